@@ -1,16 +1,22 @@
 """Find the best search for a user's texts: a model, BM25 or both, with a verdict and vectors to search.
 
-In the order of the work:
+Modules in the order of the work:
 
-    options.py   the command line           fields.py      titles, ids and links, by usual names
-    steps.py     the commands, in order     recipe.py      the recipe for these texts and this model
-    running.py   runs unfinished commands   state.py       adapt.json: what is finished
-    judging.py   a command: the verdict     questions.py   a command: the user's questions, with their texts
-    outcome.py   the system to take         delivery.py    the folder, ready to search
-    report.py    report.html                api.py         the same from Python
+    options.py      options of the command line
+    fields.py       find the fields of titles, ids and links in the inputs
+    steps.py        the commands to run, in order
+    recipe.py       choose the recipe for the texts and the model
+    state.py        adapt.json, which lists the finished commands
+    running.py      run the commands that are not finished
+    questions.py    a command that finds the texts for the user's own questions
+    judging.py      a command that compares the systems and writes the verdict
+    outcome.py      the system that the verdict recommends
+    delivery.py     write a folder that is ready to search
+    report.py       write report.html
+    api.py          `clearspan.adapt` for Python
 
-The package runs every stage by its command, and may import every stage. It can be called: `clearspan.adapt(...)` is the
-function `clearspan.adapt.api.adapt`, whatever was imported before.
+The package runs the commands of all other packages, and may import any of them. The package itself can be called:
+`clearspan.adapt(...)` is the same as `clearspan.adapt.api.adapt(...)`.
 """
 
 import sys

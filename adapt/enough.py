@@ -1,9 +1,10 @@
-"""Check before any work for problems that would stop the command late: too few texts for a verdict, missing fields.
+"""Check before the work starts for problems that would stop it late: too few texts for a verdict, missing fields.
 
-    inputs ──> number of their first records x held-out fraction ──> are enough held out, on average?
-    DIR/texts ──> the two halves of its held-out part ──> are enough of them different, and long enough?
+    inputs       number of records x held-out fraction: are enough texts held out on average?
+    DIR/texts    both halves of the held-out part: does each have enough texts that are different and long enough?
 
-Hashes decide which texts are held out, so their exact number is known only when the dataset is written.
+The hash of a text decides whether it is held out. So the exact number of held-out texts is known only when the dataset
+DIR/texts is written.
 """
 
 import dataclasses
@@ -24,11 +25,11 @@ from clearspan.pipelines.units.plan import find_inputs
 from clearspan.shards import held_out
 
 NEEDED = 2 * FEWEST_TEXTS
-"""Fewest held-out texts: one half chooses weights and checkpoints, the other half is judged."""
+"""Fewest held-out texts: one half chooses weights and checkpoints, the verdict is made on the other half."""
 SURE = 2 * NEEDED
 """Number of texts to hold out so that both halves are very likely to have enough of them."""
 LOOKED_AT = 1000
-"""Number of records that are searched for the fields to keep."""
+"""Number of records that are searched for the fields of --keep-fields."""
 MOST_HELD_OUT = 0.5
 """Largest held-out fraction that a message suggests."""
 
@@ -36,7 +37,7 @@ MOST_HELD_OUT = 0.5
 def check_inputs(options: Adapt) -> None:
     """Raise UsageError if the inputs have too few texts for a verdict.
 
-    Inputs that cannot be read pass, since the command that reads them later reports the problem.
+    If the inputs cannot be read, do nothing, since the command that reads them later reports the problem.
     """
     fraction = options.holdout_fraction
     least = math.ceil(round(NEEDED / fraction, 6))
@@ -55,7 +56,7 @@ def check_inputs(options: Adapt) -> None:
 
 
 def num_first(options: Adapt, most: int) -> int:
-    """Return the number of records of the inputs, or `most` if there are more.
+    """Count the readable records of the inputs, at most `most`.
 
     Raises:
         PipelineError, ValueError: an input cannot be read.
@@ -71,10 +72,10 @@ def num_first(options: Adapt, most: int) -> int:
 
 
 def check_kept(options: Adapt) -> None:
-    """Raise UsageError if the first records lack a field of --keep-fields, or if the field cannot be kept.
+    """Raise UsageError if the first records lack a field of --keep-fields, or hold lists or objects in it.
 
-    Without this check, the command that keeps the fields would report the problem only after training. Inputs that
-    cannot be read pass.
+    Without this check, the problem would be reported only after training, by the command that keeps the fields. If the
+    inputs cannot be read, do nothing, since an earlier command reports that.
     """
     if not options.keep_fields or not options.kept:
         return
@@ -108,7 +109,11 @@ def _is_text(record: Record) -> bool:
 
 
 def check_held_out(texts: Path) -> None:
-    """Raise DataError if a dataset has too few held-out texts for a verdict; a dataset not yet written passes."""
+    """Raise DataError if a dataset has too few held-out texts for a verdict.
+
+    Args:
+        texts: the folder of the dataset; if there is no dataset in it yet, nothing is checked.
+    """
     if held_out.is_dataset(str(texts)):
         for picking in (True, False):
             read_dataset(held_out.folder_of(str(texts)), picking=picking)

@@ -1,7 +1,10 @@
-"""Find out whether inputs have titles, before a kind of dataset is chosen for them.
+"""Find the fields of titles and texts in inputs by their usual names, and the fields of ids and links.
 
-every file ──> its first records ──> a title and a text by usual names in most of them?
-in all files: pairs   in none: texts alone   in some: an error that names the two ways out
+A file has titles if most of its first records have a title and a text under usual names. The kind of dataset follows:
+
+    all files have titles     pairs of title and text
+    no file has titles        texts alone
+    some files have titles    an error that advises to use --fields or --text-field
 """
 
 import contextlib
@@ -23,11 +26,11 @@ from clearspan.pipelines.units.plan import find_inputs
 SAMPLE = 1000
 """Number of records that are read to find titles, spread over all files."""
 MIXED = 0.01
-"""Fraction of the bytes in deviating files above which the inputs count as a mixture."""
+"""Fraction of all bytes above which files with other titles than most are an error."""
 KEPT = (IDS, LINKS)
-"""Usual names of the fields that a search result should show with its title; one field is taken from each group."""
+"""Usual names of the fields that a search result should show with the title; one field is taken from each group."""
 KEPT_FILES = 16
-"""Number of files whose first records are searched for these fields."""
+"""Number of files whose first records are searched for the fields in KEPT."""
 NAMED = 3
 """Number of files that a message names."""
 Names = tuple[str, str]
@@ -35,11 +38,11 @@ Names = tuple[str, str]
 
 @dataclasses.dataclass(frozen=True)
 class Titles:
-    """The names under which inputs have titles and texts.
+    """The fields of titles and texts in the inputs.
 
     Attributes:
-        names: the names of title and text; None if the inputs have no titles.
-        note: a remark for the user on how many of the first records have titles; "" if all or none have.
+        names: the names of the fields of title and text; None if the inputs have no titles.
+        note: a remark for the user on how many of the first records have titles; "" if all or none of them have.
     """
 
     names: Names | None
@@ -48,7 +51,14 @@ class Titles:
 
 @dataclasses.dataclass(frozen=True)
 class _File:
-    """A file, and the names of title and text that most of its first records have: `titled` of `records` records."""
+    """The titles in the first records of an input file.
+
+    Attributes:
+        entry: the file.
+        names: the names of title and text that most of the records have; None if most records have no title.
+        titled: the number of records with a title and a text; 0 if `names` is None.
+        records: the number of records that were read.
+    """
 
     entry: Input
     names: Names | None
@@ -57,9 +67,9 @@ class _File:
 
 
 def find_titles(inputs: Sequence[str], encoding: str | None = None) -> Titles:
-    """Find the names of title and text, among the usual ones (`kinds.pairs`), in the first records of every file.
+    """Find the fields of titles and texts in the first records of every file, by their usual names (`kinds.pairs`).
 
-    For inputs that cannot be read, return no titles: the command that reads them later reports the problem.
+    If the inputs cannot be read, return no titles, since the command that reads them later reports the problem.
 
     Raises:
         UsageError: some files have titles, and other files have none, or have them under different names.
@@ -69,7 +79,7 @@ def find_titles(inputs: Sequence[str], encoding: str | None = None) -> Titles:
         found = find_inputs(inputs, reading)
     except (PipelineError, ValueError):
         return Titles(None)
-    files = list(_looked_at(found, dataclasses.replace(reading, columns=USUAL)))
+    files = list(_sampled(found, dataclasses.replace(reading, columns=USUAL)))
     sizes = Counter[tuple[str, ...]]()
     for file in files:
         sizes[tuple(map(plain, file.names or ()))] += file.entry.bytes
@@ -84,8 +94,8 @@ def find_titles(inputs: Sequence[str], encoding: str | None = None) -> Titles:
     return Titles(names[0][0], f"in {titled:,} of the first {records:,} records" if titled < records else "")
 
 
-def _looked_at(found: Inputs, reading: Reading) -> Iterator[_File]:
-    """Read the first records of each file, or of an evenly spread sample if there are more than SAMPLE files."""
+def _sampled(found: Inputs, reading: Reading) -> Iterator[_File]:
+    """Read the first records of each file; of more than SAMPLE files, only of an evenly spread sample."""
     entries, step = found.files, max(1, -(-len(found.files) // SAMPLE))
     number = max(1, SAMPLE // max(1, len(entries[::step])))
     for entry in entries[::step]:
@@ -110,7 +120,12 @@ def _looked_at(found: Inputs, reading: Reading) -> Iterator[_File]:
 
 
 def _mixture(files: Sequence[_File], entries: Sequence[Input]) -> str:
-    """Return the error message for files of which only some have titles, or have them under different names."""
+    """Return the error message for inputs with titles in only some of the files, or under different names.
+
+    Args:
+        files: the files whose first records were read.
+        entries: all files of the inputs.
+    """
     groups: dict[Names | None, list[str]] = {}
     for file in sorted(files, key=lambda file: -file.entry.bytes):
         groups.setdefault(file.names, []).append(file.entry.name)
@@ -127,9 +142,10 @@ def _mixture(files: Sequence[_File], entries: Sequence[Input]) -> str:
 
 
 def find_kept(inputs: Sequence[str], encoding: str | None = None) -> tuple[str, ...]:
-    """Return the usual fields for an id and for a link that the first records have, by which a user recognizes a text.
+    """Find the field of ids and the field of links in the first records of the inputs, by their usual names.
 
-    For inputs that cannot be read, return none: the command that reads them later reports the problem.
+    Search results show these fields, so that a user recognizes a text. If the inputs cannot be read, return no fields,
+    since the command that reads them later reports the problem.
     """
     try:
         reading = Reading(encoding=encoding and encoding_named(encoding), skip_unknown=True)

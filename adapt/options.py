@@ -1,4 +1,4 @@
-"""The options of `clearspan adapt`, and the values derived from options and inputs: titles, prompts, models, fields."""
+"""The options of `clearspan adapt`, and values that follow from them and the inputs, such as prompts and models."""
 
 import functools
 import re
@@ -36,7 +36,7 @@ PROMPTS = "the model's prompt before titles and texts, or TITLES,TEXTS, by name,
 
 @dataclass(frozen=True, kw_only=True)
 class Adapt(Options):
-    """Options of the command `adapt`."""
+    """Options of `clearspan adapt`, and values that follow from them and from the inputs."""
 
     overrides: Annotated[
         tuple[str, ...], Flag("recipe keys to change, e.g. optimizer.learning_rate=2e-5", "key=value", positional=True)
@@ -93,25 +93,28 @@ class Adapt(Options):
 
     @functools.cached_property
     def known_prompts(self) -> Prompts:
-        """The prompts of the model that --model names."""
+        """The prompts of the model that `--model` names; no prompts without `--model`."""
         return Prompts() if self.encoder is None else Prompts.read(self.encoder)
 
     @property
     def prompts(self) -> Sides:
-        """The prompts that training puts before titles and texts."""
+        """The prompts that training puts before titles, which are the queries, and before texts, the documents.
+
+        There are none if this run makes a static encoder, or if the texts have no titles.
+        """
         return Sides() if self.starts or not self.titles else self.known_prompts.sides(self.prompt_name)
 
     @property
     def alone(self) -> str:
-        """The option with which the user says that the texts have no titles; "" if there is none."""
+        """The option by which the user says that the texts have no titles; "" if no option says so."""
         return "--text-field" if self.text_field else "--text-per line" if self.text_per == "line" else ""
 
     @functools.cached_property
     def found(self) -> "Titles":
-        """The titles that the inputs have under usual names; none if an option names the fields.
+        """The titles that the inputs have under usual names; no titles if the user's options name the fields.
 
         Raises:
-            UsageError: some of the inputs have titles, and others have not.
+            UsageError: some files have titles, and others have none, or have them under different names.
         """
         from clearspan.adapt.fields import Titles, find_titles
 
@@ -119,17 +122,17 @@ class Adapt(Options):
 
     @property
     def titles(self) -> tuple[str, ...] | None:
-        """Return the names of title and text, from `--fields` or usual names in the inputs; None for texts alone."""
+        """The names of the fields of title and text, from `--fields` or the inputs; None for texts without titles."""
         return self.fields or self.found.names
 
     @property
     def encoder(self) -> Path | None:
-        """The folder that `--model` names, None without it."""
+        """The folder in `--model`, without the prefix `static:`; None without `--model`."""
         return None if self.model is None else Path(self.model.removeprefix(STATIC))
 
     @property
     def starts(self) -> bool:
-        """Return whether this run makes a static encoder, in DIR/start."""
+        """Return whether this run makes a static encoder, in DIR/start, from which training starts."""
         return self.model is None or self.model.startswith(STATIC)
 
     @property
@@ -139,11 +142,15 @@ class Adapt(Options):
 
     @property
     def base(self) -> Path:
-        """The folder of the model that is trained."""
+        """The folder of the model from which training starts."""
         return self.output / "start" if self.starts or self.encoder is None else self.encoder
 
     def precision_of(self, model: Path) -> str | None:
-        """Return the value of `--precision` for a command that embeds with a model; None for a static model."""
+        """Return the value of `--precision` for a command that embeds with a model; None if the model is static.
+
+        Args:
+            model: the folder of the model.
+        """
         made_here = self.starts and model == self.base
         return None if made_here or static.reads(model) else self.precision
 
@@ -154,8 +161,10 @@ class Adapt(Options):
 
     @property
     def untrained(self) -> dict[str, Path]:
-        """Folders of the models that need no training, by the name that the verdict shows: the static encoder that
-        training starts from, if this run makes one, and the given encoder, unless it is skipped.
+        """The folders of the models that are compared without training, keyed by the name that the verdict shows.
+
+        These are the static encoder from which training starts, if this run makes it, and the encoder in `--model`,
+        unless `--skip-given` leaves it out.
         """
         from clearspan.eval.contest import BESIDE
         from clearspan.eval.verdict import BM25, TRAINED
@@ -169,7 +178,7 @@ class Adapt(Options):
 
     @functools.cached_property
     def kept(self) -> tuple[str, ...]:
-        """The fields that search results show: from `--keep-fields`, or the fields with usual names in the inputs."""
+        """The fields that search results show: from `--keep-fields`, or else the inputs' title, id and link."""
         from clearspan.adapt.fields import find_kept
 
         if self.keep_fields:
@@ -179,7 +188,7 @@ class Adapt(Options):
 
     @property
     def id_field(self) -> str | None:
-        """The field of a text's id: the first kept field other than the title; None if there is none."""
+        """The name of the field of a text's id: the first field in `kept` except the title; None if there is none."""
         from clearspan.pipelines.kinds.kept_fields import split
 
         names = [split(word)[0] for word in self.kept]

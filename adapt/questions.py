@@ -1,9 +1,9 @@
-"""Questions of the user's own, each with the text that should be found: `--queries` of `clearspan adapt`.
+"""Write the user's own questions, each with the text that should be found: `--queries` of `clearspan adapt`.
 
-    queries file: query,text ─────────────────────────────────> questions.jsonl: query, text
-                  query,id ──> the records with these ids ──────┘
+    file with queries and texts ───────────────────────────────> questions.jsonl: query and text on each line
+    file with queries and ids ──> inputs: texts with these ids ──> questions.jsonl
 
-The inputs are read once, if the file names ids.
+The inputs are read once, and only if the file has ids.
 """
 
 import dataclasses
@@ -35,7 +35,7 @@ NAMED = 3
 
 @dataclass(frozen=True, kw_only=True)
 class Questions(Command):
-    """Options of the command."""
+    """Command that writes the user's questions, each with the text that should be found."""
 
     prog: ClassVar[str] = PROG
     error_prefix: ClassVar[str] = "questions"
@@ -49,13 +49,21 @@ class Questions(Command):
     encoding: Annotated[str | None, Flag("encoding of text files (default utf-8)", "NAME")] = None
 
     def run(self) -> Result:
-        """Write the questions with their texts."""
+        """Write the questions; see `write_questions`."""
         write_questions(self)
         return Printed()
 
 
 def write_questions(options: Questions) -> None:
-    """Write the questions with their texts."""
+    """Write each question and its right text as a line of JSON, unless the file already has this content.
+
+    A question with several right texts gets several lines.
+
+    Raises:
+        UsageError: a question has neither a text nor an id, or there is no text with its id.
+        DataError: the file of queries cannot be read.
+        PipelineError: an input cannot be read.
+    """
     queries = read_queries(options.queries)
     if without := [query.place for query in queries if not query.has_answer]:
         raise UsageError(
@@ -74,10 +82,10 @@ def _answers(query: Query, texts: dict[str, list[str]]) -> list[str]:
 
 
 def _texts_of(queries: Sequence[Query], options: Questions) -> dict[str, list[str]]:
-    """Return the texts of the records with the ids that queries name, by id.
+    """Return id -> texts, for all ids in the queries; several records may have the same id.
 
     Raises:
-        UsageError: no field of ids is known, or no record has an id.
+        UsageError: the name of the field of ids is unknown, or no record has one of the ids.
         PipelineError: an input cannot be read.
     """
     wanted = {query.answer_id: query.place for query in queries if query.answer_id is not None}
@@ -102,7 +110,7 @@ def _texts_of(queries: Sequence[Query], options: Questions) -> dict[str, list[st
 
 
 def _records(options: Questions, id_field: str) -> Iterator[tuple[str, str]]:
-    """Yield (id, text) of every record that has both."""
+    """Yield the id and the text of every record that has both."""
     names = (id_field, options.text_field or "text")
     encoding = options.encoding and encoding_named(options.encoding)
     reading = Reading(encoding=encoding, skip_unknown=True, columns=(names,), option="--keep-fields and --text-field")

@@ -1,7 +1,13 @@
-"""Choose the recipe that `clearspan adapt` trains with: by the lengths and the number of the texts, and by the model.
+"""Choose the recipe that `clearspan adapt` trains with, by the number and the length of the texts and by the model.
 
-texts with titles -> pairs; sentences -> SimCSE; passages -> crops; long documents -> DeCLUTR's spans
-a static encoder -> static-pairs or static
+    model, or else texts     recipe
+    static encoder           static-pairs for texts with titles, otherwise static
+    texts with titles        pairs
+    sentences                simcse-unsup-bert-base
+    passages                 crops
+    long documents           contrastive-only, which draws DeCLUTR's spans
+
+The number of texts decides the batch size and the number of steps.
 """
 
 import itertools
@@ -10,7 +16,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 EVALUATED = "training.eval_steps=1"
-"""Placeholder for the evaluation interval, which is computed from the recipe's number of steps."""
+"""Evaluation interval with which a recipe is loaded, until the interval is computed from its number of steps."""
 SHORT, LONG = 32, 1024
 """Bounds of the median number of tokens: below SHORT, texts are single sentences; from LONG on, long documents."""
 FEW_TEXTS = 10_000
@@ -22,20 +28,26 @@ RANKED, RANKED_BY_STATIC = 900, 20_000
 STATIC = ("model.config=null", "model.init=random", "optimizer.learning_rate=0.02")
 """Overrides of the static recipes for a model that already has vectors: they are kept, with a lower learning rate."""
 MOST_STEPS = 300
-"""Most steps of a transformer with titles: ten minutes on two cores. Twice as many gained half a point."""
+"""Most steps of a transformer on texts with titles: ten minutes on two cores. Twice as many gained half a point."""
 MOST_EPOCHS = 5
 """Most epochs of a static encoder over the titles: with 2,400 titles, 64 epochs overfitted."""
 LEAST_STEPS = 4
 """Fewest steps of an epoch with titles, or of a new static encoder: a small dataset is read in smaller batches."""
 LENGTH = ("training.epochs=", "training.max_steps=")
-"""Beginnings of the overrides with which the user sets the length of training."""
+"""Beginnings of the overrides by which the user sets the length of training."""
 SENTENCES = ("model.pooling=''",)
 """Override that keeps the model's own pooling, since the recipe's pooling suits only BERT."""
 LONG_TEXTS = ("data.text.short_documents=shrink",)
 
 
 class Choice(NamedTuple):
-    """A recipe, the settings to change in it (`key=value`), and the reason for the choice in words."""
+    """The choice of a recipe.
+
+    Attributes:
+        recipe: the name or file of the recipe.
+        changes: settings to change in the recipe, each as `key=value`.
+        reason: the reason for the choice, for the user.
+    """
 
     recipe: str
     changes: tuple[str, ...]
@@ -52,16 +64,17 @@ def planned(
     made: bool,
     given: str | None,
 ) -> Choice:
-    """Return the recipe for a dataset, with some evaluations during training.
+    """Choose a recipe for a dataset, with a batch size, number of steps and evaluation interval that suit its size.
 
     Args:
-        dataset: folder of the dataset to train on.
-        texts: folder of the dataset of all texts, of which a part is held out.
+        dataset: the folder of the dataset to train on.
+        texts: the folder of the dataset of all texts, of which a part is held out.
         base: the folder of the model to train.
         keys: settings that every recipe needs here, each as `key=value`.
         overrides: settings of the user, each as `key=value`.
+        has_titles: whether the texts have titles.
         made: whether the model to train is a static encoder that this command made.
-        given: the recipe that the user chose; None to choose one.
+        given: the recipe that the user chose; None to choose a recipe.
 
     Raises:
         RecipeError: there is no such recipe, or a key or value cannot work.
@@ -95,10 +108,13 @@ def planned(
 
 
 def check(keys: Sequence[str], overrides: Sequence[str], is_static: bool, has_titles: bool, given: str | None) -> None:
-    """Raise RecipeError if overrides fit none of the recipes that may be chosen, before the texts are known.
+    """Raise RecipeError if the user's overrides fit none of the recipes that may be chosen.
+
+    This is called before the texts are read, when it is not known which recipe will be chosen.
 
     Args:
-        keys, overrides, given: see `planned`.
+        is_static: whether the model to train is a static encoder.
+        keys, overrides, has_titles, given: see `planned`.
     """
     from clearspan.train.api import load_recipe
     from clearspan.train.config.options import RecipeError
@@ -115,14 +131,22 @@ def check(keys: Sequence[str], overrides: Sequence[str], is_static: bool, has_ti
 
 
 def most_steps(num_texts: int, batch_size: int, is_static: bool) -> int:
-    """Return the most steps of a training with titles."""
+    """Return the largest number of steps for training on texts with titles."""
     return max(LEAST_STEPS, round(MOST_EPOCHS * num_texts / batch_size)) if is_static else MOST_STEPS
 
 
 def choose(
     num_texts: int, median_tokens: int, is_static: bool, has_titles: bool = False, recipe: str | None = None
 ) -> Choice:
-    """Choose a recipe by the number of texts, their median number of tokens, and the model, unless `recipe` is set."""
+    """Choose a recipe by the texts and the model.
+
+    Args:
+        num_texts: the number of texts.
+        median_tokens: the median of the texts' numbers of tokens.
+        is_static: whether the model to train is a static encoder.
+        has_titles: whether the texts have titles.
+        recipe: the recipe that the user chose, which is returned; None to choose a recipe.
+    """
     lengths = f"{num_texts:,} texts, half of them of at least {median_tokens:,} tokens"
     if median_tokens < SHORT and not has_titles:
         lengths += "; held-out crops of single sentences judge little: score labeled pairs too (docs/adapt.md)"
@@ -142,6 +166,10 @@ def choose(
 
 
 def median(histogram: Mapping[str, int]) -> int:
-    """Return the lower edge of the bin that holds the median of a histogram of lengths, shortest first."""
+    """Return the lower edge of the bin of a histogram that holds the median.
+
+    Args:
+        histogram: the lower edge of each bin -> the number of texts in it, in ascending order of the edges.
+    """
     edges, counts = map(int, histogram), itertools.accumulate(histogram.values())
     return next(edge for edge, count in zip(edges, counts, strict=True) if 2 * count >= sum(histogram.values()))

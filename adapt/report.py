@@ -1,7 +1,9 @@
-"""The report of `clearspan adapt`, and its last lines on the terminal: the verdict in words and in bars.
+"""Write the report of `clearspan adapt`, and its last lines on the terminal: the verdict in words and in bars.
 
-verdicts, the run's metrics.jsonl, the commands ──> write ──> DIR/report.html
-                                                └─> lines ──> the terminal
+    verdicts, metrics.jsonl of the training, commands ──> write ──> DIR/report.html
+    verdicts ───────────────────────────────────────────> lines ──> the terminal
+
+A bar shows the score of one system, with its confidence interval.
 """
 
 import shlex
@@ -42,11 +44,11 @@ def write(
 
     Args:
         folder: the output folder of the command, DIR, which `clearspan search` accepts.
-        verdict: the verdict that decides.
-        other: the verdict that does not decide; None if the user has no questions.
-        metrics: the metrics.jsonl of the run, for the learning curve.
-        origin: a phrase that describes the model in DIR/model.
-        steps: name -> command of each step.
+        verdict: the verdict that decides which system is recommended.
+        other: a second verdict, on other queries, which is only shown; None if there is none.
+        metrics: the metrics.jsonl of the training, for the learning curve; None to leave the curve out.
+        origin: a phrase that describes the model in DIR/model; "" if there is no model.
+        steps: name -> command line of each step; None to leave the commands out.
 
     Raises:
         OSError: the file cannot be written.
@@ -76,10 +78,11 @@ def write(
 
 
 def lines(verdict: Verdict, other: Verdict | None = None, width: int = 100) -> list[str]:
-    """Return the lines for the terminal: the outcome of each verdict, its systems as bars if they fit, and its notes.
+    """Return lines for the terminal: the outcome, the systems and the notes of each verdict.
 
     Args:
-        width: cells per line.
+        other: see `write`.
+        width: the number of cells in a line. If the bars do not fit into it, systems are listed with their scores.
     """
     text: list[str] = []
     for shown in filter(None, (verdict, other)):
@@ -91,7 +94,7 @@ def lines(verdict: Verdict, other: Verdict | None = None, width: int = 100) -> l
 
 
 def bars(verdict: Verdict) -> Bars:
-    """Return every system's score with its interval, best first; the system to take stands out."""
+    """Return a bar chart with the score and the interval of each system, best first; the winner is highlighted."""
     rows = [
         ScoreBar(system.name, system.mrr, system.low, system.high, _weight(system), system.name == verdict.winner)
         for system in verdict.systems
@@ -100,7 +103,7 @@ def bars(verdict: Verdict) -> Bars:
 
 
 def described(system: System) -> str:
-    """Return a one-line description of a system."""
+    """Return a description of a system in one line; for a model beside BM25, it names both weights."""
     if system.weight is None:
         return system.about
     return f"{system.about} (weight of the model {system.weight:.2g}, of BM25 {1 - system.weight:.2g})"
@@ -117,9 +120,10 @@ def _commands(folder: Path) -> list[str]:
 
 
 def examples(verdict: Verdict) -> list[Table]:
-    """Return a table for the first query that the trained system wins, and one for the first query that it loses.
+    """Return a table for a query that the best trained system wins, and a table for a query that it loses.
 
-    A table is omitted if there is no such query.
+    A system wins a query against the best untrained system if it ranks the right text higher. A table is omitted if
+    there is no such query.
     """
     won = [example for example in verdict.examples if _before(example.rank, example.rank_untrained)]
     lost = [example for example in verdict.examples if _before(example.rank_untrained, example.rank)]
@@ -131,7 +135,7 @@ def examples(verdict: Verdict) -> list[Table]:
 
 
 def _before(rank: int, other: int) -> bool:
-    """Return whether `rank` is better than `other`; 0 is the rank of a text that was not ranked."""
+    """Return whether `rank` is better than `other`; the rank 0 stands for a text that was not ranked."""
     return rank != other and rank > 0 and (other == 0 or rank < other)
 
 

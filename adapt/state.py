@@ -1,4 +1,4 @@
-"""DIR/adapt.json: the commands of the finished steps, the hash of the given model, and the verdict once it is known."""
+"""Read and write DIR/adapt.json: the commands of the finished steps, the hash of `--model`, and finally the verdict."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -20,8 +20,8 @@ FORMAT = 3
 def read_state(options: Adapt) -> dict[str, Any]:
     """Read the state of a run from `adapt.json`, or start a new state if the output folder is new or empty.
 
-    The state holds the version of its format, the command of each finished step by name, the hash of the given model
-    and, at the end, the verdict.
+    The state holds the version of its format, the command of each finished step by name, the hash of the model in
+    `--model` (None without it) and, at the end, the verdict.
 
     Raises:
         UsageError: the model is not a folder, or differs from the model of the finished steps; the output folder is
@@ -57,10 +57,11 @@ def read_state(options: Adapt) -> dict[str, Any]:
 
 
 def with_precision(options: Adapt, state: dict[str, Any]) -> Adapt:
-    """Return the options with `auto` replaced by a precision: the precision of the finished steps, if there are any;
-    otherwise the precision that suits this machine, which is printed and added to the state.
+    """Return the options with the precision `auto` replaced by fp32 or bf16.
 
-    All steps have the same precision, so that they share cached embeddings, and the verdict holds for searches.
+    It is the precision that the state holds. If the state holds none yet, it is the precision that suits this machine,
+    which is printed and added to the state; if only static models are used, it is fp32. All steps have the same
+    precision, so that they share cached embeddings, and the verdict holds for later searches.
     """
     if options.precision != AUTO:
         return options

@@ -1,10 +1,11 @@
-"""Device and precision of a transformer: the options `--device` and `--precision`, and what `auto` chooses.
+"""Device and precision of a transformer: the options `--device` and `--precision`, and the values that `auto` becomes.
 
-    auto -> cuda if torch finds a GPU, else cpu          auto -> bf16 if the device multiplies it, else fp32
+    --device auto       cuda if torch finds a GPU, else cpu
+    --precision auto    bf16 if the device multiplies bfloat16 in hardware, else fp32
 
-A CPU multiplies bfloat16 in hardware if torch gives such products to oneDNN and the CPU has instructions for them. The
-resolved values are recorded with the result. torch is imported only when a value is resolved, so that `--help` is
-quick. On a machine without torch, which only starts a job for other machines, the values are cpu and fp32.
+A CPU counts as such a device if it has instructions for bfloat16, and if torch uses them by way of oneDNN. The values
+that `auto` became are recorded with the result. torch is imported only when `auto` or bf16 is resolved, so that
+`--help` is quick. On a machine without torch, which can only start jobs on other machines, `auto` becomes cpu and fp32.
 """
 
 import importlib.util
@@ -16,16 +17,19 @@ AUTO = "auto"
 PRECISIONS = ("fp32", "bf16", AUTO)
 """Values of `--precision`."""
 UNITS = ("amx_bf16", "avx512_bf16", "bf16")
-"""Instructions that multiply bfloat16, by torch's names; `bf16` is the name for Arm."""
+"""torch's names of the CPU instructions that multiply bfloat16; `bf16` is the name of Arm's."""
 SLOWER = "5 to 30 times slower than fp32"
 """Cost of emulated bfloat16 on a CPU: least with oneDNN's kernels for AVX-512, most without oneDNN."""
 
 
 class Compute(NamedTuple):
-    """A device and a precision, fp32 or bf16.
+    """The device and the precision that a transformer runs with.
 
     Attributes:
-        line: message for the user: why `auto` chose the precision, or that bf16 is slow here; "" for none.
+        device: the device, as torch names it.
+        precision: fp32 or bf16.
+        line: a message for the user, which gives the reason for the value of `auto` or warns that bf16 is slow on this
+            device; "" if there is no message.
         slow: whether the user chose bf16 on a device that emulates it.
     """
 
@@ -45,7 +49,7 @@ Precision = Annotated[
 
 
 def resolve_device(asked: str) -> str:
-    """Return the device for the value of `--device`: cuda or cpu for `auto`, any other value unchanged."""
+    """Return the device for a value of `--device`: cuda or cpu for `auto`, and any other value unchanged."""
     if asked != AUTO:
         return asked
     if importlib.util.find_spec("torch") is None:
@@ -59,11 +63,11 @@ def resolve(device: str, precision: str, key: str = "--precision", off: str = "-
     """Return the device and precision for the values of `--device` and `--precision`.
 
     Args:
-        key: name of the option that sets the precision, for the message.
-        off: the text that sets it to fp32, for the message.
+        key: the option or recipe key that sets the precision, for messages.
+        off: the option or setting by which the user chooses fp32, for messages.
 
     Raises:
-        ValueError: there is no such precision.
+        ValueError: the precision is not one of PRECISIONS.
     """
     if precision not in PRECISIONS:
         raise ValueError(f"{key} {precision!r}: choose {', '.join(PRECISIONS)}")
@@ -82,7 +86,13 @@ def resolve(device: str, precision: str, key: str = "--precision", off: str = "-
 
 
 class Bfloat16(NamedTuple):
-    """A device's support of bfloat16. `cost` names the slowdown without hardware support; "" if there is none."""
+    """The support of a device for bfloat16.
+
+    Attributes:
+        hardware: whether the device multiplies bfloat16 in hardware.
+        reason: the reason for `hardware`, for a message.
+        cost: the slowdown of bf16, such as `slower than fp32`; "" if there is none, or if the device is not known here.
+    """
 
     hardware: bool
     reason: str
@@ -90,7 +100,7 @@ class Bfloat16(NamedTuple):
 
 
 def bfloat16(name: str) -> Bfloat16:
-    """Return whether a device multiplies bfloat16 in hardware, and why."""
+    """Return the support of a device for bfloat16; `name` is the device as torch names it, such as `cuda:1`."""
     import torch
 
     device = torch.device(name)

@@ -1,9 +1,11 @@
-"""The form of a csv or tsv table: its delimiter, and whether its cells may be quoted.
+"""Infer the delimiter of a csv or tsv table, and whether its cells may be quoted.
 
-    .csv    the delimiter , ; | or tab that suits most rows; cells may be quoted (RFC 4180)
-    .tsv    a tab; quotes enclose cells, or are plain characters as in GLUE, SNLI and SentEval: `are_quotes` decides
+    .csv    the delimiter is the comma, semicolon, bar or tab that splits most rows into as many cells as the first
+            row; cells may be quoted (RFC 4180)
+    .tsv    the delimiter is a tab; `are_quotes` decides whether quotes enclose cells, or are plain characters as in
+            GLUE, SNLI and SentEval
 
-The rule for tab-separated files reads the whole file, since its beginning may have no quotes.
+`are_quotes` reads the whole file, since the beginning of a file may have no quotes.
 """
 
 import csv
@@ -34,28 +36,33 @@ _ALL_QUOTED = re.compile(rb'(?:"[^"\t\r\n]+"\t)+"[^"\t\r\n]+"\r?\n?\Z')
 
 
 def quoted(delimiter: str) -> Form:
-    """Return the form of a table whose cells may be quoted."""
+    """Return the options of `csv.reader` for a table whose cells may be quoted."""
     return {"delimiter": delimiter, "strict": True}
 
 
 def parse(lines: Iterator[str], form: Form) -> list[str] | None:
-    """Return the cells of the row that begins with the first line, or None if there are no lines.
+    """Read one row from an iterator of lines; return its cells, or None if no lines are left.
+
+    Args:
+        lines: the remaining lines of a table; a row takes several lines if a quoted cell holds line breaks.
+        form: options of `csv.reader`.
 
     Raises:
-        csv.Error: the row does not have this form.
+        csv.Error: the row cannot be parsed with these options.
     """
     return next(csv.reader(lines, **form), None)
 
 
 def form_of(head: Sequence[str], is_tsv: bool, are_quotes: Callable[[], bool]) -> Form:
-    """Infer the form of a table from its first lines.
+    """Infer the options of `csv.reader` for a table from its first lines.
 
-    The form that suits most rows is chosen. It suits a row if the row has the same number of cells as the first row,
-    and that number is at least two.
+    Each delimiter is tried, and the delimiter that splits most rows into as many cells as the first row is chosen. A
+    delimiter that does not occur in the first row does not count.
 
     Args:
-        head: the first lines, complete.
-        are_quotes: called for a tab-separated file; returns whether its quotes enclose cells.
+        head: the first lines of the table, each with its line break.
+        is_tsv: whether the delimiter is known to be a tab.
+        are_quotes: function that returns whether quotes enclose cells; called only if the delimiter is a tab.
     """
 
     def agreeing(form: Form) -> int:
@@ -69,7 +76,7 @@ def form_of(head: Sequence[str], is_tsv: bool, are_quotes: Callable[[], bool]) -
 
 
 def readable_rows(head: Sequence[str], form: Form) -> list[list[str]]:
-    """Return the rows of these lines that can be parsed in this form, without blank ones."""
+    """Parse lines into rows of cells, leaving out blank rows and rows that cannot be parsed with these options."""
     lines = iter(head)
     rows: list[list[str]] = []
     while True:
@@ -86,13 +93,16 @@ def readable_rows(head: Sequence[str], form: Form) -> list[list[str]]:
 def are_quotes(parts: Iterable[bytes]) -> bool:
     """Return whether the quotes of a tab-separated file enclose cells; otherwise they are plain characters.
 
-    Quotes enclose cells if all names in the header are quoted, or if more cells are evidence for this than against it.
-    Only cells that begin with a quote count. A cell is evidence for it if a closing quote ends the cell, every quote in
-    between is doubled, and the content needs quotes: it holds a quote, a tab or a line break. A cell without such a
-    closing quote is evidence against it.
+    Quotes enclose cells if all names in the header are quoted. Otherwise, the cells that begin with a quote decide by
+    majority:
+
+        for         the cell ends with a closing quote, quotes inside are doubled, and the cell has to be quoted since
+                    it holds a quote, a tab or a line break
+        against     the cell does not end with a closing quote
+        no vote     the cell ends with a closing quote, but need not be quoted
 
     Args:
-        parts: the whole file in UTF-8, in parts of any size; all of them are read.
+        parts: the whole file in UTF-8, in parts of any size; all parts are read.
     """
     needed = contradicted = size = 0  # size: bytes of an open cell
     are_all = False
@@ -121,7 +131,7 @@ def are_quotes(parts: Iterable[bytes]) -> bool:
 
 
 def _lines_with_quotes(parts: Iterable[bytes]) -> Iterator[bytes]:
-    """Yield the first line of a text that comes in parts, and all later lines that contain a quote."""
+    """Yield the first line of a file that is read in parts, and every later line that contains a quote."""
     rest, is_first = b"", True
     for part in itertools.chain(parts, [b""]):
         data = rest + part

@@ -1,14 +1,14 @@
-"""Token ids of texts, equal to Hugging Face `tokenizers`, by a faster method where it gives the same ids.
+"""Tokenize texts with the same ids as Hugging Face `tokenizers`, by a faster method if there is one.
 
     tokenizer.json -> FastTokenizer -> quick(texts) or exact(texts) -> ids of each text, without special tokens
 
-A special token that is spelled out in a text, such as `</s>` or `[MASK]`, is plain text: it gets the ids of its
-characters, as with `split_special_tokens=True` in transformers. An added token that is not special keeps its own id.
+`exact` calls `tokenizers`, which defines the ids. `quick` uses a faster method: gigatoken for byte-level BPE and
+SentencePiece BPE, or `WordTokens` for the tokenizers of BERT, XLM-R and T5. These split a text at every space, so that
+each distinct word needs to be tokenized only once. A faster method is used only if it agrees with `tokenizers` on a set
+of awkward texts. Callers also compare `quick` with `exact` on a sample of their texts, or call `proven`, which does so.
 
-`tokenizers` defines the ids and always works. gigatoken is faster for byte-level BPE and SentencePiece BPE. The
-pre-tokenizers of BERT, XLM-R and T5 split at every space, so each word is tokenized once (`WordTokens`). A faster
-method is used only if it agrees with `tokenizers` on a set of awkward texts. Callers also compare `quick` with `exact`
-on a sample of their texts, or call `proven`, which does so.
+A special token that is spelled out in a text, such as `</s>` or `[MASK]`, is read as plain text and split into pieces,
+as with `split_special_tokens=True` in transformers. An added token that is not special keeps its own id.
 """
 
 import contextlib
@@ -41,7 +41,7 @@ BY_WORD = (
     *(normalizers.BertNormalizer, normalizers.Lowercase, normalizers.StripAccents, normalizers.Precompiled),
     *(normalizers.NFC, normalizers.NFD, normalizers.NFKC, normalizers.NFKD),
 )
-"""Normalizers that give the same result for a text as for its words, one after the other."""
+"""Normalizers for which it makes no difference whether a text is normalized as a whole or word by word."""
 AWKWARD = (
     "",
     " ",
@@ -63,7 +63,7 @@ class TokenizerError(ValueError):
 
 
 def parse(data: bytes) -> Tokenizer:
-    """Return the tokenizer of a tokenizer.json, with all its settings.
+    """Create the tokenizer that the content of a tokenizer.json describes, with all its settings.
 
     Raises:
         TokenizerError: the bytes are not a tokenizer.json.
@@ -75,12 +75,12 @@ def parse(data: bytes) -> Tokenizer:
 
 
 def load_tokenizer(data: bytes, truncates: bool = False, prompts: Iterable[str] = ()) -> Tokenizer:
-    """Load a tokenizer without padding and BPE dropout, so that it returns all ids of a text.
+    """Create a tokenizer from the content of a tokenizer.json, without padding, BPE dropout and truncation.
 
     Args:
-        truncates: keep the file's truncation, if it has one.
-        prompts: the model's prompts. If one of them spells out a special token, special tokens in texts are not read as
-            plain text.
+        truncates: keep the truncation that the file sets, if it sets any.
+        prompts: the model's prompts. If a prompt spells out a special token, the tokenizer recognizes special tokens in
+            texts; otherwise it reads them as plain text.
 
     Raises:
         TokenizerError: the bytes are not a tokenizer.json.
@@ -102,7 +102,7 @@ class FastTokenizer:
     Args:
         tokenizer: a tokenizer from `load_tokenizer`; its setting `encode_special_tokens` applies.
         dtype: type of the ids.
-        fast: whether to try a faster method; it is not used for a tokenizer that truncates.
+        fast: whether to look for a faster method; there is none for a tokenizer that truncates.
 
     Attributes:
         is_fast: whether `quick` is faster than `exact`.
@@ -119,7 +119,7 @@ class FastTokenizer:
         self.is_fast = self._fast is not None
 
     def exact(self, texts: Sequence[str]) -> Ragged:
-        """Return the ids of each text, by `tokenizers`.
+        """Tokenize texts with `tokenizers`, and return the ids of each text.
 
         Raises:
             TokenizerError: the tokenizer cannot encode a text.
@@ -129,7 +129,7 @@ class FastTokenizer:
         return Ragged.of([np.array(encoding.ids, dtype=self._dtype) for encoding in encodings], self._dtype)
 
     def quick(self, texts: Sequence[str]) -> Ragged:
-        """Return the ids of each text, by the faster method if `is_fast`.
+        """Tokenize texts, by the faster method if `is_fast`, and return the ids of each text.
 
         Raises:
             TokenizerError: the tokenizer cannot encode a text.
@@ -147,7 +147,7 @@ class FastTokenizer:
         return Ragged.of(parts, self._dtype)
 
     def proven(self, texts: Sequence[str]) -> Ragged:
-        """Return the ids of each text, by the faster method if it is exact for a sample of the texts.
+        """Tokenize texts, by the faster method if its ids are correct for a sample of the texts, else as `exact` does.
 
         Raises:
             TokenizerError: the tokenizer cannot encode a text.
@@ -173,10 +173,10 @@ def _encoding() -> Iterator[None]:
 
 
 class WordTokens:
-    """Cached tokenization of words, for a tokenizer that first splits at spaces. Threads may share an instance.
+    """Tokenizer that remembers the ids of each word. Several threads may use an instance at the same time.
 
     Args:
-        tokenizer: a tokenizer that gives a text the ids of its words, one word after the other.
+        tokenizer: a tokenizer for which the ids of a text are the ids of its words, one word after the other.
     """
 
     def __init__(self, tokenizer: Tokenizer) -> None:
@@ -218,7 +218,7 @@ class WordTokens:
 
 
 def _fast(tokenizer: Tokenizer) -> Callable[[Sequence[str]], Ragged] | None:
-    """Return a faster function from texts to ids, or None if there is none for this tokenizer."""
+    """Return a function that tokenizes texts faster than `tokenizers`; None if there is none for this tokenizer."""
     if _splits_at_spaces(tokenizer.pre_tokenizer):
         added = [token.content for token in _matched(tokenizer)]
         is_by_word = all(isinstance(step, BY_WORD) for step in _steps(tokenizer.normalizer, normalizers.Sequence))
@@ -240,7 +240,7 @@ def _splits_at_spaces(pre_tokenizer: PreTokenizer | None) -> bool:
 
 
 def _steps(part: Any, sequence: Any) -> list[Any]:
-    """Return the steps of a normalizer or pre-tokenizer, which may be a sequence, a single step, or None."""
+    """Return the steps of a normalizer or pre-tokenizer, which may be a `sequence` of steps, a single step, or None."""
     return list(part) if isinstance(part, sequence) else [] if part is None else [part]
 
 
@@ -251,10 +251,10 @@ def _matched(tokenizer: Tokenizer) -> list[AddedToken]:
 
 
 def _careful_tokens(tokenizer: Tokenizer) -> re.Pattern[str] | None:
-    """Return a pattern of the added tokens that gigatoken 0.10 may match differently; None if there are none.
+    """Return a pattern for the added tokens that gigatoken 0.10 may match wrongly in a text; None if there are none.
 
-    gigatoken ignores `single_word`. It also matches differently if there is a normalizer, or if runs of spaces are
-    added tokens, although it matches these runs themselves correctly.
+    gigatoken ignores the setting `single_word` of an added token. If the tokenizer has a normalizer, or if some added
+    tokens are runs of spaces, gigatoken may match all other added tokens wrongly.
     """
     added = _matched(tokenizer)
     words = [token for token in added if not token.content.isspace()]

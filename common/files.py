@@ -2,8 +2,8 @@
 
     temporary name in the same folder -> write -> fsync -> rename -> fsync of the folder
 
-A file appears under its name complete or not at all, even after a power failure. A killed process leaves only
-temporary names, which nothing reads and `remove_temporaries` deletes.
+A file appears under its name complete or not at all, even after a power failure. A killed process leaves only files
+with temporary names, which are never read and which `remove_temporaries` deletes.
 """
 
 import contextlib
@@ -28,12 +28,12 @@ _TEMPORARY_NAME = re.compile(rf"{re.escape(TEMPORARY)}[0-9a-f]{{32}}-.+", re.DOT
 
 
 def cache_folder() -> Path:
-    """Return the cache folder: CLEARSPAN_CACHE, else `clearspan` in XDG_CACHE_HOME, else ~/.cache/clearspan.
+    """Return the cache folder: $CLEARSPAN_CACHE, else $XDG_CACHE_HOME/clearspan, else ~/.cache/clearspan.
 
-    It holds only files that can be downloaded or computed again.
+    The cache holds only files that can be downloaded or computed again.
 
     Raises:
-        OSError: neither variable is set, and the user has no home folder.
+        OSError: neither environment variable is set, and the user has no home folder.
     """
     if folder := os.environ.get("CLEARSPAN_CACHE"):
         return Path(folder)
@@ -45,13 +45,16 @@ def cache_folder() -> Path:
 
 
 def file_in_way(folder: str | Path) -> Path | None:
-    """Return the file that occupies the path of a folder to create, or of one of its parents; None if there is none."""
+    """Return the file that keeps a folder from being created; None if there is none.
+
+    Such a file has the path of the folder, or of one of its parent folders.
+    """
     paths = (Path(folder), *Path(folder).parents)
     return next((path for path in paths if path.exists() and not path.is_dir()), None)
 
 
 class InUseError(OSError):
-    """Another process writes to the folder. The message names the folder."""
+    """Another process is writing to a folder, which the message names."""
 
 
 def sha256(path: str | Path) -> str:
@@ -62,10 +65,10 @@ def sha256(path: str | Path) -> str:
 
 @contextlib.contextmanager
 def path_in_errors(path: str | Path, written_as: Path | None = None) -> Iterator[None]:
-    """Add the path to an OSError that names no file, e.g. "No space left on device".
+    """Add a path to an OSError of the `with` block that names no file, such as "No space left on device".
 
     Args:
-        written_as: the file's temporary name; an error that names it names `path` instead.
+        written_as: the temporary path of the file; if an OSError names it, it is replaced by `path`.
     """
     try:
         yield
@@ -76,12 +79,16 @@ def path_in_errors(path: str | Path, written_as: Path | None = None) -> Iterator
 
 
 def temporary_name(name: str = "") -> str:
-    """Return a new temporary name for a file or folder that will be called `name`."""
+    """Return a new temporary name for a file or folder that will be renamed to `name`."""
     return f"{TEMPORARY}{uuid.uuid4().hex}-{name}"
 
 
 def temporary_folder(inside: Path | None = None) -> tempfile.TemporaryDirectory[str]:
-    """Create a folder that the `with` statement deletes at its end, in `inside` or in the system's temporary folder."""
+    """Create a temporary folder, which the `with` statement deletes at its end.
+
+    Args:
+        inside: the folder to create it in; None for the system's folder for temporary files.
+    """
     return tempfile.TemporaryDirectory(prefix=temporary_name(), dir=inside)
 
 
@@ -89,7 +96,8 @@ def remove_temporaries(folder: str | Path, older_than_s: float = 0) -> None:
     """Delete the temporary files and folders that killed processes left in a folder; a missing folder is no error.
 
     Args:
-        older_than_s: keep entries younger than this many seconds, which another process may still be writing.
+        older_than_s: keep files and folders that changed within this many seconds, since another process may still be
+            writing them.
     """
     if not Path(folder).is_dir():
         return
@@ -107,7 +115,7 @@ def remove_temporaries(folder: str | Path, older_than_s: float = 0) -> None:
 
 @contextlib.contextmanager
 def atomic_write(path: str | Path) -> Iterator[BinaryIO]:
-    """Open a file for writing; it replaces `path` when the `with` statement ends, unless an exception ends it.
+    """Open a temporary file for writing; at the end of the `with` block it replaces `path`, unless the block raises.
 
     The folder of `path` is created if it is missing.
 
@@ -138,10 +146,13 @@ def write_text(path: str | Path, text: str) -> None:
 
 
 def move(source: Path, target: Path) -> None:
-    """Rename a complete file on the same disk, atomically, and flush its content and its name to the disk.
+    """Flush a file's content to disk, rename the file atomically, and flush the new name to disk.
+
+    Args:
+        target: the new path, on the same file system.
 
     Raises:
-        OSError: the message names `target`.
+        OSError: the file cannot be renamed; the message names `target`.
     """
     with path_in_errors(target, written_as=source):
         sync(source)
@@ -150,7 +161,7 @@ def move(source: Path, target: Path) -> None:
 
 
 def sync(path: Path) -> None:
-    """Wait until a file's content, or the names in a folder, are on disk."""
+    """Flush a file's content, or a folder's list of names, to disk (`fsync`)."""
     number = os.open(path, os.O_RDONLY)
     try:
         os.fsync(number)
@@ -160,9 +171,9 @@ def sync(path: Path) -> None:
 
 @contextlib.contextmanager
 def locked(folder: str | Path) -> Iterator[None]:
-    """Lock an output folder for this process, and create it; the kernel releases the lock when the process ends.
+    """Create an output folder, and lock it for this process until the end of the `with` block or of the process.
 
-    Some network file systems have no locks: the folder is then not locked, and a line on stderr says so.
+    Some network file systems have no locks. There the folder is not locked, and a message on stderr says so.
 
     Raises:
         InUseError: another process holds the lock.

@@ -1,7 +1,8 @@
-"""Options, values and keys that were removed or changed their meaning: refused for one version, with the new word.
+"""Options, option values and recipe keys that were removed or changed their meaning, with advice on what to write.
 
-A user writes them as an option (`--name`), as an option and its value (`--name value`), or as a recipe key. The parser
-of command lines, the options of Python and the reader of recipes look here before they report an unknown word.
+For one version, using such a word is an error with this advice. An entry is an option (`--name`), an option and its
+value (`--name value`), or a recipe key. The command line, keyword arguments in Python and the recipe reader look a word
+up here before they report it as unknown.
 """
 
 FORMER = {
@@ -10,13 +11,17 @@ FORMER = {
         "the last layer, which cls will mean from 0.2 on, as model.pooling does"
     ),
 }
-"""What the user wrote -> advice, the end of the error line."""
+"""The removed word -> advice, which ends the error message."""
 RECORDED_POOLINGS = {"cls": "pooler"}
-"""Name of a pooling, in the record of vectors that a version before 0.1 made -> the name of that pooling today. Remove
-this table when `cls` gets its new meaning: in a record, `cls` would then be ambiguous.
+"""Name of a pooling in a dataset of vectors that a version before 0.1 made -> the name of the same pooling today.
+
+Remove this table when `cls` gets its new meaning, because `cls` in the record of a dataset would then be ambiguous.
 """
 
 
 def advice(word: str) -> str:
-    """Return the end of the error line about a removed option, value or key; "" for any other word."""
+    """Return the end of the error message about a removed option, value or key, such as `: write x instead`.
+
+    For any other word, return "".
+    """
     return f": {FORMER[word]}" if word in FORMER else ""

@@ -1,11 +1,12 @@
-"""Files and rows in the cache: each is checked before use; a damaged one is reported and made again.
+"""Check cached files, and rows of cached files, before use: damage is reported, and the file or row is made again.
 
-    file   kept(name, make) -> its path in the cache    checked by the name and SHA-256 in NAME.json, written after it
-           is_whole(path, sha256)                       for a file whose hash is already known
-    rows   checksums(rows, keys)                        one per row, for files of which only a few rows are read
+    kept(name, make)          the path of a cached file; NAME.json, written after the file, holds its SHA-256
+    is_whole(path, sha256)    check of a file whose hash is already known
+    checksums(rows, keys)     a checksum for each row of a file
 
-A cached file may be damaged by a full disk, a power failure, a copied home folder or a bad block, and most formats do
-not detect this: an index with a block of zeros gives wrong hits. Hashing a file reads all of it.
+A cached file may be damaged by a full disk, a power failure, a copied home folder or a bad block, and most file formats
+do not detect this; for example, an index with a block of zeros returns wrong hits. To check a file's hash, all of the
+file is read. So a file of which only a few rows are read has a checksum for each row instead.
 """
 
 import contextlib
@@ -36,9 +37,10 @@ STALE_S = 24 * 3600
 
 
 def is_whole(path: Path, expected: str) -> bool:
-    """Return whether a file exists and has the SHA-256 `expected`; warn if it is damaged.
+    """Return whether a file exists and has the SHA-256 `expected`; warn if the hash differs.
 
-    A damaged file is not deleted, since another process may have replaced it by now; the new file will replace it.
+    A damaged file is not deleted, since another process may just have replaced it. The caller writes a new file in its
+    place.
 
     Raises:
         OSError: the file cannot be read.
@@ -58,8 +60,8 @@ def kept(name: str, make: Callable[[Path], None]) -> Iterator[Path]:
     If the cache cannot be used, warn and write the file to a temporary folder.
 
     Args:
-        name: the file's name, which identifies everything that its content depends on.
-        make: function that writes the file to a path.
+        name: the file's name in the cache; two files with different content must have different names.
+        make: function that writes the file to the path that it is given.
     """
     with contextlib.ExitStack() as stack:
         try:
@@ -86,7 +88,10 @@ def kept(name: str, make: Callable[[Path], None]) -> Iterator[Path]:
 
 
 def _is_kept(path: Path) -> bool:
-    """Return whether a file matches its record; a process killed between writing the two leaves no record."""
+    """Return whether a cached file matches its record, the JSON file beside it; warn if either is damaged.
+
+    If there is no record, return False: the process that wrote the file was killed before it wrote the record.
+    """
     record = path.with_name(path.name + RECORD)
     if not path.exists() or not record.exists():
         return False
@@ -104,10 +109,10 @@ def _is_kept(path: Path) -> bool:
 
 
 def checksums(rows: Iterable[NDArray[Any]], keys: NDArray[np.uint32]) -> NDArray[np.uint32]:
-    """Return the CRC-32 of each row's key and bytes, (n,). The key is included to detect a row in the place of another.
+    """Return the CRC-32 of each row, (n,). It includes the row's key, so that a row in the wrong place is detected.
 
     Args:
-        rows: n contiguous rows.
+        rows: n contiguous arrays.
         keys: a number that identifies each row, (n,).
     """
     crcs = (zlib.crc32(row.data, key) for row, key in zip(rows, keys.tolist(), strict=True))

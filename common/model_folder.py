@@ -1,7 +1,7 @@
-"""The files of a model folder that are not weights: checked before a library reads them.
+"""Check the files of a model folder that are not weights, before a library reads them.
 
-Libraries accept tokenizers that belong to another model without a warning. Trainer, evaluator and pipelines check a
-folder here first. `common.pretrained` loads and checks the weights.
+Libraries accept a tokenizer that belongs to another model without a warning. So trainer, evaluator and pipelines first
+check a folder here. `common.pretrained` loads and checks the weights.
 """
 
 import contextlib
@@ -37,12 +37,12 @@ INFERENCE = "config_sentence_transformers.json"
 
 
 class EncoderError(ValueError):
-    """A folder, file, function or setting gives no usable encoder. The message says why and what to do."""
+    """No usable encoder can be made from a folder, file, function or setting. The message says why and what to do."""
 
 
 @contextlib.contextmanager
 def refusing(problem: str) -> Iterator[None]:
-    """Turn any exception of a library into an EncoderError whose message is `problem` and the exception's message."""
+    """Turn any exception of the `with` block into an EncoderError: `problem`, then the exception's own message."""
     try:
         yield
     except EncoderError:
@@ -54,9 +54,9 @@ def refusing(problem: str) -> Iterator[None]:
 def model_name(folder: str | Path) -> str:
     """Return the name of the model in a folder, for reports and messages.
 
-    It is the folder's name. If that name does not identify the model, it is the parent folder's name: for `model` and
-    `run`, which training and `clearspan adapt` write, and for a revision in huggingface_hub's cache
-    (models--ORGANIZATION--NAME/snapshots/HASH).
+    The model has the name of the folder, with two exceptions. If the folder is called `model` or `run`, as training and
+    `clearspan adapt` call it, the model has the name of the nearest parent folder that is called otherwise. If the
+    folder is in huggingface_hub's cache, at models--ORGANIZATION--NAME/snapshots/HASH, the model has the name NAME.
     """
     path = Path(os.path.normpath(Path(folder).absolute()))  # a link has the name that the user gave it
     if path.parent.name == "snapshots":
@@ -66,14 +66,14 @@ def model_name(folder: str | Path) -> str:
     return path.name
 
 
-def read_json(path: Path, shape: type = dict) -> Any:
+def read_json(path: Path, expected: type = dict) -> Any:
     """Return the content of a JSON file of settings.
 
     Args:
-        shape: Python type that the top-level value must have.
+        expected: the Python type that the top-level value must have.
 
     Raises:
-        EncoderError: the file cannot be read or is not JSON, or its top-level value is not of type `shape`.
+        EncoderError: the file cannot be read or is not JSON, or its top-level value is of another type.
     """
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
@@ -81,18 +81,24 @@ def read_json(path: Path, shape: type = dict) -> Any:
         raise EncoderError(f"{path}: cannot be read ({error.strerror})") from None
     except (ValueError, RecursionError) as error:
         raise EncoderError(f"{path}: cannot be read as JSON ({error})") from None
-    if not isinstance(content, shape):
-        raise EncoderError(f"{path}: holds a {type(content).__name__}, expected a {shape.__name__}")
+    if not isinstance(content, expected):
+        raise EncoderError(f"{path}: holds a {type(content).__name__}, expected a {expected.__name__}")
     return content
 
 
 def some(names: list[str]) -> str:
-    """Return a text with the first three names of a list, and the number of the remaining names."""
+    """Join names for a message: the first three, and the number of the others, e.g. `a, b, c and 5 more`."""
     return ", ".join(names[:3]) + (f" and {len(names) - 3:,} more" if len(names) > 3 else "")
 
 
 class Module(NamedTuple):
-    """One entry of sentence-transformers' `modules.json`: the module's name, the name of its class, and its folder."""
+    """One entry of sentence-transformers' `modules.json`.
+
+    Attributes:
+        name: the module's name, by which sentence-transformers finds it in the loaded model.
+        kind: the name of the module's class, such as `Pooling`.
+        folder: the folder of the module's files.
+    """
 
     name: str
     kind: str
@@ -103,7 +109,7 @@ def read_modules(folder: Path) -> list[Module]:
     """Return the modules of a sentence-transformers folder; an empty list for a plain Hugging Face folder.
 
     Raises:
-        EncoderError: sentence-transformers does not write such a list, or the list names code outside the library.
+        EncoderError: `modules.json` cannot be read, is malformed, or names a class outside sentence-transformers.
     """
     path, keys = folder / "modules.json", ("name", "type", "path")
     if not path.is_file():
@@ -122,10 +128,11 @@ def read_modules(folder: Path) -> list[Module]:
 
 
 def read_inference(folder: Path) -> dict[str, Any]:
-    """Return the settings in the file `INFERENCE`; an empty dict if there is no such file.
+    """Return the settings in `config_sentence_transformers.json`; an empty dict if there is no such file.
 
     Raises:
-        EncoderError: the model is not a sentence encoder, its default prompt is missing, or `truncate_dim` is invalid.
+        EncoderError: the file cannot be read, the model is not a sentence encoder, its default prompt is missing, or
+            `truncate_dim` is invalid.
     """
     path = folder / INFERENCE
     settings: dict[str, Any] = read_json(path) if path.is_file() else {}
@@ -142,10 +149,11 @@ def read_inference(folder: Path) -> dict[str, Any]:
 
 
 def check_modules(folder: Path, modules: list[Module]) -> None:
-    """Check what the library itself does not check in a sentence-transformers folder.
+    """Check the settings of a sentence-transformers folder that the library itself does not check.
 
     Raises:
-        EncoderError: the message names the file and the setting.
+        EncoderError: a setting is invalid, a module is not supported, or a tokenizer is missing or unusable. The
+            message names the file or folder.
     """
     read_inference(folder)
     for module in modules:
@@ -167,7 +175,8 @@ def check_transformer(folder: Path) -> None:
     """Check a transformer's configuration, its length limits and its tokenizer files.
 
     Raises:
-        EncoderError: the folder holds no model, or a setting is invalid; the message names the file.
+        EncoderError: the folder holds no model, a setting is invalid, or the tokenizer is missing or unusable. The
+            message names the file or folder.
     """
     if not (folder / "config.json").is_file():
         raise EncoderError(f"{folder}: no config.json here, so this is no model folder; give the folder that holds it")
@@ -182,10 +191,11 @@ def check_transformer(folder: Path) -> None:
 
 
 def check_config(folder: Path) -> dict[str, Any]:
-    """Return the configuration of a folder's model, whose type must be built into transformers.
+    """Return the content of a model folder's config.json, after checking that transformers knows the model type.
 
     Raises:
-        EncoderError: the configuration cannot be read, its type is unknown, or the folder holds an adapter.
+        EncoderError: config.json cannot be read, its `model_type` is unknown to transformers, or the folder holds an
+            adapter rather than a model.
     """
     import transformers  # takes seconds
 
@@ -202,7 +212,7 @@ def check_config(folder: Path) -> dict[str, Any]:
 
 
 def check_tokenizer_files(folder: Path) -> list[str]:
-    """Return the names of the files that hold a tokenizer's tokens.
+    """Return the names of the files in a folder that hold a tokenizer's tokens, such as tokenizer.json.
 
     Without such a file, transformers would create an empty tokenizer.
 
@@ -216,11 +226,12 @@ def check_tokenizer_files(folder: Path) -> list[str]:
 
 
 def check_largest(name: str, largest: int, num_embeddings: int) -> None:
-    """Raise EncoderError for a token id that has no embedding.
+    """Raise EncoderError if the largest token id has no embedding.
 
     Args:
-        largest: the largest token id.
         name: the model's name, for the message.
+        largest: the largest token id.
+        num_embeddings: the number of token embeddings of the model.
     """
     if largest >= num_embeddings:
         raise EncoderError(
@@ -230,17 +241,14 @@ def check_largest(name: str, largest: int, num_embeddings: int) -> None:
 
 
 def check_tokenizer(folder: Path, vocabulary: Mapping[str, int], num_embeddings: int) -> None:
-    """Raise EncoderError for a tokenizer that does not belong to the model beside it.
+    """Raise EncoderError if a tokenizer's number of tokens does not fit the model in the same folder.
 
-    The numbers of embeddings and tokens may differ by `SPARE`. Beyond that, more than twice as many embeddings as
-    tokens, or fewer embeddings than tokens, are refused. Another model's tokenizer of similar size is not detected.
+    The numbers of tokens and of embeddings may always differ by `SPARE`. Beyond that, it is an error if there are fewer
+    embeddings than tokens, or more than twice as many. A tokenizer of similar size from another model is not detected.
 
     Args:
-        vocabulary: token -> id of the tokenizer that was loaded from the folder, added tokens included.
-        num_embeddings: rows of the model's input embeddings.
-
-    Raises:
-        EncoderError: the message names both numbers.
+        vocabulary: token -> id, for all tokens of the loaded tokenizer, added tokens included.
+        num_embeddings: the number of rows of the model's input embeddings.
     """
     num_tokens = len(vocabulary)
     if num_embeddings > 2 * num_tokens + SPARE or num_tokens > num_embeddings + SPARE:

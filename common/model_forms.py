@@ -1,7 +1,9 @@
-"""Forms of `--model`, other than a folder, that only one command accepts, and the messages of all other commands.
+"""Prefixes of `--model` that only one command accepts, and the error messages of all other commands.
 
-static:DIR   `clearspan adapt`: a static encoder that is distilled from the encoder in DIR
-hybrid:DIR   `clearspan eval`: the model in DIR combined with BM25
+    static:DIR   `clearspan adapt`: a static encoder that is distilled from the encoder in DIR
+    hybrid:DIR   `clearspan eval`: the model in DIR combined with BM25
+
+A value without such a prefix, such as the folder of a model, is checked elsewhere.
 """
 
 from pathlib import Path
@@ -12,23 +14,24 @@ ELSEWHERE = {
     "NEW`, and name NEW",
     HYBRID: "`clearspan eval` takes hybrid:DIR: name DIR alone, and `clearspan search` ranks beside BM25 with --hybrid",
 }
-"""Form -> message of a command that does not accept the form."""
+"""Prefix -> error message of a command that does not accept the prefix."""
 
 
-def misnamed(spec: str, taken: str = "") -> str | None:
-    """Return an error message for a `--model` value that this command does not accept; None if it accepts the value.
+def misnamed(spec: str, accepted: str = "") -> str | None:
+    """Return an error message if a `--model` value has a prefix that this command does not accept, or names no folder.
 
-    A form is a value with a prefix, such as `static:DIR`. If a file or folder of this name exists, it is a path.
+    Return None for any other value, and for the path of an existing file or folder, whatever its name.
 
     Args:
-        taken: the form that the command accepts; "" for none.
+        spec: the value of `--model`.
+        accepted: the prefix that the command accepts, STATIC or HYBRID; "" if it accepts none.
     """
     form = next((form for form in ELSEWHERE if spec.startswith(form)), "")
     inner = spec.removeprefix(form).strip()
     if not inner:
-        return f"names no folder: write {form if form == taken else ''}DIR, the folder of a model"
+        return f"names no folder: write {form if form == accepted else ''}DIR, the folder of a model"
     if Path(spec).exists() or not form:
         return None
-    if form != taken:
+    if form != accepted:
         return ELSEWHERE[form]
     return f"write {form} once: {form}DIR" if inner.startswith(form) else misnamed(inner)

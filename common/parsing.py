@@ -1,4 +1,4 @@
-"""Strict parsing of what users type: numbers, and names, with a suggestion for a mistyped name."""
+"""Strict parsing of numbers that users type, and suggestion of a known name for a mistyped name."""
 
 import difflib
 import math
@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 MIN_SIMILARITY = 0.6
-"""Least similarity, from 0 to 1, at which a name counts as another name mistyped."""
+"""Least similarity, from 0 to 1, at which an unknown name counts as a mistyped known name."""
 
 
 def closest(name: str, known: Iterable[str]) -> str | None:
@@ -24,7 +24,7 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
 
 
 def whole_number(text: str) -> int:
-    """Return the integer that a text writes in ASCII digits; unlike `int`, reject 1_0.
+    """Parse an integer in ASCII digits; unlike `int`, reject `1_0`.
 
     Raises:
         ValueError: the text is not an integer.
@@ -35,7 +35,7 @@ def whole_number(text: str) -> int:
 
 
 def finite_number(text: str) -> float:
-    """Return the number that a text writes in decimal or scientific notation; unlike `float`, reject 1_0, nan and inf.
+    """Parse a number in decimal or scientific notation; unlike `float`, reject `1_0`, `nan` and `inf`.
 
     Raises:
         ValueError: the text is not such a number, or the number is too large for a float.

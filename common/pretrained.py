@@ -1,9 +1,9 @@
-"""Load pretrained transformers from local folders, and refuse incomplete ones.
+"""Load pretrained transformers from local folders, and refuse incomplete models.
 
     config.json, weights ──> load_model ──> model, names of newly initialized weights
 
-transformers initializes missing weights at random and drops surplus weights. The evaluator and the trainer both load
-models here, where every such case is an error in one line.
+transformers itself initializes missing weights at random and drops surplus weights. Here both are errors, except for
+the weights of heads. The evaluator and the trainer load their models with this module.
 """
 
 import contextlib
@@ -29,7 +29,7 @@ from clearspan.common.model_folder import MEND, EncoderError, check_config, some
 
 @contextlib.contextmanager
 def quiet_transformers() -> Iterator[None]:
-    """Silence transformers' loading bars, and its report of heads that are left out on purpose."""
+    """Turn off transformers' progress bars and warnings, e.g. about heads that are left out, in the `with` block."""
     log = transformers.utils.logging
     verbosity, bars = log.get_verbosity(), log.is_progress_bar_enabled()
     log.set_verbosity_error()
@@ -45,8 +45,8 @@ def quiet_transformers() -> Iterator[None]:
 def model_class(config: PreTrainedConfig) -> Any:
     """Return the auto class of transformers that loads an encoder of this configuration.
 
-    It loads the model with its masked-LM head if the architecture has one, only the encoder of T5 and its relatives,
-    and the base model of all others, e.g. decoders.
+    An architecture with a masked-LM head is loaded with this head. T5 and its relatives are loaded without their
+    decoder. Of any other architecture, such as a decoder, the base model is loaded.
     """
     if type(config) in modeling_auto.MODEL_FOR_MASKED_LM_MAPPING:
         return AutoModelForMaskedLM
@@ -60,11 +60,11 @@ def load_model(
 ) -> tuple[PreTrainedModel, list[str]]:
     """Load a model from a local folder, in fp32 and evaluation mode.
 
-    Weights are safetensors or read with `weights_only`; code in the folder is never run. Only weights outside the base
-    model may be missing and newly initialized, e.g. a masked-LM head.
+    Weights are safetensors, or are read with `weights_only`; code in the folder is never run. Only weights outside the
+    base model, such as a masked-LM head, may be missing; they are newly initialized.
 
     Args:
-        chosen: an auto class of transformers, or the model's own class; None: the class from `model_class`.
+        chosen: an auto class of transformers, or the model's own class; None for the class from `model_class`.
         uses_pooler: also require the weights of the base model's `pooler`, which is often absent and seldom used.
         options: further arguments of `from_pretrained`.
 
@@ -72,7 +72,8 @@ def load_model(
         The model, and the names of the newly initialized weights.
 
     Raises:
-        EncoderError: the weights do not match the configuration, or are not finite.
+        EncoderError: the configuration is not usable (`check_config`), the weights do not match it, or a weight is not
+            finite.
     """
     check_config(folder)
     options.setdefault("config", AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False))
@@ -92,7 +93,7 @@ def load_model(
 
 
 def _check_weights(folder: Path, model: PreTrainedModel, info: dict[str, Any], uses_pooler: bool) -> list[str]:
-    """Return the names of the newly initialized weights outside the base model.
+    """Check the loaded weights; return the names of the newly initialized weights outside the base model.
 
     Args:
         info: transformers' `output_loading_info`.
@@ -132,7 +133,7 @@ def _check_weights(folder: Path, model: PreTrainedModel, info: dict[str, Any], u
 
 
 def check_values(folder: Path, model: nn.Module) -> None:
-    """Raise EncoderError for weights that are not finite."""
+    """Raise EncoderError if a weight of the model is not finite."""
     for name, weight in model.named_parameters():
         # A finite sum implies finite values, and takes a tenth of the time.
         if not weight.sum().isfinite() and not weight.isfinite().all():
@@ -140,7 +141,7 @@ def check_values(folder: Path, model: nn.Module) -> None:
 
 
 def first_position(model: PreTrainedModel) -> int:
-    """Return the first position id: RoBERTa, MPNet and their relatives count from the padding id + 1, others from 0."""
+    """Return the position id of the first token: padding id + 1 for RoBERTa, MPNet and their relatives, otherwise 0."""
     embeddings = getattr(model.base_model, "embeddings", None)
     if hasattr(embeddings, "create_position_ids_from_input_ids"):
         return int(model.config.pad_token_id) + 1
@@ -149,7 +150,7 @@ def first_position(model: PreTrainedModel) -> int:
 
 
 def max_tokens(model: PreTrainedModel) -> int | None:
-    """Return the number of tokens that a model has positions for; None if it has no such limit."""
+    """Return the largest number of tokens in a sequence that a model has positions for; None if there is no limit."""
     positions = getattr(model.config, "max_position_embeddings", None)
     if not isinstance(positions, int) or positions <= 0:  # XLNet's configuration holds -1
         return None

@@ -1,4 +1,4 @@
-"""Progress of long work, on stderr: tqdm's bar on a terminal, else a line every half minute."""
+"""Progress of long work, on stderr: tqdm's bar on a terminal, otherwise a line every half minute."""
 
 import sys
 from collections.abc import Iterable, Iterator
@@ -9,7 +9,7 @@ from tqdm import tqdm
 Item = TypeVar("Item")
 
 LONG_S = 30.0
-"""Without a terminal, the seconds before the first line and between two lines."""
+"""Seconds before the first line, and between two lines, if stderr is not a terminal."""
 UNITS = (("years", 365.25 * 86400), ("days", 86400.0), ("h", 3600.0), ("min", 60.0))
 
 
@@ -27,14 +27,15 @@ def counted(number: int, noun: str) -> str:
 
 
 class ProgressBar(tqdm):  # type: ignore[type-arg, unused-ignore]  # a generic class in its stubs only
-    """A progress bar, which stays on the screen unless it is inside another bar.
+    """A tqdm progress bar that stays on the screen, unless it is inside another bar.
 
-    Without a terminal, it is printed as a line every LONG_S seconds, and not at all for shorter work.
+    If stderr is not a terminal, the bar is printed as a line every LONG_S seconds, and not at all for shorter work.
 
     Args:
-        total: number of items.
-        work: the work, e.g. `embedding 50,000 texts`.
-        quiet: show nothing.
+        total: the number of items.
+        work: a description of the work, e.g. `embedding 50,000 texts`.
+        quiet: whether nothing is shown.
+        options: further arguments of `tqdm`.
     """
 
     def __init__(self, total: float, work: str, quiet: bool = False, **options: Any) -> None:
@@ -42,14 +43,14 @@ class ProgressBar(tqdm):  # type: ignore[type-arg, unused-ignore]  # a generic c
         super().__init__(total=total, desc=work, disable=quiet, leave=None, **{**seldom, **options})
 
     def display(self, msg: str | None = None, pos: int | None = None) -> None:
-        """Draw the bar; without a terminal, print it as a line."""
+        """Draw the bar; print it as a line if stderr is not a terminal."""
         if sys.stderr.isatty():
             super().display(msg, pos)
         elif msg != "":
             self.fp.write(f"{self}\n")
 
     def over(self, items: Iterable[Item]) -> Iterator[Item]:
-        """Yield items, and advance the bar after each one is processed; close the bar at the end."""
+        """Yield items, advance the bar when the next item is requested, and close the bar at the end."""
         with self:
             for item in items:
                 yield item

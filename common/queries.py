@@ -1,10 +1,12 @@
 """A file of queries: texts to search for and, if known, the text that each query should find.
 
     questions.txt      one query per line
-    questions.csv      columns query and, if known, text (the right text) or id (the id that search results show for
-                       the right text); .tsv and .jsonl files have the same columns
+    questions.csv      a column `query` and, if the answers are known, a column `text` with the text to find, or `id`
+                       with the id that search results show for the text to find
+    .tsv, .jsonl       the same columns or fields
 
-`read_queries` returns one `Query` per row. Callers merge rows of the same query, which then has several right answers.
+`read_queries` returns one `Query` per row. If several rows have the same query, callers merge them into one query with
+several right answers.
 """
 
 from collections.abc import Iterator, Mapping
@@ -36,7 +38,7 @@ class Query:
 
     @property
     def has_answer(self) -> bool:
-        """Return whether the file names the text that this query should find."""
+        """Return whether it is known which text this query should find."""
         return self.answer_text is not None or self.answer_id is not None
 
 
@@ -47,7 +49,7 @@ def read_queries(path: str | Path) -> list[Query]:
     column's name do not matter.
 
     Raises:
-        DataError: the file cannot be read or holds no query, a row has no query, or both a text and an id.
+        DataError: the file cannot be read or holds no query; or a row has no query, or has both a text and an id.
     """
     path = Path(path)
     try:

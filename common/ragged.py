@@ -1,4 +1,7 @@
-"""Lists of different lengths as a flat array and offsets, like Arrow's list columns, which convert without a copy."""
+"""Lists of different lengths, stored as a flat array and offsets.
+
+Arrow's list columns have the same layout, so the values are converted without a copy.
+"""
 
 import dataclasses
 from collections.abc import Iterator, Sequence
@@ -12,8 +15,8 @@ class Ragged:
     """A sequence of n lists; list i is values[offsets[i]:offsets[i + 1]].
 
     Attributes:
-        values: (S,) of any dtype.
-        offsets: (n + 1,) int64, from 0 to S.
+        values: the values of all lists, one list after the other, (S,) of any dtype.
+        offsets: the start of each list in `values`, followed by S, (n + 1,) int64.
     """
 
     values: np.ndarray
@@ -21,24 +24,24 @@ class Ragged:
 
     @classmethod
     def of(cls, lists: Sequence[np.ndarray], dtype: np.dtype | type) -> "Ragged":
-        """Return the lists given as separate arrays."""
+        """Create an instance from lists that are separate arrays; convert their values to `dtype`."""
         values = np.concatenate([np.empty(0, dtype), *lists]).astype(dtype, copy=False)
         return cls(values, bounds(np.array([*map(len, lists)], np.int64)))
 
     @classmethod
     def concatenate(cls, parts: Sequence["Ragged"]) -> "Ragged":
-        """Return the lists of one or more parts, one part after the other."""
+        """Create an instance with the lists of one or more instances, one instance after the other."""
         lengths = np.concatenate([part.lengths for part in parts])
         return cls(np.concatenate([part.values for part in parts]), bounds(lengths))
 
     @classmethod
     def from_arrow(cls, column: pa.ListArray) -> "Ragged":
-        """Wrap a column of token ids of a record batch, or of a slice of a batch."""
+        """Create an instance from an Arrow list column, which may be a slice, without copying values."""
         offsets = column.offsets.to_numpy().astype(np.int64)
         return cls(column.values.to_numpy()[offsets[0] : offsets[-1]], offsets - offsets[0])
 
     def to_arrow(self, list_type: pa.DataType) -> pa.ListArray:
-        """Return a column of this type, without copying values."""
+        """Return the lists as an Arrow column of type `list_type`, without copying values."""
         return pa.ListArray.from_arrays(self.offsets.astype(np.int32), self.values, type=list_type)
 
     def __len__(self) -> int:
@@ -52,37 +55,35 @@ class Ragged:
 
     @property
     def lengths(self) -> np.ndarray:
-        """The lengths of the lists, (n,) int64."""
+        """The length of each list, (n,) int64."""
         return np.diff(self.offsets)
 
     def part(self, rows: slice) -> "Ragged":
-        """Return consecutive lists, without copying values."""
+        """Return consecutive lists, without copying values; `rows` has a start and a stop, and no step."""
         offsets = self.offsets[rows.start : rows.stop + 1]
         return Ragged(self.values[offsets[0] : offsets[-1]], offsets - offsets[0])
 
     def take(self, indices: np.ndarray) -> "Ragged":
-        """Return the lists at these indices, in this order, or the lists that a mask (n,) bool selects."""
+        """Return the lists with the given indices, in the given order; `indices` may also be a mask, (n,) bool."""
         if indices.dtype == bool:
             indices = np.flatnonzero(indices)
         return segments(self.values, self.offsets[indices], self.lengths[indices])
 
 
 def starts_run(values: np.ndarray) -> np.ndarray:
-    """Return a mask of the values that begin a run of equal values, (n,) bool: the first value, and each value that
-    differs from its predecessor.
-    """
+    """Return a mask, (n,) bool, that is true for the first value of each run of equal values."""
     return np.append(True, values[1:] != values[:-1])[: len(values)]
 
 
 def bounds(lengths: np.ndarray) -> np.ndarray:
-    """Return the offsets (n + 1,) int64 of lists with these lengths."""
+    """Return the `Ragged.offsets` of n lists with the given lengths, (n + 1,) int64."""
     offsets = np.zeros(len(lengths) + 1, np.int64)
     np.cumsum(lengths, out=offsets[1:])
     return offsets
 
 
 def segments(values: np.ndarray, starts: np.ndarray, lengths: np.ndarray) -> Ragged:
-    """Return the lists values[starts[i]:starts[i] + lengths[i]], which may overlap and be in any order."""
+    """Return the lists values[starts[i] : starts[i] + lengths[i]], which may overlap and be in any order."""
     offsets = bounds(lengths)
     index = np.repeat(starts - offsets[:-1], lengths)
     index += np.arange(offsets[-1])

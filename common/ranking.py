@@ -1,9 +1,9 @@
-"""BM25 over a collection of texts, the combination of BM25 scores with a model's scores, and the top of a ranking.
+"""BM25 over a collection of texts, the combination of BM25 scores with a model's scores, and the best texts of a query.
 
-BM25 is Lucene's variant, k1 1.5, b 0.75, by `bm25s`:
+    texts -> words (`common.stemming`) -> a weight for each word in each text
+    query -> counts of its words, multiplied by the weights -> a score for each text
 
-texts -> words (`common.stemming`) -> a weight for each word of each text
-query -> counts of its words x weights -> scores
+`bm25s` computes the weights, by Lucene's variant of BM25 with k1 = 1.5 and b = 0.75.
 """
 
 import dataclasses
@@ -19,7 +19,7 @@ if TYPE_CHECKING:  # takes a second to import
     from scipy.sparse import csc_array, csr_array
 
 HYBRID_WEIGHT = 0.7
-"""Default weight of a model's scores when they are added to BM25's (`scale_and_shift`)."""
+"""Default weight of a model's scores, 0 to 1, when they are combined with BM25 scores (`scale_and_shift`)."""
 
 DEPTH = 1000
 """A right text that ranks below this counts as not found."""
@@ -30,14 +30,24 @@ depending on the position of the vectors in a matrix product."""
 
 @dataclasses.dataclass(frozen=True)
 class BM25:
-    """A BM25 index of n texts. `vocabulary`: word -> its column of `weights`, (n, number of words)."""
+    """A BM25 index of n texts.
+
+    Attributes:
+        vocabulary: word -> the column of the word in `weights`.
+        weights: the BM25 weight of each word in each text, a sparse array (n, number of words).
+    """
 
     vocabulary: Mapping[str, int]
     weights: "csc_array"
 
     @classmethod
     def of(cls, texts: Iterable[str], dtype: str = "float64", words: WordFunction = PLAIN) -> "BM25":
-        """Index texts, which `words` splits into words. Memory holds the ids of all words of all texts."""
+        """Create an index of texts. Meanwhile, memory holds an id for each word of each text.
+
+        Args:
+            dtype: the dtype of the weights.
+            words: function that splits a text into words.
+        """
         import bm25s
         from scipy.sparse import csc_array
 
@@ -52,12 +62,12 @@ class BM25:
 
     @staticmethod
     def counts(texts: Sequence[str], vocabulary: Mapping[str, int], words: WordFunction = PLAIN) -> "csr_array":
-        """Return the word counts of m queries, a sparse float64 array (m, len(vocabulary)); ignore unknown words.
+        """Return the word counts of m queries, a sparse float64 array (m, len(vocabulary)).
 
         Args:
-            texts: the queries.
-            vocabulary: word -> its column.
-            words: function that splits a text into words; it must be the one that the vocabulary was made with.
+            texts: the queries; words that are not in the vocabulary are ignored.
+            vocabulary: the attribute `vocabulary` of an index.
+            words: function that splits a text into words; it must be the function that the index was made with.
         """
         from scipy.sparse import csr_array
 
@@ -70,13 +80,14 @@ class BM25:
 
 
 def scale_and_shift(scores: NDArray[np.floating], weight: float) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return a and b, (m,) float64 each: for each query, a x scores + b has mean 0 and standard deviation `weight`.
+    """Return a and b of each query, (m,) float64 each: a * scores + b has mean 0 and standard deviation `weight`.
 
-    If all scores of a query are equal, up to float32 noise, a and b are 0. Examples are BM25 scores for words that no
-    text contains, and a model's scores for equal vectors.
+    If all scores of a query are equal, up to float32 noise, a and b are 0. For example, BM25 scores are equal if no
+    text contains a word of the query, and a model's scores are equal if all vectors are.
 
     Args:
         scores: the scores of m queries for n texts, (m, n).
+        weight: the weight of these scores in a sum with other scores that are scaled in the same way.
     """
     mean, deviation = scores.mean(axis=1, dtype=np.float64), scores.std(axis=1, dtype=np.float64)
     is_flat = deviation <= 10.0**-DECIMALS * np.abs(scores).max(axis=1, initial=0)
@@ -85,13 +96,15 @@ def scale_and_shift(scores: NDArray[np.floating], weight: float) -> tuple[NDArra
 
 
 def first(scores: NDArray[np.floating], depth: int, ids: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return the positions of the `depth` highest of `scores` (n,), highest first: int64.
+    """Return the indices of the `depth` highest scores, highest first, as int64; of fewer scores, all indices.
 
-    Scores that agree to `DECIMALS` are equal. Among equal scores the higher id ranks first, as in trec_eval, so the
-    order of the collection, in which relevant texts may come first, has no effect.
+    Scores are compared after rounding to `DECIMALS` decimals. Among equal scores, the text with the higher id ranks
+    first, as in trec_eval. So the order of the texts in the collection, where relevant texts may come first, has no
+    effect.
 
     Args:
-        ids: (n,), the ids that break ties; among equal ids, the first position ranks first.
+        scores: the score of each of n texts, (n,).
+        ids: the id of each text, (n,), which breaks ties; among equal ids, the lower index ranks first.
     """
     rows = np.arange(len(scores))
     if depth < len(scores):
@@ -102,5 +115,5 @@ def first(scores: NDArray[np.floating], depth: int, ids: NDArray[np.int64]) -> N
 
 
 def rounded(scores: NDArray[np.floating]) -> NDArray[np.float64]:
-    """Return scores rounded to `DECIMALS`, float64."""
+    """Return scores rounded to `DECIMALS` decimals, in float64."""
     return np.asarray(scores, np.float64).round(DECIMALS)

@@ -23,13 +23,17 @@ class MissingDataError(Exception):
 
 
 def read_lines(path: Path, encoding: str = "utf-8") -> Iterator[str]:
-    """Yield the lines of a UTF-8 or Latin-1 file without LF, CR LF or a UTF-8 byte order mark.
+    """Yield the lines of a text file, without line ends (LF or CR LF) and without a UTF-8 byte order mark.
 
     Only LF ends a line: `str.splitlines` would also break at U+0085 or U+2028 inside a sentence.
+
+    Args:
+        encoding: `utf-8` or `latin-1`.
 
     Raises:
         MissingDataError: the file does not exist.
         DataError: a line is not UTF-8.
+        OSError: the file cannot be read.
     """
     try:
         file = path.open("rb")
@@ -47,7 +51,9 @@ def read_lines(path: Path, encoding: str = "utf-8") -> Iterator[str]:
 
 
 def csv_rows(path: Path) -> Iterator[tuple[int, list[str]]]:
-    """Yield (number of the first line, fields) for each row of a UTF-8 csv or tsv, in the form that `form_of` infers.
+    """Yield the line number and the cells of each row of a UTF-8 csv or tsv file.
+
+    The line number is the number of the row's first line, from 1. `form_of` infers the delimiter and the use of quotes.
 
     Raises:
         MissingDataError: the file does not exist.
@@ -72,10 +78,11 @@ def csv_rows(path: Path) -> Iterator[tuple[int, list[str]]]:
 def csv_records(
     path: Path, required: Collection[str], named: Callable[[str], str] = str
 ) -> Iterator[tuple[str, dict[str, str]]]:
-    """Yield (file and line, field -> text) for each row of a UTF-8 csv with a header.
+    """Yield the place (`FILE:LINE`) and the record (field -> text) of each row of a UTF-8 csv or tsv with a header.
 
     Args:
-        named: function that maps a name in the header to the name of the field.
+        required: names of fields that the header must contain.
+        named: function that turns a name in the header into the name of the field.
 
     Raises:
         MissingDataError: the file does not exist.
@@ -95,7 +102,7 @@ def csv_records(
 
 
 def json_records(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield (file and line, object) for each line of a jsonl file that is not blank.
+    """Yield the place (`FILE:LINE`) and the JSON object of each line of a jsonl file that is not blank.
 
     Raises:
         MissingDataError: the file does not exist.
@@ -114,10 +121,10 @@ def json_records(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def string_field(record: Mapping[str, Any], field: str, place: str) -> str:
-    """Return the string of a record's field.
+    """Return a record's field, after checking that it is a string.
 
     Args:
-        place: file and line, for the message.
+        place: the file and line of the record, for the message.
 
     Raises:
         DataError: the field is missing, is not a string, or holds a lone surrogate (half of a character).
@@ -131,5 +138,5 @@ def string_field(record: Mapping[str, Any], field: str, place: str) -> str:
 
 
 def head(text: str, limit: int = 60) -> str:
-    """Return the beginning of a text, quoted for an error message."""
+    """Return the first `limit` characters of a text, in quotes, for an error message."""
     return repr(text if len(text) <= limit else text[:limit] + "…")

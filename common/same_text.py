@@ -1,10 +1,9 @@
 """The key of a text: two texts count as the same text if their keys are equal.
 
-    " The  Owl\n" ──> letter case and Unicode form (NFKC_Casefold) ──> "the owl" ──> key ──> hash
-    "ＴＨＥ OWL"  ──> one space between words ─────────────────────────────────────^
+    " The  Owl ", "ＴＨＥ OWL" ──> NFKC_Casefold (letter case, Unicode form) ──> one space between words ──> "the owl"
 
-Only deduplication, the held-out part and the tasks on held-out texts use keys. A text that is tokenized, shown or
-hashed as an id stays as it was read.
+Only deduplication, the choice of the held-out part and the tasks on held-out texts use keys. The text itself is
+tokenized, shown and hashed to an id without any change.
 """
 
 import hashlib
@@ -25,14 +24,14 @@ _RARE = regex.compile(r"\p{Default_Ignorable_Code_Point}|\p{M}{31}")
 
 
 def key(text: str, is_spaced: bool = False) -> str:
-    """Return the text without differences in white space, letter case and Unicode form.
+    """Return the key of a text: the text without differences in white space, letter case and Unicode form.
 
-    Characters that are not shown (soft hyphens, zero-width spaces) are removed, and so is any mark on a letter after
-    the thirtieth. `key(key(text)) == key(text)`.
+    Characters that are not shown (soft hyphens, zero-width spaces) are removed, and so are all combining marks on a
+    letter after the thirtieth. `key(key(text)) == key(text)`.
 
     Args:
-        is_spaced: whether the only white space in the text is known to be single spaces between words, so that no other
-            is searched for.
+        is_spaced: whether the caller knows that the text has no white space but single spaces between words. The search
+            for other white space is then skipped.
     """
     if text.isascii():
         folded = text.lower()
@@ -45,10 +44,10 @@ def key(text: str, is_spaced: bool = False) -> str:
 
 
 def digest(text: str, is_spaced: bool = False) -> bytes:
-    """Return the hash of a text's key, DIGEST bytes."""
+    """Return the hash of a text's key, DIGEST bytes; for `is_spaced`, see `key`."""
     return hashlib.blake2b(key(text, is_spaced).encode("utf-8", "surrogatepass"), digest_size=DIGEST).digest()
 
 
 def digests(texts: Iterable[str], is_spaced: bool = False) -> np.ndarray:
-    """Return the hashes of texts, (n, 2) uint64."""
+    """Return the hash of the key of each of n texts, (n, 2) uint64, two numbers per hash."""
     return np.frombuffer(b"".join([digest(text, is_spaced) for text in texts]), "<u8").reshape(-1, 2)

@@ -1,12 +1,12 @@
 """Integrity of files: size and sha256 of a file, and files that carry the hash of their own content.
 
-    record -> seal -> {..., "sha256": hash of the other fields} -> unseal -> the same record, or a ValueError
-                                                                   record -> build -> a dataclass, or a ValueError
-    bytes -> seal_bytes -> the bytes, then their hash -> unseal_bytes -> the same bytes, or a ValueError
+    record -> seal -> JSON with a field "sha256", the hash of the other fields -> unseal -> record, or a ValueError
+    record -> build -> an instance of a dataclass, or a ValueError
+    bytes -> seal_bytes -> the bytes, followed by their hash -> unseal_bytes -> the bytes, or a ValueError
 
-A flipped bit, a truncation or an edit of a sealed file is detected. The hash of a record is computed from a
-canonical form (sorted keys, no spaces), so reformatting the file is allowed. Whoever edits a record can seal it again,
-so `build` validates the types of its fields. Beam workers read sealed records, and do without pydantic.
+A flipped bit, a truncation or an edit of a sealed file is detected. The hash of a record is computed from a canonical
+form (sorted keys, no spaces), so the file may be reformatted. A user may edit a record and seal it again, so `build`
+validates the types of the fields. It does not use pydantic, which Beam workers would have to import.
 """
 
 import dataclasses
@@ -29,25 +29,36 @@ Made = TypeVar("Made")
 
 @dataclasses.dataclass(frozen=True)
 class FileInfo:
-    """Size and SHA-256 of a local file as it was written."""
+    """Size in bytes and SHA-256, in hexadecimal, of a file."""
 
     bytes: int
     sha256: str
 
     @classmethod
     def of(cls, path: Path) -> "FileInfo":
-        """Measure a file."""
+        """Return the size and the hash of a local file."""
         return cls(path.stat().st_size, sha256(path))
 
     def difference(self, other: "FileInfo") -> str:
-        """Describe how another file differs from this file, in size or else in hash; "" if it does not differ."""
+        """Describe the difference between a file on disk and this entry of a manifest; return "" if there is none.
+
+        Args:
+            other: the size and hash of the file on disk.
+        """
         if other.bytes != self.bytes:
             return f"{other.bytes:,} bytes where the manifest says {self.bytes:,}"
         return "" if other.sha256 == self.sha256 else "its sha256 is not the manifest's"
 
 
 class HashingFile:
-    """Stream that hashes and counts the bytes of a file which is written or read once from start to end."""
+    """Binary stream that passes bytes on to or from another stream, and hashes and counts them.
+
+    Args:
+        stream: a stream that is either written or read, once from start to end.
+
+    Attributes:
+        bytes: the number of bytes so far.
+    """
 
     def __init__(self, stream: BinaryIO) -> None:
         self.stream = stream
@@ -56,7 +67,7 @@ class HashingFile:
 
     @property
     def info(self) -> FileInfo:
-        """Size and hash of the bytes so far."""
+        """The number and the hash of the bytes that were written or read so far."""
         return FileInfo(self.bytes, self._sha256.hexdigest())
 
     def write(self, data: bytes) -> int:
@@ -79,18 +90,22 @@ def _hash(record: Mapping[str, Any]) -> str:
 
 
 def seal(record: Mapping[str, Any], indent: int | None = None) -> bytes:
-    """Return a record as JSON with its hash as the last field; equal records give equal bytes."""
+    """Return a record as JSON in UTF-8, with its hash as the last field.
+
+    Args:
+        indent: the number of spaces by which nested values are indented; None for JSON on one line.
+    """
     return (json.dumps({**record, FIELD: _hash(record)}, indent=indent) + "\n").encode()
 
 
 def unseal(data: bytes, optional: bool = False) -> dict[str, Any]:
-    """Return the record in bytes from `seal`, without its hash.
+    """Return the record that `seal` turned into bytes, without its hash.
 
     Args:
-        optional: accept a record without a hash, as earlier versions wrote it.
+        optional: whether a record without a hash is accepted, as earlier versions wrote it.
 
     Raises:
-        ValueError: the bytes are not a JSON object, or its hash does not match its content.
+        ValueError: the bytes are not a JSON object, or the hash does not match the other fields.
     """
     try:
         record = json.loads(data)
@@ -112,7 +127,7 @@ def seal_bytes(content: bytes) -> bytes:
 
 
 def unseal_bytes(data: bytes) -> bytes:
-    """Return the content in bytes from `seal_bytes`; raise ValueError if they are damaged."""
+    """Return the content to which `seal_bytes` added a hash; raise ValueError if the hash does not match."""
     content, stated = data[:-HASH_BYTES], data[-HASH_BYTES:]
     if hashlib.sha256(content).digest() != stated:
         raise ValueError("its sha256 is not that of its content")
@@ -120,10 +135,10 @@ def unseal_bytes(data: bytes) -> bytes:
 
 
 def build(cls: type[Made], record: object) -> Made:
-    """Create a dataclass whose fields are plain values from a JSON record.
+    """Create an instance of a dataclass from a JSON record, which holds the values of the dataclass's fields.
 
     Raises:
-        ValueError: the record is not an object, or a field is missing, unknown or of another type.
+        ValueError: the record is not an object, or a field is missing, unknown or of the wrong type.
     """
     if not isinstance(record, dict):
         raise ValueError(f"a {type(record).__name__} where {cls.__name__} is expected")

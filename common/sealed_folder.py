@@ -1,9 +1,10 @@
 """Sealed folders: a manifest records the size and sha256 of every file, and its own hash, so changes are detected.
 
-    files -> seal_folder: manifest.json, written last -> check_folder, before use: its content, or FolderChangedError
+    files of a folder -> seal_folder -> manifest.json, written last
+    manifest.json and files -> check_folder, before use -> content of the manifest, or FolderChangedError
 
-Checkpoints, exported models, and the files of an export other than its weights are sealed folders. Before a damaged
-folder is made again, it is moved out of the way (`set_aside`): a user may have changed it on purpose.
+Checkpoints and exported models are sealed folders. A user may have changed such a folder on purpose. So before it is
+made again, the changed folder is renamed (`set_aside`).
 """
 
 import contextlib
@@ -39,8 +40,8 @@ def seal_folder(folder: Path, kind: str, content: Mapping[str, Any] | None = Non
     """Write the manifest of a folder.
 
     Args:
-        kind: name of the kind of folder, which `check_folder` compares.
-        content: further fields of the manifest.
+        kind: the kind of folder, such as a checkpoint; `check_folder` expects the same kind.
+        content: further fields of the manifest, which `check_folder` returns.
     """
     record = {
         "format": FORMAT,
@@ -53,7 +54,7 @@ def seal_folder(folder: Path, kind: str, content: Mapping[str, Any] | None = Non
 
 
 def read_manifest(folder: Path, kind: str) -> tuple[dict[str, Any], dict[str, FileInfo]]:
-    """Return (content, files) of a folder's manifest.
+    """Return the content that `seal_folder` put into a folder's manifest, and the listed files by relative path.
 
     Raises:
         FolderChangedError: the manifest is missing or changed, is of another kind, or lists files outside the folder.
@@ -73,7 +74,10 @@ def read_manifest(folder: Path, kind: str) -> tuple[dict[str, Any], dict[str, Fi
 
 @contextlib.contextmanager
 def _damage_of(path: Path) -> Iterator[None]:
-    """Turn errors of a missing, unreadable or damaged file into a FolderChangedError that names the file."""
+    """Turn an exception of the `with` block about a missing or damaged file into a FolderChangedError that names it.
+
+    A PermissionError is passed on, since it does not show that the file has changed.
+    """
     try:
         yield
     except FileNotFoundError:
@@ -87,15 +91,17 @@ def _damage_of(path: Path) -> Iterator[None]:
 def check_folder(
     folder: Path, kind: str, whole: bool = True, alone: bool = True, free: Sequence[str] = ()
 ) -> dict[str, Any]:
-    """Return the content of a folder's manifest, after verifying the folder's files against it.
+    """Compare the files in a folder with its manifest; return the content that `seal_folder` put into the manifest.
 
     Args:
+        kind: the expected kind of folder.
         whole: whether a missing file is an error.
         alone: whether a file that the manifest does not list is an error.
         free: suffixes, in lower case, of files that are not checked.
 
     Raises:
-        FolderChangedError: a file has changed or is missing, or the manifest does not list it.
+        FolderChangedError: the manifest is not usable (`read_manifest`), or a file has changed, is missing or is not
+            listed.
     """
     content, listed = read_manifest(folder, kind)
     files = {name: info for name, info in listed.items() if not name.lower().endswith(tuple(free))}
@@ -110,7 +116,7 @@ def check_folder(
 
 
 def set_aside(folder: Path) -> Path:
-    """Rename a folder to the first free name of NAME.damaged, NAME.damaged-2, ..., and return the new path.
+    """Rename a folder to NAME.damaged, or to NAME.damaged-2, -3, ... if that exists; return the new path.
 
     Raises:
         OSError: the folder cannot be renamed.

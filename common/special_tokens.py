@@ -1,4 +1,4 @@
-"""Special tokens that a text spells out, such as `</s>` or `[MASK]`: make a tokenizer read them as plain text."""
+"""Make a tokenizer read special tokens that a text spells out, such as `</s>` or `[MASK]`, as plain text."""
 
 import json
 from collections.abc import Iterable
@@ -14,11 +14,11 @@ def spell_special(tokenizer: Tokenizer, texts: Iterable[str]) -> bool:
 
 
 def read_special_as_text(tokenizer: Tokenizer) -> None:
-    """Make a tokenizer split a special token in a text into the tokens of its characters, in place.
+    """Change a tokenizer in place so that it reads a special token in a text, such as `[MASK]`, as plain text.
 
-    `encode_special_tokens` suffices for models whose merges never make a special token. A Unigram or WordLevel model
-    would still find the special token in its vocabulary, so the entry is renamed to a text that never occurs. All ids
-    stay the same.
+    For most models, the setting `encode_special_tokens` suffices. A Unigram or WordLevel model would still find the
+    special token in its vocabulary, so the entry in the vocabulary is renamed to a text that never occurs. All ids stay
+    the same.
     """
     tokenizer.encode_special_tokens = True
     special = _special(tokenizer)
@@ -34,7 +34,7 @@ def read_special_as_text(tokenizer: Tokenizer) -> None:
 
 
 def unhidden(tokenizer: Tokenizer) -> str:
-    """Return a tokenizer as JSON, with the vocabulary that it had before `read_special_as_text`."""
+    """Serialize a tokenizer to JSON, with the vocabulary that it had before `read_special_as_text`."""
     record = json.loads(tokenizer.to_str())
     vocabulary, mark = record["model"].get("vocab"), _hidden("")
     if isinstance(tokenizer.model, Unigram):
@@ -49,5 +49,5 @@ def _special(tokenizer: Tokenizer) -> set[str]:
 
 
 def _hidden(token: str) -> str:
-    """Return a name for a vocabulary entry that never matches: it has a space, at which texts are split."""
+    """Return a new name for a vocabulary entry; texts are split at the space in it, so no text matches the name."""
     return f" \0 {token}"

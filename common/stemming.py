@@ -1,7 +1,7 @@
-"""The words of a text that BM25 compares: in lower case, and without their endings where a language is chosen.
+"""Split a text into the words that BM25 compares: in lower case and, if a language is chosen, without endings.
 
-BM25 takes any `WordFunction`: a function that splits a text into words, with a key by which stored indexes of these
-words are named. Commands use `Words`. The stemmers are Snowball's, from PyStemmer (extra `search`).
+BM25 takes any `WordFunction`, which splits a text into words and has a key that becomes part of the names of stored
+indexes. Commands use `Words`. The stemmers are Snowball's, from PyStemmer (extra `search`).
 """
 
 import dataclasses
@@ -21,21 +21,24 @@ STEMMERS = (
 
 
 class WordFunction(Protocol):
-    """A function of a text that returns the words that BM25 compares, which must hold no line break."""
+    """Function that splits a text into the words that BM25 compares; a word must not contain a line break."""
 
     @property
     def key(self) -> dict[str, str | int]:
-        """Names and versions of everything that decides which words a text has."""
+        """Names and versions of everything that determines which words the function returns."""
 
     def __call__(self, text: str) -> list[str]: ...
 
 
 @dataclasses.dataclass(frozen=True)
 class Words:
-    """The words of a text that BM25 compares, in lower case.
+    """The function that commands use to split a text into the words that BM25 compares, in lower case.
 
     Attributes:
-        stemmer: a language of STEMMERS, whose endings are removed; None: words stay as they are.
+        stemmer: the language, one of STEMMERS, whose word endings are removed; None to keep the endings.
+
+    Raises:
+        ValueError: the language is not one of STEMMERS.
     """
 
     stemmer: str | None = None
@@ -46,7 +49,7 @@ class Words:
 
     @property
     def key(self) -> dict[str, str | int]:
-        """The versions of `common.words` and of its tables, and the stemmer with its version."""
+        """The versions of `common.words` and of the library `regex`; with a stemmer, also its language and version."""
         key: dict[str, str | int] = {"words": plain.VERSION, "regex": version("regex")}
         return key | {"stemmer": self.stemmer, "PyStemmer": version("PyStemmer")} if self.stemmer else key
 

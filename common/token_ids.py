@@ -14,7 +14,10 @@ it."""
 
 
 def vocab_size(vocabulary: Mapping[str, int]) -> int:
-    """Return the vocabulary size: every id is below it, even if the ids have gaps.
+    """Return the size of a vocabulary: the number of tokens, or the largest id + 1 if the ids have gaps.
+
+    Args:
+        vocabulary: token -> id.
 
     Raises:
         ValueError: the largest id is far above the number of tokens.
@@ -29,11 +32,12 @@ def vocab_size(vocabulary: Mapping[str, int]) -> int:
 
 
 def leading_ids(tokenizer: Any, prompt: str) -> list[int]:
-    """Return the ids at the start of every text with this prompt, without the prompt's final space, which the tokenizer
-    joins with the text.
+    """Return the ids at the beginning of every text that has this prompt before it.
+
+    The prompt's final spaces are left out, since the tokenizer joins them with the text.
 
     Args:
-        tokenizer: a tokenizer from `common.fast_tokenizer.load_tokenizer`, so without padding.
+        tokenizer: a tokenizer from `common.fast_tokenizer.load_tokenizer`, which adds no padding.
     """
     ids: list[int] = tokenizer.encode(prompt.rstrip(), add_special_tokens=False).ids if prompt.strip() else []
     return ids
@@ -42,9 +46,12 @@ def leading_ids(tokenizer: Any, prompt: str) -> list[int]:
 def without_prompt(tokenizer: Any, texts: Sequence[list[int]], prompt: str) -> list[str]:
     """Decode lists of ids, and remove the prompt at the start of each text.
 
-    The prompt is removed from the decoded text, since one token may hold the end of the prompt and the start of the
-    text. If the decoded text does not begin with the prompt, because decoding changed its spaces, as many ids as the
-    prompt has are removed before decoding.
+    The prompt is removed from the decoded text rather than from the ids, since one token may hold the end of the prompt
+    and the start of the text. If decoding has changed the prompt, e.g. its spaces, the prompt's ids are removed before
+    decoding instead.
+
+    Args:
+        texts: the ids of each text.
     """
     start, number = prompt.strip().lower(), len(leading_ids(tokenizer, prompt))
     whole: list[str] = tokenizer.decode_batch(texts)

@@ -1,9 +1,10 @@
-"""Imports from the working folder: it holds the user's data, so only modules that the user named are imported from it.
+"""Restrict imports from the working folder, which holds the user's data, to modules that the user named.
 
-python -m, python -c          put the working folder first on the import path, where a json.py or a zstandard.py
-                              beside the data would be run in place of the library
-children_ignore_it            makes the processes that a command starts, and their children, leave it out
-own_modules                   finds the modules that the user named as `module:name`, and modules that these import
+`python -m` and `python -c` put the working folder first on the import path, so that a json.py or zstandard.py beside
+the data would be run in place of the library.
+
+    children_ignore_it    makes the child processes of a command, and their children, leave the working folder out
+    own_modules           finds the modules in it that the user named as `module:name`, and modules that these import
 """
 
 import importlib
@@ -25,7 +26,10 @@ IMPORT_SYSTEM = ("importlib.", "importlib")
 def children_ignore_it(environment: MutableMapping[str, str]) -> None:
     """Set environment variables so that Python leaves the working folder out of the import path.
 
-    If the working folder is a clone of this project that is not installed, it is put on `PYTHONPATH`.
+    If the working folder is a clone of this project, which need not be installed, it is put on `PYTHONPATH`.
+
+    Args:
+        environment: the environment of the processes to start, which is changed in place.
     """
     environment[SAFE_PATH] = "1"
     home = str(Path(__file__).parents[2])
@@ -45,7 +49,7 @@ class OwnModules(MetaPathFinder):
         self._found: set[str] = set()
 
     def load(self, module: str) -> ModuleType:
-        """Import a module that the user named, which is installed or in the working folder."""
+        """Import a module that the user named; it may be installed or in the working folder."""
         top = module.partition(".")[0]
         os.environ[NAMED] = ",".join(dict.fromkeys([*_named(), top]))
         importlib.invalidate_caches()
@@ -54,7 +58,10 @@ class OwnModules(MetaPathFinder):
     def find_spec(
         self, fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        """Return the spec of a top-level module in the working folder, or None."""
+        """Return the spec of a top-level module in the working folder that may be imported; None for any other module.
+
+        A module may be imported if the user named it, or if the importing module was itself found here.
+        """
         if path is not None or not (fullname in _named() or _importer().partition(".")[0] in self._found):
             return None
         spec = PathFinder.find_spec(fullname, [str(Path.cwd())])

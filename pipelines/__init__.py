@@ -1,13 +1,14 @@
-"""Raw corpora to verified shards, on Beam: plan, process, commit.
+"""Beam pipelines that turn raw corpora into verified shards: plan, process, commit.
 
-    plan      inputs -> deterministic work units, plan.json (driver)
-    process   a unit: read -> the kind's examples -> spool -> re-read -> publish -> _done/unit.json (workers)
-    (decide   duplicates, near-duplicates, limits, held-out texts -> rounds over all units, see `units.rounds`)
-    commit    every unit done, every record accounted for -> manifest.json (one worker)
+    plan      cut the inputs into work units, always in the same way -> plan.json (driver)
+    process   each unit: read records -> make examples -> write shards to a temporary folder -> read them back
+              -> publish them -> _done/00003.json, the unit's result (workers)
+    (decide   if asked for: duplicates, near-duplicates, limits, held-out texts, see `units.rounds` (workers))
+    commit    check that all units are done and all records are counted -> manifest.json (one worker)
 
-Killed anywhere and run again, a run redoes the units in flight and ends with the same bytes. Each kind of
-dataset has a file of its own (`kinds`), which says what it reads and the examples it makes; the graph, the plan and the
-readers serve all kinds.
+A run that was killed at any moment can be started again: it repeats the units that were not finished, and ends with the
+same bytes. Each kind of dataset is a module of `kinds`, which says what it reads and which examples it makes. The Beam
+graph, the plan and the readers are the same for all kinds.
 
 The augmentations of sentences (`augment`) are pure functions of arrays, without Beam. The trainer imports them to make
 the same views, and imports nothing else of this package.

@@ -1,6 +1,7 @@
-"""Temporary columns of a batch of examples: the kind attaches them, the unit removes them before it writes the batch.
+"""Temporary columns of a batch of examples, which hold hashes for the search for duplicates.
 
-kind: examples, their sketches, the hashes of their texts ──> one batch ──> unit: examples | numbers ──> decisions
+A kind of dataset (`pipelines.kinds`) attaches the columns to the batches that it makes. The processing of the work unit
+(`pipelines.units.unit`) removes them before it writes the batch to a shard.
 """
 
 import numpy as np
@@ -13,13 +14,16 @@ GROUPS = "group_hashes"
 
 
 def attach(batch: pa.RecordBatch, column: str, numbers: np.ndarray) -> pa.RecordBatch:
-    """Return a batch with `numbers`, (n, width), added as a column, which `detach` removes again."""
+    """Return a batch of n rows with `numbers`, (n, width), added as a column of fixed-size lists."""
     lists = pa.FixedSizeListArray.from_arrays(pa.array(numbers.reshape(-1)), numbers.shape[1])
     return batch.append_column(column, lists)
 
 
 def detach(batch: pa.RecordBatch, column: str) -> tuple[pa.RecordBatch, np.ndarray | None]:
-    """Return a batch without a column, and the column's numbers, (n, width), or None if there is no such column."""
+    """Return a batch of n rows without a column that `attach` added, and the numbers of the column.
+
+    The numbers are an array (n, width); None if the batch has no such column.
+    """
     if column not in batch.schema.names:
         return batch, None
     lists = batch.column(column)

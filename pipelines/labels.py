@@ -1,14 +1,14 @@
-"""Classes of images and clips, inferred from their names, and the choice of a subset: functions of names alone.
+"""Classes of images and audio clips, found in the paths of the files, and the selection of classes and files.
 
-    name                          class
+    path                          class
     train/n01443537/a.JPEG        n01443537: the folder
     train/n01443537.tar/a.JPEG    n01443537: a tar is the folder of its members
-    train/cat/images/a.png        cat: a last folder with the same name for all files is skipped
+    train/cat/images/a.png        cat: the last folder is skipped if it has the same name for all files
     0_george_0.wav                george: the match of --label-pattern, e.g. _(\\w+)_
 
-A class can also be stated by a list of files or by a webdataset sample, which other modules read (`Input.label`,
-`readers.samples`). A subset is chosen by hashes of names, so that it depends neither on the order of the files nor on
-their division into tars.
+A list of files or a webdataset sample can also state a class; other modules read them (`Input.label`,
+`readers.samples`). Files and classes are selected by hashes of their names. The selection therefore depends neither on
+the order of the files nor on the tars that hold them.
 """
 
 import collections
@@ -30,14 +30,19 @@ PACKED = (*TARS, *COMPRESSED)
 
 
 class Listed(NamedTuple):
-    """An image or clip in planning: its path below the inputs' common folder, and its class, if a file states it."""
+    """An image or audio clip that planning found.
+
+    Attributes:
+        name: the path relative to the common folder of the inputs.
+        label: the class that a list of files or a webdataset sample states; None if the class is found in the path.
+    """
 
     name: str
     label: str | None = None
 
 
 def check_pattern(text: str) -> None:
-    """Raise ValueError for a text that is not a regular expression."""
+    """Raise ValueError if a text is not a regular expression."""
     try:
         re.compile(text)
     except re.error as error:
@@ -46,7 +51,10 @@ def check_pattern(text: str) -> None:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Wanted(Options):
-    """The user's choice: how the class of a file is found, and which classes and files are taken (None: all)."""
+    """Options that say how the class of a file is found, and which classes and files are selected.
+
+    All classes and files are selected, except those that the options `classes` to `class_list` exclude.
+    """
 
     label_pattern: Annotated[
         str | None,
@@ -70,14 +78,15 @@ class Wanted(Options):
 
 @dataclasses.dataclass(frozen=True)
 class Classes:
-    """The classes of a run.
+    """The selected classes of a run.
 
     Attributes:
-        names: names of the classes that are taken, in the order of their label numbers.
-        skip: number of last folders in a path that say nothing about the class.
-        last: for each class of which only some files are taken, the sort key of the last file that is taken.
-        files: number of files that are taken, out of `of_files`.
-        of_classes: number of classes among the inputs.
+        names: the names of the selected classes; the label of an example is the index of its class.
+        pattern: the regular expression that finds the class in a path; None if the folder is the class.
+        skip: the number of last folders to skip in a path, because their names are the same for all files.
+        last: for each class of which only some files are selected, the largest sort key (`_key`) of a selected file.
+        files, of_files: the number of selected files, and of all files.
+        of_classes: the number of classes among all files.
     """
 
     names: tuple[str, ...]
@@ -90,16 +99,26 @@ class Classes:
 
     @property
     def taken(self) -> dict[str, int]:
-        """For files and for classes, the number that is taken and the number that exists; for the fingerprint."""
+        """The numbers of selected files and classes, and of all files and classes, for the fingerprint."""
         sizes = {"files": self.files, "of_files": self.of_files}
         return {**sizes, "classes": len(self.names), "of_classes": self.of_classes}
 
     def label(self, listed: Listed) -> str:
-        """Return the class of a file: the class that is stated for it, or else the class found in its name."""
+        """Return the class of a file: the stated class, or the class found in the path if none is stated.
+
+        Raises:
+            PipelineError: the file is in no folder that could be its class.
+        """
         return listed.label if listed.label is not None else _label(listed.name, self.pattern, self.skip)
 
     def takes(self, name: str, label: str, known: Collection[str]) -> bool:
-        """Return whether a file of this class is taken; `known` is the set of `names`."""
+        """Return whether a file is selected.
+
+        Args:
+            name: the path of the file, see `Listed`.
+            label: the class of the file.
+            known: `names` as a set.
+        """
         if label not in known:
             return False
         last = self.last.get(label)
@@ -118,26 +137,35 @@ def _label(name: str, pattern: str | None, skip: int) -> str:
 
 
 def _matched(name: str, pattern: str) -> str:
-    """Return the class that a pattern finds in a name, or ""."""
+    """Return the class that a regular expression finds in a path; "" if it finds nothing.
+
+    The class is the expression's first group, or the whole match if there are no groups.
+    """
     match = re.search(pattern, name)
     return (match[match.re.groups and 1] or "").strip() if match else ""
 
 
 def _folders(name: str) -> list[str]:
-    """Return the folders in a path. A tar's members may have names such as ./a.jpg (no folder), or a//../b.jpg."""
+    """Return the folders in a path, without `.` and `..`, which names of tar members may contain; [""] if none."""
     if "//" in name or "/." in name or name.startswith("."):  # skips the slow call for most of a million names
         name = posixpath.normpath(name)
     return name.split("/")[:-1] or [""]
 
 
 def _key(label: str, name: str) -> tuple[str, str]:
-    """Return the sort key of a file within its class: a hash of its file name, independent of the packing."""
+    """Return the sort key of a file within its class: a hash of the class and file name, then the path.
+
+    The hash does not depend on the folders and tars that hold the file.
+    """
     hashed = f"{label}/{name.rpartition('/')[2]}".encode("utf-8", "surrogateescape")
     return hashlib.blake2b(hashed, digest_size=16).hexdigest(), name
 
 
 def _skip(names: Iterable[str]) -> int:
-    """Return the number of last folders that all names share; 0 if they share all folders, for a single class."""
+    """Return the number of last folders that are equal in all paths, and so do not tell the class.
+
+    Return 0 if all folders are equal: then there is only one class.
+    """
     paths = [folder.split("/") for folder in {"/".join(_folders(name)) for name in names}]
     deepest = min(map(len, paths), default=0)
     for skip in range(deepest):
@@ -147,10 +175,10 @@ def _skip(names: Iterable[str]) -> int:
 
 
 def find(listed: Collection[Listed], wanted: Wanted) -> Classes:
-    """Return the classes of files, and the user's choice among them.
+    """Find the class of each file, and select classes and files as the user's options ask.
 
     Raises:
-        PipelineError: a name has no class, or there are fewer classes than wanted.
+        PipelineError: the class of a file cannot be found in its path, or the files do not have the requested classes.
     """
     unstated = [file.name for file in listed if file.label is None]
     pattern = wanted.label_pattern
@@ -181,7 +209,7 @@ def find(listed: Collection[Listed], wanted: Wanted) -> Classes:
 
 
 def _chosen(sizes: Mapping[str, int], wanted: Wanted) -> list[str]:
-    """Return the classes that the user selects, given the number of files of each class."""
+    """Return the names of the classes that the user's options select; `sizes` maps a class to its number of files."""
     every_class = sorted(sizes)
     if wanted.class_list is not None:
         if lost := [name for name in wanted.class_list if name not in sizes]:
@@ -202,7 +230,7 @@ def _chosen(sizes: Mapping[str, int], wanted: Wanted) -> list[str]:
 
 
 def _order(names: Iterable[str]) -> list[str]:
-    """Sort names alphabetically, or by value if all are whole numbers."""
+    """Return names sorted alphabetically, or by value if all of them are whole numbers."""
     ordered = sorted(names)
     if all(re.fullmatch(r"\d{1,18}", name) for name in ordered):
         return sorted(ordered, key=int)

@@ -1,4 +1,4 @@
-"""Data types of the readers: input files, pieces of them, and the records that they hold."""
+"""Data types of the readers: input files, pieces of input files, and records."""
 
 import dataclasses
 from collections.abc import Mapping, Sequence
@@ -8,26 +8,28 @@ from clearspan.pipelines.labels import Classes, Wanted
 from clearspan.shards.finding import Status
 
 HEAD_BYTES = 1000
-"""Number of first bytes of a bad record that are written to the list of bad records."""
+"""Maximum number of bytes of a bad record that are written to the list of bad records."""
 INVALID = "invalid UTF-8"
 """Beginning of the message about a text that is not in the expected encoding."""
 MAX_BYTES = 64_000_000
-"""Default size in bytes above which a record is bad."""
+"""Default maximum size of a record, in bytes; a larger record is bad."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Input:
-    """Input file.
+    """An input file.
 
     Attributes:
-        name: path under the common folder of all inputs.
-        bytes: size as stored.
-        format, compression: name of the format, and of the compression if there is one.
-        sample: hash of bytes spread over the file (`readers.sniff.sample`); empty for a file that planning does not
-            open.
-        label: class of the file, if a list of files states it.
-        status: size and times that the file system reported when the run was planned; None if workers see the file on a
-            different file system. It is not part of the plan, which is the same for the same content anywhere.
+        name: the path relative to the common folder of all inputs.
+        bytes: the size of the file as stored, which may be compressed.
+        format: the name of the input format.
+        compression: the name of the compression; None if the file is not compressed.
+        sample: the hash of bytes sampled from the whole file (`readers.sniff.sample`); "" if planning does not open the
+            file.
+        label: the class of the file if a list of files states it, otherwise None.
+        status: the size and the times that the file system reported when the run was planned; None if workers see the
+            file on a different file system. The plan does not contain the status, because the same files must give the
+            same plan on every machine.
     """
 
     name: str
@@ -40,16 +42,18 @@ class Input:
 
     @property
     def fields(self) -> tuple[tuple[str, Any], ...]:
-        """The fields of the plan as (name, value)."""
+        """All attributes but the status, as (name, value): the file's entry in the plan."""
         return tuple((field.name, getattr(self, field.name)) for field in dataclasses.fields(self) if field.compare)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Piece:
-    """Part of a file: all lines, row groups or members that start in bytes start..end; end None is the end of the file.
+    """A part of an input file: the lines, row groups or tar members whose first byte is in a range.
 
-    `lines` is the number of line ends before `start`. It is set only for a file that is cut at lines, in a run that
-    numbers its records (`units.numbering`).
+    Attributes:
+        start, end: the range, as byte offsets in the file; `end` is excluded. None as `end` is the end of the file.
+        lines: the number of line ends before `start`. It is set only for a file that is cut at lines, in a run that
+            numbers its records (`units.numbering`).
     """
 
     input: Input
@@ -59,7 +63,7 @@ class Piece:
 
     @property
     def bytes(self) -> int:
-        """Size in bytes, as stored."""
+        """The number of bytes in the range."""
         return (self.input.bytes if self.end is None else self.end) - self.start
 
 
@@ -68,11 +72,12 @@ class Inputs:
     """All input files of a run.
 
     Attributes:
-        root: common folder of the files.
-        runs: for tars of images or audio clips, the byte ranges (start, end) of members that can be read separately;
-            None for a tar that can only be read as a whole.
-        classes: classes of labeled examples.
-        skipped: number of files of unknown type that were skipped.
+        root: the common folder of the files.
+        files: the input files.
+        runs: for each tar of images or audio clips, the byte ranges (start, end) that can be read separately; None for
+            a tar that can only be read as a whole.
+        classes: the classes of images or audio clips; None for other inputs.
+        skipped: the number of files of unknown type that were skipped.
     """
 
     root: str
@@ -87,30 +92,31 @@ class Reading:
     """Rules by which the readers find the records in the inputs.
 
     Attributes:
-        max_bytes: a record larger than this is bad.
-        field: field of JSON objects and tables that holds the text; None: the field "text", or the only column of a
-            table.
-        text_per: "file" if a plain text file is one record, "line" if each of its lines is.
-        as_bytes: whether records are whole files, and members of tars, as bytes.
-        extensions: with `as_bytes`, the extensions of the files and members to read; empty for any.
-        wanted: with `as_bytes`, the classes that the user selects.
-        classes: with `as_bytes`, the selected classes that planning found; only their files are records.
-        separator: plain text is split into records at this string.
-        columns: sets of column names. If there are any, a record is a row, with the first of these sets that the table
-            has; plain text is read as a table.
-        by_order: with `columns`, whether a table of two or three columns with different names is read in their order.
+        max_bytes: the maximum size of a record in bytes; a larger record is bad.
+        field: the field of JSON objects and tables that holds the text; None for the field "text", or for the only
+            column of a table.
+        text_per: "file" if a plain text file is one record, "line" if each of its lines is a record.
+        as_bytes: whether each file, or each member of a tar, is a record whose value is the file's bytes.
+        extensions: with `as_bytes`, the extensions of the files and members to read; if empty, all are read.
+        wanted: with `as_bytes`, the user's options that select classes and files.
+        classes: with `as_bytes`, the selected classes that planning found; only files of these classes are records.
+        separator: the string at which plain text is split into records; None not to split it.
+        columns: sets of column names. If there are any, a record is a row with the columns of the largest set that the
+            table has completely, and plain text is read as a table. If there are none, a record is one text.
+        by_order: with `columns`, whether a table of two or three columns with other names is read too, by the order of
+            its columns.
         option: with `columns`, the option that names the columns, for error messages.
-        header: whether csv files begin with column names; columns without names are called 1, 2, ...
-        whole: whether files are read whole, not cut into pieces.
-        encoding: Python's name of the encoding of text files, which are then not cut; None for UTF-8; `auto` to detect
-            the encoding of each file (`readers.encodings`).
-        formats: input formats from outside this package, as `module:name`, tried before the built-in ones
+        header: whether csv files begin with column names; if not, the columns are called 1, 2, ...
+        whole: whether no file is cut into pieces.
+        encoding: Python's name for the encoding of text files, which are then not cut into pieces; None for UTF-8;
+            `auto` to detect the encoding of each file (`readers.encodings`).
+        formats: the user's own input formats, as `module:name`, which are tried before the built-in formats
             (`readers.formats`).
-        keep: further fields of JSON objects, or columns of tables, to read in addition to the text or to `columns`. A
-            row of a table is then an object, with the text under `field` or else "text"; fields that the row lacks are
-            absent.
-        is_head: whether only the first records are wanted: the beginning of a file then decides what the whole file
-            would decide otherwise, such as its encoding.
+        keep: further fields of JSON objects, or columns of tables, to read in addition to the text or to `columns`. The
+            value of a record is then a dict, which holds the text under `field`, or under "text" if `field` is None.
+            It has no entry for a field that the record lacks.
+        is_head: whether only the first records are read. Properties of a file that depend on all of its content, such
+            as its encoding, are then decided by the file's beginning.
         skip_unknown: whether files of unknown type in folders and globs are skipped.
     """
 
@@ -135,26 +141,28 @@ class Reading:
 
     @property
     def uncut(self) -> bool:
-        """Return whether files must not be cut. Files in another encoding are not: decoding changes byte offsets."""
+        """Return whether files must not be cut into pieces: by option, or because decoding changes byte offsets."""
         return self.whole or self.encoding is not None
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Record:
-    """Record of an input file.
+    """A record of an input file.
 
     Attributes:
-        offset: bytes (rows in a table) before the record in the decompressed file; None if the record is the whole
-            file.
-        value: a JSON object, a text or a file's bytes; None for a text that is null.
-        raw: the bytes as read, or at least the first of these bytes.
-        problem: the reason why the record cannot be read; empty if it can be read.
-        label: class of an image or audio clip.
-        skipped: the reason why a good record holds nothing to read; empty if it holds something.
-        encoding: the encoding of its file, if it was detected not to be UTF-8.
-        number: number of the record in its file, from 1: the line number in a text per line and in JSON lines; the row
-            number in a table, without the header; the number of the element in an array; otherwise the number among the
-            records that the reader returns, such as documents between separators; 1 for a whole file.
+        name: the name of the file, see `Input.name`.
+        offset: the position of the record in the decompressed file, in bytes, or in rows for a table; None if the
+            record is the whole file.
+        value: a JSON object or the row of a table, as a dict; a text; or the bytes of a file. None if the text is null
+            or the record is bad.
+        raw: the bytes of the record as read; it may be only the first of these bytes.
+        problem: the reason why the record is bad; "" if it is good.
+        label: the class of an image or audio clip; "" for other records.
+        skipped: the reason why the record, which is good, holds nothing to use; "" if it holds something.
+        encoding: the detected encoding of the file if it is not UTF-8, otherwise "".
+        number: the number of the record in its file, from 1. It is the line number in JSON lines and in texts with one
+            record per line, the row number in a table (not counting the header), and the number of the element in an
+            array. In other files it counts the records that the reader returns, such as documents between separators.
     """
 
     name: str
@@ -169,7 +177,13 @@ class Record:
 
     @classmethod
     def of_text(cls, name: str, offset: int | None, data: bytes, max_bytes: int, of: str, number: int = 1) -> "Record":
-        """Return the record of a text in UTF-8. `of` is a noun for the part of the file that holds it, for messages."""
+        """Return the record of a text in UTF-8; a bad record if it is too long or not valid UTF-8.
+
+        Args:
+            data: the bytes of the text.
+            max_bytes: the maximum number of bytes.
+            of: a noun for the part of the file that holds the text, for messages, e.g. `line`.
+        """
         value, raw, problem = None, data[:HEAD_BYTES], ""
         if len(data) > max_bytes:
             problem = f"longer than {max_bytes:,} bytes"
@@ -182,5 +196,5 @@ class Record:
 
     @property
     def source(self) -> str:
-        """Name and offset, for reports."""
+        """The name of the file and the offset of the record, for messages and lists."""
         return self.name if self.offset is None else f"{self.name}:{self.offset}"

@@ -1,8 +1,8 @@
-"""Accounting of a work unit's records: kept, filtered by reason, or bad and written down.
+"""Counts of a work unit's records: each record is kept, filtered for a reason, or bad.
+
+For every unit, and for the dataset as the sum of its units, this equation holds:
 
     read = kept + sum(filtered) + bad
-
-holds for every unit and, summed, for the dataset.
 """
 
 import dataclasses
@@ -15,7 +15,7 @@ from clearspan.pipelines.records import HEAD_BYTES, INVALID, Record
 
 Made = TypeVar("Made")
 EARLY_STOP = 1000
-"""A unit with this many bad records, and more bad than good ones, stops the run at once."""
+"""Number of bad records from which a unit stops the run at once, if it also has more bad records than good records."""
 MOST_LACKING = 100
 """Maximum number of files for which the records that lack fields are counted."""
 NUM_EXAMPLES = 3
@@ -27,26 +27,28 @@ NOT_UTF8 = "name the encoding of text that is not UTF-8, e.g. --encoding cp1252,
 
 
 class RecordError(ValueError):
-    """A record cannot be used by the kind of dataset. The message is the reason."""
+    """A record is bad: the kind of dataset cannot use it. The message is the reason."""
 
 
 class MissingFieldError(RecordError):
-    """A record lacks the field with its text, or fields of its row. The message names the fields that it has."""
+    """A record lacks the field that holds its text, or columns of its row. The message names the fields that it has."""
 
 
 @dataclasses.dataclass
 class Counts:
-    """Counts of one unit or of several.
+    """Counts of the records of one work unit, or of several.
 
     Attributes:
-        filtered: reason -> number of records dropped for it.
-        longest: name of a size that the kind measures, such as bytes -> largest size.
-        sums: name of a further count of the kind -> count, taken before duplicates are dropped.
-        bad_examples: (source, reason) of the first bad records.
-        lacking: the message about the first good record that lacks the fields of a row.
-        encodings: encoding -> number of files in it, for the files that are not UTF-8 (`--encoding auto`).
-        recoded: (file, encoding) of the first files that are not UTF-8.
-        lacking_in: file -> number of its records that lack the fields of a row; at most MOST_LACKING files.
+        read, kept, bad: the numbers of records that were read, that were kept, and that are bad.
+        filtered: reason -> number of records that were dropped for this reason.
+        longest: name of a size that the kind of dataset measures, such as `bytes` -> the largest size.
+        sums: name of a further count that the kind of dataset makes -> the count. Duplicates are included.
+        bad_examples: [source, reason] of the first bad records.
+        lacking: the message about the first record that was left out because it lacks columns; "" if there is none.
+        encodings: encoding -> number of files in this encoding, for files that are not UTF-8 (`--encoding auto`).
+        recoded: [file, encoding] of the first files that are not UTF-8.
+        lacking_in: file -> number of its records that were left out because they lack columns; at most MOST_LACKING
+            files.
     """
 
     read: int = 0
@@ -62,11 +64,11 @@ class Counts:
     lacking_in: dict[str, int] = dataclasses.field(default_factory=dict)
 
     def measure(self, name: str, size: int) -> None:
-        """Update the largest size of this name."""
+        """Record a size: update the largest size under `name`."""
         self.longest[name] = max(size, self.longest.get(name, 0))
 
     def count(self, name: str, number: int) -> None:
-        """Add to a sum."""
+        """Add `number` to the sum `name`."""
         self.sums[name] = self.sums.get(name, 0) + number
 
     def add(self, other: "Counts") -> None:
@@ -87,32 +89,36 @@ class Counts:
             self.lack(name, other.lacking, number)
 
     def recode(self, name: str, encoding: str) -> None:
-        """Count a file that is not UTF-8."""
+        """Count a file that is not UTF-8 but in `encoding`."""
         self.encodings[encoding] = self.encodings.get(encoding, 0) + 1
         if len(self.recoded) < NUM_RECODED:
             self.recoded.append([name, encoding])
 
     def lack(self, name: str, fault: str, number: int = 1) -> None:
-        """Count records of a file without the fields of a row."""
+        """Count records of the file `name` that were left out because they lack columns; `fault` is the message."""
         self.lacking = self.lacking or fault
         if name in self.lacking_in or len(self.lacking_in) < MOST_LACKING:
             self.lacking_in[name] = self.lacking_in.get(name, 0) + number
 
     @property
     def files_lacking(self) -> str:
-        """Line with the files whose records lack the fields of a row, most records first; "" if there are none."""
+        """A line that names the files with records that lack columns, most records first; "" if there are none."""
         ordered = sorted(self.lacking_in, key=lambda name: (-self.lacking_in[name], name))
         named = ", ".join(f"{name} {self.lacking_in[name]:,}" for name in ordered[:NUM_EXAMPLES])
         more = f" and {len(ordered) - NUM_EXAMPLES:,} more files" if len(ordered) > NUM_EXAMPLES else ""
         return f"records left out, by file: {named}{more}: {self.lacking}" if named else ""
 
     def check_bad(self, most: float, where: str = "") -> None:
-        """Raise PipelineError if the fraction of bad records is larger than `most`."""
+        """Raise PipelineError if the fraction of bad records is larger than `most`.
+
+        Args:
+            where: text to add to the message, such as the place of the list of bad records.
+        """
         if self.bad > most * self.read:
             raise PipelineError(f"{self.complaint()} (allowed: --max-bad-fraction {most:g}{where})")
 
     def complaint(self) -> str:
-        """Return one line that says what is wrong with the bad records."""
+        """Return a line with the number of bad records, examples with their reasons, and advice on encodings."""
         sources = {reason: source for source, reason in reversed(self.bad_examples)}
         examples = "; ".join(f"{source}: {reason}" for reason, source in sources.items())
         is_encoding = any(reason.startswith(INVALID) for _, reason in self.bad_examples)
@@ -121,7 +127,11 @@ class Counts:
 
 
 def recoding(encodings: Mapping[str, int], recoded: Sequence[Sequence[str]]) -> list[str]:
-    """Return lines for the user about the files that are not UTF-8: their number, and the names of the first ones."""
+    """Return a line with the numbers of files that are not UTF-8 and the names of the first such files, as a list.
+
+    Args:
+        encodings, recoded: see `Counts`. If `encodings` is empty, the list is empty too.
+    """
     if not encodings:
         return []
     numbers = ", ".join(f"{number:,} {encoding}" for encoding, number in sorted(encodings.items()))
@@ -131,12 +141,21 @@ def recoding(encodings: Mapping[str, int], recoded: Sequence[Sequence[str]]) -> 
 
 
 def json_line(record: Mapping[str, Any]) -> bytes:
-    """Return a record as a line of JSON."""
+    """Return a record as a line of JSON in UTF-8, with a line break."""
     return json.dumps(record).encode() + b"\n"
 
 
 class Tally:
-    """Counter of a unit's records, which also collects the bad and the excluded ones as JSON lines."""
+    """Counter of a unit's records.
+
+    Args:
+        reasons: the reasons for which records may be filtered; their counts begin at 0.
+        max_bad_fraction: fraction of the records that may be bad (`--max-bad-fraction`).
+
+    Attributes:
+        rejected: the bad records so far, as JSON lines.
+        excluded: the examples so far that were dropped because they hold an excluded text, as JSON lines.
+    """
 
     def __init__(self, reasons: tuple[str, ...], max_bad_fraction: float) -> None:
         self.counts = Counts(filtered=dict.fromkeys(reasons, 0))
@@ -144,7 +163,7 @@ class Tally:
         self.rejected, self.excluded = bytearray(), bytearray()
 
     def readable(self, records: Iterable[Record]) -> Iterator[Record]:
-        """Yield the records that hold something to read; count the others as filtered, for their reason."""
+        """Yield the records without a reason to skip them (`Record.skipped`); count the others as read and filtered."""
         recoded = ""
         for record in records:
             if record.encoding and record.name != recoded:  # a file is read whole, in one unit
@@ -172,7 +191,7 @@ class Tally:
                 yield made
 
     def reject(self, record: Record, problem: RecordError) -> None:
-        """Count a bad record and write it down.
+        """Count a bad record and add it to `rejected`.
 
         Raises:
             PipelineError: the unit has many bad records, and more bad than good ones.
@@ -188,6 +207,6 @@ class Tally:
             raise PipelineError(counts.complaint())
 
     def exclude(self, source: str, id: int, text: str) -> None:
-        """Count an example that holds an excluded text, and write down its source, its id and the text."""
+        """Count an example that holds an excluded text as filtered, and add its source, id and text to `excluded`."""
         self.counts.filtered["excluded"] += 1
         self.excluded += json_line({"source": source, "id": id, "text": text})

@@ -1,1 +1,1 @@
-"""Parts that the product loads by `module:name` (`common.plugins`), as it would load a user's own."""
+"""Extensions that are loaded by `module:name` (`common.plugins`), in the same way as a user's own extensions."""

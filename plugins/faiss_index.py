@@ -1,10 +1,11 @@
-"""Approximate search of a dataset of vectors by faiss (extra `faiss`): an inverted index, built once.
+"""Approximate search in a dataset of vectors by faiss (extra `faiss`), with an inverted index that is built once.
 
-    dataset -> a sample -> centroids -> vectors by nearest centroid -> a query's lists
+    build:   a sample of the vectors -> centroids -> for each centroid, the list of the vectors nearest to it
+    search:  a query -> the lists of the nearest centroids -> the nearest vectors in these lists
 
-The index is kept in the cache (`search.index`). Building it holds all vectors in memory as float32; a search maps the
-file. Scores are those of the exact search, but a near vector is missed if its list is not read. A dataset with too few
-vectors for lists is searched exactly.
+The index is kept in the cache (`search.index`). While it is built, memory holds all vectors as float32; a search maps
+the file of the index into memory. A hit has the same score as in the exact search, but a near vector is missed if its
+list is not read. If the dataset has too few vectors for LEAST_LISTS lists, it is searched exactly.
 """
 
 import functools
@@ -29,17 +30,20 @@ SAMPLED = 64
 """Number of sampled vectors for each list; faiss advises 39 to 256."""
 LEAST_LISTS = 8
 PART_READ = 16
-"""A query reads a fraction of the lists, one in this many, and at least LEAST_LISTS lists."""
+"""A query reads 1 / PART_READ of the lists, and at least LEAST_LISTS lists."""
 
 
 def search(texts: Texts, similarity: str, queries: np.ndarray, top: int, quiet: bool = False) -> list[list[Hit]]:
-    """Return approximately the `top` vectors of one dataset that are nearest to each query (n, dim), best first.
+    """Return the hits of each query, best first: approximately the `top` nearest vectors of a dataset.
 
     Args:
-        similarity: cosine or dot.
+        texts: the rows of one dataset that is not cut into chunks.
+        similarity: the name of the model's similarity, which must be `cosine` or `dot`.
+        queries: the vectors of the queries, (n, dim).
 
     Raises:
-        PipelineError: faiss is not installed, or has no index for this similarity.
+        PipelineError: faiss is not installed, has no index for this similarity, or cannot search these texts.
+        ShardError: a shard is damaged.
     """
     check_extra("faiss", "faiss", what="--index faiss")
     import faiss

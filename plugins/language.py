@@ -1,11 +1,11 @@
-"""Identification of a text's language by py3langid, from an excerpt.
+"""Identification of the language of a text by py3langid, from an excerpt.
 
 py3langid (BSD) knows 140 languages, has its model in its wheel (4.5 MB), and takes 130 MB of memory in each process.
 `docs/benchmarks.md` compares it with lingua, whose models for all languages take 1 GB.
 
-The probabilities are a softmax, scaled by the length of the text. The detector separates some languages for which users
-have one name: the probabilities of the languages of an ISO 639-3 macrolanguage are added up, so that "zh" covers Wu and
-Cantonese.
+The probabilities are a softmax over the languages, whose temperature depends on the length of the text. py3langid
+distinguishes some languages that users know by one name. The probabilities of the languages of an ISO 639-3
+macrolanguage are therefore added up: "zh" includes Wu and Cantonese.
 """
 
 import functools
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
 PACKAGE = "py3langid"
 EXCERPT = 300
-"""Characters examined at the beginning of a text, and as many again from its middle. More change the result for less
-than 0.5 % of the texts of `docs/benchmarks.md`, and take longer in proportion."""
+"""Number of characters that are examined at the beginning of a text, and again in its middle. Longer excerpts change
+the result for less than 0.5 % of the texts of `docs/benchmarks.md`, and take proportionally more time."""
 MEMBERS = {
     "ar": ("ary", "arz"),
     "ku": ("sdh",),
@@ -30,12 +30,12 @@ MEMBERS = {
     "uz": ("uzs",),
     "zh": ("wuu", "yue"),
 }
-"""Languages of the detector that belong to a macrolanguage."""
+"""Code of a macrolanguage -> further codes of py3langid for languages that belong to it."""
 
 
 @functools.cache
 def identifier() -> "LanguageIdentifier":
-    """Return the detector, which is loaded once per process.
+    """Return py3langid's detector, which is loaded once per process.
 
     Raises:
         PipelineError: the extra `language` is not installed.
@@ -53,7 +53,7 @@ def excerpt(text: str) -> str:
 
 
 class Py3langid:
-    """The detector, as `pipelines.text.filters.LanguageDetector`."""
+    """Detector of languages by py3langid; it implements `pipelines.text.filters.LanguageDetector`."""
 
     @property
     def version(self) -> str:

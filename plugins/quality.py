@@ -1,20 +1,20 @@
-"""Published heuristics for the quality of a web page's text, as filters of documents.
+"""Published heuristics for the quality of the text of a web page, as filters of documents.
 
     gopher  Rae et al. 2021, "Scaling Language Models: Methods, Analysis & Insights from Training Gopher", appendix A.1:
             quality filtering, and repetition removal with the thresholds of table A1
     c4      Raffel et al. 2020, "Exploring the Limits of Transfer Learning with a Unified Text-to-Text Transformer",
             section 2.2 (JMLR 21): removal of lines and pages that are not natural text
 
-Both are filters as `pipelines.text.filters` describes them: functions of a document. Only c4 changes a document's text:
-it removes lines. Words are separated by whitespace, so that Gopher's word counts do not suit Chinese, Japanese or Thai.
-C4's end marks and phrases, and Gopher's stop words, are English.
+Both are filters as `pipelines.text.filters` describes them: functions of a document. Only c4 changes the text of a
+document, by removing lines. Words are separated by whitespace, so that Gopher's limits on words do not suit Chinese,
+Japanese or Thai. C4's punctuation marks and phrases, and Gopher's stop words, are English.
 
-Not implemented, because they need more than the text of the page: C4's list of bad words (third-party data), language
-detection (use --language) and deduplication of three-sentence spans across pages; Gopher's list of safe sites and
-deduplication.
+Some rules are not implemented, because they need more than the text of the page. Of C4, these are the list of bad words
+(third-party data), language detection (use --language), and deduplication of three-sentence spans across pages; of
+Gopher, the list of safe sites, and deduplication.
 
-Repetition is computed in NumPy over ids of words and n-grams. An n-gram that repeats begins with an (n - 1)-gram that
-repeats, so only the extensions of repeated (n - 1)-grams are counted.
+Repetition is computed in NumPy over ids of words and n-grams. Each repeated n-gram begins with a repeated (n - 1)-gram,
+so that only n-grams that begin with a repeated (n - 1)-gram are counted.
 """
 
 import dataclasses
@@ -31,26 +31,26 @@ from clearspan.pipelines.text.segmentation import BLANK_LINE, segment
 WORDS = 50, 100_000
 MEAN_LENGTH = 3, 10
 MOST_SYMBOLS = 0.1
-"""Maximum number of hash signs, or of ellipses, per word."""
+"""Maximum number of hash signs per word, and of ellipses per word."""
 MOST_BULLETS, MOST_ELLIPSES = 0.9, 0.3
-"""Largest fraction of lines that begin with a bullet, and that end with an ellipsis."""
+"""Maximum fraction of lines that begin with a bullet, and of lines that end with an ellipsis."""
 FEWEST_ALPHABETIC = 0.8
-"""Smallest fraction of words with a letter."""
+"""Minimum fraction of words with a letter."""
 STOP_WORDS = frozenset(("the", "be", "to", "of", "and", "that", "have", "with"))
 FEWEST_STOP_WORDS = 2
 DUPLICATE_PARTS, DUPLICATE_CHARACTERS = 0.3, 0.2
-"""Largest fraction of lines, or paragraphs, that occurred before, and of characters in them."""
+"""Maximum fraction of lines (or paragraphs) that repeat an earlier line (or paragraph), and of characters in them."""
 TOP_NGRAM = {2: 0.20, 3: 0.18, 4: 0.16}
-"""Largest fraction of characters in the most frequent n-gram, by n."""
+"""n -> maximum fraction of characters in the most frequent n-gram."""
 DUPLICATE_NGRAMS = {5: 0.15, 6: 0.14, 7: 0.13, 8: 0.12, 9: 0.11, 10: 0.10}
-"""Largest fraction of characters in n-grams that occurred before, by n."""
+"""n -> maximum fraction of characters in n-grams that repeat an earlier n-gram."""
 BULLETS = ("•", "‣", "◦", "●", "▪", "-", "*")
 ELLIPSES = ("...", "…")
 
 END_MARKS = (".", "!", "?", '"', "”")
 LINE_WORDS = 5
 SENTENCES = 3
-"""Minimum number of words in a line, and of sentences in a page. (The first preprint has 3 and 5.)"""
+"""Minimum number of words in a line, and minimum number of sentences in a page. (The first preprint has 3 and 5.)"""
 POLICY = ("terms of use", "privacy policy", "cookie policy", "uses cookies", "use of cookies", "use cookies")
 _CITATION = re.compile(r"\[(?:\d*|edit|citation needed)\]")
 
@@ -58,7 +58,7 @@ _CITATION = re.compile(r"\[(?:\d*|edit|citation needed)\]")
 def gopher(document: FilteredText) -> Answer:
     """Apply Gopher's quality filtering and repetition removal (Rae et al. 2021, appendix A.1 and table A1).
 
-    The stop words are English. They are not required in a text that is known to be in a different language.
+    Stop words are required only if the language of the text is English or not known.
     """
     reason = _gopher_reason(document.text, document.language in (None, "en"))
     return not reason, reason
@@ -97,7 +97,7 @@ def _parts(parts: Sequence[str]) -> list[str]:
 
 
 def _has_duplicates(parts: list[str]) -> bool:
-    """Return whether too many of the parts, or of their characters, are in parts that occurred before."""
+    """Return whether too many of the lines or paragraphs are repeated, by their number or by their characters."""
     distinct = set(parts)
     if len(parts) == len(distinct):
         return False
@@ -107,11 +107,11 @@ def _has_duplicates(parts: list[str]) -> bool:
 
 
 def _repetition(ids: np.ndarray, lengths: np.ndarray) -> str:
-    """Return the reason to drop a text because it repeats itself too much; "" if it does not.
+    """Return the reason to drop a text with too much repetition; "" if the text need not be dropped.
 
     Args:
-        ids: id of each word, equal for equal words, (n,) int64 from 0 to n - 1.
-        lengths: characters of each word, (n,) int.
+        ids: the id of each of the text's n words, (n,) int64, from 0 to n - 1; equal words have equal ids.
+        lengths: the number of characters of each word, (n,).
     """
     num_words, num_characters = len(ids), lengths.sum()
     ends = np.concatenate([[0], np.cumsum(lengths)])
@@ -140,7 +140,12 @@ def _repetition(ids: np.ndarray, lengths: np.ndarray) -> str:
 
 
 def _covered(places: np.ndarray, n: int, lengths: np.ndarray) -> int:
-    """Return the number of characters in n-grams that begin at these words; each character counts once."""
+    """Return the number of characters in some n-grams; each character counts once.
+
+    Args:
+        places: the indices of the first words of the n-grams.
+        lengths: the number of characters of each word of the text.
+    """
     size = len(lengths) + 1
     depth = np.cumsum(np.bincount(places, minlength=size) - np.bincount(places + n, minlength=size))
     return int(lengths[depth[:-1] > 0].sum())
@@ -149,8 +154,8 @@ def _covered(places: np.ndarray, n: int, lengths: np.ndarray) -> int:
 def c4(document: FilteredText) -> Answer:
     """Apply C4's heuristics for pages and lines (Raffel et al. 2020, section 2.2), without its list of bad words.
 
-    A line is kept if it ends with an end mark, has LINE_WORDS words, and does not mention Javascript or a policy;
-    Wikipedia's citation marks are deleted.
+    A line is kept if it ends with a punctuation mark (END_MARKS), has at least LINE_WORDS words, and does not mention
+    Javascript or a policy. Wikipedia's citation marks are deleted.
 
     Raises:
         RecordError: the sentences of a line cannot be counted.
@@ -189,7 +194,13 @@ def _line_reason(line: str, phrases: Sequence[tuple[str, str]]) -> str:
 
 @dataclasses.dataclass(frozen=True)
 class Heuristics:
-    """One of the filters of this module, with its version and the reasons for which it drops a document."""
+    """A filter of this module.
+
+    Attributes:
+        judge: the function that judges a document.
+        reasons: the reasons for which the function drops a document.
+        version: the version of the filter, part of a dataset's fingerprint.
+    """
 
     judge: Callable[[FilteredText], Answer]
     reasons: tuple[str, ...]

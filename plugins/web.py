@@ -1,17 +1,19 @@
-"""Web pages: HTML files, and web archives (WARC, WET) of a crawl such as Common Crawl; one record per page.
+"""Input formats for web pages: HTML files, and web archives (WARC, WET) of a crawl such as Common Crawl.
 
-    stream -> frames (a header, Content-Length bytes) -> digest -> response: HTTP -> main text of the HTML
-                                                                  conversion (WET), resource: the text
+    archive -> archive records (a header, then Content-Length bytes) -> digest checked
+            -> response: HTTP header removed, main text of the HTML
+            -> conversion (WET) or resource: the text, or the main text of the HTML
 
-Web archives are a built-in format, recognized by their first bytes. The format for HTML files must be requested with
-`--format clearspan.plugins.web:Pages`. A record's value is {"url", "text"}; a page from HTML also has "title", and a
-page from a file has no "url". The offset is the offset of the archive's record. Archive records without a page
-(requests, metadata, revisits, error pages, images) are skipped, and counted by reason.
+Each page is a record. Web archives are a built-in format, recognized by their first bytes. The format for HTML files
+must be requested with `--format clearspan.plugins.web:Pages`. The value of a record is {"url", "text"}; a page from
+HTML also has "title", and a page from an HTML file has no "url". The offset of a record is the offset of the archive
+record. Archive records without a page (requests, metadata, revisits, error pages, images) are skipped, and counted by
+reason.
 
-The archive is framed here, because fastwarc ends at a record that it cannot read, takes a missing length for 0 and a
-truncated body for a whole one. A record whose digest differs or that cannot be decoded is bad; one whose length is
-false is a damaged file. Memory is bounded by twice the longest allowed record, and by the tree of an HTML page of
-HTML_BYTES.
+The archive is divided into its records here, not by fastwarc. At a record that fastwarc cannot read, it silently stops;
+it takes a missing length for 0, and accepts a truncated record. Here, a record with a wrong digest or without a valid
+encoding is bad, and a wrong length means that the file is damaged. Memory holds at most two archive records of the
+maximum size, and the syntax tree of an HTML page of HTML_BYTES.
 """
 
 import base64
@@ -32,14 +34,14 @@ if TYPE_CHECKING:
     from fastwarc.warc import WarcRecord
 
 HEADER_BYTES = 1 << 16
-"""Longest header of a record: far more than any crawler writes."""
+"""Maximum size of an archive record's header in bytes, far more than any crawler writes."""
 HTML_BYTES = 1 << 24
-"""Largest HTML page: crawls cut pages at 1 to 5 MiB."""
+"""Maximum size of an HTML page in bytes. Crawls cut pages at 1 to 5 MiB."""
 DEPTH = 400
-"""Deepest nesting of elements. Browsers stop at 512; extraction takes n^2 steps for a depth of n."""
+"""Maximum depth of nested elements. Browsers stop at 512; extraction takes n^2 steps for a depth of n."""
 OTHER, STATUS, NO_TEXT = "other_record", "http_status", "not_text"
-"""Reasons for which a record is skipped: its type holds no page, its HTTP status is not 200, or it holds no HTML or
-text."""
+"""Reasons for which an archive record is skipped: records of its type hold no page, its HTTP status is not 200, or its
+content is neither HTML nor text."""
 HTML = ("text/html", "application/xhtml+xml")
 _START = re.compile(rb"WARC/1\.\d\r?\n")
 _LENGTH = re.compile(rb"\nContent-Length:[ \t]*(\d{1,18})[ \t]*\r?\n", re.IGNORECASE)
@@ -47,38 +49,41 @@ _TOO_DEEP = " > ".join(["*"] * DEPTH)
 
 
 class WebArchives(Format):
-    """Web archives, a built-in format."""
+    """The format of web archives (WARC, WET). It is built in."""
 
     name = "warc"
     described = "WARC"
     is_container = True
 
     def recognizes(self, head: FirstBytes, path: str) -> bool:
-        """Return whether a file begins as a web archive."""
+        """Return whether the first bytes of a file are the first bytes of a web archive."""
         return head.startswith(b"WARC/1.")
 
     def check(self, path: str) -> None:
         check_extra("web", "fastwarc", "resiliparse", what=f"{path}: a web archive")
 
     def read(self, stream: BinaryIO, piece: Piece, reading: Reading) -> Iterator[Record]:
-        """Yield the file's records, the skipped ones too, at their offsets in the decompressed file.
+        """Yield a `Record` for each archive record. If an archive record holds no page, its `Record` is skipped or bad.
 
         Raises:
-            DamagedFileError: the stream ends within a record, or the length of a record is missing or false.
+            DamagedFileError: the stream ends within a record, or the length of a record is missing or wrong.
         """
         for frame in _frames(stream, reading.max_bytes):
             yield _record(frame, piece.input.name, reading.max_bytes)
 
 
 class Pages(Format):
-    """HTML files, `--format clearspan.plugins.web:Pages`: the title and the main text of each."""
+    """The format of HTML files, of which it reads the title and the main text.
+
+    It is used with `--format clearspan.plugins.web:Pages`.
+    """
 
     def recognizes(self, head: FirstBytes, path: str) -> bool:
         """Return whether a file is an HTML page, by its extension or its beginning."""
         return is_page(path, head)
 
     def read(self, stream: BinaryIO, piece: Piece, reading: Reading) -> Iterator[Record]:
-        """Yield one record with the file's page."""
+        """Yield one record with the page of the file; the record is bad if the page is too long or cannot be read."""
         check_extra("web", "resiliparse", what=f"{piece.input.name}: an HTML page")
         limit = min(reading.max_bytes, HTML_BYTES)
         data = stream.read(limit + 1)
@@ -95,7 +100,13 @@ class Pages(Format):
 
 
 class _Frame(NamedTuple):
-    """A record of the archive: header and block, or only the beginning of a block that is too long."""
+    """An archive record.
+
+    Attributes:
+        offset: the offset of the record in the decompressed archive, in bytes.
+        data: the header and the content of the record; if the content is too long, only its beginning.
+        is_whole: whether `data` holds the whole content.
+    """
 
     offset: int
     data: bytes
@@ -103,10 +114,13 @@ class _Frame(NamedTuple):
 
 
 def _frames(stream: BinaryIO, max_bytes: int) -> Iterator[_Frame]:
-    """Yield the records of an archive.
+    """Yield the archive records of a stream.
+
+    Args:
+        max_bytes: the maximum size of a record; longer content is not read into memory.
 
     Raises:
-        DamagedFileError: the stream ends within a record, or does not have a record where one must begin.
+        DamagedFileError: the stream ends within a record, or there is no record where the next record must begin.
     """
     offset, header = 0, b""
     for line in iter(lambda: stream.readline(HEADER_BYTES), b""):
@@ -134,7 +148,11 @@ def _frames(stream: BinaryIO, max_bytes: int) -> Iterator[_Frame]:
 
 
 def _record(frame: _Frame, name: str, max_bytes: int) -> Record:
-    """Return the page in a record of the archive; a skipped or bad record if there is none."""
+    """Return a record with the page of an archive record; a skipped or bad record if there is no page.
+
+    Args:
+        name: the name of the archive file, see `Record`.
+    """
     from fastwarc.warc import WarcRecord
 
     raw = frame.data[:HEAD_BYTES]
@@ -185,7 +203,13 @@ def _record(frame: _Frame, name: str, max_bytes: int) -> Record:
 
 
 def _check_digest(record: "WarcRecord", data: bytes) -> str:
-    """Return the problem if a record's block differs from its digest; "" if it agrees or has no known digest."""
+    """Return an error message if the content of an archive record does not have the digest that its header states.
+
+    Return "" if it has, or if the header states no digest with a known algorithm.
+
+    Args:
+        data: the bytes of the whole record.
+    """
     algorithm, _, stated = (record.headers.get("WARC-Block-Digest") or "").strip().partition(":")
     if algorithm.lower() not in ("md5", "sha1", "sha256", "sha512"):
         return ""
@@ -199,7 +223,7 @@ def _page(data: bytes, charset: str | None) -> dict[str, str]:
     """Return the title and the main text of an HTML page.
 
     Args:
-        charset: the encoding in the HTTP header.
+        charset: the encoding that the HTTP header names; None if it names none.
 
     Raises:
         ValueError: elements are nested too deeply.
@@ -217,9 +241,10 @@ def _page(data: bytes, charset: str | None) -> dict[str, str]:
 
 
 def _decoded(data: bytes, charset: str | None) -> str:
-    """Decode a page: by its HTTP header's encoding, else as UTF-8, else by its meta element or a guess.
+    """Decode a page by the encoding `charset` from its HTTP header.
 
-    Bytes that are invalid in this encoding are left out: a page with a few such bytes is not damaged.
+    Without this encoding, decode the page as UTF-8; if it is not UTF-8, by the encoding in its meta element, or by a
+    guess. Bytes that are invalid in the encoding are left out, because a page with a few such bytes is not damaged.
     """
     from resiliparse.parse.encoding import bytes_to_str, detect_encoding, map_encoding_to_html5
 

@@ -1,11 +1,13 @@
 """Word vectors as an encoder: a text's embedding is the mean of its words' vectors, as in SentEval's bag of words.
 
-    file -> word -> place of its row          text -> words, split at spaces -> rows of the known words -> mean
+    file -> word -> position of the word's row in the file
+    text -> words, split at whitespace -> rows of the known words -> mean
 
-The largest files in use hold two or three million words in four gigabytes. One pass records the place of each word's
-row, and a row is parsed when a text holds the word. Words are bytes, compared exactly; if a word is repeated, its first
-row is used. Case is kept, nothing is normalized or weighted, and unknown words are ignored. The embedding of a text
-without known words is zero; the embedding of an empty text is the vector of a full stop, as in SentEval's script.
+The largest files in use hold two or three million words in four gigabytes. The file is therefore scanned once for the
+positions of the rows, and a row is parsed only when a text holds its word. Words are compared as bytes, exactly and
+with their case. If the file repeats a word, the word's first row is used. The vectors are not normalized or weighted,
+and unknown words are ignored. The embedding of a text without known words is zero; the embedding of an empty text is
+the vector of a full stop, as in SentEval's script.
 """
 
 import functools
@@ -29,20 +31,21 @@ from clearspan.common.records import head
 
 EMPTY = "."
 TEXTS = 1 << 15
-"""Number of texts of a matrix product."""
+"""Number of texts in one matrix product."""
 AGAIN = "copy the complete file from its source again"
 MOST_WORD = 1 << 12
-"""Longest word of a binary file, in bytes."""
+"""Maximum size of a word in a binary file, in bytes."""
 BOM = "\ufeff".encode()
 _JSON = re.compile(rb"\s*\{\s*[\"}]")
 _BINARY = re.compile(rb"[^\t\n\r\x20-\xff]")
-"""A character that no text has: binary float32 numbers nearly always contain some."""
+"""Regular expression for a byte that no text holds. Binary float32 numbers nearly always contain such bytes."""
 Opened = tuple[int, dict[bytes, int], Callable[[int], Any]]
-"""A file of vectors: their width, the place of each word's row, and a function that reads the row at a place."""
+"""An open file of word vectors: the vectors' dimension, word -> position of the word's row, and a function that returns
+the row at a position."""
 
 
 def _open(path: Path) -> Opened:
-    """Open a file of word vectors; its content determines the format.
+    """Open a file of word vectors. The format is detected from the content.
 
     The formats are GloVe's text (a word and its numbers per line), word2vec's and fastText's text (the same after a
     line with the numbers of words and dimensions), word2vec's binary format, and JSON (an object of word -> list of
@@ -94,12 +97,13 @@ def _json(path: Path) -> Opened:
 
 
 def _text(path: Path, content: mmap.mmap, dim: int, number: int | None = None) -> Opened:
-    """Return the vectors of a text file, from the position of `content`.
+    """Open a text file of word vectors, whose rows begin at the current position of `content`.
 
-    The last `dim` fields of a line are the numbers: GloVe's words may contain spaces.
+    The numbers are the last `dim` fields of a line, and the word is everything before them, because GloVe's words may
+    contain spaces.
 
     Args:
-        number: number of words in the file's header; None without a header.
+        number: the number of words that the file's header states; None if the file has no header.
 
     Raises:
         EncoderError: a line has the wrong number of fields, or rows are missing.
@@ -131,7 +135,16 @@ def _text(path: Path, content: mmap.mmap, dim: int, number: int | None = None) -
 
 
 def _binary(path: Path, content: mmap.mmap, dim: int, number: int) -> Opened:
-    """Return the vectors in word2vec's binary format: word, space, `dim` little-endian float32, optional newline."""
+    """Open a file in word2vec's binary format, whose rows begin at the current position of `content`.
+
+    A row is a word, a space, `dim` little-endian float32 numbers and an optional line break.
+
+    Args:
+        number: the number of words that the file's header states.
+
+    Raises:
+        EncoderError: the file is shorter or longer than the header states.
+    """
     places: dict[bytes, int] = {}
     start = content.tell()
     for row in range(number):
@@ -160,11 +173,11 @@ def _shown(data: bytes) -> str:
 
 
 class WordVectors(Encoder):
-    """An encoder of a file of word vectors.
+    """Encoder that uses a file of word vectors, see the module.
 
     Attributes:
-        dim: the vectors' width.
-        folder: None.
+        dim: the dimension of the vectors.
+        folder: always None, because there is no model folder.
     """
 
     def __init__(self, path: Path) -> None:
@@ -175,13 +188,15 @@ class WordVectors(Encoder):
 
     @functools.cached_property
     def fingerprint(self) -> str | None:
-        """Hash of the file's content and of the pooling method."""
+        """The hash of the file's content and of the pooling."""
         return digest(file=sha256(self._path), settings={"pooling": "mean of known words", "empty": EMPTY})
 
     def encode_list(self, texts: list[str], batch_tokens: int, progress: bool) -> NDArray[np.float32]:
-        """Return the embeddings of texts.
+        """Return the embeddings of texts, (n, dim) float32. The vectors of all words seen so far stay in memory.
 
-        Keeps the vectors of all words seen so far in memory.
+        Args:
+            batch_tokens: not used.
+            progress: show a progress bar.
 
         Raises:
             EncoderError: the row of a word is damaged.
@@ -204,7 +219,7 @@ class WordVectors(Encoder):
             self._table = np.concatenate([self._table, [*rows.values()]])
 
     def _vector(self, word: str, place: int) -> NDArray[np.float32]:
-        """Return the vector of a known word, float32 (dim,); raise EncoderError if its row is damaged."""
+        """Return the vector of a word, (dim,) float32; raise EncoderError if its row, at `place`, is damaged."""
         try:
             with np.errstate(over="ignore"):
                 row = np.array(self._row(place), np.float64).astype(np.float32)
@@ -226,7 +241,7 @@ class WordVectors(Encoder):
 
 
 def load_word_vectors(path: Path) -> WordVectors:
-    """Load a file of word vectors; see `_open`.
+    """Return the encoder for a file of word vectors in a format of GloVe, word2vec or fastText, or in JSON.
 
     Raises:
         EncoderError: the file is unreadable, malformed or truncated.

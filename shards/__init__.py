@@ -2,9 +2,10 @@
 
     ShardWriter -> documents-00003-001.tar ... -> Manifest (written last: the commit point) -> Dataset (verified reader)
 
-A kind of dataset has its columns and a layout (`schema`, `layouts`): a member of a text shard holds many examples as a
-zstd-compressed Arrow stream; images are plain files, one key per example. Plain webdataset opens all shards. This
-package imports only `common` from this project.
+Each kind of dataset has its columns (`schema`) and a layout, the way in which rows are stored in a tar (`layouts`). In
+a shard of texts, a tar member holds many examples as a zstd-compressed Arrow stream. In a shard of images, each image
+is a file of its own, with one webdataset key per example. The `webdataset` library can open all shards. This package
+imports only `common` from this project.
 """
 
 from clearspan.shards.manifest import Manifest, ShardInfo

@@ -2,9 +2,9 @@
 
     manifest -> shards -> split by node, by worker -> verified file -> tar members -> samples -> one dict per example
 
-All stages are webdataset's except two: a shard is opened only after its bytes match the manifest (`Dataset.fetch`), and
-a sample is decoded by the dataset's layout, which runs no code from the data. Damage raises an error; no stage skips a
-sample.
+All stages come from webdataset except two. A shard is opened only after its bytes have been compared with the manifest
+(`Dataset.fetch`), and a sample is decoded by the dataset's layout, which runs no code from the data. A damaged shard or
+sample raises an error; no stage skips a sample.
 """
 
 import functools
@@ -36,26 +36,26 @@ def webdataset_pipeline(
     """Return a `webdataset.DataPipeline` of a dataset, which yields one dict per example.
 
     An example has the columns of its kind: token ids as an array (n,), a vector as float32 (dim,), the frames of a clip
-    as float16 (frames, 128), an image in the form that `images` names, all else as plain Python values. It also has
-    `__key__`, unique in the dataset, and `__url__`, the path of its shard. Append further stages with `.compose(...)`,
-    then pass the pipeline to a `torch.utils.data.DataLoader` or a `webdataset.WebLoader`.
+    as float16 (frames, 128), an image as the argument `images` says, and all other values as plain Python values. It
+    also has `__key__`, unique in the dataset, and `__url__`, the path of its shard. Append further stages with
+    `.compose(...)`, then pass the pipeline to a `torch.utils.data.DataLoader` or a `webdataset.WebLoader`.
 
-    Ranks and DataLoader workers split the shards among them, so each example is yielded once. With fewer shards than
+    The shards are split among ranks and DataLoader workers, so each example is yielded once. With fewer shards than
     workers, some workers get none; a smaller `--unit-bytes` makes more shards.
 
     Args:
         dataset: a `Dataset`, or its folder, local or on an object store.
-        shuffle: size, in examples, of the buffer from which examples are drawn at random; shards are shuffled too. 0
-            keeps the order of the dataset.
-        seed: seed of the order. The order differs by epoch, as long as the pipeline or the DataLoader's workers live
-            (`persistent_workers`).
-        images: webdataset's form of a decoded image: `pil`, `rgb8` (uint8, (height, width, 3)), `torchrgb`, ...
+        shuffle: size of the shuffle buffer, in examples; if it is positive, the shards are shuffled too. 0 keeps the
+            order of the dataset.
+        seed: seed of the shuffling. The order changes from epoch to epoch only while the pipeline or the DataLoader's
+            workers stay alive (`persistent_workers`).
+        images: the image type that webdataset decodes to: `pil`, `rgb8` (uint8, (height, width, 3)), `torchrgb`, ...
 
     Raises:
         ManifestError: the folder has no readable manifest.
         ShardError: the dataset has no example; while reading: a shard is missing or damaged, or a sample cannot be
             decoded.
-        ValueError: webdataset has no such form of images.
+        ValueError: `images` is not a type that webdataset knows.
     """
     dataset = dataset if isinstance(dataset, Dataset) else Dataset(dataset)
     names = [shard.name for shard in dataset.shards]
@@ -75,7 +75,7 @@ def webdataset_pipeline(
 
 
 def _verified(dataset: Dataset, shards: Iterable[Sample]) -> Iterator[Sample]:
-    """Yield the local file of each shard, after its bytes were compared with the manifest."""
+    """Yield the local file of each shard, after comparing its bytes with the manifest."""
     by_name = {shard.name: shard for shard in dataset.shards}
     for shard in shards:
         # An absolute path: webdataset would take a folder called `pipe:...` for a command.
@@ -98,9 +98,9 @@ def _decoded(
 
 
 def _rows(sample: Sample, kind: str, _: ImageHandler) -> Iterator[Sample]:
-    """Yield the rows of a sample that is a record batch."""
+    """Yield the rows of a sample that holds a record batch."""
     batch = unpack(sample[EXTENSION], EXTENSION, KINDS[kind].check)
-    names = [name for name in batch.schema.names if name != "scale"]  # applied when vectors are decoded
+    names = [name for name in batch.schema.names if name != "scale"]  # the scale is applied when vectors are decoded
     columns = {name: _values(batch, name) for name in names}
     for row, values in enumerate(zip(*columns.values(), strict=True)):
         yield {KEY: f"{sample[KEY]}-{row:05d}", URL: sample[URL], **dict(zip(columns, values, strict=True))}
@@ -116,7 +116,7 @@ def _values(batch: pa.RecordBatch, name: str) -> Iterable[Any]:
 
 
 def _samples(sample: Sample, kind: str, images: ImageHandler) -> Iterator[Sample]:
-    """Yield one sample whose columns are separate files."""
+    """Yield the one example of a sample whose columns are separate files."""
     layout = KINDS[kind].layout
     assert isinstance(layout, Samples)
     columns = list(zip(layout.names, layout.forms, strict=True))

@@ -1,13 +1,15 @@
-"""Claim of an output folder: a file in it describes the run that writes there, so that no run overwrites another's.
+"""Claim of an output folder: a file in the folder describes the run that writes there, so that no run overwrites the
+output of another run.
 
-    the folder is missing or empty                     free
-    it holds the file with this run's content          this run began or finished it: continue
-    it holds only files of a run that wrote nothing    emptied, then free
-    it holds the file with other content               ClaimError, which names the differences
-    it holds only other files                          ClaimError, which names one of them
+    state of the folder                              what a run does
+    missing or empty                                 starts
+    holds the file with this run's description       continues: this run began or finished earlier
+    holds the file of a run that wrote no output     removes that run's files, then starts
+    holds the file of a run that wrote output        raises ClaimError, which names the differences
+    holds only other files                           raises ClaimError, which names one of them
 
-The content is a JSON object. Names that begin with a dot are ignored. A run writes to a folder, and removes files from
-it, only after its claim.
+The content of the file is a JSON object. Files whose names begin with a dot are ignored. A run calls `claim` before it
+changes anything in the folder.
 """
 
 import json
@@ -17,11 +19,11 @@ from typing import Any
 from clearspan.shards import storage
 
 MOST_SHOWN = 6
-"""Most differences that an error names."""
+"""Number of differences that an error names, at most."""
 
 
 class ClaimError(OSError):
-    """The output folder belongs to another run, or holds other files. The message says so, and what to do."""
+    """The output folder belongs to another run, or holds other files. The message says which, and what to do."""
 
 
 def claim(
@@ -30,10 +32,9 @@ def claim(
     """Check that this run may write to a folder; remove the files of an earlier run that wrote no output.
 
     Args:
-        name, content: name and content of the file that describes this run.
-        fruitless: called with the folder and the content of another run's file. If the other run wrote no output,
-            `fruitless` returns the names of the other run's files, in the order in which to remove them; otherwise an
-            empty sequence.
+        name, content: name and content of the file that describes this run; the caller then writes the file.
+        fruitless: function of the folder and of the content of another run's file. If that run wrote no output, it
+            returns the names of that run's files in the order in which to remove them; otherwise an empty sequence.
 
     Raises:
         ClaimError: the folder holds another run's output, or other files.
@@ -66,10 +67,13 @@ def claim(
 
 
 def differences(old: Any, new: Any, prefix: str = "") -> list[str]:
-    """Return the differences between two nested records, each as "field: old there, new now".
+    """Return the differences between two nested records, each as "field: OLD there, NEW now".
 
-    For two lists, only the first item that differs is compared further. The result names an item by its field `name`,
-    or by its index if it has no such field.
+    If two lists differ, only their first pair of unequal items is compared. The result names an item by its field
+    `name`, or by its index if it has no such field.
+
+    Args:
+        prefix: the path of the two records within larger records; "" at the top.
     """
     if isinstance(old, dict) and isinstance(new, dict):
         keys = [*old, *(key for key in new if key not in old)]

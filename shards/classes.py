@@ -1,4 +1,4 @@
-"""Classes of labeled examples: their names, from a file beside the shards, and their numbers of examples."""
+"""Classes of labeled examples: class names, from a file beside the shards, and the number of examples of each class."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -12,11 +12,11 @@ PATH = f"{FILES_FOLDER}/{NAME}"
 
 
 def names(folder: str, manifest: Manifest) -> list[str]:
-    """Return the class names, indexed by class number; empty for a dataset without classes.
+    """Return the class names, indexed by class number; an empty list for a dataset without classes.
 
     Raises:
-        ShardError: the table of classes is missing or damaged.
-        ManifestError: the file is not a table of classes, or the shards have a class without a name.
+        ShardError: the file of class names is missing, or its hash differs from the manifest.
+        ManifestError: the file is not a list of class names, or the shards hold a class number without a name.
     """
     if PATH not in manifest.resources:
         return []
@@ -35,7 +35,11 @@ def names(folder: str, manifest: Manifest) -> list[str]:
 
 
 def summary(class_names: Sequence[str], counts: Mapping[int, int]) -> list[str]:
-    """Return a list of one line: the number of classes and of examples in each; empty for a dataset without classes."""
+    """Return a list with one line, e.g. "classes 10, of 90 to 120 examples"; an empty list if there are no classes.
+
+    Args:
+        counts: number of examples by class number.
+    """
     sizes = [counts.get(number, 0) for number in range(len(class_names))]
     if not sizes:
         return []

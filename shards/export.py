@@ -2,7 +2,8 @@
 
     documents-00003-001.tar -> verified record batches -> OUT/documents-00003-001.parquet, one row group per batch
 
-A file has the columns of the dataset's kind. Memory holds one batch. A file is written completely or not at all.
+A Parquet file has the columns of the dataset's kind, and is written completely or not at all. Only one batch at a time
+is in memory.
 """
 
 from pathlib import Path
@@ -19,9 +20,11 @@ def export(folder: str, output: Path, quiet: bool = False) -> None:
 
     Args:
         output: local folder, new or empty.
+        quiet: show no progress bar.
 
     Raises:
-        ShardError: a shard is damaged, or the folder is not empty.
+        ManifestError: `folder` has no readable manifest.
+        ShardError: a shard is missing or damaged, or `output` is a file or a folder that is not empty.
     """
     dataset = Dataset(folder)
     if output.exists() and (not output.is_dir() or any(output.iterdir())):
@@ -30,7 +33,7 @@ def export(folder: str, output: Path, quiet: bool = False) -> None:
     for shard in ProgressBar(len(shards), f"writing {len(shards):,} files", quiet, unit="shard").over(shards):
         batches = dataset.batches(shard)
         first = next(batches)
-        # Ids, vectors and texts hardly repeat: dictionaries would only take time.
+        # No dictionary encoding, which would only take time, because ids, vectors and texts hardly repeat.
         with (
             atomic_write(output / f"{shard.name.removesuffix('.tar')}.parquet") as stream,
             pq.ParquetWriter(stream, first.schema, compression="zstd", use_dictionary=False) as writer,

@@ -1,10 +1,10 @@
-"""Search for local files by path, folder or glob: each file once, however many links lead to it.
+"""Search for local files by path, folder or glob. Each file is listed once, however many links lead to it.
 
-A file is identified by its device and inode. A file with several names is listed under the first name that is not a
-link. (Some network file systems have no inode numbers: there every name counts as a file.) A folder is entered once, so
-cycles of links end. Only hidden names are skipped (`is_hidden`), as in globs: a broken link, a device or socket, and an
-unreadable folder are errors. The longest beginning of a pattern that exists on disk is taken literally, so brackets in
-the name of a folder are no wildcards.
+A file is identified by its device and inode, and is listed under its first name that is not a link. On network file
+systems without inode numbers, every name counts as a file of its own. A folder is entered only once, so that a cycle of
+links ends. Hidden names are skipped (`is_hidden`), as in globs. Nothing else is skipped: a broken link, a device, a
+socket or an unreadable folder raises an error. The longest leading part of a pattern that exists on disk is taken
+literally, so that brackets in a folder's name are not wildcards.
 """
 
 import fnmatch
@@ -16,17 +16,18 @@ from pathlib import Path
 from typing import NamedTuple
 
 LITTER = ("__macosx", "thumbs.db", "desktop.ini")
-"""Files and folders that macOS and Windows leave beside data, in lower case."""
+"""Names of files and folders that macOS and Windows leave beside data, in lower case."""
 
 
 class Status(NamedTuple):
-    """Metadata of a file, known without reading it: size, modification time, inode.
+    """Metadata of a file, obtained without reading the file.
 
     Attributes:
+        bytes: size in bytes.
         modified: modification time in nanoseconds, at the file system's resolution.
-        inode: 0 on an object store.
-        changed: time in nanoseconds of the last change of content, name or permissions, which no program can set.
-            0 on an object store.
+        inode: inode number; 0 on an object store.
+        changed: time of the last change of content, name or permissions, in nanoseconds, which no program can set; 0 on
+            an object store.
     """
 
     bytes: int
@@ -36,24 +37,29 @@ class Status(NamedTuple):
 
     @property
     def written(self) -> tuple[int, int, int]:
-        """Return (size, modification time, inode), which neither a new hard link nor a change of file mode alters."""
+        """Return (size, modification time, inode), which neither a new hard link nor new permissions change."""
         return self.bytes, self.modified, self.inode
 
     @classmethod
     def of(cls, status: os.stat_result) -> "Status":
-        """Return the status of a local file."""
+        """Return the status of a local file from the result of `os.stat`."""
         return cls(status.st_size, status.st_mtime_ns, status.st_ino, status.st_ctime_ns)
 
 
 def is_hidden(name: str) -> bool:
-    """Return whether folders, globs and tars skip a file or folder of this name: its first character is a dot
-    (`.DS_Store`, `._name`), or a file manager left it.
+    """Return whether folders, globs and tars skip a file or folder of this name: it begins with a dot (`.DS_Store`,
+    `._name`) or is in LITTER.
     """
     return name.startswith(".") or name.lower() in LITTER
 
 
 def is_below_hidden(path: str, pattern: str = "") -> bool:
-    """Return whether a part of a path is hidden. `.`, `..`, and parts that the pattern names do not count as hidden."""
+    """Return whether a path has a hidden part (`is_hidden`). `.` and `..` do not count, nor do parts that the user's
+    pattern names.
+
+    Args:
+        pattern: the path or glob that the user gave; "" if there is none.
+    """
     if "/." not in path and not path.startswith(".") and not any(name in path.lower() for name in LITTER):
         return False  # almost all paths
     named = [".", "..", *pattern.split("/")]
@@ -63,7 +69,7 @@ def is_below_hidden(path: str, pattern: str = "") -> bool:
 
 
 def once(paths: Iterable[str]) -> dict[str, Status]:
-    """Return the distinct files among these paths: path -> status, sorted.
+    """Return the distinct files among these paths, without folders: path -> status, sorted.
 
     Raises:
         OSError: a path is a broken link, or neither a file nor a folder; the message names it.
@@ -80,18 +86,22 @@ def once(paths: Iterable[str]) -> dict[str, Status]:
             raise FileNotFoundError(f"{path}: neither a file nor a folder: name the files without it")
         inode = (status.st_dev, status.st_ino) if status.st_ino else (path, 0)
         before = files.get(inode)
-        if before is None or _is_linked(path) < _is_linked(before[0]):
+        if before is None or _link_rank(path) < _link_rank(before[0]):
             files[inode] = (path, Status.of(status))
     return dict(sorted(files.values()))
 
 
-def _is_linked(path: str) -> tuple[bool, bool]:
-    """Return whether a path is a link, and whether it leads through one."""
+def _link_rank(path: str) -> tuple[bool, bool]:
+    """Return a sort key by which names without links come before other names of the same file.
+
+    Returns:
+        (whether the path itself is a link, whether the path differs from its real path).
+    """
     return Path(path).is_symlink(), os.path.realpath(path) != path
 
 
 def matches(pattern: str) -> Iterator[str]:
-    """Yield the paths that match a pattern, and all paths under a folder that matches. A path may be yielded twice."""
+    """Yield the files that match a pattern, and all files under the folders that match. A file may be yielded twice."""
     named = pattern
     while named and not os.path.lexists(named):
         named = os.path.dirname(named)  # noqa: PTH120 (a string with its slashes)
@@ -113,8 +123,8 @@ def matches(pattern: str) -> Iterator[str]:
 
 
 def _walk(top: str) -> Iterator[tuple[str, list[str]]]:
-    """Yield a folder and all folders under it, each with the paths of its files, without hidden names. Links to folders
-    are followed, but no folder is entered twice.
+    """Yield (folder, paths of the files in the folder) for `top` and all folders under it. Hidden names are skipped.
+    Links to folders are followed, but no folder is entered twice.
     """
     entered = set()
     for folder, below, files in os.walk(top, followlinks=True, onerror=_raise):

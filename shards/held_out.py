@@ -1,10 +1,10 @@
-"""The held-out part of a dataset, which training never reads: another dataset, in a subfolder of the dataset.
+"""The held-out part of a dataset: examples that no model is trained on. It is a dataset too, in a subfolder.
 
     DIR/manifest.json            the dataset            fingerprint: "split": "train"
     DIR/validation/manifest.json its held-out part      fingerprint: "split": "validation"
 
-`pipelines` writes it (`--holdout-fraction`), mining copies it, training measures losses on it, `eval` and `adapt` score
-models on it.
+The pipelines write it (`--holdout-fraction`), and mining copies it to the mined dataset. Training measures losses on
+it; `eval` and `adapt` score models on it.
 """
 
 from pathlib import Path
@@ -20,7 +20,7 @@ TRAIN, HELD_OUT = "train", "validation"
 
 
 class NoHeldOutPartError(OSError):
-    """A dataset has no held-out part, or the dataset in the expected folder is of another kind."""
+    """A dataset has no held-out part, or the subfolder for it holds a dataset of another kind."""
 
 
 def folder_of(dataset: str) -> str:
@@ -64,7 +64,9 @@ def held_out_part(folder: str) -> str:
 
 
 def training_part(part: Path) -> Path | None:
-    """Return the dataset that a held-out part was split from, its parent folder; None if that is not a dataset.
+    """Return the folder of the dataset from which a held-out part was split, which is the parent folder.
+
+    Return None if the parent folder holds no dataset, or if `part` is not a subfolder for held-out parts.
 
     Raises:
         NoHeldOutPartError: the dataset in the parent folder is of another kind.

@@ -1,9 +1,9 @@
-"""Counter-based random numbers: a draw is a hash of its purpose, not of the time or place at which it is made.
+"""Counter-based random numbers: a draw is a hash of a key and a counter, so it depends on neither time nor place.
 
-A key is mixed from integers such as (seed, epoch, example id); draw number j under a key is a second hash. An example
-gets the same draws in any batch, on any worker or rank and after a resume, and there is no state to save. The hash is
-the finalizer of SplitMix64 (Steele et al. 2014) in wrapping int64 arithmetic, with equal results for Python integers,
-numpy arrays and torch tensors on any device.
+A key is mixed from integers such as (seed, epoch, example id). Draw number j under a key is a hash of the key and j. So
+an example gets the same draws in any batch, on any worker or rank and after a resume, and there is no state to save.
+The hash is the finalizer of SplitMix64 (Steele et al. 2014) in wrapping int64 arithmetic, with equal results for Python
+integers, numpy arrays and torch tensors on any device.
 """
 
 from typing import Any
@@ -15,19 +15,19 @@ _SECOND = 0x94D049BB133111EB - _WORD
 
 
 def _wrap(z: Any) -> Any:
-    """Wrap a Python integer to int64; arrays wrap by themselves."""
+    """Wrap a Python integer to the range of int64. Arrays are returned as they are, since their arithmetic wraps."""
     return (z + (_WORD >> 1)) % _WORD - (_WORD >> 1) if isinstance(z, int) else z
 
 
 def shift(z: Any, bits: int) -> Any:
-    """Return a logical right shift of int64."""
+    """Return `z` shifted right by `bits`, with zeros shifted in (a logical shift of int64)."""
     shifted = z >> bits
     shifted &= (1 << (64 - bits)) - 1  # in place for arrays: allocations dominate for small ones
     return shifted
 
 
 def finalize(z: Any) -> Any:
-    """Hash int64 values to int64, one to one."""
+    """Hash int64 values to int64 values. Different values have different hashes."""
     once = shift(z, 30)
     once ^= z
     once *= _FIRST
@@ -42,7 +42,7 @@ def finalize(z: Any) -> Any:
 
 
 def mix(*parts: Any) -> Any:
-    """Mix an int64 key from integers and int64 arrays, broadcast together; their order matters."""
+    """Mix integers and int64 arrays (broadcast together) into an int64 key. The order of the parts matters."""
     return extend(0, *parts)
 
 
@@ -54,5 +54,10 @@ def extend(key: Any, *parts: Any) -> Any:
 
 
 def draw(keys: Any, numbers: Any) -> Any:
-    """Return uniform int64 draws: draw number `numbers` (from 1) under each of `keys`, broadcast together."""
+    """Return uniform random int64 values.
+
+    Args:
+        keys: int64 keys, from `mix`.
+        numbers: which draw to return under each key, 1 for the first; broadcast with `keys`.
+    """
     return finalize(_wrap(keys + numbers * GOLDEN))

@@ -3,10 +3,11 @@
     ARROW     "00003-001-00004.arrow.zst": the batch as an Arrow stream in one zstd frame
     Samples   "00003-001-00004-00017-0123456789abcdef.jpg", "….cls": webdataset's usual form, one key per row
 
-The ragged columns of an Arrow stream are the flat values and the cumulative lengths that the packed encoder takes, so
-an unpacked member is used without copying. A sample's key consists of the batch's key (three numbers), the row's index
-in the batch and the row's id in hexadecimal, so reading gives the same batches that were written. Unpacking runs no
-code: Arrow without extension types, bytes as they are, whole numbers as text, numpy arrays of plain numbers.
+An Arrow stream holds a column of lists as flat values and cumulative lengths. The packed encoder takes the same two
+arrays, so the columns of an unpacked member are used without copying. The key of a sample consists of the key of the
+batch (the numbers of the work unit, shard and batch), the row's index in the batch, and the row's id in hexadecimal.
+Reading therefore gives the same batches that were written. Unpacking runs no code from the data: it accepts Arrow
+without extension types, raw bytes, integers written as text, and numpy arrays of numbers.
 """
 
 import io
@@ -22,47 +23,48 @@ import zstandard
 
 EXTENSION = "arrow.zst"
 ZSTD_LEVEL = 2
-"""Compression level. RoBERTa ids as uint16 shrink to 0.60 at 200 MB/s a core; level 3 gives 0.59 at 140 MB/s and level
-1 gives 0.63 at 310 MB/s. Compression takes most of the time of writing, but every byte is stored, sent and read by
-every training run. Readers accept any level.
+"""Compression level. RoBERTa ids as uint16 shrink to 0.60 of their size at 200 MB/s per core; level 3 gives 0.59 at 140
+MB/s and level 1 gives 0.63 at 310 MB/s. Compression takes most of the time of writing, but every byte is stored, sent
+and read by every training run. Readers accept any level.
 """
 MAX_MEMBER_BYTES = 1 << 30
-"""Limit on the size that a member states for its decompressed content; a larger one is never decompressed."""
+"""Limit on the decompressed size of a member. A member that states a larger size is not decompressed."""
 SAMPLE = re.compile(r"(?P<batch>\d{5}-\d{3}-\d{5})-(?P<row>\d{5})-(?P<id>[0-7][0-9a-f]{15})\.(?P<extension>[a-z0-9]+)")
 MAX_ROWS = 100_000
-"""Limit on the rows of a batch of samples: a key has five digits for the row."""
+"""Limit on the rows of a batch of samples, because a key has five digits for the row."""
 
 Members = Iterable[tuple[str, bytes]]
 Check = Callable[[pa.Schema], None]
 
 
 class MemberError(ValueError):
-    """A tar's members do not hold batches of examples. The message names the member."""
+    """The members of a tar are not batches of examples. The message names the member."""
 
 
 class Layout(ABC):
-    """Way to store batches as the members of a tar."""
+    """Way in which batches are stored as the members of a tar."""
 
     row_is_sample: bool
-    """True: plain webdataset yields one sample per row; False: per batch."""
+    """True if plain webdataset yields one sample per row; False if it yields one sample per batch."""
 
     @abstractmethod
     def members(self, batch: pa.RecordBatch, key: str) -> Iterator[tuple[str, bytes]]:
         """Yield (name, content) of the files of a batch in order; the same batch gives the same bytes.
 
         Args:
-            key: the batch's key, with which all names begin.
+            key: the key of the batch, with which all names begin.
         """
 
     @abstractmethod
     def batches(self, members: Members, check: Check) -> Iterator[pa.RecordBatch]:
-        """Yield the batches that these files hold.
+        """Yield the batches that the members of a tar hold.
 
         Args:
+            members: (name, content) of each member, in order.
             check: raises MemberError for a schema that the caller does not accept.
 
         Raises:
-            MemberError: this layout does not write such a file, or does not write it at this place in the tar.
+            MemberError: a member is not a file that this layout writes, or is not in its place in the tar.
         """
 
 
@@ -85,7 +87,7 @@ ARROW = Arrow()
 
 
 class Form(NamedTuple):
-    """Form of a column in a layout of samples: the extension of its files, and the conversion of values to files.
+    """File format of a column in a layout of samples: one file per value.
 
     Attributes:
         extension: extension of the column's files, as webdataset uses it.
@@ -100,7 +102,7 @@ class Form(NamedTuple):
     from_bytes: Callable[[bytes], Any]
 
     def column(self, values: Sequence[Any]) -> pa.Array:
-        """Return these values as a column of type `type`."""
+        """Return values as an Arrow column of this format's type."""
         if is_array(self.type):
             return array_column(values, self.type.value_type.list_size)
         return pa.array(values, self.type)
@@ -116,18 +118,18 @@ NUMBER = Form("cls", pa.int64(), lambda value: b"%d" % value.as_py(), _whole_num
 
 
 def array_type(width: int) -> pa.DataType:
-    """Return the type of a column of arrays, each (n, width) float16; n may differ by row."""
+    """Return the Arrow type of a column of arrays, each (n, width) float16, where n may differ from row to row."""
     row = pa.list_(pa.field("item", pa.float16(), nullable=False), width)
     return pa.list_(pa.field("item", row, nullable=False))
 
 
 def is_array(column_type: pa.DataType) -> bool:
-    """Return whether a type is an `array_type`."""
+    """Return whether a column type is one that `array_type` returns."""
     return bool(pa.types.is_list(column_type) and pa.types.is_fixed_size_list(column_type.value_type))
 
 
 def array_column(arrays: Sequence[np.ndarray], width: int) -> pa.Array:
-    """Return the column of these arrays, each (n, width) float16."""
+    """Return an Arrow column of arrays, each (n, width) float16."""
     column_type = array_type(width)
     offsets = np.cumsum([0, *map(len, arrays)]).astype(np.int32)
     values = np.concatenate([np.empty((0, width), np.float16), *arrays])
@@ -136,13 +138,13 @@ def array_column(arrays: Sequence[np.ndarray], width: int) -> pa.Array:
 
 
 def array_of(value: pa.Scalar) -> np.ndarray:
-    """Return a value of a column of arrays as (n, width) float16, without copying."""
+    """Return one value of a column of arrays, (n, width) float16, without copying."""
     width = value.type.value_type.list_size
     return np.asarray(value.values.flatten().to_numpy(zero_copy_only=True).reshape(-1, width))
 
 
 def npy(width: int) -> Form:
-    """Return the form of a column of arrays, each (n, width) float16, as files that `np.load` reads."""
+    """Return the file format for a column of arrays, each (n, width) float16. `np.load` reads the files."""
     return Form("npy", array_type(width), _to_npy, lambda data: _from_npy(data, width))
 
 
@@ -170,14 +172,14 @@ def _from_npy(data: bytes, width: int) -> np.ndarray:
 
 
 def _form(extension: str) -> Form:
-    """Return the form for a file extension: whole numbers for `cls`, bytes, e.g. encoded images, for any other."""
+    """Return the file format for an extension: integers as text for `cls`, otherwise bytes, such as encoded images."""
     return NUMBER if extension == NUMBER.extension else Form(extension, pa.binary(), lambda value: value.as_py(), bytes)
 
 
 class Samples(Layout):
     """Layout with one file per row and column, e.g. `Samples(image="jpg", label="cls")`; the id is in the file's name.
 
-    Pass each column's `Form`, or an extension: `cls` for whole numbers, any other extension for bytes.
+    Pass a `Form` or an extension for each column: `cls` for integers, any other extension for bytes.
     """
 
     row_is_sample = True
@@ -242,10 +244,15 @@ def pack(batch: pa.RecordBatch) -> bytes:
 
 
 def unpack(data: bytes, name: str, check: Check) -> pa.RecordBatch:
-    """Return the record batch in a tar member's bytes; `check` is called with its schema before any value is read.
+    """Decode the record batch in the bytes of a tar member.
+
+    Args:
+        name: the member's name, for error messages.
+        check: called with the schema of the batch before any value is read; raises MemberError to reject it.
 
     Raises:
-        MemberError: the bytes are not one zstd frame of at most MAX_MEMBER_BYTES with one batch of accepted columns.
+        MemberError: the bytes are not one zstd frame of at most MAX_MEMBER_BYTES with one batch, or `check` rejects the
+            schema.
     """
     try:
         size = zstandard.frame_content_size(data)
@@ -272,8 +279,8 @@ def unpack(data: bytes, name: str, check: Check) -> pa.RecordBatch:
 def _is_compressed(metadata: pa.Buffer) -> bool:
     """Return whether an Arrow record batch message declares compressed buffers.
 
-    pyarrow does not expose this field of the flatbuffer: Message.header (field 2), then RecordBatch.compression (field
-    3). A table's field is absent if its vtable is too short or holds 0.
+    pyarrow does not expose this field, so it is read from the flatbuffer: field 2 of Message is `header`, and field 3
+    of RecordBatch is `compression`. A field is absent if the vtable is too short for it or holds 0 for it.
     """
     data = metadata.to_pybytes()
 

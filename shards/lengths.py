@@ -1,6 +1,6 @@
-"""Histograms of example lengths, one per ragged column, with two bins per octave, and their bars as text.
+"""Histograms of example lengths, one for each column of lists, and a view of them as text.
 
-The bins begin at 0, 1, 2, 3, 4, 6, 8, 12, 16, 24, ...
+There are two bins per doubling of the length. The bins begin at 0, 1, 2, 3, 4, 6, 8, 12, 16, 24, ...
 """
 
 import itertools
@@ -23,7 +23,7 @@ Histograms = dict[str, Histogram]
 
 
 def measure(batch: pa.RecordBatch) -> Histograms:
-    """Return the histograms of the lengths in a batch's ragged columns."""
+    """Return the histogram of the lengths in each column of lists."""
     histograms = {}
     for name in ragged_columns(batch.schema):
         sizes = np.diff(batch.column(name).offsets.to_numpy())
@@ -33,7 +33,7 @@ def measure(batch: pa.RecordBatch) -> Histograms:
 
 
 def add(parts: Iterable[Mapping[str, Mapping[str, int]]]) -> Histograms:
-    """Return the sum of histograms, column by column, shortest lengths first."""
+    """Return the sum of histograms, column by column, with the bins in ascending order."""
     total: Histograms = {}
     for part in parts:
         for column, histogram in part.items():
@@ -42,7 +42,7 @@ def add(parts: Iterable[Mapping[str, Mapping[str, int]]]) -> Histograms:
 
 
 def text(histograms: Mapping[str, Mapping[str, int]]) -> str:
-    """Return a text with a table of bars for each column, except numbered columns (`negative_1`); "" for no columns."""
+    """Return a table of bars for each column, without numbered columns such as `negative_1`; "" if there is none."""
     return "\n".join(
         f"  {column} per example\n{_text(histogram)}"
         for column, histogram in histograms.items()
@@ -51,7 +51,7 @@ def text(histograms: Mapping[str, Mapping[str, int]]) -> str:
 
 
 def _text(histogram: Mapping[str, int]) -> str:
-    """Return the bins from the shortest to the longest, including empty ones."""
+    """Return the table of bars for one histogram, from the shortest to the longest length, including empty bins."""
     lowest, highest = np.searchsorted(EDGES, [min(map(int, histogram)), max(map(int, histogram))])
     rows = []
     most = max(histogram.values())

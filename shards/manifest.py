@@ -1,12 +1,13 @@
-"""The manifest of a dataset: its shards, the fingerprint of inputs and options, the reconciled counts of the input.
+"""The manifest of a dataset: its shards, the fingerprint of inputs and options, and the counts of the input records.
 
 The manifest is written last and is the commit point: a folder without `manifest.json` is not a dataset, and a tar that
-the manifest does not list is not part of it. The manifest holds the hash of its own content and the hashes of all files
-that determine the dataset's token ids or affect training on it.
+the manifest does not list is not part of the dataset. The manifest holds the hash of its own content and the hashes of
+all files that determine the dataset's token ids or affect training on the dataset.
 
-Resources are further files, needed to read the shards or to make more shards. A kind with token ids has its
-tokenizer in `tokenizer/`, which the fingerprint names under `tokenizer`. All other resources, such as the synonyms of
-views or the table of classes, are in `_files/`, and the fingerprint's options name them under `files`.
+Resources are other files that are needed to read the shards or to make more shards. If a kind has token ids, its
+tokenizer is in `tokenizer/`, and the fingerprint lists the tokenizer's files under `tokenizer`. All other resources,
+such as the synonyms from which views are made, or the class names, are in `_files/`, and the fingerprint's options list
+them under `files`.
 """
 
 import dataclasses
@@ -30,7 +31,7 @@ FILES_FOLDER = "_files"
 SHARD_NAME = re.compile(r"[a-z]+-\d{5}-\d{3}\.tar")
 SHA256 = re.compile("[0-9a-f]{64}")
 NUMBER = re.compile(r"0|[1-9]\d{0,17}")
-"""Form of a class number, or of the lower edge of a bin of lengths."""
+"""Pattern of a class number, and of the lower edge of a bin in a histogram of lengths."""
 FIELDS: dict[str, Any] = {
     "version": int,
     "kind": str,
@@ -40,7 +41,7 @@ FIELDS: dict[str, Any] = {
     "statistics": dict[str, float],
     "counts": dict,
 }
-"""The types of the fields; only `statistics` may be absent."""
+"""The types of the manifest's fields; only `statistics` may be absent."""
 MOST_REASONS = 50
 """Maximum number of reasons, or of other names of counts, that a line for the user names."""
 RESOURCE = re.compile(rf"({TOKENIZER_FOLDER}|{FILES_FOLDER})/[A-Za-z0-9][\w.-]*")
@@ -52,14 +53,16 @@ class ManifestError(ValueError):
 
 @dataclasses.dataclass(frozen=True)
 class ShardInfo:
-    """Entry of a shard: its size and hash as published, and the figures of its contents (`shards.contents`).
+    """Entry of a shard in the manifest: size and hash of the tar, and the figures of its contents (`shards.contents`).
 
     Attributes:
         unit: number of the work unit that wrote the shard.
-        lengths: histogram of the lengths of each ragged column (`shards.lengths`).
-        classes: number of examples by class number.
-        moments: sums over the values of the kind's `statistics` column (`shards.moments`).
-        column_tokens: number of tokens by column of token ids; their sum is `tokens`.
+        batches: number of record batches.
+        lengths: histogram of the example lengths in each column of lists (`shards.lengths`).
+        classes: number of examples by class number; empty for a kind without classes.
+        moments: sums over the values of the kind's `statistics` column (`shards.moments`); empty if it has no such
+            column.
+        column_tokens: number of tokens in each column of token ids; `tokens` is their sum.
     """
 
     name: str
@@ -76,18 +79,18 @@ class ShardInfo:
 
     @property
     def kind(self) -> Schema:
-        """The kind of the shard's examples; raises KeyError if no kind has this name."""
+        """The kind of the shard's examples, from the shard's name; raises KeyError if there is no such kind."""
         return KINDS[self.name.partition("-")[0]]
 
 
 @dataclasses.dataclass(frozen=True)
 class TokenizerInfo:
-    """The tokenizer that made the ids.
+    """The tokenizer that made the token ids of a dataset.
 
     Attributes:
         sha256: hash of tokenizer.json.
-        vocab_size: number of token ids; every id is below it.
-        files: name of each file of the tokenizer -> sha256.
+        vocab_size: number of token ids; every id is less than this number.
+        files: file name -> sha256, for each file of the tokenizer.
     """
 
     sha256: str
@@ -96,7 +99,7 @@ class TokenizerInfo:
 
 
 def resources(fingerprint: Mapping[str, Any]) -> dict[str, str]:
-    """Return the sha256 of each resource that a fingerprint names, by its path in the dataset's folder."""
+    """Return the hashes of the resources that a fingerprint names: path in the dataset's folder -> sha256."""
     tokenizer = fingerprint.get("tokenizer") or {"files": {}}
     named = {TOKENIZER_FOLDER: tokenizer["files"], FILES_FOLDER: fingerprint.get("options", {}).get("files", {})}
     return {f"{folder}/{name}": sha256 for folder, files in named.items() for name, sha256 in files.items()}
@@ -104,7 +107,12 @@ def resources(fingerprint: Mapping[str, Any]) -> dict[str, str]:
 
 @dataclasses.dataclass(frozen=True)
 class Reconciliation:
-    """Numbers of input records, which must add up: read = kept + sum(filtered) + bad."""
+    """Counts of input records, which must add up: read = kept + sum(filtered) + bad.
+
+    Attributes:
+        filtered: number of good records that were left out, by reason.
+        bad: number of records that could not be read.
+    """
 
     read: int
     kept: int
@@ -136,7 +144,8 @@ class Manifest:
     """Content of a `manifest.json`.
 
     Attributes:
-        fingerprint: everything that shaped the data.
+        kind: name of the kind of dataset.
+        fingerprint: everything that determined the data: inputs, options, versions.
         counts: the fields of `Reconciliation`: how many input records were read, kept, filtered and bad.
     """
 
@@ -152,24 +161,24 @@ class Manifest:
 
     @property
     def tokenizer(self) -> TokenizerInfo | None:
-        """The fingerprint's entry of the tokenizer; None for a dataset without token ids."""
+        """The tokenizer, from the fingerprint; None for a dataset without token ids."""
         known = self.fingerprint.get("tokenizer")
         return None if known is None else build(TokenizerInfo, known)
 
     @property
     def resources(self) -> dict[str, str]:
-        """The sha256 of each resource, by its path in the dataset's folder."""
+        """The hashes of the resources: path in the dataset's folder -> sha256."""
         return resources(self.fingerprint)
 
     @property
     def prompts(self) -> dict[str, str]:
-        """The prompt before each text of a column, by the column's name; the column's token ids include it."""
+        """The prompt before each text of a column, by column name. The token ids of the column include the prompt."""
         prompts = self.fingerprint.get("options", {}).get("prompts", {})
         return {str(column): str(prompt) for column, prompt in prompts.items()}
 
     @property
     def classes(self) -> dict[int, int]:
-        """Number of examples by class number, in order; empty for a kind without classes."""
+        """The number of examples of each class, in the order of class numbers; empty for a kind without classes."""
         total: dict[str, int] = functools.reduce(add_up, (shard.classes for shard in self.shards), {})
         return dict(sorted((int(number), count) for number, count in total.items()))
 
@@ -181,18 +190,18 @@ class Manifest:
 
     @property
     def derived(self) -> dict[str, Any]:
-        """The fields of the file that are computed from the entries of the shards; empty fields are not written."""
+        """The fields of the file that are computed from the entries of the shards, without empty fields."""
         fields = {"totals": self.totals, "statistics": self.statistics}
         return {name: value for name, value in fields.items() if value}
 
     @property
     def lengths(self) -> lengths.Histograms:
-        """Histogram of the lengths of each ragged column."""
+        """The histogram of example lengths of each column of lists."""
         return lengths.add(shard.lengths for shard in self.shards)
 
     @property
     def column_tokens(self) -> dict[str, int]:
-        """Number of tokens by column."""
+        """The number of tokens in each column of token ids."""
         return functools.reduce(add_up, (shard.column_tokens for shard in self.shards), {})
 
     def to_json(self) -> bytes:
@@ -209,7 +218,11 @@ class Manifest:
         return seal(record | self.derived, indent=1)
 
     def wids_index(self, base: str = "") -> dict[str, Any]:
-        """Return the list of shards in webdataset's `wids-shard-index-v1` format, for its indexed readers."""
+        """Return the list of shards in webdataset's `wids-shard-index-v1` format, for its indexed readers.
+
+        Args:
+            base: folder or URL of the shards; "" to list their names alone.
+        """
         shards = [
             {
                 "url": storage.join(base, shard.name) if base else shard.name,
@@ -221,7 +234,7 @@ class Manifest:
         return {"__kind__": "wids-shard-index-v1", "wids_version": 1, "name": self.kind, "shardlist": shards}
 
     def save(self, folder: str) -> None:
-        """Publish `folder/manifest.json`."""
+        """Write `folder/manifest.json`, unless the file has this content already."""
         storage.publish_if_changed(self.to_json(), storage.join(folder, NAME))
 
     @classmethod
@@ -229,8 +242,8 @@ class Manifest:
         """Read and check `folder/manifest.json`.
 
         Raises:
-            ManifestError: the file is missing, damaged or of another version; a name in it is not a valid name of a
-                dataset's file; a field has the wrong type; or two fields contradict each other.
+            ManifestError: the file is missing, damaged or of another version; it names a file that a dataset cannot
+                have; a field has the wrong type; or two fields contradict each other.
         """
         path = storage.join(folder, NAME)
         if not storage.exists(path):
@@ -255,12 +268,16 @@ class Manifest:
         return manifest
 
     def _check_names(self, path: str) -> None:
-        """Raise ManifestError for an unknown kind, a missing tokenizer, a shard that is listed twice, or a name that
-        could lead out of the folder.
+        """Check the kind, the tokenizer and all file names, so that no name can lead out of the folder.
+
+        Raises:
+            ManifestError: the kind is unknown, the tokenizer is missing, a shard is listed twice, or a name is not
+                valid.
+            ValueError: the fingerprint's options have the wrong type, or two hashes of the tokenizer differ.
         """
         if self.kind not in KINDS:
             try:
-                plugins.load_extensions()  # one of them may register the kind
+                plugins.load_extensions()  # an extension may register the kind
             except plugins.PluginError as error:
                 raise ManifestError(f"{path}: kind {self.kind!r} is not built in: {error}") from None
         if self.kind not in KINDS:
@@ -279,7 +296,7 @@ class Manifest:
                 raise ManifestError(f"{path}: {shard.name!r} is not the name of a shard of {self.kind}")
             if int(shard.name.split("-")[1]) != shard.unit:
                 raise ManifestError(f"{path}: {shard.name}: its unit is not {shard.unit}")
-            if not SHA256.fullmatch(shard.sha256):  # the shard's name in the cache
+            if not SHA256.fullmatch(shard.sha256):  # the hash becomes the shard's name in the cache
                 raise ManifestError(f"{path}: {shard.name}: {shard.sha256!r:.80} is not a sha256")
         for name in self.resources:
             if not RESOURCE.fullmatch(name):
@@ -291,7 +308,7 @@ class Manifest:
             raise ManifestError(f"{path}: {twice[0]} is listed twice; run the pipeline again")
 
     def _check_figures(self, record: Mapping[str, Any]) -> None:
-        """Raise ValueError if figures of the manifest contradict each other; `verify` compares them with the shards."""
+        """Raise ValueError if figures of the manifest contradict each other. No shard is read; `verify` reads them."""
         is_labeled = any(column.startswith(f"{LABEL}:") for column in KINDS[self.kind].columns)
         for shard in self.shards:
             histograms = list(shard.lengths.values())

@@ -1,7 +1,7 @@
-"""Mean and standard deviation of all values of a float16 column, from exact sums of its shards.
+"""Mean and standard deviation of all values of a float16 column, from exact sums that are added up over its shards.
 
-The sums are exact integers, in units of 2^-24 and 2^-48: they are the same on any machine, and the sums of parts add up
-to the sums of the whole in any order.
+The sums are integers, in units of 2^-24 for values and 2^-48 for squares. Therefore they are the same on any machine,
+and the shards can be added up in any order.
 """
 
 import math
@@ -15,7 +15,7 @@ ONE = 1 << 24
 
 
 def measure(column: pa.Array) -> dict[str, int]:
-    """Return the sums over a column of arrays: the number of `values`, their `sum` and the sum of their `squares`."""
+    """Return the number of `values` in a column of arrays, their `sum`, and the sum of their `squares`."""
     # A float16 has a sign bit, 5 bits of exponent and 10 of significand; above exponent 0 one more bit is implied.
     bits = column.flatten().flatten().to_numpy(zero_copy_only=True).view(np.uint16)
     plus, minus = np.bincount(bits, minlength=1 << 16).reshape(2, 32, 1024)
@@ -31,7 +31,7 @@ def measure(column: pa.Array) -> dict[str, int]:
 
 
 def statistics(sums: Mapping[str, int]) -> dict[str, float]:
-    """Return the `mean` and the population standard deviation `std` from the sums; empty if no value was summed."""
+    """Return the `mean` and population standard deviation `std` from the sums; empty if no value was summed."""
     if not sums or not sums["values"]:
         return {}
     number, total, squares = sums["values"], sums["sum"], sums["squares"]

@@ -1,10 +1,10 @@
-"""Verified reader of datasets: compares every shard with the manifest (size, sha256, counts).
+"""Verified reader of datasets, which compares every shard with the manifest (size, sha256, counts).
 
     manifest -> shard: local in place, remote into the cache -> hash -> tar -> layout -> record batches
 
 A truncated tar can be read as a shorter valid tar, so only the manifest's figures prove that a shard is complete. The
-shards of a dataset on an object store are downloaded one by one into the cache (`common.files.cache_folder`), where
-each is named by its hash; a damaged copy is downloaded again (`common.kept`).
+shards of a dataset on an object store are downloaded one by one into the cache (`common.files.cache_folder`), where the
+name of each file is the shard's hash. A damaged copy is downloaded again (`common.kept`).
 """
 
 import hashlib
@@ -43,7 +43,7 @@ def tar_members(path: Path) -> Iterator[tuple[str, bytes]]:
     """Yield (name, content) of the files of a local shard.
 
     Raises:
-        tarfile.ReadError: the tar is damaged, or this project did not write it.
+        tarfile.ReadError: the tar is damaged, or was not written by `shards.writer`.
     """
     with path.open("rb", BUFFER_BYTES) as stream:
         yield from ustar.members(stream)
@@ -55,8 +55,9 @@ def read_batches(
     """Yield the record batches of a local shard, in order.
 
     Args:
-        members: yields the files of a tar.
-        measured: class of the figures to compare with the manifest.
+        members: function that yields (name, content) of each file of a tar.
+        measured: class of the figures to measure and compare with the manifest: `Totals`, or `Contents` for all
+            figures.
 
     Raises:
         ShardError: a member is not a batch of examples, or (after the last batch) a figure differs from the manifest.
@@ -89,7 +90,11 @@ def read_back(path: Path, shard: ShardInfo) -> None:
 
 
 def read_resource(folder: str, path: str, sha256: str) -> bytes:
-    """Return the content of a resource, by its path in the dataset's folder.
+    """Return the content of a resource: a file beside the shards, such as a file of the tokenizer.
+
+    Args:
+        path: path of the resource in the dataset's folder.
+        sha256: the resource's hash in the manifest.
 
     Raises:
         ShardError: the file is missing, or has another hash.
@@ -105,7 +110,7 @@ def read_resource(folder: str, path: str, sha256: str) -> bytes:
 
 
 class Dataset:
-    """A published dataset folder, local or on an object store; iterating yields its record batches.
+    """A finished dataset, in a local folder or on an object store; iterating yields its record batches.
 
     Raises:
         ManifestError: the folder has no readable manifest.
@@ -124,7 +129,7 @@ class Dataset:
 
     @property
     def num_examples(self) -> int:
-        """Number of examples of all shards."""
+        """The number of examples in all shards."""
         return self.manifest.totals["examples"]
 
     @property
@@ -134,27 +139,27 @@ class Dataset:
 
     @property
     def tokenizer(self) -> TokenizerInfo:
-        """The tokenizer that made the ids; raises ShardError for a dataset without token ids."""
+        """The tokenizer that made the token ids; raises ShardError for a dataset without token ids."""
         if self.manifest.tokenizer is None:
             raise ShardError(f"{self.folder}: {self.manifest.kind} have no tokenizer: name a dataset of token ids")
         return self.manifest.tokenizer
 
     @property
     def vocab_size(self) -> int:
-        """Number of token ids; every id is below it."""
+        """The number of token ids; every id is less than this number."""
         return self.tokenizer.vocab_size
 
     @property
     def tokenizer_folder(self) -> str:
-        """The folder with the copy of the tokenizer that made the ids."""
+        """The folder with a copy of the tokenizer that made the token ids."""
         return storage.join(self.folder, TOKENIZER_FOLDER)
 
     def local_tokenizer(self) -> Path:
         """Return the tokenizer's folder as a local path, downloading it from an object store into the cache.
 
         Raises:
-            ShardError: a file of the folder differs from the manifest, or the manifest does not list it. Either would
-                be read by a loader of tokenizers.
+            ShardError: a file in the folder differs from the manifest, or is not in the manifest although a tokenizer's
+                loader might read it.
         """
         files = self.tokenizer.files
         local = Path(self.tokenizer_folder)
@@ -172,19 +177,20 @@ class Dataset:
 
     @property
     def files(self) -> dict[str, str]:
-        """The resources except the tokenizer, such as the synonyms of views: name -> sha256."""
+        """The hashes of all resources except the tokenizer, such as synonyms or class names: file name -> sha256."""
         return dict(self.manifest.fingerprint.get("options", {}).get("files", {}))
 
     def read_file(self, name: str) -> bytes:
-        """Return the content of one of `files`.
+        """Return the content of a resource that `files` lists.
 
         Raises:
+            KeyError: `files` has no such name.
             ShardError: the file is missing or differs from the manifest.
         """
         return read_resource(self.folder, f"{FILES_FOLDER}/{name}", self.files[name])
 
     def fetch(self, shard: ShardInfo) -> Path:
-        """Return a local path of a shard whose bytes match the manifest, downloading it if needed.
+        """Return the local path of a shard whose size and hash match the manifest, downloading the shard if needed.
 
         Raises:
             ShardError: the shard is missing or damaged.
@@ -210,13 +216,15 @@ class Dataset:
         return local
 
     def batches(self, shard: ShardInfo, measured: type[Totals] = Totals) -> Iterator[pa.RecordBatch]:
-        """Yield the record batches of a shard in order, and compare its hash and figures with the manifest.
+        """Yield the record batches of a shard in order, after comparing its hash with the manifest.
 
         Args:
-            measured: class of the figures to compare.
+            measured: class of the figures to measure and compare with the manifest: `Totals`, or `Contents` for all
+                figures.
 
         Raises:
-            ShardError: the shard, or a member of it, differs from the manifest.
+            ShardError: the shard is missing or damaged, a member is not a batch, or (after the last batch) a figure
+                differs from the manifest.
         """
         yield from read_batches(self.fetch(shard), shard, measured=measured)
 

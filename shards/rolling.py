@@ -1,8 +1,9 @@
-"""Rolling hash: hashes of any runs of a sequence, from prefix sums over it that are computed once.
+"""Rolling hash: hashes of any slices of a sequence, from prefix sums that are computed once.
 
-The hash of items a..b is sum(item_i x G^(i - a)) modulo 2^64. G is odd and so has an inverse: prefix sums of
-item_i x G^i, times power a of the inverse, give the hash of any run, and runs may overlap. Equal runs have equal hashes
-wherever they begin. A caller hashes the result once more (e.g. `keyed.mix`), since its low bits are weak.
+The hash of items a, a + 1, ..., b - 1 is the sum of item_i x G^(i - a) modulo 2^64, where G is `keyed.GOLDEN`. G is
+odd, so it has an inverse modulo 2^64. The hash is therefore the difference of two prefix sums of item_i x G^i, times
+the inverse of G^a. Slices may overlap, and equal slices have equal hashes wherever they begin. The low bits of the hash
+are weak, so callers hash it once more, e.g. with `keyed.mix`.
 
 Items are int64 values, whose arithmetic wraps around. NumPy arrays and torch tensors on any device give equal results.
 """
@@ -12,14 +13,14 @@ from typing import Any
 from clearspan.shards.keyed import GOLDEN
 
 INVERSE = (pow(GOLDEN, -1, 1 << 64) ^ 1 << 63) - (1 << 63)
-"""The number whose product with `keyed.GOLDEN` is 1 in int64."""
+"""The inverse of `keyed.GOLDEN`: their product is 1 in int64."""
 
 
 def powers(factors: Any, base: int) -> Any:
     """Return the powers of `base` with exponents 0, 1, ..., n - 1, as int64 (n,).
 
     Args:
-        factors: an int64 array or tensor (n,), which is overwritten; its content does not matter.
+        factors: an int64 array or tensor (n,) to work in; its content does not matter and is overwritten.
     """
     factors[:] = base
     factors[:1] = 1
@@ -27,11 +28,11 @@ def powers(factors: Any, base: int) -> Any:
 
 
 def hashes(sums: Any, inverse: Any, starts: Any, ends: Any) -> Any:
-    """Return the hashes of the runs of items starts..ends - 1, (m,) int64.
+    """Return the hashes of m slices, (m,) int64. Slice j has the items starts[j], ..., ends[j] - 1 of the sequence.
 
     Args:
-        sums: prefix sums of item i x GOLDEN^i over the n items, (n + 1,) int64, beginning with 0.
+        sums: prefix sums of item_i x GOLDEN^i over the n items, (n + 1,) int64, beginning with 0.
         inverse: the first n powers of INVERSE, or more, from `powers`.
-        starts, ends: integers (m,).
+        starts, ends: indices of items, (m,) integers.
     """
     return (sums[ends] - sums[starts]) * inverse[starts]

@@ -1,4 +1,5 @@
-"""The kinds of datasets: their columns, their layout in a tar, the statistics they keep. A new kind is one entry here.
+"""The kinds of datasets: the columns of each kind, its layout in a tar, and the column whose statistics the manifest
+holds.
 
     documents  id, tokens, source
     sentences  id, tokens, view_0, view_1, ...: as many views as the pipeline's --views
@@ -8,8 +9,8 @@
     audio      id, frames, label: log-mel spectrograms, (frames, 128) float16
     vectors    id, source, vector, scale for int8 vectors, and optionally text, record, document, chunk, field_NAME
 
-The columns `field_NAME` hold fields of the input records that the user chose to keep; only these columns are nullable.
-Every kind has an `id`, which is not negative.
+The columns `field_NAME` hold fields of the input records that the user chose to store; only these columns are nullable.
+Every kind has an `id`, which is not negative. A new kind is one more entry in KINDS.
 """
 
 import dataclasses
@@ -23,11 +24,13 @@ import pyarrow as pa
 from clearspan.shards.layouts import ARROW, EXTENSION, Layout, MemberError, Samples, array_type, npy, unpack
 
 TOKENS = "tokens"
-"""Type of a column of token ids: list<uint16> or list<uint32>, by vocabulary size, the same for all columns of a
-batch.
+"""Name of the type of a column of token ids: list<uint16> or list<uint32>, depending on the vocabulary size, and the
+same for all columns of a batch.
 """
 VECTOR = "vector"
-"""Type of a column of embeddings: lists of values of one of VECTOR_TYPES, each as long as the dataset's dimension."""
+"""Name of the type of a column of embeddings: lists of as many values as the dataset's
+dimension, of a type in VECTOR_TYPES.
+"""
 VECTOR_TYPES = {"float32": pa.float32(), "float16": pa.float16(), "int8": pa.int8()}
 TYPES = {
     "int64": pa.int64(),
@@ -37,11 +40,11 @@ TYPES = {
     "float32": pa.float32(),
 }
 FIELD = "field_"
-"""Prefix of the columns that hold fields kept from the input records: `field_url`, `field_meta.year`."""
+"""Prefix of the columns that hold fields of the input records, e.g. `field_url`, `field_meta.year`."""
 FIELD_TYPES = {"string": pa.string(), "int64": pa.int64(), "double": pa.float64(), "bool": pa.bool_()}
-"""Arrow types of the columns with the prefix FIELD, by name. Their values may be null."""
+"""Arrow types of the columns with the prefix FIELD, by name. The values may be null."""
 ARRAY = re.compile(r"float16\[(\d+)\]")
-"""Type of a column of arrays, e.g. float16[128]: each (n, 128); n may differ by row."""
+"""Pattern of the type of a column of arrays, e.g. float16[128]: each value is (n, 128), and n may differ by row."""
 LABEL = "label"
 """Name of the column of class numbers."""
 MEL_BINS = 128
@@ -49,7 +52,7 @@ MEL_BINS = 128
 
 
 def vector_type(dtype: str, dim: int) -> pa.DataType:
-    """Return the Arrow type of a column of embeddings; `dtype` is a name in VECTOR_TYPES."""
+    """Return the Arrow type of a column of embeddings with `dim` values each; `dtype` is a name in VECTOR_TYPES."""
     return pa.list_(pa.field("item", VECTOR_TYPES[dtype], nullable=False), dim)
 
 
@@ -63,13 +66,14 @@ class Schema:
     """Schema of a kind of dataset: its columns and their layout in a tar.
 
     Attributes:
-        name: the kind's name, in lower-case letters; shards' names begin with it.
-        columns: the columns, as name:type.
-        optional: columns that may be absent; they follow `columns`, in this order. `view_*` stands for view_0, view_1,
-            ...; `negative_*`, if there is also a column `negative`, for negative_1, negative_2, ...; `field_*` for any
-            names with this prefix, whose types are among FIELD_TYPES.
-        layout: storage of the rows in a tar.
-        statistics: column of arrays whose mean and standard deviation the manifest keeps; "" if there is none.
+        name: the kind's name, in lower-case letters; the names of shards begin with it.
+        columns: the columns that are always present, each as "name:type".
+        optional: the columns that may be absent, each as "name:type". Those present follow `columns`, in this order. A
+            star stands for any number of columns: `view_*` for view_0, view_1, ...; `negative_*`, if there is also a
+            column `negative`, for negative_1, negative_2, ...; `field_*` for any names with this prefix, whose types
+            are in FIELD_TYPES.
+        layout: the way in which rows are stored in a tar.
+        statistics: the column of arrays whose mean and standard deviation the manifest holds; "" if there is none.
     """
 
     name: str
@@ -90,12 +94,12 @@ class Schema:
         vector: pa.DataType | None = None,
         fields: Mapping[str, pa.DataType] = MappingProxyType({}),
     ) -> pa.Schema:
-        """Return the Arrow schema.
+        """Return the Arrow schema of the kind's batches.
 
         Args:
-            tokens: type of the token ids, for a kind that has them.
-            optional: the optional columns that are present.
-            vector: type of the embeddings, for a kind that has them.
+            tokens: Arrow type of a token id, for a kind that has token ids.
+            optional: names of the optional columns that are present.
+            vector: type of the column of embeddings, for a kind that has embeddings.
             fields: types of the `field_*` columns in `optional`, by name.
 
         Raises:
@@ -116,14 +120,14 @@ class Schema:
         )
 
     def _pattern(self, name: str) -> str:
-        """Return the entry of `optional` that stands for a column of this name."""
+        """Return the name in `optional` that stands for a column of this name, e.g. `view_*` for view_3."""
         exact = {column.partition(":")[0] for column in self.optional}
         if name in exact:
             return name
         return f"{FIELD}*" if name.startswith(FIELD) else _stem(name)
 
     def check(self, actual: pa.Schema) -> None:
-        """Raise MemberError unless a batch has the columns of this kind."""
+        """Raise MemberError if `actual`, the schema of a batch, does not have the columns of this kind."""
         if twice := [name for name in actual.names if actual.names.count(name) > 1]:
             raise MemberError(f"two columns are named {twice[0]}")
         optional = list(self._in_order(actual.names[len(self.columns) :]))
@@ -137,7 +141,7 @@ class Schema:
             raise MemberError(f"vectors of {vector.value_type} {'with' if 'scale' in optional else 'without'} a scale")
 
     def _in_order(self, names: Sequence[str]) -> Iterator[str]:
-        """Yield the optional columns in `names`, in the kind's order; numbered columns are numbered without gaps."""
+        """Yield the names that the optional columns in `names` must have, in the kind's order and without gaps."""
         columns = [column.partition(":")[0] for column in (*self.columns, *self.optional)]
         for name in columns[len(self.columns) :]:
             if name == f"{FIELD}*":
@@ -186,11 +190,13 @@ KINDS: dict[str, Schema] = {
 def register(kind: Schema) -> None:
     """Add a kind that a module outside this package defines; the module calls this when it is imported.
 
-    Shards and manifests name a kind by its name alone and never a module: a dataset cannot choose what is imported.
-    To read such a dataset, first import the module, or name it in the environment variable CLEARSPAN_EXTENSIONS.
+    Shards and manifests hold only the name of a kind and never the name of a module, so a dataset cannot choose what is
+    imported. To read such a dataset, first import the module, or name it in the environment variable
+    CLEARSPAN_EXTENSIONS.
 
     Raises:
-        ValueError: the name does not consist of lower-case letters, or a kind with this name has different columns.
+        ValueError: the name does not consist of lower-case letters, or there is a kind of this name with different
+            columns.
     """
     if not re.fullmatch("[a-z]+", kind.name):
         raise ValueError(f"kind {kind.name!r}: the name, with which shards' names begin, must be of lower-case letters")
@@ -200,38 +206,43 @@ def register(kind: Schema) -> None:
 
 
 def schema(kind: str, tokens: pa.DataType | None = None, views: int = 0) -> pa.Schema:
-    """Return the Arrow schema of a kind, e.g. `schema("sentences", pa.uint16(), views=2)`."""
+    """Return the Arrow schema of a kind, e.g. `schema("sentences", pa.uint16(), views=2)`.
+
+    Args:
+        tokens: Arrow type of a token id, for a kind that has token ids.
+        views: number of columns view_0, view_1, ...
+    """
     return KINDS[kind].schema(tokens, [f"view_{view}" for view in range(views)])
 
 
 def is_vector(column_type: pa.DataType) -> bool:
-    """Return whether a type is a `vector_type`."""
+    """Return whether a column type is one that `vector_type` returns."""
     is_list = pa.types.is_fixed_size_list(column_type)
     return bool(is_list and column_type.value_type in VECTOR_TYPES.values() and column_type.list_size > 0)
 
 
 def numbered(name: str, count: int) -> list[str]:
-    """Return `count` numbered column names: negative, negative_1, negative_2, ..."""
+    """Return `count` names of columns: for "negative", these are negative, negative_1, negative_2, ..."""
     return [name if number == 0 else f"{name}_{number}" for number in range(count)]
 
 
 def of_sort(name: str, names: Sequence[str]) -> list[str]:
-    """Return all names in `names` that `numbered` makes from `name`, e.g. negative and negative_1, in their order."""
+    """Return the names in `names` that `numbered` makes: for "negative", these are negative, negative_1, ..."""
     return [other for other in names if name in (other, _stem(other)[:-2])]
 
 
 def _stem(name: str) -> str:
-    """Return a column's name with a star in place of its number, e.g. `view_*` for view_3."""
+    """Return a column's name with a star in place of the number at its end, e.g. `view_*` for view_3."""
     return f"{name.rstrip('0123456789')}*"
 
 
 def num_views(batch_schema: pa.Schema) -> int:
-    """Return the number of views in a schema."""
+    """Return the number of columns view_0, view_1, ... in a schema."""
     return sum(name.startswith("view_") for name in batch_schema.names)
 
 
 def ragged_columns(batch_schema: pa.Schema) -> list[str]:
-    """Return the names of the columns of lists, in order."""
+    """Return the names of the columns of lists with varying lengths, in order."""
     return [field.name for field in batch_schema if pa.types.is_list(field.type)]
 
 
@@ -247,12 +258,12 @@ def tokens_by_column(batch: pa.RecordBatch) -> dict[str, int]:
 
 
 def add_up(total: Mapping[str, int], more: Mapping[str, int]) -> dict[str, int]:
-    """Return the sum of two counts by name."""
+    """Add two tables of counts by name. A name that only one of them holds counts as 0 in the other."""
     return {name: total.get(name, 0) + more.get(name, 0) for name in {**total, **more}}
 
 
 def count_classes(batch: pa.RecordBatch) -> dict[str, int]:
-    """Return a batch's number of examples by class number; empty for a kind without classes."""
+    """Return the number of examples in a batch by class number (as a string); empty for a kind without classes."""
     if LABEL not in batch.schema.names:
         return {}
     counts = batch.column(LABEL).value_counts()
@@ -260,7 +271,7 @@ def count_classes(batch: pa.RecordBatch) -> dict[str, int]:
 
 
 def webdataset_decoder(key: str, data: bytes) -> Any:
-    """Decode a member of an Arrow layout for webdataset; None for any other member.
+    """Decode a tar member for webdataset: return the record batch of an Arrow member, and None for any other member.
 
     `wds.WebDataset(tars).decode(webdataset_decoder)` yields samples with a record batch under "arrow.zst".
     """

@@ -1,13 +1,14 @@
 """File access for paths that may be remote: local paths through the operating system, `scheme://` paths through Beam.
 
-Publishing is all or nothing: local files go through `common.files`, an object store gets one PUT to the final key.
+Files are published completely or not at all: a local file is renamed from a temporary name (`common.files`), and an
+object is uploaded to its final key by one PUT.
 
 The clients of object stores read their settings from the environment (AWS_ENDPOINT_URL, AWS_ACCESS_KEY_ID,
 GOOGLE_APPLICATION_CREDENTIALS, STORAGE_EMULATOR_HOST, ...); `use_options` sets Beam's options instead. Every failure of
 an object store is raised as an OSError that names the path.
 
-Beam's filesystems are used rather than fsspec's: s3fs needs aiobotocore, which pins botocore to a range of three
-patch releases, older than the boto3 that the rest of the environment uses.
+Beam's filesystems are used rather than fsspec's, because s3fs needs aiobotocore, which pins botocore to a range of
+three patch releases, older than the boto3 that the rest of the environment uses.
 """
 
 import contextlib
@@ -34,7 +35,9 @@ Result = TypeVar("Result")
 READERS = 16
 """Number of concurrent requests to an object store."""
 AHEAD = 1000
-"""Most files whose results are held at a time, so that memory does not grow with the number of files."""
+"""Number of files whose results are in memory at a time, at most, so that memory does not
+grow with the number of files.
+"""
 
 
 class StoreError(OSError):
@@ -47,10 +50,10 @@ def is_remote(path: str) -> bool:
 
 
 def _beam() -> Any:
-    """Return Beam's filesystem registry; imported here, since the import takes 2 s."""
+    """Return Beam's filesystem registry. Beam is imported here and not at the top, because the import takes 2 s."""
     from apache_beam.io.filesystems import FileSystems
 
-    if FileSystems._pipeline_options is None:  # s3:// fails without options
+    if FileSystems._pipeline_options is None:  # without options, Beam's file system for s3:// fails
         from apache_beam.options.pipeline_options import PipelineOptions
 
         FileSystems.set_options(PipelineOptions([]))
@@ -60,7 +63,7 @@ def _beam() -> Any:
 
 @functools.cache
 def _share_sessions() -> None:
-    """Make Beam reuse one boto3 session per thread; it would create one for every call on s3://, at 0.1 s each."""
+    """Make Beam reuse one boto3 session per thread instead of creating one for every call on s3:// (0.1 s each)."""
     from apache_beam.io.aws.clients.s3 import boto3_client
 
     if boto3_client.boto3 is None:
@@ -84,7 +87,7 @@ def use_options(arguments: Sequence[str]) -> None:
 
 
 def unknown_options(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Return the arguments that are not options of Beam, and the names of Beam's options, e.g. --runner."""
+    """Return (the arguments that are not options of Beam, the names of all options of Beam, e.g. --runner)."""
     from apache_beam.options.pipeline_options import PipelineOptions
 
     options = PipelineOptions(list(arguments))
@@ -135,7 +138,7 @@ class _Object(io.RawIOBase):
         return int(self.stream.tell())
 
     def read_at(self, offset: int, size: int) -> bytes:
-        """Read a range with one request for it, bypassing the buffers of 16 MiB that Beam reads through."""
+        """Read `size` bytes at `offset` with one request, bypassing Beam's read buffers of 16 MiB."""
         stream = getattr(self.stream, "raw", self.stream)
         with _naming(self.path):
             position = stream.tell()
@@ -162,7 +165,7 @@ def join(folder: str, *names: str) -> str:
 
 
 def exists(path: str) -> bool:
-    """Return whether there is a file or folder at this path; on an object store, whether there is an object."""
+    """Return whether there is a local file or folder at this path, or an object if the path is on an object store."""
     if is_remote(path):
         with _naming(path):
             return bool(_beam().exists(path))
@@ -170,7 +173,7 @@ def exists(path: str) -> bool:
 
 
 def open_input(path: str) -> BinaryIO:
-    """Open a file for reading and seeking; its bytes are not decompressed, whatever its name."""
+    """Open a file for reading and seeking. Its bytes are not decompressed, even if its name ends in .gz."""
     if is_remote(path):
         from apache_beam.io.filesystem import CompressionTypes
 
@@ -181,13 +184,16 @@ def open_input(path: str) -> BinaryIO:
 
 
 def read_at(stream: BinaryIO, offset: int, size: int) -> bytes:
-    """Read `size` bytes at `offset` of a file from `open_input`, fetching little more; the stream's position stays."""
+    """Read `size` bytes at `offset` from a stream of `open_input`, without moving the stream's position.
+
+    On an object store, this requests only these bytes and not a whole buffer.
+    """
     raw = getattr(stream, "raw", None)
     return raw.read_at(offset, size) if isinstance(raw, _Object) else os.pread(stream.fileno(), size, offset)
 
 
 def status(path: str) -> Status:
-    """Return the status of a file, which changes when the file is written again.
+    """Return the metadata of a file. It changes when the file is written again.
 
     Raises:
         FileNotFoundError: there is no such file.
@@ -202,7 +208,7 @@ def status(path: str) -> Status:
 
 
 def _status_of(entry: Any) -> Status:
-    """Return the status of an object in one of Beam's listings."""
+    """Return the metadata of an object from its entry in one of Beam's listings."""
     return Status(int(entry.size_in_bytes), round(entry.last_updated_in_seconds * 1e9), 0, 0)
 
 
@@ -212,7 +218,7 @@ def size(path: str) -> int:
 
 
 def checksum(path: str) -> str:
-    """Return the checksum that an object store keeps of an object: the ETag on s3://, the CRC-32C on gs://."""
+    """Return the checksum that an object store reports for an object: the ETag on s3://, the CRC-32C on gs://."""
     with _naming(path):
         return str(_beam().checksum(path))
 
@@ -220,12 +226,12 @@ def checksum(path: str) -> str:
 def find(pattern: str) -> dict[str, Status]:
     """Return the files of a path, a folder or a glob: path -> status, sorted.
 
-    A folder stands for all files under it; `**` in a glob matches any number of folders. Neither finds hidden names
-    (`finding.is_hidden`). A path that exists is taken literally, and so are the brackets in the name of a folder that
-    exists. Local links are followed, and a file with several names is listed once (`shards.finding`).
+    A folder stands for all files under it; `**` in a glob matches any number of folders. Hidden names
+    (`finding.is_hidden`) are skipped. A path that exists is taken literally, and so are the brackets in the name of a
+    folder that exists. Local links are followed, and a file with several names is listed once (`shards.finding`).
 
     Raises:
-        FileNotFoundError: no file matches, or a link is broken.
+        FileNotFoundError: no file matches, a link is broken, or a match is neither a file nor a folder.
     """
     if is_remote(pattern):
         everything = "**" if pattern.endswith("/") else ""
@@ -245,17 +251,17 @@ def find(pattern: str) -> dict[str, Status]:
 
 
 def is_folder(pattern: str) -> bool:
-    """Return whether a path names a folder; on an object store, whether it ends in a slash."""
+    """Return whether a local path is a folder; on an object store, whether the path ends in a slash."""
     return pattern.endswith("/") if is_remote(pattern) else Path(pattern).is_dir()
 
 
 def each(place: str, work: Callable[[Item], Result], items: Iterable[Item]) -> Iterator[Result]:
-    """Yield `work(item)` for each item, in order; `work` reads files of a place.
+    """Yield `work(item)` for each item, in order. On an object store, READERS calls run at a time.
 
-    On an object store, where a request takes tens of milliseconds, READERS items are worked on at a time.
+    A request to an object store takes tens of milliseconds, so that calls one after the other would be slow.
 
     Args:
-        place: path of the files or of their folder; only whether it is remote matters.
+        place: path of the files that `work` reads, or of their folder; only whether it is remote matters.
     """
     if not is_remote(place):
         yield from map(work, items)
@@ -297,12 +303,12 @@ def list_files(folder: str) -> list[str]:
 
 
 def _delete(path: str) -> None:
-    """Delete an object. Only Beam's filesystem for gs:// takes the path for a glob pattern."""
+    """Delete an object. The path is escaped for gs:// only, because there Beam reads it as a glob pattern."""
     _beam().delete([glob.escape(path) if path.startswith("gs://") else path])
 
 
 def remove(path: str) -> None:
-    """Remove a file; a missing file is no error."""
+    """Remove a file, if there is one."""
     if is_remote(path):
         if exists(path):
             with _naming(path):
@@ -313,8 +319,9 @@ def remove(path: str) -> None:
 
 @contextlib.contextmanager
 def _upload(path: str) -> Iterator[BinaryIO]:
-    """Open an object for writing; it appears when it is closed. Beam also closes it after a failure, so it is then
-    deleted.
+    """Open an object for writing. The object appears when the stream is closed.
+
+    Beam also closes the stream after a failure, so the object is then deleted.
     """
     from apache_beam.io.filesystem import CompressionTypes
 
@@ -336,13 +343,13 @@ def publish_bytes(data: bytes, path: str) -> None:
 
 
 def publish_if_changed(data: bytes, path: str) -> None:
-    """Publish a file unless it already has this content, so that a finished file keeps its time stamp."""
+    """Write a file unless it already has this content, so that a finished file keeps its modification time."""
     if not exists(path) or read_bytes(path) != data:
         publish_bytes(data, path)
 
 
 def tree(folder: str) -> list[str]:
-    """Return the relative paths of all files under a folder, sorted; local links are listed and not followed."""
+    """Return the relative paths of all files under a folder, sorted. Local links are listed but not followed."""
     if is_remote(folder):
         with _naming(folder):
             (match,) = _beam().match([f"{glob.escape(folder.rstrip('/'))}/**"])

@@ -2,8 +2,8 @@
 
     header(name, size) + content + padding to 512, ... + two empty blocks + padding to 10,240
 
-For small images tarfile took more time than all other work together. `members` reads back only tars that this module
-wrote; any other tar is read with tarfile.
+With small images, tarfile took more time than all other work together. `members` reads back only tars that this module
+wrote.
 """
 
 import tarfile
@@ -12,11 +12,11 @@ from typing import Protocol
 
 BLOCK = tarfile.BLOCKSIZE
 MAX_NAME, MAX_SIZE = 100, 8**11 - 1
-"""A longer name or a larger file would need another form of header."""
+"""Limits of a USTAR header: characters of a name, and bytes of a file."""
 
 
 def _blank() -> bytes:
-    """Return the header of a file without name and content."""
+    """Return the header of a file with an empty name and no content."""
     info = tarfile.TarInfo()
     info.mode, info.mtime = 0o644, 0
     return info.tobuf(tarfile.USTAR_FORMAT)
@@ -35,10 +35,10 @@ class Readable(Protocol):
 
 
 def header(name: str, size: int) -> bytes:
-    """Return the 512 bytes before a file's content.
+    """Return the header of a file, 512 bytes that precede its content.
 
     Raises:
-        ValueError: the name is not ASCII of at most 100 characters, or the size is 8 GiB or more.
+        ValueError: the name is empty, not ASCII or longer than 100 characters, or the size is 8 GiB or more.
     """
     start = name.encode("ascii")
     digits = b"%011o" % size
@@ -49,20 +49,20 @@ def header(name: str, size: int) -> bytes:
 
 
 def padding(size: int) -> bytes:
-    """Return the zeros between a content of `size` bytes and the next header."""
+    """Return the zeros that follow a content of `size` bytes, up to a multiple of 512."""
     return bytes(-size % BLOCK)
 
 
 def ending(size: int) -> bytes:
-    """Return the zeros at the end of a tar with `size` bytes of files: two blocks, then up to a full record."""
+    """Return the zeros at the end of a tar with `size` bytes of files: two blocks, then up to a multiple of 10,240."""
     return bytes(2 * BLOCK + -(size + 2 * BLOCK) % tarfile.RECORDSIZE)
 
 
 def members(stream: Readable) -> Iterator[tuple[str, bytes]]:
-    """Yield (name, content) of each file of a tar that this module wrote, reading to its end without seeking.
+    """Yield (name, content) of each file of a tar that this module wrote, reading to the end without seeking.
 
     Raises:
-        tarfile.ReadError: a byte outside the contents is missing or differs from what was written.
+        tarfile.ReadError: the tar is truncated, or a header, padding or ending is not as this module writes it.
     """
     position = 0
     while (block := stream.read(BLOCK)) != bytes(BLOCK):

@@ -1,9 +1,9 @@
-"""Embeddings as columns of a batch: float32 or float16 as they are, int8 with a scale for each vector.
+"""Embeddings as columns of a batch: as float32, as float16, or as int8 with a scale for each vector.
 
     vectors (n, dim) float32 -> columns -> {vector, scale} -> decoded -> vectors (n, dim) float32
 
-An int8 vector is rounded to 127 steps of its scale, so each value is off by at most half the scale, which is the
-vector's largest absolute value / 127.
+The scale of an int8 vector is its largest absolute value / 127. Each value is divided by the scale and rounded, so a
+decoded value is off by at most half the scale.
 """
 
 import numpy as np
@@ -12,14 +12,15 @@ import pyarrow as pa
 from clearspan.shards.schema import FIELD, VECTOR_TYPES, vector_type
 
 STEPS = 127
-"""Number of steps from 0 to the largest value of an int8 vector."""
+"""Largest absolute value in an int8 vector."""
 
 
 def columns(vectors: np.ndarray, dtype: str) -> dict[str, pa.Array]:
-    """Return the columns that hold vectors (n, dim) of finite float32: `vector`, and for int8 `scale`.
+    """Return the columns that hold vectors: `vector`, and for int8 also `scale`.
 
     Args:
-        dtype: float32, float16 or int8. A value outside float16's range becomes an infinity.
+        vectors: n vectors of finite values, (n, dim) float32.
+        dtype: float32, float16 or int8. With float16, a value outside the range becomes an infinity.
     """
     if dtype != "int8":
         with np.errstate(over="ignore"):
@@ -37,7 +38,7 @@ def _column(values: np.ndarray, dtype: str) -> pa.Array:
 
 
 def decoded(batch: pa.RecordBatch) -> np.ndarray:
-    """Return the vectors of a batch, (n, dim) float32."""
+    """Return the n vectors of a batch, (n, dim) float32."""
     column = batch.column("vector")
     values = column.flatten().to_numpy(zero_copy_only=True).reshape(len(column), column.type.list_size)
     if "scale" in batch.schema.names:
@@ -46,10 +47,10 @@ def decoded(batch: pa.RecordBatch) -> np.ndarray:
 
 
 def field_names(batch_schema: pa.Schema) -> list[str]:
-    """Return the names of the input fields that a dataset of vectors keeps, in the order of its columns."""
+    """Return the names of the input fields that a dataset of vectors holds, in the order of their columns."""
     return [name.removeprefix(FIELD) for name in batch_schema.names if name.startswith(FIELD)]
 
 
 def fields(batch: pa.RecordBatch) -> dict[str, pa.Array]:
-    """Return the columns of kept input fields in a batch, by field name; null where a record lacks the field."""
+    """Return the input fields that a batch holds: field name -> column, with nulls where a record lacks the field."""
     return {name: batch.column(f"{FIELD}{name}") for name in field_names(batch.schema)}

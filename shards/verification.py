@@ -1,9 +1,9 @@
-"""Verification of a whole dataset: read all shards again and compare every figure of the manifest with them.
+"""Verification of a whole dataset: read all shards again and compare them with every figure of the manifest.
 
-A manifest can be wrong although its own sha256 is right, since anyone who edits it can compute a new hash. Loading it
-validates types, names, and all figures that follow from others (`shards.manifest`). Here every figure of a shard is
-measured (`shards.contents`), token ids are compared with the vocabulary size, the vocabulary size with the tokenizer,
-and classes with the table of their names.
+A manifest can be wrong although its own sha256 is right, since anyone who edits it can compute a new hash. Loading a
+manifest checks types, names, and whether its figures agree with each other (`shards.manifest`). Verification also
+measures every figure of every shard (`shards.contents`). It compares token ids with the vocabulary size, the vocabulary
+size with the tokenizer, and class numbers with the list of class names.
 """
 
 from collections.abc import Callable, Iterator
@@ -24,10 +24,10 @@ from clearspan.shards.schema import VECTOR, token_columns
 
 @checked
 def verify(folder: str | Path, quiet: bool = True) -> list[str]:
-    """Read a whole dataset and return its problems, one line each; empty if it is as published.
+    """Read a whole dataset and return its problems, one line each; an empty list if there is none.
 
     Args:
-        quiet: show no progress.
+        quiet: show no progress bar.
 
     Raises:
         ManifestError: the folder has no readable manifest, or its figures contradict each other.
@@ -47,20 +47,20 @@ def verify(folder: str | Path, quiet: bool = True) -> list[str]:
 
 
 def _check_tokenizer(dataset: Dataset) -> None:
-    """Raise ShardError if a file of the tokenizer or the size of its vocabulary differs from the manifest."""
+    """Raise ShardError if a file of the tokenizer, or its vocabulary size, differs from the manifest."""
     from tokenizers import Tokenizer
 
     path = dataset.local_tokenizer() / "tokenizer.json"
     try:
         vocabulary = Tokenizer.from_file(str(path)).get_vocab(with_added_tokens=True)
-    except Exception:  # of another version of `tokenizers`, which raises nothing more specific; its hash is right
+    except Exception:  # a file of another version of `tokenizers`, which raises no more specific type
         return
     if (size := vocab_size(vocabulary)) != dataset.vocab_size:
         raise ShardError(f"{path}: has {size:,} token ids where the manifest says {dataset.vocab_size:,}")
 
 
 def _check_classes(dataset: Dataset) -> None:
-    """Raise ManifestError if the table of classes does not have as many names as the options say."""
+    """Raise ManifestError if the number of class names differs from the number in the fingerprint's options."""
     names = classes.names(dataset.folder, dataset.manifest)
     taken = dataset.manifest.fingerprint.get("options", {}).get("taken")
     if names and isinstance(taken, dict) and taken.get("classes", len(names)) != len(names):
@@ -69,8 +69,8 @@ def _check_classes(dataset: Dataset) -> None:
 
 
 def _check_shard(dataset: Dataset, shard: ShardInfo) -> None:
-    """Raise ShardError if a shard differs from the manifest, a token id is outside the vocabulary, or a vector is not
-    finite.
+    """Raise ShardError if a shard differs from the manifest, a token id is outside the
+    vocabulary, or a vector is not finite.
     """
     for batch in dataset.batches(shard, Contents):
         if VECTOR in batch.schema.names and not np.isfinite(vectors.decoded(batch)).all():

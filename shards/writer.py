@@ -1,9 +1,9 @@
-"""Writer of a work unit's shards to a local spool folder: reproducible bytes, bounded size, hashed while written.
+"""Writer of shards to a local spool folder: reproducible bytes, bounded size, hashed while they are written.
 
     batches -> the kind's layout -> members "00003-001-00004.arrow.zst" -> documents-00003-001.tar -> ShardInfo
 
-The same batches give the same bytes on any machine (USTAR, time 0, owner 0). The caller publishes the shards
-(`storage`).
+Each writer writes the shards of one work unit, a part of the input. The same batches give the same bytes on any machine
+(USTAR, time 0, owner 0). The caller publishes the shards (`storage`).
 """
 
 from pathlib import Path
@@ -23,7 +23,15 @@ BUFFER_BYTES = 1 << 18
 
 
 class ShardWriter:
-    """Writer of a unit's batches to tars of at most `max_bytes`; a single larger batch is not split and exceeds it."""
+    """Writer of the batches of one work unit, a part of the input, to tars of at most `max_bytes`.
+
+    A batch is not split, so a batch larger than `max_bytes` makes a tar that exceeds the limit.
+
+    Args:
+        spool: local folder in which the tars are written.
+        kind: name of the kind of dataset.
+        unit: number of the work unit, a part of the names of shards.
+    """
 
     def __init__(self, spool: Path, kind: str, unit: int, max_bytes: int = DEFAULT_MAX_BYTES) -> None:
         self.spool = spool
@@ -38,7 +46,7 @@ class ShardWriter:
         """Append a batch of examples; an empty batch writes nothing."""
         if not batch.num_rows:
             return
-        # Packed without its key, which depends on the shard, which depends on the batch's size.
+        # The batch is packed without its key: the key names the shard, which depends on the size of the packed batch.
         members = list(KINDS[self.kind].layout.members(batch, ""))
         size = sum(ustar.BLOCK + len(data) + -len(data) % ustar.BLOCK for _, data in members)
         if self._file is not None:
@@ -57,7 +65,9 @@ class ShardWriter:
         self._contents.add(batch, KINDS[self.kind])
 
     def close(self) -> list[ShardInfo]:
-        """Finish the last shard; return the entries of all shards in order, none for a unit without batches."""
+        """Finish the last shard; return the manifest entries of all shards, in order
+        (none for a unit without batches).
+        """
         if self._file is not None:
             self._finish_shard()
         return self.finished

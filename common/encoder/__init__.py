@@ -1,1 +1,1 @@
-"""Encoders in model folders, which the evaluator scores, the trainer continues and the pipelines embed with."""
+"""Encoders from model folders: the evaluator scores them, the trainer trains them, the pipelines embed with them."""

@@ -1,8 +1,9 @@
-"""Windows of texts in flight: some windows are tokenized in a thread while a device embeds earlier windows.
+"""Tokenize windows of texts in a thread, while a device embeds earlier windows.
 
-    texts -> windows -> ids (in a thread, AHEAD windows before the device) -> started (IN_FLIGHT at once) -> results
+    texts -> windows -> token ids (in a thread, AHEAD windows ahead) -> device (IN_FLIGHT windows at once) -> embeddings
 
-Results are in order, and do not depend on threads. Memory holds a few windows, however many texts there are.
+A window is a list of texts that are tokenized and embedded together. Embeddings are returned in the order of the texts,
+and do not depend on threads. Memory holds a few windows, however many texts there are.
 """
 
 from collections import deque
@@ -16,15 +17,15 @@ from clearspan.common.encoder.sentence_encoder import Embedded
 from clearspan.common.encoder.tokens import TokenReader, Tokens
 
 WINDOW_TEXTS, WINDOW_CHARACTERS = 8192, 1 << 22
-"""A window ends at this many texts, or with the text that brings it to this many characters."""
+"""A window ends at this many texts, or at the text with which it has this many characters."""
 AHEAD = 2
 """Number of windows that are tokenized ahead of the device."""
 IN_FLIGHT = 2
-"""Number of windows whose computation is started before the result of the first window is read."""
+"""Number of windows whose computation is started before the embeddings of the first of them are read."""
 
 
 class Running(Protocol):
-    """A window whose embeddings are being computed."""
+    """A window of texts whose embeddings are being computed."""
 
     def result(self) -> Embedded:
         """Wait for the embeddings, and return them in the order of the texts."""
@@ -35,7 +36,7 @@ Guard = Callable[[], AbstractContextManager[object]]
 
 
 def windows(texts: Iterable[str]) -> Iterator[list[str]]:
-    """Yield texts in order, in windows of limited size."""
+    """Group texts, in order, into windows of at most WINDOW_TEXTS texts and about WINDOW_CHARACTERS characters."""
     window: list[str] = []
     characters = 0
     for text in texts:
@@ -57,10 +58,12 @@ def embed_windows(
     The caller's thread takes a few windows from `texts` ahead of the window whose embeddings are yielded.
 
     Args:
-        start: function that starts the computation of a window.
+        reader: the reader that tokenizes the texts.
+        start: function that takes a window of texts and their tokens, and starts to embed them.
         texts: the windows of texts.
-        guard: returns a context manager that is entered while this function waits for tokens, starts a window and waits
-            for its embeddings, e.g. to convert exceptions. It is not active while windows are taken from `texts`.
+        prompt: the text to put before each text.
+        guard: function that returns a context manager, e.g. to convert exceptions. It is active while this function
+            waits for tokens, calls `start` or waits for embeddings, and not while it takes a window from `texts`.
     """
     upcoming = iter(texts)
     first = list(islice(upcoming, 2))

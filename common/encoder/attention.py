@@ -1,11 +1,14 @@
 """Attention within each sequence of a packed batch, for any model that uses transformers' attention interface.
 
-    CUDA, half precision    torch's variable-length flash attention. Its public call has no dropout: with dropout, the
-                            private call that torch's nested tensors make, or the last row if this torch lacks it
-    CPU, lengths on host    one SDPA per run of equal lengths; with dropout, or in bf16, matrix products and a softmax
-    otherwise               one padded SDPA without host sync: CUDA in fp32, odd heads, a static budget on a CPU
+    CUDA, half precision    torch's variable-length flash attention
+    CPU                     one call of SDPA for each run of sequences of equal length; with dropout or in bf16, matrix
+                            products and a softmax
+    otherwise               one call of SDPA on padded sequences, without a host sync: on CUDA in fp32, for head sizes
+                            that flash attention does not support, or if the host does not know the lengths
 
-It is registered under a private name, which never reaches an exported configuration.
+torch's public function for variable-length attention has no dropout. With dropout, the private function that torch's
+nested tensors call is used; if this version of torch lacks it, sequences are padded. `packed_attention` is registered
+in transformers under a private name, which never reaches an exported configuration.
 """
 
 import itertools
@@ -24,12 +27,14 @@ from clearspan.common.encoder.packing import Packed
 PACKED_ATTENTION = "clearspan_packed"
 PRIVATE = "_flash_attention_forward"
 UNFUSED = 1024
-"""Longest sequence whose attention weights are stored in bf16: 2 MiB a head."""
+"""Length, in tokens, of the longest sequence whose attention weights are stored in bf16, as 2 MiB for each head."""
 
 
 def _takes_dropout() -> bool:
-    """Return whether torch's private call takes dropout as the argument that is passed here, and is marked as random,
-    so that activation checkpointing repeats the same dropout.
+    """Return whether torch's private function for variable-length attention can be used with dropout.
+
+    It must take the arguments that `_varlen` passes. It must also be marked as random, so that activation checkpointing
+    repeats the same dropout.
     """
     expected = ["query", "key", "value", "cum_seq_q", "cum_seq_k", "max_q", "max_k", "dropout_p"]
     call = getattr(torch.ops.aten, PRIVATE, None)
@@ -57,14 +62,29 @@ def packed_attention(
     packed: Packed,
     **_: Any,
 ) -> tuple[Tensor, None]:
-    """Compute attention with transformers' signature: query, key, value (1, heads, T, d) -> ((1, T, heads, d), None).
+    """Compute attention within the sequences of a packed batch, as a function for transformers' attention interface.
 
-    With a sliding window w (ModernBERT's local layers) tokens more than w - 1 apart do not attend to each other. A
-    decoder's tokens do not attend to later tokens; several query heads may share one head of keys and values. The
-    bias of T5 and MPNet, (1, heads, longest, longest), is added to the scores (`common.encoder.relative`).
+    Tokens of a decoder (`module.is_causal`) do not attend to later tokens.
+
+    Args:
+        module: the attention layer.
+        query: (1, heads, T, d), for T tokens in all sequences and heads of size d.
+        key, value: the same shape, but possibly with fewer heads, of which each serves several heads of `query`.
+        attention_mask: not used, since `packed` holds the lengths of the sequences.
+        dropout: the dropout rate of attention weights.
+        scaling: factor of the dot products; None for 1 / sqrt(d).
+        sliding_window: tokens at this distance or more do not attend to each other (ModernBERT's local layers); None if
+            there is no window.
+        softcap, s_aux: a cap on the scores and attention sinks, which are not supported.
+        position_bias: the bias of T5 and MPNet that is added to the scores, (1, heads, longest, longest), where
+            `longest` is the length of the longest sequence (`common.encoder.relative`).
+        packed: the batch.
+
+    Returns:
+        The output, (1, T, heads, d), and None in place of the attention weights.
 
     Raises:
-        NotImplementedError: the layers add a cap, sinks or another bias to the scores, which is not supported here.
+        NotImplementedError: the layer caps its scores, has attention sinks, or adds a bias of another shape.
     """
     unsupported = {"a cap on": softcap is not None, "sinks in": s_aux is not None}
     unsupported["a bias of positions in"] = position_bias is not None and position_bias.shape[-1] != packed.longest
@@ -92,10 +112,11 @@ class ScoreOptions(NamedTuple):
     """Scale, mask and bias of attention scores before the softmax.
 
     Attributes:
-        scaling: factor of the dot products; None: 1 / sqrt(d).
-        sliding_window: tokens this far apart, or farther, do not attend to each other; None: all tokens attend to all.
-        causal: whether tokens do not attend to later tokens.
-        bias: values to add to the scores, (1, heads, longest, longest).
+        scaling: factor of the dot products; None for 1 / sqrt(d), where d is the head size.
+        sliding_window: tokens at this distance or more do not attend to each other; None if there is no window.
+        causal: whether a token attends only to itself and to earlier tokens.
+        bias: values to add to the scores, (1, heads, longest, longest), where `longest` is the length of the longest
+            sequence; None if there are none.
     """
 
     scaling: float | None = None
@@ -104,10 +125,11 @@ class ScoreOptions(NamedTuple):
     bias: Tensor | None = None
 
     def mask(self, length: int, query: Tensor) -> Tensor | None:
-        """Return the mask of a sequence of L = `length` tokens, as SDPA takes it.
+        """Return the mask for SDPA of a sequence of `length` tokens; None if no mask is needed.
 
-        It is a bias to add to the scores, (1, heads, L, L) in the query's dtype, or bool (L, L), true where a token
-        attends to another; None if every token attends to all, without a bias.
+        Without a bias, the mask is (length, length) bool, true where the token of the row attends to the token of the
+        column. With a bias, the mask is the bias, (1, heads, length, length) in the query's dtype, with -inf where a
+        token does not attend to another token.
         """
         bias = None if self.bias is None else self.bias[:, :, :length, :length].to(query.dtype)
         if not self.causal and (self.sliding_window is None or length <= self.sliding_window):
@@ -123,7 +145,14 @@ class ScoreOptions(NamedTuple):
 def attention_by_length(
     query: Tensor, key: Tensor, value: Tensor, packed: Packed, dropout: float, scores: ScoreOptions
 ) -> Tensor:
-    """Compute attention on a CPU, one call per run of sequences of equal length (`common.encoder.grouping` sorts)."""
+    """Compute attention on a CPU, with one call for each run of sequences of equal length; return (1, T, heads, d).
+
+    `common.encoder.grouping` sorts a batch by length, so that it has few runs.
+
+    Args:
+        query, key, value: (1, heads, T, d), for T tokens in all sequences and heads of size d.
+        dropout: the dropout rate of attention weights.
+    """
     assert packed.lengths is not None
     runs = [(length, sum(1 for _ in run)) for length, run in itertools.groupby(packed.lengths) if length]
     rows = [length * count for length, count in runs]
@@ -143,14 +172,16 @@ def attention_by_length(
 def unfused_attention(
     q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, dropout: float, scaling: float | None
 ) -> Tensor:
-    """Compute attention with matrix products and a softmax.
+    """Compute attention with matrix products and a softmax; return (N, heads, L, d).
 
     On a CPU, torch has no fused kernel with dropout of the attention weights, and its fused kernel for bf16 takes twice
     as long as oneDNN's products.
 
     Args:
-        q, k, v: (N, heads, L, d).
-        mask: a mask that `ScoreOptions.mask` returned.
+        q, k, v: (N, heads, L, d), for N sequences of L tokens and heads of size d.
+        mask: the mask from `ScoreOptions.mask`.
+        dropout: the dropout rate of attention weights.
+        scaling: factor of the dot products; None for 1 / sqrt(d).
     """
     shape = q.shape
     scaling = q.shape[-1] ** -0.5 if scaling is None else scaling
@@ -176,7 +207,14 @@ def varlen_takes(dtype: torch.dtype, head_dim: int, dropout: float) -> bool:
 def padded_attention(
     query: Tensor, key: Tensor, value: Tensor, packed: Packed, dropout: float, scores: ScoreOptions
 ) -> Tensor:
-    """Compute attention with one padded SDPA, for cases that the other kernels do not support; no host sync."""
+    """Compute attention with one call of SDPA on padded sequences, without a host sync; return (1, T, heads, d).
+
+    It works for every batch, including those that the faster functions do not support.
+
+    Args:
+        query, key, value: (1, heads, T, d), for T tokens in all sequences and heads of size d.
+        dropout: the dropout rate of attention weights.
+    """
     starts, ends = packed.cu_seqlens[:-1, None].long(), packed.cu_seqlens[1:, None].long()
     at = torch.arange(packed.longest, device=query.device)
     index = (starts + at).clamp(max=query.shape[2] - 1)
@@ -200,10 +238,15 @@ def _varlen(
     scale: float | None,
     window: tuple[int, int],
 ) -> Tensor:
-    """Compute variable-length flash attention, (T, heads, d).
+    """Compute variable-length flash attention on CUDA; return (T, heads, d).
 
     Args:
-        window: number of tokens to the left and to the right that a token attends to; -1: unlimited.
+        q, k, v: (T, heads, d), for T tokens in all sequences and heads of size d.
+        cu: the cumulative lengths of the N sequences, (N + 1,) int32.
+        longest: the length of the longest sequence.
+        dropout: the dropout rate of attention weights.
+        scale: factor of the dot products; None for 1 / sqrt(d).
+        window: the number of tokens to the left and to the right that a token attends to; -1 for all tokens.
     """
     left, right = window
     if dropout == 0.0:

@@ -1,4 +1,4 @@
-"""Batches of texts, for encoders that limit the tokens of a forward pass: with padding, or without."""
+"""Divide texts into batches of a limited number of tokens, for encoders with or without padding."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -8,7 +8,11 @@ from numpy.typing import NDArray
 
 
 def batches_in_order(lengths: NDArray[np.integer[Any]], batch_tokens: int) -> Iterator[slice]:
-    """Yield slices of consecutive rows with at most `batch_tokens` tokens in all; a longer row gets its own slice."""
+    """Yield slices of consecutive rows, each of at most `batch_tokens` tokens; a longer row gets a slice of its own.
+
+    Args:
+        lengths: the number of tokens of each row, (n,).
+    """
     ends = np.cumsum(lengths, dtype=np.int64)
     first = 0
     while first < len(lengths):
@@ -19,10 +23,14 @@ def batches_in_order(lengths: NDArray[np.integer[Any]], batch_tokens: int) -> It
 
 
 def batches_by_length(lengths: list[int], batch_tokens: int) -> Iterator[list[int]]:
-    """Yield the row numbers, longest row first, in batches of at most `batch_tokens` tokens including padding.
+    """Yield batches of row indices, longest row first, each of at most `batch_tokens` tokens including padding.
 
-    A row longer than `batch_tokens` has a batch of its own. A batch also ends where lengths fall below seven eighths of
-    its longest row; otherwise, if there are few, large batches, a quarter of their tokens would be padding.
+    A row longer than `batch_tokens` has a batch of its own. A batch also ends before a row that is shorter than seven
+    eighths of the longest row in the batch. Otherwise, if all rows fit into a few large batches, a quarter of the
+    tokens would be padding.
+
+    Args:
+        lengths: the number of tokens of each row.
     """
     rows: list[int] = []
     for row in sorted(range(len(lengths)), key=lambda row: -lengths[row]):

@@ -1,14 +1,14 @@
 """Cache of embeddings on disk, keyed by model fingerprint and text hash, shared by all runs.
 
-    CACHE/<fingerprint>/<time>-<process>.rows.npy       n rows
-    CACHE/<fingerprint>/<time>-<process>.hashes.npy     the hash of the text and a checksum of the row; written last
+    CACHE/<fingerprint>/<time>-<process>.rows.npy       n embeddings, one in each row
+    CACHE/<fingerprint>/<time>-<process>.hashes.npy     for each row, the hash of its text and a checksum; written last
 
-Each addition is two files, written atomically and never changed: no run reads the unfinished files of a killed or
-concurrent run. Hashes and checksums are held in memory, 28 bytes a text; rows are memory-mapped and read on demand.
+`Cache.add` writes two new files, atomically, and no file is changed later. So no run reads the unfinished files of a
+killed or concurrent run. Hashes and checksums are held in memory, 28 bytes for each text; rows are memory-mapped.
 
 Each row is compared with its checksum before use (`common.kept`). The text of a damaged row is embedded again, and the
-new row takes precedence from then on. A damaged file is deleted. A failure to read or write is a warning, and the run
-continues without the cache. Any file may be deleted at any time.
+new row takes precedence from then on. A damaged file is deleted. If a file cannot be read or written, a warning is
+printed, and the run continues without it. Any file may be deleted at any time.
 """
 
 import hashlib
@@ -40,14 +40,15 @@ _ENTRY = np.dtype([("hash", "<u8", 2), ("checksum", "<u4")])
 """The hash of a text, and the checksum of its row, which begins with the last four bytes of the hash."""
 _ROWS, _HASHES = ".rows.npy", ".hashes.npy"
 _NAME = re.compile(rf"\d{{20}}-\d+{re.escape(_HASHES)}")
-"""Form of the file names that this module writes; only such a file is deleted."""
+"""Pattern of the file names that this module writes; only files with such a name are deleted."""
 
 
 def folder_of(option: Path | None) -> Path | None:
-    """Return the folder of all cached embeddings; None for no cache.
+    """Return the folder for the cached embeddings of all models; None if embeddings are not cached.
 
     Args:
-        option: a folder, or NO_CACHE; None: the default folder, or no cache for a user without a home folder.
+        option: the value of `--cache`: a folder, NO_CACHE for no cache, or None for the default folder. A user without
+            a home folder has no default folder, so nothing is cached.
     """
     if option is not None:
         return None if option == NO_CACHE else option
@@ -60,10 +61,13 @@ def folder_of(option: Path | None) -> Path | None:
 class Cache:
     """The cached embeddings of one model.
 
+    Args:
+        folder: the folder of the model's cached embeddings; created if it is missing.
+        dim: the width of the model's embeddings.
+
     Attributes:
-        blocks: the memory-mapped rows of each file, (n, dim) float32. A row number is an index into the concatenation
-            of all blocks.
-        takes: whether the cache still accepts rows; false after a failed write.
+        blocks: the memory-mapped embeddings of each file, (n, dim) float32.
+        takes: whether the cache accepts new embeddings; false after a failed write.
         warnings: one line for each file that could not be read or written.
     """
 
@@ -97,7 +101,7 @@ class Cache:
         self._entries = unsorted[self._order]
 
     def _block(self, path: Path) -> tuple[Entries, Rows] | None:
-        """Return the entries of a `.hashes.npy` file and the rows of its `.rows.npy`; None if they cannot be used."""
+        """Read a `.hashes.npy` file and the `.rows.npy` beside it; return None if one of them cannot be used."""
         try:
             entries, rows = _read(path)
             if rows.shape[1] == self._dim:
@@ -124,7 +128,10 @@ class Cache:
         return None
 
     def find(self, texts: Sequence[str]) -> NDArray[np.int64]:
-        """Return the row number of each text, (len(texts),); -1 if the row is missing or damaged."""
+        """Return the row index of each text in the concatenation of all blocks, (len(texts),).
+
+        The index is -1 if the text is not in the cache, or if its row is damaged.
+        """
         if not len(self._entries):
             return np.full(len(texts), -1)
         hashes = _hashes(texts)
@@ -134,10 +141,10 @@ class Cache:
         return np.where(is_cached, self._order[places], -1)
 
     def _is_whole(self, places: NDArray[np.int64]) -> NDArray[np.bool_]:
-        """Return whether rows match their checksums, (len(places),) bool; warn of rows that do not.
+        """Return for each of m rows whether it matches its checksum, (m,) bool; warn about rows that do not.
 
         Args:
-            places: positions of the rows in `_entries`.
+            places: the index in `_entries` of each row's entry, (m,).
         """
         starts = np.cumsum([0, *map(len, self.blocks)])
         numbers = self._order[places]
@@ -186,17 +193,17 @@ def _rows_of(path: Path) -> Path:
 
 
 def _keys(entries: Entries) -> NDArray[np.uint32]:
-    """Return part of each text's hash, (n,); the checksum of a row includes it, to detect the row of another text."""
+    """Return the key that the checksum of each row includes (`kept.checksums`), (n,): a part of the text's hash."""
     keys: NDArray[np.uint32] = entries["hash"][:, 1].astype(np.uint32)
     return keys
 
 
 def _read(path: Path) -> tuple[Entries, Rows]:
-    """Return the entries (n,) of a `.hashes.npy` file, and the memory-mapped rows (n, dim) of its `.rows.npy`.
+    """Return the content of a `.hashes.npy` file, (n,), and of the `.rows.npy` beside it, (n, dim), memory-mapped.
 
     Raises:
         OSError: a file cannot be read.
-        EOFError, ValueError: `Cache.add` did not write a file, or its header or size is damaged.
+        EOFError, ValueError: a file is not an array that `Cache.add` wrote, or its header or size is damaged.
     """
     beside = _rows_of(path)
     entries, rows = np.load(path, allow_pickle=False), np.load(beside, mmap_mode="r", allow_pickle=False)
@@ -208,6 +215,6 @@ def _read(path: Path) -> tuple[Entries, Rows]:
 
 
 def _hashes(texts: Sequence[str]) -> Hashes:
-    """Return the 128-bit BLAKE2b hash of each text's UTF-8, (len(texts), 2); lone surrogates are encoded too."""
+    """Return the 128-bit BLAKE2b hash of each text in UTF-8, (len(texts), 2); lone surrogates are encoded too."""
     digests = (hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16) for text in texts)
     return np.frombuffer(b"".join(digest.digest() for digest in digests), "<u8").reshape(-1, 2)

@@ -1,7 +1,7 @@
 """Embed each distinct text once.
 
-The forward pass takes nearly all of the time of an evaluation, and of a search for hard negatives. An `Embedder`
-remembers embeddings, and shares them with other runs through a cache on disk.
+Forward passes take nearly all of the time of an evaluation, and of a search for hard negatives. An `Embedder` remembers
+embeddings, and shares them with other runs through a cache on disk.
 """
 
 import functools
@@ -23,23 +23,27 @@ _CHUNK = 1 << 16
 FEW = 0.01
 """A model is reported as constant if the number of different directions is below this fraction of the texts."""
 FEWEST_WATCHED, MOST_WATCHED = 20, 100_000
-"""Fewest and most texts that are checked for a constant model; more texts are sampled at even distances."""
+"""Fewest and most texts whose embeddings are checked for a constant model; of more texts, a sample is checked."""
 NOISE = 1e-6
 """Largest difference, due to float32, between the products of two equal directions with a random vector."""
 
 
 def cache_of(model: Encoder, prompt: str, folder: Path | None) -> Cache | None:
-    """Return the cache of a model's embeddings with a prompt; None if there is no folder or the model has no cache key.
+    """Return the cache for a model's embeddings with a prompt; None if `folder` is None or the model has no cache key.
 
     Args:
-        folder: the folder of all models' caches, from `cache.folder_of`.
+        folder: the folder for the cached embeddings of all models, from `cache.folder_of`.
     """
     key = model.cache_key(prompt) if folder else None
     return Cache(folder / key, model.dim) if folder and key else None
 
 
 def encode_of(model: Encoder, prompt: str, batch_tokens: int, progress: bool) -> Encode:
-    """Return a function that embeds texts with a model, each after the prompt; for the rest see `Encoder.encode`."""
+    """Return a function that embeds texts with a model and puts the prompt before each text.
+
+    Args:
+        batch_tokens, progress: see `Encoder.encode`.
+    """
     return functools.partial(model.encode_after, prompt, batch_tokens=batch_tokens, progress=progress)
 
 
@@ -47,47 +51,50 @@ class Embedder:
     """An encoder that remembers the embedding of each text.
 
     Args:
-        encode: maps n texts to an array (n, dim); rows need not have unit norm.
-        cache: embeddings on disk, shared with other runs; rows in it are not held in memory as well. Rows with a NaN,
-            an infinity or only zeros are not cached, so that every run counts them.
+        encode: function from n texts to their embeddings, (n, dim), which need not have unit norm.
+        cache: cached embeddings on disk, shared with other runs; None for no cache. Cached embeddings are not held in
+            memory as well. Embeddings with a NaN, an infinity or only zeros are not cached, so that every run counts
+            them.
 
     Attributes:
         num_texts: number of texts that the encoder embedded.
         num_cached: number of distinct texts whose embeddings came from the cache.
         num_nonfinite: number of computed embeddings with a NaN or an infinity.
-        num_zero: number of computed embeddings of only zeros, e.g. of texts without a known word.
-        constant: (number of texts, number of different directions of their embeddings) in the largest call of `embed`
-            with few different directions (`FEW`); None if there was no such call.
+        num_zero: number of computed embeddings that are all zeros, e.g. for a text without a known word.
+        constant: the number of texts in a call of `embed`, and the number of different directions of their embeddings,
+            if there are few different directions (`FEW`). Of several such calls, the largest counts. None if there was
+            no such call.
         encode_s: seconds spent in the encoder.
     """
 
     def __init__(self, encode: Encode, cache: Cache | None = None) -> None:
         self._encode = encode
         self._cache = cache
-        self._rows: dict[str, int] = {}  # text -> row number, counted through all blocks
+        self._rows: dict[str, int] = {}  # text -> row in the concatenation of all blocks
         self._blocks: list[NDArray[np.float32]] = list(cache.blocks) if cache else []
         self.num_texts = self.num_cached = self.num_nonfinite = self.num_zero = 0
         self.constant: tuple[int, int] | None = None
         self.encode_s = 0.0
 
     def embed(self, texts: Sequence[str], keep: bool = True) -> NDArray[np.float32]:
-        """Return the embeddings of `texts`, float32 (len(texts), dim), row i for text i.
+        """Return the embeddings of texts, in their order, (len(texts), dim) float32.
 
         Args:
             texts: at least one text.
-            keep: remember new embeddings for later calls. Pass False for a corpus that a task reads only once, so that
-                memory does not hold its embeddings twice; cached embeddings are remembered in any case.
+            keep: whether to remember new embeddings for later calls. Pass False for a corpus that is embedded only
+                once, so that memory does not hold its embeddings twice. If the cache accepts new embeddings, they are
+                remembered anyway.
 
         Raises:
             ValueError: the encoder did not return one row per text.
         """
-        blocks, rows = self.known(texts, keep)
+        blocks, rows = self.embed_missing(texts, keep)
         embeddings = _gathered(blocks, np.array([rows[text] for text in texts]))
         self._watch(len(set(texts)), embeddings)
         return embeddings
 
     def _watch(self, num_texts: int, embeddings: NDArray[np.float32]) -> None:
-        """Record in `constant` that different texts have few different directions, as from a collapsed model."""
+        """Set `constant` if the embeddings of `num_texts` distinct texts have few different directions."""
         if num_texts < FEWEST_WATCHED or (self.constant and self.constant[0] >= num_texts):
             return
         sample = embeddings[:: 1 + len(embeddings) // MOST_WATCHED]
@@ -98,15 +105,17 @@ class Embedder:
         if different == 1 or different < FEW * min(num_texts, len(sample)):
             self.constant = (num_texts, different)
 
-    def known(self, texts: Iterable[str], keep: bool = True) -> tuple[list[NDArray[np.float32]], dict[str, int]]:
-        """Embed the texts that have no embedding yet, in memory or in the cache.
+    def embed_missing(
+        self, texts: Iterable[str], keep: bool = True
+    ) -> tuple[list[NDArray[np.float32]], dict[str, int]]:
+        """Embed the texts that have no embedding yet, neither in memory nor in the cache.
 
         Args:
-            keep: whether to remember new embeddings for later calls. If the cache accepts rows, they are remembered in
-                any case.
+            keep: whether to remember new embeddings for later calls. If the cache accepts new embeddings, they are
+                remembered anyway.
 
         Returns:
-            All blocks of embeddings, (n, dim) each, and for each text its row in the concatenation of the blocks.
+            Blocks of embeddings, (n, dim) each, and for each text its row in the concatenation of the blocks.
         """
         keep = keep or (self._cache is not None and self._cache.takes)
         rows = self._rows if keep else dict(self._rows)
@@ -126,7 +135,7 @@ class Embedder:
         return blocks, rows
 
     def warnings(self) -> list[str]:
-        """Return warnings of embeddings that are not finite, all zeros or nearly constant, and the cache's warnings."""
+        """Return warnings about embeddings that are not finite, all zeros or nearly constant, and about the cache."""
         nonfinite = "hold a NaN or an infinity, which count as 0: the model is broken or overflows in this precision"
         zero = (
             "are all zeros, whose cosines count as 0: word vectors have no word of such a text (they may want other "
@@ -144,7 +153,10 @@ class Embedder:
         return warnings + (self._cache.warnings if self._cache else [])
 
     def _encoded(self, texts: list[str]) -> NDArray[np.float32]:
-        """Embed texts, (len(texts), dim) float32; count embeddings that are not finite or all zeros, cache the rest."""
+        """Compute the embeddings of texts, (len(texts), dim) float32, and cache them.
+
+        Embeddings that are not finite, or are all zeros, are counted and not cached.
+        """
         start = time.perf_counter()
         embeddings = np.asarray(self._encode(texts), dtype=np.float32)
         self.encode_s += time.perf_counter() - start
@@ -165,7 +177,7 @@ class Embedder:
 
 
 def _gathered(blocks: list[NDArray[np.float32]], rows: NDArray[np.int64]) -> NDArray[np.float32]:
-    """Return the rows with these indices into the concatenation of all blocks, (len(rows), dim)."""
+    """Return rows of the concatenation of all blocks, (len(rows), dim) float32; `rows` holds their indices."""
     starts = np.concatenate([[0], np.cumsum([len(block) for block in blocks])])
     block_of = np.searchsorted(starts, rows, side="right") - 1
     out = np.empty((len(rows), blocks[0].shape[1]), np.float32)
@@ -176,7 +188,7 @@ def _gathered(blocks: list[NDArray[np.float32]], rows: NDArray[np.int64]) -> NDA
 
 
 def finite(embeddings: Floats) -> Floats:
-    """Return the embeddings with 0 for NaNs and infinities, as SentEval's STS protocol treats NaNs."""
+    """Return embeddings with NaNs and infinities replaced by 0, as SentEval's STS protocol replaces NaNs."""
     zeroed: Floats = np.nan_to_num(embeddings, nan=0, posinf=0, neginf=0)
     return zeroed
 
@@ -196,9 +208,9 @@ def unit_vectors(embeddings: Floats) -> Floats:
 def cosines(left: Floats, right: Floats) -> NDArray[np.float64]:
     """Return the cosine of each row of `left` (n, d) with the same row of `right` (n, d): float64 (n,).
 
-    A NaN counts as 0, and the cosine with a zero vector is 0, as in SentEval's STS protocol. Values are rounded to 12
-    decimals: further digits are noise of float32 embeddings, from which an encoder that maps all texts to one direction
-    would get a correlation.
+    NaNs and infinities count as 0, and the cosine with a zero vector is 0, as in SentEval's STS protocol. Cosines are
+    rounded to 12 decimals, because further digits are noise of float32 embeddings. With this noise, an encoder that
+    maps all texts to one direction would get a correlation other than 0.
     """
     product: NDArray[np.float64] = unit_vectors(left.astype(np.float64)) * unit_vectors(right.astype(np.float64))
     cosine: NDArray[np.float64] = product.sum(axis=1).round(12)

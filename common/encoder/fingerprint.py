@@ -1,9 +1,9 @@
-"""Fingerprint of everything that affects a model's embeddings.
+"""Fingerprint of a model: a hash of everything that affects its embeddings.
 
-It is the key of the evaluator's cache, and the hash by which a dataset of vectors names its model.
+It is the key of cached embeddings, and the hash by which a dataset of vectors names its model.
 
-Hashing an irrelevant file only costs a recomputation; leaving out a relevant file would give wrong scores. So all files
-of a folder are hashed, except files that are known to serve another purpose.
+If an irrelevant file is hashed, a change of the file only costs a recomputation. If a relevant file were left out, a
+change of it would give wrong scores. So all files of a folder are hashed, except files that are known to be irrelevant.
 """
 
 import hashlib
@@ -21,9 +21,10 @@ OTHERS = (".md", ".png", ".jpg", ".h5", ".msgpack", ".ot", ".onnx", ".tflite")
 
 
 def model_files(folder: Path) -> dict[str, str]:
-    """Return the SHA-256, in hexadecimal, of each file that affects a model's embeddings, by its path in the folder.
+    """Return the SHA-256, in hexadecimal, of each file that affects a model's embeddings, keyed by path in the folder.
 
-    The files are the files directly in the folder, and all files in the folders of its modules.
+    These are the files directly in the folder and all files in the folders of its modules, without hidden files and
+    files with a suffix in OTHERS.
 
     Raises:
         EncoderError: the folder's list of modules cannot be read.
@@ -42,14 +43,18 @@ def model_sha256(folder: Path) -> str:
 
 
 def folder_fingerprint(folder: Path, settings: Mapping[str, str], libraries: Sequence[str] = LIBRARIES) -> str:
-    """Return the SHA-256, in hexadecimal, of a model folder's files, of settings, and of the libraries' versions.
+    """Return one SHA-256, in hexadecimal, of a model folder's files, of settings, and of the versions of libraries.
 
     The batch size is not included, although it affects the last digit of an embedding.
+
+    Args:
+        settings: settings that affect the embeddings and are not in the folder.
+        libraries: names of the packages that compute the embeddings.
     """
     versions = {name: version(name) for name in libraries}
     return digest(files=model_files(folder), settings=dict(settings), versions=versions)
 
 
 def digest(**what: object) -> str:
-    """Return the SHA-256, in hexadecimal, of values that JSON can hold, independent of the order of keys."""
+    """Return the SHA-256, in hexadecimal, of named values that JSON can represent; their order has no effect."""
     return hashlib.sha256(json.dumps(what, sort_keys=True).encode("ascii")).hexdigest()

@@ -1,7 +1,8 @@
-"""FlashAttention 3 for torch's variable-length attention, on the GPUs that it is made for (H100, H200).
+"""FlashAttention 3 for torch's variable-length attention, on H100 and H200, the GPUs that it is made for.
 
-torch's own kernels are FlashAttention 2. `torch.nn.attention.activate_flash_attention_impl` replaces them in the whole
-process by those of the package flash_attn_3, which have no dropout: attention with dropout would then raise.
+torch's own kernels are FlashAttention 2. `torch.nn.attention.activate_flash_attention_impl` replaces them, in the whole
+process, by the kernels of the package flash_attn_3. These have no dropout, so attention with dropout would raise an
+error afterwards.
 """
 
 import importlib.util
@@ -17,10 +18,14 @@ HOPPER = 9
 
 
 def activate(device: torch.device, dropout: float) -> str:
-    """Use FlashAttention 3 in this process if it can be used; return the line to print, "" if nothing changes.
+    """Switch this process to FlashAttention 3 if the GPU, torch and the installed packages support it.
 
     Args:
-        dropout: the highest rate of dropout of attention weights in this process.
+        dropout: the highest dropout rate of attention weights in this process; if it is above 0, nothing changes.
+
+    Returns:
+        A message for the user that FlashAttention 3 is used, or that it is installed and cannot be used; "" in all
+        other cases.
     """
     choose = getattr(torch.nn.attention, "activate_flash_attention_impl", None)  # torch 2.11
     if dropout or choose is None or device.type != "cuda" or importlib.util.find_spec(MODULE) is None:

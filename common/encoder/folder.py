@@ -15,10 +15,11 @@ def load_folder(
 ) -> FolderEncoder:
     """Load a local folder of sentence-transformers, or a plain Hugging Face folder.
 
-    A static model on a CPU is loaded by `static`, which ignores `precision`; `library` loads any other model.
+    A static model on a CPU is loaded by `common.encoder.static`, always in fp32; any other model is loaded by
+    `common.encoder.library`.
 
     Args:
-        pooling, device, precision: see `load_with_library`.
+        pooling, device, precision: see `common.encoder.library.load_with_library`.
 
     Raises:
         EncoderError: the folder is missing, incomplete or invalid.
@@ -31,5 +32,8 @@ def load_folder(
 
 
 def device_of(folder: Path, device: str) -> str:
-    """Return `device`, or the CPU for a static model on `auto`, since copies to a GPU would take longer."""
+    """Return the CPU if the device is `auto` and the folder holds a static model; return any other device unchanged.
+
+    For a static model, copies to a GPU would take longer than the computation.
+    """
     return "cpu" if device == AUTO and static.reads(folder) else device

@@ -1,9 +1,9 @@
-"""The forward pass of a transformers model on a packed batch: hidden states (T, h).
+"""The forward pass of a transformers model on a packed batch: T tokens -> hidden states (T, h).
 
-    Packed -> the model's embeddings and layers, attention within each sequence -> (T, h)
+    Packed -> the model's embeddings and layers, with attention within each sequence only -> (T, h)
 
-`check_packing` compares a model's packed and unpacked states on two sequences: an architecture that does not support
-packing (`common.encoder.attention`) is refused, not silently wrong.
+`check_packing` compares the states of two sequences with and without packing. So an architecture that does not support
+packing (`common.encoder.attention`) is an error, and does not silently give wrong states.
 """
 
 from collections.abc import Callable
@@ -16,22 +16,22 @@ from clearspan.common.encoder.packing import Packed, pack_ids
 from clearspan.common.model_folder import EncoderError
 
 UNLIMITED = 1 << 31
-"""The longest sequence, in tokens, of an encoder without attention or without a limit of positions."""
+"""The length of the longest sequence, in tokens, for an encoder whose positions are not limited."""
 
 
 def states(base: Any, packed: Packed, positions: Tensor) -> Tensor:
-    """Return the hidden states of a packed batch, (T, h); each sequence attends to itself only.
+    """Return the hidden states of the T tokens in a packed batch, (T, h); a token attends only to its own sequence.
 
     Args:
         base: a transformers base model whose attention is `PACKED_ATTENTION`.
-        positions: (1, T), the position ids of the rows, as the model counts them.
+        positions: the model's position id for each token, (1, T).
     """
     hidden: Tensor = output(base, packed, positions).last_hidden_state[0]
     return hidden
 
 
 def output(base: Any, packed: Packed, positions: Tensor) -> Any:
-    """Return the whole output of the base model for a packed batch; see `states` for the arguments."""
+    """Return the whole output of the base model for a packed batch; for the arguments, see `states`."""
     options = {"use_cache": False} if getattr(base.config, "use_cache", False) else {}  # no decoding, so no KV cache
     return base(input_ids=packed.ids[None], position_ids=positions, packed=packed, **options)
 
@@ -40,14 +40,15 @@ def output(base: Any, packed: Packed, positions: Tensor) -> Any:
 def check_packing(
     base: Any, forward: Callable[[Packed], Tensor], alone: Callable[[Tensor], Tensor], max_tokens: int
 ) -> None:
-    """Raise EncoderError unless two sequences have the same states packed and alone. One of them is longer than any
-    local attention window.
+    """Raise EncoderError if packing two test sequences changes their states.
+
+    If `max_tokens` allows it, one of the sequences is longer than the model's local attention window.
 
     Args:
         base: a transformers base model.
-        forward: function from a packed batch to the model's states, (T, h).
-        alone: function from one sequence of ids, (1, L), to the model's states, (1, L, h).
-        max_tokens: length of the longest sequence that the model accepts.
+        forward: function from a packed batch of T tokens to the model's states, (T, h).
+        alone: function from the ids of one sequence, (1, L), to the model's states, (1, L, h).
+        max_tokens: the length of the longest sequence that the model accepts.
     """
     window = getattr(base.config, "sliding_window", None) or 0
     lengths = [min(window + 24, max_tokens), 9]

@@ -1,8 +1,9 @@
-"""Reorder a packed batch by length, so that sequences of one length share a call of attention on a CPU.
+"""Sort a packed batch by length, so that sequences of equal length share a call of attention on a CPU.
 
-    Packed -> by_length -> the same sequences, shortest first, and the permutation that restores the encoder's output
+    Packed -> by_length -> the same sequences, shortest first, and indices that restore the order of the output
 
-On a CPU the overhead of a call is as large as the attention of a sentence, and examples come in any order of lengths.
+On a CPU, the overhead of a call takes as long as the attention of a sentence, and the sequences of a batch come in any
+order of lengths.
 """
 
 from typing import TypeVar
@@ -16,10 +17,16 @@ Batch = TypeVar("Batch", bound=Packed)
 
 
 def by_length(packed: Batch) -> tuple[Batch, Tensor | None]:
-    """Return the batch sorted by length, and for each row of the given batch its new position, (T,) int64.
+    """Sort the sequences of a packed batch by length, shortest first.
 
-    If sequences of equal length are already adjacent, return the given batch and None. Patches stay first, in their
-    order.
+    Sequences of patches, from images or audio, stay first, in their order.
+
+    Args:
+        packed: a batch whose lengths are known on the host.
+
+    Returns:
+        The sorted batch, and for each row of the given batch its index in the sorted batch, (T,) int64. If sequences of
+        equal length are already adjacent, the given batch and None.
     """
     assert packed.lengths is not None
     lengths = torch.tensor(packed.lengths)

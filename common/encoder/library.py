@@ -1,16 +1,17 @@
-"""Models in local folders, loaded by sentence-transformers, whose `encode` determines the embeddings.
+"""Load models from local folders with sentence-transformers, and embed texts as the library does.
 
     folder -> settings checked -> SentenceTransformer -> weights checked -> PackedModel -> Model.encode(texts)
 
-Embeddings are computed without padding (`common.encoder.packed`). A model that cannot run packed is run by the library
-itself, with a warning.
+The embeddings agree with the library's `encode`, but are computed without padding (`common.encoder.packed`). A model
+that does not support this is run by the library itself, with a warning.
 
 A special token that is spelled out in a text, such as "[SEP]", is read as plain text, as in the shards that a model is
-trained on. The library would read it as the special token; so does this module if a prompt of the model spells out one.
+trained on. The library would read it as the special token. This module does so only if a prompt of the model spells out
+a special token.
 
 A sentence-transformers folder defines modules, prompts and length limits; a plain Hugging Face folder gets a pooling.
-Errors that the library would silently accept are refused here: missing or surplus weights, settings that it misreads,
-token ids without an embedding. Nothing is downloaded, and no code in the folder is run.
+Faults that the library accepts silently are errors here: missing or surplus weights, settings that it misreads, token
+ids without an embedding. Nothing is downloaded, and no code in the folder is run.
 """
 
 import copy
@@ -53,11 +54,14 @@ class Model(FolderEncoder):
     """A sentence-transformers model.
 
     Args:
-        packed: runs the model on packed batches; None: the library runs it, with padding.
+        modules: the library's model.
+        folder: the folder that the model was loaded from.
+        settings: everything that affects the embeddings, except the folder's files and the prompt.
+        packed: the same model for packed batches; None if the library runs the model, with padding.
 
     Attributes:
-        modules: the library's model.
-        reader: reader of texts; None if the first module is no transformer.
+        modules, packed: the arguments.
+        reader: the reader that tokenizes texts for the model; None if the first module is not a transformer.
     """
 
     def __init__(
@@ -104,7 +108,10 @@ class Model(FolderEncoder):
         return stream.embed_windows(self.reader, self.packed, windows, prompt, batch_tokens, guard)
 
     def similarity(self, left: NDArray[np.float32], right: NDArray[np.float32]) -> NDArray[np.float32]:
-        """Return the similarities that `FolderEncoder` describes, computed on the model's device."""
+        """Return the similarity of each row of `left` (n, dim) with each row of `right` (m, dim), (n, m) float32.
+
+        It is computed on the model's device; see `FolderEncoder.similarity`.
+        """
         device = self.modules.device
         scores = self.modules.similarity(torch.tensor(left, device=device), torch.tensor(right, device=device))
         return np.asarray(scores.cpu().numpy(), np.float32)
@@ -131,7 +138,8 @@ def load_with_library(
     """Load a local folder of sentence-transformers, or a plain Hugging Face folder.
 
     Args:
-        pooling: pooling of a plain Hugging Face folder; None: mean.
+        pooling: the pooling for a plain Hugging Face folder, one of `OF_PLAIN_FOLDER`; None for mean.
+        device: the device to load the model on, as torch names it.
         precision: fp32 or bf16. With bf16, the transformer's weights are rounded to bfloat16 after they are checked;
             pooling and later modules run in float32.
 
@@ -187,7 +195,10 @@ def _load(folder: Path, device: str, pooling: str) -> SentenceTransformer:
 
 
 def _packed(loaded: SentenceTransformer, folder: Path) -> PackedModel | None:
-    """Return the model for packed batches; warn and return None if it cannot run packed."""
+    """Return the same model for packed batches.
+
+    Return None for a static model, which needs no padding. Warn and return None if packing is not supported.
+    """
     if isinstance(loaded[0], StaticEmbedding):  # the library itself embeds without padding
         return None
     try:
@@ -198,7 +209,10 @@ def _packed(loaded: SentenceTransformer, folder: Path) -> PackedModel | None:
 
 
 def _round(loaded: SentenceTransformer) -> None:
-    """Round the weights of transformers to bfloat16, in place, also for `_packed`; later modules stay in float32."""
+    """Round the weights of the transformer to bfloat16 in place, and let later modules run in float32.
+
+    The model for packed batches shares the weights, so it is rounded too.
+    """
     for module in loaded:
         if isinstance(module, Transformer):
             # Buffers stay in float32: rounding would shift the angles of rotary positions.
@@ -208,7 +222,7 @@ def _round(loaded: SentenceTransformer) -> None:
 
 
 def _read_special_as_text(loaded: SentenceTransformer, prompts: Prompts) -> None:
-    """Let the modules' tokenizers read special tokens in texts as text, unless a prompt spells out one."""
+    """Let the tokenizers of all modules read special tokens in texts as plain text, unless a prompt spells one out."""
     for module in loaded:
         if isinstance(module, StaticEmbedding):
             if not spell_special(module.tokenizer, prompts.texts.values()):
@@ -223,9 +237,13 @@ def _read_special_as_text(loaded: SentenceTransformer, prompts: Prompts) -> None
 
 
 def _check(transformer: Transformer, folder: Path) -> None:
-    """Check a transformer's weights and tokenizer, and set its length limit to what the model can embed.
+    """Check a transformer's weights and tokenizer, and lower its length limit to the positions that the model has.
 
     The weights are loaded again by `load_model`, since sentence-transformers does not report missing weights.
+
+    Raises:
+        EncoderError: weights, tokenizer and configuration do not belong together, or the length limit leaves no room
+            for text.
     """
     outputs = {modality["method_output_name"] for modality in transformer.modality_config.values()}
     load_model(

@@ -1,8 +1,8 @@
-"""Products of fp32 matrices on x86 by oneDNN, which also runs torch's products in bf16.
+"""Linear layers that use oneDNN for fp32 on x86 CPUs, where torch would use MKL.
 
-On AMD CPUs, torch's default library, MKL, leaves much of their speed unused (`benchmarks.encode`). torch has no public
-switch, so this calls the function that `torch.compile` uses, if it exists and takes the expected arguments. Weights are
-shared with the model and keep their layout.
+MKL is slow on AMD CPUs (`benchmarks.encode`), and torch has no public switch. So this module calls the private function
+of torch that `torch.compile` uses, if the function exists and takes the expected arguments. Weights are shared with the
+model and keep their layout.
 """
 
 import platform
@@ -15,7 +15,10 @@ PRIVATE = "_linear_pointwise"
 
 
 def _is_available() -> bool:
-    """Return whether torch has the function with the arguments that are passed here."""
+    """Return whether `Linear` can use oneDNN.
+
+    This needs an x86 CPU, and a version of torch whose private function takes the arguments that `Linear` passes.
+    """
     call = getattr(torch.ops.mkldnn, PRIVATE, None)
     if call is None or platform.machine() not in ("x86_64", "AMD64") or not torch.backends.mkldnn.is_available():  # type: ignore[no-untyped-call]
         return False
@@ -27,7 +30,10 @@ ONEDNN = _is_available()
 
 
 class Linear(nn.Linear):
-    """A linear layer that shares the weights of another layer: fp32 on a CPU by oneDNN, everything else by torch."""
+    """A linear layer that shares the weights of another layer.
+
+    In fp32 on a CPU, it calls oneDNN's function; otherwise it is torch's layer.
+    """
 
     def __init__(self, linear: nn.Linear) -> None:
         nn.Module.__init__(self)

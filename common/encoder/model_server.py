@@ -1,8 +1,9 @@
-"""Server of a model on a device, with which other processes embed texts (`common.encoder.shared_model`).
+"""Server that holds a model on a device and embeds texts for other processes of the machine.
 
     connections, a thread each -> requests in a queue -> one thread computes, IN_FLIGHT windows at once -> answers
 
-The device does not wait for a client: while it computes a window, the next one is in the queue.
+The clients are `common.encoder.shared_model`. The device does not wait for a client: while it computes a window of
+texts, the next window is in the queue.
 """
 
 import contextlib
@@ -27,7 +28,7 @@ _Answer = tuple[dict[str, Any], list[np.ndarray]]
 
 
 class _Request(NamedTuple):
-    """A request, and the future that will hold the answer."""
+    """A request of a client: the message, the arrays that came with it, and the future that will hold the answer."""
 
     message: dict[str, Any]
     arrays: list[np.ndarray]
@@ -35,7 +36,7 @@ class _Request(NamedTuple):
 
 
 class ModelServer:
-    """Server of a model for the processes that connect to a listener."""
+    """Server of a model for all processes that connect to a listener, which is a Unix socket."""
 
     def __init__(self, model: Model, listener: Listener) -> None:
         self._model = model
@@ -43,7 +44,7 @@ class ModelServer:
         self._requests: queue.SimpleQueue[_Request] = queue.SimpleQueue()
 
     def run(self) -> None:
-        """Answer requests until the process is ended."""
+        """Answer requests until the process ends; this never returns."""
         threading.Thread(target=self._accept, daemon=True).start()
         running: deque[tuple[_Request, Running]] = deque()
         while True:
@@ -58,7 +59,7 @@ class ModelServer:
                 except EncoderError as error:
                     request.answer.set_result(({"error": one_line(error)}, []))
             else:
-                self._do(request)
+                self._answer_now(request)
             if len(running) == IN_FLIGHT:
                 self._finish(*running.popleft())
 
@@ -70,7 +71,7 @@ class ModelServer:
                 threading.Thread(target=self._converse, args=(connection,), daemon=True).start()
 
     def _converse(self, connection: "Connection[Any, Any]") -> None:
-        """Answer the requests of one connection until the other side closes it."""
+        """Answer the requests of one connection until the client closes it."""
         try:
             while True:
                 request = _Request(*received(connection), Future())
@@ -95,8 +96,11 @@ class ModelServer:
         except EncoderError as error:
             request.answer.set_result(({"error": one_line(error)}, []))
 
-    def _do(self, request: _Request) -> None:
-        """Answer a request of any type except `ids`, before the next request is read."""
+    def _answer_now(self, request: _Request) -> None:
+        """Compute the answer to a request before the next request is read.
+
+        This is done for all requests except windows of token ids, of which `run` computes several at once.
+        """
         message = request.message
         model = self._model
         try:

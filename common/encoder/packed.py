@@ -1,9 +1,10 @@
-"""A sentence-transformers model on packed batches: no padding, and the same embeddings as the library's `encode`.
+"""Run a sentence-transformers model on packed batches, without padding, with the same embeddings as its `encode`.
 
-    SentenceTransformer -> PackedModel -> encode_ids: ids (T,), lengths (N,) -> states (T, h) -> pooled -> (N, dim)
+    SentenceTransformer -> PackedModel
+    encode_ids: T token ids of N texts -> states (T, h) -> pooling and later modules -> embeddings (N, dim)
 
 The transformer's modules are copied and its weights are shared, so the library's own model still works. When a model is
-loaded, `check_packing` compares the states of the two.
+loaded, `check_packing` compares the states of the library's model and the packed model.
 """
 
 import copy
@@ -41,17 +42,17 @@ from clearspan.common.pretrained import first_position, max_tokens
 
 LAST_STATES, HEAD_OUTPUT = "last_hidden_state", "pooler_output"
 HEADS = ("BertPooler", "MPNetPooler", "RobertaPooler", "XLMRobertaPooler")
-"""Heads that take the state of the first token of each sequence."""
+"""Classes of heads that compute an embedding from the state of the first token of each sequence."""
 DEVICES = ("cpu", "cuda")
 AFTER = (Dense, Dropout, LayerNorm, Normalize)
 """Classes of modules that may follow the pooling; the library's own code runs them."""
 
 
 class PackedTransformer:
-    """The forward pass of a transformer on packed batches.
+    """The forward pass of a transformer on packed batches of T tokens.
 
     Args:
-        model: the model, whose weights are shared.
+        model: the transformer; its modules are copied, and its weights are shared.
     """
 
     def __init__(self, model: PreTrainedModel) -> None:
@@ -79,7 +80,7 @@ class PackedTransformer:
         return mean
 
     def through_head(self, hidden: Tensor, packed: Packed) -> Tensor:
-        """Return the output of the transformer's head for the first token of each sequence, (N, h)."""
+        """Return the output of the transformer's head for the first token of each sequence, (N, h) fp32."""
         head = self.model.pooler
         vectors: Tensor = head(first_states(hidden, packed)[:, None].to(hidden.dtype))
         return vectors.float()
@@ -89,13 +90,13 @@ class PackedModel:
     """A sentence-transformers model that embeds packed batches.
 
     Args:
-        model: the library's model; weights are shared.
+        model: the library's model, whose weights are shared.
 
     Attributes:
         dim: the width of the embeddings.
 
     Raises:
-        EncoderError: the model cannot run packed; the message says why.
+        EncoderError: the model does not support packed batches; the message says why.
     """
 
     def __init__(self, model: SentenceTransformer) -> None:
@@ -136,9 +137,9 @@ class PackedModel:
 
         Args:
             ids: the token ids of all texts, special tokens included, one text after the other, on the device.
-            lengths: (n,), the number of ids of each text, on the host.
-            prompt_tokens: number of ids at the beginning of each text that belong to the prompt; a pooling that
-                excludes the prompt leaves them out.
+            lengths: the number of ids of each text, (n,), on the host.
+            prompt_tokens: the number of ids at the beginning of each text that belong to the prompt, for a pooling that
+                excludes the prompt.
         """
         return packed_batches.embed_ids(ids, lengths, self.dim, lambda batch: self._embedded(batch, prompt_tokens))
 
@@ -149,7 +150,7 @@ class PackedModel:
 
     @in_fp32
     def _finished(self, hidden: Tensor, packed: Packed, prompt_tokens: int) -> Tensor:
-        """Return the embeddings of sequences from their states: (T, h) -> (N, dim)."""
+        """Pool the states of sequences, (T, h), and run the later modules; return the embeddings, (N, dim)."""
         features = {"sentence_embedding": self._pooled(hidden, packed, prompt_tokens)}
         for module in self._after:
             features = module(features)
@@ -168,10 +169,11 @@ class PackedModel:
 
 
 def _checked_transformer(first: Any) -> tuple[Any, str]:
-    """Return the transformer of the library's first module, and the name of the output that is embedded.
+    """Return the transformer in the library's first module, and the name of the output that the embedding is made from.
 
     Raises:
-        EncoderError: the module returns neither the last layer's states nor the output of a head in HEADS.
+        EncoderError: the module is no transformer, expands queries, or uses another output than the last layer's states
+            or the output of a head in HEADS.
     """
     if not isinstance(first, Transformer) or not isinstance(getattr(first, "model", None), PreTrainedModel):
         raise EncoderError(f"its first module is {type(first).__name__}, and no Transformer")
@@ -186,7 +188,7 @@ def _checked_transformer(first: Any) -> tuple[Any, str]:
 
 
 def _takes_embeddings(module: nn.Module) -> bool:
-    """Return whether a module after the pooling reads and writes embeddings of sentences."""
+    """Return whether a module after the pooling reads and writes the feature `sentence_embedding`, and no other."""
     names = ("module_input_name", "module_output_name")
     return all(getattr(module, name, "sentence_embedding") == "sentence_embedding" for name in names)
 

@@ -1,10 +1,10 @@
-"""Embed flat token ids packed, in batches that suit the device: on a CPU, small batches sorted by length.
+"""Embed the token ids of texts in packed batches that suit the device.
 
-    ids (T,), lengths (N,) -> Packed, ... -> a function of a batch -> (N, dim), in the given order
+    T token ids of N texts -> one or more `Packed` -> a function that embeds a batch -> (N, dim), in the given order
 
-On a CPU, the states of a small batch stay in a core's cache, and texts of one length share a call of attention. The
-number of rows is rounded up to one of a few, since oneDNN prepares each new matrix size anew. A GPU gets all texts at
-once, as they are.
+A GPU gets all texts as one batch, in the given order. A CPU gets small batches, sorted by length: the states of a small
+batch stay in a core's cache, and texts of equal length share a call of attention. The number of rows in a batch is
+rounded up to one of a few numbers, since oneDNN compiles a kernel for each new size of a matrix.
 """
 
 from collections.abc import Callable
@@ -29,8 +29,10 @@ def embed_ids(ids: Tensor, lengths: NDArray[np.integer[Any]], dim: int, embed: C
 
     Args:
         ids: the token ids of all texts, special tokens included, one text after the other, on the device.
-        lengths: (n,), the number of ids of each text, on the host; may be 0.
-        embed: function from a batch to its embeddings, (num_sequences, dim); the last sequence may be a filler.
+        lengths: the number of ids of each text, (n,), on the host; a text may have none.
+        dim: the width of the embeddings.
+        embed: function from a batch to its embeddings, (num_sequences, dim). The last sequence may be a filler, which
+            brings the batch to the rounded number of rows.
     """
     if ids.device.type != "cpu":
         ids = ids.long() if len(ids) else ids.new_zeros(1).long()
@@ -51,6 +53,6 @@ def embed_ids(ids: Tensor, lengths: NDArray[np.integer[Any]], dim: int, embed: C
 
 
 def _filled(lengths: NDArray[np.integer[Any]], rows: int) -> NDArray[np.integer[Any]]:
-    """Return the lengths, followed by the length of a filler sequence that brings their sum to `rows`."""
+    """Append the length of a filler sequence that brings the sum of the lengths to `rows`, unless the sum is `rows`."""
     filler = rows - int(lengths.sum())
     return np.append(lengths, filler) if filler else lengths

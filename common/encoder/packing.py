@@ -2,7 +2,8 @@
 
     ids, lengths -> pack -> Packed: ids (T,), positions (T,), cumulative lengths (N + 1,)
 
-Embedding packs here; the trainer's batches (`train.model.packing`) add what its objectives need.
+T is the number of tokens, N the number of sequences. The trainer's batches (`train.model.packing`) are a subclass with
+further fields, which objectives need.
 """
 
 import dataclasses
@@ -16,17 +17,18 @@ from torch import Tensor
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Packed:
-    """One flat batch of N sequences in T rows.
+    """A flat batch of N sequences with T tokens in all, one token in each row.
 
     Attributes:
-        ids: (T,), with special tokens.
-        positions: (T,), from 0 in each sequence.
-        sequence: (T,), the number of each row's sequence.
-        cu_seqlens: (N + 1,) int32, cumulative lengths.
-        num_sequences: number of sequences without the fillers at the end.
-        longest: length of the longest sequence, or an upper bound.
-        patch_rows: number of rows at the beginning that are patches of images or audio.
-        lengths: the host's copy of the sequence lengths; None if the host does not know them.
+        ids: the token ids, special tokens included, (T,).
+        positions: the position of each token in its sequence, from 0, (T,).
+        sequence: the index of the sequence of each token, (T,).
+        cu_seqlens: the cumulative lengths of the sequences, (N + 1,) int32.
+        num_sequences: the number of sequences. It leaves out fillers: sequences at the end that only bring the batch to
+            a fixed number of rows.
+        longest: the length of the longest sequence, or an upper bound of it.
+        patch_rows: the number of rows at the beginning that hold patches of images or audio in place of tokens.
+        lengths: the lengths of the sequences on the host; None if the host does not know them.
     """
 
     ids: Tensor
@@ -40,15 +42,15 @@ class Packed:
 
     @property
     def num_tokens(self) -> Tensor:
-        """The number of rows without fillers, () int."""
+        """The number of tokens without filler sequences at the end of the batch, a scalar tensor on the device."""
         return self.cu_seqlens[self.num_sequences]
 
     def reordered(self, order: Tensor, rows: Tensor) -> Self:
         """Return the batch with its sequences in a new order; the host must know their lengths.
 
         Args:
-            order: (N,) int64, the index in this batch of each sequence of the new batch.
-            rows: (T,) int64, the index in this batch of each row of the new batch.
+            order: for each sequence of the new batch, its index in this batch, (N,) int64.
+            rows: for each row of the new batch, its index in this batch, (T,) int64.
         """
         lengths = torch.tensor(self.lengths)[order]
         return dataclasses.replace(
@@ -62,11 +64,11 @@ class Packed:
 
 
 def pack(ids: Tensor, lengths: NDArray[np.integer[Any]]) -> Packed:
-    """Return a batch of sequences that lie end to end, without waiting for the device.
+    """Create a packed batch from the ids of sequences that lie end to end, without waiting for the device.
 
     Args:
-        ids: (T,) int64, with special tokens.
-        lengths: (N,), the lengths of the sequences, on the host.
+        ids: the token ids, special tokens included, (T,) int64.
+        lengths: the lengths of the sequences, (N,), on the host.
     """
     device = ids.device
     host = torch.from_numpy(lengths.astype(np.int64))
@@ -86,6 +88,6 @@ def pack(ids: Tensor, lengths: NDArray[np.integer[Any]]) -> Packed:
 
 
 def pack_ids(sequences: list[list[int]], device: torch.device | str = "cpu") -> Packed:
-    """Return a batch of sequences that already hold their special tokens."""
+    """Create a packed batch from the token ids of each sequence, special tokens included."""
     ids = torch.tensor([token for ids in sequences for token in ids], dtype=torch.int64)
     return pack(ids.to(device), np.array([len(ids) for ids in sequences], np.int64))

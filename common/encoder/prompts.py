@@ -1,17 +1,19 @@
-"""A model's prompts: the text that a model wants before a query, before a document, and before any other text.
+"""A model's prompts: the text that belongs before a query, before a document, and before any other text.
 
-    config_sentence_transformers.json -> Prompts -> of a side -> prompt + text -> tokens
+    config_sentence_transformers.json -> Prompts -> the prompt of a text's side -> prompt + text -> tokens
 
-E5 and BGE were trained with such prompts, and retrieve worse without them. A text has a side: it is a query, a document
-that queries search for, or neither, such as the texts of a pair whose similarity is scored. Each side has the prompt
-that sentence-transformers 6 uses:
+E5 and BGE were trained with such prompts, and retrieve worse without them. The side of a text says whether it is a
+query, a document that queries search for, or neither, such as the texts of a pair whose similarity is scored. Each side
+has the prompt that a method of sentence-transformers 6 uses:
 
-    query      encode_query      the prompt `query`
-    document   encode_document   the prompt `document`
-    other      encode            the model's default prompt
+    side        method             prompt
+    query       encode_query       the prompt with the name `query`
+    document    encode_document    the prompt with the name `document`
+    other       encode             the model's default prompt
 
-The library documents `passage` and `corpus` as further names of documents' prompts. It never uses them, since it gives
-every model a prompt `document`, which may be empty. `unused` warns of a model that has only such names.
+The library documents `passage` and `corpus` as further names for the prompt of documents. But it never uses prompts of
+these names, since it gives every model a prompt `document`, which may be empty. `Prompts.unused` warns about a model
+whose prompt for documents has only such a name.
 """
 
 from collections.abc import Mapping, Sequence
@@ -26,13 +28,13 @@ QUERY: Side = "query"
 DOCUMENT: Side = "document"
 OTHER: Side = "other"
 OF_DOCUMENTS = ("document", "passage", "corpus")
-"""Words in the names of prompts that are meant for documents."""
+"""Words that the name of a prompt for documents may contain."""
 NONE = "none"
 """Name that stands for no prompt."""
 
 
 class Sides(NamedTuple):
-    """The prompts before queries, documents and other texts; "" for no prompt."""
+    """The prompts to put before queries, documents and other texts; "" for no prompt."""
 
     query: str = ""
     document: str = ""
@@ -51,7 +53,7 @@ class Prompts:
 
     Attributes:
         texts: name -> prompt, which may be empty.
-        default_name: the name of the default prompt, if there is one.
+        default_name: the name of the default prompt; None if there is no default prompt.
     """
 
     texts: Mapping[str, str] = field(default_factory=dict)
@@ -59,7 +61,11 @@ class Prompts:
 
     @classmethod
     def of(cls, settings: Mapping[str, Any], place: str = INFERENCE) -> "Prompts":
-        """Return the prompts in the content of `config_sentence_transformers.json`; `place` is the file's name.
+        """Create an instance from the content of a `config_sentence_transformers.json`.
+
+        Args:
+            settings: the content of the file.
+            place: the file's path, for messages.
 
         Raises:
             EncoderError: a prompt is not a string.
@@ -73,7 +79,7 @@ class Prompts:
 
     @classmethod
     def read(cls, folder: Path) -> "Prompts":
-        """Return the prompts of a model's folder; a plain Hugging Face folder has none.
+        """Read the prompts of a model from its folder; a plain Hugging Face folder has none.
 
         Raises:
             EncoderError: a file of settings cannot be read.
@@ -81,10 +87,11 @@ class Prompts:
         return cls.of(read_inference(folder), str(folder / INFERENCE)) if read_modules(folder) else cls()
 
     def of_side(self, side: Side, name: str | None = None) -> str:
-        """Return the prompt before a text.
+        """Return the prompt to put before a text; "" for no prompt.
 
         Args:
-            name: name of a prompt to use instead of the side's prompt; `NONE` for no prompt.
+            side: QUERY, DOCUMENT or OTHER.
+            name: the name of a prompt to use in place of the side's prompt; `NONE` for no prompt.
 
         Raises:
             EncoderError: the model has no prompt of this name.
@@ -97,8 +104,8 @@ class Prompts:
         """Return the prompt of each side.
 
         Args:
-            names: one name of a prompt for every text, or two names, for queries and for documents; if empty, each side
-                has the model's own prompt.
+            names: the name of one prompt for every text, or the names of two prompts, for queries and for documents.
+                If empty, each side has the model's own prompt.
 
         Raises:
             EncoderError: the model has no prompt with one of these names.
@@ -113,7 +120,14 @@ class Prompts:
         return Sides(self.of_side(QUERY, query), self.of_side(DOCUMENT, document), self.of_side(OTHER, other))
 
     def unused(self, *sides: Side) -> str:
-        """Return a warning if queries or documents get no prompt although a prompt of the model has a name for them."""
+        """Return a warning if queries or documents get no prompt although the model has a prompt that seems to fit.
+
+        Return "" if there is nothing to warn of. A prompt seems to fit if its name contains a word such as `query` or
+        `passage`, or if it is the model's default prompt.
+
+        Args:
+            sides: the sides of the texts that will be embedded.
+        """
         lines = []
         for side in sides:
             words, whose = (OF_DOCUMENTS, "documents") if side == DOCUMENT else ((QUERY,), "queries")
@@ -137,11 +151,11 @@ class Prompts:
 
 
 def check_two(names: Sequence[str]) -> None:
-    """Raise ValueError for more than two names of prompts, one for queries and one for documents."""
+    """Raise ValueError if there are more than two names of prompts (one for queries and one for documents)."""
     if len(names) > 2:
         raise ValueError(f"--prompt-name {','.join(names)}: give one name, or that of queries and that of documents")
 
 
 def shown(prompt: str) -> str:
-    """Return a prompt for a message, in quotes so that a space at its end shows."""
+    """Return a prompt in quotes, so that a space at its end can be seen, or `no prompt` if it is empty."""
     return repr(prompt) if prompt else "no prompt"

@@ -1,9 +1,9 @@
-"""Token ids of texts, exactly as sentence-transformers passes them to a loaded model (`common.encoder.tokens`).
+"""Tokenize texts exactly as sentence-transformers does for a loaded model, but faster.
 
-A reader uses the model's tokenizer object, so its settings apply: lower case, split special tokens, truncation side,
-length limit. The tokenizer's template defines the special tokens around a text. Before the first use, the result is
-compared with the library's on awkward texts. If they differ, or if the tokenizer is not made from a tokenizer.json, the
-library tokenizes (`is_fast` is false).
+A reader uses the model's own tokenizer object, so its settings apply: lower case, split special tokens, truncation
+side, length limit. The tokenizer's template defines the special tokens around a text. Before the first use, the ids of
+awkward texts are compared with the library's ids. If they differ, or if the tokenizer is not made from a
+tokenizer.json, the library tokenizes all texts (`is_fast` is false).
 """
 
 from collections.abc import Sequence
@@ -26,10 +26,10 @@ TOGETHER = 64
 
 
 class LibraryReader(TokenReader):
-    """Reader of texts for a model that the library has loaded. Threads may share it.
+    """Tokenizes texts for a model that sentence-transformers has loaded. Several threads may use it at the same time.
 
     Args:
-        transformer: the loaded first module of a sentence-transformers model; its settings may change later.
+        transformer: the first module of the loaded model. If its settings change later, the changes apply.
         name: the model's name, for messages.
 
     Attributes:
@@ -48,7 +48,7 @@ class LibraryReader(TokenReader):
 
     @property
     def limit(self) -> int:
-        """The most tokens of a text that the model reads, special tokens included; LONGEST if there is no limit."""
+        """The most tokens that the model reads of a text, special tokens included; LONGEST if there is no limit."""
         return min(int(self._transformer.max_seq_length), LONGEST)
 
     @property
@@ -77,7 +77,7 @@ class LibraryReader(TokenReader):
             return self._by_library(texts, prompt)
 
     def _set_up(self) -> None:
-        """Reset the settings of the tokenizer that the library changes in each of its calls."""
+        """Undo the changes that the library makes to the tokenizer's settings whenever it tokenizes."""
         super()._set_up()
         if self._tokenizer.encode_special_tokens != self._transformer.tokenizer.split_special_tokens:
             self._tokenizer.encode_special_tokens = self._transformer.tokenizer.split_special_tokens
@@ -95,7 +95,7 @@ class LibraryReader(TokenReader):
             return False
 
     def _by_library(self, texts: Sequence[str], prompt: str) -> Tokens:
-        """Return the tokens that `read` returns, by the library's own function."""
+        """Tokenize texts with sentence-transformers, and return the tokens as `read` does."""
         # One more token than the model reads shows that a text is longer.
         whole_texts = [prompt + text for text in texts]
         longest = self.limit + 1
@@ -113,7 +113,7 @@ class LibraryReader(TokenReader):
         return Tokens(whole.values, whole.lengths.astype(np.int32), lengths > self.limit, prompt_tokens)
 
     def _library_lengths(self, texts: Sequence[str], **options: Any) -> NDArray[np.int32]:
-        """Return the number of ids of each text by the library's tokenizer."""
+        """Return the number of ids of each text, (len(texts),); `options` are arguments of transformers' tokenizer."""
         if not texts:  # the tokenizer refuses an empty list
             return np.empty(0, np.int32)
         ids = self._transformer.tokenizer(
@@ -127,7 +127,10 @@ class LibraryReader(TokenReader):
 
 
 def _around(tokenizer: Tokenizer) -> tuple[list[int], list[int]] | None:
-    """Return the ids that a tokenizer's template puts before and after a text; None if it does not hold one text."""
+    """Return the ids that a tokenizer's template puts before and after a text.
+
+    Return None if the template does not contain the text exactly once.
+    """
     if tokenizer.post_processor is None:
         return [], []
     content = Tokenizer(WordLevel({"content": 0}, "content")).encode("content")

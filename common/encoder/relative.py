@@ -1,10 +1,11 @@
 """Relative position biases of packed batches, for MPNet, T5 and its relatives.
 
-The bias of two tokens depends on their distance alone, so one matrix for the longest sequence serves every sequence of
-a batch: (1, heads, longest, longest). The models themselves would compute it for all pairs of rows of the batch.
+The bias of two tokens depends only on the distance between them. So one matrix for the longest sequence,
+(1, heads, longest, longest), serves every sequence of a batch. The models themselves would compute a bias for every
+pair of rows in the batch.
 
-T5 passes the bias to the configured attention function. MPNet computes attention itself, and here gets a forward that
-calls that function.
+T5 passes the bias to the configured attention function. MPNet computes attention itself, so its `forward` is replaced
+by a function that calls packed attention.
 """
 
 import threading
@@ -20,7 +21,7 @@ from clearspan.common.encoder.packing import Packed
 
 
 class Current(threading.local):
-    """The batch of a thread's current forward pass, for modules to which the model does not pass it."""
+    """The batch of the current forward pass of each thread, for modules to which the model does not pass the batch."""
 
     packed: Packed
 
@@ -60,7 +61,7 @@ def _of_mpnet(module: Any, original: Any, longest: int) -> Tensor:
 
 
 def _attend(self: Any, hidden_states: Tensor, attention_mask: Any = None, position_bias: Any = None, **_: Any) -> Any:
-    """Compute MPNet's attention within each sequence of the current batch; replaces `MPNetSelfAttention.forward`."""
+    """Replacement of `MPNetSelfAttention.forward`: compute attention within each sequence of the current batch."""
     heads = (*hidden_states.shape[:-1], self.num_attention_heads, self.attention_head_size)
     query, key, value = (project(hidden_states).view(heads).transpose(1, 2) for project in (self.q, self.k, self.v))
     out, _weights = packed_attention(

@@ -1,4 +1,4 @@
-"""The interface of all models that embed texts (`Encoder`), and of models from a folder (`FolderEncoder`)."""
+"""Interfaces of models that embed texts: `Encoder` for all models, `FolderEncoder` for models from a folder."""
 
 import functools
 from abc import ABC, abstractmethod
@@ -16,7 +16,7 @@ from clearspan.common.model_folder import EncoderError, model_name, refusing
 from clearspan.common.options import Flag
 
 Pooling = Annotated[str | None, Flag("pooling of a plain Hugging Face folder (default mean)", choices=OF_PLAIN_FOLDER)]
-"""Poolings of a plain Hugging Face folder; `common.encoder.library_pooling` defines them."""
+"""The option `--pooling` for a plain Hugging Face folder; `common.encoder.library_pooling` defines the poolings."""
 SPECIAL_TOKENS = {"special tokens": "text"}
 """Part of a fingerprint: special tokens that a text spells out are read as text, unless a prompt spells out one."""
 
@@ -37,8 +37,9 @@ class Encoder(ABC):
     @property
     @abstractmethod
     def fingerprint(self) -> str | None:
-        """Hash of everything that affects an embedding, the key of the cache on disk. None if that cannot be determined
-        (for a function): nothing is cached.
+        """Hash of everything that affects an embedding, which is the key of the cache on disk.
+
+        None for a model whose hash cannot be computed, such as a Python function; its embeddings are not cached.
         """
 
     def cache_key(self, prompt: str) -> str | None:
@@ -57,10 +58,11 @@ class Encoder(ABC):
         """Return the embeddings of n texts, in their order: (n, dim) float32; of a single text, (dim,).
 
         Args:
-            batch_tokens: largest number of tokens of a batch, with padding where the model needs it; a longer text has
-                a batch of its own.
-            progress: show a progress bar.
-            prompt_name: the model's prompt to put before each text, or `none`; None: the model's default prompt.
+            batch_tokens: the largest number of tokens in a batch, including padding if the model needs any; a longer
+                text has a batch of its own.
+            progress: whether to show a progress bar.
+            prompt_name: the name of the model's prompt to put before each text, or `none` for no prompt; None for the
+                model's default prompt.
 
         Raises:
             EncoderError: a text cannot be encoded or is not a string, or the model has no such prompt.
@@ -90,14 +92,18 @@ class Encoder(ABC):
     def encode_after(
         self, prompt: str, texts: Iterable[str], batch_tokens: int = 16384, progress: bool = False
     ) -> NDArray[np.float32]:
-        """Return the embeddings of texts as `encode` does, each after the text `prompt`: (n, dim) float32."""
+        """Return the embeddings of n texts as `encode` does, with the text `prompt` before each text: (n, dim) float32.
+
+        Raises:
+            EncoderError: a text cannot be encoded or is not a string, or the model takes no prompts.
+        """
         if prompt:
             raise EncoderError(f"no model folder, so it has no prompts: {prompt!r} cannot be put before a text")
         return self.encode_list(listed(texts), batch_tokens, progress)
 
     @abstractmethod
     def encode_list(self, texts: list[str], batch_tokens: int, progress: bool) -> NDArray[np.float32]:
-        """Return the embeddings of texts as `encode` does, without a prompt."""
+        """Return the embeddings of n texts as `encode` does, but without a prompt: (n, dim) float32."""
 
     def _of_side(
         self, side: Side, texts: str | Iterable[str], batch_tokens: int, progress: bool, prompt_name: str | None
@@ -109,7 +115,12 @@ class Encoder(ABC):
 
 
 class Embedded(NamedTuple):
-    """Embeddings of n texts, (n, dim) float32, and whether each text is longer than the model's limit, (n,) bool."""
+    """Embeddings of n texts.
+
+    Attributes:
+        vectors: the embeddings, (n, dim) float32.
+        truncated: whether each text was truncated, because it is longer than the model's limit, (n,) bool.
+    """
 
     vectors: NDArray[np.float32]
     truncated: NDArray[np.bool_]
@@ -119,13 +130,14 @@ class FolderEncoder(Encoder):
     """An encoder loaded from a model folder (`common.encoder.folder.load_folder`).
 
     Args:
+        dim: the width of the embeddings.
         settings: everything that affects the embeddings, except the folder's files and the prompt.
-        libraries: the packages that compute the embeddings.
+        libraries: the names of the packages that compute the embeddings.
 
     Attributes:
         folder: the model's folder.
         name: the model's name (`model_name`).
-        similarity_name: the function of `similarity`: cosine, dot, euclidean or manhattan.
+        similarity_name: the function that `similarity` computes: cosine, dot, euclidean or manhattan.
         is_packed: whether the model's transformer runs without padding; None for a model without a transformer.
     """
 
@@ -145,11 +157,11 @@ class FolderEncoder(Encoder):
 
     @functools.cached_property
     def fingerprint(self) -> str | None:
-        """Hash of the folder's files, the settings, and the libraries' versions; computed on first use."""
+        """Hash of the folder's files, the settings and the versions of the libraries; computed on first use."""
         return folder_fingerprint(self.folder, self._settings, self._libraries)
 
     def encode_list(self, texts: list[str], batch_tokens: int, progress: bool) -> NDArray[np.float32]:
-        """Return the embeddings of texts without a prompt; they are truncated at the model's length limit.
+        """Return the embeddings of n texts without a prompt, (n, dim); texts are truncated at the model's length limit.
 
         Raises:
             EncoderError: a text cannot be encoded, or the model has no embedding for one of its token ids.
@@ -164,10 +176,13 @@ class FolderEncoder(Encoder):
     def embed(
         self, texts: Sequence[str], batch_tokens: int = 16384, progress: bool = False, prompt: str | None = None
     ) -> Embedded:
-        """Return the embeddings of the texts as `encode` does, and whether each text was truncated.
+        """Return the embeddings of texts as `encode` does, and whether each text was truncated.
 
         Args:
-            prompt: the text to put before each text; None: the model's default prompt.
+            prompt: the text to put before each text; None for the model's default prompt.
+
+        Raises:
+            EncoderError: a text cannot be encoded, or the model has no embedding for one of its token ids.
         """
         if prompt is None:
             prompt = self.prompts.of_side(OTHER)
@@ -177,9 +192,12 @@ class FolderEncoder(Encoder):
     def embed_windows(
         self, windows: Iterable[Sequence[str]], batch_tokens: int = 16384, prompt: str | None = None
     ) -> Iterator[Embedded]:
-        """Yield what `embed` returns for each window of texts, in order.
+        """Yield what `embed` returns for each window, which is a list of texts, in order.
 
-        A few windows are taken ahead, so that they are tokenized while earlier windows are embedded.
+        A few windows are read ahead, so that they are tokenized while earlier windows are embedded.
+
+        Args:
+            prompt: the text to put before each text; None for the model's default prompt.
         """
         if prompt is None:
             prompt = self.prompts.of_side(OTHER)
@@ -191,12 +209,13 @@ class FolderEncoder(Encoder):
 
     @property
     def most_tokens(self) -> int | None:
-        """The most tokens of a text that the model reads, without special tokens; None if there is no limit."""
+        """The most tokens that the model reads of a text, without special tokens; None if there is no limit."""
         return None
 
     def count_tokens(self, texts: Sequence[str]) -> list[int]:
-        """Return the number of tokens of each text, without special tokens and truncation; for a model without a
-        tokenizer, the number of characters.
+        """Return the number of tokens of each text, without special tokens and truncation.
+
+        For a model without a tokenizer, return the number of characters of each text.
         """
         with refusing(f"{self.name}: cannot tokenize every text"):
             return self._count_tokens(texts)
@@ -206,18 +225,19 @@ class FolderEncoder(Encoder):
 
     @abstractmethod
     def _embed(self, texts: Sequence[str], batch_tokens: int, progress: bool, prompt: str) -> Embedded:
-        """Embed texts; `embed` turns an exception of any type into an EncoderError."""
+        """Compute what `embed` returns. It may raise any exception, which `embed` turns into an EncoderError."""
 
     @abstractmethod
     def similarity(self, left: NDArray[np.float32], right: NDArray[np.float32]) -> NDArray[np.float32]:
-        """Return the similarities of rows of `left` (n, dim) and `right` (m, dim): (n, m) float32, higher if nearer.
+        """Return the similarity of each row of `left` (n, dim) with each row of `right` (m, dim), (n, m) float32.
 
-        The function is the cosine, unless the folder names another; distances are negated.
+        The function is `similarity_name`. Distances (euclidean, manhattan) are negated, so that a higher value always
+        means more similar.
         """
 
 
 def listed(texts: Iterable[str]) -> list[str]:
-    """Return texts as a list; raise EncoderError if one is not a string."""
+    """Return texts as a list; raise EncoderError if an element is not a string."""
     rows = list(texts) if isinstance(texts, Iterable) else [texts]
     if other := [type(text).__name__ for text in rows if not isinstance(text, str)]:
         raise EncoderError(f"texts must be a text or several, not {other[0]}")

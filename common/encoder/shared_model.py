@@ -1,10 +1,10 @@
-"""Client of a model that another process of this machine holds on a GPU: several processes embed with it.
+"""Client of a model that one process of this machine holds on a GPU, so that several processes embed with one copy.
 
-    texts -> ids (here) ──(Unix socket)──> the model's process: batches on the GPU ──> vectors
+    client: texts -> token ids ──(Unix socket)──> server: batches on the GPU -> embeddings ──(Unix socket)──> client
 
-The messages are JSON and the bytes of arrays: nothing is unpickled. This side needs neither torch nor
-sentence-transformers. If the model cannot run packed, texts are sent in place of ids. `model_server` is the other
-side.
+The server is `common.encoder.model_server`. Messages are JSON and the bytes of arrays, so nothing is unpickled. The
+client needs neither torch nor sentence-transformers. If the model does not support packed batches, texts are sent in
+place of ids.
 """
 
 import functools
@@ -24,14 +24,14 @@ from clearspan.common.model_folder import EncoderError, refusing
 
 
 def send(connection: "Connection[Any, Any]", message: dict[str, Any], *arrays: np.ndarray) -> None:
-    """Send a message, which JSON can hold, and arrays of any dtype and shape."""
+    """Send a message, which JSON must be able to represent, and arrays of any dtype and shape."""
     connection.send_bytes(json.dumps({**message, "types": [array.dtype.str for array in arrays]}).encode())
     for array in arrays:
         connection.send_bytes(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
 
 
 def received(connection: "Connection[Any, Any]") -> tuple[dict[str, Any], list[np.ndarray]]:
-    """Receive what `send` sent: return the message and its arrays, each flattened.
+    """Receive what `send` has sent; return the message and the arrays, each of them flattened.
 
     Raises:
         EOFError, OSError: the other side has closed the connection.
@@ -44,13 +44,13 @@ class SharedModel:
     """Client of a model in another process, with the methods of `FolderEncoder` that embedding a corpus needs.
 
     Args:
-        address: path of the Unix socket of the model's process.
+        address: the path of the Unix socket at which the model's process listens.
 
     Attributes:
         most_tokens: see `FolderEncoder`.
 
     Raises:
-        EncoderError: the process cannot be reached.
+        EncoderError: the model's process cannot be reached.
     """
 
     def __init__(self, address: str) -> None:
@@ -58,7 +58,7 @@ class SharedModel:
         with refusing("the process of the model cannot be reached"):
             for _ in range(ahead.IN_FLIGHT):
                 self._free.put(Client(address, "AF_UNIX"))
-        hello, _ = self._asked({"do": "describe"})
+        hello, _ = self._request({"do": "describe"})
         self._name, self._dim, self.most_tokens = hello["name"], hello["dim"], hello["most_tokens"]
         self._reader = TokenReader.of(hello["reader"]) if hello["reader"] else None
 
@@ -83,26 +83,26 @@ class SharedModel:
     def count_tokens(self, texts: Sequence[str]) -> list[int]:
         """Return the number of tokens of each text, as `FolderEncoder.count_tokens` does."""
         if self._reader is None:
-            counts: list[int] = self._asked({"do": "count", "texts": list(texts)})[0]["counts"]
+            counts: list[int] = self._request({"do": "count", "texts": list(texts)})[0]["counts"]
             return counts
         with refusing(f"{self._name}: cannot tokenize every text"):
             return [*map(int, self._reader.count(texts))]
 
     def _of_tokens(self, tokens: Tokens, batch_tokens: int) -> Embedded:
         message = {"do": "ids", "prompt_tokens": tokens.prompt_tokens, "batch_tokens": batch_tokens}
-        _, (vectors,) = self._asked(message, tokens.lengths, tokens.ids)
+        _, (vectors,) = self._request(message, tokens.lengths, tokens.ids)
         return Embedded(vectors.reshape(len(tokens), self._dim), tokens.is_truncated)
 
     def _of_texts(self, texts: list[str], batch_tokens: int, prompt: str) -> Embedded:
         message = {"do": "texts", "texts": texts, "prompt": prompt, "batch_tokens": batch_tokens}
-        _, (vectors, truncated) = self._asked(message)
+        _, (vectors, truncated) = self._request(message)
         return Embedded(vectors.reshape(len(texts), self._dim), truncated)
 
-    def _asked(self, message: dict[str, Any], *arrays: np.ndarray) -> tuple[dict[str, Any], list[np.ndarray]]:
-        """Send a message and return the answer, over a connection that no other thread uses at the same time.
+    def _request(self, message: dict[str, Any], *arrays: np.ndarray) -> tuple[dict[str, Any], list[np.ndarray]]:
+        """Send a message over a connection that no other thread uses meanwhile; return the answer and its arrays.
 
         Raises:
-            EncoderError: the model's process failed, or has ended.
+            EncoderError: the model's process could not answer, or has ended.
         """
         connection = self._free.get()
         try:

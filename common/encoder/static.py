@@ -1,10 +1,11 @@
-"""Static models: sentence-transformers folders of one `StaticEmbedding`, embedded without that library and torch.
+"""Static models, which embed a text as the mean of its token vectors, without sentence-transformers and torch.
 
-    texts -> ids, without special tokens -> means of the table's rows -> unit length if `Normalize` follows -> cut
+    texts -> token ids, without special tokens -> mean of the ids' rows in a table -> unit length, if the module
+    `Normalize` follows -> the first `truncate_dim` dimensions
 
-Importing sentence-transformers takes longer than embedding tens of thousands of texts with such a model. The vectors
-agree with its `encode` to 1e-5. `reads` decides which folders are read here; `common.encoder.library` loads all others,
-e.g. with other modules, or with weights in another dtype.
+Importing sentence-transformers takes longer than embedding tens of thousands of texts with such a model. The embeddings
+agree with the library's `encode` to 1e-5. `reads` tells which folders this module can load. `common.encoder.library`
+loads all others, e.g. a folder with further modules, or with weights that are not float32.
 """
 
 from collections.abc import Iterator, Sequence
@@ -38,12 +39,12 @@ from clearspan.common.ragged import Ragged
 LIBRARIES = ("gigatoken", "numpy", "scipy", "tokenizers")
 WEIGHT = "embedding.weight"
 BLOCK_CHARACTERS = 1 << 20
-"""Texts are embedded in blocks of about this size; there is no padding, so the order of the texts is kept."""
+"""Texts are embedded in blocks of about this many characters, in their order, since there is no padding."""
 SIMILARITIES = ("cosine", "dot", "euclidean", "manhattan")
 
 
 def reads(folder: Path) -> bool:
-    """Return whether a folder holds a static model that `load` reads.
+    """Return whether a folder holds a static model that `load_static` can load.
 
     Raises:
         EncoderError: the folder's list of modules or the settings of a module cannot be read.
@@ -69,11 +70,12 @@ class StaticEncoder(FolderEncoder):
     """A static model.
 
     Args:
-        table: vectors of the tokens, (tokens, width) float32.
+        tokenizer: the model's tokenizer, which may truncate.
+        table: the vector of each token id, (number of tokens, width) float32.
         normalize: whether embeddings are scaled to unit length.
-        config: content of `config_sentence_transformers.json`.
-        most_tokens: number of tokens after which `tokenizer` truncates; None if it does not truncate.
-        counter: the same tokenizer without truncation.
+        config: the content of `config_sentence_transformers.json`.
+        most_tokens: the number of tokens at which `tokenizer` truncates; None if it does not truncate.
+        counter: the same tokenizer without truncation; None if `tokenizer` does not truncate.
     """
 
     def __init__(
@@ -118,7 +120,7 @@ class StaticEncoder(FolderEncoder):
         return ids
 
     def _means(self, ids: Ragged) -> NDArray[np.float32]:
-        """Return the mean vector of each text's tokens, (len(ids), width) float32; zeros for a text without tokens."""
+        """Return the mean token vector of each text, (len(ids), width) float32; zeros for a text without tokens."""
         from scipy.sparse import csr_array  # imported late: `reads` is called where nothing is embedded
 
         lengths = ids.lengths
@@ -130,7 +132,10 @@ class StaticEncoder(FolderEncoder):
         return means
 
     def similarity(self, left: NDArray[np.float32], right: NDArray[np.float32]) -> NDArray[np.float32]:
-        """Return the similarities that `FolderEncoder` describes."""
+        """Return the similarity of each row of `left` (n, dim) with each row of `right` (m, dim), (n, m) float32.
+
+        See `FolderEncoder.similarity`.
+        """
         if self.similarity_name in ("euclidean", "manhattan"):
             from scipy.spatial.distance import cdist
 
@@ -142,7 +147,7 @@ class StaticEncoder(FolderEncoder):
 
 
 def load_static(folder: Path) -> StaticEncoder:
-    """Load a folder that `reads` accepts.
+    """Load a static model from a folder for which `reads` returns True.
 
     Raises:
         EncoderError: the folder is incomplete or invalid.
@@ -174,7 +179,7 @@ def load_static(folder: Path) -> StaticEncoder:
 
 
 def _reads_tokens(path: Path) -> bool:
-    """Return whether the settings of a module name an input or output other than sentence embeddings."""
+    """Return whether a module's config.json names an input or output other than the sentence embedding."""
     return any(value != "sentence_embedding" for value in read_json(path).values())
 
 
@@ -187,7 +192,7 @@ def _blocks(texts: Sequence[str]) -> Iterator[slice]:
 
 
 def _unit(vectors: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Return vectors of unit length; zeros stay zeros."""
+    """Scale vectors to unit length; a vector of zeros stays as it is."""
     lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
     scaled: NDArray[np.float32] = vectors / np.maximum(lengths, 1e-12)
     return scaled

@@ -1,9 +1,9 @@
-"""Embed any number of texts with a model in this process: windows of tokens to batches without padding, and back.
+"""Embed any number of texts with a model in this process, in windows of texts and batches without padding.
 
-    window of tokens (`common.encoder.ahead`) -> sorted by length -> batches of tokens -> vectors -> rows in order
+    window of texts, tokenized (`common.encoder.ahead`) -> sorted by length -> batches -> embeddings, in the given order
 
-The last digits of a vector depend on the other texts of its window, but not on threads. On CUDA the host never waits
-for a batch: ids are copied from pinned memory, and vectors back to it, while the next window is computed.
+The last digits of an embedding depend on the other texts in its window, but not on threads. On CUDA, the host never
+waits for a batch: token ids and embeddings are copied by way of pinned memory while the next window is computed.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -31,7 +31,13 @@ class IdEncoder(Protocol):
     @property
     def device(self) -> torch.device: ...
     def encode_ids(self, ids: Tensor, lengths: NDArray[np.int32], prompt_tokens: int = 0) -> Tensor:
-        """Return the embeddings of n texts in the given order, (n, dim) float32 on the device."""
+        """Return the embeddings of n texts in the given order, (n, dim) float32 on the device.
+
+        Args:
+            ids: the token ids of all texts, special tokens included, one text after the other, on the device.
+            lengths: the number of ids of each text, (n,), on the host.
+            prompt_tokens: the number of ids at the beginning of each text that belong to the prompt.
+        """
 
 
 def embed(
@@ -40,9 +46,10 @@ def embed(
     """Return the embeddings of texts, and whether each text was truncated.
 
     Args:
+        reader: the reader that tokenizes texts for the model.
         prompt: the prompt to put before each text.
-        batch_tokens: largest number of tokens of a batch; a longer text has a batch of its own.
-        progress: show a progress bar.
+        batch_tokens: the largest number of tokens in a batch; a longer text has a batch of its own.
+        progress: whether to show a progress bar.
     """
     vectors = np.empty((len(texts), model.dim), np.float32)
     row = 0
@@ -67,7 +74,7 @@ def embed_windows(
     batch_tokens: int,
     guard: ahead.Guard = nullcontext,
 ) -> Iterator[Embedded]:
-    """Yield what `embed` returns for each window of texts, in order, as `ahead.embed_windows` does."""
+    """Yield what `embed` returns for each window of texts, in order; for `guard`, see `ahead.embed_windows`."""
 
     def started(_: Sequence[str], tokens: Tokens) -> ahead.Running:
         return Window(model, tokens, batch_tokens)
@@ -76,11 +83,15 @@ def embed_windows(
 
 
 class Window:
-    """A window whose batches have been started on the device; on a CPU they are already computed.
+    """The computation of the embeddings of a window of n texts, which starts when an instance is created.
+
+    On a CPU, the computation is also complete when the instance has been created.
 
     Args:
-        vectors: array that receives the embeddings, (n, dim) float32; None: a new array.
-        done: called after each batch with its number of tokens.
+        tokens: the token ids of the texts.
+        batch_tokens: the largest number of tokens in a batch; a longer text has a batch of its own.
+        vectors: the array to write the embeddings to, (n, dim) float32; None for a new array.
+        done: function that is called after each batch with the batch's number of tokens; None to call nothing.
     """
 
     def __init__(
@@ -132,7 +143,7 @@ class _Copying:
             self._done.record(torch.cuda.current_stream(tensor.device))
 
     def result(self) -> NDArray[np.float32]:
-        """Wait for the copy."""
+        """Wait for the copy, and return it."""
         if self._done is not None:
             self._done.synchronize()
         copied: NDArray[np.float32] = self._copy.numpy()
@@ -140,7 +151,7 @@ class _Copying:
 
 
 class TokenBar(ProgressBar):
-    """Progress bar in tokens. Its total is estimated from characters until all texts are tokenized."""
+    """Progress bar that counts tokens. Until all texts are tokenized, the total is estimated from their characters."""
 
     def __init__(self, texts: Sequence[str], quiet: bool) -> None:
         self._left = 0 if quiet else sum(map(len, texts))
@@ -148,7 +159,7 @@ class TokenBar(ProgressBar):
         super().__init__(0, f"embedding {len(texts):,} texts", quiet, unit=" tokens")
 
     def read(self, window: Sequence[str], tokens: Tokens) -> None:
-        """Count a window's tokens, and estimate the total from them."""
+        """Count the tokens of a window that was tokenized, and estimate the total anew."""
         if self.disable:
             return
         characters = sum(map(len, window))

@@ -1,9 +1,10 @@
-"""Token ids of texts for a model, by its tokenizer alone: each text is tokenized once.
+"""Tokenize texts for a model with its tokenizer alone, each text once.
 
-    prompt + text -> ids (`common.fast_tokenizer`) -> truncated -> special tokens around them -> one flat array
+    prompt + text -> ids (`common.fast_tokenizer`) -> truncation -> special tokens before and after -> one flat array
 
-`common.encoder.reading` reads texts with the tokenizer of a loaded model. Another process can read them with a
-description of this reader, without the model, torch and sentence-transformers.
+In the process that has loaded a model, a subclass of `TokenReader` uses the tokenizer of the model
+(`common.encoder.reading`). A description of this reader suffices to tokenize in another process (`TokenReader.of`),
+without the model, torch and sentence-transformers.
 """
 
 import dataclasses
@@ -23,7 +24,7 @@ from clearspan.common.ragged import Ragged, bounds, segments
 from clearspan.common.special_tokens import read_special_as_text, unhidden
 
 LONGEST = 1 << 30
-"""A number of tokens that no text has: it stands for no limit. Some tokenizers state a number that is too large."""
+"""A number of tokens that no text has, which stands for no limit. Some tokenizers state an even larger number."""
 
 
 @dataclass(frozen=True)
@@ -32,9 +33,10 @@ class Tokens:
 
     Attributes:
         ids: the ids of all texts, one text after the other, truncated and with special tokens, (sum of lengths,).
-        lengths: number of ids of each text, (n,).
-        is_truncated: whether each text is longer than the model reads, (n,).
-        prompt_tokens: number of ids at the beginning of each text that belong to the prompt or precede it.
+        lengths: the number of ids of each text, (n,).
+        is_truncated: whether each text was truncated, because it is longer than the model's limit, (n,).
+        prompt_tokens: the number of ids at the beginning of each text that belong to the prompt or are special tokens
+            before it.
     """
 
     ids: NDArray[np.int32]
@@ -48,13 +50,13 @@ class Tokens:
 
 @dataclass(frozen=True)
 class PostProcessing:
-    """Truncation of a text's ids, and the special tokens around them: what a model reads.
+    """Rules by which a model's tokenizer truncates the ids of a text and puts special tokens around them.
 
     Attributes:
-        before, after: ids to put before and after the text's ids.
-        limit: most ids that the model reads, including `before` and `after`; LONGEST if there is no limit.
-        keeps_end: whether the beginning of a longer text is cut off rather than its end.
-        special: the ids of all special tokens.
+        before, after: ids of the special tokens to put before and after a text.
+        limit: the most ids that the model reads, including `before` and `after`; LONGEST if there is no limit.
+        keeps_end: whether a text is truncated at its beginning rather than at its end.
+        special: the ids of all special tokens of the tokenizer.
     """
 
     before: list[int]
@@ -65,21 +67,22 @@ class PostProcessing:
 
     @property
     def room(self) -> int:
-        """Most ids of a text that the model reads, without `before` and `after`."""
+        """The most ids that the model reads of a text, without `before` and `after`."""
         return self.limit - len(self.before) - len(self.after)
 
 
 class TokenReader:
-    """Reader of texts for one model. Threads may share it.
+    """Tokenizes texts for one model. Several threads may use an instance at the same time.
 
     Args:
-        tokenizer: the model's tokenizer, of the library `tokenizers`, which reads special tokens as the model does.
-        post_processing: truncation and special tokens; None: a subclass defines them.
-        num_embeddings: number of the model's token embeddings; every id must be below it.
+        tokenizer: the model's tokenizer, of the library `tokenizers`, which treats special tokens in texts as the model
+            does.
+        post_processing: truncation and special tokens; None if a subclass defines the property `post_processing`.
+        num_embeddings: the number of the model's token embeddings; every id must be below it.
         name: the model's name, for messages.
 
     Attributes:
-        lock: held while the tokenizer is in use, since `tokenizers` refuses to change settings meanwhile.
+        lock: held while the tokenizer is in use, since `tokenizers` does not allow settings to be changed meanwhile.
     """
 
     def __init__(self, tokenizer: Any, post_processing: PostProcessing | None, num_embeddings: int, name: str) -> None:
@@ -91,7 +94,7 @@ class TokenReader:
 
     @classmethod
     def of(cls, description: dict[str, Any]) -> "TokenReader":
-        """Return a reader from the description that `described` returned."""
+        """Create a reader from a description that `described` returned."""
         tokenizer = Tokenizer.from_str(description["tokenizer"])
         if description["special_as_text"]:
             read_special_as_text(tokenizer)
@@ -99,7 +102,7 @@ class TokenReader:
         return cls(tokenizer, post_processing, description["num_embeddings"], description["name"])
 
     def described(self) -> dict[str, Any]:
-        """Return a description, which JSON can hold, from which `of` creates an equal reader in another process."""
+        """Return a description that JSON can represent, from which `of` creates an equal reader in another process."""
         return {
             "tokenizer": unhidden(self._tokenizer),
             "special_as_text": self._tokenizer.encode_special_tokens,
@@ -115,11 +118,11 @@ class TokenReader:
 
     @property
     def most_tokens(self) -> int | None:
-        """The most ids of a text that the model reads, without special tokens; None if there is no limit."""
+        """The most ids that the model reads of a text, without special tokens; None if there is no limit."""
         return None if self.post_processing.limit >= LONGEST else self.post_processing.room
 
     def read(self, texts: Sequence[str], prompt: str = "") -> Tokens:
-        """Return the ids of texts as the model reads them.
+        """Return the token ids of texts as the model takes them: truncated, and with special tokens.
 
         Args:
             prompt: the prompt to put before each text.
@@ -149,13 +152,16 @@ class TokenReader:
         return Tokens(whole.values, whole.lengths.astype(np.int32), is_truncated, prompt_tokens)
 
     def _prompt_tokens(self, prompt: str) -> int:
-        """Return the number of ids of a prompt alone, without a special token at its end, as the library does."""
+        """Return the number of ids of a prompt that is tokenized by itself, special tokens included.
+
+        As in sentence-transformers, a special token at the end is not counted.
+        """
         ids = self._read([prompt], "").ids
         ends_special = len(ids) > 0 and ids[-1] in self.post_processing.special
         return len(ids) - 1 if ends_special else len(ids)
 
     def _content(self, texts: Sequence[str]) -> Ragged:
-        """Return the ids of texts, without special tokens and truncation."""
+        """Return the ids of each text, without special tokens and truncation."""
         with self.lock:
             self._set_up()
             # The faster way is checked on one of every SAMPLE texts, so it does not pay off for fewer texts.

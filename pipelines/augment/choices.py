@@ -1,4 +1,4 @@
-"""Uniform random choices for many keys at once: a subset of n items, a permutation, spans that do not overlap.
+"""Uniform random choices for many keys at once: a subset of n items, a permutation, or spans that do not overlap.
 
 A choice depends only on its key: items are sorted by random numbers that are computed from the key (`shards.keyed`).
 """
@@ -15,12 +15,13 @@ _ITEMS = (1 << _ITEM_BITS) - 1
 
 
 def shuffled(keys: np.ndarray, counts: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Yield a random permutation of the items 0 .. counts[i] - 1 for each key: items sorted by `draw(key, item + 1)`.
+    """Yield a random permutation of the items 0, 1, ..., counts[i] - 1 for each key i. The items are sorted by
+    `draw(key, item + 1)`.
 
     Yields:
-        (indices of some keys (r,), the permutation of each of these keys (r, width)); items past a key's count are
-        undefined. Keys with similar counts are yielded together, because sorting short rows is many times faster than
-        sorting all items at once.
+        (indices of r keys, (r,); a permutation for each of these keys, (r, width)). The values of a row after the first
+        counts[i] are undefined. Keys with similar counts are yielded together, because sorting many short rows is many
+        times faster than sorting all items at once.
     """
     widths = 1 << np.ceil(np.log2(np.maximum(counts, 1))).astype(np.int64)
     for width in np.unique(widths[counts > 0]):
@@ -36,7 +37,11 @@ def shuffled(keys: np.ndarray, counts: np.ndarray) -> Iterator[tuple[np.ndarray,
 
 
 def choose(keys: np.ndarray, counts: np.ndarray, quotas: np.ndarray) -> np.ndarray:
-    """Choose quotas[i] of counts[i] items uniformly for each key; return (counts.sum(),) bool over all items."""
+    """Choose quotas[i] of counts[i] items uniformly at random for each key i.
+
+    Returns:
+        Mask of the chosen items of all keys, one key after another, (counts.sum(),) bool.
+    """
     offsets = bounds(counts)
     chosen = np.zeros(offsets[-1], bool)
     for rows, order in shuffled(keys, counts):
@@ -47,26 +52,30 @@ def choose(keys: np.ndarray, counts: np.ndarray, quotas: np.ndarray) -> np.ndarr
 
 
 def fraction_of(fraction: float, counts: np.ndarray) -> np.ndarray:
-    """Return fraction * counts, rounded half up, int64. A tolerance of 1e-9 offsets floating-point errors."""
+    """Return fraction * counts, rounded half up, int64. A tolerance of 1e-9 absorbs floating-point errors."""
     return np.floor(fraction * counts + (0.5 + 1e-9)).astype(np.int64)
 
 
 def spans_of(keys: np.ndarray, counts: np.ndarray, totals: np.ndarray, numbers: np.ndarray) -> tuple[np.ndarray, ...]:
-    """Place numbers[i] spans, which have totals[i] units together, on counts[i] units without overlap.
+    """Place numbers[i] spans, which together have totals[i] units, on the counts[i] units of sentence i without
+    overlap.
 
-    All placements are equally likely.
+    All placements are equally likely. The lengths of the spans of a sentence differ by at most one unit.
+
+    Args:
+        keys: the random key of each sentence, (n,) int64.
 
     Returns:
-        (start, length) of the spans, each (numbers.sum(),), from left to right. A start is the index of the span's
-        first unit among the units of all sentences.
+        (start, length) of the spans of all sentences, each (numbers.sum(),), from left to right. A start is the index
+        of the span's first unit among the units of all sentences.
     """
-    # Lengths: equal; the remaining units go, one each, to consecutive spans from a random span on.
+    # The lengths are equal, except that consecutive spans, beginning with a random one, get one remaining unit each.
     rank = np.arange(numbers.sum()) - np.repeat(np.cumsum(numbers) - numbers, numbers)
     some = np.maximum(numbers, 1)
     turn = keyed.shift(keyed.draw(keyed.mix(keys, 1), 1), 33) % some
     lengths = np.repeat(totals // some, numbers)
     lengths += (rank + np.repeat(turn, numbers)) % np.repeat(some, numbers) < np.repeat(totals % some, numbers)
-    # Placement: with each span shrunk to one slot, any choice of slots is a placement.
+    # If each span is shrunk to one slot, any choice of slots gives a placement.
     slots = counts - totals + numbers
     chosen = np.flatnonzero(choose(keyed.mix(keys, 2), slots, numbers))
     before = np.cumsum(lengths) - lengths  # units of all earlier spans, including those of earlier sentences
@@ -75,5 +84,5 @@ def spans_of(keys: np.ndarray, counts: np.ndarray, totals: np.ndarray, numbers: 
 
 
 def members(starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
-    """Return the indices start .. start + length - 1 of all ranges, concatenated."""
+    """Return the indices start, start + 1, ..., start + length - 1 of each range, all ranges concatenated."""
     return np.repeat(starts - np.cumsum(lengths) + lengths, lengths) + np.arange(lengths.sum())

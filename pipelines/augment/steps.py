@@ -1,4 +1,4 @@
-"""CLEAR's four augmentations and their compositions, applied to whole blocks of sentences (sections 3.3 and 4.1).
+"""CLEAR's four augmentations and their compositions, applied to many sentences at a time (sections 3.3 and 4.1).
 
     token ids of n sentences, a key for each -> step by step (subs, del-span, ...) -> token ids of n views
 
@@ -7,15 +7,16 @@
     reorder    5 pairs of spans of 5 % are swapped
     subs       30 % of the words are replaced by a synonym
 
-A unit is a token (the paper's reading) or a word (`unit`), whose tokens then stay together; `subs` always works on
-words. Each step is a pure function of (ids, word starts, key): a view is the same in any block, on any worker, in any
-order. Special tokens within a sentence stay untouched and in place, except [DEL], which reordering moves.
+A unit is a token, as in the paper, or a word (`unit`); the tokens of a word then stay together. `subs` always works on
+words. Each step is a pure function of (ids, word starts, key), so a view does not depend on the worker, on the order,
+or on the other sentences. Special tokens within a sentence are not changed and stay in place, except [DEL], which
+reordering moves.
 
-Short sentences: fractions are multiplied by the number of units in the sentence and rounded half up. A deletion removes
-at least one unit and leaves at least one. If the spans of a step together would have fewer units than there are spans,
-the number of spans is reduced until each has at least one unit. The lengths of a step's spans differ by at most one
-unit. Reordering takes at least two units. A sentence of one unit is neither deleted nor reordered. `subs` replaces at
-least one of the words that have synonyms, and at most all of them.
+In short sentences, fractions are multiplied by the number of units in the sentence and rounded half up. A deletion
+removes at least one unit and leaves at least one. If the spans of a step together would have fewer units than there are
+spans, the number of spans is reduced until each has at least one unit. The lengths of a step's spans differ by at most
+one unit. Reordering takes at least two units. A sentence of one unit is neither deleted nor reordered. `subs` replaces
+at least one of the words that have synonyms, and at most all of them.
 """
 
 import dataclasses
@@ -37,12 +38,14 @@ DEL = "[DEL]"
 """The special token that replaces deleted units."""
 UNITS = ("token", "word")
 CHUNK = 8192
-"""Number of sentences that are augmented together: it bounds the memory, and a larger number is not faster."""
+"""Number of sentences that are augmented at a time, which bounds the memory. A larger number is not faster."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Proportions(Options):
-    """Proportions of words that each step changes; the defaults are the paper's (section 4.1)."""
+    """Options of the steps: the fraction of a sentence that each step changes. The paper's are
+    the defaults (section 4.1).
+    """
 
     unit: Annotated[str, Flag("unit of deletion and reordering", choices=UNITS)] = "token"
     del_word: Annotated[float, Flag("fraction of units deleted", "P"), Gt(0), Le(1)] = 0.7
@@ -64,13 +67,14 @@ class Proportions(Options):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Augmentation(Proportions):
-    """Augmentation: a list of steps, in order, with their proportions."""
+    """Augmentation: a list of steps, in order, and the options of the steps."""
 
     steps: tuple[str, ...]
 
     @classmethod
     def parse(cls, text: str, **options: Any) -> "Augmentation":
-        """Return the augmentation of a text such as "subs+del-span", with options named like the fields.
+        """Return the augmentation for a text such as "subs+del-span"; `options` are named like the fields of
+        `Proportions`.
 
         Raises:
             ValueError: a step is unknown or repeated, or an option is out of range; the message names the option.
@@ -93,18 +97,23 @@ class Augmentation(Proportions):
 
     @property
     def deletes(self) -> bool:
-        """True if views contain [DEL]."""
+        """True if a step deletes, so that the tokenizer needs [DEL]."""
         return "del-word" in self.steps or "del-span" in self.steps
 
     @property
     def substitutes(self) -> bool:
-        """True if synonyms are needed."""
+        """True if a step substitutes words, so that synonyms are needed."""
         return "subs" in self.steps
 
 
 @dataclasses.dataclass(frozen=True)
 class SentenceBatch:
-    """Sentences between two steps: S ids, and (S,) bool, True where a word starts (everywhere if no step needs it)."""
+    """Sentences between two steps.
+
+    Attributes:
+        tokens: token ids of the sentences, S in all.
+        starts: mask of the tokens that start a word, (S,) bool; all True if no step needs words.
+    """
 
     tokens: Ragged
     starts: np.ndarray
@@ -112,10 +121,13 @@ class SentenceBatch:
 
 @dataclasses.dataclass(frozen=True)
 class _Units:
-    """Units of sentences. Unit u consists of the tokens starts[u] .. starts[u + 1] - 1.
+    """Units (tokens or words) of sentences.
 
-    Sentence i consists of the units bounds[i] .. bounds[i + 1] - 1. `free` holds the units that are not special tokens;
-    `free_bounds` are the bounds of the sentences within `free`.
+    Attributes:
+        starts: index of the first token of each of U units, and at the end the number of tokens, (U + 1,).
+        bounds: sentence i consists of the units bounds[i], ..., bounds[i + 1] - 1, (n + 1,).
+        free: indices of the units that are not special tokens.
+        free_bounds: sentence i has the free units free[free_bounds[i]], ..., free[free_bounds[i + 1] - 1], (n + 1,).
     """
 
     starts: np.ndarray
@@ -134,23 +146,31 @@ class _Units:
 
     @property
     def counts(self) -> np.ndarray:
-        """Number of free units of each sentence, (n,)."""
+        """The number of units of each sentence that are not special tokens, (n,)."""
         return np.diff(self.free_bounds)
 
     @property
     def lengths(self) -> np.ndarray:
-        """Number of tokens of each of U units, (U,)."""
+        """The number of tokens of each of U units, (U,)."""
         return np.diff(self.starts)
 
     def tokens_of(self, chosen: np.ndarray) -> np.ndarray:
-        """Return a mask of the tokens of the chosen units, (S,) bool; `chosen` is a mask of the free units."""
+        """Return a mask of the tokens of the chosen units, (S,) bool.
+
+        Args:
+            chosen: mask of the chosen units among the free units.
+        """
         marked = np.zeros(len(self.starts) - 1, bool)
         marked[self.free] = chosen
         return np.repeat(marked, self.lengths)
 
 
 def _delete(sentences: SentenceBatch, deleted: np.ndarray, del_id: int) -> SentenceBatch:
-    """Replace each run of deleted tokens, `deleted` (S,) bool, by one [DEL], merged with adjacent earlier [DEL]."""
+    """Replace each run of deleted tokens by one [DEL]. Earlier [DEL] tokens next to a run become a part of it.
+
+    Args:
+        deleted: mask of the tokens to delete, (S,) bool.
+    """
     values, offsets = sentences.tokens.values, sentences.tokens.offsets
     deleted = deleted | (values == del_id)
     follows = np.zeros(len(values), bool)
@@ -165,10 +185,11 @@ def _delete(sentences: SentenceBatch, deleted: np.ndarray, del_id: int) -> Sente
 
 
 class Augmenter:
-    """An augmentation, prepared for a tokenizer.
+    """Function that makes a view of each sentence: an augmentation, prepared for a tokenizer.
 
     Args:
-        synonyms: lists of synonyms by word, for `subs`, or the table built from them (which takes seconds).
+        synonyms: lists of synonyms by word, for the step `subs`, or the table built from such lists (building takes
+            seconds).
 
     Raises:
         ValueError: a step deletes and the tokenizer has no [DEL], or a step substitutes and there are no synonyms.
@@ -196,9 +217,11 @@ class Augmenter:
         self.table = synonyms
 
     def __call__(self, block: Ragged, keys: np.ndarray) -> Ragged:
-        """Return a view of each of n sentences; keys (n,) int64, e.g. `shards.keyed.mix(seed, ids, view)`.
+        """Return a view of each of n sentences. Its token ids have the dtype of `block`.
 
-        The token ids have the dtype of the block, and no special tokens around them.
+        Args:
+            block: token ids of the sentences, without special tokens around them.
+            keys: random key of each view, (n,) int64, e.g. `shards.keyed.mix(seed, ids, view)`.
         """
         ranges = [slice(first, first + CHUNK) for first in range(0, len(block), CHUNK)]
         parts = [self._chunk(block.part(part), keys[part]) for part in ranges]
@@ -216,13 +239,17 @@ class Augmenter:
         return _Units.of(sentences, self.augmentation.unit == "word", special)
 
     def del_word(self, sentences: SentenceBatch, keys: np.ndarray) -> SentenceBatch:
-        """Delete a fraction of each sentence's units (Figure 2a); keys (n,) int64."""
+        """Delete a fraction of each sentence's units (CLEAR's Figure 2a).
+
+        Args:
+            keys: random key of each sentence, (n,) int64.
+        """
         units = self._units(sentences, self.special)
         quotas = _deletable(self.augmentation.del_word, units.counts)
         return _delete(sentences, units.tokens_of(choose(keys, units.counts, quotas)), self.del_id)
 
     def del_span(self, sentences: SentenceBatch, keys: np.ndarray) -> SentenceBatch:
-        """Delete spans, each with a fraction of the sentence's units (Figure 2b)."""
+        """Delete several spans of each sentence, each a fraction of the sentence's units (CLEAR's Figure 2b)."""
         options = self.augmentation
         units = self._units(sentences, self.special)
         totals = _deletable(options.del_spans * options.del_span, units.counts)
@@ -232,9 +259,9 @@ class Augmenter:
         return _delete(sentences, units.tokens_of(deleted), self.del_id)
 
     def reorder(self, sentences: SentenceBatch, keys: np.ndarray) -> SentenceBatch:
-        """Swap pairs of spans, each with a fraction of the sentence's units (Figure 2c).
+        """Swap pairs of spans of each sentence, each a fraction of the sentence's units (CLEAR's Figure 2c).
 
-        Unlike in other steps, [DEL] is an ordinary unit here; two [DEL] that become adjacent are merged.
+        Unlike in other steps, [DEL] is an ordinary unit here. Two [DEL] that become adjacent are merged.
         """
         options = self.augmentation
         units = self._units(sentences, self.unmoved)
@@ -262,7 +289,7 @@ class Augmenter:
         return _delete(moved, np.zeros(len(at), bool), self.del_id) if has_del else moved
 
     def subs(self, sentences: SentenceBatch, keys: np.ndarray) -> SentenceBatch:
-        """Replace a fraction of each sentence's words by synonyms, where they have any (Figure 2d)."""
+        """Replace a fraction of each sentence's words by synonyms (CLEAR's Figure 2d). Words without synonyms stay."""
         assert self.table is not None
         values = sentences.tokens.values
         options = self.table.options
@@ -274,7 +301,7 @@ class Augmenter:
         chosen = choose(keys, counts, quotas)
         words = candidates[chosen]
         entry = entries[words]
-        # The draw among a word's synonyms is numbered by the word's place among its sentence's candidates.
+        # The number of the draw for a word is its place among the words of its sentence that have synonyms.
         place = np.arange(len(candidates)) - np.repeat(np.cumsum(counts) - counts, counts)
         draws = keyed.draw(np.repeat(keyed.mix(keys, 1), counts)[chosen], place[chosen] + 1)
         first = self.table.first_option[entry]
@@ -290,7 +317,7 @@ class Augmenter:
         return SentenceBatch(Ragged(replaced.values, replaced.offsets[units.bounds]), is_start)
 
     def _entries(self, values: np.ndarray, units: _Units) -> np.ndarray:
-        """Return the entry of each word in the table of synonyms, (U,); -1 for special tokens and words without one."""
+        """Return each word's entry in the table of synonyms, (U,); -1 for special tokens and words without synonyms."""
         assert self.table is not None
         entries = np.full(len(units.lengths), -1)
         entries[units.free] = self.table.find(values, units.starts[units.free], units.lengths[units.free])
@@ -317,13 +344,24 @@ STEPS: dict[str, Step] = {
 
 
 def _deletable(fraction: float, counts: np.ndarray) -> np.ndarray:
-    """Return the number of units to delete from sentences of `counts` units: at least one, and at most all but one."""
+    """Return the number of units to delete from each sentence, (n,): at least one, and at most all but one.
+
+    Args:
+        counts: the number of units of each sentence, (n,).
+    """
     quotas: np.ndarray = np.minimum(np.maximum(fraction_of(fraction, counts), 1), np.maximum(counts - 1, 0))
     return quotas
 
 
 def _partners(keys: np.ndarray, numbers: np.ndarray) -> np.ndarray:
-    """Pair the spans of each sentence at random; return the index of each span's partner among all spans."""
+    """Pair the spans of each sentence at random.
+
+    Args:
+        numbers: the number of spans of each sentence, (n,), even.
+
+    Returns:
+        For each span of all sentences, the index of the span with which it is paired, (numbers.sum(),).
+    """
     partner = np.empty(numbers.sum(), np.int64)
     first = bounds(numbers)
     for rows, order in shuffled(keys, numbers):

@@ -2,12 +2,12 @@
 
     FILE -> {word: [synonym, ...]} -> each form of each word (case, after a space or not) -> token ids -> SynonymTable
 
-A file is a JSON object that maps a word to a list of words (the counter-fitted neighbors of Jia et al. 2019, which
-CLEAR used; lists derived from WordNet), or it has lines of a word and its synonyms, separated by tabs (a pair of words
-may be separated by a space, as in PPDB).
+A file is of one of two types. It is a JSON object that maps a word to a list of words, such as the counter-fitted
+neighbors of Jia et al. 2019, which CLEAR used, or lists derived from WordNet. Or each line has a word and its synonyms,
+separated by tabs; a pair of words may be separated by a space, as in PPDB.
 
 A capitalized word, or a word in capitals, gets synonyms in the same case. If some synonyms have the word's inflection,
-only these are used ("movies" -> "films", not "film"); inflections are inferred from English endings of words.
+only these are used ("movies" -> "films", not "film"). Inflections are inferred from English endings of words.
 """
 
 import dataclasses
@@ -30,26 +30,30 @@ SOURCES = (
     "public lists: counter-fitted neighbors of Jia et al. 2019 (certified-word-sub, which CLEAR used), PPDB's word "
     "pairs, WordNet's synonyms"
 )
-"""Public sources of tables, for messages."""
+"""Public sources of tables, for error messages."""
 PUBLISHED = "synonyms.json"
 """Name of the file with the table in a dataset's folder."""
 SHORTEST_IN_CAPITALS = 4
-"""Minimum length of a word with a form in capitals: shorter words in capitals mostly mean something else (US, WHO)."""
+"""Minimum length of a word that also gets an entry in capitals. Shorter words in capitals
+mostly mean something else (US, WHO).
+"""
 ENDINGS = ("ing", "ed", "est", "ly", "s")
 SHORTEST_STEM = 3
 CONTEXTS = ("a ", "(")
-"""Contexts in which a word is encoded: its ids differ after a space and after a punctuation mark."""
+"""Strings after which each word is encoded, because a word has different ids after a space
+and after a punctuation mark.
+"""
 
 
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 class SynonymError(ValueError):
-    """Invalid table of synonyms. The message names the file, the fault, and the expected form."""
+    """The table of synonyms is invalid. The message names the file, the fault, and the expected content."""
 
 
 def read_synonyms(path: str | Path) -> dict[str, list[str]]:
-    """Read a file of synonyms; return a mapping of each word to its synonyms, in the order of the file.
+    """Read a file of synonyms. Return the synonyms of each word, in the order of the file.
 
     Raises:
         SynonymError: the file is in none of the supported formats, or holds no synonym.
@@ -99,7 +103,13 @@ def _line_pairs(text: str, path: str | Path) -> Iterator[tuple[str, list[str]]]:
 
 
 def inflection(word: str, known: Container[str]) -> str:
-    """Return a word's English ending if the rest is a known word ("needed", but not "speed"), else ""."""
+    """Return a word's English ending if the rest is a known word; otherwise "".
+
+    For example, the ending of "needed" is "ed" if "need" is known; "speed" has none.
+
+    Args:
+        known: the known words.
+    """
     for ending in ENDINGS:
         stem = word.removesuffix(ending)
         if len(word) - len(stem) and len(stem) >= SHORTEST_STEM:
@@ -115,7 +125,10 @@ def inflection(word: str, known: Container[str]) -> str:
 
 
 def forms(table: Mapping[str, Sequence[str]]) -> Iterator[tuple[str, list[str]]]:
-    """Yield each form of each word with its synonyms: all words as they are, then capitalized and in capitals."""
+    """Yield (word, synonyms): first all words of the table as they are, then words capitalized and in capitals.
+
+    An entry of several words, separated by spaces, is left out.
+    """
     known = {word for entry in table.items() for word in (entry[0], *entry[1])}
     endings: dict[str, str] = {word: inflection(word, known) for word in known}
     chosen = {}
@@ -133,14 +146,18 @@ def forms(table: Mapping[str, Sequence[str]]) -> Iterator[tuple[str, list[str]]]
 
 @dataclasses.dataclass(frozen=True)
 class SynonymTable:
-    """Table from the token ids of a word to synonyms, which are token ids too.
+    """Table from the token ids of a word to the token ids of its synonyms.
 
-    The synonyms of entry e are first_option[e] .. first_option[e + 1] - 1 in `options`.
+    An entry is a word with synonyms. The synonyms of entry e are first_option[e], ..., first_option[e + 1] - 1 in
+    `options`.
 
     Attributes:
-        by_token: (vocabulary,) int32, the entry of each word that consists of one token, or -1.
-        hashes: sorted hashes of the words that consist of several tokens.
-        entries: entries of the words in `hashes`.
+        by_token: for each token id, the entry of the word that consists of this token alone; -1 if there is none,
+            (vocabulary,) int32.
+        hashes: hashes of the words that consist of several tokens, sorted, int64.
+        entries: the entry of each word in `hashes`, int32.
+        first_option: index in `options` of the first synonym of each entry, and at the end the number of synonyms.
+        options: token ids of all synonyms.
     """
 
     by_token: np.ndarray
@@ -185,7 +202,11 @@ class SynonymTable:
         return cls(by_token, hashes[order], longer[order].astype(np.int32), first_option, options)
 
     def find(self, tokens: np.ndarray, starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
-        """Return the entry (k,) of each word tokens[starts[i]:starts[i] + lengths[i]], or -1."""
+        """Return the entry of each of k words, (k,); -1 for a word without synonyms.
+
+        Args:
+            tokens: token ids; word i is tokens[starts[i]:starts[i] + lengths[i]].
+        """
         entries: np.ndarray = self.by_token[tokens[starts]]
         (longer,) = np.nonzero(lengths > 1)
         entries[longer] = -1
@@ -197,7 +218,7 @@ class SynonymTable:
 
 
 def _encode(texts: list[str], context: str, tokenizer: Tokenizer) -> dict[str, tuple[int, ...]]:
-    """Return the token ids of each text as they are after `context`, for the texts that the tokenizer can encode."""
+    """Return the token ids that each text has after `context`. Texts that the tokenizer cannot encode are left out."""
     added = tokenizer.get_added_tokens_decoder()
     barred = {unknown_id(tokenizer), *(token for token, content in added.items() if content.special)}
     (before,) = (e.ids for e in tokenizer.encode_batch_fast([context.strip()], add_special_tokens=False))
@@ -218,7 +239,7 @@ def _ragged(lists: Sequence[tuple[int, ...]], dtype: np.dtype | type) -> Ragged:
 
 
 def _hash(tokens: np.ndarray, starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
-    """Return 64-bit hashes (k,) of k ranges of ids, none of them empty."""
+    """Return the hashes of k ranges of token ids, (k,) int64. No range may be empty."""
     if not len(starts):
         return np.empty(0, np.int64)
     places = members(np.zeros_like(starts), lengths)

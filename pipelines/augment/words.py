@@ -1,12 +1,13 @@
-"""Word boundaries in token ids, from the vocabulary alone: shards hold ids, not texts.
+"""Find word boundaries in token ids. Only the vocabulary is needed, because shards hold ids and not texts.
 
     vocabulary -> class of each token's first and last character -> a word starts where the class changes
 
 A token starts a word if it begins with a space (byte-level BPE, SentencePiece), lacks the continuation mark
-(WordPiece), follows an end-of-word mark (BPE with such a suffix) or a special token, or if letters and digits meet
-other signs; with a vocabulary of words (WordLevel), always. A token that is only a space belongs to the next token, and
-the unknown token counts as letters. "don't" is one word, "film's" two, with either apostrophe; consecutive other signs
-are one word. In scripts without spaces between words (`common.scripts`) each token is a word.
+(WordPiece), or follows an end-of-word mark (BPE with such a suffix) or a special token. It also starts a word if it
+begins with a letter or digit after another sign, or with another sign after a letter or digit. In a vocabulary of words
+(WordLevel), every token starts a word. A token that is only a space belongs to the next token, and the unknown token
+counts as letters. "don't" is one word and "film's" is two, with either apostrophe. Consecutive other signs are one
+word. In scripts without spaces between words (`common.scripts`) each token is a word.
 """
 
 import json
@@ -21,9 +22,11 @@ from tokenizers import Tokenizer
 from clearspan.common.scripts import is_unspaced
 
 VERSION = 2
-"""Version of the rules for where words start, increased whenever they change: part of stored views' fingerprint."""
+"""Version of the rules for where words start, increased whenever they change. It is a part of the fingerprint of
+datasets with views.
+"""
 _LETTER, _SIGN, _SPACE, _IDEOGRAPH, _SPECIAL, _INSIDE = range(6)
-"""Classes of characters. _INSIDE: bytes of a character that begins in an earlier token."""
+"""Classes of characters. _INSIDE is for bytes that continue a character of an earlier token."""
 _METASPACE = "\u2581"
 _APOSTROPHE, _APOSTROPHE_HEAD, _APOSTROPHE_TAIL, _CONTRACTED, _S = range(1, 6)
 """Roles of tokens in a contraction (don't). Byte-level BPE mostly splits the typographic apostrophe into two tokens."""
@@ -33,10 +36,11 @@ _BYTE = re.compile(r"<0x([0-9A-F]{2})>")
 
 
 class WordStarts:
-    """Detector of word starts for a tokenizer.
+    """Function that finds the word starts in token ids of a tokenizer.
 
     Attributes:
-        special: (vocabulary,) bool, the added special tokens except the unknown token, which stands for text.
+        special: mask of the special tokens, (vocabulary,) bool. The unknown token is not one of them, because it stands
+            for text.
     """
 
     def __init__(self, tokenizer: Tokenizer) -> None:
@@ -50,7 +54,7 @@ class WordStarts:
         self._is_space = np.zeros(size, bool)
         self._role = np.zeros(size, np.uint8)
         for token, surface, continues, ends in _surfaces(tokenizer, vocabulary):
-            first, last = _ends(surface + b" " * ends)
+            first, last = _end_classes(surface + b" " * ends)
             self._first[token], self._last[token] = first, last
             sign, ending = (surface[:1], surface[1:]) if surface[:1] == b"'" else (surface[:3], surface[3:])
             contracted = _ROLES.get(sign) == _APOSTROPHE and ending.isalpha() and ending.lower() != b"s"
@@ -71,9 +75,11 @@ class WordStarts:
                 self._role[token] = 0
 
     def __call__(self, tokens: np.ndarray, offsets: np.ndarray) -> np.ndarray:
-        """Return (S,) bool, True where a word starts.
+        """Return a mask of the tokens that start a word, (S,) bool.
 
-        `tokens` (S,) holds n sentences: sentence i is tokens[offsets[i]:offsets[i + 1]].
+        Args:
+            tokens: token ids of n sentences, (S,).
+            offsets: sentence i is tokens[offsets[i]:offsets[i + 1]], (n + 1,).
         """
         firsts = offsets[:-1][offsets[:-1] < len(tokens)]
         first, last = self._first[tokens], self._last[tokens]
@@ -91,7 +97,9 @@ class WordStarts:
         return starts
 
     def _join_contractions(self, tokens: np.ndarray, starts: np.ndarray, firsts: np.ndarray, last: np.ndarray) -> None:
-        """Update `starts`: join an apostrophe token and the ending after it to the word before; 's is a word."""
+        """Update `starts` for contractions: an apostrophe and the ending after it belong to the word before, but 's is
+        a word by itself.
+        """
         roles = np.append(self._role[tokens], [0, 0])
         (sign,) = np.nonzero((roles == _APOSTROPHE) | (roles == _APOSTROPHE_HEAD))
         if not len(sign):
@@ -111,7 +119,7 @@ class WordStarts:
 
 
 def unknown_id(tokenizer: Tokenizer) -> int | None:
-    """Return the id of the unknown token, or None if the tokenizer has none."""
+    """Return the id of the unknown token; None if the tokenizer has no such token."""
     name: Any = getattr(tokenizer.model, "unk_token", None)
     if name is not None:
         return tokenizer.token_to_id(name)
@@ -120,7 +128,7 @@ def unknown_id(tokenizer: Tokenizer) -> int | None:
 
 
 def _surfaces(tokenizer: Tokenizer, vocabulary: dict[str, int]) -> Iterator[tuple[int, bytes, bool, bool]]:
-    """Yield for each token its id, its text in bytes, and whether it is marked as continuing or as ending a word."""
+    """Yield (id, text in bytes, continues a word, ends a word) for each token, according to the tokenizer's marks."""
     record = json.loads(tokenizer.to_str())
     prefix = record["model"].get("continuing_subword_prefix") or ""
     suffix = record["model"].get("end_of_word_suffix") or ""
@@ -143,24 +151,25 @@ def _surfaces(tokenizer: Tokenizer, vocabulary: dict[str, int]) -> Iterator[tupl
 def _byte_alphabet() -> dict[str, int]:
     """Return the byte that each character of byte-level BPE stands for.
 
-    A printable byte is the character with the same number; other bytes are characters from 256 on.
+    A printable byte is represented by the character with the same number; the other bytes, in order, by the characters
+    from 256 on.
     """
     printable = [*range(ord("!"), ord("~") + 1), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
     others = [byte for byte in range(256) if byte not in printable]
     return {chr(byte): byte for byte in printable} | {chr(256 + i): byte for i, byte in enumerate(others)}
 
 
-def _ends(surface: bytes) -> tuple[int, int]:
-    """Return the classes of a token's first and last character; the token may hold only some bytes of either."""
+def _end_classes(surface: bytes) -> tuple[int, int]:
+    """Return the classes of a token's first and last character, of which it may hold only some bytes."""
     begins = [place for place, byte in enumerate(surface) if not 0x80 <= byte < 0xC0]
     if not begins:
         return _INSIDE, _INSIDE
     characters = [surface[begin:end] for begin, end in zip(begins, [*begins[1:], len(surface)], strict=True)]
-    return _INSIDE if begins[0] else _kind(characters[0]), _kind(characters[-1])
+    return _INSIDE if begins[0] else _character_class(characters[0]), _character_class(characters[-1])
 
 
-def _kind(data: bytes) -> int:
-    """Return the class of a character, from all of its bytes or only the first ones."""
+def _character_class(data: bytes) -> int:
+    """Return the class of a character from its bytes, of which the last may be missing."""
     try:
         character = data.decode()
     except UnicodeDecodeError:

@@ -1,12 +1,18 @@
-"""The Beam graph, the same for every kind of dataset and every runner.
+"""Beam graph of a run. It is the same for every kind of dataset and every runner.
 
-    Create(units not done) | Reshuffle | ParDo(process) -> barrier -> Map(finish)
-                          staged, each round: barrier -> FlatMap(deal) | GroupByKey | Map(work) -> barrier
+    Create(units not done) | Reshuffle | ParDo(ProcessUnit) -> barrier -> Map(finish)
 
-The elements are only descriptions of units and slices: the data that they read and write never passes through Beam. A
-barrier is a GroupByKey with one key. A GroupByKey of an empty collection yields nothing, and the next step would not
-run, so each step also gets an element without work. A barrier made of Count.Globally and Reshuffle would have more
-stages, each of which takes time to start.
+A run in two stages (`units.decisions`) has further steps before the last barrier, for each round:
+
+    barrier -> FlatMap(deal) | GroupByKey | Map(work)
+
+The elements of the collections only describe units and slices: the data that units and slices read and write never
+passes through Beam.
+
+After a barrier, a step begins only when the previous step has ended for all elements. A barrier is a GroupByKey with
+one key. A GroupByKey of an empty collection yields nothing, so that the next step would not run; each step therefore
+gets one more element, without work. A barrier made of Count.Globally and Reshuffle would have more stages, each of
+which takes time to start.
 """
 
 import contextlib
@@ -27,22 +33,22 @@ from clearspan.pipelines.units.unit import process_unit
 from clearspan.shards import storage
 
 DONE = (0, 0)
-"""The output of a step for each element: the barrier's key, and a value that nobody reads."""
+"""The output of a step for each element: the key of the barrier, and a value that is not used."""
 NO_WORK: Element = (-1, 0)
-"""The element without work that every round gets."""
+"""The element without work, which every round gets."""
 
 
 @contextlib.contextmanager
 def _working(job: Job) -> Iterator[None]:
-    """Wrap a worker's code: give it access to object stores, and carry expected errors to the driver."""
+    """Run a worker's code with access to the user's object stores, and carry expected errors to the driver."""
     with carrying():
-        if storage.is_remote(job.folder) or storage.is_remote(job.root):  # not every runner does so for its workers
+        if storage.is_remote(job.folder) or storage.is_remote(job.root):  # not every runner does this
             storage.use_options(job.beam)
         yield
 
 
 class ProcessUnit(beam.DoFn):  # type: ignore[misc]  # Beam's types are not followed
-    """DoFn that processes units one after another; None is the element without work."""
+    """DoFn that processes work units. The element without work is None."""
 
     def __init__(self, job: Job) -> None:
         self.job = job
@@ -74,7 +80,10 @@ class ProcessUnit(beam.DoFn):  # type: ignore[misc]  # Beam's types are not foll
 
 
 def deal(_: Any, job: Job, of: Round) -> Iterator[tuple[Element, None]]:
-    """Yield the elements of a round as keys, once the previous step has ended."""
+    """Yield the elements of a round that remain to be done, each as a key with the value None.
+
+    Beam calls this function after a barrier, and groups the elements by key to distribute them over the workers.
+    """
     with _working(job):
         elements = of.elements(job)
     for element in (NO_WORK, *elements):
@@ -82,7 +91,7 @@ def deal(_: Any, job: Job, of: Round) -> Iterator[tuple[Element, None]]:
 
 
 def work(keyed: tuple[Element, Any], job: Job, of: Round) -> tuple[int, int]:
-    """Do the work of one element of a round."""
+    """Do the work of one element of a round. The element is the first item of `keyed`; the second is not used."""
     if keyed[0] != NO_WORK:
         with _working(job):
             of.work(job, *keyed[0])
@@ -90,7 +99,7 @@ def work(keyed: tuple[Element, Any], job: Job, of: Round) -> tuple[int, int]:
 
 
 def finish(_: Any, job: Job) -> None:
-    """Write the manifest once every unit of the run is done."""
+    """Write the manifest, after all units of the run are done."""
     with _working(job):
         commit(job)
 

@@ -1,4 +1,4 @@
-"""Progress bar of a run: it polls for the result files of units, and so works with any runner."""
+"""Progress bar of a run. It looks for result files of units in the output folder, and so works with any runner."""
 
 import threading
 
@@ -14,7 +14,7 @@ def _finished(folder: str) -> set[int]:
 
 
 class Progress(ProgressBar):
-    """Progress bar over the input bytes that are left. A thread advances it whenever units finish."""
+    """Progress bar over the input bytes of the units that are not finished; a thread advances it as units finish."""
 
     def __init__(self, folder: str, units: tuple[Unit, ...], quiet: bool) -> None:
         self._end, self.disable = threading.Event(), True  # so that `close` works if a line below fails
@@ -25,7 +25,7 @@ class Progress(ProgressBar):
         super().__init__(sum(self.left.values()), counted(len(self.left), "unit"), quiet, unit="B", unit_scale=True)
 
     def poll(self) -> None:
-        """Advance the bar by the units that have finished since the last call."""
+        """Advance the bar by the bytes of the units that have finished since the last call."""
         for unit in _finished(self.folder) & self.left.keys():
             self.update(self.left.pop(unit))
 

@@ -1,4 +1,4 @@
-"""Suppression of Beam's log, in a module that does not import Beam, which logs as soon as it is imported."""
+"""Suppression of Beam's log. This module does not import Beam, because Beam logs as soon as it is imported."""
 
 import contextlib
 import logging
@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 @contextlib.contextmanager
 def quiet_beam() -> Iterator[None]:
-    """Suppress logging and the tracebacks of Beam's threads: a failure is shown to the user as one line."""
+    """Suppress logging and the tracebacks of Beam's threads within the context; the user sees failures as one line."""
     hook, level = threading.excepthook, logging.root.manager.disable
     threading.excepthook = lambda _: None
     logging.disable(logging.CRITICAL)

@@ -1,6 +1,6 @@
 """Beam runners: by default FnApiRunner on this machine, in this process or with worker processes.
 
-DirectRunner is not used: it would first look for another runner on the network, and run Python on one core.
+DirectRunner is not used, because it first looks for another runner on the network, and then runs Python on one core.
 """
 
 import contextlib
@@ -22,22 +22,27 @@ from clearspan.common.failures import Failure, report
 from clearspan.pipelines.errors import carried
 
 START_S = 4.0
-"""Start-up time of worker processes (Beam's imports, the tokenizer), which work in this process does not have. Measured
-on 100 MB of documents: 7.7 s with two workers on two cores, and 4.5 s in this process, of which 1.5 s was work. Workers
-start in parallel, each on its own core, so the time does not depend on their number. A faster machine is faster at both
-start and work.
+"""Start-up time of worker processes (Beam's imports, the tokenizer) in seconds; work in this process has no such time.
+Measured on 100 MB of documents: 7.7 s with two workers on two cores, and 4.5 s in this process, of which 1.5 s was
+work. Workers start in parallel, each on its own core, so the time does not depend on their number. A faster machine is
+faster at both start and work.
 """
 ADDRESS = "127.0.0.1"
 _leaving = threading.Lock()
 
 
 def num_processes(workers: int | None, num_units: int, num_bytes: int, bytes_per_s: float, cores: int) -> int:
-    """Return the number of processes: `workers` if given, otherwise the smallest number with the shortest run time.
+    """Return the number of worker processes to use; 1 means to work in this process.
 
-    Beam assigns the units to processes before it starts, so the process with the most units decides the run time.
+    It is `workers` if given, otherwise the number with the shortest estimated run time; never more than the units. Beam
+    assigns the units to processes before the processes start, so the process with the most units decides the run time.
 
     Args:
-        bytes_per_s: input bytes that one process handles per second.
+        workers: the user's choice; None for no choice.
+        num_units: the number of units to process.
+        num_bytes: the size of these units in bytes.
+        bytes_per_s: the number of input bytes that one process handles per second.
+        cores: the number of CPU cores.
     """
     if not num_units:
         return 1
@@ -50,7 +55,12 @@ def num_processes(workers: int | None, num_units: int, num_bytes: int, bytes_per
 
 
 def local(processes: int, arguments: Sequence[str]) -> beam.Pipeline:
-    """Return an empty pipeline for this machine; `arguments` are the user's options for Beam."""
+    """Return an empty pipeline for this machine.
+
+    Args:
+        processes: the number of worker processes; 1 to work in this process.
+        arguments: the user's options for Beam.
+    """
     if processes > 1:
         words = ["exec", sys.executable, "-m", "clearspan.pipelines.execution.worker", str(os.getpid())]
         runner = FnApiRunner(environments.SubprocessSDKEnvironment.from_command_string(shlex.join(words)))
@@ -62,10 +72,10 @@ def local(processes: int, arguments: Sequence[str]) -> beam.Pipeline:
 
 
 def named(arguments: Sequence[str]) -> beam.Pipeline:
-    """Return an empty pipeline for the runner that `arguments` name.
+    """Return an empty pipeline for the runner that `arguments`, the user's options for Beam, name.
 
-    Nothing is staged, not even Beam's list of this environment's packages: a job server and its workers need a shared
-    folder only for staged files.
+    No files are staged, not even Beam's list of the installed packages, because a job server and its workers would need
+    a shared folder for staged files.
     """
     nothing_staged = ["--no_save_main_session", "--experiments=disable_logging_submission_environment"]
     return beam.Pipeline(options=PipelineOptions([*nothing_staged, *arguments]))
@@ -75,8 +85,8 @@ def named(arguments: Sequence[str]) -> beam.Pipeline:
 def on_loopback() -> Iterator[None]:
     """Bind every gRPC server that this process creates within the context to 127.0.0.1.
 
-    Beam's local runner uses gRPC without authentication, and binds its servers to every interface: anyone who can reach
-    the host could read every file that the user can read. Beam has no option for the address.
+    Beam's local runner uses gRPC without authentication, and would bind its servers to every network interface. Anyone
+    who can reach the host could then read every file that the user can read. Beam has no option for the address.
     """
     make = grpc.server
 
@@ -96,7 +106,7 @@ def on_loopback() -> Iterator[None]:
 def run(pipeline: beam.Pipeline) -> bool:
     """Run the pipeline to its end. The servers of Beam's local runner listen only on 127.0.0.1.
 
-    If a local worker dies, this process exits too: Beam would wait for it forever.
+    If a local worker dies, this process exits too, because Beam would wait for the worker forever.
 
     Returns:
         True if the pipeline ran; False if the options only request a description of the job (a dry run or a template).

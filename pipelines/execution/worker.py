@@ -1,7 +1,7 @@
-"""Beam worker process on this machine, which `pipelines.execution.runners` starts with its parent's process id.
+"""Beam worker process on this machine. `pipelines.execution.runners` starts it with the parent's process id.
 
-It tokenizes and computes in one thread, writes no log, and exits when its parent does, so that a killed run leaves no
-processes behind.
+The worker tokenizes and computes in one thread, writes no log, and exits when the parent process exits, so that a
+killed run leaves no processes behind.
 """
 
 import logging
@@ -14,12 +14,12 @@ from pathlib import Path
 
 POLL_S = 0.5
 THREADS = ("RAYON_NUM_THREADS", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS")
-"""Variables that limit the threads of tokenizers and numpy: two threads per process take twice the CPU time for log-mel
-spectrograms."""
+"""Environment variables that limit the threads of tokenizers and numpy. With two threads, a process would take twice
+the CPU time for log-mel spectrograms."""
 
 
 def end_with(parent: int) -> None:
-    """Exit when the parent process is gone."""
+    """Wait until the parent process, given by its id, has ended; then exit."""
     while os.getppid() == parent:
         time.sleep(POLL_S)
     os._exit(1)

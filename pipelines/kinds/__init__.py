@@ -1,11 +1,12 @@
-"""The contract of a kind of dataset: what it reads from the inputs, and the examples that it makes.
+"""The contract of a kind of dataset: how it reads the inputs, and the examples that it makes.
 
-    Kind    the options: which content of the inputs are records (`reading`), and the files that are made once and
-            published beside the shards (`resources`: a tokenizer, synonyms, a class table)
-    Worker  the kind in a worker process, built from the resources: a unit's records -> batches of examples
+    Kind    the options, the rules for finding records in the inputs (`reading`), and the files that are made once and
+            published beside the shards (`resources`: a tokenizer, synonyms, class names)
+    Worker  the part of a kind that runs in a worker process: records of a work unit -> batches of examples
 
-A new kind is one file here, whose class the command finds by itself, and a line in `shards.schema` with its columns. A
-kind from outside this package is named as `module:Class`. The plan, the Beam graph and the readers serve all kinds.
+To add a kind, add a file here with its class, which the command finds by itself, and an entry in `shards.schema` with
+its columns. A kind from outside this package is named as `module:Class`. Planning, the Beam graph and the readers are
+the same for all kinds.
 """
 
 import contextlib
@@ -27,7 +28,7 @@ from clearspan.shards.manifest import FILES_FOLDER, numbered
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class CorpusOptions(Options):
-    """Options of every command that reads a corpus: input, output, which faults are tolerated, and what is printed."""
+    """Options of every command that reads a corpus: input, output, tolerated faults, and printed output."""
 
     inputs: Annotated[tuple[str, ...], Flag("files, folders or quoted globs", "GLOB", name="--input", many=True)]
     output: Annotated[str, Flag("new or empty folder, or that of a run to continue", "DIR", output=True)]
@@ -47,14 +48,14 @@ MENDS = {
     "no_pair": "choose another --structure",
     "unpaired": "a premise needs an entailed and a contradicting hypothesis in one file",
 }
-"""Advice to the user if no record is kept, by the reason for which most records are dropped."""
+"""Advice to the user if all records are dropped, by the most frequent reason."""
 
 
 class Worker(Protocol):
-    """A kind in a worker process, with everything that is built once per process."""
+    """Part of a kind that makes the examples. It is built once per worker process."""
 
     def examples(self, records: Iterable[Record], tally: Tally) -> Iterator[pa.RecordBatch]:
-        """Yield the examples of a unit's records, in order, as record batches with the kind's columns.
+        """Yield the examples of a work unit's records, in order, as record batches with the kind's columns.
 
         Count every record in `tally`: as read, and also as kept, as filtered (for one of the kind's reasons) or as bad.
         """
@@ -67,22 +68,23 @@ Dedup = Annotated[bool, Flag("keep the first of equal examples (default: %(defau
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Kind(Options, ABC):
-    """Options of a kind of dataset. A subclass is a frozen dataclass whose fields are the options that it adds; those
-    with a `Flag` are options of its command.
+    """Options of a kind of dataset. A subclass is a frozen dataclass whose fields are the options that it adds. The
+    fields with a `Flag` are options of its command.
 
     Attributes:
         dedup: keep only the first of equal examples. A kind that declares this field as `Dedup` has the option.
-        near_dedup: Jaccard similarity from which only the first of similar examples is kept. If it is set, the worker
-            attaches sketches to its batches (`text.minhash`).
-        group_field: field of the records. Rows with equal values of it are all held out or all trained on
-            (`kinds.groups`). A kind whose rows share texts may declare it as an option; its worker then attaches the
-            hashes of groups to its batches.
+        near_dedup: Jaccard similarity at which two examples count as similar, so that only the first is kept; None to
+            keep similar examples. If it is set, the worker attaches MinHash sketches to its batches (`text.minhash`).
+        group_field: field of the records that holds a group; None if there are no groups. The rows of a group are all
+            held out or all trained on (`kinds.groups`). A kind whose rows share texts may declare this field as an
+            option. The worker then attaches the hashes of the groups to its batches.
         update: bring a finished dataset up to date with changed inputs (`units.update`). A kind that declares this
             field as `Update` has the option.
-        old: with `update`, the folder of the dataset before the update and the file of its index (`kinds.copied`). The
-            run sets this field.
-        compares: whether examples are compared by their texts, for duplicates or a held-out part. The run sets this
-            field. The worker of a kind of text then attaches the hashes of the texts to its batches (`units.keys`).
+        old: with `update`, the folder of the dataset before the update, and the file with the index of its vectors
+            (`kinds.copied`); otherwise None. The run sets this field.
+        compares: whether the texts of examples are compared, to find duplicates or to hold out equal texts together.
+            The run sets this field. The worker of a kind of text then attaches the hashes of the texts to its batches
+            (`units.keys`).
     """
 
     dedup: bool = False
@@ -93,7 +95,7 @@ class Kind(Options, ABC):
     old: tuple[str, str] | None = None
 
     name: ClassVar[str]
-    """Name of the kind in `shards.schema`: a noun for its examples, in the plural."""
+    """Name of the kind in `shards.schema`: a noun for the examples, in the plural."""
     command: ClassVar[str] = ""
     """Name of the command, if it differs from the name of the kind."""
     summary: ClassVar[str]
@@ -105,25 +107,27 @@ class Kind(Options, ABC):
     max_bytes: ClassVar[int] = MAX_BYTES
     """Default of --max-document-bytes. A record with more bytes is bad."""
     rate: ClassVar[float] = 50e6
-    """Default of `bytes_per_s`."""
+    """Default of `bytes_per_s`, in bytes per second."""
     can_update: ClassVar[bool] = False
     """True if the kind has the option `update`."""
     numbers_records: ClassVar[bool] = False
     """True if each example holds the number of its record in the input file (`units.numbering`)."""
     shares_texts: ClassVar[bool] = False
-    """True if different examples may share a text. Examples that share one are all held out or all trained on."""
+    """True if different examples may share a text. Examples that share a text are all held out or all trained on."""
 
     def resolved(self, began: Mapping[str, Any]) -> Self:
-        """Return the kind with definite values for options that depend on the machine (`auto`).
+        """Return the kind with a definite value for each option that depends on the machine or on files, such as
+        `auto`.
 
         Args:
-            began: options of the run to continue, by their names in its fingerprint; they stay as they are. Empty for a
-                new run.
+            began: the options in the fingerprint of the run to continue, whose values are used again; empty for a new
+                run.
         """
         return self
 
     def looked(self, inputs: Inputs, reading: Reading) -> Self:
-        """Return the kind with the options that it derives from the inputs' first records, before the work starts.
+        """Return the kind with the options that it derives from the first records of the inputs, before the work
+        starts.
 
         Raises:
             PipelineError: an option does not fit the first records.
@@ -142,35 +146,39 @@ class Kind(Options, ABC):
 
     @property
     def has_chunks(self) -> bool:
-        """Return whether a record can become several consecutive rows, its chunks, which are dropped together."""
+        """Return whether a record can become several consecutive rows, the chunks of its
+        text, which are dropped together.
+        """
         return False
 
     def unit_bytes(self, inputs: Inputs) -> int | None:
-        """Return the input size of a work unit; None for the default, which suits a kind that is limited by reading."""
+        """Return the size of a work unit in bytes of input; None for the default, which
+        suits kinds limited by reading.
+        """
         return None
 
     def options(self) -> dict[str, Any]:
-        """Return the options that shape the dataset, for its fingerprint."""
+        """Return the options that determine the dataset, for its fingerprint."""
         of_runs = ("update", "old", "group_field")
         return {name: value for name, value in dataclasses.asdict(self).items() if name not in of_runs}
 
     @abstractmethod
     def reading(self) -> Reading:
-        """Return the rules by which readers find records in the inputs, and the form in which they return records."""
+        """Return the rules by which the readers find records in the inputs."""
 
     def check(self, record: Record) -> None:
         """Raise RecordError if a record is bad for a reason that can be seen without processing it.
 
-        The first records are checked before a long run begins.
+        The first records are checked in this way before a long run begins.
         """
         if record.problem:
             raise RecordError(record.problem)
 
     def resources(self, inputs: Inputs) -> dict[str, bytes]:
-        """Return the files that shape the examples, such as a tokenizer. They are published in the dataset's folder.
+        """Return the files that affect the examples, such as a tokenizer. They are published in the dataset's folder.
 
         Returns:
-            Contents by path: `_files/NAME`, or `tokenizer/NAME` for a tokenizer's files.
+            The contents of the files, by path: `_files/NAME`, or `tokenizer/NAME` for a tokenizer's files.
 
         Raises:
             PipelineError: a file that an option names is missing or unusable.
@@ -178,7 +186,9 @@ class Kind(Options, ABC):
         return {}
 
     def fingerprint(self, resources: Mapping[str, bytes]) -> dict[str, Any]:
-        """Return everything that determines the dataset, inputs aside: the kind, its options, and its files' sha256."""
+        """Return everything that determines the dataset except its inputs: the kind, its
+        options, and hashes of its files.
+        """
         options = self.options()
         folder = f"{FILES_FOLDER}/"
         files = {path.removeprefix(folder): data for path, data in resources.items() if path.startswith(folder)}
@@ -198,8 +208,8 @@ class Kind(Options, ABC):
         """
 
     def shared_by(self, num_processes: int) -> AbstractContextManager[None]:
-        """Return a context for a local run. It starts what the worker processes share, such as a model, and ends it
-        after them.
+        """Return a context manager for a local run. On entry it starts what the worker processes share, such as a
+        process that holds the model. On exit, after the workers have ended, it stops this process.
 
         Raises:
             PipelineError: what the workers share cannot be started.
@@ -207,7 +217,7 @@ class Kind(Options, ABC):
         return contextlib.nullcontext()
 
     def nothing_kept(self, counts: Counts) -> str:
-        """Return the error for a run that keeps no record: counts by reason, and advice on the most frequent reason."""
+        """Return the error message for a run that keeps no record: counts by reason, and advice on the main reason."""
         numbers = {reason: number for reason, number in {**counts.filtered, "bad": counts.bad}.items() if number}
         dropped = ", ".join(numbered(numbers))
         sizes = ", ".join(f"{size:,} {unit}" for unit, size in counts.longest.items())
@@ -219,5 +229,9 @@ class Kind(Options, ABC):
         return f"{line}: {mend}" if mend else line
 
     def remarks(self, fingerprint: Mapping[str, Any], sums: Mapping[str, int]) -> list[str]:
-        """Return extra lines for the summary, from the fingerprint and the sums over all units."""
+        """Return extra lines for the summary of a run.
+
+        Args:
+            sums: the kind's own counts, summed over all work units.
+        """
         return []

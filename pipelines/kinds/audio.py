@@ -2,9 +2,9 @@
 
     file or tar member -> mono, 16 kHz -> log-mel spectrogram, 128 bins, a frame every 10 ms -> at most `frames` frames
 
-An example is {id, frames, label}: the id is a hash of the file's bytes, the label the number of its class (the speaker,
-where each folder is a speaker). A longer clip is cut, or split into pieces; each piece is an example and counts as one
-record read. `pipelines.media.clips` does the conversion.
+An example is {id, frames, label}. The id is a hash of the file's bytes, and the label is the number of the class, such
+as the speaker. A longer clip is cut, or split into pieces. Each piece is an example and counts as one record read.
+`pipelines.media.clips` does the conversion.
 """
 
 import dataclasses
@@ -27,7 +27,7 @@ LONG = "a longer clip: keep its first frames, or split it into examples"
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Audio(LabeledKind):
-    """The kind `audio`."""
+    """Options of the kind `audio`: log-mel spectrograms of labeled clips."""
 
     frames: Annotated[int, Flag("most 10 ms frames of an example", "N"), Ge(1), Le(100_000)] = 1024
     long: Annotated[Literal["cut", "split"], Flag(LONG)] = "cut"
@@ -41,15 +41,15 @@ class Audio(LabeledKind):
     )
     extensions: ClassVar[tuple[str, ...]] = (".wav", ".flac", ".ogg", ".oga", ".mp3")
     max_bytes: ClassVar[int] = 600_000_000
-    """Five hours of 16-bit samples at 16 kHz."""
+    """Size of five hours of 16-bit samples at 16 kHz."""
     rate: ClassVar[float] = 12e6
-    """Measured on the clips of `docs/benchmarks.md`, FLAC at 16 kHz."""
+    """Rate measured on the clips of `docs/benchmarks.md`, FLAC at 16 kHz."""
 
     def options(self) -> dict[str, Any]:
         return {"frames": self.frames, "long": self.long, **super().options()}
 
     def values(self, data: bytes, counts: Counts) -> Iterator[np.ndarray]:
-        from clearspan.pipelines.media.clips import spectrograms  # its libraries are not where no sound is read
+        from clearspan.pipelines.media.clips import spectrograms  # its libraries may be missing if no audio is read
 
         for number, frames in enumerate(spectrograms(data, self.frames, self.long)):
             if self.long == "cut":
@@ -62,7 +62,7 @@ class Audio(LabeledKind):
         return array_column(values, MEL_BINS)
 
     def remarks(self, fingerprint: Mapping[str, Any], sums: Mapping[str, int]) -> list[str]:
-        """Add how many clips reached the limit of frames."""
+        """Add the number of clips that reached the limit of frames, or that were split."""
         lines = super().remarks(fingerprint, sums)
         if number := sums.get("full"):
             lines.append(f"{number:,} clips have {self.frames:,} frames: longer ones were cut")

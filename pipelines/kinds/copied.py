@@ -1,9 +1,10 @@
 """Reuse the vectors of an existing dataset when it is updated: `embed --update` embeds only new texts.
 
-    old shards -> ids, sorted, and rows (16 bytes a text, a file that all workers map) -> rows of the texts to embed
-               -> their vectors, read from the verified shards window by window
+    old shards -> index: sorted ids and their rows (16 bytes per text, in a file that all workers map into memory)
+    ids of the texts to embed -> rows in the index -> vectors, read from the verified shards window by window
 
-Texts with equal ids are equal: an id is 63 bits of the hash of the embedded text. Stored values are copied unchanged.
+Texts with equal ids are taken to be equal, because an id is 63 bits of the hash of the embedded text. Stored values are
+copied unchanged.
 """
 
 from collections.abc import Sequence
@@ -16,11 +17,11 @@ from clearspan.common.files import atomic_write
 from clearspan.shards.reader import Dataset
 
 COLUMNS = ("vector", "scale")
-"""The columns that are copied."""
+"""Names of the columns that are copied."""
 
 
 def write_index(folder: str, path: Path) -> None:
-    """Write the sorted ids of a dataset and their rows to a file, (2, n) int64."""
+    """Write the index of a dataset to a file: the sorted ids, and the row number of each id, (2, n) int64."""
     dataset = Dataset(folder)
     ids = np.empty(dataset.num_examples, np.int64)
     seen = 0
@@ -33,9 +34,10 @@ def write_index(folder: str, path: Path) -> None:
 
 
 class Copied:
-    """The vectors of a dataset by id.
+    """Reader of a dataset's vectors by id.
 
     Args:
+        folder: the dataset's folder.
         index: the file that `write_index` wrote.
     """
 
@@ -45,13 +47,16 @@ class Copied:
         self._ends = np.cumsum([shard.examples for shard in self._dataset.shards], dtype=np.int64)
 
     def rows(self, ids: Sequence[int]) -> np.ndarray:
-        """Return the row of each id in the dataset, (n,) int64; -1 for an id that the dataset lacks."""
+        """Return the row number of each id in the dataset, (n,) int64; -1 for an id that the dataset does not have."""
         wanted = np.array(ids, np.int64)
         places = np.searchsorted(self._ids, wanted).clip(max=len(self._ids) - 1)
         return np.where(self._ids[places] == wanted, self._rows[places], -1)
 
     def vectors(self, rows: np.ndarray) -> pa.RecordBatch:
-        """Return the vectors of rows (n,), in this order, as they are stored.
+        """Return the columns `vector` and `scale` of some rows, as they are stored.
+
+        Args:
+            rows: row numbers, (n,) int64; the result has the same order.
 
         Raises:
             ShardError: a shard is damaged.

@@ -1,9 +1,11 @@
-"""Documents: one long text per record, kept when it has at least `min_tokens` tokens.
+"""Documents: one long text per record, kept if it has at least `min_tokens` tokens.
 
     record -> prepared text -> drop if bytes < min_tokens -> token ids -> drop if too few or too many -> batches (1 MiB)
 
-An example is {id, tokens, source}: the id is a hash of the prepared text's bytes, so that a document has the same id
-however the corpus is packed; tokens have no special tokens; source is "file:offset".
+An example is {id, tokens, source}. The id is a hash of the prepared text's bytes, so that a document has the same id
+however the corpus is divided into files. The tokens are without special tokens. The source is "file:offset". A text
+with fewer bytes than `min_tokens` is dropped before tokenization if each of the tokenizer's tokens takes at least one
+byte.
 """
 
 import dataclasses
@@ -21,13 +23,13 @@ from clearspan.pipelines.records import Record
 from clearspan.pipelines.tally import Counts, Tally
 
 TOKENIZE_BYTES = 1 << 20
-"""Documents are tokenized in groups of about this much text."""
+"""Documents are tokenized in groups of about this many bytes of text."""
 BATCH_EXAMPLES = 4096
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Documents(TextKind):
-    """The kind `documents`."""
+    """Options of the kind `documents`: long texts."""
 
     min_tokens: Annotated[
         int, Flag("drop shorter documents (default 2048, DeCLUTR's length; for short texts 16)", "N"), Ge(1)
@@ -43,7 +45,7 @@ class Documents(TextKind):
         "clearspan documents --input 'corpus/*.jsonl' --output data/train --tokenizer tokenizers/roberta-base"
     )
     rate: ClassVar[float] = 70e6
-    """Measured on the 400 MB of `benchmarks.pipelines`."""
+    """Rate measured on the 400 MB of `benchmarks.pipelines`."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -63,15 +65,15 @@ class Documents(TextKind):
 
 
 class DocumentWorker(TextWorker[Documents]):
-    """Worker of the kind `documents`."""
+    """Worker of the kind `documents`, which filters and tokenizes the documents."""
 
     def examples(self, records: Iterable[Record], tally: Tally) -> Iterator[pa.RecordBatch]:
-        """Yield the examples of a unit's records, in order, as record batches; count every record in `tally`."""
+        """Yield the examples of a work unit's records, in order, as record batches. Count every record in `tally`."""
         self.tokenization.start_unit()
         yield from self.batches(self._singly(records, tally), BATCH_EXAMPLES, self._batch)
 
     def _singly(self, records: Iterable[Record], tally: Tally) -> Iterator[Kept]:
-        """Yield the documents to keep, each as a separate part, so that a batch may end after any document."""
+        """Yield each document to keep as a separate `Kept`, so that a batch can end after any document."""
         made = tally.made(records, lambda record: self._document(record, tally.counts))
         for documents in grouped(made, TOKENIZE_BYTES, TOKENIZE_BYTES):
             names, lines, sources = zip(*documents, strict=True)
@@ -79,9 +81,9 @@ class DocumentWorker(TextWorker[Documents]):
             yield from self.kept(pieces, tally, self.kind.min_tokens, self.kind.max_tokens).singly()
 
     def _document(self, record: Record, counts: Counts) -> tuple[tuple[str, str, str], int] | None:
-        """Return (prepared text, text that the filters leave, source), and the size in bytes, of a document.
+        """Return ((prepared text, text that the filters leave, source), size of the prepared text in bytes).
 
-        If the document cannot have enough tokens, or is dropped, count it and return None.
+        If the filters drop the document, or it has too few bytes to have enough tokens, count it and return None.
         """
         if (found := text_in(record, self.kind.text_field, counts)) is None:
             return None

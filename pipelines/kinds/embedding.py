@@ -1,4 +1,7 @@
-"""The worker of the kind `vectors`: records -> texts with titles, in chunks -> windows -> vectors -> batches."""
+"""The worker of the kind `vectors`: records -> texts with titles, in chunks -> windows -> vectors -> batches.
+
+A window is a group of texts that are sorted by length and embedded together.
+"""
 
 import dataclasses
 import functools
@@ -28,7 +31,7 @@ from clearspan.shards.schema import KINDS
 
 WINDOW_TEXTS = 8192
 WINDOW_BYTES = 4_000_000
-"""A window of texts is sorted by length: at most this many texts, or this many bytes of text."""
+"""Limits of a window: number of texts, and bytes of text."""
 BATCH_BYTES = 1 << 22
 
 
@@ -41,7 +44,8 @@ class Text(NamedTuple):
         title: title that is put before the text; "" for none.
         fields: values of the fields to store with the vector (`--keep-fields`).
         digest: hash by which whole texts are compared; empty if texts are not compared.
-        document, chunk: id of the whole text, and number of the chunk within it.
+        document: id of the whole text; 0 if texts are not split into chunks.
+        chunk: number of the chunk in the whole text, from 0.
     """
 
     record: Record
@@ -55,7 +59,9 @@ class Text(NamedTuple):
 
     @property
     def model_input(self) -> str:
-        """Title and text as the model gets them after the prompt, stripped of whitespace as `clearspan eval` does."""
+        """The title, a space and the text, without whitespace at the ends, as in
+        `clearspan eval`; without the prompt.
+        """
         return f"{self.title} {self.text.strip()}".strip()
 
 
@@ -66,7 +72,8 @@ class _Window:
     Attributes:
         inputs: the model input of each text.
         new: the distinct inputs that must be embedded.
-        place: row of each distinct input in the table of vectors, where the new inputs come first, then the known ones.
+        place: for each distinct input, the row of its vector in a table that has the new inputs first, then the known
+            ones.
         known: the vectors of the known inputs; None if no input is known.
     """
 
@@ -78,7 +85,7 @@ class _Window:
 
     @classmethod
     def of(cls, texts: list[Text], old: Copied | None) -> "_Window":
-        """Return a window of texts; take known vectors from `old`, the dataset that is updated, if there is one."""
+        """Return a window of texts. Known vectors come from `old`, the dataset that is updated, if there is one."""
         inputs = [text.model_input for text in texts]
         new = list(dict.fromkeys(inputs))
         known = list[str]()
@@ -93,10 +100,10 @@ class _Window:
 
 @dataclasses.dataclass
 class VectorWorker:
-    """Worker of the kind `vectors`.
+    """Worker of the kind `vectors`, which embeds the texts.
 
     Attributes:
-        batch_tokens: number of tokens of a batch.
+        batch_tokens: number of tokens that the model encodes at a time.
         old: the vectors of the dataset that is updated; None if the run does not update a dataset.
     """
 
@@ -106,7 +113,7 @@ class VectorWorker:
     old: Copied | None = None
 
     def examples(self, records: Iterable[Record], tally: Tally) -> Iterator[pa.RecordBatch]:
-        """Yield the examples of a unit's records, in order, as record batches; count every record in `tally`."""
+        """Yield the examples of a work unit's records, in order, as record batches. Count every record in `tally`."""
         texts = tally.made(records, lambda record: self._text(record, tally))
         if self.kind.chunk_tokens is not None:
             texts = self._chunked(texts, tally)
@@ -125,7 +132,7 @@ class VectorWorker:
             raise PipelineError(one_line(error)) from None
 
     def _text(self, record: Record, tally: Tally) -> Text | None:
-        """Return the text of a record; if it is empty, count the record and return None."""
+        """Return the text of a record. If the text is empty, count the record and return None."""
         if (text_and_bytes := text_in(record, self.kind.text_field, tally.counts)) is None:
             return None
         value, encoded = text_and_bytes
@@ -136,17 +143,17 @@ class VectorWorker:
 
     @functools.cached_property
     def fields(self) -> KeptFields:
-        """The fields of the records that are stored with the vectors."""
+        """The record fields that are stored with the vectors."""
         return KeptFields(dict(self.kind.kept))
 
     @functools.cached_property
     def title(self) -> int | None:
-        """The index of the title among `fields`."""
+        """The index of the title among `fields`; None if texts have no title."""
         names = [name for name, _ in self.kind.kept]
         return None if self.kind.title_field is None else names.index(self.kind.title_field)
 
     def _chunked(self, texts: Iterator[Text], tally: Tally) -> Iterator[Text]:
-        """Yield the chunks of texts; count each chunk as a text that was read."""
+        """Yield the chunks of the texts. Count each chunk as one record read."""
         chunker = Chunker(
             self.model.count_tokens, self.kind.chunk_tokens or 0, self.kind.chunk_overlap or 0, self.model.most_tokens
         )
@@ -165,7 +172,7 @@ class VectorWorker:
                     yield text._replace(text=part, size=len(utf8(part)), title=title, document=document, chunk=number)
 
     def _examples(self, window: _Window, made: Embedded, tally: Tally) -> Iterator[pa.RecordBatch]:
-        """Yield the examples of a window's texts; a text whose vector is not finite is a bad record."""
+        """Yield the examples of a window's texts. A text whose vector is not finite is a bad record."""
         number = len(window.new)
         is_finite = np.ones(len(window.place), bool)
         truncated = np.zeros(len(window.place), bool)
@@ -189,14 +196,20 @@ class VectorWorker:
             yield self._batch(kept[first : first + size], table)
 
     def _stored(self, made: Embedded) -> tuple[pa.RecordBatch, np.ndarray]:
-        """Return vectors in the form in which they are stored, (n,), and the mask of the finite vectors, (n,) bool."""
+        """Return the columns in which n vectors are stored, and a mask of the vectors that are
+        finite in these columns, (n,) bool.
+        """
         is_finite = np.asarray(np.isfinite(made.vectors).all(axis=1))
         stored = vectors.columns(np.where(is_finite[:, None], made.vectors, 0), self.kind.vector_dtype)
         table = pa.record_batch(list(stored.values()), names=list(stored))
         return table, is_finite & np.isfinite(vectors.decoded(table)).all(axis=1)
 
     def _batch(self, kept: list[tuple[Text, int]], table: pa.RecordBatch) -> pa.RecordBatch:
-        """Return the examples of the kept texts as a record batch; each text comes with its row in `table`."""
+        """Return the examples of the kept texts as a record batch.
+
+        Args:
+            kept: the texts, each with the row of its vector in `table`.
+        """
         texts = [text for text, _ in kept]
         taken = table.take(pa.array([row for _, row in kept], pa.int64()))
         columns = {

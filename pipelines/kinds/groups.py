@@ -1,11 +1,11 @@
-"""Groups of rows that are held out together: `--group-field NAME`, such as the package of a description.
+"""Groups of rows that are held out together: `--group-field NAME`, e.g. the software package that a text describes.
 
-    rows, each with its group ──> hash of the group, with the hashes of its texts ──> `units.linking`: one side for all
+    rows, each with its group ──> hash of the group, and hashes of the texts ──> `units.linking`
 
-Versions of one document, and documents of one family, resemble each other without sharing a text. If training saw one
-version, the held-out versions would be found more easily than new documents are. Values are compared as texts, without
-whitespace at their ends; a number is compared in the form that JSON gives it. A row without the field, or with null or
-an empty text in it, is a separate group.
+All rows of a group are held out, or none. Versions of one document, and documents of one family, resemble each other
+without sharing a text. If training saw one version, the held-out versions would be found more easily than new documents
+are. Values are compared as texts, without whitespace at their ends; a number is compared as JSON writes it. A row
+without the field, or with null or an empty text in it, is a group by itself.
 """
 
 import contextlib
@@ -25,13 +25,13 @@ from clearspan.pipelines.tally import RecordError
 
 OPTION = "--group-field"
 LOOKED_AT = 1000
-"""Number of first records that are searched for the field: at least one of them must have it."""
+"""Number of first records that are searched for the field. At least one of them must have it."""
 
 
 def check_field(field: str, inputs: Inputs, reading: Reading) -> None:
-    """Raise PipelineError if none of the first records has a group: they lack the field, or it holds lists or objects.
+    """Raise PipelineError if all of the first records lack the field, or hold only lists or objects in it.
 
-    If only some records hold lists or objects, these records are bad.
+    If only some records hold lists or objects, these records are bad, and the run goes on.
     """
     records = first_records(inputs.root, inputs.files, reading, LOOKED_AT, any_format=True)
     for record in records:
@@ -59,7 +59,12 @@ def group_of(record: Record, field: str | None) -> str:
 
 
 def digests(groups: Sequence[str], alone: np.ndarray) -> np.ndarray:
-    """Return the hashes of groups, (n, 1) uint64. A row without a group gets its own hash, from `alone` (n,)."""
+    """Return the hash of each row's group, (n, 1) uint64.
+
+    Args:
+        groups: the group of each of n rows; "" for a row without a group.
+        alone: the hash of each row, (n,) uint64, which a row without a group gets.
+    """
     hashes = alone.copy()
     for row, group in enumerate(groups):
         if group:

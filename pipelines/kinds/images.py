@@ -2,7 +2,7 @@
 
     file or tar member -> decoded, upright, RGB -> short side at most `size` pixels -> JPEG, quality 95
 
-An example is {id, image, label}: the id is a hash of the file's bytes, the label the number of its class.
+An example is {id, image, label}. The id is a hash of the file's bytes, and the label is the number of the class.
 `pipelines.media.pictures` does the conversion.
 """
 
@@ -21,7 +21,7 @@ from clearspan.pipelines.tally import Counts
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Images(LabeledKind):
-    """The kind `images`."""
+    """Options of the kind `images`: labeled images as JPEG."""
 
     size: Annotated[int, Flag("scale the short side down to N pixels", "N"), Ge(8), Le(4096)] = 256
 
@@ -32,13 +32,13 @@ class Images(LabeledKind):
     extensions: ClassVar[tuple[str, ...]] = (".jpg", ".jpeg", ".png", ".webp")
     max_bytes: ClassVar[int] = 200_000_000
     rate: ClassVar[float] = 16e6
-    """Measured on the 500 x 375 photographs of `docs/benchmarks.md`."""
+    """Rate measured on the 500 x 375 photographs of `docs/benchmarks.md`."""
 
     def options(self) -> dict[str, Any]:
         return {"size": self.size, **super().options()}
 
     def values(self, data: bytes, counts: Counts) -> Iterator[bytes]:
-        from clearspan.pipelines.media.pictures import shrunk  # its libraries are not where no image is read
+        from clearspan.pipelines.media.pictures import shrunk  # its libraries may be missing if no image is read
 
         yield shrunk(data, self.size)
 

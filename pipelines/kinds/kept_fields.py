@@ -1,12 +1,12 @@
-"""Fields of the records that are stored with their vectors: `--keep-fields id,title,meta.year`.
+"""Record fields that are stored with the vectors: `--keep-fields id,title,meta.year`.
 
     first records of the inputs -> a type for each field -> every record's values -> columns `field_NAME`
 
 A field has one type in the whole dataset: the type of its values in the first records, or the type that the user writes
 after its name (`year:int64`). Cells of csv are texts. A text field also takes numbers and booleans, as JSON writes
 them, and a number field also takes texts that can be parsed as a number. A value of any other type makes the record
-bad, so that nothing is changed or lost silently. A record without the field, with null, or with an empty cell for a
-number, has null.
+bad, so that nothing is changed or lost silently. Null is stored if the record lacks the field, if the field is null, or
+if a number field is an empty cell.
 """
 
 import contextlib
@@ -32,13 +32,15 @@ Plain = str | int | float | bool | None
 
 
 def split(word: str) -> tuple[str, str | None]:
-    """Return the name of a field and its type, if the user writes one: `year:int64` -> ("year", "int64")."""
+    """Split an entry of --keep-fields into (name, type), e.g. ("year", "int64"). The type is
+    None if the user gives none.
+    """
     name, colon, kind = word.rpartition(":")
     return (name, kind) if colon and kind in FIELD_TYPES else (word, None)
 
 
 def check_names(words: Sequence[str]) -> None:
-    """Raise ValueError unless the names are distinct and can be names of columns."""
+    """Raise ValueError if two entries of --keep-fields name the same field, or if a name is empty or not printable."""
     names = [split(word)[0] for word in words]
     if twice := next((name for name in names if names.count(name) > 1), None):
         raise ValueError(f"--keep-fields names {twice} twice: leave one out")
@@ -47,9 +49,11 @@ def check_names(words: Sequence[str]) -> None:
 
 
 def types_of(words: Sequence[str], records: Sequence[Record], option: str = "--keep-fields") -> dict[str, str]:
-    """Return the type of each field: the type that the user writes, else the type inferred from the first records.
+    """Return the type of each field: the type that the user writes, or else the type inferred from the first records.
 
     Args:
+        words: the fields, as in --keep-fields.
+        records: the first records.
         option: the option that names the fields, for error messages.
 
     Raises:
@@ -90,12 +94,16 @@ def _type_of(name: str, values: Sequence[Any], option: str) -> str:
 
 @dataclasses.dataclass(frozen=True)
 class KeptFields:
-    """The fields to store: name -> type, in the order of the columns."""
+    """The record fields to store.
+
+    Attributes:
+        types: field name -> type, in the order of the columns.
+    """
 
     types: Mapping[str, str]
 
     def of(self, record: Record) -> tuple[Plain, ...]:
-        """Return the values of a record's fields.
+        """Return the values of a record's fields; None for a field that the record lacks.
 
         Raises:
             RecordError: a value does not have the type of its field.
@@ -105,7 +113,11 @@ class KeptFields:
         return tuple(_value(record.value, name, kind) for name, kind in self.types.items())
 
     def columns(self, rows: Iterable[tuple[Plain, ...]]) -> dict[str, pa.Array]:
-        """Return one column for each field, from the field values of some rows."""
+        """Return one column for each field: `field_NAME` -> column.
+
+        Args:
+            rows: the field values of each record, from `of`.
+        """
         if not self.types:
             return {}
         values = zip(*rows, strict=True)
@@ -116,7 +128,11 @@ class KeptFields:
 
 
 def _value(record: Mapping[str, Any], name: str, kind: str) -> Plain:
-    """Return the value of a field, converted to the type of the field."""
+    """Return the value of a field, converted to the type `kind`; None for null or a missing field.
+
+    Raises:
+        RecordError: the value cannot be converted.
+    """
     key = named(record, name)
     value = None if key is None else record[key]
     if value is None:
@@ -135,7 +151,7 @@ def _value(record: Mapping[str, Any], name: str, kind: str) -> Plain:
         if number is None and isinstance(value, str) and not value.strip():
             return None
         if number is not None and math.isnan(number):
-            return None  # as tables write an absent number
+            return None  # tables write NaN for a missing number
         if number is not None and kind == "double" and math.isfinite(number):
             return float(number)
         if number is not None and -INT64 <= number < INT64 and int(number) == number:
@@ -150,7 +166,7 @@ def _number(value: Any) -> int | float | None:
         for parse in (whole_number, finite_number):
             with contextlib.suppress(ValueError, OverflowError):
                 number = parse(value)
-                float(number)  # one beyond all floats is none
+                float(number)  # raises OverflowError for a number that no float can hold
                 return number
         return None
     return value if isinstance(value, (int, float)) and not isinstance(value, bool) else None

@@ -2,9 +2,9 @@
 
     record (a file's bytes and class) -> values (decoded, scaled, encoded) -> batches, counted
 
-An example's id is a hash of its file's bytes, so that copies of a file are duplicates, and are all held out or all
-trained on, whatever their names. The class table, a JSON list of names in the order of the label numbers, is stored
-beside the shards.
+The id of an example is a hash of its file's bytes. Copies of a file are therefore duplicates, and are all held out or
+all trained on, whatever their names. The class names, a JSON list in the order of the label numbers, are stored beside
+the shards.
 """
 
 import dataclasses
@@ -31,14 +31,14 @@ BATCH_EXAMPLES = 4096
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class LabeledKind(Wanted, Kind):
-    """A kind of labeled files. A subset is chosen with one of `classes`, `top_classes` and `class_list`, and with
-    `per_class`.
+    """Options of a kind whose records are labeled files. A subset of the classes is chosen with one of `classes`,
+    `top_classes` and `class_list`, and a subset of the files of each class with `per_class`.
     """
 
     dedup: Dedup = False
 
     extensions: ClassVar[tuple[str, ...]]
-    """File name extensions, in lower case."""
+    """Extensions of the files, in lower case."""
 
     def options(self) -> dict[str, Any]:
         return {field.name: getattr(self, field.name) for field in dataclasses.fields(Wanted)}
@@ -47,12 +47,12 @@ class LabeledKind(Wanted, Kind):
         return Reading(as_bytes=True, extensions=self.extensions, wanted=self)
 
     def resources(self, inputs: Inputs) -> dict[str, bytes]:
-        """Return the class table."""
+        """Return the file with the class names."""
         assert inputs.classes is not None
         return {CLASSES: (json.dumps(inputs.classes.names, ensure_ascii=False) + "\n").encode()}
 
     def remarks(self, fingerprint: Mapping[str, Any], sums: Mapping[str, int]) -> list[str]:
-        """Return a line with the number of files and classes that were taken; no line if all were taken."""
+        """Return a line with the numbers of files and classes that are used; no line if all files are used."""
         taken = fingerprint["options"]["taken"]
         if taken["files"] == taken["of_files"]:
             return []
@@ -61,7 +61,7 @@ class LabeledKind(Wanted, Kind):
 
     @abstractmethod
     def values(self, data: bytes, counts: Counts) -> Iterator[Any]:
-        """Yield the value of each example that is made from a file.
+        """Yield the value of each example that is made from a file's content.
 
         Raises:
             RecordError: no example can be made from the file; raised before the first value.
@@ -69,7 +69,7 @@ class LabeledKind(Wanted, Kind):
 
     @abstractmethod
     def column(self, values: list[Any]) -> pa.Array:
-        """Return values as an Arrow column."""
+        """Return the values of some examples as an Arrow column."""
 
     def worker(self, resources: Mapping[str, bytes]) -> Worker:
         keep_blocks()
@@ -79,14 +79,19 @@ class LabeledKind(Wanted, Kind):
 
 @dataclasses.dataclass(frozen=True)
 class LabeledWorker:
-    """Worker of a kind of labeled files. `numbers` maps a class name to its label."""
+    """Worker of a kind of labeled files.
+
+    Attributes:
+        schema: Arrow schema of the batches.
+        numbers: class name -> label.
+    """
 
     kind: LabeledKind
     schema: pa.Schema
     numbers: Mapping[str, int]
 
     def examples(self, records: Iterable[Record], tally: Tally) -> Iterator[pa.RecordBatch]:
-        """Yield the examples of a unit's records, in order, as record batches; count every record in `tally`."""
+        """Yield the examples of a work unit's records, in order, as record batches. Count every record in `tally`."""
         ids: list[int] = []
         values: list[Any] = []
         labels: list[int] = []
@@ -122,7 +127,9 @@ class LabeledWorker:
 
 
 def file_ids(data: bytes) -> Iterator[int]:
-    """Yield ids for a file's examples, without end. All have the same upper 31 bits, which decide what is held out."""
+    """Yield ids for the examples of a file, without end. All ids of a file have the same upper 31 bits, so that its
+    examples are all held out or all trained on.
+    """
     whole = hashlib.blake2b(data).digest()  # hash the file once, however many pieces it has
     upper = int.from_bytes(whole[:4], "big") >> 1 << 32
     yield upper | int.from_bytes(whole[4:8], "big")

@@ -1,11 +1,11 @@
-"""One process per GPU, which holds the model for the workers of a run on this machine.
+"""Processes that hold the model for the workers of a run on this machine, one process per GPU.
 
-    driver -> one process per GPU, each with a Unix socket -> its share of the workers (`common.encoder.shared_model`)
+    driver -> one process per GPU, each with a Unix socket -> an equal number of workers at each socket
 
     python -m clearspan.pipelines.kinds.model_processes PARENT SOCKET     such a process; its options are on stdin
 
-The sockets are in a private folder; workers read its path from an environment variable. The processes exit when the
-driver exits or is killed.
+The sockets are in a private folder; workers read its path from an environment variable (`common.encoder.shared_model`).
+The processes exit when the driver exits or is killed.
 """
 
 import contextlib
@@ -29,14 +29,14 @@ from clearspan.common.terminal import one_line
 from clearspan.pipelines.errors import PipelineError
 
 FOLDER = "CLEARSPAN_MODEL_SOCKETS"
-"""Environment variable that holds, for a run's processes, the folder of the sockets."""
+"""Name of the environment variable that holds the folder of the sockets for all processes of a run."""
 SOCKET = ".socket"
 POLL_S = 0.5
 
 
 @contextlib.contextmanager
 def holding(devices: list[str], options: dict[str, Any]) -> Iterator[None]:
-    """Hold a model on devices, in one process per device, for the worker processes that are started in this context.
+    """Hold a model in one process per device, for the worker processes that are started in this context.
 
     Args:
         options: the arguments of `kinds.models.load_model` except the device.
@@ -62,7 +62,7 @@ def connected() -> SharedModel | None:
     """Return a connection to the model that a separate process holds for this worker; None if there is no such process.
 
     Raises:
-        PipelineError: the process cannot be reached.
+        PipelineError: the process has ended, or cannot be reached.
     """
     if FOLDER not in os.environ:
         return None
@@ -72,13 +72,13 @@ def connected() -> SharedModel | None:
         sockets = sorted(folder.glob(f"*{SOCKET}"))
         if not sockets:
             raise FileNotFoundError("its socket is gone")
-        return SharedModel(str(sockets[number % len(sockets)]))  # as many workers at each socket
+        return SharedModel(str(sockets[number % len(sockets)]))  # the workers are divided equally among the sockets
     except (OSError, EncoderError) as error:
         raise PipelineError(f"the model's process has ended ({one_line(error)}): run again") from None
 
 
 def _worker_number(folder: Path) -> int:
-    """Return a number that no other worker of the run has: 0, 1, ..."""
+    """Return a number that no other worker of the run has, counted from 0."""
     for number in itertools.count():
         with contextlib.suppress(FileExistsError):
             (folder / f"worker-{number}").touch(exist_ok=False)
@@ -90,13 +90,17 @@ def _started(socket: Path, options: dict[str, Any]) -> "subprocess.Popen[str]":
     words = [sys.executable, "-m", __name__, str(os.getpid()), str(socket)]
     process = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     assert process.stdin is not None
-    with contextlib.suppress(BrokenPipeError), process.stdin:  # it may fail at once
+    with contextlib.suppress(BrokenPipeError), process.stdin:  # the process may have ended already
         process.stdin.write(json.dumps(options))
     return process
 
 
 def _wait(process: "subprocess.Popen[str]", device: str) -> None:
-    """Wait until a process has loaded the model."""
+    """Wait until a process has loaded the model.
+
+    Raises:
+        PipelineError: the process has ended, or reports an error.
+    """
     assert process.stdout is not None
     told = process.stdout.readline()
     if not told:
@@ -106,7 +110,7 @@ def _wait(process: "subprocess.Popen[str]", device: str) -> None:
 
 
 def _end_with(parent: int, folder: Path) -> None:
-    """Exit, and remove the sockets, when the parent process is gone."""
+    """Wait until the parent process is gone; then remove the sockets and exit."""
     while os.getppid() == parent:
         time.sleep(POLL_S)
     shutil.rmtree(folder, ignore_errors=True)
@@ -114,13 +118,15 @@ def _end_with(parent: int, folder: Path) -> None:
 
 
 def main() -> None:
-    """Load a model and serve it until the parent process ends; the first line of stdout says that it is loaded."""
+    """Load a model and serve it until the parent process ends. One line on stdout says that the model is loaded, or why
+    it cannot be loaded.
+    """
     parent = int(sys.argv[1])
     socket = Path(sys.argv[2])
     threading.Thread(target=_end_with, args=(parent, socket.parent), daemon=True).start()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole process group: the parent handles it
     with os.fdopen(os.dup(1), "w") as told:
-        os.dup2(2, 1)  # libraries print to stdout
+        os.dup2(2, 1)  # what libraries print goes to stderr
         from multiprocessing.connection import Listener
 
         from clearspan.pipelines.kinds.models import load_model

@@ -1,4 +1,4 @@
-"""The model of a dataset of vectors: the hash that identifies it, and a function that loads it."""
+"""Functions for the model that makes the vectors of a dataset: compute the hash of its files, and load it."""
 
 from pathlib import Path
 
@@ -24,7 +24,10 @@ def model_hash(folder: str) -> str:
 
 
 def load_model(folder: str, sha256: str, pooling: str | None, device: str, precision: str) -> FolderEncoder:
-    """Load the model in a folder, after checking that its files have this hash.
+    """Load the model in a folder, after checking that the hash of its files is `sha256`.
+
+    Args:
+        pooling: the pooling to use; None for the pooling of the model.
 
     Raises:
         PipelineError: the model cannot be loaded, or has a different hash; the message says why.

@@ -1,10 +1,10 @@
 """Triplets from rows of natural language inference, as in SimCSE's NLI file.
 
-A row is a premise, a hypothesis and their label. For each premise of a file, in order of first occurrence, the first
-entailed hypothesis is paired with the first contradicting hypothesis, the second with the second, and so on. Rows are
-counted, not triplets: in a pair, the entailed row counts as kept, and the contradicting row as filtered ("negative"); a
-row without a partner is filtered as "unpaired". A file is never cut into work units, and its entailed and contradicting
-rows stay in memory: about 200 MB for the half a million rows of SNLI.
+A row is a premise, a hypothesis and a label. For each premise of a file, in the order of first occurrence, the first
+entailed hypothesis is paired with the first contradicting hypothesis, the second with the second, and so on. The counts
+are numbers of rows, not of triplets. Of the two rows of a triplet, the entailed row counts as kept, and the
+contradicting row as filtered ("negative"). A row without a partner is filtered as "unpaired". A file is never cut into
+pieces, and its entailed and contradicting rows stay in memory: about 200 MB for the half a million rows of SNLI.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -26,10 +26,11 @@ Texts = tuple[str, str, str]
 
 
 def paired(rows: Iterable[Record], cells: Callable[[Record], list[Any]], tally: Tally) -> Iterator[tuple[Texts, str]]:
-    """Yield the triplets made from a file's rows, each with the source of its entailed row; count each row once.
+    """Yield ((premise, entailed hypothesis, contradicting hypothesis), source of the entailed row) for each triplet
+    that is made from a file's rows. Count each row once.
 
     Args:
-        cells: returns the values of a row's columns, and raises RecordError for a row that cannot be read.
+        cells: returns the values of a row's columns; raises RecordError for a row that cannot be read.
     """
     counts = tally.counts
     premises: dict[str, tuple[list[tuple[str, str]], list[str]]] = {}
@@ -54,7 +55,11 @@ def paired(rows: Iterable[Record], cells: Callable[[Record], list[Any]], tally: 
 
 
 def _labelled(cells: list[Any]) -> Texts:
-    """Return a row's premise, hypothesis and label."""
+    """Return (premise, hypothesis, label) of a row's cells.
+
+    Raises:
+        RecordError: there are not three cells, or the label is unknown.
+    """
     if len(cells) != 3:
         raise RecordError(f"{len(cells)} columns in place of three: premise, hypothesis and label")
     premise, hypothesis = map(checked_text, cells[:2])

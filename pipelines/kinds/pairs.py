@@ -4,9 +4,9 @@ each text (`text.structure`): headings and sections, sentences and passages.
 If --tokenizer names a model's folder, the model's query prompt is put before the first text, and its document prompt
 before the second (`text.prompts`).
 
-The dataset has the form of triplets without negatives. A text that is too long is cut after its beginning. A record
-that lacks one of the fields, or whose two texts are equal, is filtered, not bad. With `structure`, pairs are counted,
-not records, and a text without any pair counts once.
+The dataset is of the kind `triplets`, without negatives. The end of a text that is too long is cut off. A record that
+lacks one of the fields, or whose two texts are equal, counts as filtered, not as bad. With `structure`, the counts are
+numbers of pairs, not of records, and a text without any pair counts once.
 """
 
 import dataclasses
@@ -28,7 +28,7 @@ from clearspan.pipelines.tally import Counts, MissingFieldError, Tally
 from clearspan.pipelines.text import structure
 
 TEXT_FIELDS = ("text", "body", "abstract", "content", "article", "answer", "description")
-"""Usual names of the two fields, in the order in which they are tried."""
+"""Usual names of the field with the second text, in the order in which they are tried."""
 USUAL = tuple(itertools.product(TITLES, TEXT_FIELDS))
 STRUCTURES = ("headings", "sentences")
 MISSING, EQUAL, WITHOUT_PAIR = "missing_field", "equal_texts", "no_pair"
@@ -40,9 +40,8 @@ PARTS = "in place of fields, the parts of each text: a heading and its section, 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Pairs(Triplets):
-    """The command `pairs`. If no fields are named, a row is the record's title and text, found by their usual names.
-
-    With `structure`, records are texts, and pairs are made of their parts.
+    """Options of the command `pairs`. If `fields` is not set, a pair is the title and the text of a record, which are
+    found by their usual names. With `structure`, a record is one text, and pairs are made of its parts.
     """
 
     columns: tuple[str, ...] | None = None
@@ -116,8 +115,8 @@ class Pairs(Triplets):
             self.cells(record)  # a record without the fields is filtered
 
     def cells(self, record: Record) -> list[Any]:
-        """Return the values of the two fields. Fields that are null are chosen only if the record has no other pair of
-        usual names.
+        """Return the values of the two fields. Of several pairs of usual names, the first pair without null is chosen,
+        if there is such a pair.
         """
         value = record.value
         if isinstance(value, dict):
@@ -131,12 +130,12 @@ class Pairs(Triplets):
 
 
 class PairWorker(TripletWorker):
-    """Worker of the command `pairs`."""
+    """Worker of the command `pairs`, which makes rows of two texts."""
 
     kind: Pairs
 
     def _rows(self, records: Iterable[Record], tally: Tally) -> Iterator[TripletRow]:
-        """Yield the rows that hold texts; count the others."""
+        """Yield the rows to tokenize; count the rows that are dropped."""
         if not self.kind.structure:
             yield from super()._rows(records, tally)
             return
@@ -145,11 +144,11 @@ class PairWorker(TripletWorker):
             tally.counts.filtered[WITHOUT_PAIR] += not pairs
             for pair in pairs:
                 row = self._prepared(pair, source, group)
-                if self._is_left(row, tally.counts):
+                if self._is_kept(row, tally.counts):
                     yield row
 
     def _row(self, record: Record, counts: Counts) -> TripletRow | None:
-        """Return the row of a record; if it lacks a field, count it and return None."""
+        """Return the row of a record. If the record lacks a field, count it and return None."""
         try:
             return super()._row(record, counts)
         except MissingFieldError as problem:
@@ -157,15 +156,15 @@ class PairWorker(TripletWorker):
             counts.lack(record.name, str(problem))
             return None
 
-    def _is_left(self, row: TripletRow, counts: Counts) -> bool:
+    def _is_kept(self, row: TripletRow, counts: Counts) -> bool:
         texts = set(map(same_text.key, row.texts))
         if len(texts) == 1 and "" not in texts:
             counts.filtered[EQUAL] += 1
             return False
-        return super()._is_left(row, counts)
+        return super()._is_kept(row, counts)
 
     def _pairs(self, record: Record, counts: Counts) -> tuple[list[tuple[str, str]], str, str] | None:
-        """Return the pairs of a text, its source and its group; if the text is empty, count it and return None."""
+        """Return (pairs, source, group) of a text. If the text is empty, count it and return None."""
         if (found := text_in(record, self.kind.text_field, counts)) is None:
             return None
         text, _ = found

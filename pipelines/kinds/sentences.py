@@ -2,13 +2,14 @@
 
     record -> text -> sentences -> token ids -> drop if too few or too many -> batches (1 MiB) -> views of each batch
 
-An example is {id, tokens, view_0, view_1, ...}: the id is a hash of the sentence's bytes; tokens have no special
-tokens. View k depends only on the sentence, the augmentation, the seed and k: its draws are keyed by (seed, id, k).
-Sentences are counted, not records; a bad record, and a text that is empty or has too few words, counts as one sentence.
+An example is {id, tokens, view_0, view_1, ...}. The id is a hash of the sentence's bytes, and the tokens are without
+special tokens. View k depends only on the sentence, the augmentation, the seed and k, because its random draws are
+keyed by (seed, id, k). The counts are numbers of sentences, not of records. A bad record counts as one sentence, and so
+does a text that is empty or has too few words.
 
-With `pack` an example is a piece of a text: consecutive sentences, joined as in the text up to that many tokens, or a
-slice of a longer sentence. Its token ids are those of the joined text. Ids, views, exclusion, filters, counts and
-duplicates then apply to pieces in place of sentences.
+With `pack` an example is not a sentence but a piece of a text. A piece is a run of consecutive sentences with at most
+`pack` tokens, joined as in the text, or a part of a sentence that has more tokens. The token ids of a piece are the ids
+of the joined text. Ids, views, exclusion, filters, counts and duplicates then apply to pieces instead of sentences.
 """
 
 import dataclasses
@@ -39,11 +40,13 @@ from clearspan.shards.manifest import FILES_FOLDER
 
 TOKENIZE_CHARACTERS = 1 << 20
 TOKENIZE_SENTENCES = 4096
-"""Sentences are tokenized in groups: at most this number of sentences, or about this number of bytes."""
+"""Limits of a group of sentences that is tokenized at a time: about TOKENIZE_CHARACTERS, or TOKENIZE_SENTENCES."""
 BATCH_SENTENCES = 1 << 16
 SYNONYMS = f"{FILES_FOLDER}/{PUBLISHED}"
 NEAR_UNIT_BYTES = 16_000_000
-"""Input of a unit with --near-dedup: a worker holds 650 to 1,300 bytes for each sentence of a unit."""
+"""Size of a work unit with --near-dedup, in bytes of input. It is small because a worker holds 650 to 1,300 bytes for
+each sentence of a unit.
+"""
 RULES = (
     "ISO 639-1 code of the texts' language, for sentence splitting (default en). Several, e.g. de,fr, or one "
     "with --language-threshold: keep only texts in these languages (extra `language`)"
@@ -52,7 +55,7 @@ RULES = (
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Augmenting(Proportions):
-    """The options of augmented views."""
+    """Options of augmented views."""
 
     augment: Annotated[str | None, Flag(f"{', '.join(STEPS)}, joined by + (default none)", "STEPS")] = None
     synonyms: Annotated[str | None, Flag("for subs: JSON of words to lists of words, or tabbed lines", "FILE")] = None
@@ -76,7 +79,9 @@ class Augmenting(Proportions):
 
     @functools.cached_property
     def augmentation(self) -> Augmentation | None:
-        """Return the augmentation. Raise ValueError if a step is unknown or repeated."""
+        """Return the augmentation that the options describe; None without `augment`. Raise ValueError if a step is
+        unknown or repeated.
+        """
         if self.augment is None:
             return None
         names = (field.name for field in dataclasses.fields(Proportions))
@@ -85,7 +90,7 @@ class Augmenting(Proportions):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Sentences(Augmenting, TextKind):
-    """The kind `sentences`."""
+    """Options of the kind `sentences`: sentences with augmented views."""
 
     whitespace: Annotated[Literal["collapse"], Flag(SPACES)] = "collapse"
     dedup: Dedup = True
@@ -115,12 +120,14 @@ class Sentences(Augmenting, TextKind):
 
     @property
     def most_tokens(self) -> int:
-        """The maximum number of tokens of a sentence, or with `pack` of a piece."""
+        """The maximum number of tokens of a sentence, or of a piece with `pack`."""
         return next((number for number in (self.pack, self.max_tokens) if number is not None), MAX_TOKENS)
 
     @property
     def rules(self) -> str | None:
-        """The language for splitting texts whose language is not identified; None if each record is a sentence."""
+        """The codes of --language, joined by commas; None if each record is a sentence. A text whose language is not
+        identified is split into sentences by the rules for these codes.
+        """
         return None if self.no_split else ",".join(self.language)
 
     @property
@@ -144,7 +151,9 @@ class Sentences(Augmenting, TextKind):
 
     @property
     def bytes_per_s(self) -> float:
-        """Rate measured on 57 MB of books, articles and speeches; with views, on two views of subs+del-span."""
+        """Rate measured on 57 MB of books, articles and speeches. The rate with
+        augmentation is for two views of subs+del-span.
+        """
         return 5e6 if self.augmentation else 12e6
 
     def options(self) -> dict[str, Any]:
@@ -163,7 +172,9 @@ class Sentences(Augmenting, TextKind):
         }
 
     def resources(self, inputs: Inputs) -> dict[str, bytes]:
-        """Return the resources of every kind of text, and the synonyms in the order of their file, which matters."""
+        """Return the files of every kind of text, and the synonyms in the order of their
+        file, on which the views depend.
+        """
         files = super().resources(inputs)
         if not self.synonyms:
             return files
@@ -180,7 +191,7 @@ class Sentences(Augmenting, TextKind):
         """Build the worker, with the augmentation prepared for the tokenizer.
 
         Raises:
-            PipelineError: none of the synonyms can be written with the tokenizer.
+            PipelineError: a resource is unusable, or none of the synonyms can be written with the tokenizer.
         """
         tokenization = self.tokenization_of(resources)
         synonyms = json.loads(resources[SYNONYMS]) if SYNONYMS in resources else None
@@ -191,7 +202,7 @@ class Sentences(Augmenting, TextKind):
         return SentenceWorker(self, tokenization, excluded_of(resources), augmenter)
 
     def remarks(self, fingerprint: Mapping[str, Any], sums: Mapping[str, int]) -> list[str]:
-        """Add how many sentences were packed, and the share of words that have a synonym."""
+        """Add the number of sentences that were packed, and the fraction of words that have a synonym."""
         lines = super().remarks(fingerprint, sums)
         if "packed" in sums:
             lines.append(
@@ -208,12 +219,16 @@ class Sentences(Augmenting, TextKind):
 
 @dataclasses.dataclass(frozen=True)
 class SentenceWorker(TextWorker[Sentences]):
-    """Worker of the kind `sentences`, with the augmentation prepared for its tokenizer."""
+    """Worker of the kind `sentences`, with the augmentation prepared for its tokenizer.
+
+    Attributes:
+        augmenter: makes the views; None if there are no views.
+    """
 
     augmenter: Augmenter | None = None
 
     def examples(self, records: Iterable[Record], tally: Tally) -> Iterator[pa.RecordBatch]:
-        """Yield the examples of a unit's records, in order, as record batches; count every sentence in `tally`."""
+        """Yield the examples of a work unit's records, in order, as record batches. Count every sentence in `tally`."""
         self.tokenization.start_unit()
         texts = tally.made(records, lambda record: self._text(record, tally.counts))
         pieces = self._packed(texts, tally) if self.kind.pack else self._single(texts, tally)
@@ -221,7 +236,7 @@ class SentenceWorker(TextWorker[Sentences]):
         yield from self.batches(parts, BATCH_SENTENCES, functools.partial(self._batch, tally=tally))
 
     def _text(self, record: Record, counts: Counts) -> tuple[list[str], str] | None:
-        """Return the sentences of a text, and its source; if it has no sentences, count it and return None."""
+        """Return (sentences, source) of a record's text. If the text has no sentences, count it and return None."""
         if (found := text_in(record, self.kind.text_field, counts)) is None:
             return None
         if (selected := self.kind.selected(found[0], counts)) is None:
@@ -232,7 +247,7 @@ class SentenceWorker(TextWorker[Sentences]):
         return None
 
     def _sentences(self, selected: Selected) -> list[str]:
-        """Return a text's sentences. For packing, a sentence that follows whitespace begins with a space."""
+        """Return the sentences of a text. With `pack`, a sentence that follows whitespace begins with a space."""
         if not self.kind.rules:
             text = normalize(selected.text)
             sentences = [text] if text else []
@@ -243,7 +258,7 @@ class SentenceWorker(TextWorker[Sentences]):
         return [sentence.lower() for sentence in sentences] if self.kind.lowercase else sentences
 
     def _single(self, texts: Iterable[tuple[list[str], str]], tally: Tally) -> Iterator[Pieces]:
-        """Yield the sentences of all texts, in groups, as pieces of one sentence each."""
+        """Yield the sentences of all texts in groups. Each sentence is a piece by itself."""
         together: list[str] = []
         sources: list[str] = []
         size = 0
@@ -261,7 +276,7 @@ class SentenceWorker(TextWorker[Sentences]):
             yield self.pieces(together, together, sources)
 
     def _packed(self, texts: Iterable[tuple[list[str], str]], tally: Tally) -> Iterator[Pieces]:
-        """Yield the joined sentences of each text, in groups of texts."""
+        """Yield the pieces of all texts, for one group of texts at a time. A piece is made of joined sentences."""
         tally.counts.count("packed", 0)
         tally.counts.count("cut", 0)
         sized = ((text, sum(map(len, text[0]))) for text in texts)

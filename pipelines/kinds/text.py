@@ -3,10 +3,10 @@
     record -> text -> selected (words, language, quality) -> prepared (spaces, case) -> pieces with token ids
            -> kept (neither too short nor too long, without an excluded text) -> batches (1 MiB of tokens)
 
-An id is a hash of the prepared text's bytes. A text thus has the same id however the corpus is divided into files.
-Whether a text is a duplicate, and whether it is held out, is decided by the prepared text in the form of
-`common.same_text`. Excluded texts are searched for in the text as read, whose line breaks show where sentences end. A
-space that the tokenizer adds in front is not part of the text.
+An id is a hash of the prepared text's bytes. A text therefore has the same id however the corpus is divided into files.
+To find duplicates and to choose held-out texts, prepared texts are compared without regard to white space, letter case
+and Unicode form (`common.same_text`). Excluded texts are searched for in the text as read, whose line breaks show where
+sentences end. A space that the tokenizer adds at the beginning is not part of the text.
 """
 
 import dataclasses
@@ -44,17 +44,21 @@ from clearspan.shards.schema import KINDS
 
 EXCLUDED = f"{FILES_FOLDER}/excluded.u64"
 EXCLUDED_TEXTS = f"{FILES_FOLDER}/excluded.jsonl"
-"""Hashes of the excluded texts, and the beginnings of these texts."""
+"""Paths of the hashes of the excluded texts (EXCLUDED), and of the beginnings of these texts (EXCLUDED_TEXTS)."""
 EXCLUDE_TOGETHER = 64
 MAX_TOKENS = 510
-"""Default for sentences: 512 with the two special tokens of RoBERTa or BERT."""
+"""Default maximum for sentences, which is 512 with the two special tokens of RoBERTa or BERT."""
 LANGUAGE_THRESHOLD = 0.5
 BATCH_BYTES = 1 << 20
 """Bytes of token ids of a record batch."""
 
 
 class Selected(NamedTuple):
-    """A text that the filters keep, and its language, if it was identified."""
+    """A text that the filters keep.
+
+    Attributes:
+        language: language code of the text; None if the language was not identified.
+    """
 
     text: str
     language: str | None
@@ -67,8 +71,8 @@ SIMILAR = "drop examples similar to an earlier one: Jaccard similarity of 5-word
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TextKind(TextInputs):
-    """A kind of tokenized text. `whitespace`, `lowercase`, `prefix_space` and `min_words` reproduce DeCLUTR's published
-    preparation.
+    """Options of a kind of tokenized text. `whitespace`, `lowercase`, `prefix_space` and `min_words` reproduce
+    DeCLUTR's published preparation.
     """
 
     tokenizer: Annotated[str, Flag("a tokenizer.json, or the folder with it", "PATH", required=True)] = ""
@@ -103,7 +107,7 @@ class TextKind(TextInputs):
 
     @property
     def languages(self) -> tuple[str, ...]:
-        """Languages of the texts to keep; none if texts of any language are kept."""
+        """Language codes of the texts to keep; empty to keep texts of any language."""
         return self.language
 
     @property
@@ -120,12 +124,12 @@ class TextKind(TextInputs):
 
     @property
     def examples_are_sentences(self) -> bool:
-        """True if an example is one sentence. Short sentences of excluded texts are then also searched one by one."""
+        """True if an example is one sentence. Short sentences of excluded texts are then searched for as well."""
         return False
 
     @property
     def special_tokens(self) -> tuple[str, ...]:
-        """Special tokens that are added to the tokenizer where it lacks them."""
+        """Special tokens that are added to the tokenizer if it lacks them."""
         return ()
 
     def options(self) -> dict[str, Any]:
@@ -140,7 +144,7 @@ class TextKind(TextInputs):
         return super().options() | own
 
     def resources(self, inputs: Inputs) -> dict[str, bytes]:
-        """Return the tokenizer's files, and the hashes of the excluded texts."""
+        """Return the tokenizer's files, and the files of the excluded texts."""
         tokenizer = read_tokenizer(self.tokenizer)
         for token in self.special_tokens:
             tokenizer = with_special_token(tokenizer, token)
@@ -165,14 +169,14 @@ class TextKind(TextInputs):
 
     @property
     def prompts(self) -> tuple[str, ...]:
-        """The prompt before each text of a column, in the form that is tokenized; empty for a kind without prompts."""
+        """The prompt before each text of a column, one for each column; empty for a kind without prompts."""
         return ()
 
     def selected(self, text: str, counts: Counts, counted: str | None = None) -> Selected | None:
-        """Return the text that the filters leave, and its language; if a filter drops it, count it and return None.
+        """Return the text that the filters leave, and its language. If a filter drops the text, count it; return None.
 
         Args:
-            counted: the part of the text whose words are counted for `min_words`; None: the whole text.
+            counted: the part of the text whose words are counted for `min_words`; None for the whole text.
 
         Raises:
             RecordError: a filter fails on the text.
@@ -202,13 +206,13 @@ class TextKind(TextInputs):
         return Selected(text, language)
 
     def prepared(self, text: str) -> str:
-        """Return the text in the form that is tokenized."""
+        """Return the text as it is tokenized: with single spaces and in lower case, if the options say so."""
         if self.whitespace == "collapse":
             text = normalize(text)
         return text.lower() if self.lowercase else text
 
     def remarks(self, fingerprint: Mapping[str, Any], sums: Mapping[str, int]) -> list[str]:
-        """Return how many texts are excluded, and how many of them hold no word."""
+        """Return the summary's lines about excluded texts, and about lines of text that quality filters removed."""
         excluded = fingerprint["options"]["exclude"]
         lines = []
         if excluded:
@@ -231,12 +235,13 @@ def check_languages(languages: Sequence[str]) -> None:
 
 
 class Kept(NamedTuple):
-    """Examples to write.
+    """Examples to write to the dataset.
 
     Attributes:
-        ids: (n,) int64.
-        columns: the token ids of the examples' first texts, of their second texts, and so on.
-        names: the prepared text of each example, or the first of its texts; lines: the same text as read.
+        ids: ids of n examples, (n,) int64.
+        columns: for each column of token ids, the token ids of all examples.
+        names: the prepared text of each example; the first one if an example has several texts.
+        lines: the texts of `names` as they were read.
         sources: the file and place that each example was read from.
         hashes: the hashes of each example's texts, (n, 2 * texts) uint64; (n, 0) if texts are not compared.
         groups: the hash of each example's group, (n, 1) uint64; (n, 0) if rows have no groups.
@@ -252,7 +257,7 @@ class Kept(NamedTuple):
 
     @classmethod
     def joined(cls, parts: Sequence["Kept"]) -> "Kept":
-        """Return the examples of one or more parts."""
+        """Concatenate the examples of one or more parts."""
         ids, columns, *texts, hashes, of_groups = zip(*parts, strict=True)
         of_columns = [Ragged.concatenate(column) for column in zip(*columns, strict=True)]
         names, lines, sources = ([text for part in kind for text in part] for kind in texts)
@@ -273,14 +278,18 @@ AnyTextKind = TypeVar("AnyTextKind", bound=TextKind)
 
 @dataclasses.dataclass(frozen=True)
 class TextWorker(Generic[AnyTextKind]):
-    """Base of the workers of the kinds of text."""
+    """Base of the workers of the kinds of text.
+
+    Attributes:
+        excluded: the texts that no example may contain; None if there are none.
+    """
 
     kind: AnyTextKind
     tokenization: Tokenization
     excluded: Excluded | None = None
 
     def with_sketches(self, batch: pa.RecordBatch, texts: Sequence[str]) -> pa.RecordBatch:
-        """Attach the sketches of a batch's texts, if near-duplicates are dropped."""
+        """Attach the MinHash sketches of a batch's texts to it, if near-duplicates are dropped."""
         return batch if self.kind.near_dedup is None else attach(batch, COLUMN, sketches(texts))
 
     def example_id(self, texts: Sequence[str]) -> int:
@@ -288,7 +297,13 @@ class TextWorker(Generic[AnyTextKind]):
         return text_id(texts[0].encode())
 
     def pieces(self, names: Sequence[str], lines: Sequence[str], sources: Sequence[str]) -> Pieces:
-        """Return pieces: prepared texts with their token ids, the same texts as read, and their sources."""
+        """Tokenize texts, and return them as `Pieces`.
+
+        Args:
+            names: the prepared texts, which are tokenized.
+            lines: the same texts as read.
+            sources: the file and place that each text was read from.
+        """
         return Pieces(names, lines, sources, self.tokenization.tokenize(names, sources))
 
     def kept(
@@ -300,14 +315,15 @@ class TextWorker(Generic[AnyTextKind]):
         width: int = 1,
         before: np.ndarray | int = 0,
     ) -> Kept:
-        """Return the examples to keep, and count the others: a text has fewer than `least` or more than `most` tokens,
-        or contains an excluded text.
+        """Return the examples to keep. Count the examples that are dropped because one of their texts has fewer than
+        `least` or more than `most` tokens, or contains an excluded text.
 
         Args:
-            pieces: one or more examples.
-            least, most: bounds on the tokens of each text; None: no upper bound.
+            pieces: the texts of one or more examples.
+            least, most: limits of the number of tokens of each text; a `most` of None is no limit.
             width: the number of consecutive pieces that form an example.
-            before: for each piece of an example, the tokens at its start that do not count towards `least`, (width,).
+            before: for each piece of an example, the number of tokens at its start that do not count towards `least`,
+                such as a prompt's, (width,).
         """
         filtered = tally.counts.filtered
         lengths = pieces.tokens.lengths.reshape(-1, width)
@@ -338,7 +354,7 @@ class TextWorker(Generic[AnyTextKind]):
         columns = [pieces.tokens.take(kept * width + column) for column in range(width)]
         hashes = of_groups = np.empty((len(kept), 0), np.uint64)
         if self.kind.compares and len(kept):
-            # In place of an absent text the first one, which links the example to no other.
+            # A missing text is replaced by the example's first text, so that it links the example to no other example.
             rows = (of(index, pieces.names) for index in kept.tolist())
             compared = (name or row[0] for row in rows for name in row)
             hashes = same_text.digests(compared, self.kind.whitespace == "collapse").reshape(len(kept), -1)
@@ -354,7 +370,8 @@ class TextWorker(Generic[AnyTextKind]):
         Args:
             most: maximum number of examples in a batch; a part with more examples is a batch by itself.
             batch: makes a record batch from examples.
-            room: number of free places that a batch must have to take another part; 0: the part's number of examples.
+            room: number of further examples that a batch must have room for to take another part; 0 for the number in
+                that part.
         """
         waiting: list[Kept] = []
         num = size = 0
@@ -374,7 +391,13 @@ class TextWorker(Generic[AnyTextKind]):
     def record_batch(
         self, kept: Kept, columns: Sequence[Ragged], optional: Sequence[str] = (), others: Sequence[pa.Array] = ()
     ) -> pa.RecordBatch:
-        """Return examples as a record batch of the kind, with their ids, the given token ids, and further columns."""
+        """Return examples as a record batch of the kind.
+
+        Args:
+            columns: the token ids of each column.
+            optional: the names of the optional columns among them.
+            others: further columns, which follow the columns of token ids.
+        """
         fields = KINDS[self.kind.name].schema(pa.from_numpy_dtype(columns[0].values.dtype), optional)
         lists = [column.to_arrow(fields.field("tokens").type) for column in columns]
         batch = pa.record_batch([pa.array(kept.ids), *lists, *others], schema=fields)
@@ -385,12 +408,14 @@ class TextWorker(Generic[AnyTextKind]):
 
 
 def absent(pieces: Pieces, width: int) -> np.ndarray:
-    """Return a mask of the texts that examples of up to `width` texts lack, (n, width) bool: only these are empty."""
+    """Return a mask of the texts that examples lack, (n, width) bool. An example has up to `width` texts, and only a
+    text that it lacks is empty.
+    """
     return np.array([width > 1 and not name for name in pieces.names], bool).reshape(-1, width)
 
 
 def excluded_of(resources: Mapping[str, bytes]) -> Excluded | None:
-    """Return the excluded texts among the resources, or None if there are none."""
+    """Return the excluded texts among the resources; None if there are none."""
     if EXCLUDED not in resources:
         return None
     return Excluded.from_bytes(resources[EXCLUDED], resources[EXCLUDED_TEXTS])
@@ -399,7 +424,7 @@ def excluded_of(resources: Mapping[str, bytes]) -> Excluded | None:
 def meeting(texts: Sequence[str], excluded: Excluded) -> list[int]:
     """Return the indices of the texts that contain an excluded text.
 
-    For speed, groups of texts are tested first, joined as the lines of one text.
+    For speed, texts are first tested in groups, as if they were the lines of one text.
     """
     indices = []
     for first in range(0, len(texts), EXCLUDE_TOGETHER):

@@ -20,18 +20,26 @@ from clearspan.pipelines.tally import Counts, RecordError, Tally
 
 
 def separator(word: str) -> str:
-    r"""Return a separator that is given with escapes, such as \n and \x1e; raise ValueError if it is empty."""
+    r"""Return a separator with its escapes, such as \n and \x1e, replaced by characters.
+
+    Raises:
+        ValueError: the separator is empty.
+    """
     if not word:
         raise ValueError("must not be empty")
     return word.encode("latin-1", "backslashreplace").decode("unicode_escape")
 
 
 def encoding_named(name: str) -> str | None:
-    """Return the usual name of a text encoding, None for UTF-8, or `auto`; raise ValueError for an unknown encoding."""
+    """Return Python's usual name of a text encoding; None for UTF-8; `auto` unchanged.
+
+    Raises:
+        ValueError: there is no such encoding of text.
+    """
     if name == AUTO:
         return AUTO
     try:
-        "".encode(name)  # refuses those that are not of text, such as base64
+        "".encode(name)  # raises LookupError for a codec that is not for text, such as base64
         usual = codecs.lookup(name).name
         codecs.getincrementaldecoder(usual)
     except (LookupError, ValueError):
@@ -51,18 +59,22 @@ TITLES = ("title", "headline", "summary", "question", "query", "subject")
 """Usual names of a field with a title, in the order in which they are tried."""
 IDS = ("id", "_id", "doc_id", "docid", "document_id", "key")
 LINKS = ("url", "link", "href", "uri")
-"""Usual names of a field with an id, and with a link."""
+"""Usual names of a field with an id (IDS), and of a field with a link (LINKS)."""
 MOST_FIELDS = 20
-"""Maximum number of a record's fields that a message names."""
+"""Maximum number of a record's fields that an error message names."""
 EMPTY = "empty"
-"""The reason for which a text that is empty or null is filtered, whatever the kind and the format."""
+"""Reason for which an empty or null text is filtered, in every kind and format."""
 OWN_FORMAT = "an input format of your own, tried before the built-in ones (docs/data.md)"
 ENCODING = "encoding of text files, e.g. cp1252, or auto: that of each (default utf-8); others than utf-8 are not cut"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TextReading(Options):
-    """Options of a command that reads texts: where to find them in the inputs. `encoding` is None for UTF-8."""
+    """Options of a command that reads texts, which say where the texts are in the inputs.
+
+    Attributes:
+        encoding: None for UTF-8.
+    """
 
     text_field: TextField = None
     text_per: TextPer = "file"
@@ -91,7 +103,7 @@ class TextReading(Options):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TextInputs(TextReading, Kind):
-    """A kind whose records are texts."""
+    """Options of a kind whose records are texts."""
 
     def options(self) -> dict[str, Any]:
         names = ("text_field", "text_per", "document_separator", "header")
@@ -113,8 +125,10 @@ def id_field(names: Iterable[str]) -> str | None:
 
 
 def text_of(record: Record, field: str | None = None) -> tuple[str, bytes]:
-    """Return a record's text, as a string and in UTF-8; "" for null. In a JSON object the text is the value of `field`
-    (None: "text"), in any letter case.
+    """Return (text, its bytes in UTF-8) of a record; ("", b"") for null.
+
+    Args:
+        field: the field that holds the text if the record is a JSON object, in any letter case; None for "text".
 
     Raises:
         RecordError: the record is bad, or lacks the field, or the field is not a string.
@@ -135,12 +149,12 @@ def text_of(record: Record, field: str | None = None) -> tuple[str, bytes]:
 
 
 def fields(record: Mapping[str, Any]) -> str:
-    """Return the names of a record's first fields, for messages."""
+    """Return the names of a record's first fields, joined by commas, for error messages."""
     return ", ".join(itertools.islice(names_in(record), MOST_FIELDS)) or "none"
 
 
 def text_in(record: Record, field: str | None, counts: Counts) -> tuple[str, bytes] | None:
-    """Return the result of `text_of`; if the text is empty or null, count it and return None."""
+    """Return the result of `text_of`. If the text is empty or null, count the record as filtered and return None."""
     text, data = text_of(record, field)
     if not text or text.isspace():
         counts.filtered[EMPTY] += 1
@@ -149,7 +163,10 @@ def text_in(record: Record, field: str | None, counts: Counts) -> tuple[str, byt
 
 
 def texts_of(records: Iterable[Record], field: str | None, tally: Tally) -> Iterator[tuple[Record, str, bytes]]:
-    """Yield each record whose text is not empty, with the result of `text_of`; count all records, but none as kept."""
+    """Yield (record, text, its bytes in UTF-8) for each record whose text is not empty.
+
+    Count each record as read, and as filtered or bad. The caller counts the records that are kept.
+    """
 
     def of(record: Record) -> tuple[Record, str, bytes] | None:
         made = text_in(record, field, tally.counts)
@@ -171,7 +188,7 @@ def utf8(text: str) -> bytes:
 
 
 def checked_text(cell: object) -> str:
-    """Return the text in a cell of a row, "" for null; raise RecordError if the cell holds something else."""
+    """Return the text in a cell of a row; "" for null. Raise RecordError if the cell holds something else."""
     if cell is None:
         return ""
     if not isinstance(cell, str):
@@ -181,14 +198,15 @@ def checked_text(cell: object) -> str:
 
 
 def text_id(data: bytes) -> int:
-    """Return the first 63 bits of blake2b over a text's UTF-8 bytes."""
+    """Return the id of a text: the first 63 bits of the blake2b hash of its UTF-8 bytes."""
     return int.from_bytes(hashlib.blake2b(data).digest()[:8], "big") >> 1
 
 
 def grouped_id(group: bytes, whole: bytes) -> int:
     """Return a 63-bit id: the first 31 bits of the group's hash, then 32 bits of the hash of the whole example.
 
-    Examples of one group, such as the rows of a premise, thus share the upper bits and all that these decide.
+    Examples of one group, such as the rows of a premise, therefore have the same upper bits, by which held-out examples
+    are chosen.
     """
     return text_id(group) >> 32 << 32 | text_id(whole) & 0xFFFF_FFFF
 
@@ -197,8 +215,10 @@ Item = TypeVar("Item")
 
 
 def grouped(items: Iterable[tuple[Item, int]], most: int, most_items: int) -> Iterator[list[Item]]:
-    """Yield items in groups; each item is given with its size. A group ends when it holds `most_items` items, or when
-    its sizes add up to `most`.
+    """Yield the items in groups. A group ends when it has `most_items` items, or sizes that add up to `most`.
+
+    Args:
+        items: (item, size) of each item.
     """
     group: list[Item] = []
     total = 0

@@ -1,15 +1,15 @@
-"""Triplets: rows of a sentence, its positive and optionally its hard negative (supervised SimCSE).
+"""Triplets: rows of a sentence, a positive and optionally a hard negative (supervised SimCSE).
 
     row -> texts -> drop if one is empty -> prepared -> token ids of many rows -> drop if one is too short or too long
 
 An example is {id, tokens, positive[, negative]}. The upper 31 bits of an id are a hash of the sentence, the lower 32
 bits a hash of all texts of the row. Rows that share a text, in any column, are all held out or all trained on
-(`units.linking`); with `group_field`, so are rows with the same value of that field.
+(`units.linking`). With `group_field`, rows with the same value of that field are, too.
 
-Whitespace at the ends of a text is removed: models are evaluated on texts without it, and " Unions" has different
-tokens than "Unions". A prompt that the model expects may be put before each text (`text.prompts`).
+Whitespace at the ends of a text is removed, because models are evaluated on texts without it, and " Unions" has
+different tokens than "Unions". A prompt that the model expects may be put before each text (`text.prompts`).
 
-With `nli` a row is a premise, a hypothesis and their label (`kinds.nli`). Pairs of two fields are `kinds.pairs`.
+With `nli` a row is a premise, a hypothesis and a label (`kinds.nli`). Pairs of two fields are made by `kinds.pairs`.
 """
 
 import dataclasses
@@ -43,7 +43,7 @@ from clearspan.pipelines.text.prompts import model_prompts, of_columns
 from clearspan.shards.schema import numbered
 
 MOST_NUMBERED = 18
-"""One more than the number of columns of negatives that are found by their names."""
+"""Columns of negatives are found by their names if there are fewer of them than this number."""
 COLUMNS = (
     ("sent0", "sent1", "hard_neg"),
     ("sent0", "sent1"),
@@ -54,17 +54,27 @@ COLUMNS = (
     *(("anchor", "positive", *numbered("negative", count)) for count in range(2, MOST_NUMBERED)),
     *(("anchor", "positive", *numbered("negative", count)[1:]) for count in range(2, MOST_NUMBERED)),
 )
-"""Column names in published files, such as sentence-transformers' tuples and FlagEmbedding's lists. A file with none of
-these names and two or three columns is read in the order of the columns."""
+"""Column names in published files, such as sentence-transformers' tuples and FlagEmbedding's lists. A file that has
+none of these sets of names, but two or three columns, is read in the order of its columns.
+"""
 NUMBER = re.compile(r"\s*[-+]?(\d+\.?\d*|\.\d+)\s*")
 TOKENIZE_ROWS = 2048
 CHECK_ROWS = 8
-"""Number of first rows that are checked: a column with only labels and numbers in them is not a column of texts."""
+"""Number of first rows that are checked. If a column holds only labels or numbers in them,
+it is not a column of texts.
+"""
 BATCH_EXAMPLES = 1 << 15
 
 
 class TripletRow(NamedTuple):
-    """A row: its texts as read, its prepared texts, its source, and its group ("" without one, see `kinds.groups`)."""
+    """A row of several texts.
+
+    Attributes:
+        originals: the texts as read.
+        texts: the prepared texts.
+        source: the file and place that the row was read from.
+        group: the group of the row (`kinds.groups`); "" if it has none.
+    """
 
     originals: tuple[str, ...]
     texts: tuple[str, ...]
@@ -81,7 +91,9 @@ GROUP = "hold out rows with one value of this field together, e.g. versions of a
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Triplets(TextKind):
-    """The kind `triplets`: rows of several texts. It lacks the options for records of one text, and for web pages."""
+    """Options of the kind `triplets`: rows of several texts. The options for records of one text, and for web pages,
+    are not available.
+    """
 
     text_field: str | None = None
     text_per: Literal["file", "line"] = "file"
@@ -102,14 +114,14 @@ class Triplets(TextKind):
     prompt: Annotated[tuple[str, ...], Flag(GIVEN, "TEXT")] = ()
     group_field: Annotated[str | None, Flag(GROUP, "NAME")] = None
     unused: str = ""
-    """Line for the user about the model's prompts that are not used; set by `resolved`."""
+    """Warning about prompts of the model that are not used; "" if there is nothing to warn of. `resolved` sets it."""
 
     rate: ClassVar[float] = 8e6
     shares_texts: ClassVar[bool] = True
     are_pairs: ClassVar[bool] = False
     usual: ClassVar[tuple[tuple[str, ...], ...]] = COLUMNS
     option: ClassVar[str] = "--columns"
-    """The option that names the columns or fields of a row."""
+    """Name of the option that names the columns or fields of a row."""
     name: ClassVar[str] = "triplets"
     summary: ClassVar[str] = COMMANDS["triplets"].summary
     description: ClassVar[str] = (
@@ -139,7 +151,7 @@ class Triplets(TextKind):
             raise ValueError(f"--prompt {self.prompt[-1]!r}: a row has at most {most} texts: give it once for each")
 
     def resolved(self, began: Mapping[str, Any]) -> Self:
-        """Return the kind with the text of each prompt.
+        """Return the kind with the texts of its prompts in `prompt`.
 
         Raises:
             PipelineError: the model in --tokenizer has no prompt of the requested name.
@@ -161,11 +173,11 @@ class Triplets(TextKind):
         return self
 
     def usual_prompts(self, known: Prompts) -> tuple[str, ...]:
-        """Return the model's prompt, the same for each column: a row's texts are not queries and documents."""
+        """Return the model's prompt for texts that are neither queries nor documents. It is used for all columns."""
         return (known.of_side(OTHER),)
 
     def unused_prompts(self, known: Prompts) -> str:
-        """Return a line for the user about the model's prompts that are not used; "" if all are used."""
+        """Return a warning if the model has prompts but none is used; "" if there is nothing to warn of."""
         names = [name for name, text in known.texts.items() if text]
         if known.of_side(OTHER) or not names:
             return ""
@@ -173,13 +185,13 @@ class Triplets(TextKind):
 
     @property
     def prompts(self) -> tuple[str, ...]:
-        """The prompt before each text of a column, in the form that is tokenized."""
+        """The prompts to put before the texts, one for each column, prepared like the texts."""
         texts = of_columns(self.prompt).values()
         return tuple(text.lower() if self.lowercase else text for text in texts)
 
     @property
     def named(self) -> tuple[str, ...] | None:
-        """The columns or fields of a row that an option names."""
+        """The columns or fields of a row that the user names; None if the user names none."""
         return self.columns
 
     @property
@@ -193,11 +205,15 @@ class Triplets(TextKind):
 
     @property
     def has_several(self) -> bool:
-        """Return whether a row may have several positives or negatives, of which some may be missing."""
+        """Return whether an option allows several positives or negatives in a row, so that their number may vary."""
         return bool(self.max_positives or self.max_negatives)
 
     def prompts_of(self, width: int) -> tuple[str, ...]:
-        """Return the prompts of a row's texts, one for each; empty without prompts."""
+        """Return the prompt of each text of a row; empty if there are no prompts.
+
+        Args:
+            width: number of texts of a row.
+        """
         if not self.prompts:
             return ()
         first, positive = self.prompts[:2]
@@ -218,7 +234,7 @@ class Triplets(TextKind):
 
     @property
     def column_sets(self) -> tuple[tuple[str, ...], ...]:
-        """Sets of column names; the rows of a table are read from the first set whose columns the table has."""
+        """Sets of column names. The rows of a table are read from the largest of these sets that the table has."""
         if self.named:
             return (self.named,)
         return nli.COLUMNS if self.nli else self.usual
@@ -252,12 +268,12 @@ class Triplets(TextKind):
         return dataclasses.replace(rows, option=self.option, whole=self.nli)
 
     def reading_with_group(self) -> Reading:
-        """Return the reading that also reads the field `group_field`."""
+        """Return the rules for reading the inputs, which also read the field `group_field`."""
         return dataclasses.replace(super().reading(), keep=() if self.group_field is None else (self.group_field,))
 
     @functools.cached_property
     def rows(self) -> Reading:
-        """The reading of the inputs, computed once."""
+        """The rules for reading the inputs, computed once."""
         return self.reading()
 
     def check(self, record: Record) -> None:
@@ -289,17 +305,18 @@ class Triplets(TextKind):
         return [value[column] for column in columns]
 
     def texts(self, record: Record, counts: Counts) -> tuple[str, ...]:
-        """Return the texts of a row: sentence, positives, negatives; "" in place of a text that the row lacks.
+        """Return the texts of a row: sentence, positives, negatives. A text that the row lacks is "".
 
         Raises:
-            MissingFieldError, RecordError: see `cells`; or the row has more texts than there are places.
+            MissingFieldError: a good record lacks one of the columns.
+            RecordError: the record is bad, is not a row, or has more texts than there are columns for them.
         """
         values = self.cells(record)
         names = chosen(list(record.value), self.rows) if isinstance(record.value, dict) else None
-        if not self._has_places(values):
+        if not self._may_lack_texts(values):
             return tuple(map(checked_text, values))
         places = [1 <= place < 2 or is_positive(name) for place, name in enumerate(names or ())][1:]
-        found = (_listed(values[0]), *(_those(values[1:], places, wanted) for wanted in (True, False)))
+        found = (_listed(values[0]), *(_texts_of_columns(values[1:], places, wanted) for wanted in (True, False)))
         most = (1, self.num_positives, self.max_negatives or places.count(False))
         texts: list[str] = []
         for sort, those, room in zip(("text", "positive", "negative"), found, most, strict=True):
@@ -314,8 +331,8 @@ class Triplets(TextKind):
             texts += [""] * (room - len(those))
         return tuple(texts)
 
-    def _has_places(self, values: Sequence[Any]) -> bool:
-        """Return whether a row may have fewer texts than places, since it may have several positives or negatives."""
+    def _may_lack_texts(self, values: Sequence[Any]) -> bool:
+        """Return whether a row may have several positives or negatives, so that some of its texts may be missing."""
         several = self.has_several or len(values) > len(TEXT_COLUMNS)
         return not self.are_pairs and (several or any(isinstance(value, list) for value in values))
 
@@ -323,7 +340,7 @@ class Triplets(TextKind):
         return TripletWorker(self, self.tokenization_of(resources), excluded_of(resources))
 
     def remarks(self, fingerprint: Mapping[str, Any], sums: Mapping[str, int]) -> list[str]:
-        """Add how many rows have a text that was cut, and the prompts."""
+        """Add the number of rows with a text that was cut, the number of texts left out, and the prompts."""
         lines = super().remarks(fingerprint, sums)
         if sums.get("cut"):
             lines.append(f"{sums['cut']:,} rows with a text cut to {self.max_tokens:,} tokens")
@@ -339,19 +356,19 @@ class Triplets(TextKind):
 
 
 class TripletWorker(TextWorker[Triplets]):
-    """Worker of the kind `triplets`."""
+    """Worker of the kind `triplets`, which tokenizes rows of several texts."""
 
     def examples(self, records: Iterable[Record], tally: Tally) -> Iterator[pa.RecordBatch]:
-        """Yield the examples of a unit's records, in order, as record batches; count every row in `tally`.
+        """Yield the examples of a work unit's records, in order, as record batches. Count every row in `tally`.
 
         Raises:
-            PipelineError: some rows have a negative and others have none.
+            PipelineError: the rows do not all have the same number of texts.
         """
         self.tokenization.start_unit()
         yield from self.batches(self._parts(records, tally), BATCH_EXAMPLES, self._batch, room=TOKENIZE_ROWS)
 
     def _parts(self, records: Iterable[Record], tally: Tally) -> Iterator[Kept]:
-        """Yield the rows to keep, many at a time."""
+        """Yield the rows to keep, for TOKENIZE_ROWS rows at a time."""
         rows = self._rows(records, tally)
         is_checked = not self.kind.rows.by_order
         while group := list(itertools.islice(rows, TOKENIZE_ROWS)):
@@ -375,7 +392,12 @@ class TripletWorker(TextWorker[Triplets]):
             yield self.kept(pieces, tally, self.kind.min_tokens, self.kind.max_tokens, width, before)
 
     def _cut(self, pieces: Pieces, counts: Counts, width: int, before: np.ndarray) -> Pieces:
-        """Return the texts, cut to `max_tokens` tokens, prompts included; count the rows in which a text was cut."""
+        """Return the pieces, cut to `max_tokens` tokens, prompts included. Count the rows in which a text was cut.
+
+        Args:
+            width: the number of consecutive pieces that form a row.
+            before: number of tokens of the prompt before each text of a row, (width,); empty if there are no prompts.
+        """
         tokens = pieces.tokens
         most = self.kind.max_tokens
         lengths = tokens.lengths.reshape(-1, width)
@@ -386,7 +408,7 @@ class TripletWorker(TextWorker[Triplets]):
         return dataclasses.replace(pieces, tokens=cut)
 
     def example_id(self, texts: Sequence[str]) -> int:
-        """Return a row's id: a hash of its sentence, and a hash of all its texts, each preceded by its length."""
+        """Return a row's id, made of a hash of its sentence and a hash of all its texts."""
         parts = [text.encode() for text in texts]
         return grouped_id(parts[0], b"".join(len(part).to_bytes(8, "little") + part for part in parts))
 
@@ -396,12 +418,12 @@ class TripletWorker(TextWorker[Triplets]):
         return self.record_batch(kept, kept.columns, [*numbered("positive", num_positives)[1:], *negatives])
 
     def _rows(self, records: Iterable[Record], tally: Tally) -> Iterator[TripletRow]:
-        """Yield the rows that hold texts; count the others."""
+        """Yield the rows to tokenize; count the rows that are dropped."""
         if self.kind.nli:
             for _, rows in itertools.groupby(records, key=lambda record: record.name):
                 for texts, source in nli.paired(rows, self.kind.cells, tally):
                     row = self._prepared(texts, source, "")
-                    if self._is_left(row, tally.counts):
+                    if self._is_kept(row, tally.counts):
                         yield row
             return
         num_texts = 0
@@ -412,20 +434,20 @@ class TripletWorker(TextWorker[Triplets]):
                     "separate runs, or name the columns that all rows have with --columns"
                 )
             num_texts = len(row.texts)
-            if self._is_left(row, tally.counts):
+            if self._is_kept(row, tally.counts):
                 yield row
 
     def _row(self, record: Record, counts: Counts) -> TripletRow | None:
-        """Return the row of a record."""
+        """Return the row of a record: its texts, prepared texts, source and group."""
         texts = self.kind.texts(record, counts)
         return self._prepared(texts, record.source, groups.group_of(record, self.kind.group_field))
 
     def _prepared(self, texts: tuple[str, ...], source: str, group: str) -> TripletRow:
         return TripletRow(texts, tuple(map(self.kind.prepared, texts)), source, group)
 
-    def _is_left(self, row: TripletRow, counts: Counts) -> bool:
-        """Return whether a row is kept; count it if it is not: one of its texts is empty, or the filters drop it."""
-        # Of several positives, and of negatives beside them, a row may lack some.
+    def _is_kept(self, row: TripletRow, counts: Counts) -> bool:
+        """Return whether a row is kept. Count a row that lacks a needed text, or that the filters drop."""
+        # A row that may have several positives or negatives needs only its sentence and its first positive.
         needed = row.texts if len(row.texts) <= len(TEXT_COLUMNS) and not self.kind.has_several else row.texts[:2]
         if not all(text.strip() for text in needed):
             counts.filtered[EMPTY] += 1
@@ -435,24 +457,26 @@ class TripletWorker(TextWorker[Triplets]):
 
 
 def is_positive(name: str) -> bool:
-    """Return whether a column after the first holds positives, according to its name, such as `positive_1`."""
+    """Return whether a column other than the first holds positives, according to its name, such as `positive_1`."""
     return plain(name).startswith("pos")
 
 
 def _listed(value: object) -> list[str]:
-    """Return the texts in a cell, which holds a text or a list of texts, without the empty texts."""
+    """Return the texts in a cell, which holds one text or a list of texts. Empty texts are left out."""
     cells = value if isinstance(value, list) else [value]
     return [text for text in map(checked_text, cells) if text.strip()]
 
 
-def _those(values: Sequence[object], are_positive: Sequence[bool], wanted: bool) -> list[str]:
-    """Return the texts in the columns of positives, or in the columns of negatives."""
+def _texts_of_columns(values: Sequence[object], are_positive: Sequence[bool], wanted: bool) -> list[str]:
+    """Return the texts in the columns of positives if `wanted` is true, or else in the columns of negatives."""
     pairs = zip(values, are_positive, strict=True)
     return [text for value, positive in pairs if positive == wanted for text in _listed(value)]
 
 
 def _check_texts(rows: Sequence[TripletRow]) -> None:
-    """Raise PipelineError if a column, chosen by its position, holds labels or scores in place of texts."""
+    """Raise PipelineError if a column holds labels or numbers instead of texts. Only columns
+    chosen by their order are checked.
+    """
     for column in zip(*(row.texts for row in rows), strict=True):
         if len(column) >= CHECK_ROWS and all(
             text.strip().lower() in nli.LABELS or NUMBER.fullmatch(text) for text in column

@@ -1,4 +1,4 @@
-"""Options of commands that embed texts by a model, and options of the kind `vectors`, which its worker reads."""
+"""Options of commands that embed texts by a model, and the options of the kind `vectors`."""
 
 import dataclasses
 import re
@@ -29,7 +29,11 @@ PROMPT = "the model's prompt before each {0}, by its name, or none (default: tha
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ModelOptions(Options):
-    """Options of a command that embeds texts by a model. `side` says whether the texts are queries or documents."""
+    """Options of a command that embeds texts by a model.
+
+    Attributes:
+        side: whether the texts are queries or documents.
+    """
 
     model: Annotated[str, Flag("a local folder of sentence-transformers or Hugging Face", "DIR")]
     prompt_name: str | None = None
@@ -49,7 +53,7 @@ class ModelOptions(Options):
 
     @property
     def prompt(self) -> str:
-        """The text before each text."""
+        """The prompt before each text; "" for none."""
         return self.prompts.of_side(self.side, self.prompt_name)
 
 
@@ -57,9 +61,11 @@ class ModelOptions(Options):
 class VectorOptions(ModelOptions, TextInputs):
     """Options of the kind `vectors`.
 
-    `Vectors.resolved` sets `batch_tokens` and `model_sha256`, the hash of the model's files. `vector_dtype` is the type
-    of the stored values, named `dtype` in the fingerprint; `precision` is the precision in which the transformer
-    computes.
+    Attributes:
+        model_sha256: hash of the model's files; set by `Vectors.resolved`.
+        batch_tokens: number of tokens that the model encodes at a time; None until `Vectors.resolved` sets it.
+        precision: precision in which the transformer computes.
+        vector_dtype: type of the stored values; it is called `dtype` in the fingerprint.
     """
 
     prompt_name: Annotated[str | None, Flag(PROMPT.format("text", DOCUMENT), "NAME")] = None
@@ -79,7 +85,9 @@ class VectorOptions(ModelOptions, TextInputs):
     batch_tokens: Annotated[int | None, Flag("tokens of a batch (default: CPU 1024, GPU 16384)", "N"), Ge(1)] = None
 
     kept: tuple[tuple[str, str], ...] = ()
-    """The fields to store with the vectors, and their types, which are inferred from the first records (`looked`)."""
+    """(name, type) of each field to store with the vectors. The types are inferred from the first records
+    (`Vectors.looked`).
+    """
 
     side: ClassVar[Side] = DOCUMENT
 
@@ -98,14 +106,14 @@ class VectorOptions(ModelOptions, TextInputs):
 
 
 def check_device(device: str) -> str:
-    """Return the type of a device, auto, cpu or cuda; raise ValueError for any other."""
+    """Return the type of a device: auto, cpu or cuda. Raise ValueError for any other device."""
     if not (match := DEVICE.fullmatch(device)):
         raise ValueError(f"--device {device}: choose auto, cpu, cuda, or one GPU as cuda:1")
     return match[1] or AUTO
 
 
 def check_folder(folder: str) -> None:
-    """Raise EncoderError unless the path is a model's folder."""
+    """Raise EncoderError unless the path is an existing folder. The model in it is not read."""
     if problem := misnamed(folder):
         raise EncoderError(f"--model {folder!r}: {problem}")
     if not Path(folder).is_dir():

@@ -1,4 +1,4 @@
-"""Vectors: the embeddings of texts by a model in a local folder, the command `embed`.
+"""Vectors: the embeddings of texts by a model in a local folder, made by the command `embed`.
 
     records -> texts (empty ones dropped), with titles, in chunks -> windows of 4 MB -> batches of similar length
             -> vectors -> batches (4 MiB)
@@ -6,16 +6,18 @@
 An example is {id, source, vector, record}: `source` is the file, `record` the number of the record in it. It also has
 `scale` for int8, and on demand `text`, `document`, `chunk` and fields of the record (`kinds.kept_fields`). The id is a
 hash of the bytes that are embedded, without the prompt: the text, or, as in BEIR, its title, a space and the text. The
-vectors equal the result of sentence-transformers' `encode_document`, to 1e-5 in float32: the model's document prompt,
-or the prompt that the user chooses, is put before each text. A text whose vector is not finite is a bad record.
+model's document prompt, or the prompt that the user chooses, is put before each text. The vectors equal the result of
+sentence-transformers' `encode_document`, to 1e-5 in float32. A text whose vector is not finite is a bad record.
 
-The model is not copied into the dataset: the fingerprint holds the hash of its files, which each process compares with
-the folder that it loads. On a CPU each worker loads the model. A GPU has one process with the model, which all workers
-of this machine feed (`kinds.model_processes`); a run in one process, and workers of other runners, load it themselves.
-(Beam's RunInference would pass every text and vector through Beam and batch texts as they arrive; a unit could then
-neither sort them by length nor end with the same bytes after a kill.) On a CPU a process computes in one thread, so
-that the bytes do not depend on the number of processes. A static model (`common.encoder.static`) has no batches, and
-needs neither torch nor sentence-transformers.
+The model is not copied into the dataset. The fingerprint holds the hash of its files, and each process that loads the
+model compares this hash with the folder. On a CPU each worker loads the model. For each GPU, one process holds the
+model, and all workers of this machine send their texts to these processes (`kinds.model_processes`). A run in one
+process, and the workers of other runners, load the model themselves.
+
+Beam's RunInference is not used, because it would pass every text and vector through Beam and batch texts as they
+arrive. A unit could then neither sort its texts by length nor end with the same bytes after a kill. On a CPU a process
+computes in one thread, so that the bytes do not depend on the number of processes. A static model
+(`common.encoder.static`) has no batches, and needs neither torch nor sentence-transformers.
 """
 
 import contextlib
@@ -48,22 +50,25 @@ from clearspan.pipelines.readers.columns import DEFAULT, named, plain
 from clearspan.pipelines.records import Inputs, Reading, Record
 
 LEAST_UNIT_BYTES, MOST_UNIT_BYTES = 250_000, 4_000_000
-"""Smallest and largest input size of a unit. On a core, short texts of the smaller size take a quarter of a minute, and
-are enough to be sorted by length; the larger size takes minutes. A static model embeds the larger size in seconds.
+"""Smallest and largest size of a work unit, in bytes of input. On one core, short texts of the smaller size take a
+quarter of a minute, and are enough to be sorted by length; texts of the larger size take minutes. For a static model
+units have the larger size, which takes seconds.
 """
 UNITS, MOST_UNITS = 64, 50_000
-"""Number of units up to which units have the smallest size, and number above which they exceed MOST_UNIT_BYTES."""
+"""The size of units grows only when there are more than UNITS of them; it exceeds MOST_UNIT_BYTES only to keep their
+number at MOST_UNITS.
+"""
 BATCH_TOKENS = {"cpu": 1024, "cuda": 16384}
-"""Default of --batch-tokens by type of device. On a CPU the states of a batch should fit its caches."""
+"""Default of --batch-tokens by type of device. On a CPU, the hidden states of a batch should fit into the caches."""
 SHARED = ("cuda",)
 """Types of devices on which one process holds the model for all workers."""
 LOOKED_AT = 1000
-"""Number of first records that decide on the types of kept fields."""
+"""Number of first records from which the types of the fields to store are inferred."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Vectors(VectorOptions):
-    """The kind `vectors`."""
+    """Options of the kind `vectors`, the command `embed`."""
 
     name: ClassVar[str] = "vectors"
     numbers_records: ClassVar[bool] = True
@@ -102,9 +107,9 @@ class Vectors(VectorOptions):
         return dataclasses.replace(super().reading(), keep=tuple(dict.fromkeys(names)))
 
     def looked(self, inputs: Inputs, reading: Reading) -> Self:
-        """Return the kind with the name of the title field and the types of the fields to keep.
+        """Return the kind with the name of the title field and the types of the fields to store.
 
-        A continued run keeps the values of its plan; a new run infers them from the first records.
+        A continued run uses the values of its plan again; a new run infers them from the first records.
         """
         if not reading.keep:
             return self
@@ -119,7 +124,9 @@ class Vectors(VectorOptions):
         return dataclasses.replace(self, title_field=title, kept=tuple(types.items()))
 
     def _title_in(self, records: list[Record]) -> str:
-        """Return the usual name of a title that the records have; raise PipelineError if they have none."""
+        """Return the first of the usual names of a title that the records have; raise
+        PipelineError if there is none.
+        """
         objects = [record.value for record in records if isinstance(record.value, dict)]
         text = plain(self.text_field or DEFAULT)
         for title in TITLES:
@@ -177,7 +184,7 @@ class Vectors(VectorOptions):
         return VectorWorker(self, loaded(self), self.batch_tokens or BATCH_TOKENS["cpu"], old)
 
     def remarks(self, fingerprint: Mapping[str, Any], sums: Mapping[str, int]) -> list[str]:
-        """Return how the vectors were computed, how many texts were truncated, and the prompt before them."""
+        """Return lines with the device and precision, the number of truncated texts, and the prompt."""
         lines = [f"vectors {Compute(*(fingerprint['options'][name] for name in ('device', 'precision')))}"]
         if sums.get("truncated"):
             cut = f"{sums['truncated']:,} texts are longer than the model reads: their ends were cut off"
@@ -192,7 +199,7 @@ class Vectors(VectorOptions):
 
 
 def gpus(device: str) -> list[str]:
-    """Return the devices of a run: every GPU of this machine for `cuda`, otherwise the device itself."""
+    """Return the names of the devices of a run: all GPUs of this machine for `cuda`, otherwise only `device`."""
     if device != "cuda":
         return [device]
     import torch
@@ -202,7 +209,7 @@ def gpus(device: str) -> list[str]:
 
 @functools.lru_cache(maxsize=1)
 def loaded(kind: Vectors) -> FolderEncoder | SharedModel:
-    """Return the model that the options name. A process loads it once, or connects to the process that has loaded it.
+    """Return the model that the options name. A process loads it once, or connects to the process that holds it.
 
     Raises:
         PipelineError: the folder holds no usable model, or not the model for which the run was planned.
@@ -210,6 +217,6 @@ def loaded(kind: Vectors) -> FolderEncoder | SharedModel:
     if shared := model_processes.connected():
         return shared
     model = load_model(kind.model, kind.model_sha256, kind.pooling, kind.device, kind.precision)
-    if kind.device == "cpu" and "torch" in sys.modules:  # a static model does without
+    if kind.device == "cpu" and "torch" in sys.modules:  # a static model does not import torch
         sys.modules["torch"].set_num_threads(1)
     return model

@@ -4,9 +4,9 @@
           -> mean subtracted, pre-emphasis 0.97, |FFT 512|^2 -> 128 mel bins from 20 Hz to 8 kHz -> log
 
 A clip is read and resampled block by block, so that hours of sound take little memory. A frame depends only on its own
-400 samples: the frames of a piece are those of the whole clip, and SSAST's subtraction of the waveform's mean has no
-effect, since each frame's mean is subtracted. Frames keep their number and scale: training pads them, and normalizes
-them with the mean and deviation in the dataset's manifest (`shards.moments`).
+400 samples, so the frames of a piece are the same as in the whole clip. SSAST also subtracts the mean of the waveform;
+this would have no effect here, because the mean of each frame is subtracted. Frames are neither padded nor normalized.
+Training does both, with the mean and standard deviation in the dataset's manifest (`shards.moments`).
 """
 
 import collections
@@ -30,34 +30,38 @@ from clearspan.shards.schema import MEL_BINS
 RATE = 16_000
 """Samples per second, after resampling."""
 WINDOW, HOP = 400, 160
-"""Samples of a frame, and samples from one frame to the next."""
+"""Number of samples of a frame (WINDOW), and from the start of a frame to the start of the next (HOP)."""
 FLOOR = 1.192092955078125e-07
-"""Smallest energy, float32's epsilon: its logarithm is the value of silence."""
+"""Smallest energy of a mel bin, float32's epsilon. Silence has the logarithm of this value."""
 RATES = range(1_000, 768_001)
-"""Accepted samples per second of a file."""
+"""Accepted sampling rates of a file, in samples per second."""
 BLOCK = 1 << 20
-"""Number of values of a block, before or after resampling, whichever is more."""
+"""Number of values (samples of all channels) of a block, before or after resampling, whichever is more."""
 HELD_FRAMES = 1 << 16
-"""Maximum number of frames (11 minutes, 17 MB) held until the whole clip is checked. A longer clip is decoded twice."""
+"""Maximum number of frames (11 minutes, 17 MB) in memory until the whole clip is checked. A
+longer clip is decoded twice.
+"""
 LOUDEST = 1e15
-"""Largest sample (full scale is 1): beyond it, the energy of a frame exceeds float32."""
+"""Largest absolute value of a sample, where full scale is 1. Beyond it, the energy of a frame exceeds float32."""
 FORMATS = ("WAV", "WAVEX", "RF64", "AIFF", "FLAC", "OGG", "MP3")
-"""Formats whose end can be checked; a truncated file of another format would go unnoticed."""
+"""Formats in which a truncated file is detected. Files of other formats are rejected."""
 FIRST_PAGE = b"OggS\0\2"
 """First bytes of each stream of an Ogg."""
 STRIP, NUM_STRIPS = 16, 64
-"""The library loops over the frames of a strip, and computes many strips at once. This takes half the time of one long
-strip, with the same result."""
+"""Frames in a strip (STRIP), and strips in a call of the library (NUM_STRIPS). The library loops over the frames of a
+strip, and computes many strips at once. This takes half the time of one long strip, with the same result.
+"""
 
 
 def spectrograms(data: bytes, frames: int, how: str) -> Iterator[np.ndarray]:
     """Yield a clip's log-mel spectrogram in pieces of at most `frames` frames, each float16 (frames, 128).
 
-    A clip with damage anywhere yields nothing: a clip of many pieces is decoded once before the first piece.
+    A clip that is damaged anywhere yields nothing, because a clip of many pieces is decoded completely before its first
+    piece is yielded.
 
     Args:
         data: a WAV, FLAC, Ogg, MP3 or AIFF file.
-        frames: frames of 10 ms.
+        frames: maximum number of frames of a piece; there is a frame every 10 ms.
         how: treatment of a longer clip. "cut" reads and keeps only its beginning; "split" gives consecutive pieces that
             hold each frame once, without a remainder shorter than a frame (25 ms).
 
@@ -75,7 +79,13 @@ def spectrograms(data: bytes, frames: int, how: str) -> Iterator[np.ndarray]:
 
 
 def _pieces(samples: Iterator[np.ndarray], frames: int, span: int) -> Iterator[np.ndarray]:
-    """Yield the frames of each `span` samples (`frames` of them), then of the rest if it is long enough."""
+    """Yield the spectrogram of each piece of a clip. The last piece may be shorter, but has at least one frame.
+
+    Args:
+        samples: the clip's samples, in blocks.
+        frames: number of frames of a piece.
+        span: number of samples of a piece.
+    """
     rest, is_whole = np.empty(0, np.float32), True
     for block in samples:
         rest = np.concatenate([rest, block])
@@ -87,11 +97,12 @@ def _pieces(samples: Iterator[np.ndarray], frames: int, span: int) -> Iterator[n
 
 
 def blocks(data: bytes, max_samples: int | None = None) -> Iterator[np.ndarray]:
-    """Yield a clip's samples in order, float32 (samples,) at 16 kHz, full scale 1: the mean of its channels.
+    """Yield a clip's samples in order, in blocks of float32 (samples,). They are the mean of all channels, at 16 kHz,
+    with full scale 1.
 
     Args:
         data: a WAV, FLAC, Ogg, MP3 or AIFF file.
-        max_samples: the most samples to yield; no more is read than these need.
+        max_samples: maximum number of samples to yield; None for all. No more is read than these samples need.
 
     Raises:
         RecordError: the data are not a clip, or the clip is damaged, truncated, or silent as far as it was read.
@@ -122,7 +133,7 @@ def blocks(data: bytes, max_samples: int | None = None) -> Iterator[np.ndarray]:
 
 
 def _opened(data: bytes) -> soundfile.SoundFile:
-    """Open a clip. Raise RecordError if its header or its end shows that it is not complete."""
+    """Open a clip. Raise RecordError if it cannot be read, or if its header or its end shows that it is incomplete."""
     try:
         sound = soundfile.SoundFile(io.BytesIO(data))
     except soundfile.LibsndfileError as error:
@@ -142,7 +153,7 @@ def _opened(data: bytes) -> soundfile.SoundFile:
 
 
 def _read(sound: soundfile.SoundFile) -> np.ndarray:
-    """Return the next block, float32 (samples, channels), with no samples at the end."""
+    """Return the next block of samples, float32 (samples, channels). At the end of the clip it has no samples."""
     try:
         num_samples = BLOCK * min(sound.samplerate, RATE) // (RATE * sound.channels)
         block: np.ndarray = sound.read(max(1, num_samples), dtype="float32", always_2d=True)
@@ -152,7 +163,7 @@ def _read(sound: soundfile.SoundFile) -> np.ndarray:
 
 
 def _missing(data: bytes) -> int:
-    """Return the number of missing bytes in a WAV or AIFF with fewer samples than declared; libsndfile ignores them."""
+    """Return the number of bytes that a WAV or AIFF lacks according to its header. libsndfile does not report them."""
     order: Literal["little", "big"] = "big" if data.startswith((b"FORM", b"RIFX")) else "little"
     place = 12
     while place + 8 <= len(data):
@@ -168,9 +179,7 @@ def _missing(data: bytes) -> int:
 
 
 def _check_last_page(data: bytes) -> None:
-    """Raise RecordError if an Ogg does not end with its last page, which libsndfile does not report, or for a second
-    stream.
-    """
+    """Raise RecordError if an Ogg lacks its last page, which libsndfile does not report, or has a second stream."""
     if (streams := data.count(FIRST_PAGE)) > 1:
         raise RecordError(f"OGG of {streams} streams, of which only one would be read: convert it to one stream")
     page = data[data.rfind(b"OggS") :]
@@ -180,10 +189,13 @@ def _check_last_page(data: bytes) -> None:
 
 
 def log_mel(samples: np.ndarray) -> np.ndarray:
-    """Return the log-mel spectrogram of float32 (samples,) at 16 kHz: float16 (frames, 128), natural logarithms.
+    """Return the log-mel spectrogram of a waveform, float16 (frames, 128), in natural logarithms.
 
     It equals the result of the numpy path of `transformers`' ASTFeatureExtractor without padding and normalization.
     There are 1 + (samples - 400) // 160 frames; remaining samples are ignored.
+
+    Args:
+        samples: the waveform at 16 kHz, float32 (samples,).
 
     Raises:
         RecordError: there are fewer than 400 samples.
@@ -204,7 +216,7 @@ def log_mel(samples: np.ndarray) -> np.ndarray:
 
 @functools.cache
 def _spectrogram() -> functools.partial[list[np.ndarray]]:
-    """Return the library's function for spectrograms of many waveforms, with AST's filters and window built once."""
+    """Return the library's function for spectrograms, with AST's mel filters and window, which are built only once."""
     # Without this, the library warns in each worker that PyTorch is absent.
     os.environ.setdefault("TRANSFORMERS_NO_ADVISORY_WARNINGS", "1")
     from transformers import audio_utils  # takes a second, and only audio needs it

@@ -4,10 +4,11 @@
           -> pixels                            a JPEG is decoded at 1/8 to 4/8 of its size if that is large enough
           -> resized -> upright -> JPEG        bilinear, antialiased
 
-The bilinear filter is the default of torchvision's Resize, and so of most training. Pillow reads all formats except
-JPEG, in which it would let damage pass: libjpeg-turbo decodes those, with every warning an error. JPEGs, which are most
-images, are resized with the same filter in vector instructions, in a third of Pillow's time and within one gray level.
-Color profiles are dropped unread.
+The bilinear filter is the default of torchvision's Resize, and therefore of most training. Pillow reads all formats
+except JPEG, because it does not report all damage in a JPEG. JPEGs are decoded with libjpeg-turbo, and each of its
+warnings counts as an error. JPEGs, which most images are, are resized with the same filter in vector instructions,
+which takes a third of Pillow's time and differs from its result by at most one gray level. Color profiles are dropped
+without being read.
 """
 
 import io
@@ -25,20 +26,21 @@ from clearspan.pipelines.media import unreadable
 from clearspan.pipelines.tally import RecordError
 
 MAX_PIXELS = 178_956_970
-"""Largest image that Pillow opens."""
+"""Number of pixels of the largest image that Pillow opens."""
 QUALITY = 95
 MARGIN = 1.25
-"""A JPEG decoded at a fraction of its size stays at least this many times larger than the target, so that the result is
-within 2 gray levels of a full decode."""
+"""A JPEG is decoded at a fraction of its size only if the result is at least this many times larger than the target. It
+is then within 2 gray levels of a full decode.
+"""
 EIGHTHS = (1, 2, 3, 4)
-"""Fractions, in eighths, that are decoded faster than the whole."""
+"""Fractions of a JPEG's size, in eighths, at which it is decoded faster than at its full size."""
 MAX_SIDE = 65_500
-"""Longest side that libjpeg writes."""
+"""Longest side of an image that libjpeg writes, in pixels."""
 FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF")
 _ORIENTATION = 0x0112
 _BILINEAR = resizer.ResizeAlg.convolution(resizer.FilterType.bilinear)
 
-# Pillow's warnings about damage are in the reason already, or harmless.
+# Damage is reported as the reason, so Pillow's warnings about it are not needed. Its other warnings are harmless.
 warnings.filterwarnings("ignore", module=r"PIL\.|clearspan\.pipelines\.media\.pictures")
 logging.getLogger("PIL").setLevel(logging.CRITICAL)
 
@@ -47,10 +49,12 @@ def shrunk(data: bytes, size: int) -> bytes:
     """Return an image as an upright RGB baseline JPEG of quality 95 (4:2:0) whose short side is at most `size` pixels.
 
     An image is never enlarged. If an image is already such a JPEG, of any quality, it is decoded as a check and its
-    bytes are returned unchanged, without a second loss. Transparency is drawn on white; 16 bits per channel become 8.
+    bytes are returned unchanged, so that it does not lose quality twice. Transparency is drawn on white; 16 bits per
+    channel become 8.
 
     Args:
-        data: a JPEG, PNG, WebP, GIF, BMP or TIFF with one frame; of a JPEG with more (MPO), the first frame is used.
+        data: a JPEG, PNG, WebP, GIF, BMP or TIFF with one frame. Of a JPEG with several frames (MPO), the first is
+            used.
         size: pixels.
 
     Raises:
@@ -79,7 +83,7 @@ def shrunk(data: bytes, size: int) -> bytes:
 
 
 def _opened(data: bytes) -> Image.Image:
-    """Read an image's header."""
+    """Open an image, which reads only its header. Raise RecordError if it cannot be read."""
     try:
         return Image.open(io.BytesIO(data), formats=FORMATS)
     except Image.DecompressionBombError:
@@ -91,7 +95,7 @@ def _opened(data: bytes) -> Image.Image:
 
 
 def _damage(name: str, error: Exception) -> str:
-    """Return the reason for which an image on which a decoder failed is rejected."""
+    """Return the error message for an image on which a decoder failed."""
     message = " ".join(str(error).split())
     if any(word in message.lower() for word in ("truncated", "premature end of jpeg", "eof")):
         return f"truncated {name}"
@@ -123,7 +127,7 @@ def _jpeg(data: bytes, picture: Image.Image, target: tuple[int, int]) -> np.ndar
 
 
 def _other(data: bytes, picture: Image.Image, target: tuple[int, int]) -> np.ndarray:
-    """Decode an image of another format and resize it to `target` (width, height); return (height, width, 3) uint8."""
+    """Decode an image that is not a JPEG, resized to `target` (width, height); return (height, width, 3) uint8."""
     name = picture.format
     if (frames := getattr(picture, "n_frames", 1)) > 1:
         raise RecordError(f"TIFF of {frames} pages" if name == "TIFF" else f"animated {name}: {frames} frames")
@@ -159,7 +163,7 @@ def _orientation(picture: Image.Image) -> int:
 
 
 def _upright(pixels: np.ndarray, orientation: int) -> np.ndarray:
-    """Rotate and mirror (height, width, 3) according to EXIF's orientation."""
+    """Rotate and mirror an image, (height, width, 3), according to EXIF's orientation."""
     if orientation >= 5:
         pixels = pixels.swapaxes(0, 1)
     if orientation in (3, 4, 7, 8):

@@ -1,1 +1,1 @@
-"""Hard negatives: texts of a dataset of pairs that a model, or BM25, takes for a row's positive."""
+"""Mining of hard negatives: texts that a model or BM25 finds near to a row's query, but that are not its positive."""

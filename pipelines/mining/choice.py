@@ -1,9 +1,9 @@
-"""Choice of negatives among the nearest texts: a range of ranks, margins against false negatives, top or random.
+"""Choice of negatives among the texts nearest to a query: within a range of ranks, and within margins.
 
-Options have the same names as in sentence-transformers' `mine_hard_negatives`. A text that is nearly as similar to the
-query as the right text may be right, too: `relative_margin` 0.05 leaves out texts that score above 95 % of the
-positive's score (TopK-PercPos of NV-Retriever, Moreira et al. 2024, arXiv 2407.15831). `range_max` is applied before
-the margins.
+The options have the same names as in sentence-transformers' `mine_hard_negatives`. The margins avoid false negatives: a
+text that is nearly as similar to the query as the positive may be a right answer, too. With a `relative_margin` of
+0.05, texts that score above 95 % of the positive's score are left out (TopK-PercPos of NV-Retriever, Moreira et al.
+2024, arXiv 2407.15831). `range_max` is applied before the margins.
 """
 
 import dataclasses
@@ -17,7 +17,7 @@ from annotated_types import Ge
 from numpy.typing import NDArray
 
 from clearspan.common.options import Flag, Options
-from clearspan.pipelines.mining.ranking import NONE, BestTexts, Numbers, Scores
+from clearspan.pipelines.mining.ranking import NONE, BestTexts, Indices, Scores
 from clearspan.shards import keyed
 
 RELATIVE = "leave out texts above this share below the positive's score, e.g. 0.05: above 0.95 times it"
@@ -25,7 +25,7 @@ RELATIVE = "leave out texts above this share below the positive's score, e.g. 0.
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ChoiceOptions(Options):
-    """Options of the choice of negatives, named as in sentence-transformers."""
+    """Options for the choice of negatives, named as in sentence-transformers."""
 
     negatives: Annotated[int, Flag("hard negatives of each row", "N"), Ge(1)] = 4
     bm25: Annotated[int, Flag("how many of them to take by BM25 in place of the model", "N"), Ge(0)] = 0
@@ -53,14 +53,15 @@ class ChoiceOptions(Options):
 
 @dataclasses.dataclass(frozen=True)
 class Valid:
-    """The texts of m rows that may be negatives, in the order of preference.
+    """For each of m rows, the texts that may be its negatives, in the order of preference.
 
     Attributes:
-        numbers, scores: (m, r), the indices of the texts and their scores; NONE and -inf after a row's last text.
-        left_out: name of an option -> number of texts that it left out.
+        indices: the indices of the texts, (m, r) int64; NONE after a row's last text.
+        scores: the scores of the texts, (m, r) float64; -inf after a row's last text.
+        left_out: name of an option -> number of texts that this option left out.
     """
 
-    numbers: Numbers
+    indices: Indices
     scores: Scores
     left_out: Counter[str]
 
@@ -68,16 +69,16 @@ class Valid:
 def valid(
     ranked: BestTexts, scores: Scores, positives: Scores, ids: NDArray[np.int64], options: ChoiceOptions
 ) -> Valid:
-    """Return the texts that may be negatives: those within the range of ranks and within the margins.
+    """Return the texts that may be negatives: the texts within the options' range of ranks and margins.
 
     Args:
         ranked: the best texts of m rows.
-        scores: the scores of these texts, to compare with the margins, (m, r).
+        scores: the scores of these texts to which the margins apply, (m, r).
         positives: the score of each row's positive, (m,); the lowest score if a row has several positives.
-        ids: the ids of the rows, (m,): the keys of random choices.
+        ids: the ids of the rows, (m,), by which random choices are keyed.
     """
-    numbers, bound = ranked.numbers, positives[:, None]
-    is_left = numbers != NONE
+    indices, bound = ranked.indices, positives[:, None]
+    is_left = indices != NONE
     is_left[:, : options.range_min] = False
     is_left[:, options.range_max :] = False
     checks: dict[str, Callable[[float], NDArray[np.bool_]]] = {
@@ -92,19 +93,23 @@ def valid(
             beyond = is_left & is_beyond(limit)
             left_out[name] += int(beyond.sum())
             is_left &= ~beyond
-    preference = np.broadcast_to(np.arange(numbers.shape[1]), numbers.shape)
+    preference = np.broadcast_to(np.arange(indices.shape[1]), indices.shape)
     if options.sampling_strategy == "random":
         preference = keyed.draw(keyed.mix(options.seed, ids)[:, None], preference + 1)
     order = np.lexsort((preference, ~is_left), axis=1)
     is_left = np.take_along_axis(is_left, order, 1)
-    numbers, scores = np.take_along_axis(numbers, order, 1), np.take_along_axis(scores, order, 1)
-    return Valid(np.where(is_left, numbers, NONE), np.where(is_left, scores, -np.inf), left_out)
+    indices, scores = np.take_along_axis(indices, order, 1), np.take_along_axis(scores, order, 1)
+    return Valid(np.where(is_left, indices, NONE), np.where(is_left, scores, -np.inf), left_out)
 
 
 def chosen(by_model: Valid | None, by_words: Valid | None, options: ChoiceOptions) -> Iterator[dict[int, float]]:
     """Yield the negatives of each row, as text index -> score: first the texts found by the model, then by BM25.
 
-    If one of the two finds too few texts, texts of the other one take their places.
+    If the model finds too few texts for a row, more texts found by BM25 are used, and the other way round.
+
+    Args:
+        by_model: the texts found by the model; None if there is no model.
+        by_words: the texts found by BM25; None if BM25 is not used.
     """
     of_model, of_words = (_lists(each) for each in (by_model, by_words))
     for first, second in zip(of_model, of_words, strict=by_model is not None and by_words is not None):
@@ -119,5 +124,5 @@ def _lists(each: Valid | None) -> Iterator[dict[int, float]]:
     if each is None:
         yield from itertools.repeat({})
         return
-    for numbers, scores in zip(each.numbers.tolist(), each.scores.tolist(), strict=True):
-        yield {number: score for number, score in zip(numbers, scores, strict=True) if number != NONE}
+    for indices, scores in zip(each.indices.tolist(), each.scores.tolist(), strict=True):
+        yield {number: score for number, score in zip(indices, scores, strict=True) if number != NONE}

@@ -1,12 +1,14 @@
-"""One run of `clearspan mine`: the output folder, the units that are left, the manifest.
+"""A run of `clearspan mine`: mine negatives for the work units that have no result yet, and write the new dataset.
 
-    source ──> texts ──> embeddings, through their cache ──> for each work unit of the source that has no result:
-        blocks of rows ──> nearest texts, BM25 ──> choice ──> shards ──> _done/00003.json
-    validation/, resources copied ──> manifest.json, last
+    source dataset ──> distinct texts ──> embeddings (cached)
+    each unit of the source without a result:
+        blocks of rows ──> nearest texts by the model or BM25 ──> choice of negatives ──> shards ──> _done/00003.json
+    copy validation/ and the resources ──> manifest.json, last
 
-A run that was killed and is started again mines the units that have no result, or whose shards are missing or damaged;
-texts that are in the cache are not embedded again. plan.json holds the hashes of the source and of the model, and all
-options: a different source or model is refused, and so is a damaged shard of the source.
+If a killed run is started again, it mines the units that have no result, or whose shards are missing or damaged. Texts
+that are in the cache are not embedded again. plan.json holds the hashes of the source and of the model, and all
+options. A run with a different source or model in the same output folder is an error, and so is a damaged shard of the
+source.
 """
 
 import contextlib
@@ -46,10 +48,12 @@ class Figures:
     """Statistics of mined rows.
 
     Attributes:
-        by_number: number of mined negatives -> number of rows with that many.
-        left_out: name of an option -> number of near texts that it left out.
-        positive, negative: the sums of the scores of `positives` positives and `negatives` mined negatives, in units of
-            10^-DECIMALS: scores have no more decimals, so that a sum does not depend on its order.
+        rows: the number of rows.
+        by_number: number of mined negatives, as a text -> number of rows with this many mined negatives.
+        left_out: name of an option -> number of near texts that this option left out.
+        positives, negatives: the number of positives, and of mined negatives, of all rows.
+        positive, negative: the sum of the scores of the positives, and of the mined negatives, in units of
+            10^-DECIMALS. Scores are rounded to DECIMALS, so that the sums do not depend on the order of addition.
     """
 
     rows: int = 0
@@ -77,14 +81,26 @@ def _by_number(name: str) -> tuple[int, str]:
 
 @dataclasses.dataclass(frozen=True)
 class MinedUnit:
-    """The result of a unit: the manifest's entries for its shards, and the statistics of its rows."""
+    """The result of a unit.
+
+    Attributes:
+        shards: the entries of the unit's shards for the manifest.
+        figures: the statistics of the unit's rows.
+    """
 
     shards: list[ShardInfo]
     figures: Figures
 
     @classmethod
     def load(cls, folder: str, unit: int, plan: str) -> "MinedUnit | None":
-        """Return a unit's result; None if this plan has no result for the unit, or if a shard is missing or damaged."""
+        """Read the result of a unit; return None if the unit has to be mined (again).
+
+        This is the case if the result is missing, damaged or of another plan, or if a shard is missing or damaged.
+
+        Args:
+            folder: the output folder.
+            plan: the hash of plan.json.
+        """
         path = storage.join(folder, DONE, f"{unit:05d}.json")
         if not storage.exists(path):
             return None
@@ -107,7 +123,15 @@ class MinedUnit:
 
 @dataclasses.dataclass(frozen=True)
 class Miner:
-    """Miner of negatives for the rows of a source: it searches the texts in `pool` by the model, by BM25, or both."""
+    """Miner of negatives for the rows of a source: it finds texts by a model, by BM25, or by both.
+
+    Attributes:
+        source: the rows and their texts.
+        options: the options for the choice of negatives.
+        titles: the embeddings of the source's titles, unit vectors, (titles, dim) float32; None without a model.
+        nearest: the search among the source's texts by the model; None without a model.
+        lexical: the search among the source's texts by BM25; None if BM25 is not used.
+    """
 
     source: MiningSource
     options: ChoiceOptions
@@ -116,7 +140,7 @@ class Miner:
     lexical: LexicalSearch | None
 
     def mined(self, first: int, ids: NDArray[np.int64]) -> tuple[list[list[int]], Figures]:
-        """Return the indices of the mined negatives of consecutive rows, and the statistics of these rows.
+        """Return the negatives of m consecutive rows, as a list of text indices for each, and the rows' statistics.
 
         Args:
             first: the index of the first row.
@@ -136,7 +160,7 @@ class Miner:
             by_model = valid(ranked, ranked.scores, bound, ids, self.options)
             if self.lexical is not None:
                 ranked = self.lexical.search(texts, without, depth)
-                scores = cosines(queries, self.nearest.vectors, ranked.numbers)
+                scores = cosines(queries, self.nearest.vectors, ranked.indices)
                 by_words = valid(ranked, scores, bound, ids, self.options)
         else:
             assert self.lexical is not None
@@ -147,12 +171,12 @@ class Miner:
         taken = list(chosen(by_model, by_words, self.options))
         return [list(each) for each in taken], _figures(taken, of_positives, by_model, by_words)
 
-    def _cosines_of(self, queries: NDArray[np.float32], numbers: list[NDArray[np.int64]]) -> list[NDArray[np.float64]]:
-        """Return the cosine similarities of each query with its texts, `numbers`."""
+    def _cosines_of(self, queries: NDArray[np.float32], indices: list[NDArray[np.int64]]) -> list[NDArray[np.float64]]:
+        """Return, for each query, its cosine similarities with the texts of its own list of indices."""
         assert self.nearest is not None
-        rows = np.repeat(np.arange(len(numbers)), [len(each) for each in numbers])
-        flat = cosines(queries[rows], self.nearest.vectors, np.concatenate(numbers)[:, None])[:, 0]
-        return np.split(flat, np.cumsum([len(each) for each in numbers])[:-1])
+        rows = np.repeat(np.arange(len(indices)), [len(each) for each in indices])
+        flat = cosines(queries[rows], self.nearest.vectors, np.concatenate(indices)[:, None])[:, 0]
+        return np.split(flat, np.cumsum([len(each) for each in indices])[:-1])
 
 
 def _figures(
@@ -184,14 +208,21 @@ def mine(
     prepare: Callable[[MiningSource], Miner],
     quiet: bool,
 ) -> tuple[Manifest, Figures, MiningSource | None]:
-    """Mine the units of a dataset that are left, and write the output's manifest.
+    """Mine the units of a dataset that have no result in the output folder, and write the output's manifest.
 
     Args:
+        dataset: the dataset whose rows get negatives.
+        output: the output folder.
         fingerprint: the fingerprint of the output.
-        prepare: returns the miner of a source.
+        prepare: function that returns the miner of a source.
 
     Returns:
-        (manifest, statistics of all units, source); the source is None if there was nothing left to do.
+        (manifest, statistics of all units, source); the source is None if all units had results.
+
+    Raises:
+        ClaimError: the output folder belongs to a different run.
+        PipelineError: the source cannot be used, see `read`.
+        ShardError: the source is damaged.
     """
     plan = seal({"fingerprint": dict(fingerprint)}, indent=1)
     sha256 = hashlib.sha256(plan).hexdigest()
@@ -220,7 +251,7 @@ def mine(
 def _mine_units(
     dataset: Dataset, output: str, plan: str, miner: Miner, units: Sequence[int], quiet: bool
 ) -> dict[int, MinedUnit]:
-    """Mine units of a dataset, and publish their shards and results."""
+    """Mine the given units of a dataset, and publish their shards and results; return unit -> result."""
     ends = np.cumsum([shard.examples for shard in dataset.shards]).tolist()
     firsts = {shard.name: end - shard.examples for shard, end in zip(dataset.shards, ends, strict=True)}
     own = [shard for shard in dataset.shards if shard.unit in units]
@@ -252,24 +283,29 @@ def _mine_units(
 
 
 def _with_negatives(batch: pa.RecordBatch, miner: Miner, first: int, mined: Sequence[Sequence[int]]) -> pa.RecordBatch:
-    """Return a batch with the negatives that its rows had, followed by the mined ones."""
+    """Return a batch of the source with the mined negatives added after the negatives that its rows already have.
+
+    Args:
+        first: the index of the batch's first row in the source.
+        mined: for each row, the indices of its mined negatives.
+    """
     source = miner.source
     own = of_sort("negative", batch.schema.names)
     names = numbered("negative", len(own) + miner.options.negatives)
-    numbers = np.full((batch.num_rows, len(names)), -1)
+    indices = np.full((batch.num_rows, len(names)), -1)
     for row, more in enumerate(mined):
         both = [*source.negatives[first + row].tolist(), *more]
-        numbers[row, : len(both)] = both
+        indices[row, : len(both)] = both
     kept = [name for name in batch.schema.names if name not in own]
     fields = KINDS["triplets"].schema(batch.schema.field("tokens").type.value_type, [*kept[3:], *names])
-    lists = [_texts(source.tokens, column).to_arrow(fields.field("tokens").type) for column in numbers.T]
+    lists = [_texts(source.tokens, column).to_arrow(fields.field("tokens").type) for column in indices.T]
     return pa.record_batch([*(batch.column(name) for name in kept), *lists], schema=fields)
 
 
-def _texts(tokens: Ragged, numbers: NDArray[np.int64]) -> Ragged:
+def _texts(tokens: Ragged, indices: NDArray[np.int64]) -> Ragged:
     """Return the token ids of the texts with these indices; an empty list for the index -1."""
-    known = numbers.clip(min=0)
-    return segments(tokens.values, tokens.offsets[known], np.where(numbers < 0, 0, tokens.lengths[known]))
+    known = indices.clip(min=0)
+    return segments(tokens.values, tokens.offsets[known], np.where(indices < 0, 0, tokens.lengths[known]))
 
 
 def _copy_resources(dataset: Dataset, output: str) -> None:
@@ -279,7 +315,7 @@ def _copy_resources(dataset: Dataset, output: str) -> None:
 
 
 def _copy_held_out(dataset: Dataset, output: str) -> None:
-    """Copy the held-out part byte by byte. It gets no mined negatives, so that it scores models as before."""
+    """Copy the held-out part unchanged. Scores on it stay comparable, because it gets no mined negatives."""
     if (part := held_out.find(dataset.folder)) is None:
         return
     held, target = Dataset(part), held_out.folder_of(output)

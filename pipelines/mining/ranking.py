@@ -1,10 +1,11 @@
-"""Find the texts that are nearest to queries: exactly, by the cosine similarity of a model, and by BM25.
+"""Exact search for the texts that are nearest to queries, by the cosine similarity of a model, or by BM25.
 
-    queries (m, d) x a tile of texts (TILE, d) -> cosines (m, TILE) -> better than the worst so far -> the best so far
-    the best, and a few more -> cosines again in float64, rounded -> order
+    for each tile of texts:   queries (m, d) x texts (TILE, d) -> cosines (m, TILE) -> the best texts so far
+    at the end:               the best texts and SPARE more -> cosines again in float64, rounded -> sorted
 
-The time of the products grows with queries x texts x d; memory holds the vectors, and one tile of cosines. The last
-step makes the order independent of tiles, blocks and devices, which change the last digits of products in float32.
+The time of the products grows with queries x texts x d. Memory holds the vectors and one tile of cosines. The last
+digits of products in float32 depend on tiles, blocks and devices; the step at the end makes the order independent of
+them.
 """
 
 import dataclasses
@@ -20,11 +21,11 @@ from clearspan.common.ranking import BM25, DECIMALS, rounded
 TILE = 1 << 14
 """Number of texts that are compared with a block of queries at once."""
 SPARE = 16
-"""Number of texts beyond `depth` that are ordered in float64, too."""
+"""Number of texts beyond `depth` whose cosines are also computed again in float64."""
 TOGETHER = 64
-"""Number of queries whose best texts are gathered at once."""
+"""Number of queries whose vectors of best texts are in memory at once."""
 NONE = -1
-Numbers = NDArray[np.int64]
+Indices = NDArray[np.int64]
 Scores = NDArray[np.float64]
 
 
@@ -33,30 +34,30 @@ class BestTexts:
     """The best texts of m queries, best first.
 
     Attributes:
-        numbers: (m, depth) int64, the indices of the texts; NONE where there are no more texts.
-        scores: (m, depth) float64; -inf where `numbers` is NONE.
+        indices: the indices of the texts, (m, depth) int64; NONE after a query's last text.
+        scores: the scores of the texts, (m, depth) float64; -inf where `indices` is NONE.
     """
 
-    numbers: Numbers
+    indices: Indices
     scores: Scores
 
 
 class Nearest:
-    """Search by cosine among texts.
+    """Search for the texts with the highest cosine similarity to a query.
 
     Args:
-        vectors: unit vectors of all texts, (N, d) float32.
-        pool: the indices of the texts to search among, ascending; None: all.
-        device: `cpu` computes with numpy; any other device with torch.
+        vectors: the unit vectors of all texts, (N, d) float32.
+        pool: the indices of the texts to search among, in ascending order; None for all texts.
+        device: `cpu` to compute with numpy; any other device to compute on it with torch.
     """
 
-    def __init__(self, vectors: NDArray[np.float32], pool: Numbers | None = None, device: str = "cpu") -> None:
+    def __init__(self, vectors: NDArray[np.float32], pool: Indices | None = None, device: str = "cpu") -> None:
         self.vectors, self.device = vectors, device
         self.pool = np.arange(len(vectors)) if pool is None else pool
 
     @functools.cached_property
     def _searched(self) -> Any:
-        """The vectors of the texts to search among, on the device."""
+        """The vectors of the texts to search among: a numpy array for the CPU, otherwise a tensor on the device."""
         searched = self.vectors if len(self.pool) == len(self.vectors) else self.vectors[self.pool]
         if self.device == "cpu":
             return searched
@@ -64,22 +65,27 @@ class Nearest:
 
         return torch.from_numpy(searched).to(self.device)
 
-    def search(self, queries: NDArray[np.float32], without: Sequence[Numbers], depth: int) -> BestTexts:
-        """Return the texts nearest to unit vectors (m, d). `without`: for each query, texts that it must not get."""
-        places = [self._places(numbers) for numbers in without]
+    def search(self, queries: NDArray[np.float32], without: Sequence[Indices], depth: int) -> BestTexts:
+        """Return the `depth` texts nearest to each of m queries.
+
+        Args:
+            queries: unit vectors, (m, d) float32.
+            without: for each query, the indices of the texts to leave out.
+        """
+        places = [self._places(indices) for indices in without]
         rows = np.repeat(np.arange(len(places)), [len(each) for each in places])
         columns = np.concatenate([np.empty(0, np.int64), *places])
         find = self._on_cpu if self.device == "cpu" else self._on_device
         found = find(queries, rows, columns, min(depth + SPARE, len(self.pool)))
-        numbers = np.where(found >= 0, self.pool[found], NONE)
-        return ordered(numbers, cosines(queries, self.vectors, numbers), depth)
+        indices = np.where(found >= 0, self.pool[found], NONE)
+        return ordered(indices, cosines(queries, self.vectors, indices), depth)
 
-    def _places(self, numbers: Numbers) -> Numbers:
-        """Return the positions in the pool of those texts that the pool contains."""
-        places = np.searchsorted(self.pool, numbers)
-        return places[self.pool[places.clip(max=len(self.pool) - 1)] == numbers] if len(self.pool) else places[:0]
+    def _places(self, indices: Indices) -> Indices:
+        """Return the positions in the pool of the texts with these indices; texts that are not in it are left out."""
+        places = np.searchsorted(self.pool, indices)
+        return places[self.pool[places.clip(max=len(self.pool) - 1)] == indices] if len(self.pool) else places[:0]
 
-    def _on_cpu(self, queries: NDArray[np.float32], rows: Numbers, columns: Numbers, depth: int) -> Numbers:
+    def _on_cpu(self, queries: NDArray[np.float32], rows: Indices, columns: Indices, depth: int) -> Indices:
         best = np.full((len(queries), depth), NONE, np.int64)
         scores = np.full((len(queries), depth), -np.inf, np.float32)
         for start in range(0, len(self.pool), TILE):
@@ -94,12 +100,12 @@ class Nearest:
             taken = np.take_along_axis(tile, places.clip(min=0), 1)
             taken[places < 0] = -np.inf
             both = np.concatenate([scores, taken], axis=1)
-            numbers = np.concatenate([best, np.where(places < 0, NONE, places + start)], axis=1)
+            indices = np.concatenate([best, np.where(places < 0, NONE, places + start)], axis=1)
             kept = _largest(both, depth)
-            scores, best = (np.take_along_axis(each, kept, 1) for each in (both, numbers))
+            scores, best = (np.take_along_axis(each, kept, 1) for each in (both, indices))
         return np.where(np.isneginf(scores), NONE, best)
 
-    def _on_device(self, queries: NDArray[np.float32], rows: Numbers, columns: Numbers, depth: int) -> Numbers:
+    def _on_device(self, queries: NDArray[np.float32], rows: Indices, columns: Indices, depth: int) -> Indices:
         import torch
 
         asked = torch.from_numpy(queries).to(self.device)
@@ -114,28 +120,32 @@ class Nearest:
             both = torch.cat([scores, top.values], dim=1)
             kept = both.topk(depth, dim=1)
             scores, best = kept.values, torch.cat([best, top.indices + start], dim=1).gather(1, kept.indices)
-        found: Numbers = torch.where(scores.isneginf(), NONE, best).cpu().numpy()
+        found: Indices = torch.where(scores.isneginf(), NONE, best).cpu().numpy()
         return found
 
 
 class LexicalSearch:
-    """Search by BM25 among texts; texts without any word of a query are not found.
+    """Search for the texts with the highest BM25 score for a query. Texts without any word of the query are not found.
 
     Args:
         texts: all texts.
-        pool: the indices of the texts to search among, ascending; None: all.
+        pool: the indices of the texts to search among, in ascending order; None for all texts.
     """
 
-    def __init__(self, texts: Sequence[str], pool: Numbers | None = None) -> None:
+    def __init__(self, texts: Sequence[str], pool: Indices | None = None) -> None:
         self._index = BM25.of(texts)
         self._by_word = self._index.weights.T.tocsr()
         self._is_searched = np.ones(len(texts), bool)
         if pool is not None:
             self._is_searched = np.isin(np.arange(len(texts)), pool)
 
-    def search(self, queries: Sequence[str], without: Sequence[Numbers], depth: int) -> BestTexts:
-        """Return the texts with the highest scores. `without`: for each query, the texts that it must not get."""
-        numbers = np.full((len(queries), depth), NONE, np.int64)
+    def search(self, queries: Sequence[str], without: Sequence[Indices], depth: int) -> BestTexts:
+        """Return the `depth` texts with the highest scores for each query.
+
+        Args:
+            without: for each query, the indices of the texts to leave out.
+        """
+        indices = np.full((len(queries), depth), NONE, np.int64)
         scores = np.full((len(queries), depth), -np.inf)
         for row, ((found, values), barred) in enumerate(zip(self._scored(queries), without, strict=True)):
             allowed = (values > 0) & self._is_searched[found] & ~np.isin(found, barred)
@@ -144,17 +154,20 @@ class LexicalSearch:
                 kept = np.argpartition(-values, depth + SPARE)[: depth + SPARE]
                 found, values = found[kept], values[kept]
             best = np.lexsort((found, -rounded(values)))[:depth]
-            numbers[row, : len(best)], scores[row, : len(best)] = found[best], rounded(values[best])
-        return BestTexts(numbers, scores)
+            indices[row, : len(best)], scores[row, : len(best)] = found[best], rounded(values[best])
+        return BestTexts(indices, scores)
 
-    def scores(self, queries: Sequence[str], numbers: Sequence[Numbers]) -> list[Scores]:
-        """Return the score of each query with its texts, `numbers`; 0 for a text without any word of the query."""
+    def scores(self, queries: Sequence[str], indices: Sequence[Indices]) -> list[Scores]:
+        """Return, for each query, the scores of the texts of its own list of indices.
+
+        The score is 0 for a text without any word of the query.
+        """
         return [
             np.array([values[found == number].sum() for number in wanted]).round(DECIMALS)
-            for (found, values), wanted in zip(self._scored(queries), numbers, strict=True)
+            for (found, values), wanted in zip(self._scored(queries), indices, strict=True)
         ]
 
-    def _scored(self, queries: Sequence[str]) -> Iterator[tuple[Numbers, Scores]]:
+    def _scored(self, queries: Sequence[str]) -> Iterator[tuple[Indices, Scores]]:
         """Yield, for each query, the indices and scores of the texts that have a word of the query."""
         product = BM25.counts(queries, self._index.vocabulary) @ self._by_word
         for row in range(len(queries)):
@@ -162,37 +175,45 @@ class LexicalSearch:
             yield product.indices[part], product.data[part]
 
 
-def cosines(queries: NDArray[np.float32], vectors: NDArray[np.float32], numbers: Numbers) -> Scores:
+def cosines(queries: NDArray[np.float32], vectors: NDArray[np.float32], indices: Indices) -> Scores:
     """Return the cosine similarities of each of m queries with its r texts, (m, r) float64, rounded to DECIMALS.
 
     Args:
         queries: unit vectors, (m, d).
         vectors: unit vectors of all texts, (N, d).
-        numbers: for each query, rows of `vectors`, (m, r); NONE marks an empty place, whose similarity is -inf.
+        indices: for each query, the indices of its texts in `vectors`, (m, r); NONE for no text, with similarity -inf.
     """
-    found = np.full(numbers.shape, -np.inf)
+    found = np.full(indices.shape, -np.inf)
     for start in range(0, len(queries), TOGETHER):
         part = slice(start, start + TOGETHER)
-        gathered = vectors[numbers[part].clip(min=0)].astype(np.float64)
+        gathered = vectors[indices[part].clip(min=0)].astype(np.float64)
         found[part] = rounded(np.matmul(gathered, queries[part, :, None].astype(np.float64))[..., 0])
-    return np.where(numbers < 0, -np.inf, found)
+    return np.where(indices < 0, -np.inf, found)
 
 
-def ordered(numbers: Numbers, scores: Scores, depth: int) -> BestTexts:
-    """Return at most `depth` texts of each row, highest score first; if scores are equal, the lower index first."""
-    order = np.lexsort((numbers, -scores), axis=1)[:, :depth]
-    return BestTexts(np.take_along_axis(numbers, order, 1), np.take_along_axis(scores, order, 1))
+def ordered(indices: Indices, scores: Scores, depth: int) -> BestTexts:
+    """Return the best `depth` texts of each row, highest score first; if scores are equal, the lower index is first.
+
+    Args:
+        indices, scores: see `BestTexts`, in any order and with any number of columns.
+    """
+    order = np.lexsort((indices, -scores), axis=1)[:, :depth]
+    return BestTexts(np.take_along_axis(indices, order, 1), np.take_along_axis(scores, order, 1))
 
 
-def _largest(scores: NDArray[np.float32], count: int) -> Numbers:
-    """Return the indices of the `count` largest values of each row, unordered: (m, count)."""
+def _largest(scores: NDArray[np.float32], count: int) -> Indices:
+    """Return the columns of the `count` largest values of each row, in any order, (m, count)."""
     if count >= scores.shape[1]:
         return np.broadcast_to(np.arange(scores.shape[1]), scores.shape)
     return np.argpartition(scores, scores.shape[1] - count, axis=1)[:, scores.shape[1] - count :]
 
 
-def _first_true(mask: NDArray[np.bool_], width: int) -> Numbers:
-    """Return the indices of the True values of each row, at most `width`, padded with NONE: (m, width)."""
+def _first_true(mask: NDArray[np.bool_], width: int) -> Indices:
+    """Return the columns of the True values of each row, in ascending order and padded with NONE, (m, width).
+
+    Args:
+        width: the largest number of True values in a row.
+    """
     places = np.full((len(mask), width), NONE, np.int64)
     rows, columns = np.nonzero(mask)
     firsts = np.searchsorted(rows, np.arange(len(mask)))

@@ -1,8 +1,8 @@
-"""The texts of a dataset of pairs or triplets, read once: each row holds the indices of its distinct texts.
+"""Distinct texts of a dataset of pairs or triplets, and rows that hold the indices of their texts.
 
-    batches of the shards -> token ids -> texts without prompts -> distinct by `common.same_text` -> Source
+    batches of the shards -> token ids -> texts without prompts -> distinct texts (`common.same_text`) -> MiningSource
 
-Memory holds the distinct texts and their token ids. The held-out part is another dataset, and is never read here.
+Memory holds the distinct texts and their token ids. The held-out part is a separate dataset, which is never read here.
 """
 
 import dataclasses
@@ -27,27 +27,32 @@ Ids = np.ndarray
 
 
 class Distinct:
-    """Distinct texts, indexed in the order in which they were added, each with the token ids of its first copy."""
+    """Collection of distinct texts, indexed in the order in which they are added.
+
+    Attributes:
+        texts: the texts. Of texts that are equal by `common.same_text`, only the first is in the list.
+        tokens: the token ids of each text.
+    """
 
     def __init__(self) -> None:
         self.texts: list[str] = []
         self.tokens: list[np.ndarray] = []
-        self._numbers: dict[bytes, int] = {}
+        self._indices: dict[bytes, int] = {}
 
     def add(self, texts: Sequence[str], tokens: Ragged) -> Ids:
-        """Add texts with their token ids; return the index of each text, whether new or added before."""
-        numbers = np.empty(len(texts), np.int64)
+        """Add the texts that are not in the collection, with their token ids; return the index of each text."""
+        indices = np.empty(len(texts), np.int64)
         for row, text in enumerate(texts):
-            number = self._numbers.setdefault(same_text.digest(text), len(self.texts))
+            number = self._indices.setdefault(same_text.digest(text), len(self.texts))
             if number == len(self.texts):
                 self.texts.append(text)
                 self.tokens.append(tokens[row].copy())  # a view would keep the whole batch in memory
-            numbers[row] = number
-        return numbers
+            indices[row] = number
+        return indices
 
     def find(self, text: str) -> int:
-        """Return the index of a text; -1 if it was not added."""
-        return self._numbers.get(same_text.digest(text), -1)
+        """Return the index of a text; -1 if it is not in the collection."""
+        return self._indices.get(same_text.digest(text), -1)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -55,13 +60,13 @@ class MiningSource:
     """The rows of a dataset, in the order of the dataset.
 
     Attributes:
-        titles: the distinct first texts of rows, which are the queries.
-        title_of: the index in `titles` of each row's title, (rows,).
+        titles: the distinct first texts of the rows, which are the queries.
+        title_of: for each row, the index of its title in `titles`, (rows,).
         texts: the distinct texts that are a positive or a negative of a row.
         tokens: the token ids of each text in `texts`.
-        positives, negatives: for each row, the indices in `texts` of its positives, and of its negatives.
-        of_title: for each title, the indices of the texts that must not be mined as negatives of its rows: the
-            positives of all rows with this title, and a text that equals the title.
+        positives, negatives: for each row, the indices of its positives, and of its negatives, in `texts`.
+        of_title: for each title, the indices of the texts that must not be mined as negatives of rows with this title:
+            the positives of all these rows, and the text that equals the title, if there is one.
     """
 
     titles: list[str]
@@ -79,12 +84,12 @@ class MiningSource:
         return int(counts[counts > 1].sum())
 
     def not_negatives(self, row: int) -> Ids:
-        """Return the indices of the texts that cannot be mined for a row: right texts, and negatives that it has."""
+        """Return the indices of the texts that must not be mined for a row: right answers, and its own negatives."""
         return np.concatenate([self.of_title[self.title_of[row]], self.negatives[row]])
 
 
 def read(dataset: Dataset, quiet: bool = False) -> MiningSource:
-    """Read a dataset of the kind `triplets`.
+    """Read a dataset of the kind `triplets`, without its held-out part.
 
     Raises:
         PipelineError: the positives and the negatives have different prompts.
@@ -113,8 +118,8 @@ def read(dataset: Dataset, quiet: bool = False) -> MiningSource:
     positives, negatives = (_ragged(by_sort[sort]) for sort in ("positive", "negative"))
     title_of = np.concatenate([np.empty(0, np.int64), *rows])
     of_title: list[set[int]] = [{texts.find(title)} - {-1} for title in titles.texts]
-    for title, numbers in zip(title_of.tolist(), positives, strict=True):
-        of_title[title].update(numbers.tolist())
+    for title, indices in zip(title_of.tolist(), positives, strict=True):
+        of_title[title].update(indices.tolist())
     dtype = texts.tokens[0].dtype if texts.tokens else np.dtype(np.uint16)
     return MiningSource(
         titles.texts,
@@ -123,7 +128,7 @@ def read(dataset: Dataset, quiet: bool = False) -> MiningSource:
         Ragged.of(texts.tokens, dtype),
         positives,
         negatives,
-        _ragged([sorted(numbers) for numbers in of_title]),
+        _ragged([sorted(indices) for indices in of_title]),
     )
 
 
@@ -136,17 +141,17 @@ def _added(
 ) -> list[list[int]]:
     """Add the texts in the given columns (the positives, or the negatives) to `texts`.
 
-    Return, for each row, the indices of its texts in `texts`.
+    Return, for each row, the indices of the row's texts in `texts`.
     """
-    numbers: list[list[int]] = [[] for _ in range(batch.num_rows)]
+    indices: list[list[int]] = [[] for _ in range(batch.num_rows)]
     for name in columns:
         tokens = Ragged.from_arrow(batch.column(name))
         present = np.flatnonzero(tokens.lengths)
         tokens = tokens.take(present)
         for row, number in zip(present.tolist(), texts.add(decode(tokens), tokens).tolist(), strict=True):
-            numbers[row].append(number)
-    return numbers
+            indices[row].append(number)
+    return indices
 
 
 def _ragged(lists: Sequence[Sequence[int]]) -> Ragged:
-    return Ragged.of([np.array(numbers, np.int64) for numbers in lists], np.int64)
+    return Ragged.of([np.array(indices, np.int64) for indices in lists], np.int64)

@@ -1,7 +1,7 @@
-"""JSON arrays of objects or texts: one record per element, at its offset, with one element in memory at a time.
+"""JSON arrays of objects or texts: one record per element, with one element in memory at a time.
 
-An array in which something is not JSON is a damaged file: unlike after a broken line, it is unknown where the element
-after a broken element begins.
+If something in an array is not JSON, the rest of the file cannot be read, because it is unknown where the next element
+begins. (In JSON lines, only the one line is lost.)
 """
 
 import json
@@ -17,12 +17,14 @@ from clearspan.pipelines.records import HEAD_BYTES, MAX_BYTES, Piece, Reading, R
 from clearspan.pipelines.suffixes import suffixes_of
 
 _SIGN = re.compile(r"[\ufeff \t\r\n]*(\[[ \t\r\n]*\]|[\[,\]]?)[ \t\r\n]*")
-"""The character before an element, or after the last element."""
+"""Pattern of the bracket or comma before an element, or of the bracket after the last element,
+with whitespace around it.
+"""
 _element = json.JSONDecoder().raw_decode
 
 
 class JsonArrays(Format):
-    """JSON arrays. The message about files of unknown type names them together with JSON lines."""
+    """Format of JSON arrays. `described` is empty, because error messages name JSON arrays together with JSON lines."""
 
     name = "json"
     suffixes = (".json",)
@@ -38,25 +40,29 @@ class JsonArrays(Format):
 
 
 def records(stream: BinaryIO, name: str, reading: Reading) -> Iterator[Record]:
-    """Yield the elements of the array in a stream, at their offsets in the decompressed file; `name` names the stream.
+    """Yield the elements of the array in a stream as records. A record's offset is the element's offset in the
+    decompressed file.
+
+    Args:
+        name: name of the file, for the records.
 
     Raises:
-        DamagedFileError: the array is not closed, is followed by something, or is not JSON, or an element is larger
-            than both the default maximum of a record and `reading.max_bytes`.
+        DamagedFileError: the array is not closed, is not JSON, or is followed by something else; or an element is
+            larger than both the default maximum size of a record and `reading.max_bytes`.
     """
     parts, decode = chunks(stream), getincrementaldecoder("utf-8")("surrogateescape").decode
     most = max(reading.max_bytes, MAX_BYTES)
     text, at, offset, opening, number = "", 0, 0, "[", 0
     while True:
         sign = _SIGN.match(text, at)
-        assert sign is not None  # all of it is optional
+        assert sign is not None  # every part of the pattern is optional
         is_last, start, problem = sign[1].endswith("]"), sign.end(), ""
         try:
             value, end = (None, start) if is_last else _element(text, start)
         except (ValueError, RecursionError) as error:
             end, problem = len(text), getattr(error, "msg", str(error))
         if end == len(text) and end - at <= most and (part := next(parts, b"")):
-            text, at = text[at:] + decode(part), 0  # a number at the end may go on
+            text, at = text[at:] + decode(part), 0  # a number at the end of the text may continue in the next part
             continue
         if problem or sign[1][:1] not in (opening, "]" if opening == "," else opening):
             reason = problem or f"found {sign[1] or 'an element'!r}, expected {opening!r}"
@@ -76,7 +82,7 @@ def _bytes(text: str) -> bytes:
 
 
 def _record(name: str, offset: int, value: Any, data: bytes, max_bytes: int, number: int) -> Record:
-    """Return the record of an element."""
+    """Return an element as a record, which has a problem if the element is neither an object nor a string nor null."""
     record = Record.of_text(name, offset, data, max_bytes, "element", number)
     if not record.problem and not isinstance(value, (dict, str, type(None))):
         problem = f"neither a JSON object nor a string but {json_name(value)}"

@@ -1,10 +1,11 @@
-"""Arrow tables (IPC), as written by Hugging Face's save_to_disk: one record per row (`columns`).
+"""Arrow tables (IPC), as Hugging Face's save_to_disk writes them: one record per row.
 
     stream form     messages, one record batch each, and an end mark
     file form       ARROW1, the same stream, a footer, ARROW1
 
-Both are read as streams. A stream without its end mark may have lost batches, and counts as damaged. Memory is bounded
-by the largest message, which may have MESSAGE_BYTES or twice the longest allowed record.
+Both are read as streams. A stream without an end mark counts as damaged, because batches may have been lost. Memory is
+bounded by the largest message, which may have MESSAGE_BYTES, or twice the bytes of the longest allowed record if that
+is more.
 """
 
 import io
@@ -27,13 +28,15 @@ FILE = b"ARROW1\0\0"
 STATE = "state.json"
 BESIDE = (STATE, "dataset_info.json")
 ABOVE = "dataset_dict.json"
-"""Files that Hugging Face's save_to_disk writes beside its tables, and above the folders of several splits."""
+"""Files that Hugging Face's save_to_disk writes beside its tables (BESIDE), and in the folder above the folders of
+several splits (ABOVE).
+"""
 MESSAGE_BYTES = 1 << 27
 END = STREAM + bytes(4)
 
 
 class ArrowTables(Format):
-    """Arrow tables."""
+    """Format of Arrow tables."""
 
     name = "arrow"
     described = "Arrow"
@@ -41,15 +44,15 @@ class ArrowTables(Format):
     has_fields = is_container = is_numbered = True
 
     def recognizes(self, head: FirstBytes, path: str) -> bool:
-        """Return whether a file begins like an Arrow stream or file."""
+        """Return whether a file begins like an Arrow stream or an Arrow file."""
         length = int.from_bytes(head[4:8], "little")
         return head.startswith(FILE) or (head.startswith(STREAM) and 0 < length < 1 << 30 and length % 8 == 0)
 
     def read(self, stream: BinaryIO, piece: Piece, reading: Reading) -> Iterator[Record]:
-        """Yield the file's rows, at their row numbers.
+        """Yield the file's rows as records. The offset of a record is the row's number, from 0.
 
         Raises:
-            PipelineError: the column is missing or ambiguous, or a message is too large.
+            PipelineError: a column to read is missing or ambiguous, or a message is too large.
             DamagedFileError: a part of the file is missing.
         """
         name = piece.input.name
@@ -75,13 +78,19 @@ class ArrowTables(Format):
         messages.check_end()
 
     def descriptions(self, files: Collection[str]) -> set[str]:
-        """Return the names of the files that save_to_disk writes beside and above its tables."""
+        """Return the names of the files that save_to_disk writes beside and above the tables in `files`."""
         folders = {name.rpartition("/")[0] for name in files if name.lower().endswith(self.suffixes)}
         beside = {f"{folder}/{name}".lstrip("/") for folder in folders for name in BESIDE}
         return beside | {f"{folder.rpartition('/')[0]}/{ABOVE}".lstrip("/") for folder in folders}
 
     def check_description(self, path: str, name: str, files: Collection[str]) -> None:
-        """Raise PipelineError if tables that a state.json names are missing, or an index selects rows."""
+        """Raise PipelineError if a state.json names missing tables, or an index that selects rows of the tables.
+
+        Args:
+            path: path of the file to check; other files than a state.json are not read.
+            name: name of the file under the common folder of all inputs.
+            files: names of all input files.
+        """
         folder, _, last = name.rpartition("/")
         if last != STATE:
             return
@@ -99,7 +108,9 @@ class ArrowTables(Format):
 
 
 class _Messages(io.RawIOBase):
-    """File object over the bytes of an Arrow stream: it refuses messages above the limit, and keeps the last bytes."""
+    """File object that reads an Arrow stream. It raises an error for a message above the size limit, and keeps the last
+    bytes, so that `check_end` can find out whether the stream is complete.
+    """
 
     def __init__(self, stream: BinaryIO, limit: int, name: str) -> None:
         self.stream, self.limit, self.name = stream, limit, name
@@ -125,7 +136,7 @@ class _Messages(io.RawIOBase):
         return data
 
     def check_end(self) -> None:
-        """Raise DamagedFileError unless the stream has its end mark, and only a file's footer follows."""
+        """Raise DamagedFileError if the end mark is missing, or anything but an Arrow file's footer follows it."""
         if self.tail != END:
             raise DamagedFileError("no mark at its end: batches may be missing")
         rest = b""

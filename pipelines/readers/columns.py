@@ -1,9 +1,12 @@
-"""Choose the columns of a table, and turn its cells into records: shared by parquet, Arrow and csv.
+"""Choose the columns of a table, and turn its rows into records. Parquet, Arrow and csv share this module.
 
-reading                 a record is
---text-field NAME       the text in that column
-no name given           the text in "text", or in the only column of texts
-`columns`               an object with the first set of columns that the table has, or with all of its two or three
+The choice depends on the options (`Reading`):
+
+    reading                 a record is
+    --text-field NAME       the text in that column
+    no name given           the text in the column "text", or in the only column of texts
+    `columns`               a dict with the largest set of columns that the table has
+    `by_order` as well      if the table has no such set, a dict with all of its two or three columns
 
 A name with dots, such as meta.text, is the full name of a column or field, or else the path to a field of an object
 (`nested`).
@@ -25,15 +28,20 @@ DEFAULT = "text"
 ROWS = 256
 """Number of Arrow rows that are turned into records at a time."""
 ROWS_OF = (2, 3)
-"""Numbers of columns with which a table may be read in the order of its columns, whatever their names."""
+"""Numbers of columns that a table may have to be read in the order of its columns, whatever their names."""
 MOST_SETS = 4
 EXTENSION = b"ARROW:extension:name"
 
 
 def chosen(names: Sequence[str], reading: Reading) -> list[str] | None:
-    """Return the columns of a row, chosen among these names (each found by `named`); None if the choice is unclear.
+    """Return the columns to read for `reading.columns`, as the table names them; None if the choice is unclear.
 
-    Fields to keep (`reading.keep`) are not among the columns that are read by their order.
+    These are the columns of the largest set in `reading.columns` that the table has. If the table has none of these
+    sets and `reading.by_order` is set, all columns of the table are read, provided that there are two or three. Columns
+    in `reading.keep` are then left out.
+
+    Args:
+        names: names of all columns of the table.
     """
     columns = _first_set(tuple(names), reading.columns)
     if columns is None and reading.by_order:
@@ -45,8 +53,11 @@ def chosen(names: Sequence[str], reading: Reading) -> list[str] | None:
 
 @functools.lru_cache(maxsize=1024)
 def _first_set(names: tuple[str, ...], sets: tuple[tuple[str, ...], ...]) -> tuple[str, ...] | None:
-    """Return the largest set of columns that is complete among these names (the first of equally large sets), with the
-    names as the table writes them.
+    """Return the largest of the sets of columns that a table has completely, or the first of several equally large
+    ones. The names are returned as the table writes them.
+
+    Args:
+        names: names of all columns of the table.
     """
     best: tuple[str, ...] | None = None
     for columns in sets:
@@ -57,8 +68,8 @@ def _first_set(names: tuple[str, ...], sets: tuple[tuple[str, ...], ...]) -> tup
 
 
 def named(names: Collection[str], name: str) -> str | None:
-    """Return the name that equals `name`, or else the name that differs from it only in letter case or surrounding
-    spaces; None if there is no such name, or more than one.
+    """Return the name among `names` that is equal to `name`. If there is none, return the name that differs from `name`
+    only in letter case or surrounding spaces; None if there is no such name, or more than one.
     """
     if name in names:
         return name
@@ -67,7 +78,7 @@ def named(names: Collection[str], name: str) -> str | None:
 
 
 def similar(names: Collection[str], name: str) -> list[str]:
-    """Return the names that are equal to `name` but for letter case and surrounding spaces."""
+    """Return the names that are equal to `name`, apart from letter case and surrounding spaces."""
     return [other for other in names if plain(other) == plain(name)]
 
 
@@ -77,20 +88,20 @@ def plain(name: str) -> str:
 
 
 def wanted(sets: Sequence[Sequence[str]]) -> str:
-    """Return the sets of columns that `chosen` looks for, for messages."""
+    """Return a text with the sets of columns that `chosen` looks for, for error messages."""
     more = " or the like" if len(sets) > MOST_SETS else ""
     return " or ".join(map(",".join, sets[:MOST_SETS])) + more
 
 
 def dotted(reading: Reading) -> list[str]:
-    """Return the names that contain dots, among the names that a reading asks for."""
+    """Return the names with dots among the fields and columns that a reading asks for."""
     of_rows = (name for names in reading.columns for name in names)
     names = [*([reading.field] if reading.field else []), *of_rows, *reading.keep]
     return [name for name in dict.fromkeys(names) if "." in name]
 
 
 def with_nested(records: Iterator[Record], names: Sequence[str]) -> Iterator[Record]:
-    """Yield records whose objects also hold the nested fields with these names, each under its whole dotted name."""
+    """Yield the records. An object gets additional fields: the nested fields in `names` that it has, by dotted name."""
     for record in records:
         if isinstance(record.value, dict):
             found = {name: path for name in names if (path := nested(record.value, name)) is not None}
@@ -101,10 +112,10 @@ def with_nested(records: Iterator[Record], names: Sequence[str]) -> Iterator[Rec
 
 
 def nested(fields: Mapping[str, Any], name: str) -> list[str] | None:
-    """Return the path to a nested field, as a list of names as the object writes them.
+    """Return the path to a nested field, e.g. ["meta", "text"] for meta.text. The names are written as in the object.
 
-    Return None if there is no such field, or if a field has the whole dotted name. An object that is null counts as
-    having all fields, which are null.
+    Return None if there is no such field, or if `fields` has a field with the whole dotted name. If an object on the
+    path is null, the path ends at this object: all of its fields count as null.
 
     Args:
         fields: an object, or the types of a table's columns (`tree`).
@@ -136,7 +147,7 @@ def _at(value: Any, path: Sequence[str]) -> Any:
 
 
 def names_in(fields: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
-    """Yield the names of an object's fields, nested fields included, for messages."""
+    """Yield the names of an object's fields for error messages. A nested field has a dotted name."""
     for name, value in fields.items():
         if isinstance(value, Mapping) and value:
             yield from names_in(value, f"{prefix}{name}.")
@@ -145,7 +156,7 @@ def names_in(fields: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
 
 
 def tree(kinds: Iterable[pa.Field]) -> dict[str, Any]:
-    """Return a mapping from column names to types; in place of a struct's type is a mapping of the struct's fields."""
+    """Return the types of fields by name. The type of a struct is replaced by a mapping of the struct's own fields."""
     return {kind.name: tree(kind.type) if pa.types.is_struct(kind.type) else kind.type for kind in kinds}
 
 
@@ -156,10 +167,10 @@ def text_column(
 
     Args:
         names: the names of all columns.
-        texts: the columns that hold texts.
-        name: the name of the file, for messages.
+        texts: the names of the columns that hold texts.
+        name: the name of the file, for error messages.
         field: the column that the user names; None if the user names none.
-        shown: the names of all columns to show in messages; None: `names`.
+        shown: the names of columns to show in error messages; None to show `names`.
 
     Raises:
         PipelineError: the column is missing or ambiguous.
@@ -176,10 +187,12 @@ def text_column(
 
 
 def row_columns(names: Sequence[str], name: str, reading: Reading, shown: Iterable[str] | None = None) -> list[str]:
-    """Return the columns of a table's rows.
+    """Return the names of the columns to read for `reading.columns`.
 
     Args:
-        shown: the names of all columns to show in messages; None: `names`.
+        names: the names of all columns.
+        name: the name of the file, for error messages.
+        shown: the names of columns to show in error messages; None to show `names`.
 
     Raises:
         PipelineError: the columns are missing or ambiguous.
@@ -195,7 +208,11 @@ def row_columns(names: Sequence[str], name: str, reading: Reading, shown: Iterab
 
 
 def kept_columns(names: Sequence[str], name: str, reading: Reading) -> dict[str, str]:
-    """Return a mapping for the fields to keep that a table has: the name that the user gives -> the column."""
+    """Return the columns in `reading.keep` that a table has: the name that the user gives -> the name in the table.
+
+    Raises:
+        PipelineError: the table has two columns with the same name.
+    """
     found = {wanted: column for wanted in reading.keep if (column := named(names, wanted)) is not None}
     _check_once(names, list(found.values()), name)
     return found
@@ -208,7 +225,8 @@ def _check_once(names: Sequence[str], columns: Sequence[str], name: str) -> None
 
 
 def arrow_columns(schema: pa.Schema, name: str, reading: Reading) -> dict[str, list[str]]:
-    """Return the columns of an Arrow table to read, each with its path: the names of a struct and of its field.
+    """Return the columns of an Arrow table to read: name -> path. The path is the column's name, followed by names of
+    struct fields if the text is in a struct.
 
     Raises:
         PipelineError: the columns are missing or ambiguous, or do not hold texts.
@@ -220,7 +238,7 @@ def arrow_columns(schema: pa.Schema, name: str, reading: Reading) -> dict[str, l
     if reading.columns:
         columns = row_columns(names, name, reading, names_in(kinds))
     else:
-        texts = [field.name for field in schema if _is(field.type, "string")]
+        texts = [field.name for field in schema if _is_type(field.type, "string")]
         columns = [text_column(names, [*texts, *inner], name, reading.field, names_in(kinds))]
     paths |= inner
     for column in columns:
@@ -230,7 +248,7 @@ def arrow_columns(schema: pa.Schema, name: str, reading: Reading) -> dict[str, l
         is_label = bool(reading.columns) and pa.types.is_integer(field.type)
         extended = isinstance(field.type, pa.BaseExtensionType) or EXTENSION in (field.metadata or {})
         is_several = bool(reading.columns) and _is_list(field.type)
-        if extended or not (_is(field.type, "string") or _is(field.type, "binary") or is_label or is_several):
+        if extended or not (_is_type(field.type, "string") or _is_type(field.type, "binary") or is_label or is_several):
             option = reading.option if reading.columns else "--text-field"
             held = f"{field.type}, not text"
             if pa.types.is_struct(field.type):
@@ -240,7 +258,8 @@ def arrow_columns(schema: pa.Schema, name: str, reading: Reading) -> dict[str, l
 
 
 def kept_arrow_columns(schema: pa.Schema, name: str, reading: Reading) -> dict[str, list[str]]:
-    """Return a mapping for the fields to keep that an Arrow table has: the name that the user gives -> the path.
+    """Return the columns in `reading.keep` that an Arrow table has: the name that the user gives -> path (see
+    `arrow_columns`).
 
     Raises:
         PipelineError: two columns have the name, or the column does not hold texts, numbers, booleans or times.
@@ -261,14 +280,14 @@ def kept_arrow_columns(schema: pa.Schema, name: str, reading: Reading) -> dict[s
 
 
 def is_plain(kind: pa.DataType) -> bool:
-    """Return whether the values of a type can be kept beside a text."""
+    """Return whether a type holds texts, numbers, booleans or times, which can be stored beside a text."""
     kind = kind.value_type if pa.types.is_dictionary(kind) else kind
     tests = (pa.types.is_null, pa.types.is_boolean, pa.types.is_integer, pa.types.is_floating)
-    return _is(kind, "string") or any(test(kind) for test in (*tests, pa.types.is_temporal, pa.types.is_decimal))
+    return _is_type(kind, "string") or any(test(kind) for test in (*tests, pa.types.is_temporal, pa.types.is_decimal))
 
 
 def plain_values(column: pa.Array) -> list[Any]:
-    """Return the values of a column of a plain type (`is_plain`): texts, numbers, booleans and None.
+    """Return the values of a column whose type is plain (`is_plain`): texts, numbers, booleans and None.
 
     Times and decimals are returned as texts.
     """
@@ -281,39 +300,47 @@ def plain_values(column: pa.Array) -> list[Any]:
 
 
 def taken(batch: pa.RecordBatch, columns: Mapping[str, Sequence[str]]) -> pa.RecordBatch:
-    """Return the named columns of a batch, fields of structs included."""
+    """Return a batch of the columns to read, by name. A field of a struct becomes a column.
+
+    Args:
+        columns: name -> path, from `arrow_columns` or `kept_arrow_columns`.
+    """
     from pyarrow.compute import struct_field  # imported late: commands that read no table start sooner
 
     arrays = []
     for path in columns.values():
         array = batch.column(path[0])
         for name in path[1:]:
-            array = struct_field(array, name)  # null where the struct is
+            array = struct_field(array, name)  # a field of a null struct is null
         arrays.append(array)
     return pa.record_batch(arrays, names=list(columns))
 
 
-def _is(kind: pa.DataType, name: str) -> bool:
-    """Return whether a type, or its dictionary's value type, is string or binary in any of Arrow's forms."""
+def _is_type(kind: pa.DataType, name: str) -> bool:
+    """Return whether a type is `name` ("string" or "binary"), in any of Arrow's variants of the
+    type or as a dictionary of such values.
+    """
     kind = kind.value_type if pa.types.is_dictionary(kind) else kind
     return str(kind) in (name, f"large_{name}", f"{name}_view")
 
 
 def _is_list(kind: pa.DataType) -> bool:
     """Return whether a type is a list of texts."""
-    return (pa.types.is_list(kind) or pa.types.is_large_list(kind)) and _is(kind.value_type, "string")
+    return (pa.types.is_list(kind) or pa.types.is_large_list(kind)) and _is_type(kind.value_type, "string")
 
 
 def arrow_records(
     batch: pa.RecordBatch, name: str, reading: Reading, first: int, kept: pa.RecordBatch | None = None
 ) -> Iterator[Record]:
-    """Yield the records of a batch that holds the columns to read. Their offsets are row numbers, from `first` on.
+    """Yield the rows of a batch as records. The offset of a record is the row's number in the file.
 
     Args:
-        kept: the columns to keep in addition to the columns of `batch`; None if there are none.
+        batch: the columns to read.
+        first: number of the batch's first row in the file, from 0.
+        kept: the columns of `reading.keep`, to add to the records; None if there are none.
 
     Raises:
-        DamagedFileError: there is a hole in a text.
+        DamagedFileError: there is a hole (a long run of zero bytes) in a text.
     """
     columns = [_as_bytes(column) for column in batch.columns]
     if not reading.columns:
@@ -327,7 +354,7 @@ def arrow_records(
 def _arrow_rows(
     batch: pa.RecordBatch, columns: Sequence[pa.Array], name: str, reading: Reading, first: int
 ) -> Iterator[Record]:
-    """Yield the rows of a batch as records whose values map column names to cells."""
+    """Yield the rows of a batch as records whose value is a dict from column name to text."""
     are_lists = [_is_list(column.type) for column in columns]
     for row, values in enumerate(zip(*columns, strict=True), first):
         cells = {
@@ -338,16 +365,16 @@ def _arrow_rows(
 
 
 def _texts(name: str, row: int, value: pa.Scalar) -> Record:
-    """Return a cell with a list of texts as a record, whose value is the list, or None for a null."""
+    """Return a cell that holds a list of texts as a record, whose value is the list, or None for a null."""
     texts = value.as_py()
     return Record(name, row, texts, "\n".join(filter(None, texts or [])).encode("utf-8", "surrogatepass"))
 
 
 def _with_kept(records: Iterator[Record], kept: pa.RecordBatch, key: str | None = None) -> Iterator[Record]:
-    """Yield records as objects with the fields to keep.
+    """Yield the records as dicts that also hold the columns of `kept`.
 
     Args:
-        key: the name of the field for the text, if records are texts; None: records are objects already.
+        key: the key of the text in the dict, if the records hold texts; None if they hold dicts.
     """
     values = {name: plain_values(column) for name, column in zip(kept.schema.names, kept.columns, strict=True)}
     for place, record in enumerate(records):
@@ -367,7 +394,15 @@ def _as_bytes(column: pa.Array) -> pa.Array:
 
 
 def cell(name: str, row: int, buffer: pa.Buffer | None, max_bytes: int) -> Record:
-    """Return the text of a cell as a record, whose value is None for a null."""
+    """Return the text of a cell as a record. Its value is None for a null.
+
+    Args:
+        row: number of the row in the file, from 0.
+        buffer: the bytes of the text; None for a null.
+
+    Raises:
+        DamagedFileError: there is a hole (a long run of zero bytes) in the text.
+    """
     if buffer is None:
         return Record(name, row, None, b"", number=row + 1)
     data = buffer.slice(0, min(buffer.size, max_bytes + 1)).to_pybytes()
@@ -376,9 +411,9 @@ def cell(name: str, row: int, buffer: pa.Buffer | None, max_bytes: int) -> Recor
 
 
 def row_of(name: str, row: int, cells: Mapping[str, Record], max_bytes: int) -> Record:
-    """Return a row as one record, whose value maps each column to its text, or to None for a null.
+    """Return the cells of a row as one record, whose value is a dict from column name to text (None for a null).
 
-    If a cell has a problem, or the row is longer than `max_bytes`, the record holds that problem instead of a value.
+    If a cell has a problem, or the row is longer than `max_bytes`, the record has that problem and no value.
     """
     for column, text in cells.items():
         if text.problem:

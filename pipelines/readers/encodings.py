@@ -1,13 +1,13 @@
 """Detect the encoding of a text that is not UTF-8, from its bytes: `--encoding auto`.
 
-    the whole text, in parts -> UTF-8? -> None: it is read as it is
+    the whole text, in parts -> UTF-8? -> None: no conversion is needed
                              -> its lines that are not ASCII -> charset-normalizer -> the likeliest encoding in use
 
-The decision depends on the text alone, and on all of it, so that it is the same for every work unit and worker. A byte
+The decision depends only on the text, and on all of it, so that it is the same for every work unit and worker. A byte
 order mark decides at once. A text with at least as many valid non-ASCII characters as invalid byte sequences is treated
 as damaged UTF-8: its bad records are counted, and the other records are read as UTF-8. The candidates are only
-encodings that occur in practice (WHATWG's encoding standard): charset-normalizer knows many more, and a short text fits
-some of them by chance.
+encodings that occur in practice (WHATWG's encoding standard), because charset-normalizer knows many more, and a short
+text fits some of them by chance.
 """
 
 import codecs
@@ -23,40 +23,45 @@ from clearspan.pipelines.records import Record
 
 AUTO = "auto"
 JUDGED_BYTES = 1 << 16
-"""Bytes of the lines that are not ASCII, from which an encoding is inferred."""
+"""Number of bytes of non-ASCII lines from which an encoding is inferred."""
 CANDIDATES = (
     *("cp1252", "cp1251", "koi8_r", "cp932", "euc_jp", "gb18030", "big5", "cp949", "cp1250", "iso8859_2", "cp1253"),
     *("iso8859_5", "cp1254", "cp1255", "cp1256", "cp1257", "tis_620", "cp866", "mac_cyrillic"),
 )
-"""Encodings to choose from; the first of several equally likely ones is chosen."""
+"""Encodings to choose from. If several are equally likely, the first of them is chosen."""
 MARKS = (
     (codecs.BOM_UTF32_LE, "utf-32"),
     (codecs.BOM_UTF32_BE, "utf-32"),
     (codecs.BOM_UTF16_LE, "utf-16"),
     (codecs.BOM_UTF16_BE, "utf-16"),
 )
-"""Byte order marks. The mark of UTF-32 begins like the mark of UTF-16."""
+"""Byte order marks and their encodings. UTF-32 comes first, because its mark begins like the mark of UTF-16."""
 MARK_BYTES = 4
 SPOOL_BYTES = 1 << 24
-"""A text that can be read only once is copied to memory, or to the disk if it is longer than this."""
+"""A text that can be read only once is copied to memory, or to the disk if it has more bytes than this."""
 MESS, LANGUAGE = 0.02, 0.02
-"""Differences that do not count: in charset-normalizer's measure of unlikely characters, and of fit to a language."""
+"""Differences between two encodings that are too small to count, in charset-normalizer's measures: the share of
+unlikely characters (MESS), and how well the text fits a language (LANGUAGE).
+"""
 FEW_BYTES = 4
-"""Minimum number of non-ASCII bytes for which the fit to a language counts."""
+"""Number of non-ASCII bytes below which the fit to a language does not count."""
 THRESHOLD = 0.3
-"""Largest share of unlikely characters in an encoding that charset-normalizer may return."""
+"""charset-normalizer returns only encodings in which at most this share of the text's characters is unlikely."""
 _APART = re.compile(rb"((?<![A-Za-z\x80-\xff])[\x80-\xff]|(?<=[A-Za-z])\xae)(?![A-Za-z\x80-\xff])")
-"""A non-ASCII byte that is not part of a word, such as a currency sign, or a trademark sign after a word. It could be
-a letter in a different encoding, and count as evidence for that encoding's language.
+"""Pattern of a non-ASCII byte that is not part of a word, such as a currency sign, or a trademark sign after a word. In
+another encoding it could be a letter, and would then count as evidence for the wrong language.
 """
 _NO_LEADS = bytes(range(0xC0))
-"""Bytes that are not the first byte of a multi-byte UTF-8 character."""
+"""All bytes except those that begin a multi-byte UTF-8 character."""
 
 
 def detected(parts: Iterable[bytes]) -> str | None:
-    """Return the encoding of a text, given in parts of any size; None for UTF-8, and if no encoding is likely.
+    """Return the encoding of a text; None if the text is UTF-8, or if no encoding is likely.
 
     Memory is bounded by the largest part.
+
+    Args:
+        parts: the bytes of the text, in parts of any size.
     """
     decoder = codecs.getincrementaldecoder("utf-8")()
     is_utf8, characters, wrong = True, 0, 0
@@ -89,7 +94,7 @@ def _decodes(decoder: codecs.IncrementalDecoder, part: bytes) -> bool:
 
 @contextlib.contextmanager
 def spooled(stream: BinaryIO) -> Iterator[tuple[BinaryIO, str | None]]:
-    """Copy a text that can be read only once, such as a tar's member; yield the copy, and its encoding (`detected`)."""
+    """Copy a text that can be read only once, such as a member of a tar. Yield (copy, encoding), see `detected`."""
 
     def copied() -> Iterator[bytes]:
         while data := stream.read(JUDGED_BYTES):
@@ -103,13 +108,13 @@ def spooled(stream: BinaryIO) -> Iterator[tuple[BinaryIO, str | None]]:
 
 
 def marked(records: Iterable[Record], encoding: str | None) -> Iterator[Record]:
-    """Yield the records of a text, marked with its encoding; unchanged if the text is UTF-8 (`encoding` is None)."""
+    """Yield the records with their `encoding` set; unchanged if the text is UTF-8 (`encoding` is None)."""
     return (dataclasses.replace(record, encoding=encoding) for record in records) if encoding else iter(records)
 
 
 def _likeliest(sample: bytes) -> str | None:
-    """Return the candidate encoding that is most likely for some lines; None if no candidate fits."""
-    from charset_normalizer import from_bytes  # not by every command
+    """Return the candidate encoding that is most likely for a sample of lines; None if no candidate fits."""
+    from charset_normalizer import from_bytes  # imported late: most commands do not need it
 
     if (sample := _APART.sub(b"", sample)).isascii():
         return CANDIDATES[0]
@@ -127,5 +132,5 @@ def _likeliest(sample: bytes) -> str | None:
 
 
 def described(encoding: str) -> str:
-    """Return an encoding for fingerprints: `auto` with the version of the library that decides."""
+    """Return the name of an encoding for fingerprints; for `auto`, with the version of charset-normalizer."""
     return f"{AUTO} (charset-normalizer {version('charset-normalizer')})" if encoding == AUTO else encoding

@@ -11,7 +11,9 @@ from clearspan.pipelines.records import HEAD_BYTES, Piece, Reading, Record
 
 
 class WholeFiles(Format):
-    """Whole files: images and clips. Planning recognizes them by their extensions, which the kind of dataset lists."""
+    """Format of images and audio clips: one record per file. Files are recognized by their extensions alone, which the
+    kind of dataset lists.
+    """
 
     name = "file"
     is_numbered = True
@@ -26,11 +28,11 @@ class WholeFiles(Format):
         record = whole(stream, piece.input.name, min(reading.max_bytes, piece.input.bytes))
         yield dataclasses.replace(record, label=reading.classes.label(Listed(piece.input.name, piece.input.label)))
         while stream.read(BUFFER_BYTES):
-            pass  # read on to the end of a file that is too long: it must not be damaged
+            pass  # a file that is too long is read to its end, so that damage is found
 
 
 def whole(stream: BinaryIO, name: str, max_bytes: int) -> Record:
-    """Return the content of a stream as one record."""
+    """Return the content of a stream as one record, which is bad if the content is longer than `max_bytes`."""
     data = stream.read(max_bytes + 1)
     if len(data) > max_bytes:
         return Record(name, None, None, data[:HEAD_BYTES], f"longer than {max_bytes:,} bytes")

@@ -1,4 +1,6 @@
-"""JSON lines: one object per line. A line belongs to the piece in which it starts; blank lines are skipped."""
+"""JSON lines: one object per line. A line belongs to the piece of the file in which it
+starts. Blank lines are skipped.
+"""
 
 import json
 import re
@@ -14,11 +16,11 @@ from clearspan.pipelines.records import Piece, Reading, Record
 from clearspan.pipelines.suffixes import suffixes_of
 
 _OPENING = re.compile(rb'\{\s*("(?:[^"\\]|\\.)*"\s*:|\}|$)')
-"""The beginning of a JSON object, complete or not."""
+"""Pattern of the first bytes of a JSON object, which may be incomplete."""
 
 
 class JsonlFiles(LineFormat):
-    """JSON lines."""
+    """Format of JSON lines."""
 
     name = "jsonl"
     described = "JSON lines or an array"
@@ -29,7 +31,7 @@ class JsonlFiles(LineFormat):
         return bool(set(self.suffixes) & set(suffixes_of(path))) or _starts_with_object(head)
 
     def read(self, stream: BinaryIO, piece: Piece, reading: Reading) -> Iterator[Record]:
-        """Yield the piece's records, at their offsets in the decompressed file."""
+        """Yield the lines of a piece as records. A record's offset is the line's offset in the decompressed file."""
         name = piece.input.name
         for number, offset, line, problem in lines(stream, reading.max_bytes, piece.start, piece.end, piece.lines):
             value = None
@@ -39,7 +41,9 @@ class JsonlFiles(LineFormat):
 
 
 def _starts_with_object(head: FirstBytes) -> bool:
-    """Return whether the first line begins as a JSON object, and a complete line is one, if the head has any."""
+    """Return whether a text begins like JSON lines: its first line begins with a JSON object, and at least one of the
+    complete lines in the head, if there are any, is a JSON object.
+    """
     text = head.removeprefix(BOM).lstrip()
     if not text.startswith(b"{"):
         return False
@@ -50,7 +54,7 @@ def _starts_with_object(head: FirstBytes) -> bool:
 
 
 def parse(line: bytes) -> tuple[dict[str, Any] | None, str]:
-    """Return (object in the line, ""), or (None, problem) if the line holds no JSON object."""
+    """Parse a line. Return (object, ""), or (None, problem) if the line is not a JSON object."""
     value, problem = parse_any(line)
     if not problem and not isinstance(value, dict):
         return None, f"not a JSON object but {json_name(value)}"
@@ -58,7 +62,7 @@ def parse(line: bytes) -> tuple[dict[str, Any] | None, str]:
 
 
 def parse_any(line: bytes) -> tuple[Any, str]:
-    """Return (JSON value in the line, ""), or (None, problem) if the line is not JSON."""
+    """Parse a line. Return (JSON value, ""), or (None, problem) if the line is not JSON."""
     try:
         return orjson.loads(line), ""
     except orjson.JSONDecodeError as error:
@@ -72,6 +76,6 @@ def parse_any(line: bytes) -> tuple[Any, str]:
 
 
 def json_name(value: Any) -> str:
-    """Return the JSON type of a value, with its article, for messages."""
+    """Return the JSON type of a value with an article, e.g. "an object", for error messages."""
     names = {dict: "an object", list: "an array", str: "a string", bool: "true or false", type(None): "null"}
     return names.get(type(value), "a number")

@@ -1,4 +1,6 @@
-"""Plain text with one document per line. A line belongs to the piece in which it starts; blank lines are skipped."""
+"""Plain text with one document per line. A line belongs to the piece of the file in which it
+starts. Blank lines are skipped.
+"""
 
 from collections.abc import Iterator
 from typing import BinaryIO
@@ -9,7 +11,7 @@ from clearspan.pipelines.records import HEAD_BYTES, Piece, Reading, Record
 
 
 class LineFormat(Format):
-    """A format whose records are lines: it can be cut at any byte."""
+    """Base class of formats whose records are lines. Their files can be cut at any byte."""
 
     is_text = is_numbered = by_lines = True
 
@@ -17,7 +19,9 @@ class LineFormat(Format):
         return [(0, None)] if whole else byte_ranges(num_bytes, unit_bytes)
 
     def overhang(self, stream: BinaryIO, piece: Piece) -> list[tuple[int, int]]:
-        """Return the byte before a piece, which says whether a line begins with it, and the rest of its last line."""
+        """Return the ranges of bytes outside a piece that are read too: the byte before the piece, which tells whether
+        a line begins at the piece's start, and the rest of the piece's last line.
+        """
         end = piece.start + piece.bytes
         stream.seek(end - 1)
         while (part := stream.readline(BUFFER_BYTES)) and not part.endswith(b"\n"):
@@ -26,7 +30,7 @@ class LineFormat(Format):
 
 
 class TextLines(LineFormat):
-    """Plain text with a document a line. Only the user can say so, with `--text-per line`."""
+    """Format of plain text with one document per line. Only the user can say so, by `--text-per line`."""
 
     name = "lines"
 
@@ -34,7 +38,7 @@ class TextLines(LineFormat):
         return False
 
     def read(self, stream: BinaryIO, piece: Piece, reading: Reading) -> Iterator[Record]:
-        """Yield the piece's lines without their ends, at their offsets in the decompressed file."""
+        """Yield the lines of a piece as records. A record's offset is the line's offset in the decompressed file."""
         name = piece.input.name
         for number, offset, line, problem in lines(stream, reading.max_bytes, piece.start, piece.end, piece.lines):
             if problem:
@@ -46,18 +50,22 @@ class TextLines(LineFormat):
 def lines(
     stream: BinaryIO, max_bytes: int, start: int = 0, end: int | None = None, before: int = 0
 ) -> Iterator[tuple[int, int, bytes, str]]:
-    """Yield (number, offset, line, problem) of the lines from `start` to `end` that are not blank.
+    """Yield (line number, offset, line, problem) of each line that begins in bytes `start` to `end` and is not blank.
 
-    Of a line above `max_bytes` only the head is given. `before` is the number of line ends before `start`.
+    The problem is "" if there is none. Of a line longer than `max_bytes`, only the first bytes are returned.
+
+    Args:
+        start, end: bytes of the decompressed file; an `end` of None is the end of the stream.
+        before: number of line ends before `start`.
 
     Raises:
-        DamagedFileError: there is a hole in a line, or the stream ends before `end`.
+        DamagedFileError: there is a hole (a long run of zero bytes) in a line, or the stream ends before `end`.
     """
     offset, number = start, before
     if offset:
         stream.seek(offset - 1)
         offset += _skip_line(stream, offset - 1) - 1
-        number += offset > start  # the end of a line that began before
+        number += offset > start  # count the end of the line that began before `start`
     while end is None or offset < end:
         line = stream.readline(max_bytes + 1)
         if not line:
@@ -71,7 +79,7 @@ def lines(
             line = line[:HEAD_BYTES]
             size += _skip_line(stream, offset + size)
             problem = f"longer than {max_bytes:,} bytes: {size:,}"
-        elif line.startswith(BOM):  # of the file, or of one that was joined to another
+        elif line.startswith(BOM):  # of this file, or of a file that was appended to it
             line = line.removeprefix(BOM)
         if problem or (line and not line.isspace()):
             yield number, offset, line, problem
@@ -79,7 +87,7 @@ def lines(
 
 
 def _skip_line(stream: BinaryIO, offset: int) -> int:
-    """Skip to the end of the line, in bounded memory; return the number of bytes."""
+    """Skip the rest of a line, in bounded memory; return the number of bytes skipped."""
     size = 0
     while part := stream.readline(BUFFER_BYTES):
         check_holes(part, offset + size)

@@ -1,6 +1,6 @@
-"""Parquet: one record per row (`columns`). A row group belongs to the piece in which it starts.
+"""Parquet files: one record per row. A row group belongs to the piece of the file in which it starts.
 
-Page checksums are verified where the file has them. Rows are decoded in batches of about BATCH_BYTES.
+Page checksums are verified if the file has them. Rows are decoded in batches of about BATCH_BYTES.
 """
 
 from collections.abc import Iterator
@@ -15,11 +15,11 @@ from clearspan.pipelines.records import Piece, Reading, Record
 
 BATCH_BYTES = 1 << 27
 TRAILER_BYTES = 8
-"""A file ends in the size of its metadata and a mark."""
+"""Size of the end of a file: the size of the metadata, and "PAR1"."""
 
 
 class ParquetTables(Format):
-    """Parquet."""
+    """Format of Parquet files."""
 
     name = described = "parquet"
     suffixes = (".parquet",)
@@ -29,10 +29,10 @@ class ParquetTables(Format):
         return head.startswith(b"PAR1")
 
     def read(self, stream: BinaryIO, piece: Piece, reading: Reading) -> Iterator[Record]:
-        """Yield the piece's rows, at their row numbers in the file.
+        """Yield the rows of a piece as records. The offset of a record is the row's number in the file, from 0.
 
         Raises:
-            PipelineError: the column is missing or ambiguous.
+            PipelineError: a column to read is missing or ambiguous.
             DamagedFileError: rows are missing.
         """
         name = piece.input.name
@@ -60,7 +60,9 @@ class ParquetTables(Format):
         return [(0, None)] if whole else byte_ranges(num_bytes, unit_bytes)
 
     def overhang(self, stream: BinaryIO, piece: Piece) -> list[tuple[int, int]]:
-        """Return the rest of a piece's last row group, and the metadata at the file's end."""
+        """Return the ranges of bytes outside a piece that are read too: the rest of the
+        last row group, and the metadata.
+        """
         with naming(piece.input.name, self.name):
             metadata = pq.read_metadata(stream)
         groups = map(metadata.row_group, range(metadata.num_row_groups))
@@ -78,12 +80,12 @@ def _start(column: pq.ColumnChunkMetaData) -> int:
 
 
 def _end(group: pq.RowGroupMetaData) -> int:
-    """Return the offset behind a row group."""
+    """Return the offset at which a row group ends."""
     return max((_start(column) + column.total_compressed_size for column in _columns(group)), default=0)
 
 
 def _is_in(group: pq.RowGroupMetaData, piece: Piece) -> bool:
-    """Return whether a row group belongs to the piece. The first and last pieces also take those with false offsets."""
+    """Return whether a row group belongs to a piece. A group with a wrong offset belongs to the first or last piece."""
     start = min(map(_start, _columns(group)), default=0)
     after = piece.end is not None and piece.end < piece.input.bytes and start >= piece.end
     return not after and (not piece.start or start >= piece.start)

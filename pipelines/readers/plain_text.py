@@ -1,4 +1,4 @@
-"""Plain text: one document per file, with its whitespace unchanged, or one document between two separators.
+"""Plain text: one document per file, with its whitespace unchanged, or one document per part between separators.
 
 A blank part between separators is not a record.
 """
@@ -16,7 +16,7 @@ from clearspan.pipelines.records import MAX_BYTES, Piece, Reading, Record
 
 
 class PlainText(Format):
-    """Plain text: any text that no other format recognizes."""
+    """Format of plain text: any text that no other format recognizes."""
 
     name = PLAIN_TEXT
     described = "UTF-8 text"
@@ -30,18 +30,23 @@ class PlainText(Format):
         return records(stream, piece.input.name, reading)
 
     def read_as(self, reading: Reading) -> str:
-        """Return `lines` if each line is a text, or the format of tables if rows are wanted."""
+        """Return the format in which a text is read: `lines` if each line is a
+        document, `csv` if columns are wanted.
+        """
         if reading.text_per == "line":
             return TextLines.name
         return TextTables.name if reading.columns else self.name
 
 
 def records(stream: BinaryIO, name: str, reading: Reading) -> Iterator[Record]:
-    """Yield the text of a stream, or its parts between separators; `name` names the stream.
+    """Yield the text of a stream as a record, or its parts between separators as records.
+
+    Args:
+        name: name of the file, for the records.
 
     Raises:
         DamagedFileError: there is a hole (a long run of zero bytes) in the text.
-        PipelineError: a part is far longer than the longest allowed text, without a separator.
+        PipelineError: no separator follows within the maximum size of a record (or its default, if that is larger).
     """
     if reading.separator is not None:
         number = 0
@@ -55,11 +60,11 @@ def records(stream: BinaryIO, name: str, reading: Reading) -> Iterator[Record]:
     check_holes(data)
     yield Record.of_text(name, None, data, reading.max_bytes, "file")
     while stream.read(BUFFER_BYTES):
-        pass  # read on to the end of a file that is too long: it must not be damaged
+        pass  # a file that is too long is read to its end, so that damage is found
 
 
 def _parts(stream: BinaryIO, name: str, reading: Reading) -> Iterator[tuple[int, bytes]]:
-    """Yield each part between separators, with its offset."""
+    """Yield (offset, bytes) of each part between separators."""
     assert reading.separator is not None
     separator, most = reading.separator.encode(), max(reading.max_bytes, MAX_BYTES)
     rest, offset = b"", 0

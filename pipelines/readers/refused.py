@@ -1,8 +1,8 @@
 """Files that hold no plain text: web pages, office documents, archives of files, class labels.
 
-Their bytes would pass for text, and a model would learn markup. They count as files of unknown type, which a folder may
-hold with --skip-unknown, and the error says what to do with each. The name decides, then the first bytes; a name that
-promises text (`.txt`, `.md`) may begin like a page.
+If they were read as text, a model would learn their markup. They count as files of unknown type, which are skipped in
+folders with --skip-unknown. The error says what to do with each of them. The extension decides first, then the first
+bytes. A file with an extension of text (`.txt`, `.md`) may begin like a web page.
 """
 
 import re
@@ -35,9 +35,9 @@ NO_TEXT = re.compile(
     rb"(?P<pdf>%PDF-)|(?P<rtf>\{\\rtf)|(?P<zip>PK\x03\x04|PK\x05\x06)|(?P<rar>Rar!\x1a\x07)|(?P<doc>\xd0\xcf\x11\xe0)"
     rb"|7z\xbc\xaf\x27\x1c"
 )
-"""First bytes of files that are no text whatever their name."""
+"""Pattern of the first bytes of files that are never text, whatever their name."""
 _MARKUP = re.compile(rb"(?:\xef\xbb\xbf)?\s*(?:(?P<html><!doctype\s+html|<html\b)|(?P<xml><\?xml\s))", re.IGNORECASE)
-"""First bytes of a page or of XML, in a file whose name does not promise text."""
+"""Pattern of the first bytes of a web page or of XML. It counts only if the file's extension is not one of text."""
 
 
 NOTHING = FirstBytes(b"", is_whole=False)
@@ -50,10 +50,10 @@ def is_page(path: str, head: bytes) -> bool:
 
 
 def refusal(path: str, head: FirstBytes = NOTHING) -> str:
-    """Return what a file is and what to do with it; "" if it may be read.
+    """Return the type of a file that holds no plain text, and advice to the user; "" if the file may be read.
 
     Args:
-        head: its first bytes, decompressed, if they are known.
+        head: the file's first bytes, decompressed; NOTHING if they are not known.
     """
     suffix = type_suffix(path)
     is_promised = any(suffix in known.suffixes and known.recognizes(head, path) for known in formats.texts())

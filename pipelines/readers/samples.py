@@ -1,12 +1,12 @@
-"""Images and clips among a tar's members, and their classes: webdataset samples, or plain files.
+"""Images and audio clips among the members of a tar, and their classes: webdataset samples, or plain files.
 
     cat/a.jpg  cat/b.jpg        two records; the class is in the path
-    00017.jpg  00017.cls        one record of one key (the name up to its first dot); the class is in .cls
-    00017.jpg  00017.json       one record; the class is a field of the object
+    00017.jpg  00017.cls        one record, since the names are equal up to the first dot; the class is in .cls
+    00017.jpg  00017.json       one record; the class is a field of the JSON object
 
-The files of a sample are consecutive: `webdataset` groups them. Its decoders, some of which unpickle, are not used, and
-neither are its readers of tars, which take a damaged tar for a shorter one. A sample without an image or a clip has no
-known kind.
+The files of a sample follow each other in the tar, and `webdataset` groups them. Its decoders are not used, because
+some of them unpickle. Its readers of tars are not used either, because they take a damaged tar for a shorter one. A
+sample without an image or clip counts as files of unknown type.
 """
 
 import dataclasses
@@ -21,12 +21,12 @@ from clearspan.pipelines.records import Reading, Record
 from clearspan.pipelines.suffixes import type_suffix
 
 SIDE_BYTES = 1 << 20
-"""Largest file with the class of a sample."""
+"""Largest size of a file that states the class of a sample."""
 CLASS_CHARACTERS = 255
-"""Longest class name: a longer text is something else."""
+"""Largest length of a class name. A longer text is not a class name."""
 CLASS_FILE = ".cls"
 CLASS_FILES = (CLASS_FILE, ".json")
-"""Extensions of the files with the class of a sample, in lower case."""
+"""Extensions of the files that state the class of a sample, in lower case."""
 LINK = "a link or a device, not a file"
 
 Taken = TypeVar("Taken")
@@ -35,7 +35,13 @@ Member = tuple[str, int, BinaryIO | None]
 
 
 class Sample(NamedTuple):
-    """The files of one key in a tar, from `start` on: images or clips with their class, or files of no known kind."""
+    """Sample of a tar: the files whose names are equal up to the first dot.
+
+    Attributes:
+        start: offset in the tar at which the first file begins.
+        listed: the images or clips, with their class.
+        unknown: the names of the files if the sample has no image or clip; otherwise empty.
+    """
 
     start: int
     listed: list[Listed]
@@ -43,15 +49,17 @@ class Sample(NamedTuple):
 
 
 def is_wanted(name: str, extensions: tuple[str, ...]) -> bool:
-    """Return whether a file is an image or a clip by its extension."""
+    """Return whether a file has one of the extensions of images or clips. If
+    `extensions` is empty, every file counts.
+    """
     return not extensions or name.lower().endswith(extensions)
 
 
 def listing(members: Iterable[Member], reading: Reading) -> Iterator[Sample]:
-    """Yield the samples of a tar, in order. Only the members with a class are read.
+    """Yield the samples of a tar, in order. Only the files that state a class are read.
 
     Raises:
-        PipelineError: a .cls or .json is there, but gives no class.
+        PipelineError: a file that should state a class does not, or two files of a sample state different classes.
     """
     for start, names, others, label in _samples(members, reading, lambda name, _: name):
         if names and label is None and not reading.wanted.label_pattern:
@@ -60,7 +68,7 @@ def listing(members: Iterable[Member], reading: Reading) -> Iterator[Sample]:
 
 
 def read(members: Iterable[Member], reading: Reading) -> Iterator[Record]:
-    """Yield the images or clips of the run's classes, as bytes."""
+    """Yield the images or clips of the selected classes as records, whose value is the content of the file."""
     assert reading.classes is not None
     known = frozenset(reading.classes.names)
 
@@ -75,7 +83,13 @@ def read(members: Iterable[Member], reading: Reading) -> Iterator[Record]:
 
 
 class _File(NamedTuple, Generic[Taken]):
-    """A file of a sample: its place in the tar, what was taken of an image or clip, or the bytes that state a class."""
+    """File of a sample.
+
+    Attributes:
+        start: offset at which the file begins in the tar.
+        taken: what was read of an image or clip; None for any other file.
+        stating: content of a file that states the class of the sample; None for any other file.
+    """
 
     name: str
     start: int
@@ -86,13 +100,17 @@ class _File(NamedTuple, Generic[Taken]):
 def _samples(
     members: Iterable[Member], reading: Reading, take: Callable[[str, BinaryIO | None], Taken]
 ) -> Iterator[tuple[int, list[Taken], list[str], str | None]]:
-    """Yield (start, what `take` returns for each image or clip, names of the other files, stated class) of each sample.
+    """Yield (start, results of `take` for the images or clips, names of the other files, class) of each sample.
 
-    The class is that of the .cls or .json, in any order in the tar. A .cls takes precedence over a .json, unless the
-    user names the field of the .json.
+    The class is the one that a .cls or .json file states, anywhere in the sample; None if there is none. A .cls takes
+    precedence over a .json, unless the user names the field of the .json.
+
+    Args:
+        take: function of the name and the stream of an image or clip; the stream is None if the member is not a file.
 
     Raises:
-        PipelineError: a file states something that is not a class, or another class than a file with its extension.
+        PipelineError: a file states something that is not a class, or two files of a sample with the same extension
+            state different classes.
     """
     first, second = CLASS_FILES if reading.wanted.label_field == Wanted.label_field else reversed(CLASS_FILES)
     for group in _grouped(_files(members, reading, take)):
@@ -117,7 +135,7 @@ def _samples(
 def _files(
     members: Iterable[Member], reading: Reading, take: Callable[[str, BinaryIO | None], Taken]
 ) -> Iterator[_File[Taken]]:
-    """Yield the members of a tar, each read as far as it is needed now, because a stream can be read only once."""
+    """Yield the members of a tar. Each is read as far as it will be needed, because a stream can be read only once."""
     for name, start, member in members:
         if is_wanted(name, reading.extensions):
             yield _File(name, start, take(name, member), None)
@@ -128,11 +146,11 @@ def _files(
 
 
 def _grouped(files: Iterable[_File[Taken]]) -> Iterator[list[_File[Taken]]]:
-    """Yield the files of each sample: webdataset's own grouping, except that a name without an extension, which it
-    passes over, is a sample too, so that no file goes uncounted.
+    """Yield the files of each sample, grouped by webdataset. webdataset ignores a file without an extension; here it is
+    a sample of its own, so that every file is counted.
 
     Raises:
-        PipelineError: two files of a sample have one name.
+        PipelineError: two files of a sample have the same name.
     """
     from webdataset.tariterators import base_plus_ext, group_by_keys  # takes a second
 
@@ -153,11 +171,15 @@ def _grouped(files: Iterable[_File[Taken]]) -> Iterator[list[_File[Taken]]]:
         yield [file for file in sample.values() if isinstance(file, _File)]
 
 
-def _class_in(name: str, end: str, data: bytes, reading: Reading) -> str | None:
-    """Return the class that a .cls or .json states, or None if the .json lacks the field."""
+def _class_in(name: str, extension: str, data: bytes, reading: Reading) -> str | None:
+    """Return the class that a .cls or .json file states; None if the .json has no such field.
+
+    Args:
+        extension: extension of the file, in lower case.
+    """
     if len(data) > SIDE_BYTES:
         raise PipelineError(f"{name}: more than {SIDE_BYTES:,} bytes, too large for a class: use --label-pattern")
-    if end == ".json":
+    if extension == ".json":
         value = (parse(data)[0] or {}).get(reading.wanted.label_field)
         if not isinstance(value, (str, int)) or isinstance(value, bool):
             return None
@@ -173,7 +195,7 @@ def _class_in(name: str, end: str, data: bytes, reading: Reading) -> str | None:
 
 
 def _check_stated(name: str, others: list[str], reading: Reading) -> None:
-    """Raise PipelineError if there is a .json that should state the class, and does not."""
+    """Raise PipelineError if there is a .json or .cls file that does not state the class of an image or clip."""
     if silent := [other for other in others if other.lower().endswith(CLASS_FILES)]:
         raise PipelineError(
             f'{silent[0]}: states no class of {name.rpartition("/")[2]}: it has no "{reading.wanted.label_field}" '

@@ -1,4 +1,4 @@
-"""Detect a file's format, from its first bytes and then its name; and hash a sample of a file to detect changes."""
+"""Detect the format of a file from its first bytes and its name, and hash a sample of a file to detect changes."""
 
 import codecs
 import hashlib
@@ -24,20 +24,26 @@ from clearspan.pipelines.suffixes import COMPRESSED, TARS, suffixes_of
 from clearspan.shards import storage
 
 LOOK_BYTES = 1 << 16
-"""Bytes of a file from which its format is inferred."""
+"""Number of first bytes of a file from which its format is inferred."""
 ABOUT = re.compile(r"(licen[sc]es?|readme|copying|citation|notice)(?![a-z])", re.IGNORECASE)
-"""Beginnings of the names of files that describe a dataset and hold none of its data."""
+"""Pattern of the names of files that describe a dataset and hold no data."""
 UTF8_CHARACTERS = 3
-"""This many multi-byte characters of a head that is UTF-8 mean that it has no other encoding."""
+"""If the first bytes of a file are valid UTF-8 and hold this many multi-byte characters,
+the file has no other encoding.
+"""
 SAMPLES = 9
 SAMPLE_BYTES = 1 << 13
 WHOLE_BYTES = SAMPLES * SAMPLE_BYTES
 _MULTIBYTE = re.compile(rb"[\xc2-\xdf][\x80-\xbf]|[\xe0-\xef][\x80-\xbf]{2}|[\xf0-\xf4][\x80-\xbf]{3}")
-"""A multi-byte character in UTF-8."""
+"""Pattern of a multi-byte character in UTF-8."""
 
 
 class UnknownKindError(PipelineError):
-    """A file has no known format. `reason`: what it is instead, and what to do with it, if that is known."""
+    """A file has no known format.
+
+    Attributes:
+        reason: the type of the file, and advice to the user; "" if the type is unknown.
+    """
 
     def __init__(self, message: str, reason: str = "") -> None:
         super().__init__(message)
@@ -45,14 +51,15 @@ class UnknownKindError(PipelineError):
 
 
 def is_about(path: str) -> bool:
-    """Return whether a file's name says that it describes a dataset. Folders and globs skip such files."""
+    """Return whether a file describes a dataset, by its name, such as README.md. Folders and globs skip such files."""
     return bool(ABOUT.match(path.rpartition("/")[2]))
 
 
 def sample(stream: BinaryIO, size: int) -> str:
-    """Return a hash of an open file's size and of bytes spread over it (of a small file, of all its bytes).
+    """Return a hash of an open file's size and of a sample of bytes spread over the file (all bytes of a small file).
 
-    Unlike a modification time, it is the same for the same content anywhere. The stream is left at its start.
+    Unlike a modification time, the hash is the same for the same content anywhere. The stream must be at its start, and
+    is there afterwards.
     """
     if size <= WHOLE_BYTES:
         data = stream.read(size)
@@ -64,8 +71,11 @@ def sample(stream: BinaryIO, size: int) -> str:
 
 
 def recognized(path: str, named: Sequence[str]) -> tuple[str, str | None] | None:
-    """Return the first format named by the user that recognizes a file, and the file's compression; None if no format
-    does.
+    """Return (format, compression) of a file: the first of the user's own formats that recognizes it. Return None if no
+    format does.
+
+    Args:
+        named: the user's own formats, as `module:name`.
 
     Raises:
         PipelineError: the file is compressed and damaged, a package that reads it is not installed, or the code of a
@@ -87,12 +97,12 @@ def recognized(path: str, named: Sequence[str]) -> tuple[str, str | None] | None
 
 
 def look(stream: BinaryIO, path: str, encoding: str | None = None) -> tuple[str, str | None]:
-    """Return (name of the format, compression) of an open file, among the built-in formats.
+    """Return (name of the built-in format, compression) of an open file.
 
-    The stream is left at any position, or closed.
+    Afterwards the stream is at any position, or closed.
 
     Args:
-        encoding: the encoding of a text; None: UTF-8; `auto`: the encoding detected from its beginning.
+        encoding: the encoding of a text; None for UTF-8; `auto` to detect the encoding from the first bytes.
 
     Raises:
         UnknownKindError: the file has none of these formats, or is of a type that holds no plain text.
@@ -140,15 +150,18 @@ def _head(content: BinaryIO) -> FirstBytes:
 
 
 def _of_name(suffixes: tuple[str, ...]) -> Format | None:
-    """Return the format if the file's extensions alone decide it; None if the content is needed."""
+    """Return the format if the file's extensions alone determine it; None if the content must be examined."""
     return next((known for known in formats.with_suffixes(suffixes) if known.by_name), None)
 
 
 def check_claims(name: str, compression: str | None, head: bytes) -> None:
-    """Raise PipelineError if a file or member that is not a tar has the name of a container.
+    """Raise PipelineError if a file, or a member of a tar, has an extension that its content contradicts, such as .tar
+    or .gz.
+
+    The caller has already found out that the content is not a tar.
 
     Args:
-        head: its first bytes, decompressed.
+        head: the first bytes of the file or member, decompressed.
     """
     if claims := _claims(suffixes_of(name), compression):
         fault = "does not begin as one" if head else "is empty"
@@ -156,7 +169,7 @@ def check_claims(name: str, compression: str | None, head: bytes) -> None:
 
 
 def _claims(suffixes: tuple[str, ...], compression: str | None) -> list[str]:
-    """Return the extensions of a name that the content, compressed like this, does not fulfill unless it is a tar."""
+    """Return the extensions that are wrong for a file that is not a tar and has this compression."""
     last = [suffix for suffix in suffixes[-1:] if not compression and (suffix in COMPRESSED or _is_container(suffix))]
     return last + [suffix for suffix in suffixes if suffix in TARS and not _of_name(suffixes)]
 
@@ -166,7 +179,11 @@ def _is_container(suffix: str) -> bool:
 
 
 def is_utf8(head: bytes, is_whole: bool) -> bool:
-    """Return whether a text is UTF-8, by its head, which may end within a character unless it is the whole text."""
+    """Return whether the first bytes of a text are valid UTF-8.
+
+    Args:
+        is_whole: whether `head` is the whole text; otherwise its last character may be cut off.
+    """
     try:
         codecs.getincrementaldecoder("utf-8")().decode(head, final=is_whole)
     except UnicodeDecodeError:
@@ -175,10 +192,12 @@ def is_utf8(head: bytes, is_whole: bool) -> bool:
 
 
 def text_format(head: FirstBytes, path: str) -> Format:
-    """Return the format of a text, by its head and its extensions. The formats of its extensions are asked first.
+    """Return the format of a text from its first bytes and its extensions. Formats that have these extensions are tried
+    first.
 
     Raises:
-        ValueError: its extension is one that plain text does not have.
+        ValueError: no format recognizes the text, and its extension is not one of plain text. The message says what to
+            do.
     """
     named = [known for known in formats.with_suffixes(suffixes_of(path)) if known.is_text]
     for known in (*named, *formats.texts()):

@@ -1,7 +1,8 @@
-"""Decompression of a file as it is read: all of its bytes, or an error that names the file.
+"""Decompression of a file while it is read. The reader gets all bytes of the file, or an error that names the file.
 
-Bytes after the end of a compressed stream are another stream (in xz after padding) or damage, never ignored. Memory is
-bounded by WINDOW_BYTES and a few buffers, whatever a file decompresses to.
+Bytes that follow the end of a compressed stream must be another stream (in xz after padding). Otherwise the file counts
+as damaged; the bytes are never ignored. Memory is bounded by WINDOW_BYTES and a few buffers, however much a file
+decompresses to.
 """
 
 import codecs
@@ -22,26 +23,35 @@ COMPRESSION = re.compile(
     rb"(?P<gzip>\x1f\x8b)|(?P<zstd>\x28\xb5\x2f\xfd|[\x50-\x5f]\x2a\x4d\x18)"
     rb"|(?P<bz2>BZh[1-9](?:1AY&SY|\x17rE8P\x90))|(?P<xz>\xfd7zXZ\0)"
 )
-"""First bytes of compressed files; a zstd file may begin with a skippable frame."""
+"""Pattern of the first bytes of compressed files. A zstd file may begin with a skippable frame."""
 COMPRESSION_BYTES = 10
-"""Number of first bytes that show a compression."""
+"""Number of first bytes from which a compression is recognized."""
 BUFFER_BYTES = 1 << 20
 PACKED_BYTES = 1 << 16
 WINDOW_BYTES = 1 << 27
-"""Largest window of a compressed stream, which bounds the memory it takes: the limit of zstd --long=27."""
+"""Largest window of a compressed stream, which bounds the memory for decompression.
+It is the limit of zstd --long=27.
+"""
 BOM = b"\xef\xbb\xbf"
 HOLE = bytes(513)
-"""More than one block of consecutive zero bytes: a part of the file that was lost, or never written."""
+"""A run of zero bytes longer than one disk block. A text holds such a run only if a part of the
+file was lost or never written.
+"""
 TOO_WIDE = ("Frame requires too much memory", "Memory usage limit exceeded")
-"""Messages of zstd and xz for a window above the limit."""
+"""Parts of the error messages of zstd and xz for a window above the limit."""
 
 
 NOT_UTF8 = "clearspan-not-utf-8"
-"""Handler of errors in an encoding: a byte that is not UTF-8, so that readers find a bad record in its place."""
+"""Name of the codec error handler that replaces an invalid byte by a byte that is not UTF-8 either, so that the readers
+find a bad record there.
+"""
 
 
 def _not_utf8(error: UnicodeError) -> tuple[str | bytes, int]:
-    """Return the replacement for bytes that are invalid in an encoding, or for half of a surrogate pair."""
+    """Return what replaces the bytes of a codec error, and where to continue (see `codecs.register_error`). A byte that
+    is invalid in the encoding becomes half of a surrogate pair, which becomes an invalid byte when it is encoded as
+    UTF-8.
+    """
     assert isinstance(error, UnicodeDecodeError | UnicodeEncodeError)
     return ("\udcff" if isinstance(error, UnicodeDecodeError) else b"\xff"), error.end
 
@@ -54,20 +64,25 @@ DAMAGE = (OSError, EOFError, lzma.LZMAError, tarfile.TarError, pa.ArrowException
 
 
 class DamagedFileError(Exception):
-    """A file does not hold what was written to it. The message says what is wrong."""
+    """The content of a file is damaged or incomplete. The message says what is wrong."""
 
 
 def check_holes(data: bytes, offset: int = 0, of: str = "") -> None:
-    """Raise DamagedFileError if a text has a hole (a long run of zero bytes). `offset`: its beginning in the file."""
+    """Raise DamagedFileError if a text has a hole (a long run of zero bytes).
+
+    Args:
+        offset: offset at which `data` begins in the file, for the error message.
+        of: end of the error message, such as " of row 5".
+    """
     if b"\0" in data and (start := data.find(HOLE)) >= 0:
         raise DamagedFileError(f"more than {len(HOLE) - 1} zero bytes in a row at byte {offset + start:,}{of}")
 
 
 def chunks(stream: BinaryIO, size: int = BUFFER_BYTES) -> Iterator[bytes]:
-    """Yield the bytes of a text in parts of about this size.
+    """Yield the bytes of a text in parts of about `size` bytes.
 
     Raises:
-        DamagedFileError: there is a hole in the text, within a part or across two parts.
+        DamagedFileError: there is a hole (a long run of zero bytes) within a part or across two parts.
     """
     before, offset = b"", 0
     while data := stream.read(size):
@@ -77,13 +92,13 @@ def chunks(stream: BinaryIO, size: int = BUFFER_BYTES) -> Iterator[bytes]:
 
 
 def compression_of(head: bytes) -> str | None:
-    """Return the compression that a file's first bytes show, or None."""
+    """Return the name of the compression that a file's first bytes show; None if the file is not compressed."""
     magic = COMPRESSION.match(head)
     return magic.lastgroup if magic else None
 
 
 class _Stream(io.RawIOBase):
-    """The bytes that an iterator yields."""
+    """Stream of the bytes that an iterator yields."""
 
     def __init__(self, parts: Iterator[bytes]) -> None:
         self.parts, self.rest = parts, b""
@@ -106,7 +121,9 @@ def _buffered(parts: Iterator[bytes]) -> BinaryIO:
 
 
 def _unxz(stored: BinaryIO) -> Iterator[bytes]:
-    """Yield the content of consecutive xz streams. Python's reader ignores other bytes after one, and has no limit."""
+    """Yield the content of consecutive xz streams. Python's `lzma.open` is not used: it ignores other bytes after a
+    stream, and has no memory limit.
+    """
     packed = stored.read(PACKED_BYTES)
     while packed:
         stream = lzma.LZMADecompressor(lzma.FORMAT_XZ, memlimit=WINDOW_BYTES + BUFFER_BYTES)
@@ -126,7 +143,7 @@ def _unxz(stored: BinaryIO) -> Iterator[bytes]:
 
 @contextlib.contextmanager
 def decompressed(stream: BinaryIO, compression: str | None) -> Iterator[BinaryIO]:
-    """Open a stream's content as a buffered stream."""
+    """Yield a buffered stream of the decompressed content of a stream."""
     if compression is None:
         yield stream
     elif compression == "xz":
@@ -137,7 +154,7 @@ def decompressed(stream: BinaryIO, compression: str | None) -> Iterator[BinaryIO
 
 
 def _utf8(stored: BinaryIO, encoding: str) -> Iterator[bytes]:
-    """Yield a text in another encoding as UTF-8."""
+    """Yield the bytes of a text, converted from `encoding` to UTF-8."""
     decode, data = codecs.getincrementaldecoder(encoding)(NOT_UTF8).decode, b" "
     while data:
         data = stored.read(BUFFER_BYTES)
@@ -148,22 +165,28 @@ def _utf8(stored: BinaryIO, encoding: str) -> Iterator[bytes]:
 
 
 def transcoded(stream: BinaryIO, encoding: str | None) -> BinaryIO:
-    """Return a stream of text as UTF-8. Bytes that are invalid in the encoding (None: UTF-8) become invalid UTF-8."""
+    """Return a stream of a text converted from `encoding` to UTF-8; the same stream if `encoding` is None.
+
+    Bytes that are invalid in the encoding become invalid UTF-8.
+    """
     return _buffered(_utf8(stream, encoding)) if encoding else stream
 
 
 @contextlib.contextmanager
 def opened(path: str, compression: str | None) -> Iterator[BinaryIO]:
-    """Open a file's content as a buffered stream."""
+    """Open a file and yield a buffered stream of its decompressed content."""
     with storage.open_input(path) as stream, decompressed(stream, compression) as content:
         yield content
 
 
 @contextlib.contextmanager
 def naming(name: str, kind: str | None) -> Iterator[None]:
-    """Turn an exception that damage causes into a PipelineError that names the file and the kind of container (if any).
+    """Turn an exception that damage causes into a PipelineError that names the file.
 
     Errors of the disk pass unchanged.
+
+    Args:
+        kind: name of the compression or container, for the message; None if there is none.
     """
     try:
         yield

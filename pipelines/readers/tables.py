@@ -1,11 +1,11 @@
-"""Tables of text (csv, tsv): one record per row (`columns`), numbered from 0, without blank lines.
+"""Tables of text (csv, tsv): one record per row. Rows are numbered from 0, and blank lines do not count.
 
     head -> delimiter, whether cells are quoted -> names in the header -> rows, each parsed by itself
 
-A quoted cell may hold line breaks (RFC 4180), so that a file is never cut. `common.delimited` finds the form: the
-delimiter by the head, and whether quotes between tabs are characters by the whole file, which is then read twice. A
-row with another number of cells than the header is bad. A quote that is
-not closed ends the run, because it is unknown how many rows it swallowed.
+A quoted cell may hold line breaks (RFC 4180), so a file is never cut into pieces. `common.delimited` infers the
+delimiter from the head of the file. For tab-separated files it also decides whether quotes are plain characters, from
+the whole file, which is therefore read twice. A row whose number of cells differs from the header's is a bad record. A
+quote that is not closed ends the run, because it is unknown how many rows it swallowed.
 """
 
 import csv
@@ -24,15 +24,15 @@ from clearspan.pipelines.records import HEAD_BYTES, MAX_BYTES, Piece, Reading, R
 from clearspan.pipelines.suffixes import suffixes_of
 
 Row = tuple[list[str], bytes, str]
-"""A row: its cells, the head of its bytes, and its problem, if any."""
+"""A row of a table: its cells, the first of its bytes, and its problem ("" if there is none)."""
 HEAD = 1 << 20
-"""Bytes of a file from which its form and its columns are inferred."""
+"""Number of bytes of a file from which its delimiter, quoting and columns are inferred."""
 NAME_WORDS = 3
-"""Maximum number of words of a column name: a longer cell in the header looks like a text."""
+"""Maximum number of words of a column name. A longer cell in the header looks like a text."""
 
 
 class TextTables(Format):
-    """Tables of text: csv and tsv."""
+    """Format of tables of text: csv and tsv."""
 
     name = described = "csv"
     suffixes = TABLE_SUFFIXES
@@ -46,13 +46,16 @@ class TextTables(Format):
 
 
 def records(stream: BinaryIO, name: str, reading: Reading) -> Iterator[Record]:
-    """Yield the rows of a stream; `name` names the stream.
+    """Yield the rows of a table as records. The offset of a record is the row's number, from 0.
+
+    Args:
+        name: name of the file, for the records.
 
     Raises:
         PipelineError: the columns are missing or ambiguous, or a quote is not closed.
-        DamagedFileError: there is a hole in it.
+        DamagedFileError: there is a hole (a long run of zero bytes) in a row.
     """
-    rows, names, read = _begun(stream, name, reading)
+    rows, names, read = _open_table(stream, name, reading)
     keys = dict(zip(read, read, strict=True)) if reading.columns else {}
     if reading.keep:
         keys = keys or (dict.fromkeys([reading.field or DEFAULT], read[0]) if read else {})
@@ -73,8 +76,8 @@ def records(stream: BinaryIO, name: str, reading: Reading) -> Iterator[Record]:
             yield Record(name, row, cells[places[0]], raw, number=number)
 
 
-def _begun(stream: BinaryIO, name: str, reading: Reading) -> tuple[Iterator[Row], list[str], list[str]]:
-    """Return the rows below the header, the names of all columns, and of those to read."""
+def _open_table(stream: BinaryIO, name: str, reading: Reading) -> tuple[Iterator[Row], list[str], list[str]]:
+    """Return (the rows below the header, the names of all columns, the names of the columns to read)."""
     lines = _Lines(stream)
     form = form_of(lines.head, ".tsv" in suffixes_of(name), lambda: are_quotes(lines.parts(reading.is_head)))
     head = readable_rows(lines.head, form)
@@ -103,7 +106,7 @@ def _begun(stream: BinaryIO, name: str, reading: Reading) -> tuple[Iterator[Row]
 
 
 def _check_names(columns: Sequence[str], name: str, option: str) -> None:
-    """Raise PipelineError if a column name, which the user has not named, looks like a text."""
+    """Raise PipelineError if the name of a column that the user did not name looks like a text."""
     for column in columns:
         if len(column.split()) > NAME_WORDS:
             raise PipelineError(
@@ -113,7 +116,7 @@ def _check_names(columns: Sequence[str], name: str, option: str) -> None:
 
 
 class _Lines:
-    """The lines of a stream whose head, from which the columns are inferred, was read before."""
+    """The lines of a stream. The head of the stream is read first, so that columns can be inferred from it."""
 
     def __init__(self, stream: BinaryIO) -> None:
         data = stream.read(HEAD)
@@ -124,7 +127,7 @@ class _Lines:
         """The complete lines of the head."""
 
     def parts(self, is_head: bool) -> Iterator[bytes]:
-        """Yield the bytes of the stream, or of its head; the lines are then read from the beginning as before."""
+        """Yield the bytes of the stream, or only of its head. Afterwards all lines can still be read."""
         yield self._rest.getvalue()
         if is_head or self.is_all:
             return
@@ -148,7 +151,7 @@ class _Lines:
 
 
 def _is_text(rows: list[list[str]], index: int) -> bool:
-    """Return whether a column of the head holds something other than numbers."""
+    """Return whether a column has a cell that is not a number. `rows` are the first rows of the table."""
     return any(_is_word(row[index]) for row in rows if len(row) > index)
 
 
@@ -161,7 +164,7 @@ def _is_word(cell: str) -> bool:
 
 
 class _RowLines:
-    """The lines of one row: several lines if a quoted cell has line breaks."""
+    """Iterator over the lines of one row, which are several if a quoted cell has line breaks."""
 
     def __init__(self, lines: _Lines, name: str, max_bytes: int, offset: int) -> None:
         self.lines, self.name, self.max_bytes, self.offset = lines, name, max_bytes, offset
@@ -192,7 +195,7 @@ class _RowLines:
 
 
 def _rows(lines: _Lines, name: str, form: Form, max_bytes: int) -> Iterator[Row]:
-    """Yield the rows that are not blank. Each is parsed by itself, so that a bad row does not affect the next."""
+    """Yield the rows that are not blank. Each row is parsed by itself, so that a bad row does not affect others."""
     csv.field_size_limit(max(csv.field_size_limit(), max_bytes + 1, MAX_BYTES + 1))
     offset = num_lines = 0
     while True:

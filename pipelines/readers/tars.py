@@ -1,10 +1,11 @@
-"""Tars of texts, and tars of compressed tars of texts (OpenWebText): streamed, with nothing unpacked to disk.
+"""Tars of texts, and tars of compressed tars of texts (OpenWebText). They are streamed; nothing is unpacked to disk.
 
     urlsf_subset00.tar -> urlsf_subset00-1_data.xz -> (xz) tar -> 0000000-….txt -> one document each
 
-A member is a text, JSON, csv, or a (compressed) tar of these. As with files, its bytes decide first, then its name. A
-tar must be complete: with its end mark, and only zero padding after it. Python's tarfile takes a damaged or truncated
-tar for a shorter one, and reads a header of any length into memory.
+A member is a text, JSON, csv, or a tar of these, which may be compressed. As with files, the bytes of a member decide
+about its format first, then its name. A tar must be complete: it ends with an end mark, and only zero padding may
+follow. Python's tarfile alone would take a damaged or truncated tar for a shorter one, and read a header of any length
+into memory.
 """
 
 import dataclasses
@@ -34,20 +35,22 @@ from clearspan.shards.finding import is_below_hidden
 
 PEEK_BYTES = 1 << 14
 HEADER_BYTES = 1 << 20
-"""Maximum size of a member's name, or of its attributes: far more than any path needs."""
+"""Maximum size of the header of a member that holds a long name or attributes; far more than any path needs."""
 HEADERS = b"LKxgX"
-"""Types of members that belong to the header of the next member: a long name or link, attributes."""
+"""Types of tar entries that belong to the header of the next member: a long name, a long link, attributes."""
 PADDING_BYTES = tarfile.RECORDSIZE
-"""Maximum number of zero bytes after a tar's end, where writers fill up a record. More may be lost members."""
+"""Maximum number of zero bytes after a tar's end mark, where writers fill up a record.
+More zeros may be lost members.
+"""
 CLASS_LABEL, UNKNOWN_TYPE = "class_label", "unknown_type"
-"""Reasons for which a member is skipped: it states the class of its sample (webdataset's .cls); it holds no plain text,
-and such files are skipped.
+"""Reasons for which a member is skipped: it states the class of a sample (webdataset's .cls), or it holds no plain text
+and the user chose to skip files of unknown type.
 """
 SPARSE = "a sparse member, which is not supported: pack it without --sparse"
 
 
 class Tars(Format):
-    """Tars of texts, and tars of images or clips."""
+    """Format of tars of texts, and of tars of images or audio clips."""
 
     name = "tar"
     described = "tar (plain, .gz, .bz2, .xz or .zst)"
@@ -58,9 +61,10 @@ class Tars(Format):
         return is_tar(head)
 
     def read(self, stream: BinaryIO, piece: Piece, reading: Reading) -> Iterator[Record]:
-        """Yield the documents of the members that start in the piece, named file/member or file/member/member.
+        """Yield the documents of the members that start in the piece. A document is named FILE/MEMBER, or
+        FILE/MEMBER/MEMBER if it is in a tar within the tar.
 
-        If files are read (`as_bytes`), yield the images or clips among the members, as bytes.
+        With `reading.as_bytes`, yield the images or audio clips among the members instead, as bytes.
         """
         if piece.start:
             stream.seek(piece.start)
@@ -69,7 +73,7 @@ class Tars(Format):
         if reading.as_bytes:
             yield from samples.read(members, reading)
             return
-        reading = dataclasses.replace(reading, text_per="file")  # --text-per line is for files, not for members
+        reading = dataclasses.replace(reading, text_per="file")  # --text-per line does not apply to members of tars
         for name, _, member in members:
             if member is None:
                 yield Record(name, None, None, b"", LINK)
@@ -77,7 +81,7 @@ class Tars(Format):
                 yield from unpack(member, name, reading)
 
     def cut(self, path: str, num_bytes: int, unit_bytes: int, whole: bool) -> list[tuple[int, int | None]]:
-        """Cut a large tar on this machine between its members; one on an object store is not cut."""
+        """Return the pieces of a tar. A large local tar is cut between members; a tar on an object store is not cut."""
         if num_bytes <= unit_bytes or storage.is_remote(path):
             return [(0, None)]
         with naming(path, self.name), opened(path, None) as stream:
@@ -97,7 +101,7 @@ def is_tar(head: bytes) -> bool:
 
 
 def unpack(stream: BinaryIO, name: str, reading: Reading) -> Iterator[Record]:
-    """Yield the documents of a member, which may be a (compressed) tar."""
+    """Yield the documents of a member. The member may be a tar, and may be compressed."""
     buffered = _peeking(stream)
     compression = compression_of(buffered.peek(COMPRESSION_BYTES))
     with naming(name, compression or "tar"), decompressed(cast(BinaryIO, buffered), compression) as content:
@@ -128,7 +132,7 @@ def _head(stream: Any) -> FirstBytes:
 def _documents(
     stream: BinaryIO, head: FirstBytes, name: str, compression: str | None, reading: Reading
 ) -> Iterator[Record]:
-    """Yield the documents of a member that is not a tar: of its JSON or table, or the text itself."""
+    """Yield the documents of a member that is not a tar: the records of its JSON or table, or the whole text."""
     containers = [known for known in formats.containers() if known.name != Tars.name]
     if any(known.recognizes(head, name) for known in containers):
         *names, last = [known.described for known in containers]
@@ -151,7 +155,7 @@ def _documents(
 
 
 def _texts(stream: BinaryIO, name: str, reading: Reading) -> Iterator[Record]:
-    """Yield the documents of a member that is text in UTF-8, from a buffered stream."""
+    """Yield the documents of a member from a buffered stream of its text in UTF-8."""
     head = _head(stream)
     try:
         member_format = formats.format_named(sniff.text_format(head, name).read_as(reading))
@@ -163,9 +167,13 @@ def _texts(stream: BinaryIO, name: str, reading: Reading) -> Iterator[Record]:
 
 
 def listing(stream: BinaryIO, name: str, seekable: bool) -> Iterator[Member]:
-    """Yield the name (below the tar's name), start and content of each member; content is None if it is not a file.
+    """Yield (name, offset, content) of each member. The name begins with the tar's name, the offset is where the
+    member's header begins, and the content is None if the member is not a file.
 
-    Of a seekable tar only the headers are read, and what the caller reads.
+    Of a seekable tar, only the headers are read, and the content that the caller reads.
+
+    Args:
+        name: name of the tar.
 
     Raises:
         tarfile.TarError: the tar is damaged or cut short.
@@ -174,7 +182,8 @@ def listing(stream: BinaryIO, name: str, seekable: bool) -> Iterator[Member]:
 
 
 def cuts(stream: BinaryIO, size: int) -> list[int]:
-    """Return starts of members, about every `size` bytes from 0 on, at which a seekable tar can be cut into pieces.
+    """Return the offsets at which a seekable tar can be cut into pieces of about `size` bytes. Members begin at these
+    offsets, the first of which is 0.
 
     Raises:
         tarfile.TarError: the tar is damaged or cut short.
@@ -189,7 +198,9 @@ def cuts(stream: BinaryIO, size: int) -> list[int]:
 
 
 class _Header(tarfile.TarInfo):
-    """A member's header. An incomplete header, which tarfile takes for the end, is an error; so is a huge one."""
+    """Header of a member. tarfile takes an incomplete header for the end of the tar; here it raises an error, and so
+    does a header that is too large.
+    """
 
     @classmethod
     def fromtarfile(cls, archive: tarfile.TarFile) -> Self:
@@ -201,7 +212,9 @@ class _Header(tarfile.TarInfo):
             raise tarfile.ReadError(f"no whole member at byte {archive.offset}: {error}") from None
 
     def _proc_member(self, archive: tarfile.TarFile) -> Self:
-        """Check the size of a header before tarfile reads it; this is the hook for subclasses."""
+        """Check the size of a header before tarfile reads it. tarfile provides this
+        method for subclasses to override.
+        """
         if self.type in HEADERS and self.size > HEADER_BYTES:
             raise tarfile.ReadError(f"a name or attributes of {self.size:,} bytes at byte {self.offset:,}")
         return cast(Self, super()._proc_member(archive))  # type: ignore[misc]
@@ -214,9 +227,12 @@ class _Archive(tarfile.TarFile):
 def _members(
     stream: BinaryIO, name: str, length: int | None = None, mode: Literal["r:", "r|"] = "r|"
 ) -> Iterator[Member]:
-    """Yield the name (below the tar's name), start and content of each member, up to `length` or the tar's end.
+    """Yield (name, offset, content) of each member, as in `listing`. Hidden members are skipped, as hidden files are in
+    folders.
 
-    The content is None if the member is not a file. Hidden members are skipped, as in folders.
+    Args:
+        name: name of the tar.
+        length: offset at which to stop, where a member must begin; None for the end of the tar.
     """
     with _Archive.open(fileobj=stream, mode=mode) as archive:
         while (info := archive.next()) is not None:
@@ -229,7 +245,7 @@ def _members(
                 raise tarfile.ReadError(SPARSE)
             if not info.isdir() and not is_below_hidden(info.name):
                 content = archive.extractfile(info) if info.isfile() else None
-                shown = info.name if info.name.isprintable() else ascii(info.name)[1:-1]  # a source is one line
+                shown = info.name if info.name.isprintable() else ascii(info.name)[1:-1]  # a source must be one line
                 yield f"{name}/{shown}", info.offset, cast(BinaryIO | None, content)
         if mode == "r:":
             return

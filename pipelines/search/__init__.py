@@ -1,1 +1,1 @@
-"""Search a dataset of vectors: exactly, combined with BM25, or with an index of another library."""
+"""Search in datasets of vectors: exact search, also combined with BM25, and search with an index of another library."""

@@ -1,8 +1,9 @@
-"""Ranks of the right texts, for a file of queries with their right texts.
+"""Ranks of the right texts among the hits, for a file of queries that names the right text of each query.
 
-    queries with a text or an id -> rows of the right texts -> their best rank among the first DEPTH hits -> MRR
+    queries with a right text or its id -> rows of the right texts -> best rank among the first DEPTH hits -> MRR
 
-Ids are those that hits show (`Hit.name`). Queries with the same wording are one query with several right texts.
+The ids in the file are the ids that hits show (`Hit.name`). Queries with the same wording count as one query that has
+several right texts.
 """
 
 import dataclasses
@@ -20,10 +21,11 @@ class Answers:
     """Ranks of the right texts.
 
     Attributes:
-        ranks: the rank of each query's best right text, from 1; None: no right text is known, or none is a hit.
-        num_judged: number of queries whose right text is in the collection.
-        num_missing: number of queries whose right text is not in the collection.
-        mrr: mean of 1 / rank over the judged queries, in percent; a query whose right text is not found counts as 0.
+        ranks: for each query, the rank of its best right text, from 1; None if no right text is known or found.
+        num_judged: the number of distinct queries with a right text in the collection.
+        num_missing: the number of distinct queries whose right text is named, but is not in the collection.
+        mrr: the mean of 1 / rank over the `num_judged` queries, in percent; 0 for a query whose right text is not
+            found.
     """
 
     ranks: list[int | None]
@@ -33,7 +35,11 @@ class Answers:
 
     @classmethod
     def of(cls, texts: Texts, queries: Sequence[Query], found: Sequence[tuple[Sequence[int], object]]) -> "Answers":
-        """Return the ranks of the right texts among the rows of each query, best first.
+        """Find the ranks of the right texts.
+
+        Args:
+            texts: the rows that were searched.
+            found: for each query, the indices of the rows that it finds, best first, and a second item, not used.
 
         Raises:
             ShardError: a shard is damaged.
@@ -62,7 +68,7 @@ class Answers:
 
 
 def _right_rows(texts: Texts, queries: Sequence[Query]) -> Mapping[str, set[int]]:
-    """Return the rows of each query's right texts, for the queries that have any."""
+    """Return text of a query -> indices of the rows that hold its right texts, for queries with such rows."""
     by_text: dict[str, list[str]] = {}
     by_id: dict[str, list[str]] = {}
     by_hash: dict[int, list[str]] = {}

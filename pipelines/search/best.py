@@ -1,9 +1,11 @@
-"""The best rows of each query among blocks of scores: a threshold for each query keeps almost all rows out.
+"""Selection of the best rows for each query from blocks of scores.
 
     scores (queries, rows) >= threshold of each query -> few candidates -> sorted -> the `top` best, a higher threshold
 
-Scores that agree to DECIMALS are equal; among equal scores, the higher id comes first, as in trec_eval. Of the rows of
-one document only the best is returned, and the first of equally good rows.
+The threshold of a query is a little below the lowest score among its best rows so far, so that few rows of a block must
+be sorted. Scores that are equal when rounded to DECIMALS count as equal. Among equal scores, the row with the higher id
+is first, as in trec_eval. If several rows belong to one document, only the best row is returned, and among equally good
+rows the first.
 """
 
 import numpy as np
@@ -13,15 +15,16 @@ from clearspan.common.ranking import DECIMALS, rounded
 
 SLACK = 10.0**-DECIMALS
 ROUNDING = 4e-7
-"""Relative error that a score in float32 may have, after several sums."""
+"""Maximum relative error of a score in float32 after several additions."""
 
 
 class Best:
-    """The best rows for n queries, among the blocks added so far.
+    """The best rows for n queries, among the rows added so far.
 
     Args:
-        shifts: the number that is added to the scores of each query, (n,).
-        above: only rows with a score above this are hits.
+        top: the maximum number of rows for each query.
+        shifts: the number to add to all scores of a query, (n,).
+        above: only rows with a score above this number, before the shift, are selected.
     """
 
     def __init__(self, top: int, shifts: NDArray[np.float64], above: float = -np.inf) -> None:
@@ -41,10 +44,14 @@ class Best:
         ids: NDArray[np.int64],
         places: NDArray[np.int64] | None,
     ) -> None:
-        """Add rows, (r,), with their scores for each query, (n, r).
+        """Add r rows.
 
         Args:
-            places: numbers that distinguish documents with equal ids, (r, 2); None: each row is a document.
+            scores: the scores of the rows for each query, (n, r).
+            rows: the indices of the rows, (r,).
+            ids: the ids of the rows, (r,).
+            places: two numbers for each row that distinguish documents with the same id (`RowBlock.places`), (r, 2);
+                None if each row is a document by itself.
         """
         query, at = np.divmod(np.flatnonzero(scores >= self._least[:, None]), len(rows))
         if not len(query):
@@ -75,16 +82,21 @@ class Best:
 
     @property
     def found(self) -> list[tuple[list[int], list[float]]]:
-        """The rows of each query and their scores, best first."""
+        """For each query, the indices of its best rows and their scores, best first."""
         bounds = np.searchsorted(self._query, np.arange(len(self._shifts) + 1))
         pairs = zip(bounds[:-1].tolist(), bounds[1:].tolist(), strict=True)
         return [(self._row[start:end].tolist(), self._score[start:end].tolist()) for start, end in pairs]
 
 
 def _is_first(places: NDArray[np.int64], ids: NDArray[np.int64], queries: NDArray[np.int64]) -> NDArray[np.bool_]:
-    """Return the mask of the entries that are the first of their document for their query."""
+    """Return a mask of m entries, (m,) bool: True for the first entry of each document for each query.
+
+    Args:
+        places, ids: the two numbers and the id that identify the document of each entry, (m, 2) and (m,).
+        queries: the query of each entry, (m,).
+    """
     keys = np.stack([*places.T, ids, queries])
-    order = np.lexsort(keys)  # stable: of one document, the order stays
+    order = np.lexsort(keys)  # stable: the entries of one document keep their order
     differs = np.ones(len(order), bool)
     differs[1:] = (keys[:, order[1:]] != keys[:, order[:-1]]).any(axis=0)
     is_first = np.zeros(len(order), bool)

@@ -1,4 +1,4 @@
-"""BM25 over the texts of datasets: an index of their words, built once, and the scores of blocks of texts.
+"""BM25 for the texts of datasets: an index of their words, which is built once, and the scores of blocks of rows.
 
     texts -> words -> index in the cache, mapped into memory -> weights of a word in a block of rows -> added to scores
 
@@ -23,9 +23,9 @@ from clearspan.pipelines.search.texts import MOST_ROWS, Texts, options_of
 from clearspan.shards.schema import FIELD
 
 VERSION = 2
-"""Version of how the index is built, increased whenever that changes."""
+"""Version of the method by which the index is built, increased whenever the method changes."""
 FREQUENT = 16
-"""A word is added to all rows of a block if more than one row in this many holds it."""
+"""A word is frequent in a block if more than one in this many rows hold it."""
 
 
 class Index:
@@ -42,7 +42,10 @@ class Index:
 
     @classmethod
     def of(cls, texts: Texts, words: WordFunction) -> "Index":
-        """Return the index of texts, which is built if the cache does not hold it.
+        """Open the index of texts in the cache; build it if the cache does not hold it.
+
+        Args:
+            words: function that splits a text into the words that are compared.
 
         Raises:
             PipelineError: a dataset does not store its texts, or the texts hold no word.
@@ -53,7 +56,7 @@ class Index:
             return cls(path, words, texts.num_rows)
 
     def scores(self, queries: Sequence[str]) -> "Scores":
-        """Return the scores of all rows for queries."""
+        """Return the scores of all rows for the queries, which can be computed block by block."""
         counts = BM25.counts(queries, self._number, self._words)
         weights, rows = (self._file.get_slice(name) for name in ("weights", "rows"))
         lists = {}
@@ -67,11 +70,15 @@ class Index:
 
 
 class Scores:
-    """BM25's scores of all rows for n queries.
+    """BM25 scores of all rows for n queries.
 
     Args:
-        words: for each query, the ids of its words, and their counts.
-        lists: for each word, the rows that contain it, ascending, and its weights in these rows.
+        words: for each query, pairs of the id of a word and the number of times that the query holds the word.
+        lists: id of a word -> the ascending indices of the rows that hold the word, and its weights in these rows.
+        num_rows: the number of all rows.
+
+    Attributes:
+        means: the mean score over all rows for each query, (n,) float64.
     """
 
     def __init__(
@@ -87,7 +94,7 @@ class Scores:
         self.means = np.array([sum(count * sums[word] for word, count in of_query) for of_query in words]) / num_rows
 
     def block(self, start: int, end: int) -> "BlockScores":
-        """Return the scores of the rows from `start` to `end`."""
+        """Return the scores of the rows from `start` to `end` - 1."""
         parts: dict[int, tuple[NDArray[np.intp] | None, NDArray[np.float32]]] = {}
         for word, (rows, weights) in self._lists.items():
             first, last = np.searchsorted(rows, (start, end)).tolist()
@@ -117,12 +124,18 @@ class Scores:
         return np.asarray(np.sqrt(sums / self._num_rows))
 
     def scale_and_shift(self, weight: float) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Return a and b, (n,) each: a * scores + b has mean 0 and standard deviation `weight` for each query."""
+        """Return a and b, (n,) each, such that a * scores + b has mean 0 and standard deviation `weight`."""
         return scale_and_shift(self.means, self.deviations(), weight)
 
 
 class BlockScores:
-    """BM25 scores of a block of rows. `parts`: for each word, the rows that hold it (None: all), and its weights."""
+    """BM25 scores of a block of rows.
+
+    Args:
+        words: see `Scores`.
+        parts: id of a word -> the rows that hold the word, as indices in the block, and its weights in these rows. If
+            the indices are None, the weights are for all rows of the block.
+    """
 
     def __init__(
         self,
@@ -133,7 +146,13 @@ class BlockScores:
         self._parts = parts
 
     def add(self, scores: NDArray[np.float32], queries: slice, scales: NDArray[np.float64]) -> None:
-        """Multiply the scores for a slice of the queries by `scales`, and add them to `scores`, (queries, rows)."""
+        """Add the BM25 scores for some of the queries to `scores`.
+
+        Args:
+            scores: the scores to add to, (queries, rows) float32.
+            queries: the slice of all queries to which the rows of `scores` belong.
+            scales: the number by which the BM25 scores of each query are multiplied, (queries,).
+        """
         for row, scale, of_query in zip(scores, scales.tolist(), self._words[queries], strict=True):
             for word, count in of_query:
                 if (part := self._parts.get(word)) is None:
@@ -150,7 +169,13 @@ class BlockScores:
 def scale_and_shift(
     means: NDArray[np.float64], deviations: NDArray[np.float64], weight: float
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return a and b, (n,): a * scores + b has mean 0 and standard deviation `weight`, or is 0 for equal scores."""
+    """Return a and b, (n,) each, such that a * scores + b has mean 0 and standard deviation `weight`.
+
+    If all scores of a query are equal, up to rounding, a and b are 0.
+
+    Args:
+        means, deviations: the mean and the standard deviation of each query's scores, (n,).
+    """
     is_flat = deviations <= 10.0**-DECIMALS * np.abs(means)
     scales = np.divide(weight, deviations, out=np.zeros_like(deviations), where=~is_flat)
     return scales, -scales * means
@@ -175,7 +200,7 @@ def _texts(texts: Texts) -> Iterator[str]:
             raise PipelineError(f"{folder}: keeps no texts, which BM25 needs: run embed with --keep-text")
         title = FIELD + str(options_of(texts.datasets[number]).get("title_field"))
         found = batch.column("text").to_pylist()
-        if title in batch.schema.names:  # as it is embedded
+        if title in batch.schema.names:  # the title stands before the text, as in embedding
             titles = batch.column(title).to_pylist()
             found = [f"{first} {text}" if first else text for first, text in zip(titles, found, strict=True)]
         yield from found

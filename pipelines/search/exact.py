@@ -1,10 +1,10 @@
-"""Exact search: every text is scored for every query, in one pass over the vectors.
+"""Exact search: score every row for every query, in one pass over the vectors.
 
-    block of rows -> those that the condition keeps -> similarity + BM25 for each part of the queries -> the best rows
+    block of rows -> rows that fulfill the condition -> similarity + BM25 for each part of the queries -> the best rows
 
-Parts of the queries are scored by as many threads as there are processors. Memory holds a block of vectors (64 MiB),
-the scores of a part of the queries for each thread (32 MiB), and the best rows. With BM25, a first pass over the index
-of words gives the deviation of its scores.
+The queries are divided into parts, which are scored by as many threads as there are CPU cores. Memory holds a block of
+vectors (64 MiB), the scores of one part of the queries for each thread (32 MiB), and the best rows. With BM25, a first
+pass over the index of words computes the standard deviation of the BM25 scores.
 """
 
 import dataclasses
@@ -21,20 +21,21 @@ from clearspan.pipelines.search.similar import SimilarityFunction, Vectors
 from clearspan.pipelines.search.texts import RowBlock, Texts
 
 TOGETHER = 128
-"""Number of queries of a part."""
+"""Number of queries in a part."""
 Condition = Callable[[pa.RecordBatch], NDArray[np.bool_]]
-"""Function of a batch that returns which of its rows may be hits."""
+"""Function of a batch that returns the mask of the rows that may be hits, (rows,) bool."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Parts:
-    """The two scores that are combined, the model's similarity and BM25, and their weight.
+    """The two scores that a search combines, the model's similarity and BM25, and their weight.
 
     Attributes:
-        weight: weight of the model's similarity, 0 to 1; BM25 has the weight 1 - weight.
-        similarity, vectors: the model's similarity function and the vectors of the queries; None if weight is 0.
-        index: the BM25 index; None if weight is 1.
-        queries: the texts of the queries, needed for any weight.
+        weight: the weight of the model's similarity, 0 to 1; BM25 has the weight 1 - weight.
+        similarity: the model's similarity function; None if `weight` is 0.
+        vectors: the vectors of the queries, (queries, dim); None if `weight` is 0.
+        index: the BM25 index; None if `weight` is 1.
+        queries: the texts of the queries; always given.
     """
 
     weight: float
@@ -47,7 +48,11 @@ class Parts:
 def search(
     texts: Texts, parts: Parts, top: int, condition: Condition | None = None
 ) -> list[tuple[list[int], list[float]]]:
-    """Return the rows and scores of the `top` best texts for each query, best first.
+    """Return, for each query, the indices of the `top` best rows and their scores, best first.
+
+    Args:
+        texts: the rows to search.
+        condition: the condition that hits must fulfill; None for no condition.
 
     Raises:
         ShardError: a shard is damaged.
@@ -80,7 +85,13 @@ def search(
 
 
 class _Scorer:
-    """Scorer of blocks. Add `shifts`, a number for each query, to the scores that it computes."""
+    """Scorer of blocks of rows.
+
+    Attributes:
+        num_queries: the number of queries.
+        shifts: the number that must be added to all computed scores of a query, (num_queries,).
+        above: only rows with a computed score above this number may be hits.
+    """
 
     def __init__(self, texts: Texts, parts: Parts) -> None:
         self._similarity = parts.similarity
@@ -102,7 +113,13 @@ class _Scorer:
                 self.shifts = shifts + of_words
 
     def block(self, block: RowBlock, allowed: NDArray[np.intp] | None) -> Callable[[slice], Vectors]:
-        """Return a function that scores the rows of a block, or those `allowed`, for a slice of the queries."""
+        """Return a function that takes a slice of the queries and returns the scores of a block's rows for them.
+
+        The scores are float32, (queries of the slice, rows).
+
+        Args:
+            allowed: the indices, in the block, of the rows to score; None for all rows.
+        """
         size = block.num_rows
         words = None if self._words is None else self._words.block(block.start, block.start + size)
         vectors = lengths = None
@@ -136,5 +153,5 @@ class _Scorer:
 
 
 def _allowed(block: RowBlock, condition: Condition) -> NDArray[np.intp]:
-    """Return the positions, within a block, of the rows that fulfill a condition."""
+    """Return the indices, in the block, of the rows that fulfill a condition."""
     return np.flatnonzero(np.concatenate([condition(batch) for _, batch in block.parts]))

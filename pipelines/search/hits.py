@@ -1,4 +1,4 @@
-"""Hits: the results of a search, each with the text's content and its place in the input file."""
+"""Hits, the results of a search: texts with their scores, contents and places in the input files."""
 
 import dataclasses
 from typing import Any
@@ -15,14 +15,14 @@ class Hit:
 
     Attributes:
         score: the score, see `Collection.search`.
-        id: the id of the text, or of the document if it is cut into chunks.
+        id: the id of the text, or of the document if documents are cut into chunks.
         source: the input file of the text.
         text: the text, or the best chunk; None if the dataset does not store texts.
-        record: the number of the record in its file, from 1; None if the dataset does not store record numbers.
-        fields: name of a stored field -> its value, None if the record lacks the field.
-        chunk: the number of the best chunk in its document, from 0; None without chunks.
+        record: the number of the text's record in the input file, from 1; None if the dataset does not store it.
+        fields: name of a stored field -> value; the value is None if the record lacks the field.
+        chunk: the number of the best chunk in its document, from 0; None if documents are not cut into chunks.
         collection: the folder of the collection that holds the text.
-        id_field: the stored field that holds the text's id in its file; None if no such field is stored.
+        id_field: the name of the stored field that holds the user's own id of the text; None if there is no such field.
     """
 
     score: float
@@ -37,13 +37,13 @@ class Hit:
 
     @property
     def name(self) -> str:
-        """The id that is shown, and that files of queries use: the id from the input file if stored, else `id`."""
+        """The id to show, which files of queries use too: the user's own id if it is stored, otherwise `id`."""
         known = self.fields.get(self.id_field or "")
         return str(self.id if known is None else known)
 
 
 def hit_of(batch: pa.RecordBatch, row: int, score: float, collection: str, id_field: str | None) -> Hit:
-    """Return a row of a batch as a hit. For `collection` and `id_field` see `Hit`."""
+    """Return the row with index `row` of a batch as a hit. For the other arguments, see `Hit`."""
 
     def value(name: str, default: Any = None) -> Any:
         return batch.column(name)[row].as_py() if name in batch.schema.names else default

@@ -1,7 +1,8 @@
-"""Indexes of words, and moments of scores: computed once from texts and kept in the cache (`common.kept`).
+"""Cache of indexes: files that are computed once from datasets and kept in the cache folder (`common.kept`).
 
-A file is named by a hash of the manifests and of everything else that decides its content, such as library versions,
-so that the index of other texts or of another version is never used.
+Examples are an index of words for BM25, and the mean and covariance of vectors. The name of a file holds a hash of the
+datasets' manifests and of everything else that determines the content, such as the versions of libraries. An index of
+other datasets or of an older version is therefore never used.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -20,11 +21,13 @@ from clearspan.shards.reader import Dataset
 def index_of(
     datasets: Sequence[Dataset], suffix: str, built_by: Mapping[str, str | int], write: Callable[[Path], None]
 ) -> AbstractContextManager[Path]:
-    """Return a context manager that yields the path of an index of these datasets, in this order.
+    """Return a context manager that yields the path of an index of these datasets, which is written if necessary.
 
     Args:
-        built_by: everything, datasets aside, that the index depends on, such as versions.
-        write: writes the index to a path, if the cache does not hold it.
+        datasets: the datasets; the index depends on their order.
+        suffix: the extension of the file, which names the type of the index, such as `bm25`.
+        built_by: everything but the datasets that determines the index, such as versions: name -> value.
+        write: function that writes the index to a path. It is called if the cache does not hold the index.
     """
     manifests = [dataset.manifest.to_json().decode("utf-8") for dataset in datasets]
     named = {"manifest": manifests[0]} if len(manifests) == 1 else {"manifests": manifests}
@@ -32,7 +35,7 @@ def index_of(
 
 
 def save(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
-    """Write arrays to a file.
+    """Write arrays, given as name -> array, to a file in the format of safetensors.
 
     Raises:
         PipelineError: the file cannot be written.

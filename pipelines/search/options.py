@@ -1,4 +1,4 @@
-"""Options of the commands that search collections: which ones, by which model, and on which device."""
+"""Options of the commands that search collections: the collections, the model and the device."""
 
 import dataclasses
 from typing import Annotated
@@ -17,7 +17,7 @@ STEMMER = "leave out the endings of a language in BM25's words (extra `search`)"
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class CollectionOptions(Options):
-    """Options that name collections."""
+    """Options that name the collections to search, their model and the device."""
 
     folder: Annotated[str, Flag(FOLDER, "DIR", positional=True)]
     model: Annotated[str | None, Flag(MODEL, "DIR")] = None
@@ -34,7 +34,7 @@ class CollectionOptions(Options):
 
     @property
     def inputs(self) -> list[str]:
-        """Return the paths that the command reads, perhaps in a bucket."""
+        """The paths that the command reads. They may be in a bucket."""
         return [self.folder, *self.also]
 
     def opened(self, keep: bool) -> Collection:

@@ -1,10 +1,14 @@
-"""The model's similarity between queries and blocks of vectors, and its mean and deviation over all vectors.
+"""Similarity of queries and blocks of vectors by the model's function, with its mean and variance over all vectors.
 
-    cosine, dot    mean = q . mean of the vectors; deviation^2 = q . covariance . q    one pass for all queries ever
-    others         a pass over all vectors for each search
+For the cosine and the dot product, the mean and the variance of a query's similarities follow from the vectors' mean
+and covariance, which are computed once and kept in the cache (`search.index`):
 
-The mean and the covariance of the vectors are kept in the cache (`search.index`). The first vector is subtracted from
-all vectors before they are summed: without that, sums of squares would cancel for vectors that are nearly equal.
+    mean = q . (mean of the vectors)        variance = q . (covariance of the vectors) . q
+
+For other functions, each search computes them in a pass over all vectors.
+
+The first vector is subtracted from all vectors before they are summed. Otherwise the sums of squares would lose their
+precision if the vectors are nearly equal.
 """
 
 import functools
@@ -19,7 +23,7 @@ from clearspan.pipelines.search.index import index_of, save
 from clearspan.pipelines.search.texts import Texts
 
 VERSION = 1
-"""Version of the moments, increased whenever they change."""
+"""Version of the mean and covariance in the cache, increased whenever their computation changes."""
 SHORTEST = np.float32(1e-12)
 """Minimum length by which a vector is divided for the cosine, so that a zero vector has similarity 0 with any other."""
 Vectors = NDArray[np.float32]
@@ -36,7 +40,7 @@ class SimilarityFunction:
         self.name, self._of = encoder.similarity_name, encoder.similarity
 
     def prepared(self, vectors: Vectors) -> Vectors:
-        """Return vectors (n, dim) whose dot products are the similarity: scaled to unit length for the cosine."""
+        """Return vectors, (n, dim), scaled to unit length if the similarity is the cosine; otherwise unchanged."""
         if self.name != "cosine":
             return vectors
         lengths = np.sqrt(np.einsum("ij,ij->i", vectors, vectors))[:, None]
@@ -45,11 +49,13 @@ class SimilarityFunction:
     def scores(
         self, queries: Vectors, vectors: Vectors, lengths: Vectors | None, scales: NDArray[np.float64] | None = None
     ) -> Vectors:
-        """Return the similarities of prepared queries and vectors, (queries, rows).
+        """Return the similarities of queries and vectors, (queries, rows) float32.
 
         Args:
-            lengths: the lengths of the vectors, for the cosine.
-            scales: the factor for the similarities of each query; None: 1.
+            queries: the result of `prepared`, (queries, dim).
+            vectors: unprepared vectors, (rows, dim).
+            lengths: the lengths of these vectors, (rows,), if the similarity is the cosine; otherwise None.
+            scales: the number by which the similarities of each query are multiplied, (queries,); None for 1.
         """
         if self.is_product:
             scaled = queries if scales is None else (queries * scales[:, None]).astype(np.float32)
@@ -68,7 +74,9 @@ class SimilarityFunction:
     def scale_and_shift(
         self, texts: Texts, queries: Vectors, weight: float
     ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Return a and b, (n,) each: a * scores + b has mean 0 and standard deviation `weight` for each query.
+        """Return a and b, (n,) each, such that a * similarities + b has mean 0 and standard deviation `weight`.
+
+        The mean and the standard deviation are taken over all rows, for each of the n prepared queries.
 
         Raises:
             ShardError: a shard is damaged.
@@ -87,7 +95,7 @@ class SimilarityFunction:
         return wide @ moments["mean"], np.sqrt(np.maximum(variances, 0))
 
     def _write(self, texts: Texts, path: Path) -> None:
-        """Write the mean and the covariance of the prepared vectors."""
+        """Write the mean and the covariance of all vectors, after `prepared`, to a file."""
         from scipy.linalg.blas import ssyrk
 
         first = None

@@ -1,10 +1,10 @@
-"""The texts of several datasets of vectors as one sequence of rows, read in blocks.
+"""Rows of one or several datasets of vectors as one sequence, read in blocks.
 
     shards -> batches, read ahead by a thread -> blocks of rows: vectors, ids, documents
 
-Rows are numbered consecutively over all datasets. With `keep`, the batches that were read stay in memory for the next
-search, up to half of this machine's memory; otherwise each search reads the shards again, and memory holds two batches
-and one block.
+A row is a text, or a chunk of a text. Rows are numbered consecutively over all datasets, from 0. With `keep`, the first
+search leaves all batches in memory for later searches, if they take at most half of the machine's memory. Otherwise
+each search reads the shards again, and memory holds two batches and one block.
 """
 
 import bisect
@@ -28,17 +28,23 @@ from clearspan.shards.reader import Dataset, ShardError
 
 Item = TypeVar("Item")
 DOCUMENT = "document"
-"""Name of the column with the id of the whole text; only datasets of chunks have it."""
+"""Name of the column with the id of the document that a chunk belongs to; only datasets of chunks have it."""
 FIRST_ROWS = 512
 MOST_ROWS = 1 << 16
-"""Rows of the first block and of the largest ones; each block is twice as large as the one before it."""
+"""Number of rows of the first block, and maximum number of rows of a block. Up to the maximum, each block has twice as
+many rows as the block before it."""
 BLOCK_BYTES = 1 << 26
-"""Largest size of a block's vectors."""
+"""Maximum size of a block's vectors in bytes."""
 
 
 @dataclasses.dataclass(frozen=True)
 class RowBlock:
-    """Consecutive rows. `start`: the index of the first row; `parts`: pairs of a dataset's index and a batch of it."""
+    """Consecutive rows.
+
+    Attributes:
+        start: the index of the first row.
+        parts: the rows, as pairs of the index of a dataset and a batch of this dataset.
+    """
 
     start: int
     parts: Sequence[tuple[int, pa.RecordBatch]]
@@ -50,7 +56,7 @@ class RowBlock:
 
     @property
     def ids(self) -> np.ndarray:
-        """Return the ids of the rows, int64; chunks have their document's id."""
+        """The ids of the rows, (rows,) int64; for a chunk, the id of its document."""
         names = [(batch, DOCUMENT if DOCUMENT in batch.schema.names else "id") for _, batch in self.parts]
         return np.concatenate([batch.column(name).to_numpy() for batch, name in names])
 
@@ -60,14 +66,18 @@ class RowBlock:
         return decoded[0] if len(decoded) == 1 else np.concatenate(decoded)
 
     def lengths(self, of: np.ndarray | None = None) -> np.ndarray:
-        """Return the lengths of the vectors, (rows,) float32; computed once. `of`: the vectors, if already loaded."""
+        """Return the Euclidean lengths of the vectors, (rows,) float32; they are computed once.
+
+        Args:
+            of: the vectors, (rows, dim), if the caller has them; None to decode them.
+        """
         if "lengths" not in self._known:
             rows = self.vectors() if of is None else of
             self._known["lengths"] = np.sqrt(np.einsum("ij,ij->i", rows, rows))
         return self._known["lengths"]
 
     def joined(self) -> "RowBlock":
-        """Return the block with one batch in place of the neighboring batches of a dataset."""
+        """Return the same rows as a block in which consecutive batches of a dataset are joined into one batch."""
         parts = []
         for number, group in itertools.groupby(self.parts, key=operator.itemgetter(0)):
             batches = [batch for _, batch in group]
@@ -75,10 +85,14 @@ class RowBlock:
         return RowBlock(self.start, parts)
 
     def places(self, codes: dict[tuple[int, str], int]) -> np.ndarray:
-        """Return the numbers that distinguish documents with equal ids, (rows, 2) int64: the chunks' file and record.
+        """Return two numbers for each row, (rows, 2) int64, which distinguish documents that have the same id.
+
+        They are the numbers of a chunk's file and record, so that they are equal for all chunks of a document. For a
+        row of a dataset without chunks, they are -1 and the index of the row.
 
         Args:
-            codes: (index of a dataset, file) -> number of the file; new files are added.
+            codes: (index of a dataset, file) -> number of the file. New files are added: pass the same dict for all
+                blocks.
         """
         made = []
         start = self.start
@@ -96,13 +110,18 @@ class RowBlock:
 
 
 class Texts:
-    """The texts of datasets.
+    """The rows of one or several datasets of vectors.
+
+    Args:
+        keep: keep the rows in memory after they are read once, if they take at most half of the machine's memory.
+        quiet: show no progress bars.
 
     Attributes:
-        datasets: the datasets of vectors. folders: the name of each dataset in hits.
-        id_fields: for each dataset, the stored field that holds a text's id; None if no such field is stored.
-        num_rows: number of rows of all datasets.
-        is_chunked: whether a row may be a part of a document.
+        datasets: the datasets of vectors.
+        folders: for each dataset, the folder that hits name as their collection.
+        id_fields: for each dataset, the stored field that holds the user's own ids; None if there is no such field.
+        num_rows: the number of rows of all datasets.
+        is_chunked: whether rows are chunks of documents in at least one dataset.
     """
 
     def __init__(
@@ -124,11 +143,14 @@ class Texts:
 
     @property
     def num_bytes(self) -> int:
-        """Size of all shards."""
+        """The size of all shards in bytes."""
         return sum(shard.bytes for dataset in self.datasets for shard in dataset.shards)
 
     def batches(self, work: str) -> Iterator[tuple[int, int, pa.RecordBatch]]:
-        """Yield (index of the first row, index of the dataset, batch) for all rows; a progress bar shows `work`.
+        """Yield all rows in batches, as (index of the batch's first row, index of the dataset, batch).
+
+        Args:
+            work: the label of the progress bar.
 
         Raises:
             ShardError: a shard is damaged.
@@ -140,7 +162,10 @@ class Texts:
                 start += batch.num_rows
 
     def blocks(self, work: str) -> Iterator[RowBlock]:
-        """Yield all rows in blocks, each at most twice as large as the previous block; a progress bar shows `work`.
+        """Yield all rows in blocks. Each block has at most twice as many rows as the block before it.
+
+        Args:
+            work: the label of the progress bar.
 
         Raises:
             ShardError: a shard is damaged.
@@ -183,8 +208,11 @@ class Texts:
             yield RowBlock(start, parts)
 
     def _as_opened(self, items: Iterator[Item]) -> Iterator[Item]:
-        """Yield the items read from shards; if a shard is damaged, raise an error that says whether the dataset was
-        replaced since it was opened.
+        """Yield items that are read from shards.
+
+        Raises:
+            PipelineError: a shard has changed because its dataset was replaced after it was opened.
+            ShardError: a shard is damaged for any other reason.
         """
         try:
             yield from items
@@ -196,7 +224,10 @@ class Texts:
             raise
 
     def hits(self, found: Sequence[tuple[Sequence[int], Sequence[float]]]) -> list[list[Hit]]:
-        """Return the hits of each query, whose rows and scores are `found`; each shard is read at most once.
+        """Return the hits of each query. Each shard is read at most once.
+
+        Args:
+            found: for each query, the indices of the rows that it finds, and their scores.
 
         Raises:
             ShardError: a shard is damaged.
@@ -211,7 +242,14 @@ class Texts:
         ]
 
     def _holding(self, rows: Sequence[int]) -> Iterator[tuple[int, int, pa.RecordBatch, Sequence[int]]]:
-        """Yield each batch that holds some of these rows, in order, together with these rows."""
+        """Yield each batch that holds some of the given rows, in order.
+
+        Args:
+            rows: ascending indices of rows.
+
+        Yields:
+            (index of the batch's first row, index of the dataset, batch, the given rows that are in the batch).
+        """
 
         def between(start: int, end: int) -> Sequence[int]:
             return rows[bisect.bisect_left(rows, start) : bisect.bisect_left(rows, end)]
@@ -232,7 +270,7 @@ class Texts:
 
 
 def ahead(items: Iterator[tuple[int, pa.RecordBatch]]) -> Iterator[tuple[int, pa.RecordBatch]]:
-    """Yield the items of an iterable; a thread computes the next item meanwhile."""
+    """Yield the items of an iterator, while a thread computes the next item."""
     with ThreadPoolExecutor(1, thread_name_prefix="read") as thread:
         later = thread.submit(next, items, None)
         while (item := later.result()) is not None:
@@ -241,7 +279,7 @@ def ahead(items: Iterator[tuple[int, pa.RecordBatch]]) -> Iterator[tuple[int, pa
 
 
 def options_of(dataset: Dataset) -> Mapping[str, Any]:
-    """Return the options that made a dataset, by name."""
+    """Return the options with which a dataset was made, name -> value."""
     options: Mapping[str, Any] = dataset.manifest.fingerprint.get("options", {})
     return options
 

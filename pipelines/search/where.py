@@ -1,12 +1,16 @@
-"""Conditions on kept fields, such as `--where "year > 2020 and lang = 'de'"`, evaluated without running code.
+"""Conditions on stored fields, such as `--where "year > 2020 and lang = 'de'"`, evaluated without running code.
 
-    text -> SQL's words and signs as Python's -> `ast` -> the few nodes that are known -> Arrow's functions on columns
+    text -> SQL's words and operators replaced by Python's -> syntax tree (`ast`) -> only a few types of nodes are
+         allowed -> functions of Arrow on columns
+
+Examples of what a condition may contain; `draft` is a field of truth values:
 
     year >= 2020   lang = 'de'   lang != 'de'   2000 < year <= 2020   lang in ('de', 'fr')   url is not null   draft
     not ...        ... and ...   ... or ...     (...)                 `a field's name`       true, false
 
-A comparison with a field that a record lacks is neither true nor false, and so is its negation, as in SQL: the record
-is no hit. Texts are compared letter by letter; a quote in a text is doubled, as in 'it''s'.
+As in SQL, a comparison with a field that a record lacks is neither true nor false, and its negation is neither. A
+record for which the condition is neither true nor false is not a hit. Texts must be equal in every character. A quote
+in a text is doubled, as in 'it''s'.
 """
 
 import ast
@@ -25,13 +29,14 @@ from clearspan.shards.schema import FIELD
 MOST_CHARACTERS = 10_000
 MOST_DEPTH = 100
 NAME = r"[^\W\d]\w*(?:\.\w+)*"
-"""A name that needs no backticks, unless it is a word of WORDS or CONSTANTS."""
+"""Regular expression for names that need no backticks, unless they are in WORDS or CONSTANTS."""
 TOKEN = re.compile(
     r"""'(?:[^']|'')*'|"(?:[^"]|"")*"|`[^`]*`|<>|[<>=!]=|(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?|"""
     rf"{NAME}|.",
     re.DOTALL,
 )
-"""A text, a field's name in backticks, a sign of two characters, a number, a word, or any other character."""
+"""Regular expression for a token: a text, a field's name in backticks, an operator of two characters, a number, a word,
+or any other character."""
 WORDS = {"and", "or", "not", "in", "is"}
 CONSTANTS = {"null": "None", "none": "None", "true": "True", "false": "False"}
 SIGNS = {"=": "==", "<>": "!="}
@@ -43,7 +48,7 @@ COMPARISONS: dict[type[ast.cmpop], str] = {
     ast.Gt: "greater",
     ast.GtE: "greater_equal",
 }
-"""Arrow's functions of comparisons."""
+"""Names of Arrow's functions for comparisons."""
 EXAMPLE = "write, for example, year > 2020 and lang = 'de'"
 
 
@@ -52,7 +57,7 @@ class ConditionError(ValueError):
 
 
 def named(field: str) -> str:
-    """Return a field's name in the form in which it is written in a condition, in backticks if necessary."""
+    """Return a field's name as it must be written in a condition: in backticks if necessary."""
     is_plain = re.fullmatch(NAME, field) and field.lower() not in {*WORDS, *CONSTANTS}
     return field if is_plain else f"`{field}`"
 
@@ -100,7 +105,7 @@ class Condition:
             raise ConditionError(f"no field {name!r}: the nearest is {near!r}; kept are {', '.join(known)}")
 
     def __call__(self, batch: pa.RecordBatch) -> NDArray[np.bool_]:
-        """Return which rows of a batch fulfill the condition, (rows,) bool.
+        """Return the mask of a batch's rows that fulfill the condition, (rows,) bool.
 
         Raises:
             ConditionError: a field is compared with a value of a different type.
@@ -111,7 +116,7 @@ class Condition:
 
 
 def _python(token: str, names: list[str]) -> str:
-    """Translate a token of a condition to Python. A field becomes a Python name; its real name is put in `names`."""
+    """Translate a token of a condition to Python. A field becomes f0, f1, ..., and its name is added to `names`."""
     low = token.lower()
     if token == "#":  # Python would skip what follows
         raise SyntaxError
@@ -191,7 +196,12 @@ def _shown(node: ast.expr) -> str:
 
 
 def _evaluate(node: ast.expr, columns: Mapping[str, pa.Array], names: Sequence[str], num_rows: int) -> Any:
-    """Return the value of a checked node: an array with one item per row, or a scalar for a constant."""
+    """Return the value of a checked syntax node: an array with one item per row, or a scalar for a constant.
+
+    Args:
+        columns: name of a field -> the field's values; the fields that the batch lacks are missing.
+        names: the names of the fields that the tree calls f0, f1, ...
+    """
 
     def value(each: ast.expr) -> Any:
         if isinstance(each, ast.Name):
@@ -252,7 +262,15 @@ def _field_of(node: ast.expr, names: Sequence[str]) -> str:
 
 
 def _related(compare: str, left: Any, right: Any, name: str) -> Any:
-    """Compare two values, of which at least one is a column; raise ConditionError unless their types agree."""
+    """Compare two values, of which at least one is a column; return an array of truth values.
+
+    Args:
+        compare: the name of Arrow's function.
+        name: the name of the field, for the error message.
+
+    Raises:
+        ConditionError: the values have different types, such as a text and a number.
+    """
     kinds = [_kind(side) for side in (left, right)]
     if "nothing" in kinds:
         column = left if isinstance(left, pa.Array) else right
@@ -269,7 +287,10 @@ def _related(compare: str, left: Any, right: Any, name: str) -> Any:
 
 
 def _wide(side: Any, other: Any) -> Any:
-    """Return a column of integers as float64 if it is compared with a fraction, as Python does; otherwise unchanged."""
+    """Return `side` for a comparison with `other`: as float64 if it is a column of integers and `other` is a float.
+
+    This is how Python compares integers with floats. In all other cases, return `side` unchanged.
+    """
     is_whole = isinstance(side, pa.Array) and pa.types.is_integer(side.type)
     return side.cast(pa.float64(), safe=False) if is_whole and isinstance(other, float) else side
 
@@ -287,7 +308,11 @@ def _kind(value: Any) -> str:
 
 
 def _truth(made: Any, node: ast.expr, names: Sequence[str]) -> Any:
-    """Return an array of truth values; raise ConditionError if a field that stands alone does not hold truth values."""
+    """Return the value `made` of a syntax node as an array of truth values.
+
+    Raises:
+        ConditionError: the node is a field that stands alone and does not hold truth values.
+    """
     if pa.types.is_null(made.type):
         return made.cast(pa.bool_())
     if not pa.types.is_boolean(made.type):

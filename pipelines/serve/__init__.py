@@ -1,1 +1,1 @@
-"""Serve a collection as a page and a JSON API on this machine: hits of the model, of BM25 and of both, side by side."""
+"""Web page and JSON API on this machine, which search a collection by its model, by BM25 and by both, side by side."""

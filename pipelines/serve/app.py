@@ -1,10 +1,11 @@
-"""The web application: the page, and a JSON API of two addresses.
+"""Web application of `clearspan serve`: the page, and a JSON API.
 
-    GET /                 the page, with /style.css, /page.js and /icon.svg
-    GET /api/collection   what is searched, and by which systems
-    GET /api/search       the hits of each system for a query: q, top, where, weight, length
+    GET /                 the page, which loads /style.css, /page.js and /icon.svg
+    GET /api/collection   the properties of the collection, and the systems that can search it
+    GET /api/search       the hits of each system for a query; parameters: q, top, where, weight, length
 
-The files are read once, when the application is made: no request names a path. An error is {"error": "one line"}.
+The files of the page are read once, when the application is created, so that no request can name a path. The answer to
+a request that fails is {"error": "one line"}.
 """
 
 import sys
@@ -33,16 +34,17 @@ FILES = {
     "/page.js": ("page.js", "text/javascript"),
     "/icon.svg": ("icon.svg", "image/svg+xml"),
 }
-"""The addresses of the page's files: the file and its media type."""
+"""Path in the URL -> file of the page, and its media type."""
 MOST_SEARCHES = 32
-"""Number of searches at once, of which one runs and the others wait; one more is refused."""
+"""Maximum number of searches at once, of which one runs and the others wait. Further searches are refused."""
 
 
 def application(comparison: SideBySide, names: Collection[str] | None) -> ASGIApp:
-    """Return the application of a collection.
+    """Return the web application that searches a collection.
 
     Args:
-        names: the host names that the server answers to (`guard.names_of`).
+        comparison: the collection, and the systems that can search it.
+        names: the host names that the server answers to, from `guard.names_of`.
     """
     searches = 0
 
@@ -73,7 +75,7 @@ def application(comparison: SideBySide, names: Collection[str] | None) -> ASGIAp
 
 
 def file(name: str, media_type: str) -> Callable[[HttpRequest], Any]:
-    """Return the endpoint of one of the page's files."""
+    """Return the function that answers requests for a file of the page."""
     content = (resources.files(__package__) / "page" / name).read_bytes()
 
     async def answer(request: HttpRequest) -> Response:
@@ -87,11 +89,19 @@ PARSERS: dict[str, Callable[[str], Any]] = {
     for name, field in typing.get_type_hints(SearchRequest).items()
     for hint in [next((kind for kind in typing.get_args(field) if kind is not type(None)), field)]
 }
-"""The function that parses each parameter of a search."""
+"""Name of a parameter of `/api/search` -> function that parses its value."""
 
 
 def parameters(given: list[tuple[str, str]], parsers: Mapping[str, Callable[[str], Any]]) -> dict[str, Any]:
-    """Return the values of a request's parameters; raise UsageError for an unknown, repeated or unreadable one."""
+    """Return the parameters of a request, name -> parsed value.
+
+    Args:
+        given: the names and values in the URL.
+        parsers: name of a parameter -> function that parses its value.
+
+    Raises:
+        UsageError: a parameter is unknown or repeated, or its value cannot be parsed.
+    """
     found: dict[str, Any] = {}
     for name, word in given:
         if name not in parsers:
@@ -106,7 +116,7 @@ def parameters(given: list[tuple[str, str]], parsers: Mapping[str, Callable[[str
 
 
 async def refused(request: HttpRequest, error: Exception) -> Response:
-    """Answer an HTTP error, such as an unknown address or method."""
+    """Answer a request that leads to an HTTP error, such as an unknown path or method."""
     assert isinstance(error, HTTPException)
     message = {404: "no such address: see /api/search and /api/collection", 405: "only GET is answered"}
     line = message.get(error.status_code, error.detail)
@@ -119,7 +129,7 @@ async def unusable(request: HttpRequest, error: Exception) -> Response:
 
 
 async def failed(request: HttpRequest, error: Exception) -> Response:
-    """Answer a search that failed: a damaged collection, or a bug, whose traceback only the terminal shows."""
+    """Answer a request that failed because of a damaged collection or a bug. Only the terminal shows the traceback."""
     if isinstance(error, EXPECTED):
         print(f"clearspan serve: {one_line(error)}", file=sys.stderr)
         return JSONResponse({"error": one_line(error, 300)}, status_code=500)

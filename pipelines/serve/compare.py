@@ -1,7 +1,7 @@
 """Search a collection by its model, by BM25 and by both, and describe the hits as JSON.
 
-Each system's hits are those of `Collection.search`, which the command `search` calls too. One search runs at a time: a
-tokenizer must not be shared between threads, and a search uses every core.
+The hits of each of these systems come from `Collection.search`, which the command `search` calls too. One search runs
+at a time, because a tokenizer must not be shared between threads, and because a search uses all CPU cores.
 """
 
 import dataclasses
@@ -26,25 +26,25 @@ from clearspan.pipelines.serve.passages import marked, passage, telling_words
 from clearspan.shards import storage
 
 MOST_QUERY, MOST_WHERE, MOST_TOP, MOST_LENGTH = 2000, 1000, 100, 100_000
-"""Limits of a request: characters of the query and of the filter, hits of each system, characters of each text."""
+"""Limits of a request: characters of the query, characters of `where`, hits of each system, characters of each text."""
 PASSAGE = 260
-"""Number of characters of a text that the page shows before it is unfolded."""
+"""Number of characters of a text that the page shows until the user unfolds the text."""
 HEADINGS = (*TITLES, "name")
-"""Fields that can be the heading of a hit."""
+"""Names of fields that can be the heading of a hit."""
 UNUSUAL = (*HEADINGS, *IDS, *LINKS)
-"""Fields that are rarely filtered by, and make no example of a filter."""
+"""Names of fields that users rarely filter by, and that the example of a condition therefore avoids."""
 
 
 @dataclasses.dataclass(frozen=True)
 class SearchRequest:
-    """A search: its fields are the parameters of `/api/search`.
+    """A request to search. Its attributes are the parameters of `/api/search`.
 
     Attributes:
         q: the query.
-        top: number of hits of each system.
-        where: a filter over kept fields.
-        weight: the model's weight, where BM25 has 1 - weight; None: the weight of the collection.
-        length: maximum number of characters of each text to return.
+        top: the number of hits of each system.
+        where: a condition on the stored fields; "" for no condition.
+        weight: the model's weight, 0 to 1, in the search by both; BM25 has 1 - weight. None for the default weight.
+        length: the maximum number of characters of each text in the answer.
     """
 
     q: str
@@ -69,10 +69,17 @@ class SearchRequest:
 
 
 class SideBySide:
-    """A collection, and the systems that can search it: the model needs no texts, and BM25 no model.
+    """A collection, and the systems that can search it: its model, BM25, and both together.
+
+    The model can search if the collection names a model, and BM25 can search if the collection stores its texts.
 
     Args:
-        weight: the model's weight for requests that name none (BM25 has 1 - weight); None: the collection's weight.
+        weight: the default of the model's weight in the search by both, 0 to 1; BM25 has 1 - weight. None for the
+            weight of the collection.
+
+    Attributes:
+        num_searches: the number of requests answered by `search`.
+        example: an example of a condition on the stored fields; "" until `load` has found one.
     """
 
     def __init__(self, collection: Collection, weight: float | None) -> None:
@@ -93,7 +100,10 @@ class SideBySide:
 
     @property
     def chosen(self) -> str | None:
-        """Return the key of the system that the collection's search.json selects; None without that file."""
+        """The key of the system that the collection's search.json selects: `model`, `bm25` or `both`.
+
+        It is None if the collection has no search.json.
+        """
         if not storage.exists(storage.join(self.collection.folder, SETTINGS)):
             return None
         weight = self.collection.weight
@@ -101,19 +111,19 @@ class SideBySide:
 
     @property
     def unit(self) -> str:
-        """Return the noun for the units that a query is compared with: texts, or chunks of long texts."""
+        """The noun for what a query is compared with: "chunk" if documents are cut into chunks, otherwise "text"."""
         return "chunk" if self.collection.options.get("chunk_tokens") else "text"
 
     @property
     def model_name(self) -> str | None:
-        """Return the name of the model; None without one."""
+        """The name of the model; None if the collection names no model."""
         return None if self.collection.model is None else model_name(self.collection.model)
 
     def systems(self, weight: float | None = None) -> Iterator[tuple[str, str, float]]:
-        """Yield the key of each system, its name and the model's weight in it.
+        """Yield (key, name to show, weight of the model) for each system that can search the collection.
 
         Args:
-            weight: the model's weight, where BM25 has 1 - weight; None: the default.
+            weight: the model's weight in the search by both, 0 to 1; None for the default weight.
         """
         model, has_words = self.model_name, self.collection.has_texts
         if model:
@@ -124,7 +134,7 @@ class SideBySide:
             yield "bm25", "BM25", 0.0
 
     def load(self) -> None:
-        """Search once, which loads the model and builds the index of words.
+        """Search once by each system, so that the model is loaded and the index of words is built.
 
         Raises:
             PipelineError: the collection cannot be searched.
@@ -136,7 +146,7 @@ class SideBySide:
                 self.example = self.example or example(hit.fields)
 
     def about(self) -> dict[str, Any]:
-        """Return the answer of `/api/collection`."""
+        """Return the answer of `/api/collection`: the properties of the collection, and its systems."""
         systems = [{"key": key, "name": name, "weight": weight} for key, name, weight in self.systems()]
         return {
             "name": Path(self.collection.folder).resolve().name,
@@ -151,10 +161,11 @@ class SideBySide:
         }
 
     def search(self, request: SearchRequest) -> dict[str, Any]:
-        """Return the answer of `/api/search`.
+        """Return the answer of `/api/search`: the hits of each system.
 
         Raises:
-            PipelineError: the filter or the query cannot be used; the message says why.
+            UsageError: the condition or the query cannot be used; the message says why.
+            PipelineError: the collection cannot be searched.
             ManifestError, ShardError, OSError: the collection is damaged.
         """
         words, results = telling_words(request.q, self.collection.words), []
@@ -184,7 +195,10 @@ class SideBySide:
 
 
 def example(fields: Mapping[str, Any]) -> str:
-    """Return a condition on one of a hit's fields, an example for the user: on a number or else on a short text."""
+    """Return an example of a condition for the user, on a number or a short text in the fields of a hit.
+
+    Return "" if the hit has no such field.
+    """
     usable = {name: value for name, value in fields.items() if name.lower() not in UNUSUAL}
     for kind, most, sign in ((int | float, 20, ">"), (str, 24, "=")):
         for name, value in usable.items():
@@ -195,15 +209,16 @@ def example(fields: Mapping[str, Any]) -> str:
 
 
 def described(hit: Hit, query_words: Set[str], words: WordFunction, length: int) -> dict[str, Any]:
-    """Return a hit as JSON.
+    """Return a hit as a dict for JSON: its attributes, and further entries for the page.
 
-    `title` is the name of the field that serves as heading, None without one. `text` is cut to the `length` characters
-    around the query's words; `marks` and `title_marks` are these words in both, and `passage` is the part to show
-    first, as positions in characters.
+    `title` is the name of the field to show as the heading; None if there is no such field. `text` is cut to `length`
+    characters around the words of the query, and `is_cut` says whether it was longer. `marks` and `title_marks` are the
+    spans of the query's words in the text and in the heading. `passage` is the span of the text to show first.
 
     Args:
-        query_words: the query's words, as BM25 compares them.
+        query_words: the words of the query, from `telling_words`.
         words: function that splits a text into the words that BM25 compares.
+        length: the maximum number of characters of the text.
     """
     described = dataclasses.asdict(hit)
     title = next((name for head in HEADINGS for name in hit.fields if name.lower() == head and hit.fields[name]), None)

@@ -1,13 +1,13 @@
-"""Guard of the server: it answers only requests that its own page sends to one of its own names.
+"""Guard of the server: only requests from its own page, and to one of its own names, are answered.
 
-A page of another site can make its reader's browser send requests to 127.0.0.1. Two checks keep that page from reading
-the collection:
+A page of another site can make its reader's browser send requests to 127.0.0.1. Two checks prevent such a page from
+reading the collection:
 
-- the Host header must be a name of this server. A site whose DNS name points to 127.0.0.1 (DNS rebinding) sends its own
-  name;
-- a request whose headers name another site (Origin, Sec-Fetch-Site) is refused. A link to the page is allowed.
+- The Host header must be a name of this server. A site whose DNS name points to 127.0.0.1 (DNS rebinding) sends its own
+  name, and is refused.
+- A request whose headers name another site (Origin, Sec-Fetch-Site) is refused. A link to the page is allowed.
 
-The headers of every answer forbid the browser to load anything from elsewhere, and other sites to embed the page.
+The headers of every answer forbid the browser to load anything from other servers, and other sites to embed the page.
 """
 
 import ipaddress
@@ -34,14 +34,17 @@ HEADERS = {
 
 
 def name_of(host: str) -> str:
-    """Return the name in a Host header, lower-cased, without the port and the brackets of IPv6."""
+    """Return the name in a Host header in lower case, without the port and without the brackets of IPv6."""
     if host.startswith("["):
         return host[1:].partition("]")[0].lower()
     return host.rpartition(":")[0].lower() if host.count(":") == 1 else host.lower()
 
 
 def names_of(host: str) -> set[str] | None:
-    """Return the names that a server on `host` answers to; None, if it listens on all addresses: any IP address."""
+    """Return the names that a server on the address `host` answers to.
+
+    Return None if `host` stands for all addresses of this machine: the server then answers to any IP address.
+    """
     return None if host in ("0.0.0.0", "::", "") else {*LOOPBACK, host.lower()}
 
 
@@ -54,9 +57,10 @@ def is_address(name: str) -> bool:
 
 
 class Guard:
-    """ASGI middleware: makes these checks before the application answers.
+    """ASGI middleware that refuses requests from other sites before the application sees them (see the module).
 
     Args:
+        app: the application.
         names: the names that the server answers to, from `names_of`.
     """
 
@@ -79,9 +83,10 @@ class Guard:
         await (refusal if problem else self.app)(scope, receive, send_safely)
 
     def problem(self, headers: Headers, is_page: bool) -> str | None:
-        """Return the reason to refuse a request, in one line; None to answer it.
+        """Return the reason to refuse a request, in one line; None if the request may be answered.
 
         Args:
+            headers: the headers of the request.
             is_page: whether the request is for the page itself, to which other sites may link.
         """
         hosts = headers.getlist("host")

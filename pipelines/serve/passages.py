@@ -1,8 +1,9 @@
-"""Find a query's words in a text, and the part of the text that is worth showing.
+"""Find the words of a query in a text, and choose the passage of the text to show.
 
-    text -> spans of the words that the query has -> the stretch of `width` characters with most of these words
+    text -> spans of the words that are also in the query -> the passage of `width` characters with most of these words
 
-Stop words (of the stemmer's language, else of English) are not marked, unless the query has no other words.
+Stop words are not marked, unless the query has no other words. They are the stop words of the stemmer's language, or of
+English if there is no stemmer.
 """
 
 from collections import Counter
@@ -12,13 +13,19 @@ from clearspan.common.stemming import PLAIN, WordFunction
 from clearspan.common.words import places
 
 Span = tuple[int, int]
-"""(start, end) of a stretch of text, in characters."""
+"""(start, end) of a part of a text, as indices of characters; `end` is excluded."""
 REACH = 24
 """Maximum number of characters by which an end of a passage moves, so that it does not cut a word."""
 
 
 def telling_words(query: str, words: WordFunction = PLAIN) -> set[str]:
-    """Return the words of a query, as BM25 compares them, without stop words; all of them if there are no others."""
+    """Return the words of a query without stop words, in the form in which BM25 compares them.
+
+    If the query has only stop words, return all of its words.
+
+    Args:
+        words: function that splits a text into the words that BM25 compares.
+    """
     from bm25s import stopwords
 
     spelled = [query[start:end] for start, end in places(query)]
@@ -29,7 +36,12 @@ def telling_words(query: str, words: WordFunction = PLAIN) -> set[str]:
 
 
 def marked(text: str, query_words: Set[str], words: WordFunction = PLAIN) -> list[Span]:
-    """Return the spans of a text's words that are query words (`telling_words`), in order; join adjacent ones."""
+    """Return the spans of the words of a text that are also in the query, in order. Adjacent spans are joined.
+
+    Args:
+        query_words: the result of `telling_words`.
+        words: function that splits a text into the words that BM25 compares.
+    """
     spans = places(text)
     same = {word for word in {text[start:end] for start, end in spans} if not query_words.isdisjoint(words(word))}
     marks: list[Span] = []
@@ -42,10 +54,15 @@ def marked(text: str, query_words: Set[str], words: WordFunction = PLAIN) -> lis
 
 
 def passage(text: str, marks: list[Span], width: int) -> Span:
-    """Return the stretch of at most `width` characters with the most distinct marked words, then the most marks.
+    """Return the span of the passage of at most `width` characters with the most distinct marked words.
 
-    A quarter of the width is left for the words around the marks. If stretches are equally good, return the first;
-    without marks, return the beginning of the text. Both ends are moved to the nearest space, if it is near.
+    Among passages with equally many, return the first with the most marks. Without marks, return the beginning of the
+    text. A quarter of the width is left for the words around the marks. Both ends are moved inward by at most REACH
+    characters, so that they do not cut a word.
+
+    Args:
+        marks: the spans of the marked words, in order.
+        width: the maximum number of characters.
     """
     if len(text) <= width:
         return 0, len(text)
@@ -80,7 +97,7 @@ def _word(text: str, mark: Span) -> str:
 def _on_to_word(text: str, start: int, end: int) -> int:
     """Return the index of the first beginning of a word at most REACH characters after `start`, and not after `end`.
 
-    Return `start` if there is none.
+    Return `start` if no word begins there, or if a word begins at `start`.
     """
     if start == 0 or text[start - 1].isspace():
         return start
@@ -91,7 +108,7 @@ def _on_to_word(text: str, start: int, end: int) -> int:
 def _back_to_space(text: str, end: int, start: int) -> int:
     """Return the index of the last space fewer than REACH characters before `end`, and after `start`.
 
-    Return `end` if there is none, or if a word already ends there.
+    Return `end` if there is no such space, or if a word ends at `end`.
     """
     if end == len(text) or text[end].isspace():
         return end

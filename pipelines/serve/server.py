@@ -1,4 +1,4 @@
-"""The HTTP server: a socket, and uvicorn on it until Ctrl-C or SIGTERM."""
+"""HTTP server: a socket on which uvicorn answers requests until Ctrl-C or SIGTERM."""
 
 import contextlib
 import logging
@@ -14,17 +14,17 @@ from starlette.types import ASGIApp
 from clearspan.pipelines.errors import PipelineError
 
 WAIT_S = 2
-"""Seconds that the shutdown waits for a running search."""
+"""Time in seconds that the shutdown waits for a running search."""
 LONGEST = 32_768
-"""Bytes of the first line and the headers of a request. A query of 2,000 characters needs up to 18,000."""
+"""Maximum size in bytes of a request's first line and headers. A query of 2,000 characters needs up to 18,000."""
 
 
 @contextlib.contextmanager
 def listening(host: str, port: int) -> Iterator[socket.socket]:
-    """Listen on an address while the block runs.
+    """Yield a socket that listens on an address within the context.
 
     Args:
-        port: 0 for a free one.
+        port: the port; 0 for any free port.
 
     Raises:
         PipelineError: the address cannot be used.
@@ -40,13 +40,13 @@ def listening(host: str, port: int) -> Iterator[socket.socket]:
 
 
 def address(listener: socket.socket) -> str:
-    """Return the address of the page."""
+    """Return the URL of the page, given the socket on which the server listens."""
     host, port = listener.getsockname()[:2]
     return f"http://{f'[{host}]' if ':' in host else host}:{port}"
 
 
 class Server(uvicorn.Server):
-    """uvicorn's server, ended by a signal without raising the signal again afterwards, as uvicorn itself would."""
+    """uvicorn's server, except that a signal that ends it is not raised again afterwards."""
 
     @classmethod
     def of(cls, app: ASGIApp) -> Self:

@@ -1,4 +1,4 @@
-"""Byte-level BPE tokenizer in the form of RoBERTa's, learned from texts: for a domain or language that has none.
+"""Learn a byte-level BPE tokenizer like RoBERTa's from texts, for a domain or language without a tokenizer.
 
     texts -> counted word pieces -> merges until there are `vocab_size` ids -> tokenizer.json and its configuration
 
@@ -10,14 +10,21 @@ from pathlib import Path
 
 SPECIAL = ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]
 SMALLEST = 256 + len(SPECIAL)
-"""Number of ids without any merge: one for each byte, and the special tokens."""
+"""Number of ids of a tokenizer without merges: one for each byte, and the special tokens."""
 
 
 def learn_tokenizer(texts: Iterable[str], vocab_size: int, folder: Path) -> int:
-    """Write tokenizer.json and its configuration. The tokenizer turns a text into `<s> text </s>`.
+    """Learn a tokenizer, and write its tokenizer.json and configuration to a folder. The tokenizer encodes a text as
+    `<s> text </s>`.
+
+    Args:
+        vocab_size: maximum number of ids.
 
     Returns:
-        The number of ids: fewer than `vocab_size` if the texts have nothing more to merge.
+        The number of ids. It is less than `vocab_size` if the texts have nothing more to merge.
+
+    Raises:
+        OSError: the files cannot be written.
     """
     # Imported here: only this command needs them, and they take a second.
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
@@ -38,6 +45,6 @@ def learn_tokenizer(texts: Iterable[str], vocab_size: int, folder: Path) -> int:
     fast = PreTrainedTokenizerFast(tokenizer_object=tokenizer, cls_token="<s>", sep_token="</s>", **roles)
     try:
         fast.save_pretrained(folder)
-    except Exception as error:  # tokenizers raises no other type, for a full disk too
+    except Exception as error:  # tokenizers raises no more specific type, even for a full disk
         raise OSError(f"{folder}: the tokenizer cannot be written ({error})") from None
     return int(tokenizer.get_vocab_size())

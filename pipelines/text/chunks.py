@@ -1,11 +1,12 @@
 """Chunks of long texts, short enough for a model to read whole: runs of sentences of at most `size` tokens.
 
-    text -> sentences (`segmentation`) -> one longer than a chunk: words -> runs of at most `size` tokens
+    text -> sentences (`segmentation`), or words of a sentence that is too long -> runs of at most `size` tokens
     [one. two. three.] [three. four. five.] [five. six]       each begins with the last sentences of the previous chunk
 
 A chunk is an unchanged part of the text, with its line breaks. A prompt and a title that are put before a chunk count
-towards the model's limit, but not towards `size`. A run of sentences can have a few tokens more or less than the
-sentences separately, so every chunk is counted again as the model reads it; a chunk that is too long is halved.
+towards the model's limit, but not towards `size`. A run of sentences can have a few tokens more or less than its
+sentences have separately. Therefore every chunk is counted again as the model reads it, and a chunk that is too long is
+halved.
 """
 
 import re
@@ -15,12 +16,12 @@ from clearspan.pipelines.tally import RecordError
 from clearspan.pipelines.text.segmentation import segment_spaced
 
 Span = tuple[int, int]
-"""Beginning and end of a part of a text, in characters."""
+"""Start and end of a part of a text, in characters."""
 Count = Callable[[Sequence[str]], Sequence[int]]
 """Function of texts that returns the number of tokens of each, without special tokens."""
 WORD = re.compile(r"\S+")
 SURE = 0.9
-"""Fraction of the allowed number of tokens below which a text is not counted again with prompt and title."""
+"""A text with fewer tokens than this fraction of the allowed number is not counted again with prompt and title."""
 
 
 class Chunker:
@@ -29,8 +30,8 @@ class Chunker:
     Args:
         count: function that returns the number of tokens of each text.
         size: maximum number of tokens of a chunk.
-        overlap: maximum number of tokens in the sentences at the start of a chunk that repeat the previous chunk's end.
-        limit: maximum number of tokens that the model reads, including prompt and title; None: no limit.
+        overlap: maximum number of tokens of the sentences at the start of a chunk that repeat the previous chunk's end.
+        limit: maximum number of tokens that the model reads, including prompt and title; None for no limit.
         language: the language of the texts, for splitting sentences.
     """
 
@@ -39,7 +40,9 @@ class Chunker:
         self.language = language
 
     def fitting(self, prompt: str, title: str) -> str:
-        """Return a title, cut at a word if prompt and title together take more than half of the model's limit."""
+        """Return a title. It is cut at a word boundary if it takes more than half of the
+        model's limit with the prompt.
+        """
         if self.limit is None or self.count([prompt + title])[0] <= self.limit // 2:
             return title
         low, high = 0, len(title)
@@ -50,7 +53,7 @@ class Chunker:
         return title[: title.rfind(" ", 0, low) + 1 or low].rstrip()
 
     def chunks(self, texts: Sequence[str], before: Sequence[str]) -> list[list[Span]]:
-        """Return the chunks of each text, in order; a text that fits is one chunk.
+        """Return the spans of the chunks of each text, in order. A text that fits is one chunk.
 
         Args:
             before: for each text, the prompt and the title (from `fitting`) that are put before each of its chunks.
@@ -71,7 +74,12 @@ class Chunker:
         return made
 
     def _pieces(self, texts: Sequence[str], rooms: Sequence[int]) -> list[list[tuple[Span, int]]]:
-        """Return each text's sentences with their numbers of tokens; sentences that do not fit are split into words."""
+        """Return (span, number of tokens) of the sentences of each text. A sentence that does not fit is split into
+        words.
+
+        Args:
+            rooms: maximum number of tokens of a chunk of each text.
+        """
         sentences = self._counted(texts, [_sentences(text, self.language) for text in texts])
         long = [[span for span, tokens in row if tokens > room] for row, room in zip(sentences, rooms, strict=True)]
         words = [[part for span in row for part in _words(text, span)] for text, row in zip(texts, long, strict=True)]
@@ -84,7 +92,12 @@ class Chunker:
         return [[(span, next(tokens)) for span in row] for row in spans]
 
     def _packed(self, pieces: Sequence[tuple[Span, int]], room: int) -> Iterator[Span]:
-        """Yield the spans of runs of pieces; each run is as long as `room` allows and begins with the overlap."""
+        """Yield the span of each chunk. A chunk has as many consecutive pieces as fit, and begins with the overlap.
+
+        Args:
+            pieces: (span, number of tokens) of each piece of a text.
+            room: maximum number of tokens of a chunk.
+        """
         first = 0
         while first < len(pieces):
             last, total = first, 0
@@ -95,14 +108,14 @@ class Chunker:
             if last == len(pieces):
                 return
             again, total = last, 0
-            room_left = min(self.overlap, room - pieces[last][1])  # the next piece must be new, and fit
+            room_left = min(self.overlap, room - pieces[last][1])  # leave room for the next piece, which must be new
             while again - 1 > first and total + pieces[again - 1][1] <= room_left:
                 again -= 1
                 total += pieces[again][1]
             first = again
 
     def _halved(self, texts: Sequence[str], before: Sequence[str], made: list[list[Span]]) -> list[list[Span]]:
-        """Return the chunks after halving chunks that are too long, at a space if there is one, until all fit."""
+        """Return the chunks of each text after halving each chunk that is too long, again and again until all fit."""
         while True:
             placed = [(row, span) for row, spans in enumerate(made) for span in spans]
             parts = [texts[row][start:end] for row, (start, end) in placed]
@@ -117,13 +130,13 @@ class Chunker:
             halved: list[list[Span]] = [[] for _ in texts]
             for (row, span), too_long in zip(placed, is_long, strict=True):
                 halved[row] += _halves(texts[row], span) if too_long else [span]
-            if halved == made:  # a character alone is too long
+            if halved == made:  # chunks of one character cannot be halved
                 return made
             made = halved
 
 
 def _sentences(text: str, language: str) -> list[Span]:
-    """Return the sentences of a text as unchanged parts of it; the whole text if the segmenter fails."""
+    """Return the spans of the sentences of a text; the span of the whole text if the segmenter fails."""
     try:
         sentences = segment_spaced(text, language)
     except RecordError:
@@ -148,7 +161,9 @@ def _words(text: str, span: Span) -> list[Span]:
 
 
 def _halves(text: str, span: Span) -> list[Span]:
-    """Return two halves of a span, divided at the space that is nearest to its middle, or at the middle."""
+    """Return the two halves of a span, divided at the space nearest to the middle, or in the middle if there is no
+    space. A span that cannot be divided is returned whole.
+    """
     start, end = span
     middle = (start + end) // 2
     gaps = [match.end() for match in WORD.finditer(text, start, end)][:-1]

@@ -1,12 +1,14 @@
 """Exclusion: drop documents that contain a text that must not occur, such as a sentence of a test set.
 
-    text -> `comparable` -> words -> 8 consecutive words -> 64-bit hashes -> documents with one of them are dropped
+    text -> normalized (`word_hashes.comparable`) -> words -> 8 consecutive words -> 64-bit hashes
+    documents with one of these hashes are dropped
 
 A text of 8 words or more matches where any 8 of its consecutive words occur. A text of 4 to 7 words matches only a
 whole sentence or line. If examples are sentences, short sentences (4 to 7 words) of longer excluded texts are searched
-for as well; whole documents are not searched for them, so that none is dropped for "that is not good". A text of 1 to 3
-words, which would occur everywhere, matches only an example that has no other words. In scripts without spaces between
-words, letters are counted instead of words: 12 consecutive letters, and sentences of 4 to 11 letters (`word_hashes`).
+for as well. In whole documents they are not searched for, so that no document is dropped for "that is not good". A text
+of 1 to 3 words would occur everywhere, so it matches only an example that has no other words. In scripts without spaces
+between words, letters are counted instead of words: 12 consecutive letters, and sentences of 4 to 11 letters
+(`word_hashes`).
 """
 
 import collections
@@ -37,9 +39,9 @@ TABLE_LINES = 100
 csv.field_size_limit(1 << 26)
 FORMATS = ("text", "csv", "jsonl", "json")
 _NUMBER = re.compile(r"\s*[-+]?(\d[\d.,;|]*|[.,]\d+)(e[-+]?\d+)?\s*%?\s*", re.IGNORECASE)
-"""A number, or a row of numbers."""
+"""Pattern of a number, or of a row of numbers."""
 _LABEL = re.compile(r"[-+]?\d+(\.\d+)?|\w+:\w+|__label__\S+")
-"""A label beside the text of a line: a class or score (SST), COARSE:fine (TREC), fastText's."""
+"""Pattern of a label beside the text of a line: a class or score (SST), COARSE:fine (TREC), fastText's."""
 _LINE = re.compile(r"[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+$")
 _FILTER_BITS = 22
 HEAD_CHARACTERS = 300
@@ -52,7 +54,7 @@ class Excluded:
 
     Attributes:
         hashes: (n,) uint64, sorted and unique.
-        owners: (n,) uint32, for each hash, the number of the first text that has it.
+        owners: for each hash, the line of `heads` with the first text that has this hash, (n,) uint32.
         heads: the beginnings of the texts that have hashes, as JSON lines.
         texts: number of all texts.
         short: number of texts that are shorter than an n-gram.
@@ -68,7 +70,12 @@ class Excluded:
 
     @classmethod
     def of(cls, texts: Iterable[str], among_sentences: bool = False) -> "Excluded":
-        """Build the exclusion of texts; with `among_sentences`, also of each short sentence of the longer ones."""
+        """Compute the hashes of the texts to exclude.
+
+        Args:
+            among_sentences: whether examples are sentences. If so, each short sentence of a longer text is excluded,
+                too.
+        """
         parts = [np.empty(0, np.uint64)]
         heads: list[bytes] = []
         total = short = 0
@@ -87,20 +94,29 @@ class Excluded:
         return cls(hashes, owners, b"".join(heads), total, short, total - len(heads))
 
     def meets(self, text: str) -> bool:
-        """Return whether a text contains, or is, an excluded text."""
+        """Return whether a text contains an excluded text, or is equal to one."""
         return self._first(text) is not None
 
     def may_meet(self, texts: Sequence[str]) -> bool:
-        """Return False only if `meets` is False for each of these texts; it reads them together, which is fast."""
+        """Return whether one of the texts may contain an excluded text, or be equal to one.
+
+        If it returns False, `meets` is False for each text; if it returns True, `meets` must decide. All texts are read
+        at once, which is much faster than a call of `meets` for each.
+        """
         return self._first(*texts, shortest=1) is not None
 
     def found_in(self, text: str) -> str | None:
-        """Return the beginning of an excluded text that a text contains, or None."""
+        """Return the beginning of an excluded text that `text` contains; None if it contains none."""
         number = self._first(text)
         return None if number is None else str(json.loads(self._head_lines[number]))
 
     def _first(self, *texts: str, shortest: int = SHORTEST) -> int | None:
-        """Return the number of the excluded text with the first known hash of these texts, or None."""
+        """Return the line number in `heads`, from 0, of an excluded text that these texts contain; None if there is
+        none.
+
+        Args:
+            shortest: minimum number of words of a sentence that is compared.
+        """
         words = WordHashes(*texts)
         hashes = np.concatenate([words.ngrams(), words.sentences(shortest), words.whole()])
         hashes = hashes[self._may_hold[hashes >> np.uint64(64 - _FILTER_BITS)]]
@@ -112,7 +128,9 @@ class Excluded:
 
     @functools.cached_property
     def _may_hold(self) -> np.ndarray:
-        """Table (2^22,) bool, indexed by the upper bits of a hash: False if no excluded text has such a hash."""
+        """Table that is indexed by the upper 22 bits of a hash, (2^22,) bool. An entry is False
+        if no excluded text has such a hash.
+        """
         table = np.zeros(1 << _FILTER_BITS, bool)
         table[self.hashes >> np.uint64(64 - _FILTER_BITS)] = True
         return table
@@ -122,13 +140,13 @@ class Excluded:
         return self.heads.splitlines()
 
     def options(self) -> dict[str, Any]:
-        """Return the part of the fingerprint that describes the exclusion."""
+        """Return the exclusion's entry in a dataset's fingerprint."""
         counts = {"texts": self.texts, "short_sentences": self.short, "without_words": self.ignored}
         counts["normalization"] = NORMALIZATION
         return {"sha256": hashlib.sha256(self.to_bytes()).hexdigest(), **counts}
 
     def to_bytes(self) -> bytes:
-        """Return all but `heads` as bytes, for `from_bytes`."""
+        """Return all attributes except `heads` as bytes, for `from_bytes`."""
         counts = np.array([self.texts, self.short, self.ignored], "<u8")
         return b"".join(part.tobytes() for part in (counts, self.hashes.astype("<u8"), self.owners.astype("<u4")))
 
@@ -146,6 +164,9 @@ def read_texts(patterns: Sequence[str]) -> Iterator[str]:
     """Yield the texts in files or folders: lines or their tab-separated cells, csv cells and rows, strings of JSON.
 
     Numbers are skipped. A license or readme, whose sentences occur in many corpora, is read only if its path is given.
+
+    Args:
+        patterns: paths of files or folders, or globs.
 
     Raises:
         PipelineError: a file is missing, damaged, not text, or holds no text to exclude.
@@ -223,7 +244,7 @@ def _texts(path: str, lines: Iterator[str], file_format: str) -> Iterator[str]:
         delimiter = _delimiter(first)
     labels = _labels(first)
     for line in lines:
-        if any(labels) and not _NUMBER.fullmatch(line):  # before the whole line: the label may be a word of the text
+        if any(labels) and not _NUMBER.fullmatch(line):  # the whole line follows: the label may be a word
             yield from _without_labels(line, *labels).split("\t")
         if line.startswith(("[", "{")) and (strings := _json_strings(line)):
             yield from strings
@@ -235,7 +256,9 @@ def _texts(path: str, lines: Iterator[str], file_format: str) -> Iterator[str]:
 
 
 def _labels(lines: Sequence[str]) -> tuple[bool, bool]:
-    """Return whether each of these lines, except a header, begins with a label, and whether each ends with one."""
+    """Return (whether each line begins with a label, whether each line ends with a label). The first of several lines
+    may be a header, and does not count.
+    """
     words = [line.split(" ") for line in filter(None, map(str.strip, lines))]
     words = words[1:] or words
     before, after = (all(_LABEL.fullmatch(row[place]) for row in words) for place in (0, -1))
@@ -243,11 +266,11 @@ def _labels(lines: Sequence[str]) -> tuple[bool, bool]:
 
 
 def _without_labels(line: str, before: bool, after: bool) -> str:
-    """Return the text of a line without the label before it, and without the one after it."""
+    """Return a line without the label at its beginning (if `before`) and the label at its end (if `after`)."""
     text = line.strip()
     if before and _LABEL.fullmatch(text.partition(" ")[0]):
         text = text.partition(" ")[2]
-        while text.startswith("__label__"):  # fastText's texts may have several
+        while text.startswith("__label__"):  # a text in fastText's format may have several labels
             text = text.partition(" ")[2]
     if after and _LABEL.fullmatch(text.rpartition(" ")[2]):
         text = text.rpartition(" ")[0]
@@ -258,7 +281,7 @@ def _csv_texts(path: str, lines: Sequence[str], form: Form) -> Iterator[str]:
     rows = csv.reader(lines, **form, skipinitialspace=form["delimiter"] != "\t")
     try:
         for row in rows:
-            yield from row  # before the whole row: a document is reported with the first text that it contains
+            yield from row  # cells first: a document is reported with the first text that it contains
             if len(row) > 1:  # the row may be one sentence with commas
                 yield form["delimiter"].join(row)
     except csv.Error as error:
@@ -272,7 +295,7 @@ def _json_strings(line: str) -> list[str] | None:
 
 
 def _strings(value: Any) -> Iterator[str]:
-    """Yield all strings in a JSON value, including those in lists and objects."""
+    """Yield all strings in a JSON value, at any depth of lists and objects."""
     if isinstance(value, str):
         yield value
     elif isinstance(value, (list, dict)):
@@ -281,9 +304,11 @@ def _strings(value: Any) -> Iterator[str]:
 
 
 def _delimiter(lines: Sequence[str]) -> str:
-    """Return the delimiter of a text that may be a table: the one that gives all of these lines equally many cells.
+    """Return the likely delimiter of lines that may be a table.
 
-    Only rows of more than one cell count. A tab is the default.
+    A delimiter other than a tab is possible only if it gives all lines the same number of cells, at least two. A tab is
+    the default, and is possible if it gives at least some lines the same number of cells. Of the possible delimiters,
+    the one is chosen with which most lines have the same number of cells.
     """
 
     def agreeing(delimiter: str) -> int:

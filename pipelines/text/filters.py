@@ -1,14 +1,13 @@
-"""Contracts of text filters and of language detectors, and lookup of filters by name: built-in, or a user's own.
+"""Contracts of text filters and of language detectors, and lookup of a built-in filter or a user's own by name.
 
-text -> detector: is it in a wanted language? -> each filter: True to keep it, or (False, reason)
+    text -> detector: is it in a wanted language? -> each filter: True to keep it, or (False, reason)
 
-A filter is a function of a document, as in datatrove. It may change the document's text, and counts the lines that it
-removes. Reasons are counted with the filter's name before them, e.g. `gopher_words`:
+A filter is a function of a document, as in datatrove. It may shorten the document's text, and must then count the lines
+that it removes. Reasons are counted with the filter's name before them. With `--quality my_module:long_enough`, the
+documents that this filter drops are counted as `long_enough_short`:
 
     def long_enough(document):
         return len(document.text) >= 200 or (False, "short")
-
-`--quality my_module:long_enough` counts the documents that this one drops as `long_enough_short`.
 """
 
 import dataclasses
@@ -31,7 +30,7 @@ from clearspan.pipelines.tally import RecordError
 FILTERS = {name: f"clearspan.plugins.quality:{name.upper()}" for name in ("gopher", "c4")}
 """Built-in filters by name (`--quality`)."""
 MOST_VALUE = 80
-"""Maximum number of characters of a reason, and of a filter's answer that a message shows."""
+"""Maximum number of characters of a reason, and of a filter's answer that an error message shows."""
 DETECTOR = "clearspan.plugins.language:DETECTOR"
 
 
@@ -42,7 +41,7 @@ class FilteredText:
     Attributes:
         text: the text, which a filter may replace by a shortened text.
         language: code of the text's language, e.g. "de"; None if it was not identified.
-        removed: reason -> number of removed lines. A filter that removes lines adds to it.
+        removed: reason -> number of removed lines. A filter that removes lines adds their number here.
     """
 
     text: str
@@ -56,13 +55,13 @@ Answer = bool | tuple[bool, str]
 
 @dataclasses.dataclass(frozen=True)
 class NamedFilter:
-    """A filter of texts, found by its name.
+    """A filter of texts and its name.
 
     Attributes:
         name: the name that the user gives: `gopher`, or `module:name`.
         function: the function, or the callable object, that filters.
-        version: the function's attribute `version`, or else a hash of the file that defines the function: part of a
-            dataset's fingerprint.
+        version: the function's attribute `version`, or else a hash of the file that defines the function. The version
+            is a part of a dataset's fingerprint.
         declared: the function's attribute `reasons`: reasons that are reported even if they drop no document.
     """
 
@@ -110,7 +109,9 @@ class NamedFilter:
 
 @functools.cache
 def text_filter(name: str) -> NamedFilter:
-    """Return the filter of a built-in name or of `module:name`: a function, or a class whose instances are called.
+    """Return the filter with this name: the name of a built-in filter, or `module:name` of a user's own filter.
+
+    A user's own filter is a function, or a class whose instance, made without arguments, is called like a function.
 
     Raises:
         ValueError: there is no such filter. The message begins with the name.
@@ -134,7 +135,7 @@ def text_filter(name: str) -> NamedFilter:
 
 
 def _hash_of_source(spec: str) -> str:
-    """Return a hash of the file of a spec's module, so that any edit of it counts as a change."""
+    """Return a hash of the file that holds the module in `spec`, so that any edit of the file counts as a change."""
     module = sys.modules[spec.partition(":")[0]]
     try:
         return hashlib.sha256(Path(str(module.__file__)).read_bytes()).hexdigest()[:16]
@@ -149,7 +150,7 @@ def _shown(value: object) -> str:
 
 
 class LanguageDetector(Protocol):
-    """A detector of languages, which are codes such as "de"."""
+    """Detector of languages. A language is a code such as "de"."""
 
     @property
     def version(self) -> str:
@@ -164,5 +165,5 @@ class LanguageDetector(Protocol):
 
 @functools.cache
 def detector() -> LanguageDetector:
-    """Return the detector of languages."""
+    """Return the language detector, which is loaded at the first call."""
     return plugins.load_object(DETECTOR, LanguageDetector, "a detector of languages")

@@ -1,11 +1,11 @@
-"""Packing: join consecutive sentences of a text into pieces of at most `limit` tokens; slice longer sentences.
+"""Packing: join consecutive sentences of a text into pieces of at most `limit` tokens, and slice longer sentences.
 
-    sentences of a text -> length of each, at the start of a piece and within one -> as many together as fit
+    sentences of a text -> length of each, at the start of a piece and within a piece -> as many together as fit
                         -> token ids of the joined text; a single sentence that is too long -> slices of its ids
 
 Each text is tokenized once for each of the two lengths and once for the ids of its pieces, however many sentences a
-piece has. Where the lengths do not add up (the tokenizer merges over spaces, or no space separates the sentences), a
-piece that comes out too long is halved, so that none exceeds the limit. No piece holds sentences of two texts.
+piece has. If the tokenizer merges over spaces, or no space separates the sentences, the lengths do not add up. A piece
+that comes out too long is then halved, so that no piece exceeds the limit. No piece holds sentences of two texts.
 """
 
 import dataclasses
@@ -16,10 +16,12 @@ import numpy as np
 from clearspan.common.ragged import Ragged
 
 TOGETHER = 1 << 20
-"""Number of characters that are tokenized together: an encoding of `tokenizers` takes over 100 bytes per token."""
+"""Number of characters that are tokenized at a time, because an encoding of `tokenizers`
+takes over 100 bytes per token.
+"""
 
 Tokenize = Callable[[Sequence[str], Sequence[str]], Ragged]
-"""Function of texts and their sources that returns the token ids."""
+"""Function of texts and their sources that returns the token ids of each text."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -27,12 +29,12 @@ class Pieces:
     """Texts that become examples.
 
     Attributes:
-        names: for each example, the text whose hash is its id.
-        lines: for each example, its sentences, as lines.
+        names: for each example, the text whose hash is the example's id.
+        lines: for each example, the text as read; if sentences were joined, each of them is a line.
         sources: for each example, the file and place that it was read from.
         tokens: for each example, its token ids.
         num_cut: number of sentences that were sliced.
-        groups: for each example, its group, if rows have groups.
+        groups: for each example, its group; empty if rows have no groups.
     """
 
     names: Sequence[str]
@@ -44,12 +46,12 @@ class Pieces:
 
 
 def join(texts: Sequence[Sequence[str]], sources: Sequence[str], limit: int, tokenize: Tokenize) -> Iterator[Pieces]:
-    """Yield the pieces of texts, in order, many at a time. A piece takes as many of the next sentences as fit.
+    """Yield the pieces of texts, in order, many at a time. A piece has as many consecutive sentences as fit.
 
-    The name of a piece is its text; the name of a slice is the sentence, a NUL and the number of the slice.
+    The name of a piece is its text. The name of a slice is the sentence, a NUL and the number of the slice.
 
     Args:
-        texts: the sentences of each text, with a space before those that follow whitespace.
+        texts: the sentences of each text. A sentence that follows whitespace begins with a space.
         sources: the source of each text.
         limit: the maximum number of tokens of a piece.
         tokenize: returns the token ids of texts, without special tokens.
@@ -94,11 +96,12 @@ def join(texts: Sequence[Sequence[str]], sources: Sequence[str], limit: int, tok
 
 
 def fit(alone: Sequence[int], within: Sequence[int], limit: int) -> Iterator[tuple[int, int]]:
-    """Yield (first, last) for each piece of a text: the sentences first..last - 1, as many as fit in `limit` tokens.
+    """Yield (first, last) for each piece of a text. The piece has the sentences first, ..., last - 1, as many as fit.
 
     Args:
-        alone: length of each sentence at the start of a piece.
-        within: length of each sentence within a piece.
+        alone: number of tokens of each sentence at the start of a piece.
+        within: number of tokens of each sentence within a piece.
+        limit: maximum number of tokens of a piece.
     """
     first = size = 0
     for number, length in enumerate(within):
@@ -111,13 +114,17 @@ def fit(alone: Sequence[int], within: Sequence[int], limit: int) -> Iterator[tup
 
 
 def _lengths(texts: Sequence[str], sources: Sequence[str], tokenize: Tokenize) -> np.ndarray:
-    """Return the length of each text in tokens, (n,) int64."""
+    """Return the number of tokens of each text, (n,) int64."""
     parts = [tokenize(texts[part], sources[part]).lengths for part in _slices([len(text) for text in texts])]
     return np.concatenate([np.empty(0, np.int64), *parts])
 
 
 def _slices(sizes: Sequence[int]) -> Iterator[slice]:
-    """Yield slices of a list of texts with these sizes, of about TOGETHER characters each."""
+    """Yield slices of a list of texts, of about TOGETHER characters each.
+
+    Args:
+        sizes: number of characters of each text.
+    """
     first = size = 0
     for number, more in enumerate(sizes, 1):
         size += more

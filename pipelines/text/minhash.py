@@ -2,11 +2,11 @@
 
     text -> `WordHashes`, normalized as for --exclude -> hashes of all runs of NGRAM words -> sketch of NUM_HASHES
 
-The expected fraction of equal numbers in two sketches is the Jaccard similarity of the two sets of n-grams. Sketches
-are those of Dahlgaard, Knudsen and Thorup, "Fast Similarity Sketching" (FOCS 2017): in each round, every n-gram draws a
-place and a number; a place keeps the smallest number of the first round that reaches it. The cost grows with the number
-of n-grams, not with that number times the number of places, and the variance is as small as with one hash function per
-place.
+A sketch is a row of NUM_HASHES numbers. The expected fraction of equal numbers in two sketches is the Jaccard
+similarity of the two sets of n-grams. The sketches are computed as in Dahlgaard, Knudsen and Thorup, "Fast Similarity
+Sketching" (FOCS 2017). In each round, every n-gram draws a place in the sketch and a number. A place keeps the smallest
+of the numbers that are drawn for it in the first round that draws any. The cost grows with the number of n-grams, and
+not with the number of n-grams times the number of places. The variance is as small as with one hash function per place.
 """
 
 from collections.abc import Sequence
@@ -19,15 +19,17 @@ from clearspan.shards import keyed
 
 NUM_HASHES = 256
 NGRAM, NGRAM_LETTERS = 5, 8
-"""Number of words of an n-gram, and of an n-gram with letters of a script without spaces, where each letter counts."""
+"""Number of words of an n-gram (NGRAM). An n-gram with letters of a script without spaces has more (NGRAM_LETTERS),
+because each letter counts as a word.
+"""
 COLUMN = "sketch"
-"""Column of sketches attached to a batch (`pipelines.attached`), (n, NUM_HASHES) int64."""
+"""Name of the column of sketches, (n, NUM_HASHES) int64, which is attached to a batch (`pipelines.attached`)."""
 LOWEST = 0.5
-"""The lowest similarity to look for: below it, most candidates are not similar."""
+"""Lowest similarity that can be searched for. Below it, most candidates would not be similar."""
 VERSION = f"1.{NORMALIZATION}"
-"""Version of the sketches and of the words that they compare, part of a dataset's fingerprint."""
+"""Version of the sketches and of the words that they compare. It is a part of a dataset's fingerprint."""
 DISTINCT_FROM = 16
-"""The round that drops repeated n-grams. Large sets are finished by then; small ones take many rounds."""
+"""Number of the round that drops repeated n-grams. Large sets are finished by then, and small sets take many rounds."""
 _EMPTY = np.iinfo(np.int64).max
 _FACTORS, _TERMS = (keyed.draw(np.array([seed]), np.arange(1, 2 * NUM_HASHES + 1)) for seed in (1, 2))
 _FACTORS |= 1
@@ -35,9 +37,10 @@ _PLACE_SHIFT = 63 - (NUM_HASHES - 1).bit_length()
 
 
 def ngrams(texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
-    """Return the hashes of the n-grams of all texts, (n,) int64, and the ascending numbers of their texts, (n,) int64.
+    """Return the hashes of the n-grams of all texts, (n,) int64, and the ascending index of each hash's text, (n,)
+    int64.
 
-    A text with fewer words than an n-gram has one hash, of all its words; a text without words has none.
+    A text with fewer words than an n-gram has one hash, of all its words. A text without words has none.
     """
     hashes, texts_of = WordHashes.ngrams_of(texts, NGRAM, NGRAM_LETTERS)
     order = np.argsort(texts_of, kind="stable")
@@ -45,7 +48,7 @@ def ngrams(texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
 
 
 def sketches(texts: Sequence[str]) -> np.ndarray:
-    """Return the sketches of texts, (n, NUM_HASHES) int64; zeros for a text without words."""
+    """Return the sketches of n texts, (n, NUM_HASHES) int64; zeros for a text without words."""
     grams, rows = ngrams(texts)
     return sketch(grams, rows, len(texts))
 

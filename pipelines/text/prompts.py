@@ -4,8 +4,8 @@
     --prompt-name NAMES ────────────────────────┼──> a prompt for each column ──> prompt + text -> token ids
     --prompt TEXT ──────────────────────────────┘
 
-A prompt is tokenized together with its text, so that the ids are those that the model sees later. It affects nothing
-else: example ids, deduplication and --exclude use the text alone.
+A prompt is tokenized together with its text, so that the ids are the same as when the model is used. A prompt affects
+nothing else: example ids, deduplication and --exclude use only the text.
 """
 
 import json
@@ -19,7 +19,7 @@ COLUMNS = ("tokens", "positive", "negative")
 
 
 def model_prompts(folder: str) -> Prompts:
-    """Return the prompts in a model's folder, on this machine or on an object store; none if it is not such a folder.
+    """Return the prompts of the model in a folder, local or on an object store; no prompts if there is no model.
 
     Raises:
         PipelineError: the settings of the model cannot be read.
@@ -40,6 +40,8 @@ def model_prompts(folder: str) -> Prompts:
 
 
 def of_columns(prompts: tuple[str, ...]) -> dict[str, str]:
-    """Return the prompt of each column: the prompts in order, and the last one for all columns after it."""
+    """Return the prompt of each column in COLUMNS. If there are fewer prompts than columns, the last prompt is for all
+    remaining columns. Without prompts, each column has the prompt "".
+    """
     given = (*prompts, *[prompts[-1]] * len(COLUMNS)) if prompts else ("",) * len(COLUMNS)
     return dict(zip(COLUMNS, given, strict=False))

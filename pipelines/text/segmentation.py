@@ -5,11 +5,11 @@
 sentencex is maintained, knows abbreviations of some thirty languages, and is fast enough: 34 MB/s. On 1,000 English
 sentences joined to one paragraph its recall of sentence ends is 98.0 % and its precision 99.1 % (German 96.9 and 98.6,
 Chinese 92.6 and 98.0; measured with sentencex 1.0.32). blingfire is as fast and as exact, but has had no release since
-2021, nor has pysbd (0.3 MB/s); nupunkt (8 MB/s) is made for English and finds no sentence end in Chinese.
+2021. The same is true of pysbd (0.3 MB/s). nupunkt (8 MB/s) is made for English and finds no sentence end in Chinese.
 
-Windows keep its recall up: in long paragraphs it pairs quotation marks and numbered points that are far apart. All
-whitespace becomes single spaces first, because sentencex 1.0.32 panics on a no-break space after an initial, and
-because a line break inside a paragraph means nothing.
+Windows keep the recall high, because in long paragraphs sentencex pairs quotation marks and numbered points that are
+far apart. All whitespace becomes single spaces first, because sentencex 1.0.32 panics on a no-break space after an
+initial, and because a line break inside a paragraph means nothing.
 """
 
 import itertools
@@ -30,7 +30,7 @@ ny oc oj om or os pa pi pl ps pt qu rm rn ro ru rw sa sc sd se sg sh si sk sl sm
 ti tk tl tn to tr ts tt tw ty ug uk ur uz ve vi vo wa wo xh yi yo za zh zu
 """
 LANGUAGES = frozenset(_ISO_639_1.split())
-"""Accepted language codes. sentencex itself takes any string, and treats an unknown one as English."""
+"""Accepted language codes. sentencex itself accepts any string, and treats an unknown code as English."""
 
 
 def normalize(text: str) -> str:
@@ -39,7 +39,8 @@ def normalize(text: str) -> str:
 
 
 def segment(text: str, language: str) -> list[str]:
-    """Return the sentences of a text, in order, each normalized. A blank line ends a sentence, a line break does not.
+    """Return the sentences of a text, in order, each with single spaces. A blank line ends a sentence, but a line break
+    does not.
 
     Raises:
         RecordError: sentencex fails on the text.
@@ -48,9 +49,12 @@ def segment(text: str, language: str) -> list[str]:
 
 
 def segment_spaced(text: str, language: str) -> list[str]:
-    """Return the sentences, each with a space before it if it follows whitespace.
+    """Return the sentences of a text. A sentence that follows whitespace begins with a space.
 
-    Concatenated, they are the normalized text.
+    The concatenation of all sentences is the normalized text (`normalize`).
+
+    Raises:
+        RecordError: sentencex fails on the text.
     """
     sentences: list[str] = []
     for paragraph in BLANK_LINE.split(text):
@@ -66,11 +70,11 @@ def segment_spaced(text: str, language: str) -> list[str]:
 
 
 def _pieces(text: str, language: str) -> list[str]:
-    """Split a normalized paragraph into pieces, which joined are the paragraph.
+    """Split a normalized paragraph into sentences, whose concatenation is the paragraph.
 
-    The last piece of a window may continue behind it, and is left to the next window. A window that is one piece holds
-    a quotation or a numbered point that sentencex does not split, or a very long sentence. It is split at its clear
-    stops; without any, the window is doubled.
+    The paragraph is read in windows. The last sentence of a window may be incomplete, so the next window begins with
+    it. If a window is only one sentence, it is a very long sentence, or holds a quotation or a numbered point that
+    sentencex does not split. It is then split at its clear stops (`_stops`). If it has none, the window is doubled.
     """
     if len(text) <= WINDOW:
         return _sentencex(text, language)
@@ -94,11 +98,12 @@ def _pieces(text: str, language: str) -> list[str]:
 
 
 def _stops(text: str) -> list[int]:
-    """Return the positions where the next sentences begin.
+    """Return the positions at which to divide a text that sentencex does not split.
 
-    These are the places after full-width stops, which never end an abbreviation, up to the first other clear stop. If
-    there are none, it is the place after that stop (one that follows a word too long for most abbreviations, and comes
-    before no lower-case letter): from there on, sentencex may find more.
+    A full-width stop never ends an abbreviation, and an ASCII stop after a long word rarely does. Stops before a
+    lower-case letter are ignored. The positions are after all full-width stops that come before the first such ASCII
+    stop. If there are none, the only position is after this ASCII stop, because sentencex may split the text from there
+    on.
     """
     ends: list[int] = []
     for match in _STOP.finditer(text):

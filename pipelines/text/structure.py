@@ -4,9 +4,9 @@
                  without headings: (first line, all that follows)
     sentences    "One. Two. Three." -> ("Two.", "One. Three."): (sentence, its passage without it)
 
-Headings are those of Markdown, as a parser of Markdown finds them: a # comment in a code block is not a heading. If a
-text does not look like Markdown (`_is_markdown`), its headings are lines that a row of one sign underlines, as in
-reStructuredText, where # at the start of a line usually begins a comment in code.
+Headings are found by a parser of Markdown, so a # comment in a code block is not a heading. If a text does not look
+like Markdown (`_is_markdown`), its headings are the lines with a row of one sign below them, as in reStructuredText. In
+such a text, # at the start of a line usually begins a comment in code.
 
 Passages are runs of whole sentences. The sentence that is taken out of a passage is drawn by a hash of the passage, so
 that it is the same in every run: the inverse cloze task (Lee et al. 2019, section 4).
@@ -28,16 +28,16 @@ if TYPE_CHECKING:
 UNDERLINE = re.compile(r"([=\-~^*+\"':.#_`])\1{2,}[ \t]*")
 LONGEST_FENCE = 4
 PASSAGE_WORDS = 128
-"""A passage ends with the sentence in which it reaches this many words."""
+"""Number of words of a passage. It ends with the sentence in which it reaches this number."""
 FEWEST_WORDS = 4
-"""A shorter sentence is too unspecific for a query."""
+"""Minimum number of words of a sentence that becomes a query. A shorter sentence is too unspecific."""
 
 
 def headings(text: str) -> list[tuple[str, str]]:
     """Return the pairs (heading, section without the heading) of a text, in order, without empty sections.
 
     Text before the first heading is in no pair. If the text has no heading, return its first line and the rest as one
-    pair; return [] if either is empty.
+    pair, or an empty list if there is no rest.
     """
     lines = text.splitlines()
     marked = _marked(lines)
@@ -50,11 +50,11 @@ def headings(text: str) -> list[tuple[str, str]]:
 
 
 Heading = tuple[str, int, int]
-"""(heading, number of its first line, number of the first line below it)."""
+"""(text of the heading, index of its first line, index of the first line below it)."""
 
 
 def _marked(lines: Sequence[str]) -> list[Heading]:
-    """Return the headings of a text: Markdown's if it is Markdown, else its underlined lines."""
+    """Return the headings of a text: Markdown's headings if the text is Markdown, otherwise its underlined lines."""
     tokens = _markdown().parse("\n".join(lines))
     marked, titled = list[Heading](), list[Heading]()
     for number, token in enumerate(tokens):
@@ -63,7 +63,7 @@ def _marked(lines: Sequence[str]) -> list[Heading]:
             heading = (" ".join(tokens[number + 1].content.split()), start, end)
             if token.markup.startswith("#"):
                 marked.append(heading)
-            elif end - start == 2:  # a longer one is a paragraph, not a title
+            elif end - start == 2:  # a longer heading is a paragraph, not a title
                 titled.append(heading)
     underlined = _underlined(lines)
     if _is_markdown(lines, tokens, len(underlined)):
@@ -72,9 +72,16 @@ def _marked(lines: Sequence[str]) -> list[Heading]:
 
 
 def _is_markdown(lines: Sequence[str], tokens: "Sequence[Token]", num_underlined: int) -> bool:
-    """Return whether a text is Markdown: it begins with a # heading, has one of ##, a fence of backticks, or at least
-    as many # headings as underlined titles. Only marks at the start of a line count: indented ones are in another
-    markup's code. A longer row of backticks underlines a title.
+    """Return whether a text is Markdown.
+
+    A text is Markdown if it begins with a # heading, has a ## heading, or has a fence of backticks. It is also Markdown
+    if it has at least one # heading and at least as many of them as underlined titles. Only marks at the start of a
+    line count, because indented marks are in the code of another markup. A row of more than LONGEST_FENCE backticks is
+    no fence; it underlines a title.
+
+    Args:
+        tokens: the text as parsed by `_markdown`.
+        num_underlined: number of underlined titles.
     """
     marks = [(token, token.map[0]) for token in tokens if token.map and lines[token.map[0]].startswith(("#", "`"))]
     if any(token.type == "fence" and len(token.markup) <= LONGEST_FENCE for token, _ in marks):
@@ -87,8 +94,8 @@ def _is_markdown(lines: Sequence[str], tokens: "Sequence[Token]", num_underlined
 
 @functools.cache
 def _markdown() -> "MarkdownIt":
-    """Return a parser of CommonMark's blocks: headings, and the code and HTML in which there are none."""
-    from markdown_it import MarkdownIt  # imported late: it takes as long as half of a command's start
+    """Return a parser of CommonMark's blocks: headings, and the blocks of code and HTML, which cannot hold headings."""
+    from markdown_it import MarkdownIt  # imported late: it takes half the time that a command needs to start
 
     parser = MarkdownIt("commonmark")
     parser.core.ruler.enableOnly(["normalize", "block"])
@@ -98,8 +105,9 @@ def _markdown() -> "MarkdownIt":
 def _underlined(lines: Sequence[str]) -> list[Heading]:
     """Return the underlined headings of a text, as in reStructuredText.
 
-    A heading is a line by itself with a row of one sign below it, at least as long as the line (of = and - any length),
-    and perhaps the same row above it. Return [] if a row of ~ belongs to no heading: it then fences code.
+    A heading is a line by itself with a row of one sign below it, and perhaps the same row above it. The row is at
+    least as long as the line; a row of = or - may have any length. If a row of ~ belongs to no heading, such rows
+    enclose code, and an empty list is returned.
     """
     found, last = list[Heading](), -1
     for number, line in enumerate(lines):
@@ -123,7 +131,7 @@ def _words(text: str) -> int:
 
 
 def sentences(text: str, language: str = "en") -> list[tuple[str, str]]:
-    """Return (sentence, rest of its passage) of each passage of a text that has two sentences.
+    """Return (sentence, rest of its passage) for each passage of a text. A passage of a single sentence gives no pair.
 
     Raises:
         RecordError: the segmenter fails on the text.

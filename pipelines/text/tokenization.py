@@ -1,8 +1,9 @@
-"""Tokenization of a corpus: tokenizer files, and ids of texts, which are checked where they are computed fast.
+"""Tokenization of a corpus: the files of a tokenizer, and the token ids of texts.
 
     tokenizer.json -> Tokenization -> tokenize(texts) -> ids of each text, without special tokens
 
-`common.fast_tokenizer` computes them. In each work unit a sample of the texts is checked against `tokenizers`.
+`common.fast_tokenizer` computes the ids. In each work unit, the ids of a sample of the texts are compared with the ids
+that `tokenizers` gives.
 """
 
 import dataclasses
@@ -26,17 +27,26 @@ MAIN = "tokenizer.json"
 CONFIG = "tokenizer_config.json"
 BESIDE = (CONFIG, "special_tokens_map.json")
 BACKENDS = ("auto", "tokenizers")
-"""Choices of --tokenization: a faster way where it gives the same ids, or `tokenizers` for everything."""
+"""Choices of --tokenization: `auto` for a faster way if it gives the same ids, or `tokenizers` for all texts."""
 PROOF_FRACTION = 0.001
 PROOF_CHARACTERS = 1 << 16
-"""Size of a unit's sample, the larger of the two. Only the sample is tokenized twice, in a few per cent of the time."""
+"""Size of a work unit's sample: PROOF_FRACTION of its characters, or PROOF_CHARACTERS if that is more. Only the sample
+is tokenized twice, in a few per cent of the time.
+"""
 PROOF_LONGEST = 1 << 20
-"""Only this many characters of a text are checked: `tokenizers` takes a hundred bytes of memory per token and more."""
+"""Maximum number of characters of a text that are checked, because `tokenizers` takes at least a hundred bytes of
+memory per token.
+"""
 
 
 @dataclasses.dataclass(frozen=True)
 class TokenizerFiles:
-    """A tokenizer, as a mapping from file names to bytes. All its token ids are below `vocab_size`."""
+    """The files of a tokenizer.
+
+    Attributes:
+        files: file name -> content.
+        vocab_size: a number that is greater than all token ids.
+    """
 
     files: dict[str, bytes]
     vocab_size: int
@@ -126,7 +136,8 @@ def with_special_token(tokenizer: TokenizerFiles, token: str) -> TokenizerFiles:
 
 
 def with_prefix_space(tokenizer: TokenizerFiles) -> TokenizerFiles:
-    """Return the tokenizer with `add_prefix_space`: a text's first word then has the ids that it has within a text.
+    """Return the tokenizer with the setting `add_prefix_space`. The first word of a text then has the same ids as
+    within a text.
 
     If the setting is on already, the bytes stay the same.
 
@@ -148,7 +159,7 @@ def with_prefix_space(tokenizer: TokenizerFiles) -> TokenizerFiles:
         for entry in (step, *processors):
             entry["add_prefix_space"] = True
         files[MAIN] = orjson.dumps(record, option=orjson.OPT_INDENT_2)
-    if CONFIG in files:  # transformers prefers this where the two differ
+    if CONFIG in files:  # transformers uses this file's setting if the two files differ
         try:
             config = dict(orjson.loads(files[CONFIG]))
         except (ValueError, TypeError) as error:
@@ -171,14 +182,19 @@ def _load(data: bytes, prompts: Iterable[str] = (), name: str = f"{TOKENIZER_FOL
 
 
 class Tokenization:
-    """Tokenization of texts, with exactly the ids of transformers' tokenizer with `add_special_tokens=False` and
-    `split_special_tokens=True`: a special token in a text is ordinary text, unless a prompt contains a special token.
+    """Tokenization of texts, with exactly the ids of transformers' tokenizer.
+
+    These are the ids with `add_special_tokens=False` and `split_special_tokens=True`: a special token in a text is
+    ordinary text, unless a prompt contains this special token.
 
     Args:
         data: the bytes of tokenizer.json.
-        vocab_size: a number greater than all token ids; None: computed from the tokenizer.
+        vocab_size: a number that is greater than all token ids; None to compute it from the tokenizer.
         backend: one of BACKENDS.
         prompts: the prompts that are put before texts.
+
+    Raises:
+        PipelineError: the bytes are not a tokenizer.json.
 
     Attributes:
         byte_level: True if no text has more ids than UTF-8 bytes.
@@ -195,14 +211,17 @@ class Tokenization:
         self.start_unit()
 
     def start_unit(self) -> None:
-        """Start a new sample, so that the choice of checked texts depends on the unit alone."""
+        """Start the sample of a new work unit, so that the texts to check depend only on the texts of the unit."""
         self._seen = self._proved = 0
 
     def tokenize(self, texts: Sequence[str], sources: Sequence[str]) -> Ragged:
-        """Return the ids of each text.
+        """Return the token ids of each text, without special tokens.
+
+        Args:
+            sources: the source of each text, for error messages.
 
         Raises:
-            PipelineError: for a text of the sample the ids differ from those of `tokenizers`; its source is named.
+            PipelineError: the ids of a text in the sample differ from the ids that `tokenizers` gives.
         """
         try:
             return self._proven(texts, sources) if self._ids.is_fast else self._ids.exact(texts)
@@ -225,7 +244,9 @@ class Tokenization:
         return ids
 
     def _sample(self, texts: Sequence[str]) -> list[int]:
-        """Return the indices of the texts to check. They depend on the texts since `start_unit`, not on the groups."""
+        """Return the indices of the texts to check. They depend on all texts since `start_unit`, however the texts are
+        divided among calls.
+        """
         sample = []
         for index, length in enumerate(map(len, texts)):
             self._seen += length
@@ -236,7 +257,7 @@ class Tokenization:
 
 
 def _is_byte_level(tokenizer: Tokenizer) -> bool:
-    """Return whether each id stands for at least one byte of the text: byte-level BPE that adds no bytes."""
+    """Return whether each id stands for at least one byte of the text, as in byte-level BPE that adds no bytes."""
     record = orjson.loads(tokenizer.to_str())
     pre = record["pre_tokenizer"] or {}
     steps = pre.get("pretokenizers", [pre])

@@ -4,7 +4,7 @@
 
 A word is a run of letters and digits; everything else separates words. In scripts without spaces between words
 (`common.scripts`) each letter is a word, and vowel signs separate words. In other scripts, such as Devanagari, vowel
-signs belong to the word. A letter says less than a word, so n-grams with such letters are longer.
+signs belong to the word. A single letter says less than a word, so n-grams with such letters are longer.
 """
 
 import functools
@@ -23,18 +23,23 @@ from clearspan.shards.keyed import GOLDEN
 
 NGRAM = 8
 SHORTEST = 4
-"""Words of an n-gram, and the fewest words of a sentence that is searched within a text."""
+"""Number of words of an n-gram (NGRAM), and minimum number of words of a sentence that is
+searched for within a text (SHORTEST).
+"""
 NGRAM_LETTERS = 12
-"""Words of an n-gram with a letter of a script without spaces; a sentence needs SHORTEST here too. With 12, all
-sentences of STS-B's Chinese test set are found, and 0.9 % of the 10,100 other
-sentences of its training set match, most of them a test sentence with other figures or names (4.8 % with 8 letters,
-0.5 % with 16)."""
+"""Number of words of an n-gram with a letter of a script without spaces between words. A sentence with such letters
+needs SHORTEST words as well. With 12, all sentences of STS-B's Chinese test set are found, and 0.9 % of the 10,100
+other sentences of its training set match, most of them a test sentence with other figures or names (4.8 % with 8
+letters, 0.5 % with 16).
+"""
 _FOREIGN = re.compile(r"[^\w\x00-\x7f]")
-"""A non-ASCII sign."""
+"""Pattern of a non-ASCII character that is neither a letter nor a digit."""
 _MARK = r"(?:[^\w\x00-\x7f]|[\uff9e\uff9f])"
-"""A mark, or one of the two letters that NFKC turns into marks."""
+"""Pattern of a combining mark, or of one of the two letters that NFKC turns into marks."""
 _MANY_MARKS = re.compile(rf"({_MARK}{{30}}){_MARK}+")
-"""More marks on one letter than Unicode's stream-safe format allows: NFKC takes n^2 steps to sort n of them."""
+"""Pattern of more marks on one letter than Unicode's stream-safe format allows. NFKC
+takes n^2 steps to sort n marks.
+"""
 _IGNORED = re.compile("[\u034f\u180b-\u180f\ufe00-\ufe0f\U000e0100-\U000e01ef]")
 """Marks that only change the appearance of a character; they are dropped like format characters."""
 _POINTS = range(10, 36)
@@ -43,21 +48,21 @@ _LETTER_RUN = regex.compile(f"{LETTERS}+", regex.V1)
 _WIDE_STOPS = "。．｡！？។။"
 _APOSTROPHES = "\u2019\u2018\u201b\u2032\u02bc\u00b4"
 _ENTITY = re.compile(r"&(?:amp;)*(#\d{1,7}|#x[0-9a-f]{1,6}|[a-z][a-z0-9]{1,31});", re.IGNORECASE)
-"""An HTML entity, whose ampersand may have been escaped again."""
+"""Pattern of an HTML entity, whose ampersand may have been escaped again."""
 _NOT = re.compile(r"n'\s*t\b")
 _CLITIC = re.compile(r"'\s*(?=(?:s|d|m|t|re|ve|ll)\b)")
-"""An apostrophe before an English clitic, which is written in one word with the word before it."""
+"""Pattern of an apostrophe before an English clitic, which is joined to the word before it."""
 _PARTED = {
     first: re.compile(rf"{first}\s+(?={second}\b)")
     for first, second in (("can", "not"), ("gon", "na"), ("wan", "na"), ("got", "ta"))
 }
-"""Words that the Penn Treebank's tokenization splits where there is no apostrophe."""
+"""Patterns of words that the Penn Treebank's tokenization splits without an apostrophe, such as "can not"."""
 _BRACKET = re.compile("-[lr][rsc]b-")
-"""Brackets in the notation of the Penn Treebank: -lrb-."""
+"""Pattern of brackets in the notation of the Penn Treebank, such as -lrb-."""
 NORMALIZATION = 4
-"""Version of `comparable`, part of a dataset's fingerprint."""
+"""Version of `comparable`. It is a part of a dataset's fingerprint."""
 _LETTER = "\x0e"
-"""The sign before a letter that is a word by itself."""
+"""Sign that is put before a letter that is a word by itself."""
 _NEWLINE, _STOP, _SPACE = 1, 2, 4
 _IS_WORD = np.array([byte >= 128 or chr(byte).isalnum() for byte in range(256)])
 _MARKS = np.zeros(256, np.uint8)
@@ -70,21 +75,21 @@ _MIX = np.uint64(0xD6E8FEB86659FD93)
 def comparable(text: str) -> str:
     """Return the text in the normal form in which words are compared.
 
-    The text is case-folded and in Unicode's form NFKC, without format characters (soft hyphens, zero-width spaces) and
-    without the vowel points of Arabic and Hebrew, which most texts omit; other non-ASCII signs become spaces.
+    The text is case-folded and in Unicode's form NFKC. Format characters (soft hyphens, zero-width spaces) are removed,
+    and so are the vowel points of Arabic and Hebrew, which most texts omit. Other non-ASCII signs become spaces.
     Contractions become one word, however they are written: "don't", "don’t", "don`t", "do n't" and "dont" are "dont",
     "it 's" is "its", "can not" is "cannot", and the gap may be the end of a line. The Treebank's brackets (-LRB-)
-    become spaces, and HTML entities their characters.
+    become spaces, and HTML entities become their characters.
     """
     if "&" in text:
         text = _ENTITY.sub(lambda entity: html.unescape(f"&{entity[1]};"), text)
     text = text.casefold().replace("`", "'")
     if not text.isascii():
-        text = _FOREIGN.sub(lambda sign: _plain(sign[0]), text)
-    if not text.isascii():  # there was more than curly quotes
+        text = _FOREIGN.sub(lambda sign: _ascii_form(sign[0]), text)
+    if not text.isascii():  # more than curly quotes was not ASCII
         text = _MANY_MARKS.sub(r"\1", text)
         text = unicodedata.normalize("NFKC", text).replace("\u02bc", "'").casefold()
-        text = _FOREIGN.sub(lambda mark: _left(mark[0]), text)
+        text = _FOREIGN.sub(lambda mark: _mark_replacement(mark[0]), text)
     text = _attached(_CLITIC, "", _attached(_NOT, "nt", text))
     for first, pattern in _PARTED.items():
         text = pattern.sub(first, text)
@@ -98,10 +103,11 @@ def _attached(pattern: re.Pattern[str], replacement: str, text: str) -> str:
 
 
 @functools.lru_cache(1 << 12)
-def _left(mark: str) -> str:
-    """Return the replacement of a mark that NFKC left beside its letter.
+def _mark_replacement(mark: str) -> str:
+    """Return the replacement of a mark that NFKC did not compose with its letter.
 
-    It is nothing for a vowel point of Hebrew or Arabic, the mark itself if it is part of a word, and else a space.
+    The replacement is "" for a vowel point of Hebrew or Arabic, the mark itself if it is part of a word, and otherwise
+    a space.
     """
     if unicodedata.combining(mark) in _POINTS:
         return ""
@@ -109,8 +115,10 @@ def _left(mark: str) -> str:
 
 
 @functools.lru_cache(1 << 12)
-def _plain(sign: str) -> str:
-    """Return the ASCII form of a non-ASCII sign, or a space; keep marks, which compose with their letters."""
+def _ascii_form(sign: str) -> str:
+    """Return the ASCII form of a non-ASCII sign; a space if it has none. A mark is returned unchanged, because NFKC
+    composes it with its letter later.
+    """
     category = unicodedata.category(sign)
     if sign in _WIDE_STOPS:
         return ". "
@@ -124,7 +132,7 @@ def _plain(sign: str) -> str:
 
 
 def _powers(size: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return the powers 0..size-1 of the two numbers of a rolling hash, each (size,) int64."""
+    """Return the powers 0, 1, ..., size - 1 of `keyed.GOLDEN` and of its inverse, each (size,) int64."""
     up, down = (rolling.powers(np.empty(size, np.int64), base) for base in (GOLDEN, rolling.INVERSE))
     return up, down
 
@@ -138,11 +146,17 @@ class WordHashes:
     _up, _down = _powers(1 << 12)
 
     def __init__(self, *texts: str) -> None:
-        """Read one text, or several as the lines of one. N-grams may span two texts; words and contractions do not."""
+        """Read one text, or several texts as the lines of one text. N-grams may span two texts;
+        words and contractions do not.
+        """
         self._read("\n".join(map(comparable, texts)))
 
     def _read(self, text: str) -> tuple[np.ndarray, np.ndarray]:
-        """Set all attributes from a comparable text; return its bytes, (n,) uint8, and the words' places in them."""
+        """Set all attributes from a text in normal form (`comparable`).
+
+        Returns:
+            (the bytes of the text, (n,) uint8; the index of the first byte of each word).
+        """
         text = text.replace(_LETTER, " ")
         if not text.isascii():
             text = _LETTER_RUN.sub(lambda run: f"{_LETTER}{_LETTER.join(run[0])} ", text)
@@ -168,7 +182,7 @@ class WordHashes:
             WordHashes._up, WordHashes._down = _powers(2 * len(joined))
         self.sums = np.zeros(len(joined) + 1, np.int64)
         np.cumsum((joined.astype(np.int64) + 1) * self._up[: len(joined)], out=self.sums[1:])
-        # A unit, a sentence or a part of it, ends between two words if a line ends there, or at a stop and a space.
+        # A unit is a sentence or a part of a sentence. It ends at the end of a line, or at a stop followed by a space.
         between = _marks_between(data, starts, ends)
         is_end = ((between & _NEWLINE) > 0) | ((between & (_STOP | _SPACE)) == _STOP | _SPACE)
         self.unit_ends = np.append(np.flatnonzero(is_end) + 1, len(starts))
@@ -180,20 +194,24 @@ class WordHashes:
         return has_letters
 
     def _hashes(self, first: np.ndarray, last: np.ndarray) -> np.ndarray:
-        """Return the hashes of the runs of words first..last, both inclusive."""
+        """Return the hashes of runs of words, (m,) uint64. Run i has the words first[i] to last[i], both included."""
         mixed: np.ndarray = rolling.hashes(self.sums, self._down, self.starts[first], self.ends[last]).view(np.uint64)
         mixed = (mixed ^ (mixed >> np.uint64(32))) * _MIX
         mixed ^= mixed >> np.uint64(29)
         return mixed
 
     def ngrams(self, size: int = NGRAM, num_letters: int = NGRAM_LETTERS) -> np.ndarray:
-        """Return the hashes of all n-grams: `size` consecutive words, or `num_letters` with a letter among them."""
+        """Return the hashes of all n-grams, (n,) uint64. An n-gram is `size` consecutive words, or `num_letters`
+        consecutive words if one of them is a letter of a script without spaces.
+        """
         return self._hashes(*self._ngrams(size, num_letters))
 
     @classmethod
     def ngrams_of(cls, texts: Sequence[str], size: int, num_letters: int) -> tuple[np.ndarray, np.ndarray]:
-        """Return the hashes of the n-grams of each text, or of a whole text that is shorter, and the texts' numbers,
-        (n,) each, in no particular order. A text without words has none.
+        """Return the hashes of the n-grams of each text, (n,) uint64, and the index of the text of each hash, (n,), in
+        no particular order.
+
+        A text that is shorter than an n-gram has one hash, of all its words. A text without words has none.
         """
         words = cls.__new__(cls)
         data, starts = words._read("\n".join(comparable(text).replace("\n", " ") for text in texts))
@@ -210,7 +228,7 @@ class WordHashes:
         return words._hashes(first, last), line[first]
 
     def _ngrams(self, size: int, num_letters: int) -> tuple[np.ndarray, np.ndarray]:
-        """Return the first and the last word of each n-gram, (n,) each."""
+        """Return the indices of the first and the last word of each n-gram, (n,) each."""
         first = np.arange(len(self.starts) - size + 1)
         if not self.has_letters:
             return first, first + size - 1
@@ -220,8 +238,10 @@ class WordHashes:
         return np.append(first, longer), np.append(first + size - 1, longer + num_letters - 1)
 
     def sentences(self, shortest: int = SHORTEST) -> np.ndarray:
-        """Return the hashes of the sentences and lines, and of their runs, that are shorter than an n-gram, but have
-        `shortest` words or more. A sentence that is wrapped over the ends of lines is a run of lines.
+        """Return the hashes of the sentences and lines that are shorter than an n-gram and have at least `shortest`
+        words, (n,) uint64.
+
+        Runs of consecutive lines and sentences are included, because a sentence may be wrapped over several lines.
         """
         runs = []
         longest = (NGRAM_LETTERS if self.has_letters else NGRAM) - 1
@@ -234,11 +254,13 @@ class WordHashes:
         return np.concatenate(runs) if runs else np.empty(0, np.uint64)
 
     def whole(self) -> np.ndarray:
-        """Return the hash of the whole text, (1,), if it is shorter than an n-gram; otherwise an empty array."""
+        """Return the hash of the whole text, (1,) uint64, if it is shorter than an n-gram; otherwise an empty array."""
         return self._short(self.unit_starts[:1], self.unit_ends[-1:], shortest=1)
 
     def _short(self, starts: np.ndarray, ends: np.ndarray, shortest: int) -> np.ndarray:
-        """Return the hashes of those runs of words starts..ends - 1 that are shorter than an n-gram."""
+        """Return the hashes of the runs of words that are shorter than an n-gram and have at least `shortest` words.
+        Run i has the words starts[i], ..., ends[i] - 1.
+        """
         lengths = ends - starts
         most = np.where(self._has_letters(starts, ends), NGRAM_LETTERS, NGRAM) if self.has_letters else NGRAM
         wanted = (lengths >= shortest) & (lengths < most)
@@ -246,7 +268,7 @@ class WordHashes:
 
 
 def _marks_between(data: np.ndarray, starts: np.ndarray, ends: np.ndarray) -> np.ndarray:
-    """Return the marks (bits of _NEWLINE, _STOP, _SPACE) between each word and the next, (n - 1,) uint8."""
+    """Return the marks (bits of _NEWLINE, _STOP, _SPACE) between each word and the next word, (n - 1,) uint8."""
     if len(starts) < 2:
         return np.empty(0, np.uint8)
     gaps = np.column_stack([ends[:-1], starts[1:]]).ravel()

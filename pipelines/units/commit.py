@@ -1,4 +1,4 @@
-"""The commit: checks that the results of all units add up to a dataset, and writes the manifest."""
+"""Last step of a run: check that the results of all units make up a complete dataset, and write its manifest."""
 
 from collections.abc import Iterable
 
@@ -9,10 +9,14 @@ from clearspan.shards import Manifest, ShardInfo, held_out, storage
 
 
 def reconcile(job: Job, results: list[UnitResult]) -> tuple[Manifest, Manifest | None]:
-    """Return the manifest of all units, in order, and the manifest of the held-out part, if there is one.
+    """Return the manifest of the dataset, and the manifest of its held-out part; None if there is no held-out part.
+
+    Args:
+        results: the results of all units, in order.
 
     Raises:
-        PipelineError: there are no records, too many are bad, no record was kept, or units have different columns.
+        PipelineError: there are no records, too many records are bad, no record was kept, units have different columns,
+            or the training part or the held-out part would be empty.
     """
     counts = Counts()
     for result in results:
@@ -46,7 +50,7 @@ def reconcile(job: Job, results: list[UnitResult]) -> tuple[Manifest, Manifest |
 
 
 def _check_columns(shards: Iterable[ShardInfo]) -> None:
-    """Raise PipelineError if some shards have a column that other shards lack."""
+    """Raise PipelineError unless all shards have the same columns."""
     first: dict[tuple[str, ...], str] = {}
     for shard in shards:
         first.setdefault(tuple(sorted(shard.lengths)), shard.name)
@@ -56,10 +60,13 @@ def _check_columns(shards: Iterable[ShardInfo]) -> None:
 
 
 def load_results(job: Job, stage: str = DONE) -> dict[int, UnitResult]:
-    """Return the results of the units that are done, or whose first stage is done (STAGED), by unit, in order.
+    """Return unit -> result of the units that are done, in order.
 
-    A unit counts as done if its shards have the right sizes and its other files are unchanged. The bytes of a shard are
-    checked when it is read.
+    A unit is done if its result is intact and the files that the result names exist: the shards with the right sizes,
+    the other files with the right hashes. The hash of a shard is checked only when the shard is read.
+
+    Args:
+        stage: DONE for the final results; STAGED for the results of the first stage.
     """
     units = sorted(done_units(job.folder, stage) & set(range(job.num_units)))
     sizes = storage.file_sizes(job.staged_folder if stage == STAGED else job.folder)
@@ -78,10 +85,10 @@ def load_results(job: Job, stage: str = DONE) -> dict[int, UnitResult]:
 
 
 def commit(job: Job) -> Manifest:
-    """Write the manifests of the dataset and of its held-out part, unless they exist.
+    """Write the manifests of the dataset and of its held-out part; return the manifest of the dataset.
 
     Raises:
-        PipelineError: a unit is not done, or the units do not add up to a dataset.
+        PipelineError: a unit is not done, or the results are not a valid dataset (see `reconcile`).
     """
     results = load_results(job)
     if missing := set(range(job.num_units)) - set(results):

@@ -1,9 +1,8 @@
-"""Options of curation, which drops or holds out documents after the kind has kept them, and verdicts on documents.
+"""Options of curation, which drops examples or holds them out after the kind has made them, and verdicts on examples.
 
-A verdict is a number for each document of a unit. Some decisions need all documents (duplicates, near-duplicates, the
-first N, held-out rows that share texts): they are made by `decisions`, between the two stages of a run.
-
-"Document" stands for an example of any kind.
+A verdict is a number that says what happens to an example, such as KEEP or DUPLICATE. Some decisions need all examples:
+duplicates, near-duplicates, the limit, and held-out rows that share texts. They are made by `decisions`, between the
+two stages of a run.
 """
 
 import dataclasses
@@ -16,7 +15,7 @@ from clearspan.pipelines.units.keys import ID_BITS
 from clearspan.shards import Manifest
 
 KEEP, DUPLICATE, OVER_LIMIT, HELD_OUT, NEAR_DUPLICATE = range(5)
-"""Verdicts on a document. HELD_OUT means kept, in the held-out part."""
+"""Verdicts on an example. HELD_OUT means that the example is kept in the held-out part."""
 LOWER_BITS = 32
 
 
@@ -25,15 +24,16 @@ class Curation:
     """Options of curation.
 
     Attributes:
-        dedup: drop exact duplicates.
-        limit: keep the first documents, up to this number.
-        holdout_fraction: hold out about this fraction, by the hash of the text.
-        shared_texts: whether different examples may share texts. Examples with a text in common are then all held out
-            or all trained on (`units.linking`).
-        group_field: field of the rows. Rows with the same value of it are treated as if they shared a text
-            (`kinds.groups`).
-        has_chunks: an example may be several consecutive rows, its chunks, which are dropped or kept together.
-        near_dedup: drop documents with this Jaccard similarity to an earlier one, or more.
+        dedup: whether exact duplicates are dropped.
+        limit: the maximum number of examples, which are the first ones in the order of the plan; None for no limit.
+        holdout_fraction: the approximate fraction of the examples to hold out, chosen by hashes of their texts.
+        shared_texts: whether different examples may share texts. Examples that share a text are then all held out or
+            all trained on (`units.linking`).
+        near_dedup: the Jaccard similarity to an earlier example from which an example is dropped; None to drop none.
+        has_chunks: whether a document may be several consecutive rows, its chunks, which are then all dropped or all
+            kept.
+        group_field: the field that holds the group of a row; rows of the same group are treated as if they shared a
+            text (`kinds.groups`). None for no groups.
     """
 
     dedup: bool = False
@@ -46,19 +46,19 @@ class Curation:
 
     @property
     def options(self) -> dict[str, Any]:
-        """The options as the fingerprint holds them; `shared_texts` follows from the kind."""
+        """The options for the fingerprint, without `shared_texts` and `has_chunks`, which follow from the kind."""
         near = {"near_dedup": self.near_dedup, "sketches": minhash.VERSION} if self.near_dedup is not None else {}
         grouped = {"group_field": self.group_field} if self.group_field is not None else {}
         return {"dedup": self.dedup, "limit": self.limit, "holdout_fraction": self.holdout_fraction, **near, **grouped}
 
     @property
     def is_linked(self) -> bool:
-        """Return whether examples that share a text, or a group, are held out together."""
+        """Return whether examples that share a text or a group must be held out together."""
         return self.shared_texts and self.holdout_fraction > 0
 
     @property
     def reasons(self) -> dict[int, str]:
-        """Reasons for which an example that the kind keeps may be dropped, by verdict."""
+        """Verdict -> reason, for each reason for which the curation may drop an example."""
         used = {
             DUPLICATE: ("duplicate", self.dedup),
             NEAR_DUPLICATE: ("near_duplicate", self.near_dedup is not None),
@@ -68,13 +68,17 @@ class Curation:
 
     @property
     def is_staged(self) -> bool:
-        """Return whether the decision on a document depends on other documents."""
+        """Return whether decisions on an example depend on other examples, so that the run needs two stages."""
         return bool(self.reasons) or self.is_linked
 
     def held_out(self, sides: np.ndarray) -> np.ndarray:
-        """Return the mask of held-out examples, (n,) bool, by the upper bits of their hashes (`keys.sides`).
+        """Return the mask of the examples to hold out, (n,) bool.
 
-        Equal texts are on the same side, and so are examples of one group, whose ids share these bits.
+        Only the upper bits of a hash decide. Examples with equal texts are therefore all held out or all trained on,
+        and so are examples that a kind gives ids with equal upper bits, such as the pieces of an audio clip.
+
+        Args:
+            sides: the hashes of the examples from `keys.sides`, (n,) uint64.
         """
         below = int(self.holdout_fraction * (1 << (ID_BITS - LOWER_BITS)))
         is_held: np.ndarray = sides >> np.uint64(LOWER_BITS) < below
@@ -82,7 +86,11 @@ class Curation:
 
 
 def held_out_share(manifest: Manifest) -> str:
-    """Return a line with the size of the held-out part and the requested fraction; "" if there is no held-out part."""
+    """Return a line with the size of the held-out part and the requested fraction; "" if there is no held-out part.
+
+    Args:
+        manifest: the manifest of the training part.
+    """
     asked, held = manifest.fingerprint["options"].get("holdout_fraction"), manifest.counts["filtered"].get("held_out")
     if not asked or held is None:
         return ""

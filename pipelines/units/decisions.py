@@ -1,21 +1,21 @@
-"""Decisions that need all documents: duplicates, near-duplicates, the first N, held-out groups that share texts.
+"""Decisions on examples that depend on all examples: duplicates, near-duplicates, the limit, groups to hold out.
 
-    units -> _staged/: shards, keys, bands -> slices and units by turns (`rounds`): duplicates-00017.rows, ...
-          -> units: one verdict per document -> _curated/00003.zst -> final shards
+    units -> _staged/: shards, keys, ... -> slices and units, in rounds (`rounds`) -> _staged/duplicates-00017.rows, ...
+          -> each unit: a verdict on each of its examples -> _curated/00003.zst -> final shards
 
-With one of these decisions, a unit's shards wait in `_staged` until the keys of all units are known; each unit then
-writes its final shards without the documents that were dropped. A kill at any moment leaves both stages intact,
-and the result does not depend on the order of the workers. `_staged` is removed once the manifest is written; verdicts
-stay, so that a lost shard can be made again from its own unit.
+If a run needs one of these decisions, a unit first writes its shards to `_staged`. Once the keys of all units are
+known, the decisions are made, and each unit writes its final shards without the dropped examples. A run that is killed
+at any moment can be continued, and the result does not depend on the order in which workers finish. `_staged` is
+removed once the manifest is written. The verdicts stay, so that a lost shard can be made again from its unit alone.
 
-All decisions but the last are made by key: `by_key` gives a function the entries of one slice of the key space, where
-all entries of a key meet, and sends back what it decides on their rows. Slices are dealt out to workers: a worker sorts
-the entries of one slice at a time, and its memory does not grow with the corpus.
+All decisions but the limit are made by key. `by_key` reads the entries of one slice of the key space (`exchange`) from
+all units, and passes them to a function. It sends the function's answers to the units that the entries come from. All
+entries with the same key are in one slice. A worker holds the entries of one slice at a time, so that its memory does
+not grow with the corpus.
 
-For near-duplicates (`near`), slices of the space of bands find the rows that share one; their units look the codes up;
-the same slices compare them; and the units put together what the slices drop. For examples that share texts
-(`linking`), units and slices exchange names of groups until all units use the same; slices of the names then choose the
-groups to hold out.
+Near-duplicates (`near`) take several rounds: slices find the rows that have an equal band; the units add the codes of
+these rows; slices compare the codes; the units collect the rows to drop. For examples that share texts (`linking`),
+units and slices exchange names of groups until all units use the same names. Slices then choose the groups to hold out.
 """
 
 from collections.abc import Callable
@@ -36,23 +36,23 @@ from clearspan.pipelines.units.keys import TEXT, repeats
 from clearspan.shards import storage
 
 SLICE_BYTES = 160_000_000
-"""Maximum size of a slice, if keys are spread evenly: eight million keys."""
+"""Maximum size of a slice in bytes, if the keys are evenly distributed: eight million keys."""
 WEIGHTS: dict[str, int] = {Entries.KEYS: 1, Entries.TEXTS: 3, Entries.BANDS: 4}
-"""Bytes that a slice may come to hold for each byte of these entries. A candidate is 23 times as large as a band; one
-band in six may be shared. Of a text, its name is sent too."""
+"""Bytes that a slice may need in memory for each byte of these entries. A shared band becomes a candidate, which is 23
+times as large; up to one band in six may be shared. A text is sent together with the name of its group."""
 ROW = np.dtype("<u4")
 NUMBER = np.dtype("<u8")
 
 Decide = Callable[[np.ndarray, Curation], tuple[np.ndarray, np.ndarray]]
-"""Function of entries (n,) in plan order, which include all entries of each of their keys. It returns the positions of
-the entries whose units get an answer, (m,) int64, and the answers, (m,)."""
+"""Function that decides on the n entries of a slice, which are in the order of the plan. It returns the indices of the
+entries to answer, (m,) int64, and the answers, (m,), which go to the units of these entries."""
 
 
 def staged(job: Job, unit: int) -> UnitResult:
     """Return the result of a unit's first stage.
 
     Raises:
-        PipelineError: it is damaged.
+        PipelineError: the file of the result is damaged.
     """
     path = job.result_path(unit, STAGED)
     if result := load_result(path, job.plan, unit):
@@ -67,7 +67,7 @@ def have_verdicts(job: Job) -> bool:
 
 
 def is_whole(path: str) -> bool:
-    """Return whether a file of decisions from an earlier run exists and is undamaged; report a damaged file."""
+    """Return whether a file of decisions from an earlier run is undamaged; warn the user if it is damaged."""
     try:
         unseal_bytes(storage.read_bytes(path))
     except ValueError:
@@ -77,7 +77,10 @@ def is_whole(path: str) -> bool:
 
 
 def num_slices(job: Job) -> int:
-    """Return the number of slices with which each slice stays below SLICE_BYTES, even for the largest kind of entry."""
+    """Return the smallest number of slices with which no slice needs more than SLICE_BYTES for any type of entries.
+
+    The number is at most BUCKETS.
+    """
     totals = dict.fromkeys(WEIGHTS, 0)
     for name, size in storage.file_sizes(job.staged_folder).items():
         if (entries := name.partition("-")[0]) in totals:
@@ -86,11 +89,15 @@ def num_slices(job: Job) -> int:
 
 
 def by_key(job: Job, number: int, slices: int, source: str, dtype: np.dtype, decide: Decide, decision: str) -> None:
-    """Make a decision on the entries of one slice.
+    """Make a decision on the entries of one slice, and write the answers.
 
     Args:
-        source: the entries that units wrote, (n,) dtype, by bucket of their key.
-        decision: name of the file that gets the answers of `decide`, sorted by unit.
+        number: the number of the slice.
+        slices: the number of slices.
+        source: the type of the entries (`Entries`), which units wrote, sorted by the bucket of their key.
+        dtype: the dtype of the entries.
+        decide: the function that decides.
+        decision: the type of the entries for the answers, which are written sorted by unit.
     """
     part, offsets = _from_units(job, source, _slice(number, slices), dtype)
     positions, answers = decide(part, job.curation)
@@ -98,17 +105,22 @@ def by_key(job: Job, number: int, slices: int, source: str, dtype: np.dtype, dec
 
 
 def _slice(number: int, slices: int) -> tuple[int, int]:
-    """Return the first bucket of a slice, and the first one after it."""
+    """Return the range of buckets of a slice, (first, end); `end` is excluded."""
     return BUCKETS * number // slices, BUCKETS * (number + 1) // slices
 
 
 def _from_units(job: Job, source: str, buckets: tuple[int, int], dtype: np.dtype) -> tuple[np.ndarray, np.ndarray]:
-    """Return the entries of all units in a range of buckets, (n,) dtype, and the offsets of the units, (units + 1,)."""
+    """Return the entries of all units in a range of buckets, (n,) dtype, and the offsets of the units (`gather`)."""
     return gather([job.entries_path(source, unit) for unit in range(job.num_units)], BUCKETS, *buckets, dtype)
 
 
 def _units(offsets: np.ndarray, positions: np.ndarray) -> np.ndarray:
-    """Return the unit of each gathered entry at these positions, (n,) int64."""
+    """Return the unit of each entry with the given index, (n,) int64.
+
+    Args:
+        offsets: the index of each unit's first entry, see `gather`.
+        positions: the indices of the entries, (n,) int64.
+    """
     units: np.ndarray = np.searchsorted(offsets, positions, side="right") - 1
     return units
 
@@ -118,19 +130,22 @@ def _write(job: Job, name: str, number: int, entries: np.ndarray, to: np.ndarray
 
 
 def duplicates(part: np.ndarray, _: Curation) -> tuple[np.ndarray, np.ndarray]:
-    """Find the keys, (n,) KEY, that equal an earlier key; answer with their rows."""
+    """Find the keys, (n,) KEY, that equal an earlier key; return their indices and their rows (see `Decide`)."""
     positions = repeats(part)
     return positions, part["row"][positions]
 
 
 def candidates(part: np.ndarray, _: Curation) -> tuple[np.ndarray, np.ndarray]:
-    """Find the bands, (n,) BAND, that several rows share; answer with the bands and rows."""
+    """Find the bands, (n,) BAND, that several rows have; return their indices and these entries (see `Decide`)."""
     positions = near.shared(part["band"])
     return positions, part[positions]
 
 
 def similar(part: np.ndarray, curation: Curation) -> tuple[np.ndarray, np.ndarray]:
-    """Find the candidates, (n,) CANDIDATE, that resemble an earlier candidate; answer with row, kept id, similarity."""
+    """Find the candidates, (n,) CANDIDATE, that resemble an earlier candidate of their band.
+
+    Return their indices, and for each an entry (DROPPED) with its row, the id of the kept document and the similarity.
+    """
     assert curation.near_dedup is not None
     dropped, kept, similarity = near.compare(part, near.Banding(curation.near_dedup).accepted)
     answers = np.empty(len(dropped), near.DROPPED)
@@ -139,7 +154,7 @@ def similar(part: np.ndarray, curation: Curation) -> tuple[np.ndarray, np.ndarra
 
 
 def find_codes(job: Job, unit: int, slices: int) -> None:
-    """Write a unit's candidates with their codes, without exact duplicates, by band."""
+    """Write the codes of a unit's candidates, sorted by the bucket of their band; leave out exact duplicates."""
     entries = _decided(job, Entries.CANDIDATES, unit, slices, near.BAND)
     entries = entries[~_are_duplicates(job, unit, slices)[entries["row"]]]
     found = np.empty(len(entries), near.CANDIDATE)
@@ -157,17 +172,17 @@ def _are_duplicates(job: Job, unit: int, slices: int) -> np.ndarray:
     mask = np.zeros(staged(job, unit).counts.kept, bool)
     if job.curation.dedup:
         mask[_decided(job, Entries.DUPLICATES, unit, slices, ROW)] = True
-        if job.curation.has_chunks:  # the first row of a record stands for all
+        if job.curation.has_chunks:  # the first row of a document stands for all of its rows
             heads = np.frombuffer(storage.read_bytes(job.entries_path(Entries.HEADS, unit)), bool)
             mask = mask[heads][np.cumsum(heads) - 1] if len(heads) else mask
     return mask
 
 
 def send_names(job: Job, unit: int, slices: int, iteration: int) -> None:
-    """Write the pairs of text and name that a unit sends in an iteration, by text, and the names that it uses then.
+    """Write two files of a unit for an iteration of `linking`: the members that it sends, and its names of groups.
 
-    The names are in a file of their own: in iteration 0 one for each row, later one for each of its groups of iteration
-    0 that shares a text with another unit.
+    The members (MEMBER) are sorted by the bucket of their text. In iteration 0, the second file holds the name of each
+    row's group. Later, it holds old and new names, for the groups of iteration 0 that share a text with another unit.
     """
     if iteration == 0:
         is_kept = ~_are_duplicates(job, unit, slices)
@@ -183,51 +198,57 @@ def send_names(job: Job, unit: int, slices: int, iteration: int) -> None:
         groups = linking.rename(first["text"], names)
         texts = np.concatenate([first["text"], first["group"], last["text"]])
         members = linking.members(texts, np.concatenate([groups, groups, last["group"]]))
-    storage.publish_bytes(seal_bytes(names.tobytes()), job.entries_path(_of(Entries.NAMES, iteration), unit))
-    _write(job, _of(Entries.SENT, iteration), unit, members, _bucket(members["text"]))
+    storage.publish_bytes(seal_bytes(names.tobytes()), job.entries_path(_entries_in(Entries.NAMES, iteration), unit))
+    _write(job, _entries_in(Entries.SENT, iteration), unit, members, _bucket(members["text"]))
 
 
 def reply_to_all(part: np.ndarray, _: Curation) -> tuple[np.ndarray, np.ndarray]:
-    """Find the members, (n,) MEMBER, whose text occurs more than once; answer with the smallest name of that text."""
+    """Find the members, (n,) MEMBER, whose text occurs more than once; return their indices and the replies to them.
+
+    A reply holds the smallest name that was sent for the text (see `linking.replies`).
+    """
     return linking.replies(part, to_all=True)
 
 
 def reply(part: np.ndarray, _: Curation) -> tuple[np.ndarray, np.ndarray]:
-    """Find the members, (n,) MEMBER, whose name is not the smallest name of their text; answer with the smallest."""
+    """Find the members, (n,) MEMBER, whose name is not the smallest name for their text, and reply to them.
+
+    Return the indices of these members and the replies, which hold the smallest name (see `linking.replies`).
+    """
     return linking.replies(part, to_all=False)
 
 
 def has_converged(job: Job, iteration: int) -> bool:
-    """Return whether there were no replies in the previous iteration."""
+    """Return whether the previous iteration had no replies; False for iteration 0."""
     if iteration == 0:
         return False
     nothing = len(seal_bytes(pack(np.empty(0, linking.MEMBER), np.empty(0, np.int64), job.num_units)))
-    sizes, before = storage.file_sizes(job.staged_folder), f"{_of(Entries.REPLIES, iteration - 1)}-"
+    sizes, before = storage.file_sizes(job.staged_folder), f"{_entries_in(Entries.REPLIES, iteration - 1)}-"
     return all(size == nothing for name, size in sizes.items() if name.startswith(before))
 
 
 def count_groups(job: Job, unit: int, slices: int) -> None:
-    """Write the number of a unit's rows in each group, by group."""
+    """Write the number of a unit's rows in each group, sorted by the bucket of the group's name."""
     sizes = linking.sizes(_groups(job, unit), _replies(job, unit, slices, _last_iteration(job, unit)))
     _write(job, Entries.SIZES, unit, sizes, _bucket(sizes["group"]))
 
 
 def add_up(job: Job, _: int, slices: int) -> None:
-    """Write the number of kept rows of all units."""
+    """Write the number of rows that are not duplicates, summed over all work units."""
     each = storage.each(job.folder, lambda unit: _groups(job, unit), range(job.num_units))
     total = sum(np.count_nonzero(groups != linking.DROPPED) for groups in each)
     storage.publish_bytes(seal_bytes(np.array([total], NUMBER).tobytes()), job.entries_path(Entries.ROWS, 0))
 
 
 def weigh_groups(job: Job, number: int, slices: int) -> None:
-    """Write, for the groups of one slice, the number of rows that may be held out, and the number of groups."""
+    """Write two numbers for the groups of one slice: the rows of the groups that may be held out, and all groups."""
     part, _, _, num_groups = _eligible(job, number, slices)
     weight = np.array([part["rows"].sum(dtype=NUMBER), num_groups], NUMBER).tobytes()
     storage.publish_bytes(seal_bytes(weight), job.entries_path(Entries.ELIGIBLE, number))
 
 
 def count_together(job: Job, _: int, slices: int) -> None:
-    """Write three numbers: kept rows, their groups, and rows whose group may not be held out."""
+    """Write three numbers for the whole run: rows, groups, and rows whose group may not be held out (`Together`)."""
     rows = _number(job, Entries.ROWS, 0)
     each = [_read(job, job.entries_path(Entries.ELIGIBLE, number), NUMBER) for number in range(slices)]
     eligible, groups = np.array(each).sum(axis=0).tolist()
@@ -236,7 +257,13 @@ def count_together(job: Job, _: int, slices: int) -> None:
 
 
 class Together(NamedTuple):
-    """The numbers of a run's kept rows, of their groups, and of the rows whose group is too large to be held out."""
+    """Statistics of the groups of a run's rows.
+
+    Attributes:
+        rows: the number of rows that are not duplicates.
+        groups: the number of their groups.
+        large: the number of rows whose group may not be held out, because it is too large or unresolved (`linking`).
+    """
 
     rows: int
     groups: int
@@ -244,7 +271,7 @@ class Together(NamedTuple):
 
 
 def groups_made(job: Job) -> Together | None:
-    """Return the figures of `count_together`; None if their file, which nothing else needs, is gone or damaged."""
+    """Return the numbers that `count_together` wrote; None if the file is missing or damaged."""
     try:
         rows, groups, large = map(int, _read(job, job.entries_path(Entries.TOGETHER, 0), NUMBER))
         return Together(rows, groups, large)
@@ -253,7 +280,7 @@ def groups_made(job: Job) -> Together | None:
 
 
 def find_held_out(job: Job, number: int, slices: int) -> None:
-    """Write the groups to hold out, of the groups in one slice, by unit."""
+    """Choose the groups to hold out among the groups of one slice, and write their names, sorted by unit."""
     part, units, wanted, _ = _eligible(job, number, slices)
     weighed = sum(_number(job, Entries.ELIGIBLE, each) for each in range(slices))
     held = linking.held_out(part["group"], wanted, weighed)
@@ -261,8 +288,11 @@ def find_held_out(job: Job, number: int, slices: int) -> None:
 
 
 def _eligible(job: Job, number: int, slices: int) -> tuple[np.ndarray, np.ndarray, float, int]:
-    """Return the groups of a slice that may be held out, (n,) SIZE, their units, (n,), the rows wanted of all, and the
-    number of the slice's groups.
+    """Find the groups of a slice that may be held out.
+
+    Returns:
+        (sizes, units, wanted, num_groups): the entries of these groups, (n,) SIZE; the unit of each entry, (n,) int64;
+        the number of rows to hold out in the whole run; the number of all groups of the slice.
     """
     part, offsets = _from_units(job, Entries.SIZES, _slice(number, slices), linking.SIZE)
     wanted = job.curation.holdout_fraction * _number(job, Entries.ROWS, 0)
@@ -274,40 +304,44 @@ def _number(job: Job, name: str, number: int) -> int:
     return int(_read(job, job.entries_path(name, number), NUMBER)[0])
 
 
-def _of(entries: str, iteration: int) -> str:
+def _entries_in(entries: str, iteration: int) -> str:
     """Return the prefix of the file names of one type of entries in an iteration, e.g. `replies3`."""
     return f"{entries}{iteration}"
 
 
 def _bucket(names: np.ndarray) -> np.ndarray:
-    """Return the bucket of each name or text (n,) uint64, (n,) int64."""
+    """Return the bucket of each name or text, (n,) int64.
+
+    Args:
+        names: hashes, (n,) uint64.
+    """
     return exchange.bucket(linking.mixed(names), 64)
 
 
 def _replies(job: Job, unit: int, slices: int, iteration: int) -> np.ndarray:
-    """Return the replies to a unit in an iteration, (n,) MEMBER."""
-    return _decided(job, _of(Entries.REPLIES, iteration), unit, slices, linking.MEMBER)
+    """Return the replies that slices sent to a unit in an iteration, (n,) MEMBER."""
+    return _decided(job, _entries_in(Entries.REPLIES, iteration), unit, slices, linking.MEMBER)
 
 
 def _names(job: Job, unit: int, iteration: int) -> np.ndarray:
-    """Return the names that a unit used in an iteration, (n,) MEMBER."""
-    path = job.entries_path(_of(Entries.NAMES, iteration), unit)
+    """Return the names of groups that `send_names` wrote for a unit in an iteration, (n,) MEMBER."""
+    path = job.entries_path(_entries_in(Entries.NAMES, iteration), unit)
     return _read(job, path, linking.MEMBER).copy()
 
 
 def _groups(job: Job, unit: int) -> np.ndarray:
-    """Return the group of each row of a unit after the last iteration, (n,) uint64."""
+    """Return the name of each row's group after the last iteration, (rows,) uint64."""
     groups, last = _names(job, unit, 0)["group"], _last_iteration(job, unit)
     return linking.rename(groups, _names(job, unit, last)) if last else groups
 
 
 def _last_iteration(job: Job, unit: int) -> int:
-    paths = (job.entries_path(_of(Entries.SENT, iteration), unit) for iteration in range(linking.ITERATIONS))
+    paths = (job.entries_path(_entries_in(Entries.SENT, iteration), unit) for iteration in range(linking.ITERATIONS))
     return sum(map(storage.exists, paths)) - 1
 
 
 def put_together(job: Job, unit: int, slices: int) -> None:
-    """Write the decisions on a unit's documents, except the limit's, and its near-duplicates."""
+    """Write the verdict on each example of a unit, without regard to the limit, and the list of its near-duplicates."""
     verdicts = np.full(staged(job, unit).counts.kept, KEEP, np.uint8)
     if job.curation.is_linked:
         held = _decided(job, Entries.GROUPS, unit, slices, NUMBER)
@@ -325,7 +359,7 @@ def put_together(job: Job, unit: int, slices: int) -> None:
 
 
 def find_limits(job: Job, _: int, slices: int) -> None:
-    """Write, for each unit, the number of its documents to keep, so that all units together keep the first `limit`."""
+    """Write the number of examples that each unit keeps, so that all units together keep the first `limit` examples."""
     assert job.curation.limit is not None
     each = storage.each(job.folder, lambda unit: _put_together(job, unit), range(job.num_units))
     kept = np.array([np.count_nonzero(are_kept(verdicts)) for verdicts in each], np.int64)
@@ -335,12 +369,16 @@ def find_limits(job: Job, _: int, slices: int) -> None:
 
 
 def are_kept(verdicts: np.ndarray) -> np.ndarray:
-    """Return the mask of the verdicts, (n,) uint8, on documents that are kept, held out or not: (n,) bool."""
+    """Return the mask of the verdicts KEEP and HELD_OUT, (n,) bool.
+
+    Args:
+        verdicts: (n,) uint8.
+    """
     return np.isin(verdicts, (KEEP, HELD_OUT))
 
 
 def verdicts_on(job: Job, unit: int) -> np.ndarray:
-    """Return the verdicts on the documents of a unit's first stage, (n,) uint8 by row.
+    """Return the final verdict on each row of a unit's first stage, (rows,) uint8.
 
     Raises:
         PipelineError: a file of verdicts is missing or damaged.
@@ -353,7 +391,7 @@ def verdicts_on(job: Job, unit: int) -> np.ndarray:
 
 
 def near_duplicates(job: Job, unit: int) -> np.ndarray:
-    """Return the near-duplicates among a unit's rows, with the documents they resemble: (n,) `near.DROPPED`, ascending.
+    """Return the near-duplicates among a unit's rows, (n,) `near.DROPPED`, in ascending order of rows.
 
     Raises:
         PipelineError: the file is missing or damaged.
@@ -373,6 +411,11 @@ def _read(job: Job, path: str, dtype: np.dtype, content: Callable[[bytes], bytes
 
 
 def _decided(job: Job, decision: str, unit: int, slices: int, dtype: np.dtype) -> np.ndarray:
-    """Return the entries of a unit from all slices."""
+    """Return the decisions of all slices on the rows of a work unit, (n,) dtype.
+
+    Args:
+        decision: the type of the decisions, see `Entries`.
+        slices: the number of slices.
+    """
     paths = [job.entries_path(decision, number) for number in range(slices)]
     return gather(paths, job.num_units, unit, unit + 1, dtype)[0]

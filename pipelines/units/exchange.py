@@ -1,13 +1,18 @@
-"""Files through which units and slices of the key space exchange entries: sorted by destination, with an index.
+"""Files with which the units of a run exchange data about their examples, for decisions that need all examples.
 
-    unit  -> _staged/00003.keys             -> slice: all entries of a key meet
-    slice -> _staged/duplicates-00017.rows  -> unit: its rows that were decided on
+    unit  -> _staged/keys-00003.rows        -> slice: all entries with the same key are in one slice
+    slice -> _staged/duplicates-00017.rows  -> unit: the rows that the slice has found to be duplicates
 
-A file holds the number of entries before each destination, then all entries. A reader takes a range of destinations
-from each of many files. Memory holds that range alone, and Beam passes no entry on.
+An entry is a fixed-size record, such as a key of an example and the example's row in its unit. The keys are hashes.
+Their range of values, the key space, is divided into BUCKETS buckets of equal size. A slice is a range of buckets that
+one worker handles.
 
-A unit's result holds the hashes of its files. A file of decisions ends with its own hash (`common.sealed.seal_bytes`),
-which a continued run verifies before it counts the decision as made.
+Each entry has a destination: a bucket, or a unit. A file holds the number of entries before each destination, then all
+entries, sorted by destination. A reader takes the entries for a range of destinations from each of many files, and
+memory holds only these entries. No entry passes through Beam.
+
+A unit's result holds the hashes of the files that the unit wrote. A file of decisions ends with its own hash
+(`common.sealed.seal_bytes`); a continued run verifies the hash before it counts the decision as made.
 """
 
 from collections.abc import Sequence
@@ -19,17 +24,27 @@ from clearspan.shards import storage
 
 INDEX = np.dtype("<u8")
 BUCKETS = 4096
-"""Equal parts of the key space: the destinations of a unit's entries. A slice is a range of them."""
+"""Number of equal parts of the key space."""
 
 
 def bucket(hashes: np.ndarray, bits: int) -> np.ndarray:
-    """Return the bucket of each hash of this many bits, (n,) int64: its upper bits."""
+    """Return the bucket of each hash, (n,) int64: the hash's upper bits.
+
+    Args:
+        hashes: (n,) uint64.
+        bits: the number of bits of a hash.
+    """
     upper: np.ndarray = (hashes >> hashes.dtype.type(bits - (BUCKETS - 1).bit_length())).astype(np.int64)
     return upper
 
 
 def pack(entries: np.ndarray, destinations: np.ndarray, num_destinations: int) -> bytes:
-    """Return the content of a file: the entries, (n,), stably sorted by their destinations, (n,) int64."""
+    """Return the content of a file with n entries, sorted by destination; for one destination, their order is kept.
+
+    Args:
+        entries: (n,), of any structured dtype.
+        destinations: the destination of each entry, (n,) int64, from 0 to num_destinations - 1.
+    """
     index = bounds(np.bincount(destinations, minlength=num_destinations))
     return index.astype(INDEX).tobytes() + entries[np.argsort(destinations, kind="stable")].tobytes()
 
@@ -37,8 +52,16 @@ def pack(entries: np.ndarray, destinations: np.ndarray, num_destinations: int) -
 def gather(
     paths: Sequence[str], num_destinations: int, first: int, end: int, dtype: np.dtype
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return the entries for the destinations first..end - 1 of all files, (n,) dtype, and the offsets of the files,
-    (files + 1,).
+    """Read the entries for the destinations `first` to `end` - 1 from several files.
+
+    Args:
+        paths: the files.
+        num_destinations: the number of destinations of each file.
+        dtype: the dtype of an entry.
+
+    Returns:
+        (entries, offsets): the entries, (n,) dtype, one file after another; the index of each file's first entry,
+        followed by n, (files + 1,) int64.
     """
     begin = INDEX.itemsize * (num_destinations + 1)
     place = paths[0] if paths else ""
@@ -48,7 +71,12 @@ def gather(
 
 
 def _read(path: str, begin: int, first: int, end: int, dtype: np.dtype) -> np.ndarray:
-    """Return the entries of a file for a range of destinations, (n,) dtype; `begin` is the place of the first entry."""
+    """Return the entries of a file for a range of destinations, (n,) dtype.
+
+    Args:
+        begin: the byte offset of the file's first entry.
+        first, end: the range of destinations; `end` is excluded.
+    """
     size = INDEX.itemsize
     with storage.open_input(path) as stream:
         index = np.frombuffer(storage.read_at(stream, size * first, size * (end - first + 1)), INDEX)

@@ -1,10 +1,10 @@
-"""Check the first records before the work starts: a wrong field, format or encoding ends the run in seconds.
+"""Check the first records before the work starts, so that a wrong field, format or encoding ends the run in seconds.
 
-    inputs, spread over all of them -> their first records -> the kind's check -> an error if the run would fail
+    some of the inputs, evenly spread -> their first records -> check by the kind of dataset -> an error if most fail
 
 Only the inputs of a long run are checked: a short run soon finds the same problems, and counts them exactly. The first
-records may not be typical. The run therefore ends here only if most of them are bad, all lack the fields, or too many
-are not UTF-8; `--max-bad-fraction` is applied at the end of the run.
+records may not be typical. The run therefore ends here only if most of them are bad, all of them lack the columns of a
+row, or too many are not UTF-8. `--max-bad-fraction` is applied at the end of the run.
 """
 
 from collections.abc import Callable, Sequence
@@ -20,24 +20,28 @@ from clearspan.pipelines.tally import NOT_UTF8, NUM_EXAMPLES, Counts, MissingFie
 from clearspan.shards import storage
 
 LONG_S = 5.0
-"""Shortest work, by the kind's approximate rate, before which the first records are checked."""
+"""Estimated duration of the work, in seconds, from which the first records are checked."""
 RECORDS = 1000
 MOST_WRONG = 0.05
-"""Largest fraction of the first records that may be in a wrong encoding, which unlike a header affects a whole file."""
+"""Largest fraction of the first records that may be in a wrong encoding. It is small, because a wrong encoding affects
+the whole file, unlike an odd header."""
 
 
 def check_first(
     root: str, entries: Sequence[Input], reading: Reading, check: Callable[[Record], Any], most_bad: float
 ) -> None:
-    """Check the first records of inputs that are spread over all of them.
+    """Check the first records of some inputs, which are taken evenly from all inputs.
 
     Args:
-        check: raises RecordError for a record that is bad.
-        most_bad: fraction of the records that may be bad (`--max-bad-fraction`).
+        root: the common folder of the inputs.
+        entries: all inputs.
+        check: a function that raises RecordError if a record is bad.
+        most_bad: the fraction of the records that may be bad (`--max-bad-fraction`). If it is 0.5 or more, nothing is
+            checked.
 
     Raises:
-        PipelineError: most of them are bad, all lack the fields of a row, or too many are not UTF-8; or a file is
-            damaged.
+        PipelineError: most of the records are bad, all of them lack the columns of a row, or too many are not UTF-8; or
+            a file is damaged.
     """
     if most_bad < 0.5:
         _check_encodings(root, entries, reading, most_bad)
@@ -63,7 +67,10 @@ def _check_records(records: Sequence[Record], check: Callable[[Record], Any], mo
 
 
 def _check_encodings(root: str, entries: Sequence[Input], reading: Reading, most_bad: float) -> None:
-    """Raise PipelineError if every file is a text, and too many of them do not begin in UTF-8."""
+    """Raise PipelineError if all inputs are plain text, and too many of them begin with bytes that are not UTF-8.
+
+    Check nothing if the user sets an encoding or a separator.
+    """
     if reading.encoding or reading.separator or any(entry.format != PLAIN_TEXT for entry in entries):
         return
     by_name = {entry.name: entry for entry in entries}

@@ -15,11 +15,11 @@ NAMED = 3
 
 
 def find(patterns: Sequence[str], listed: Sequence[str] = ()) -> tuple[str, dict[str, Status]]:
-    """Return the common folder of the input files, and their status by name relative to it, sorted.
+    """Return the common folder of the input files, and a sorted dict: path relative to this folder -> status.
 
     Args:
         patterns: paths, folders and globs.
-        listed: paths from lists of files.
+        listed: the paths in the user's lists of files.
 
     Raises:
         PipelineError: no file matches, a name is not printable, or the files are not all on this machine or in one
@@ -44,10 +44,14 @@ def find(patterns: Sequence[str], listed: Sequence[str] = ()) -> tuple[str, dict
 
 
 def check_known(root: str, unknown: Mapping[str, str], expected: str, are_skipped: bool) -> None:
-    """Raise PipelineError for files of unknown type, unless they are skipped.
+    """Raise PipelineError if there are files of unknown type, unless they are skipped.
 
     Args:
-        unknown: name of a file -> a text that says what the file is and what to do with it, or "".
+        root: the common folder of the inputs, for the message.
+        unknown: name of a file of unknown type -> a text that says what the file is and what to do with it; "" if
+            nothing is known about the file.
+        expected: the known types, for the message.
+        are_skipped: whether files of unknown type are skipped.
     """
     if unknown and not are_skipped:
         names = sorted(unknown, key=lambda name: (not unknown[name], name))
@@ -59,7 +63,11 @@ def check_known(root: str, unknown: Mapping[str, str], expected: str, are_skippe
 
 
 def absolute(path: str) -> str:
-    """Return the absolute path; links keep their names, except before `..`, which may lead out of one."""
+    """Return the absolute form of a path.
+
+    Symbolic links are kept, except in a path with `..`: after a link, `..` is the parent of the folder that the link
+    points to.
+    """
     if ".." in path and ".." in Path(path).parts:
         path = os.path.join(os.path.realpath(os.path.dirname(path)), os.path.basename(path))  # noqa: PTH118, PTH119, PTH120
     return os.path.abspath(path)  # noqa: PTH100 (for millions of strings)

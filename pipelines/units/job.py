@@ -1,14 +1,19 @@
-"""Description of a run for its workers, and the files that a run writes to its output folder.
+"""Description of a run for its workers, and the names of the files that a run writes to its output folder.
 
-    DIR/plan.json  tokenizer/  documents-00003-001.tar ...  _done/00003.json  manifest.json
-        _rejected/00003.jsonl.zst   bad records            _excluded/00003.jsonl.zst   examples with an excluded text
-        _near_duplicates/00003.jsonl.zst   dropped examples, and the examples that they resemble
-        validation/ the held-out part, a dataset itself    _curated/ verdicts (`curation`)
-        _files/     other resources of the kind, such as synonyms
+    plan.json                         the plan of the run
+    tokenizer/, _files/               resources: the tokenizer, and other files such as synonyms
+    documents-00003-001.tar           a shard of unit 3
+    _done/00003.json                  the result of unit 3
+    _rejected/00003.jsonl.zst         bad records of unit 3
+    _excluded/00003.jsonl.zst         examples that hold an excluded text
+    _near_duplicates/00003.jsonl.zst  dropped near-duplicates, each with the id of the kept example that it resembles
+    _curated/                         verdicts (`curation`)
+    validation/                       the held-out part, which is itself a dataset
+    manifest.json                     written last
 
-All of these stay in a finished dataset, and none depends on interruptions of the run. `_done` holds the result of each
-unit: after damage, a run repeats only the units whose shards are missing. `.clearspan/`, which is no part of the
-dataset, says what units read (`changes`).
+All of these files stay in a finished dataset. They are the same whether or not the run was interrupted. If a shard is
+lost later, a run repeats only the unit of the shard. The folder `.clearspan/` is not part of the dataset; it records
+what the units read (`changes`).
 """
 
 import dataclasses
@@ -32,25 +37,25 @@ REJECTED = "_rejected"
 EXCLUDED = "_excluded"
 NEAR_DUPLICATES = "_near_duplicates"
 LISTS = (REJECTED, EXCLUDED, NEAR_DUPLICATES)
-"""The folders for lists of examples that a unit may write in addition to shards; a finished dataset keeps them."""
+"""The folders for the lists of records and examples that a unit may write. They stay in a finished dataset."""
 Entries = StrEnum(
     "Entries",
     "HEADS KEYS TEXTS BANDS SKETCHES SIDES DUPLICATES CANDIDATES CODES SIMILAR NAMES SENT REPLIES SIZES ROWS ELIGIBLE "
     "GROUPS TOGETHER NEAR LIMIT",
 )
-"""The entries that units write about their examples (the first six), and decisions. NAMES, SENT and REPLIES exist for
-each iteration: sent0, sent1, ..."""
+"""Types of entries (`exchange`), and beginnings of their files' names. Units write the first six about their examples;
+the others are decisions. NAMES, SENT and REPLIES exist for each iteration of `linking`: sent0, sent1, ..."""
 LASTING = (Entries.TOGETHER, Entries.NEAR, Entries.LIMIT)
-"""Decisions that a finished dataset keeps."""
+"""The decisions that stay in a finished dataset."""
 RECORDS = ".clearspan"
 FOLDERS = (DONE, STAGED, CURATED, *LISTS, RECORDS, TOKENIZER_FOLDER, FILES_FOLDER)
 """The folders in an output folder to which a run writes, apart from the held-out part."""
 STOPPED = "_stopped.json"
 RESULT_NAME = re.compile(r"\d{5}\.json")
 ROWS = rf"({'|'.join(Entries)})\d*-\d{{5}}\.rows"
-"""The form of the names of files of entries."""
+"""Regular expression for the names of files of entries."""
 OWN_STAGED = re.compile(rf"\d{{5}}\.json|{ROWS}|[a-z]+-\d{{5}}-\d{{3}}\.tar")
-"""The names of files that a run writes to STAGED."""
+"""Regular expression for the names of files that a run writes to STAGED."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -58,12 +63,18 @@ class Job:
     """Description of a run for its workers.
 
     Attributes:
-        folder: output folder.
-        plan: hash of the plan.
-        root: common folder of the inputs.
-        reading: how records are read from the inputs.
-        first_shard: number of the first unit's shards (`units.update`).
+        folder: the output folder.
+        plan: the hash of the plan.
+        root: the common folder of the inputs.
+        kind: the kind of dataset, with its options.
+        fingerprint: the fingerprint in the plan.
+        num_units: the number of work units.
+        reading: the rules for reading records from the inputs.
+        max_bad_fraction: the fraction of the records that may be bad.
         beam: the user's options for Beam.
+        curation: the options that drop or hold out examples.
+        first_shard: the number in the names of the first unit's shards. It is 0, unless a dataset is updated
+            (`units.update`).
     """
 
     folder: str
@@ -79,76 +90,82 @@ class Job:
     first_shard: int = 0
 
     def worker(self) -> Worker:
-        """Return the kind's worker, with its resources read from the output folder.
+        """Return the worker of the kind, created with the resources in the output folder.
 
         Raises:
-            ShardError: a resource is missing, or differs from the plan.
+            ShardError: a resource is missing, or its hash is not the hash in the plan.
         """
         named = resources(self.fingerprint)
         return self.kind.worker({path: read_resource(self.folder, path, sha256) for path, sha256 in named.items()})
 
     @property
     def reasons(self) -> tuple[str, ...]:
-        """Reasons for which a good record may be dropped."""
+        """The reasons for which the kind of dataset, or an option of curation, may drop a good record."""
         return (*self.kind.reasons, *self.curation.reasons.values())
 
     @property
     def validation_folder(self) -> str:
-        """Folder of the held-out part."""
+        """The folder of the held-out part."""
         return held_out.folder_of(self.folder)
 
     @property
     def datasets(self) -> list[str]:
-        """Folders of the datasets that the run makes: the output, and the held-out part if there is one."""
+        """The folders of the datasets that the run makes: the output, and the held-out part if there is one."""
         if self.curation.holdout_fraction:
             return [self.folder, self.validation_folder]
         return [self.folder]
 
     @property
     def staged_folder(self) -> str:
-        """Folder of the files of the first stage."""
+        """The folder of the files of the first stage."""
         return storage.join(self.folder, STAGED)
 
     @staticmethod
     def entries_name(entries: str, number: int) -> str:
-        """Return the name of the file with this kind of entries, for a unit or for a slice of the key space."""
+        """Return the name, in the output folder, of a file of entries.
+
+        Args:
+            entries: the type of the entries, see `Entries`.
+            number: the number of the unit or slice that writes the file.
+        """
         return f"{CURATED if entries in LASTING else STAGED}/{entries}-{number:05d}.rows"
 
     def entries_path(self, entries: str, number: int) -> str:
-        """Return the path of the file with this kind of entries, for a unit or for a slice of the key space."""
+        """Return the path of a file of entries, see `entries_name`."""
         return self.path(self.entries_name(entries, number))
 
     def path(self, name: str) -> str:
-        """Return the path of a name in the output folder."""
+        """Return the path of a file with this name in the output folder; the name may contain `/`."""
         return storage.join(self.folder, *name.split("/"))
 
     def verdicts_path(self, unit: int) -> str:
-        """Return the path of a unit's verdicts."""
+        """Return the path of the file with a unit's verdicts."""
         return storage.join(self.folder, CURATED, f"{unit:05d}.zst")
 
     def result_path(self, unit: int, stage: str = DONE) -> str:
-        """Return the path of a unit's final result, or of the result of its first stage (STAGED)."""
+        """Return the path of a unit's result: the final result (DONE), or the result of the first stage (STAGED)."""
         return storage.join(self.folder, stage, f"{unit:05d}.json")
 
     @staticmethod
     def list_name(folder: str, unit: int) -> str:
-        """Return the name of a unit's file in one of LISTS."""
+        """Return the name, in the output folder, of a unit's file in one of the folders LISTS."""
         return f"{folder}/{unit:05d}.jsonl.zst"
 
     @property
     def stopped_path(self) -> str:
-        """Path of the message with which a worker stops the others."""
+        """The path of the file in which a worker reports an error that makes the other workers stop."""
         return storage.join(self.folder, STOPPED)
 
 
 @dataclasses.dataclass(frozen=True)
 class UnitResult:
-    """Result of a finished unit.
+    """Result of a unit, or of the first stage of a unit.
 
     Attributes:
-        counts: counts of its records; held-out documents count as kept.
-        held: shards of its held-out part.
-        files: sha256 of the other files that the unit wrote, by name in the output folder.
+        shards: the entries of the unit's shards for the manifest, without the held-out part.
+        counts: the counts of the unit's records; held-out examples count as kept.
+        held: the entries of the unit's shards in the held-out part.
+        files: name in the output folder -> sha256, for the other files that the unit wrote.
     """
 
     shards: list[ShardInfo]
@@ -157,12 +174,21 @@ class UnitResult:
     files: dict[str, str] = dataclasses.field(default_factory=dict)
 
     def to_json(self, plan: str, unit: int) -> bytes:
-        """Return the content of the result file, for a unit of the plan with this hash."""
+        """Return the content of the result file.
+
+        Args:
+            plan: the hash of the plan.
+            unit: the number of the unit.
+        """
         return seal({"plan": plan, "unit": unit, **dataclasses.asdict(self)})
 
     @classmethod
     def from_json(cls, data: bytes, plan: str, unit: int) -> "UnitResult":
-        """Read a result; raise ValueError if it is damaged, or belongs to a different unit or plan."""
+        """Parse the content of a result file; see `to_json`.
+
+        Raises:
+            ValueError: the content is damaged, or belongs to a different unit or plan.
+        """
         record = unseal(data)
         if (record.get("plan"), record.get("unit")) != (plan, unit):
             raise ValueError("the result of another unit or plan")
@@ -174,13 +200,13 @@ class UnitResult:
 
 
 def done_units(folder: str, stage: str = DONE) -> set[int]:
-    """Return the units that have a result."""
+    """Return the numbers of the units with a result file: a final one (DONE), or one of the first stage (STAGED)."""
     names = storage.list_files(storage.join(folder, stage))
     return {int(name[:5]) for name in names if RESULT_NAME.fullmatch(name)}
 
 
 def load_result(path: str, plan: str, unit: int) -> UnitResult | None:
-    """Return a unit's result; None if it is damaged, or belongs to a different unit or plan."""
+    """Read the result of a unit; return None if the file is damaged, or belongs to a different unit or plan."""
     try:
         return UnitResult.from_json(storage.read_bytes(path), plan, unit)
     except ValueError:

@@ -1,10 +1,11 @@
-"""Keys by which examples of different units are compared: the whole example, or each of its texts.
+"""Keys by which examples of different units are compared: a key of the whole example, or a key of each of its texts.
 
-Texts are compared in the form of `common.same_text`: the worker attaches the hashes of an example's texts to its batch
-(`pipelines.attached`). The key of an example is 127 bits of these hashes. A kind that attaches none, such as images,
-has keys of 127 bits from two hashes: the id, and a sum of hashes of the tokens with their positions. (Without tokens
-the id alone is the key: 63 bits of the hash of the file's bytes.) For a kind with several ragged columns, the sum
-covers only the columns that every example has, which leaves out the views of a sentence.
+Texts are compared as defined in `common.same_text`: the worker attaches the hashes of an example's texts to the batch
+(`pipelines.attached`). The key of an example consists of 127 bits of these hashes.
+
+A kind of dataset that attaches no hashes, such as images, has keys of 127 bits from the id and a hash of all tokens
+with their positions. If it has no tokens either, the id alone is the key: 63 bits of the hash of the file's bytes. If
+it has several columns of tokens, only the columns that every example has are hashed; views of a sentence are left out.
 """
 
 from collections.abc import Sequence
@@ -18,14 +19,15 @@ from clearspan.shards.schema import token_columns
 
 KEY = np.dtype([("id", "<u8"), ("content", "<u8"), ("row", "<u4")])
 TEXT = np.dtype([("text", "<u8"), ("row", "<u4")])
-"""A text of a row."""
+"""A text, as a hash, and a row that holds it."""
 ID_BITS = 63
 
 
 def sides(batch: pa.RecordBatch, hashes: np.ndarray | None) -> np.ndarray:
     """Return the hashes that assign examples to training or to the held-out part, (n,) uint64 with ID_BITS bits.
 
-    They are the hashes of the examples' texts, or the ids if there are no such hashes.
+    Args:
+        hashes: the hashes of the examples' texts, (n, 2 * texts) uint64; None to use the ids of the examples.
     """
     if hashes is None:
         ids: np.ndarray = batch.column("id").to_numpy().view(np.uint64)
@@ -37,9 +39,9 @@ def keys(batch: pa.RecordBatch, hashes: np.ndarray | None, first: int, columns: 
     """Return the keys of a batch, (n,) KEY.
 
     Args:
-        hashes: the hashes of the examples' texts, (n, 2 * texts) uint64; None: make the keys from ids and tokens.
-        first: the row, within the unit, of the batch's first example.
-        columns: the columns of tokens that every example has.
+        hashes: the hashes of the examples' texts, (n, 2 * texts) uint64; None to make the keys from ids and tokens.
+        first: the row of the batch's first example in the unit.
+        columns: the names of the columns of tokens that every example has.
     """
     entries = np.empty(batch.num_rows, KEY)
     entries["id"] = sides(batch, hashes)
@@ -56,7 +58,10 @@ def keys(batch: pa.RecordBatch, hashes: np.ndarray | None, first: int, columns: 
 
 
 def _mixed(hashes: np.ndarray) -> np.ndarray:
-    """Combine the hashes of each row, (n, texts) uint64, into one, (n,) uint64; a single hash stays as it is."""
+    """Return one hash for each row, (n,) uint64, from the hashes (n, texts) uint64 of its texts.
+
+    If there is only one text, return its hash unchanged.
+    """
     if hashes.shape[1] == 1:
         return hashes[:, 0]
     mixed: np.ndarray = keyed.mix(*hashes.view(np.int64).T).view(np.uint64)
@@ -64,11 +69,12 @@ def _mixed(hashes: np.ndarray) -> np.ndarray:
 
 
 def texts(batch: pa.RecordBatch, hashes: np.ndarray | None, first: int, groups: np.ndarray | None = None) -> np.ndarray:
-    """Return the keys of all texts of a batch, and of its groups, which count as texts, (texts * n,) TEXT.
+    """Return the keys of all texts of n examples, (texts * n,) TEXT. An example's group counts as one more text.
 
     Args:
-        first: the row, within the unit, of the batch's first example.
-        groups: the hashes of the examples' groups, (n, 1) uint64.
+        hashes: the hashes of the examples' texts, (n, 2 * texts) uint64; None to hash each column of tokens.
+        first: the row of the batch's first example in the unit.
+        groups: the hashes of the examples' groups, (n, 1) uint64; None if the examples have no groups.
     """
     if hashes is None:
         named = token_columns(batch.schema)
@@ -84,7 +90,7 @@ def texts(batch: pa.RecordBatch, hashes: np.ndarray | None, first: int, groups: 
 
 
 def token_hashes(lists: Ragged) -> np.ndarray:
-    """Return 64-bit hashes of lists of integers, (n,) int64."""
+    """Return a 64-bit hash of each of n lists of integers, (n,) int64."""
     positions = np.arange(len(lists.values)) - np.repeat(lists.offsets[:-1], lists.lengths)
     # The running sum may wrap: its differences are sums of random words modulo 2^64 all the same.
     sums = bounds(keyed.draw(keyed.finalize(lists.values.astype(np.int64)), positions + 1))
@@ -93,7 +99,7 @@ def token_hashes(lists: Ragged) -> np.ndarray:
 
 
 def repeats(entries: np.ndarray) -> np.ndarray:
-    """Return the ascending positions of the keys, (n,) KEY, that equal an earlier key."""
+    """Return the indices of the keys, (n,) KEY, that equal an earlier key, in ascending order."""
     order = np.lexsort((entries["content"], entries["id"]))  # stable: of equal keys the first in plan order stays first
     is_first = starts_run(entries["id"][order]) | starts_run(entries["content"][order])
     return np.sort(order[~is_first])

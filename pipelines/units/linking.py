@@ -1,28 +1,30 @@
-"""Held-out part of examples with several texts each: no text of it occurs in an example to train on.
+"""Choice of the held-out part if examples have several texts: no held-out text may occur in an example to train on.
 
-    unit: rows that share a text joined, groups named -> slice: texts of several units, the smallest name -> unit: ...
-    unit: groups with their numbers of rows -> slice: the groups to hold out -> unit: their rows
+    1. groups across units:  units send the names of their groups -> slices reply with the smallest names -> units ...
+    2. held-out groups:      units send the sizes of their groups -> slices choose groups to hold out -> units
 
 A group is a connected component of the graph of rows and texts: all rows that share a text, in any column, directly or
-through other rows. Texts are compared by their hashes (`keys.texts`). A group's name is the smallest hash of its
-texts. It decides whether the group is held out. A group that is large beside the part to hold out is trained on: a
-title that many rows share, or a common hypothesis such as "a man is outside", which can join much of a corpus. The
-other groups are then held out at a higher rate, which preserves the fraction; at most at the rate MOST, so that some of
-them are trained on too.
+through other rows. Texts are compared by their hashes (`keys.texts`). A group's name is the smallest hash of its texts.
+A hash of the name decides whether the group is held out.
 
-Units and slices of the hashes exchange names in iterations:
+Groups that are large compared to the part to hold out are always trained on: a title that many rows share, or a common
+hypothesis such as "a man is outside", can join much of a corpus. The other groups are then held out at a higher rate,
+so that the fraction of held-out rows stays as requested. The rate is at most MOST, so that some of these groups are
+trained on too.
 
-- Iteration 0: a unit joins its rows, and sends the name of the group of each of its texts. A slice replies to all units
-  that have a text in common, with the smallest name of the text.
-- From iteration 1 on, the items are a unit's groups instead of rows, and names instead of texts. A unit renames its
-  groups to the smallest name that it has received, and sends the new names. A slice replies to every unit whose name
-  for a text is not the smallest.
-- A unit also sends each pair of an old and a new name. All units that still use the old name then receive the new one
-  in the same iteration. This is pointer jumping (Shiloach and Vishkin, "An O(log n) parallel connectivity algorithm",
-  1982): the number of iterations grows with the logarithm of the length of a chain.
+A group may have rows in several units. Units and slices of the hashes (`exchange`) therefore agree on names in
+iterations. In each, a unit sends pairs of a text and the name of the text's group, each pair once:
 
-It ends when there is no reply, or after ITERATIONS. A group whose name is still in a reply then is unresolved, and is
-trained on. A unit sends each text or pair once in an iteration, however many rows have it.
+- Iteration 0: a unit joins its rows that share texts, and sends each text with the name of its group in this unit. If
+  several units send the same text, a slice replies to all of them with the smallest name for the text.
+- Later iterations: a unit renames its groups to the smallest names that it has received, and sends the new names. A
+  slice replies to each unit whose name for a text is not the smallest.
+- A unit also sends each old name with its new name, as if the old name were a text. All units that still use the old
+  name then receive the new name in the same iteration. This is pointer jumping (Shiloach and Vishkin, "An O(log n)
+  parallel connectivity algorithm", 1982): the number of iterations grows with the logarithm of the length of a chain.
+
+The exchange ends when there are no replies, or after ITERATIONS iterations. A group whose name is still in a reply of
+the last iteration is unresolved: other rows of the group may have a different name. It is trained on.
 """
 
 import numpy as np
@@ -32,23 +34,24 @@ from clearspan.shards import keyed
 
 ITERATIONS = 8
 MEMBER = np.dtype([("text", "<u8"), ("group", "<u8")])
-"""A text, and the name of its group. A name is the hash of a text, so `text` can also be an earlier name."""
+"""The hash of a text, and the name of the text's group. A name is also the hash of a text, so that `text` may be an
+earlier name of the group."""
 SIZE = np.dtype([("group", "<u8"), ("rows", "<u4"), ("unresolved", "?")])
-"""The number of a unit's rows in a group, and whether the group's name occurs in a last reply."""
+"""The number of a unit's rows in a group, and whether the group's name occurs in a reply of the last iteration."""
 DROPPED = np.uint64(np.iinfo(np.uint64).max)
-"""The group of a row that is not kept. Hashes have 63 bits."""
+"""The group of a row that is not kept. No hash has this value, because hashes have 63 bits."""
 SMALL, OF_WANTED = 8, 0.05
 """A group may be held out if it has at most this many rows, or at most this fraction of the rows to hold out."""
 MOST = 0.5
-"""Largest fraction of the eligible groups that is held out."""
+"""Largest fraction to hold out of the groups that may be held out."""
 
 
 def components(links: np.ndarray, is_kept: np.ndarray) -> np.ndarray:
-    """Return the group of each row, (n,) uint64, from the texts of one unit only.
+    """Return the name of the group of each of a unit's n rows, (n,) uint64, as far as the texts of the unit tell.
 
     Args:
         links: the keys of the unit's texts, in any order, (m,) TEXT.
-        is_kept: mask of the kept rows, (n,) bool; a row that is not kept joins nothing.
+        is_kept: the mask of the kept rows, (n,) bool. Another row gets the group DROPPED, and its texts join no rows.
     """
     links = links[is_kept[links["row"]]]
     links = links[np.argsort(links["text"], kind="stable")]
@@ -66,8 +69,8 @@ def join(group: np.ndarray, left: np.ndarray, right: np.ndarray) -> None:
     """Join the groups of each pair of rows, in place.
 
     Args:
-        group: first row of each row's group, (rows,) int64.
-        left, right: rows of the pairs, (pairs,) each.
+        group: for each row, the index of the first row of its group, (rows,) int64; it is updated.
+        left, right: for each pair, the indices of its two rows, (pairs,) int64 each.
     """
     while True:
         first, second = group[left], group[right]
@@ -81,7 +84,14 @@ def join(group: np.ndarray, left: np.ndarray, right: np.ndarray) -> None:
 
 
 def rename(groups: np.ndarray, members: np.ndarray) -> np.ndarray:
-    """Rename groups, (n,), to the smallest name that the members, (m,) MEMBER, give them; return the new names."""
+    """Return the new names of groups, (n,) uint64.
+
+    A group gets the smallest name that a member has for it. If there is no such member, its name does not change.
+
+    Args:
+        groups: the current names, (n,) uint64.
+        members: (m,) MEMBER: `text` is the current name of a group, `group` is a new name.
+    """
     if not len(members):
         return groups
     order, firsts = _by_text(members)
@@ -94,7 +104,14 @@ def rename(groups: np.ndarray, members: np.ndarray) -> np.ndarray:
 
 
 def members(texts: np.ndarray, groups: np.ndarray) -> np.ndarray:
-    """Return the members that a unit sends, (m,) MEMBER: each text (n,), and each group's name, with the group."""
+    """Return the members that a unit sends, (m,) MEMBER, sorted by text and without repetitions.
+
+    They pair each text with the name of its group, and each name with itself.
+
+    Args:
+        texts: the hashes of texts, or old names of groups, (n,) uint64.
+        groups: the name of each text's group, (n,) uint64.
+    """
     names = np.unique(groups)
     entries = np.empty(len(texts) + len(names), MEMBER)
     entries["text"], entries["group"] = np.append(texts, names), np.append(groups, names)
@@ -108,11 +125,15 @@ def members(texts: np.ndarray, groups: np.ndarray) -> np.ndarray:
 
 
 def replies(members: np.ndarray, to_all: bool) -> tuple[np.ndarray, np.ndarray]:
-    """Return which members (n,) to reply to, (m,) int64, and the replies, (m,) MEMBER: `text` is the member's name for
-    its group, `group` the smallest name of the member's text.
+    """Return the indices of the members to reply to, (m,) int64, and the replies to them, (m,) MEMBER.
+
+    In a reply, `text` is the name that the member has sent, and `group` is the smallest name that any member has sent
+    for the same text.
 
     Args:
-        to_all: reply to all members whose text occurs more than once, not only to those with a larger name.
+        members: all members that units sent for some texts, (n,) MEMBER.
+        to_all: whether to reply to each member whose text was sent more than once. If not, a member whose name is the
+            smallest gets no reply.
     """
     if not len(members):
         return np.empty(0, np.int64), members
@@ -127,25 +148,29 @@ def replies(members: np.ndarray, to_all: bool) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _by_text(members: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return members' positions by text, (n,) int64, and where each text begins in this order, (texts,) int64."""
+    """Return the indices that sort members by text, (n,) int64, and the starts of the texts, (texts,) int64.
+
+    The start of a text is the position of its first member in the sorted order.
+    """
     order = np.argsort(members["text"], kind="stable")  # merges sequences that are sorted already
     return order, np.flatnonzero(starts_run(members["text"][order]))
 
 
 def _without_repeats(members: np.ndarray) -> np.ndarray:
-    """Return the members that differ from the previous member."""
+    """Return the entries of `members`, (n,) MEMBER, that differ from the entry before them."""
     differing: np.ndarray = members[starts_run(members["text"]) | starts_run(members["group"])]
     return differing
 
 
 def sizes(groups: np.ndarray, replies: np.ndarray) -> np.ndarray:
-    """Return the number of a unit's rows in each group, and an unresolved entry for each name in the last replies.
+    """Return the sizes of a unit's groups, and marks for unresolved names, (n,) SIZE.
 
-    The result is (n,) SIZE; both the old and the new name of a reply count as unresolved.
+    There is an entry with the number of rows for each group, and an entry with `unresolved` set for each name, old or
+    new, that occurs in the replies.
 
     Args:
-        groups: the group of each row, (rows,) uint64.
-        replies: (m,) MEMBER.
+        groups: the name of each row's group, (rows,) uint64.
+        replies: the replies to the unit in the last iteration, (m,) MEMBER.
     """
     named, rows = np.unique(groups[groups != DROPPED], return_counts=True)
     unresolved = np.unique(np.append(replies["text"], replies["group"]))
@@ -157,8 +182,14 @@ def sizes(groups: np.ndarray, replies: np.ndarray) -> np.ndarray:
 
 
 def eligible(sizes: np.ndarray, wanted: float) -> np.ndarray:
-    """Return a mask of the groups that may be held out, (n,) bool: all of their links are known, and they are small
-    relative to the number of rows to hold out."""
+    """Return the mask of the entries of groups that may be held out, (n,) bool.
+
+    A group may be held out if it is resolved and has few rows compared to the number of rows to hold out.
+
+    Args:
+        sizes: all entries of some groups, from all units, (n,) SIZE.
+        wanted: the number of rows to hold out.
+    """
     _, group = np.unique(sizes["group"], return_inverse=True)
     unresolved = np.bincount(group, sizes["unresolved"]) > 0
     rows = np.bincount(group, sizes["rows"])
@@ -167,23 +198,27 @@ def eligible(sizes: np.ndarray, wanted: float) -> np.ndarray:
 
 
 def held_out(groups: np.ndarray, wanted: float, num_eligible: int) -> np.ndarray:
-    """Return the mask of the eligible groups (n,) uint64 to hold out, (n,) bool.
+    """Return the mask of the groups to hold out, (n,) bool.
 
     Args:
-        wanted: number of rows to hold out.
-        num_eligible: number of rows in all eligible groups.
+        groups: names of groups that may be held out, (n,) uint64.
+        wanted: the number of rows to hold out in the whole run.
+        num_eligible: the number of rows of all groups that may be held out.
     """
     chosen: np.ndarray = draws(groups) < min(MOST, wanted / max(1, num_eligible))
     return chosen
 
 
 def draws(groups: np.ndarray) -> np.ndarray:
-    """Return a number from 0 to 1 for each group, (n,) float64; the groups with the lowest numbers are held out."""
+    """Return a pseudo-random number from 0 to 1 for each group, (n,) float64, computed from the group's name."""
     drawn: np.ndarray = (mixed(groups) >> np.uint64(11)) / float(1 << 53)
     return drawn
 
 
 def mixed(names: np.ndarray) -> np.ndarray:
-    """Return evenly distributed hashes of names, (n,) uint64: names are minima of hashes, which are not even."""
+    """Return evenly distributed hashes of names, (n,) uint64.
+
+    The names themselves are not evenly distributed, because a name is the minimum of several hashes.
+    """
     spread: np.ndarray = keyed.finalize(names.view(np.int64)).view(np.uint64)
     return spread

@@ -1,15 +1,18 @@
-"""Near-duplicates: which documents to compare, and which of them to drop.
+"""Near-duplicates by MinHash: find the documents to compare, and decide which of them to drop.
 
-    sketch -> bands of r numbers -> equal bands: candidates -> similarity by all numbers -> drop the later document
+    sketch of a document (NUM_HASHES numbers) -> bands of r numbers -> candidates: documents with an equal band
+        -> estimated similarity of two candidates, from their whole sketches -> drop the later document
 
-Two documents of Jaccard similarity s share a band of r numbers with probability s^r, and at least one of b bands with
-1 - (1 - s^r)^b (Leskovec, Rajaraman and Ullman, "Mining of Massive Datasets", section 3.4). r is the largest for which
-documents at the threshold share one with a probability of 0.99 or more. A candidate is dropped if the band keeps an
-earlier document whose estimated similarity (`text.minhash`) is at least the threshold less two standard deviations of
-the estimate, so that pairs at the threshold itself are found too.
+Two documents with Jaccard similarity s have an equal band with probability s^r, and at least one equal band among b
+bands with probability 1 - (1 - s^r)^b (Leskovec, Rajaraman and Ullman, "Mining of Massive Datasets", section 3.4). r is
+the largest width for which this probability is at least 0.99 for documents whose similarity is the threshold.
 
-A document is dropped only if it resembles a kept document directly. Similarity is not transitive here: chains of small
-changes would join texts that have little in common.
+The candidates of a band are compared in the order of the plan. A candidate is dropped if its estimated similarity
+(`text.minhash`) with an earlier candidate that is kept is at least the threshold minus two standard deviations of the
+estimate. Because of this margin, pairs whose true similarity is just the threshold are found too.
+
+A document is dropped only if it resembles a kept document directly. Similarity is not treated as transitive: chains of
+small changes would join texts that have little in common.
 """
 
 import dataclasses
@@ -23,27 +26,36 @@ from clearspan.shards import keyed
 
 RECALL = 0.99
 CODE = np.dtype((np.uint8, NUM_HASHES))
-"""A sketch to compare: the lowest 8 bits of each number. Unequal numbers agree in them once in 256."""
+"""A code: the lowest 8 bits of each number of a sketch. They are equal for 1 in 256 pairs of different numbers."""
 BAND = np.dtype([("band", "<u8"), ("row", "<u4")])
 CANDIDATE = np.dtype([("band", "<u8"), ("row", "<u4"), ("id", "<i8"), ("code", CODE)])
 DESCRIBED = np.dtype([("id", "<i8"), ("code", CODE)])
-"""The data that a unit keeps of each example, by row."""
+"""The id and the code of an example; a unit writes one entry for each row."""
 DROPPED = np.dtype([("row", "<u4"), ("kept", "<i8"), ("similarity", "<f4")])
 """A dropped row, the id of the document that it resembles, and their estimated similarity."""
 MAX_KEPT = 64
-"""The most documents of a band that later ones are compared with: a common phrase puts many into one band."""
+"""Maximum number of kept documents of a band with which later documents are compared. A common phrase can put very many
+documents into one band."""
 _CHUNK = 1 << 16
 
 
 @dataclasses.dataclass(frozen=True)
 class Banding:
-    """The bands of a threshold: `num_bands` of `width` numbers; `accepted` is the lowest estimate that counts."""
+    """Division of sketches into bands.
+
+    Attributes:
+        threshold: the Jaccard similarity from which documents are near-duplicates.
+    """
 
     threshold: float
 
     @property
     def width(self) -> int:
-        """The widest band at which documents at the threshold share one with the probability RECALL."""
+        """The number of numbers in a band.
+
+        It is the largest with which two documents whose similarity is the threshold have an equal band with a
+        probability of at least RECALL.
+        """
         widths = range(1, NUM_HASHES)
         return max(r for r in widths if 1 - (1 - self.threshold**r) ** (NUM_HASHES // r) >= RECALL)
 
@@ -53,15 +65,17 @@ class Banding:
 
     @property
     def accepted(self) -> float:
+        """The lowest estimated similarity of near-duplicates: the threshold minus two standard deviations."""
         s = self.threshold
         return s - 2 * math.sqrt(s * (1 - s) / NUM_HASHES)
 
     def bands(self, sketches: np.ndarray, first: int) -> np.ndarray:
-        """Return the bands of sketches, (n * num_bands,) BAND; the sketch of a text without words, all zeros, has none.
+        """Return the bands of the sketches of consecutive rows, (m * num_bands,) BAND.
 
         Args:
-            sketches: (n, NUM_HASHES) int64.
-            first: the row, within the unit, of the first sketch.
+            sketches: (n, NUM_HASHES) int64. Sketches of zeros, which belong to texts without words, have no bands; m is
+                the number of other sketches.
+            first: the index of the first row in the unit.
         """
         (rows,) = np.nonzero(sketches.any(axis=1))
         used = sketches[rows, : self.width * self.num_bands].reshape(len(rows), self.num_bands, self.width)
@@ -72,7 +86,12 @@ class Banding:
 
 
 def describe(ids: np.ndarray, sketches: np.ndarray) -> np.ndarray:
-    """Return what a unit keeps of examples, (n,) DESCRIBED, by ids (n,) int64 and sketches (n, NUM_HASHES) int64."""
+    """Return the id and the code of each example, (n,) DESCRIBED. A code is the lowest 8 bits of a sketch's numbers.
+
+    Args:
+        ids: (n,) int64.
+        sketches: (n, NUM_HASHES) int64.
+    """
     entries = np.empty(len(ids), DESCRIBED)
     entries["id"] = ids
     entries["code"] = (sketches & 0xFF).astype(np.uint8)
@@ -80,8 +99,10 @@ def describe(ids: np.ndarray, sketches: np.ndarray) -> np.ndarray:
 
 
 def similarity(first: np.ndarray, second: np.ndarray) -> np.ndarray:
-    """Return the estimated similarity of pairs of codes (n, NUM_HASHES) uint8, (n,) float64; chance agreement is
-    deducted.
+    """Return the estimated Jaccard similarity of n pairs of codes, (n,) float64, corrected for agreement by chance.
+
+    Args:
+        first, second: the codes of the pairs, (n, NUM_HASHES) uint8 each.
     """
     equal = (first == second).mean(axis=1) if len(first) else np.empty(0)
     estimate: np.ndarray = (equal - 1 / 256) / (1 - 1 / 256)
@@ -89,21 +110,22 @@ def similarity(first: np.ndarray, second: np.ndarray) -> np.ndarray:
 
 
 def shared(bands: np.ndarray) -> np.ndarray:
-    """Return the positions of the entries whose band occurs more than once, ascending."""
+    """Return the indices of the bands, (n,) uint64, that occur more than once, in ascending order."""
     order = np.argsort(bands, kind="stable")
     same = bands[order[1:]] == bands[order[:-1]]
     return np.sort(order[np.append(False, same) | np.append(same, False)[: len(order)]])
 
 
 def compare(entries: np.ndarray, accepted: float) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Compare the documents of each band, in plan order, with the documents that the band has kept so far.
+    """Compare each candidate with the earlier candidates of its band that are kept, at most MAX_KEPT of them.
 
     Args:
-        entries: (n,) CANDIDATE, in plan order.
+        entries: the candidates, (n,) CANDIDATE, in the order of the plan.
+        accepted: the estimated similarity from which a candidate is dropped.
 
     Returns:
-        The positions of the entries to drop, (m,) int64; the position of the entry that each resembles, (m,) int64;
-        their similarity, (m,) float64.
+        (dropped, kept, similarity), for m dropped candidates: their indices in `entries`, (m,) int64; for each, the
+        index of the kept candidate that it resembles, (m,) int64; the estimated similarity of the two, (m,) float64.
     """
     left = np.argsort(entries["band"], kind="stable")
     drops: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = []
@@ -131,7 +153,14 @@ def _similarities(entries: np.ndarray, first: np.ndarray, second: np.ndarray) ->
 
 
 def merge(dropped: np.ndarray) -> np.ndarray:
-    """Return one entry (DROPPED) per row, ascending: the most similar document; among equals, the lowest id."""
+    """Return one entry for each dropped row, in ascending order of rows.
+
+    A row may have been dropped in several bands. The entry with the highest similarity is returned; among equal
+    similarities, the entry with the lowest id of the kept document.
+
+    Args:
+        dropped: (n,) DROPPED, in any order.
+    """
     order = np.lexsort((dropped["kept"], -dropped["similarity"], dropped["row"]))
     ordered = dropped[order]
     merged: np.ndarray = ordered[starts_run(ordered["row"])]

@@ -1,12 +1,12 @@
-"""Numbers of records in files that are cut at lines: count the line ends before each piece.
+"""Count the line ends before each piece of a file that is cut at lines, so that records get their line numbers.
 
     a.jsonl (3 units)   0 ......... 4 MB ......... 8 MB ......... end
     Piece.lines         0           10,112         20,031
 
-A reader numbers the records of a table or an array by itself, since it reads them from the file's beginning, or from
-metadata that count rows. Lines that begin in the middle of a file are numbered from what is counted here, once and
-before the work: in local files at 2 to 4 GB/s, far above the speed of any model; an object is downloaded once more. A
-file that is edited in between is an error when it is read (`changes`).
+A worker that reads a piece from the middle of a file does not know its line numbers. The line ends are therefore
+counted once, before the work starts: local files at 2 to 4 GB/s, far faster than a model can embed them; a file in a
+bucket is downloaded one more time. Tables and arrays need no count: their readers start at the beginning of the file,
+or find row numbers in its metadata. If a file is edited after the count, reading it raises an error (`changes`).
 """
 
 import dataclasses
@@ -20,10 +20,10 @@ from clearspan.shards import storage
 
 
 def numbered(root: str, units: Iterable[Unit], quiet: bool = False) -> list[Unit]:
-    """Return the units with the number of line ends before each piece in its file.
+    """Return the units, with `Piece.lines` set in each piece of a file that is cut at lines.
 
     Args:
-        root: common folder of the inputs.
+        root: the common folder of the inputs.
     """
     units = list(units)
     starts = dict[str, list[int]]()
@@ -49,7 +49,7 @@ def numbered(root: str, units: Iterable[Unit], quiet: bool = False) -> list[Unit
 
 
 def _counts(path: str, starts: Sequence[int], bar: ProgressBar) -> dict[int, int]:
-    """Return the number of line ends before each of some offsets in a file."""
+    """Return offset -> number of line ends before it in a file, for the byte offsets `starts`."""
     found = dict[int, int]()
     place = 0
     ends = 0

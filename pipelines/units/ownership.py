@@ -1,9 +1,9 @@
-"""Ownership of files in the output folder of a run that wrote no shard, for example because of a misspelled field.
+"""Recognize the files of an earlier run that wrote no shard, for example because of a misspelled field.
 
-When the user runs the corrected command, only the files of that run are removed. A file belongs to it if its name and
-content show so: the plan was written by a run, a result belongs to that plan, and resources and lists have the hashes
-that the plan and the results record. Decisions have no hash; they are recognized by their name and by their folder next
-to that plan.
+When the user runs the corrected command with the same output folder, the files of the earlier run are removed, and no
+other files. The content of a file shows that it belongs to that run: plan.json is a valid plan, a result names the hash
+of this plan, and resources and lists have the hashes that the plan and the results record. No hash is recorded for
+files of decisions, which are recognized by their names.
 """
 
 import json
@@ -20,9 +20,13 @@ DECISION = re.compile(rf"({CURATED}|{STAGED})/(\d{{5}}\.zst|{ROWS})")
 
 
 def fruitless(folder: str, plan: bytes) -> list[str]:
-    """Return the names of all files in an output folder, the plan last, if one run without shards wrote all of them.
+    """Return the names of all files in an output folder, plan.json last, if they all belong to one run without shards.
 
-    The run is the one that wrote the folder's plan.json. Return no names otherwise. Hidden files are ignored.
+    Return [] if a file does not belong to the run that wrote plan.json, or if this run wrote a shard. Hidden files are
+    ignored.
+
+    Args:
+        plan: the content of plan.json.
     """
     if not planning.is_plan(plan):
         return []

@@ -1,8 +1,9 @@
-"""The plan of a run, made before it starts: the inputs, cut into work units, and everything that shapes the output.
+"""Plan of a run, made before the work starts: the inputs, cut into work units, and all that determines the output.
 
-Units depend only on the inputs and `unit_bytes`, not on what remains to be done, so shard names and bytes are the same
-however often a run was interrupted. Names are relative to the common folder of the inputs, so a plan is the same on
-every machine. `plan.json` in the output folder stores it; a run with another plan fails.
+The units depend only on the inputs and `unit_bytes`, not on the work that remains. The names and bytes of the shards
+are therefore the same, even if the run is interrupted. Names of inputs are relative to their common folder, so that a
+plan is the same on every machine. The plan is stored in the output folder as `plan.json`; a run with a different plan
+fails there.
 """
 
 import dataclasses
@@ -26,39 +27,45 @@ from clearspan.shards.finding import Status
 
 NAME = "plan.json"
 FORMAT = 13
-"""Version of the output and of the files between the stages, increased whenever either changes."""
+"""Version of the output and of the files between the two stages, increased whenever one of them changes."""
 MAX_UNITS = 100_000
 UNIT_BYTES = 128_000_000
 LEAST_UNIT_BYTES = 4_000_000
 MEDIA_UNITS = 64
-"""Units of images or clips by default: enough for many processes, few enough for large shards."""
+"""Default number of units of images or audio clips: enough for many processes, and few enough for large shards."""
 MANY_UNITS = 40_000
-"""Maximum number of units of the default size. Larger inputs get larger units, as decisions read every unit's keys."""
+"""Maximum number of units of the default size. Larger inputs get larger units, because decisions read the keys of every
+unit."""
 EXPANSION = 3
 """Typical ratio of the size of text to its compressed size."""
 UNKNOWN = "unknown"
-"""Format of inputs that are skipped."""
+"""Format of files of unknown type, which are skipped."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Unit:
-    """Work unit: consecutive pieces of the inputs, processed together. Its number is part of its shards' names."""
+    """A work unit: consecutive pieces of the inputs that one worker processes.
+
+    Attributes:
+        number: the number of the unit, from 0; it is part of the names of the unit's shards.
+        pieces: the pieces.
+    """
 
     number: int
     pieces: tuple[Piece, ...]
 
     @property
     def bytes(self) -> int:
-        """Size of its pieces, as stored."""
+        """The size of the pieces in bytes, as stored."""
         return sum(piece.bytes for piece in self.pieces)
 
     @property
     def text_bytes(self) -> int:
-        """Estimate of its size when decompressed."""
+        """The estimated size of the pieces in bytes, decompressed."""
         return sum(piece.bytes * (EXPANSION if piece.input.compression else 1) for piece in self.pieces)
 
     def elsewhere(self) -> "Unit":
-        """Return the unit without file statuses, for a worker that sees the inputs on a different file system."""
+        """Return the unit without `Input.status`, for a worker that sees the inputs on a different file system."""
         inputs = [dataclasses.replace(piece.input, status=None) for piece in self.pieces]
         pieces = zip(self.pieces, inputs, strict=True)
         return Unit(self.number, tuple(dataclasses.replace(piece, input=entry) for piece, entry in pieces))
@@ -66,7 +73,14 @@ class Unit:
 
 @dataclasses.dataclass(frozen=True)
 class Plan:
-    """The inputs under `root`, the fingerprint of everything that shapes the data, and the units that follow."""
+    """The plan of a run.
+
+    Attributes:
+        root: the common folder of the inputs.
+        inputs: the input files.
+        units: the work units into which the inputs are cut.
+        fingerprint: everything that determines the dataset: options, hashes of resources and of the list of inputs, ...
+    """
 
     root: str
     inputs: tuple[Input, ...]
@@ -75,11 +89,11 @@ class Plan:
 
     @functools.cached_property
     def sha256(self) -> str:
-        """The hash of plan.json."""
+        """The hash of the content of plan.json."""
         return sha256_of(self.to_json())
 
     def to_json(self) -> bytes:
-        """Return the content of plan.json, which has no absolute paths."""
+        """Return the content of plan.json. It holds no absolute paths."""
         content = {"fingerprint": self.fingerprint, "inputs": self.inputs}
         return orjson.dumps(content, lambda entry: dict(entry.fields), orjson.OPT_PASSTHROUGH_DATACLASS) + b"\n"
 
@@ -91,12 +105,16 @@ def describe(
     named: Collection[str] = (),
     statuses: Mapping[str, Status] = MappingProxyType({}),
 ) -> Iterator[Input]:
-    """Yield a description of each file, with its format by content.
+    """Yield an `Input` for each file, with the format that the file's name and first bytes show.
+
+    Files that only describe other files (`Format.descriptions`) are left out. If files of unknown type are skipped,
+    they have the format UNKNOWN.
 
     Args:
-        files: sizes by name under `root`.
-        named: paths that the user names directly; they must be of a known type.
-        statuses: name of a file -> its status in the file system.
+        root: the common folder of the files.
+        files: path of a file relative to `root` -> its size in bytes.
+        named: the paths that the user names directly, not by a folder or a glob; these files must be of a known type.
+        statuses: path of a file relative to `root` -> its status in the file system.
 
     Raises:
         PipelineError: a file is of unknown type, or cannot be read in the format that it seems to have.
@@ -127,11 +145,13 @@ def describe(
 
 
 def cut(root: str, inputs: Iterable[Input], unit_bytes: int, whole: bool = False) -> list[Unit]:
-    """Cut the inputs into units of about `unit_bytes`, each as its format can be cut; small files share a unit.
+    """Cut the inputs into pieces, where their formats allow it, and group the pieces into units of about `unit_bytes`.
+
+    A compressed file is one piece. Small files share a unit.
 
     Args:
-        root: common folder of the inputs.
-        whole: texts and tables are not cut.
+        root: the common folder of the inputs.
+        whole: do not cut texts and tables.
     """
     pieces: list[Piece] = []
     for entry in inputs:
@@ -145,7 +165,7 @@ def cut(root: str, inputs: Iterable[Input], unit_bytes: int, whole: bool = False
 
 
 def grouped(pieces: Iterable[Piece], unit_bytes: int) -> list[Unit]:
-    """Group consecutive pieces into units of at most `unit_bytes`, or of one larger piece."""
+    """Group consecutive pieces into units of at most `unit_bytes`; a larger piece is a unit by itself."""
     units: list[list[Piece]] = []
     size = 0
     for piece in pieces:
@@ -179,13 +199,13 @@ def make_plan(
     """Make the plan for these inputs.
 
     Args:
-        fingerprint: everything, inputs aside, that determines the data: `options`, and further entries of the kind.
-        unit_bytes: size of a unit; None gives 128 MB, more for corpora of over 5 TB, and less for a small number of
-            images or audio clips.
-        whole: files are not cut.
+        fingerprint: everything but the inputs that determines the data: `options`, and further entries of the kind.
+        unit_bytes: the approximate size of a unit in bytes. The default (None) is 128 MB; it is more for inputs of over
+            5 TB, and less for images or audio clips of less than 8 GB.
+        whole: do not cut files into pieces.
 
     Raises:
-        PipelineError: an input is damaged, or there are too many units to number.
+        PipelineError: an input is damaged, or there are more than MAX_UNITS units.
     """
     num_bytes = sum(entry.bytes for entry in inputs.files)
     if inputs.classes is not None:
@@ -211,20 +231,20 @@ def make_plan(
 
 
 def _listing_sha256(inputs: Sequence[Input | list[tuple[str, Any]]]) -> str:
-    """Return the hash of the fields of all inputs, each as (name, value)."""
+    """Return the hash of a list of inputs; an input may also be given as the (name, value) pairs of `Input.fields`."""
     listing = orjson.dumps(inputs, lambda entry: entry.fields, orjson.OPT_PASSTHROUGH_DATACLASS)
     return hashlib.sha256(listing[1:-1]).hexdigest()
 
 
 def sha256_of(plan: bytes) -> str:
-    """Return the hash of a plan.json by which results name it."""
+    """Return the hash of the content of a plan.json. The results of units hold this hash, to name their plan."""
     return hashlib.sha256(plan).hexdigest()
 
 
 def is_plan(data: bytes) -> bool:
-    """Return whether a run of any version wrote this content of a plan.json.
+    """Return whether data is the content of a plan.json that a run wrote, with any version of the program.
 
-    If so, its fingerprint holds the hash of its inputs.
+    The fingerprint of such a plan holds the hash of the list of inputs in the plan.
     """
     try:
         plan = orjson.loads(data)
@@ -235,7 +255,7 @@ def is_plan(data: bytes) -> bool:
 
 
 def began(folder: str) -> dict[str, Any]:
-    """Return the fingerprint of the plan in an output folder; empty if there is no plan, or it is not readable."""
+    """Return the fingerprint in the plan.json of an output folder; {} if there is no plan or it cannot be read."""
     try:
         fingerprint: dict[str, Any] = json.loads(storage.read_bytes(storage.join(folder, NAME)))["fingerprint"]
         return {**fingerprint, "options": dict(fingerprint["options"])}

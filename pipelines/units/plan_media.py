@@ -1,11 +1,11 @@
-"""Planning for images and audio clips: finds the files and their classes, and distributes them over work units.
+"""Planning for images and audio clips: find the files and their classes, and distribute the files over work units.
 
     folders, tars, lists -> names (and the headers of tars) -> selected classes -> pieces -> units
 
-A file is planned by its name and not opened: its unit's result holds the hash of its content. Of a tar, the headers and
-the members that state a class are read. Pieces (a file, or a run of a tar's members) are distributed in the order of a
-hash, so that every shard has examples of all classes. A tar that is compressed, or on an object store, cannot be cut:
-it is one piece.
+Planning does not open image and audio files, but uses only their names; the hash of their content is recorded when they
+are processed (`changes`). Of a tar, it reads the headers and the members that state a class. A piece is a file, or
+adjacent members of a tar. The pieces are sorted by a hash, so that every shard has examples of all classes. A tar that
+is compressed or in a bucket cannot be cut, and is one piece.
 """
 
 import hashlib
@@ -27,16 +27,19 @@ from clearspan.shards import storage
 from clearspan.shards.finding import Status
 
 LISTS = (".tsv", ".txt", ".lst")
-"""Suffixes of lists of files, with lines `path<TAB>class`; a file in an input folder is never a list."""
+"""Extensions of lists of files, whose lines are `path<TAB>class`. A file found in an input folder is never a list."""
 RUNS_A_UNIT = 256
-"""Number of runs from tars in a unit, so that tars of one class each are mixed."""
+"""Minimum number of pieces of tars in a unit of full size, so that a unit mixes tars that hold one class each."""
 
 
 def catalog(patterns: Sequence[str], reading: Reading) -> Inputs:
-    """Find the images or audio clips of the selected classes.
+    """Find the images or audio clips among the inputs, and select classes and files as the user's options ask.
+
+    Args:
+        patterns: paths, folders, globs and lists of files.
 
     Raises:
-        PipelineError: a file is missing, of unknown type, a damaged tar, or without a class.
+        PipelineError: a file is missing, is of unknown type, is a damaged tar, or has no class.
     """
     listed_in = {path: label for pattern in patterns if _is_list(pattern) for path, label in _read_list(pattern)}
     root, files = find([pattern for pattern in patterns if not _is_list(pattern)], tuple(listed_in))
@@ -87,7 +90,7 @@ def _is_list(pattern: str) -> bool:
 
 
 def _read_list(path: str) -> Iterator[tuple[str, str]]:
-    """Yield (path, class) of each file of a list; raise PipelineError if the list is malformed or empty."""
+    """Yield (path, class) for each line of a list of files; raise PipelineError if the list is malformed or empty."""
     folder = path.rpartition("/")[0] or "."
     seen: dict[str, str] = {}
     try:
@@ -111,8 +114,9 @@ def _read_list(path: str) -> Iterator[tuple[str, str]]:
 
 
 def _check_all_labelled(groups: Iterable[samples.Sample]) -> None:
-    """Raise PipelineError if only some samples of a tar state their class: the others would get the tar's name as
-    class. (Several tars may state classes in different ways.)
+    """Raise PipelineError if some samples of a tar state their class and others do not.
+
+    The others would get the name of the tar as their class. The rule holds for each tar by itself.
     """
     first = {example.label is None: example.name for group in groups for example in group.listed}
     if len(first) > 1:
@@ -123,7 +127,7 @@ def _check_all_labelled(groups: Iterable[samples.Sample]) -> None:
 
 
 def _tar(root: str, name: str, status: Status, reading: Reading) -> tuple[Input, list[samples.Sample]]:
-    """Return the description of a tar, and its samples."""
+    """Return the `Input` for a tar, and the samples in the tar; raise PipelineError if the tar is damaged."""
     path = storage.join(root, name)
     with storage.open_input(path) as stored:
         content_hash = sample(stored, status.bytes)
@@ -144,13 +148,22 @@ def _listed(entry: Input, groups: Sequence[samples.Sample]) -> Iterator[Listed]:
 
 
 def _places(groups: Sequence[samples.Sample], wanted: Sequence[bool]) -> list[tuple[int, int]]:
-    """Return (start, end) of each wanted sample in its tar; end -1 is the end of the tar."""
+    """Return the byte range (start, end) of each wanted sample in its tar; -1 as `end` is the end of the tar.
+
+    Args:
+        groups: all samples of the tar, in order.
+        wanted: for each sample, whether it is wanted.
+    """
     ends = [*(group.start for group in groups[1:]), -1]
     return [(group.start, end) for group, end, is_wanted in zip(groups, ends, wanted, strict=False) if is_wanted]
 
 
 def deal(inputs: Inputs, num_bytes: int) -> list[Piece]:
-    """Return all files and runs as pieces for units of about `num_bytes`, in the order of a hash."""
+    """Return the pieces of all inputs, sorted by a hash.
+
+    Args:
+        num_bytes: the approximate size of a unit, which limits the size of the pieces of a tar.
+    """
     pieces: list[Piece] = []
     for entry in inputs.files:
         runs = inputs.runs.get(entry.name)
@@ -159,7 +172,7 @@ def deal(inputs: Inputs, num_bytes: int) -> list[Piece]:
 
 
 def _joined(entry: Input, runs: Iterable[tuple[int, int]], most: int) -> Iterator[Piece]:
-    """Join adjacent runs of samples into pieces of about `most` bytes."""
+    """Yield the pieces of a tar: join adjacent byte ranges (start, end) of samples until a piece has `most` bytes."""
     first = last = -1
     for start, end in runs:
         if first >= 0 and (start != last or start - first >= most):

@@ -1,9 +1,10 @@
-"""The rounds of a staged run, between its first stage and the commit: decisions that need all documents, then the rest.
+"""Rounds of a run in two stages: the steps from the end of all units' first stage to the commit.
 
-    all units staged -> duplicates -> near-duplicates -> held-out groups -> verdicts, by unit -> limit
-                     -> finish, by unit -> commit
+    first stage of all units -> duplicates -> near-duplicates -> held-out groups -> verdicts of each unit -> limit
+                             -> final shards of each unit -> commit
 
-Each round deals out its elements, numbers of slices or of units, and begins when the one before has ended.
+The elements of a round are units, or slices of the key space (`exchange`). The elements of one round are distributed
+over the workers; the next round begins when all of them are done.
 """
 
 import dataclasses
@@ -21,22 +22,24 @@ from clearspan.pipelines.units.unit import finish_unit
 from clearspan.shards import storage
 
 ENTRIES = ".rows"
-"""Suffix of files of decisions, which are verified here; the readers of verdicts and of results verify these."""
+"""Suffix of the files that a continued run verifies here. Verdicts and results are verified where they are read."""
 Element = tuple[int, int]
-"""A slice or a unit, and the number of slices."""
+"""(number of a slice or of a unit, total number of slices)."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Round:
-    """A step over slices or units.
+    """A round: work that is done for each of its elements, which are slices or units.
 
     Attributes:
-        name: label of its step in Beam.
-        work: does the work of an element; a repetition writes the same files.
-        output: returns the path of the file that an element writes last.
-        elements_of: returns the number of elements, from the job and the number of slices.
-        decides: whether the round is needed only until all units have their verdicts.
-        is_over: returns whether earlier rounds have made this round unnecessary.
+        name: the label of the round's step in Beam.
+        work: function that does the work of an element, given the job, the number of the element and the number of
+            slices. It can be repeated, and then writes the same files.
+        output: function that returns the path of the last file that the work writes, given the job and the number of
+            the element.
+        elements_of: function that returns the number of elements, given the job and the number of slices.
+        decides: whether the round only contributes to the verdicts, and is skipped if all units have their verdicts.
+        is_over: function that returns whether earlier rounds have made this round unnecessary, given the job.
     """
 
     name: str
@@ -47,7 +50,7 @@ class Round:
     is_over: Callable[[Job], bool] = lambda _: False
 
     def elements(self, job: Job) -> list[Element]:
-        """Return the elements that remain to be done because their output is missing or damaged."""
+        """Return the elements whose output is missing or damaged; an empty list if the round is unnecessary."""
         if (self.decides and decisions.have_verdicts(job)) or self.is_over(job):
             return []
         slices = decisions.num_slices(job)
@@ -61,7 +64,7 @@ class Round:
 
 
 def rounds(curation: Curation) -> list[Round]:
-    """Return the rounds that a curation needs, in order."""
+    """Return the rounds that the options of a curation require, in order."""
     is_near, is_limited = curation.near_dedup is not None, curation.limit is not None
     made = [
         (curation.dedup, _by_key("Find duplicates", Entries.KEYS, KEY, decisions.duplicates, Entries.DUPLICATES)),
@@ -81,7 +84,7 @@ def rounds(curation: Curation) -> list[Round]:
 
 
 def _held_out_groups() -> list[Round]:
-    """Return the rounds that choose the groups of rows that share texts to hold out."""
+    """Return the rounds that find groups of rows that share texts (`linking`), and choose the groups to hold out."""
     iterations = itertools.chain.from_iterable(map(_iteration, range(linking.ITERATIONS)))
     return [
         *iterations,
@@ -93,7 +96,10 @@ def _held_out_groups() -> list[Round]:
 
 
 def _iteration(number: int) -> list[Round]:
-    """Return the rounds in which units and slices exchange names of groups, unless the names are settled."""
+    """Return the two rounds of an iteration of `linking`: units send the names of their groups, and slices reply.
+
+    The rounds are skipped if the iteration before them had no replies.
+    """
     sent, replies = (f"{entries}{number}" for entries in (Entries.SENT, Entries.REPLIES))
     decide = decisions.reply if number else decisions.reply_to_all
     made = [
@@ -104,7 +110,14 @@ def _iteration(number: int) -> list[Round]:
 
 
 def _by_key(name: str, source: str, dtype: np.dtype, decide: decisions.Decide, decision: str) -> Round:
-    """Return a round of slices, which decide on the entries `source` of all units."""
+    """Return a round in which each slice decides on the entries of all units in its range of keys.
+
+    Args:
+        source: the type of these entries, see `Entries`.
+        dtype: the dtype of these entries.
+        decide: the function that decides.
+        decision: the type of the entries with the decisions.
+    """
     work = partial(decisions.by_key, source=source, dtype=dtype, decide=decide, decision=decision)
     return Round(name, work, _path(decision), lambda _, slices: slices)
 

@@ -1,11 +1,13 @@
-"""Processing of a work unit, from its pieces of input to published shards and a result file.
+"""Processing of a work unit, from its pieces of the input files to published shards and a result file.
 
-    records -> the kind's examples -> ShardWriter (spool) -> read again -> publish, shard by shard -> _rejected,
-    _excluded -> _done
+    records -> examples -> shard in a temporary folder -> read back -> published, one shard after another
+            -> lists of bad records and of excluded examples -> result in `_done`
 
-If the decision on a document depends on other documents (`decisions`), there are two stages: the first writes to
-`_staged`, the second reads from there once the verdicts are known. The spool for a local output folder is inside that
-folder, under a temporary name that a later run removes, so that a shard can be published by renaming it.
+If a decision on an example depends on other examples (`decisions`), a unit has two stages. The first stage writes
+shards to `_staged`. The second stage reads them once the verdicts are known, and writes the final shards.
+
+If the output folder is local, the temporary folder is inside it, so that a shard can be published by renaming it. If
+the process is killed, a later run removes the temporary folder.
 """
 
 import contextlib
@@ -54,7 +56,7 @@ def _spool(folder: str) -> Iterator[Path]:
 
 
 class _Shards(ShardWriter):
-    """Writer of a unit's shards that publishes each one as soon as it is finished and read back."""
+    """Writer of a unit's shards that reads each finished shard back to check it, and then publishes the shard."""
 
     def __init__(self, spool: Path, folder: str, job: Job, unit: int) -> None:
         spool.mkdir(exist_ok=True)
@@ -71,7 +73,7 @@ class _Shards(ShardWriter):
 
 
 class _Collected:
-    """Collector of the data about a unit's examples that the decisions of its curation need."""
+    """Collector of the data about a unit's examples on which `decisions` are made, such as their keys."""
 
     def __init__(self, job: Job) -> None:
         curation = job.curation
@@ -92,7 +94,7 @@ class _Collected:
         self.last_chunk = 0
 
     def add(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """Collect the data of a batch; return the batch to write, without attached columns."""
+        """Collect the data of a batch; return the batch without its temporary columns (`pipelines.attached`)."""
         batch, hashes = detach(batch, HASHES)
         batch, groups = detach(batch, GROUPS)
         batch, sketches = detach(batch, minhash.COLUMN)
@@ -110,8 +112,9 @@ class _Collected:
         return batch
 
     def _heads(self, batch: pa.RecordBatch) -> np.ndarray:
-        """Collect and return which rows are the first of their records, (n,) bool: those by which whole texts are
-        compared.
+        """Return the mask of the rows that hold the first chunk of a document, (n,) bool; collect it too.
+
+        In the search for duplicates, the first row stands for the whole document.
         """
         chunks = batch.column("chunk").to_numpy()
         heads: np.ndarray = np.diff(chunks, prepend=self.last_chunk) <= 0
@@ -122,7 +125,10 @@ class _Collected:
         return heads
 
     def files(self, unit: int) -> dict[str, bytes]:
-        """Return the contents of the files by name: entries that slices read by bucket of their key, others by row."""
+        """Return name -> content of the files with the collected data.
+
+        Entries that slices read (`exchange`) are sorted by the bucket of their key; other entries are in row order.
+        """
         by = {Entries.KEYS: ("id", ID_BITS), Entries.BANDS: ("band", 64)}
         contents = {}
         for name, parts in self.parts.items():
@@ -134,7 +140,7 @@ class _Collected:
 
 
 class _Rebatcher:
-    """Combiner of filtered batches into batches of about `size` bytes."""
+    """Combiner of small batches into batches of at least `size` bytes; the last batch may be smaller."""
 
     def __init__(self, size: int) -> None:
         self.size = size
@@ -142,7 +148,7 @@ class _Rebatcher:
         self._bytes = 0
 
     def add(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-        """Add a batch; yield a combined one if there is enough for it."""
+        """Add a batch; yield the combined batch if it has reached `size` bytes."""
         if batch.num_rows:
             self._parts.append(batch)
             self._bytes += batch.nbytes
@@ -150,7 +156,7 @@ class _Rebatcher:
             yield from self.rest()
 
     def rest(self) -> Iterator[pa.RecordBatch]:
-        """Yield the remaining rows."""
+        """Yield the remaining rows as a batch, if there are any."""
         if self._parts:
             yield pa.concat_batches(self._parts)
             self._parts = []
@@ -158,10 +164,14 @@ class _Rebatcher:
 
 
 def process_unit(unit: Unit, job: Job, worker: Worker) -> UnitResult:
-    """Process a unit, or run its first stage; a repetition writes the same files.
+    """Process a unit, or only its first stage if the run has two stages; return the result.
+
+    Processing the unit again writes the same files.
 
     Raises:
-        PipelineError: an input is damaged or mostly bad, or its token ids could not be verified.
+        PipelineError: an input is damaged, has changed since planning or holds mostly bad records, or the fast
+            tokenizer gives wrong ids for a text.
+        ShardError: a shard cannot be read back.
         OSError: a disk or an object store failed.
     """
     tally = Tally(job.reasons, job.max_bad_fraction)
@@ -177,7 +187,7 @@ def process_unit(unit: Unit, job: Job, worker: Worker) -> UnitResult:
             shards = staged.close()
             held = list[ShardInfo]()
         else:
-            shards, held = _finish(_with_sides(batches, job), job, unit.number, spool)
+            shards, held = _finish(_with_held_out_mask(batches, job), job, unit.number, spool)
     written = {REJECTED: tally.rejected, EXCLUDED: tally.excluded}
     files = {job.list_name(name, unit.number): zstandard.compress(lines) for name, lines in written.items() if lines}
     sums = _publish(job, {**files, **collected.files(unit.number)})
@@ -189,14 +199,17 @@ def process_unit(unit: Unit, job: Job, worker: Worker) -> UnitResult:
 
 
 def _publish(job: Job, files: Mapping[str, bytes]) -> dict[str, str]:
-    """Publish files by name; return their hashes."""
+    """Publish files, given as name -> content; return name -> sha256."""
     for name, data in files.items():
         storage.publish_bytes(data, job.path(name))
     return {name: hashlib.sha256(data).hexdigest() for name, data in files.items()}
 
 
 def finish_unit(job: Job, unit: int, _: int) -> None:
-    """Run the second stage of a unit: write its documents that are not dropped; a repetition writes the same files."""
+    """Run the second stage of a unit: write the final shards, without the dropped examples, and the result.
+
+    Running it again writes the same files.
+    """
     staged = decisions.staged(job, unit)
     verdicts = decisions.verdicts_on(job, unit)
     counts = staged.counts
@@ -205,7 +218,7 @@ def finish_unit(job: Job, unit: int, _: int) -> None:
     with _spool(job.folder) as spool:
         kept = decisions.are_kept(verdicts)
         remaining = _remaining(job, unit, staged, kept, spool)
-        shards, held = _finish(_in_turn(remaining, (verdicts == HELD_OUT)[kept]), job, unit, spool)
+        shards, held = _finish(_with_mask(remaining, (verdicts == HELD_OUT)[kept]), job, unit, spool)
         if (verdicts == NEAR_DUPLICATE).any():
             lines = _near_duplicates(job, unit, _remaining(job, unit, staged, verdicts == NEAR_DUPLICATE, spool))
             files |= _publish(job, {job.list_name(NEAR_DUPLICATES, unit): zstandard.compress(b"".join(lines))})
@@ -217,10 +230,14 @@ def finish_unit(job: Job, unit: int, _: int) -> None:
 
 
 def _remaining(job: Job, unit: int, staged: UnitResult, wanted: np.ndarray, spool: Path) -> Iterator[pa.RecordBatch]:
-    """Yield a unit's staged documents that a mask (n,) bool selects, in batches.
+    """Yield, in batches, the examples from a unit's first stage that a mask selects.
+
+    Args:
+        wanted: the mask of all n examples, (n,) bool.
+        spool: the temporary folder to which shards in a bucket are downloaded.
 
     Raises:
-        ShardError: a staged shard is missing or damaged; the next run makes it again.
+        ShardError: a shard of the first stage is missing or damaged; the next run repeats the unit's first stage.
     """
     joined = _Rebatcher(BATCH_BYTES)
     row = 0
@@ -241,7 +258,11 @@ def _remaining(job: Job, unit: int, staged: UnitResult, wanted: np.ndarray, spoo
 
 
 def _near_duplicates(job: Job, unit: int, dropped: Iterable[pa.RecordBatch]) -> Iterator[bytes]:
-    """Yield the dropped examples of a unit as JSON lines, each with the id of the kept example that it resembles."""
+    """Yield a JSON line for each near-duplicate of a unit: its source and id, and the kept example that it resembles.
+
+    Args:
+        dropped: batches with all near-duplicates of the unit, in row order.
+    """
     found = iter(decisions.near_duplicates(job, unit))
     for batch in dropped:
         named = [name for name in ("source", "id") if name in batch.schema.names]
@@ -249,15 +270,15 @@ def _near_duplicates(job: Job, unit: int, dropped: Iterable[pa.RecordBatch]) -> 
             yield json_line({**example, "kept": int(kept), "similarity": round(float(similarity), 3)})
 
 
-def _with_sides(batches: Iterable[pa.RecordBatch], job: Job) -> Iterator[tuple[pa.RecordBatch, np.ndarray]]:
-    """Remove the column of text hashes from each batch; yield the batch, and the mask of its held-out examples."""
+def _with_held_out_mask(batches: Iterable[pa.RecordBatch], job: Job) -> Iterator[tuple[pa.RecordBatch, np.ndarray]]:
+    """Remove the column of text hashes from each batch; yield the batch with the mask of the examples to hold out."""
     for batch in batches:
         written, hashes = detach(batch, HASHES)
         yield written, job.curation.held_out(sides(written, hashes))
 
 
-def _in_turn(batches: Iterable[pa.RecordBatch], mask: np.ndarray) -> Iterator[tuple[pa.RecordBatch, np.ndarray]]:
-    """Yield batches, each with its part of a mask of all their examples, (n,) bool."""
+def _with_mask(batches: Iterable[pa.RecordBatch], mask: np.ndarray) -> Iterator[tuple[pa.RecordBatch, np.ndarray]]:
+    """Yield each batch with its part of `mask`, which covers the examples of all batches, (n,) bool."""
     row = 0
     for batch in batches:
         yield batch, mask[row : row + batch.num_rows]
@@ -267,8 +288,13 @@ def _in_turn(batches: Iterable[pa.RecordBatch], mask: np.ndarray) -> Iterator[tu
 def _finish(
     batches: Iterable[tuple[pa.RecordBatch, np.ndarray]], job: Job, unit: int, spool: Path
 ) -> tuple[list[ShardInfo], list[ShardInfo]]:
-    """Write a unit's final shards from batches with masks of held-out examples; return the manifest's entries of the
-    shards to train on, and of those held out.
+    """Write a unit's final shards.
+
+    Args:
+        batches: pairs of a batch and the mask of its examples to hold out.
+
+    Returns:
+        (entries of the training shards, entries of the held-out shards) for the manifest.
     """
     train = _Shards(spool, job.folder, job, unit)
     if not job.curation.holdout_fraction:

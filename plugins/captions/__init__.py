@@ -1,9 +1,10 @@
 """Image-caption retrieval on COCO: rank a thousand images for each caption, and the captions for each image.
 
-    {train,valid,test}.pkl ──> captions embedded ──> projections fitted (`ranking`) ──> ranks ──> recalls
+    {train,valid,test}.pkl ──> captions embedded ──> projections trained (`ranking`) ──> ranks ──> recalls
 
-Follows SentEval's protocol. The task's main score is the mean of six recalls, three in each direction, as in DeCLUTR's
-averages. Images are given as features that a separate network computed, published as pickles. Code in them never runs.
+The task follows SentEval's protocol. Its main score is the mean of six recalls, three in each direction, as in
+DeCLUTR's averages. The images are given as feature vectors, which another network computed and which are published as
+pickles. No code in these pickles is run (`pickles`).
 """
 
 from pathlib import Path
@@ -62,8 +63,8 @@ class Captions:
     def score(self, run: TaskContext) -> TaskScores:
         """Return recall at 1, 5 and 10 and the median rank in both directions, and the mean recall as `acc`.
 
-        `*_medr` is a rank, not a percentage. The examples of `acc` are the ranked images and captions, each with the
-        mean of its three recalls, grouped by fold and direction.
+        The median ranks, `i2t_medr` and `t2i_medr`, are not percentages. The examples of `acc` are the ranked images
+        and captions, each with the mean of its three recalls, grouped by fold and direction.
         """
         from clearspan.plugins.captions.ranking import train
 

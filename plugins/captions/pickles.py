@@ -1,11 +1,11 @@
-"""Read SentEval's COCO data, image features and captions in pickles, without running code from them.
+"""Read SentEval's COCO data, image features and captions in pickles, without running code from the pickles.
 
     {train,valid,test}.pkl ──> restricted unpickler ──> structure checked ──> Captioned
 
-A pickle is a program that loading runs. This reader resolves the few names that arrays need to functions of its own,
-which check their arguments and call nothing of numpy's unpickling; any other name is an error. Plain containers,
-numbers and texts need no names. An allow-list of numpy's own classes would not be safe: a pickled dtype that hides its
-object flag makes numpy take bytes from the file for pointers.
+A pickle is a program that runs when it is loaded. To create arrays, it names functions of numpy. This reader replaces
+these few functions by its own, which check their arguments and do not use numpy's unpickling; any other name is an
+error. Plain containers, numbers and texts need no names. An allow-list of numpy's own classes would not be safe: a
+pickled dtype that hides its object flag makes numpy use bytes from the file as pointers.
 """
 
 import pickle
@@ -25,10 +25,10 @@ CAPTIONS_PER_IMAGE = 5
 
 @dataclass(frozen=True)
 class Captioned:
-    """Images, as features computed by a separate network, and five captions of each image.
+    """Images, as feature vectors computed by another network, and five captions of each image.
 
     Attributes:
-        images: float32 (n, dim).
+        images: the features of n images, (n, dim) float32.
         captions: 5n texts; the captions of image i are captions[5i:5i + 5].
     """
 
@@ -111,7 +111,7 @@ def _images(features: Any, path: Path) -> NDArray[np.float32]:
 
 
 def _numbers(row: Any) -> Any:
-    """Return the values of an array, or a list or tuple that holds only numbers; None for anything else."""
+    """Return the values of an `_Array`; return a list or tuple of numbers unchanged; return None for anything else."""
     if isinstance(row, _Array):
         return row.values
     is_plain = isinstance(row, (list, tuple)) and all(isinstance(number, (int, float)) for number in row)
@@ -119,7 +119,7 @@ def _numbers(row: Any) -> Any:
 
 
 def _shown(value: Any) -> str:
-    """Format a value for an error message; a container only by its type, as a pickle can nest it too deep to print."""
+    """Return a value as text for an error message; for a container only its type, since it may be nested too deeply."""
     if isinstance(value, str):
         return head(value)
     is_short = value is None or (isinstance(value, int) and abs(value) < 1 << 63)
@@ -127,7 +127,7 @@ def _shown(value: Any) -> str:
 
 
 def _item(container: Any, key: Any) -> Any:
-    """Return `container[key]` of a dict or a list, by a number or text; None if there is none."""
+    """Return `container[key]`; None if there is no such item, or if the types of the arguments are wrong."""
     is_valid = isinstance(container, (dict, list, tuple)) and isinstance(key, (str, int, float))
     try:
         return container[key] if is_valid else None
@@ -136,11 +136,11 @@ def _item(container: Any, key: Any) -> Any:
 
 
 class _RefusedError(Exception):
-    """A pickle needs something that the pickles of COCO do not need; the message says what."""
+    """A pickle needs something that the pickles of COCO do not need. The message says what it is."""
 
 
 class _Bounded:
-    """A file whose reads are limited to its remaining bytes: a pickle may claim a text of any length."""
+    """A file that is never asked for more bytes than it has left, since a pickle may state any length for a text."""
 
     def __init__(self, file: BinaryIO) -> None:
         self._file = file
@@ -162,9 +162,11 @@ _STEPS: dict[int, Callable[[Any], None]] = dict(pickle._Unpickler.dispatch)
 
 
 class _Unpickler(pickle._Unpickler):
-    """The unpickler written in Python, whose steps can be replaced; it takes some seconds more for COCO.
+    """Unpickler that refuses everything but arrays of numbers and plain containers.
 
-    Hashing a key of deeply nested tuples overflows the C stack and kills the process, so keys must be numbers or texts.
+    It extends the standard library's unpickler that is written in Python, whose steps can be replaced. For COCO, it
+    takes a few seconds more than the unpickler written in C. Keys of dicts must be numbers or texts, because hashing a
+    key of deeply nested tuples overflows the C stack and kills the process.
     """
 
     dispatch: ClassVar[dict[int, Callable[[Any], None]]] = dict(_STEPS)
@@ -211,7 +213,7 @@ _NDARRAY = "ndarray"
 
 
 class _Dtype:
-    """A dtype of plain numbers, built in two steps as by a pickle."""
+    """Replacement for a pickled dtype, for plain numbers only. A pickle creates it, and then sets its state."""
 
     def __init__(self, code: str) -> None:
         self.dtype = np.dtype(code)
@@ -224,7 +226,7 @@ class _Dtype:
 
 
 class _Array:
-    """An array, built in two steps as by a pickle."""
+    """Replacement for a pickled array. A pickle creates it empty, and then sets its state."""
 
     def __init__(self) -> None:
         self.values: NDArray[Any] = np.empty(0)
@@ -265,7 +267,7 @@ def _dtype(code: Any, *_: Any) -> _Dtype:
 
 
 def _encode(text: Any, encoding: Any) -> bytes:
-    """Encode bytes that Python 3 wrote for Python 2."""
+    """Return bytes that a pickle holds as text in Latin-1, as Python 3 writes bytes for Python 2."""
     if not isinstance(text, str) or encoding not in ("latin1", "latin-1"):
         raise _RefusedError("the pickle holds bytes in another encoding than Latin-1")
     return text.encode("latin-1")

@@ -1,12 +1,12 @@
-"""Project images and captions into one space, as SentEval does for COCO.
+"""Project images and captions into one space and rank them for each other, as SentEval does for COCO.
 
-    image   ──> linear ──┐ unit length,
-                         ├ 1,000-d       ──> images ranked for each caption, captions for each image
-    caption ──> linear ──┘
-    margin loss: the cosine of a matching pair must exceed by 0.2 the image's cosines with 30 other captions, and the
-                 caption's cosines with 30 other images
+    image   ──> linear, 1,000-d, unit length ──┬──> cosines ──> images ranked for each caption,
+    caption ──> linear, 1,000-d, unit length ──┘                captions ranked for each image
 
-COCO's 566,000 captions take hours on a CPU: use a GPU.
+Margin loss: the cosine of a matching pair must exceed two sets of cosines by 0.2, namely the cosines of the image with
+30 other captions, and the cosines of the caption with 30 other images.
+
+Training on COCO's 566,000 captions takes hours on a CPU: use a GPU.
 """
 
 import copy
@@ -35,11 +35,11 @@ CUTS = (1, 5, 10)
 
 @dataclass(frozen=True)
 class Side:
-    """One split: n images with k captions each.
+    """The vectors of a split: n images with k captions each.
 
     Attributes:
-        images: (n, image dim) float32.
-        captions: (k n, sentence dim) float32, the captions of one image in succession.
+        images: the features of the images, (n, image dim) float32.
+        captions: the embeddings of the captions, (k n, sentence dim) float32; the captions of an image are consecutive.
     """
 
     images: NDArray[np.float32]
@@ -48,20 +48,21 @@ class Side:
 
 @dataclass(frozen=True)
 class FoldRanks:
-    """The ranks of matches within each fold, from 1.
+    """The ranks of matching images and captions within each fold, from 1.
 
     Attributes:
-        image_to_text: for each fold, the rank of each image's best matching caption, int64.
-        text_to_image: for each fold, the rank of each caption's image, int64.
+        image_to_text: for each fold, the ranks of the images' best matching captions, (images,) int64.
+        text_to_image: for each fold, the ranks of the captions' images, (captions,) int64.
     """
 
     image_to_text: list[Ints]
     text_to_image: list[Ints]
 
     def figures(self) -> dict[str, float]:
-        """Return recall at 1, 5 and 10 in percent and the median rank in both directions, `i2t_r1` ... `t2i_medr`.
+        """Return recall at 1, 5 and 10 in percent and the median rank in both directions, as name -> figure.
 
-        Each is the mean over folds. A median between two ranks counts as the lower one, as in SentEval.
+        The names are `i2t_r1`, `i2t_r5`, `i2t_r10`, `i2t_medr`, and the same with `t2i`. A figure is the mean over the
+        folds. A median between two ranks is rounded down, as in SentEval.
         """
         figures: dict[str, float] = {}
         for direction, folds in (("i2t", self.image_to_text), ("t2i", self.text_to_image)):
@@ -71,14 +72,19 @@ class FoldRanks:
         return figures
 
     def mean_recall(self) -> float:
-        """Return the mean of the six recalls, in percent: a sixth of SentEval's `devacc`."""
+        """Return the mean of the six recalls, in percent. SentEval's `devacc` is the sum of the six recalls."""
         figures = self.figures()
         return float(np.mean([figures[f"{direction}_r{cut}"] for direction in ("i2t", "t2i") for cut in CUTS]))
 
 
 @dataclass(frozen=True)
 class BestRanks:
-    """The ranks from the projections with the best dev recalls, and the number of passes over the training rows."""
+    """The ranks by the projections with the best dev recalls.
+
+    Attributes:
+        dev, test: the ranks on the dev split and on the test split.
+        passes: the number of passes over the training captions until training ended.
+    """
 
     dev: FoldRanks
     test: FoldRanks
@@ -96,17 +102,18 @@ class _Projections(nn.Module):
 
 
 def train(train_side: Side, dev: Side, test: Side, seed: int, device: str) -> BestRanks:
-    """Train until the dev recalls fail to rise at a fourth check, or for 21 passes.
+    """Train the projections, and return the ranks by the projections with the best dev recalls.
 
-    This is SentEval's protocol in detail: Adam, batches of 128 captions with their images, a check after each pass.
-    Training ends at the fourth check that fails, even if checks in between passed, or after 21 passes.
-    Negatives are drawn with replacement from the rows outside the batch, and may include another caption of the same
-    image.
+    This is SentEval's protocol in detail: Adam, batches of 128 captions with their images, and a check of the mean dev
+    recall after each pass. Training ends at the fourth check at which the recall is not the best so far, even if it was
+    the best at checks in between, or after 21 passes. Negatives are drawn with replacement from the captions outside
+    the batch, and may include another caption of the same image.
 
     Args:
-        train_side: more than 128 captions.
-        seed: seed of weights, orders and negatives, as torch and numpy draw them.
-        device: torch device, which also holds the training embeddings.
+        train_side: the training split, with more than 128 captions.
+        dev, test: the other splits.
+        seed: the seed of the initial weights (torch), and of the orders and negatives (numpy).
+        device: the torch device, which also holds the training embeddings.
     """
     generator = np.random.RandomState(seed)
     with torch.random.fork_rng(devices=[]):
@@ -134,12 +141,14 @@ def train(train_side: Side, dev: Side, test: Side, seed: int, device: str) -> Be
 
 
 def ranks_of(products: NDArray[np.floating[Any]], captions_per_image: int) -> tuple[Ints, Ints]:
-    """Return the rank of each image's best matching caption (n,), and of each caption's image (k n,), from 1.
+    """Return the rank of each image's best matching caption, (n,), and the rank of each caption's image, (k n,).
 
-    Ties rank in their order, so that a collapsed encoder gains nothing.
+    Ranks begin at 1. Among equal similarities, the first in the order of the data has the better rank, so that an
+    encoder with the same vector for all texts gains nothing.
 
     Args:
-        products: (n, k n), images by captions; higher ranks first.
+        products: the similarities of n images with their k n captions, (n, k n).
+        captions_per_image: k.
     """
     num_images, num_captions = products.shape
     image_of = np.arange(num_captions) // captions_per_image
@@ -159,7 +168,11 @@ def _rank(products: NDArray[np.floating[Any]], matching: NDArray[Any], position:
 
 
 def _batches(num_rows: int, generator: np.random.RandomState) -> Iterator[tuple[Ints, Ints, Ints]]:
-    """Yield the rows of a batch (b,), and the rows of its negative images and negative captions, (b, 30) each."""
+    """Yield the batches of a pass in random order, each as three arrays of indices of captions.
+
+    They are the captions of the batch, (b,), and 30 negatives for each: captions whose images are the negative images,
+    (b, 30), and negative captions, (b, 30).
+    """
     order = generator.permutation(num_rows)
     for start in range(0, num_rows, BATCH):
         rows = order[start : start + BATCH]
@@ -188,7 +201,7 @@ def _loss(
 
 @torch.no_grad()
 def _ranks(model: _Projections, side: Side, device: str) -> FoldRanks:
-    """Rank in five folds of a thousand images as in SentEval, or of fewer if there are fewer."""
+    """Return the ranks in five folds of a thousand images, as in SentEval; the folds are smaller for fewer images."""
     per_image = len(side.captions) // len(side.images)
     ranks = FoldRanks([], [])
     num_images = min(len(side.images), _FOLDS * _IMAGES_A_FOLD)

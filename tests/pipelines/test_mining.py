@@ -310,7 +310,7 @@ def test_the_search_is_exact_in_any_tiles(tile: int, device: str, monkeypatch: p
     for row, barred in enumerate(without):
         allowed = [number for number in pool.tolist() if number not in barred]
         best = sorted(allowed, key=lambda number: (-cosines[row, number], number))[:30]
-        assert found.numbers[row].tolist() == best
+        assert found.indices[row].tolist() == best
         np.testing.assert_array_equal(found.scores[row], cosines[row, best])
 
 
@@ -323,7 +323,7 @@ def test_bm25_finds_what_its_library_scores_highest(records: list[dict[str, str]
         scores = index.get_scores([word for word in words(query.lower()) if word in index.vocab_dict]).round(6)
         allowed = [number for number in range(len(texts)) if scores[number] > 0 and number not in (3, row)]
         best = sorted(allowed, key=lambda number: (-scores[number], number))[:12]
-        assert [number for number in found.numbers[row].tolist() if number != NONE] == best
+        assert [number for number in found.indices[row].tolist() if number != NONE] == best
 
 
 def test_margins_leave_out_what_may_be_right_and_count_it() -> None:
@@ -334,7 +334,7 @@ def test_margins_leave_out_what_may_be_right_and_count_it() -> None:
     def left(**options: Any) -> tuple[list[list[int]], dict[str, int]]:
         given = ChoiceOptions(**{"negatives": 1, "relative_margin": None, **options})
         found = valid(ranked, scores, positives, ids, given)
-        return [[n for n in row if n != NONE] for row in found.numbers.tolist()], dict(found.left_out)
+        return [[n for n in row if n != NONE] for row in found.indices.tolist()], dict(found.left_out)
 
     assert left() == ([[0, 1, 2, 3, 4], [10, 11, 12]], {})
     assert left(relative_margin=0.05) == ([[2, 3, 4], [12]], {"relative_margin": 4})  # .76, and -.21
@@ -347,8 +347,8 @@ def test_random_choices_depend_on_the_row_alone() -> None:
     numbers = np.tile(np.arange(20), (6, 1))
     scores, ids = np.zeros((6, 20)), np.array([4, 9, 4, 1, 2, 3])
     options = ChoiceOptions(negatives=3, sampling_strategy="random", relative_margin=None, seed=2)
-    found = valid(BestTexts(numbers, scores), scores, np.ones(6), ids, options).numbers
-    alone = valid(BestTexts(numbers[:1], scores[:1]), scores[:1], np.ones(1), ids[1:2], options).numbers
+    found = valid(BestTexts(numbers, scores), scores, np.ones(6), ids, options).indices
+    alone = valid(BestTexts(numbers[:1], scores[:1]), scores[:1], np.ones(1), ids[1:2], options).indices
     assert found[0].tolist() == found[2].tolist() != found[1].tolist() == alone[0].tolist()
     assert sorted(found[0].tolist()) == list(range(20)) != found[0].tolist()
 
