@@ -230,6 +230,8 @@ def checked(function: Callable[P, T]) -> Callable[P, T]:
             hint, several = hints(function).get(name, Any), signature.parameters[name].kind
             if several is inspect.Parameter.VAR_KEYWORD:
                 given.arguments[name] = {key: _checked(key, hint, each) for key, each in value.items()}
+            elif several is inspect.Parameter.VAR_POSITIONAL:
+                given.arguments[name] = tuple(_checked(name, hint, each) for each in value)
             else:
                 given.arguments[name] = _checked(name, hint, value)
         return function(*given.args, **given.kwargs)

@@ -292,3 +292,24 @@ def test_the_most_frequent_reasons_are_named_and_the_others_counted() -> None:
     assert line.endswith(f", 50 reason_50, {sum(range(50)):,} for 50 other reasons, bad 0")
     few = Reconciliation(3, 1, {"short": 1, "long": 1}, 0)
     assert str(few) == "read 3 = kept 1, 1 short, 1 long, bad 0"
+
+
+@pytest.mark.guarantee("own-filter")
+def test_a_run_that_stopped_is_not_continued_with_a_changed_filter(
+    direct, head: Path, tmp_path: Path, own_module: Callable[[str], str]
+) -> None:
+    """Its first error is mended in the filter's file: the units that were done had the old one."""
+    partly = "def filtering(document):\n    assert 'owl owl' not in document.text\n    return True\n"
+    module, mended = own_module(partly), own_module(partly.replace("    assert", "    # assert"))
+    lines = head.read_text().splitlines()
+    with head.open("a") as file:
+        file.write(f"{json.dumps({'text': 'owl owl'})}\n" * 3 * len(lines))
+    words = ("--input", head, "--min-tokens", "1", "--quality", f"{module}:filtering", "--unit-bytes", "20000")
+    assert direct(*words).code == 1
+    (tmp_path / f"{module}.py").write_text((tmp_path / f"{mended}.py").read_text())
+    del sys.modules[module]
+    text_filter.cache_clear()
+    refused = direct(*words)
+    assert refused.code == 1 and f"quality[{module}:filtering].version: " in refused.err
+    assert "choose another --output" in refused.err and refused.err.count("\n") == 1
+    assert direct(*words, "--output", tmp_path / "mended").code == 0
