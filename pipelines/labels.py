@@ -21,6 +21,7 @@ from typing import Annotated, NamedTuple
 
 from annotated_types import Ge
 
+from clearspan.common.flags import flag
 from clearspan.common.options import Flag, Options, checking, lines_in
 from clearspan.pipelines.errors import PipelineError
 from clearspan.pipelines.suffixes import COMPRESSED, TARS
@@ -53,7 +54,7 @@ def check_pattern(text: str) -> None:
 class Wanted(Options):
     """Options that say how the class of a file is found, and which classes and files are selected.
 
-    All classes and files are selected, except those that the options `classes` to `class_list` exclude.
+    All classes and files are selected, unless `classes`, `per_class`, `top_classes` or `class_list` limits them.
     """
 
     label_pattern: Annotated[
@@ -73,7 +74,7 @@ class Wanted(Options):
         subsets = {"--classes": self.classes, "--top-classes": self.top_classes, "--class-list": self.class_list}
         chosen = [option for option, value in subsets.items() if value is not None]
         if len(chosen) > 1:
-            raise ValueError(f"{chosen[0]} and {chosen[1]}: choose one")
+            raise ValueError(f"{flag(chosen[0])} and {flag(chosen[1])}: choose one")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -99,12 +100,12 @@ class Classes:
 
     @property
     def taken(self) -> dict[str, int]:
-        """The numbers of selected files and classes, and of all files and classes, for the fingerprint."""
+        """The numbers of files and of classes, selected and in total, for the dataset's fingerprint."""
         sizes = {"files": self.files, "of_files": self.of_files}
         return {**sizes, "classes": len(self.names), "of_classes": self.of_classes}
 
     def label(self, listed: Listed) -> str:
-        """Return the class of a file: the stated class, or the class found in the path if none is stated.
+        """Return the class of a file: `listed.label`, or if it is None, the class found in the path.
 
         Raises:
             PipelineError: the file is in no folder that could be its class.
@@ -132,7 +133,7 @@ def _label(name: str, pattern: str | None, skip: int) -> str:
     while folder.lower().endswith(PACKED):
         folder = folder[: folder.rindex(".")]
     if folder in ("", ".."):
-        raise PipelineError(f"{name}: is in no folder that tells its class: use --label-pattern")
+        raise PipelineError(f"{name}: is in no folder that tells its class: use {flag('--label-pattern')}")
     return folder
 
 
@@ -146,8 +147,8 @@ def _matched(name: str, pattern: str) -> str:
 
 
 def _folders(name: str) -> list[str]:
-    """Return the folders in a path, without `.` and `..`, which names of tar members may contain; [""] if none."""
-    if "//" in name or "/." in name or name.startswith("."):  # skips the slow call for most of a million names
+    """Return the folders in a path, after resolving `.` and `..`; [""] if the path has no folders."""
+    if "//" in name or "/." in name or name.startswith("."):  # most names do not need the slow call
         name = posixpath.normpath(name)
     return name.split("/")[:-1] or [""]
 
@@ -162,7 +163,7 @@ def _key(label: str, name: str) -> tuple[str, str]:
 
 
 def _skip(names: Iterable[str]) -> int:
-    """Return the number of last folders that are equal in all paths, and so do not tell the class.
+    """Return the number of last folders that are the same in all paths, and so do not tell the class.
 
     Return 0 if all folders are equal: then there is only one class.
     """
@@ -184,8 +185,8 @@ def find(listed: Collection[Listed], wanted: Wanted) -> Classes:
     pattern = wanted.label_pattern
     if odd := [name for name in unstated if pattern is not None and not _matched(name, pattern)]:
         raise PipelineError(
-            f"--label-pattern {pattern}: finds nothing in {len(odd):,} of {len(unstated):,} files, e.g. {odd[0]}: mend "
-            "it; it is searched in the path below the inputs' common folder"
+            f"{flag('--label-pattern')} {pattern}: finds nothing in {len(odd):,} of {len(unstated):,} files, e.g. "
+            f"{odd[0]}: mend it; it is searched in the path below the inputs' common folder"
         )
     all_classes = Classes((), pattern, 0 if pattern else _skip(unstated))
     members: dict[str, list[str]] = collections.defaultdict(list)
@@ -213,18 +214,20 @@ def _chosen(sizes: Mapping[str, int], wanted: Wanted) -> list[str]:
     every_class = sorted(sizes)
     if wanted.class_list is not None:
         if lost := [name for name in wanted.class_list if name not in sizes]:
-            raise PipelineError(f"--class-list: {len(lost):,} of its classes are not there, e.g. {lost[0]!r}")
+            raise PipelineError(f"{flag('--class-list')}: {len(lost):,} of its classes are not there, e.g. {lost[0]!r}")
         return list(dict.fromkeys(wanted.class_list))
     if wanted.top_classes is not None:
         if wanted.top_classes > len(sizes):
-            raise PipelineError(f"--top-classes {wanted.top_classes}: there are {len(sizes):,} classes: lower it")
+            raise PipelineError(
+                f"{flag('--top-classes')} {wanted.top_classes}: there are {len(sizes):,} classes: lower it"
+            )
         return sorted(every_class, key=lambda name: (-sizes[name], name))[: wanted.top_classes]
     if wanted.classes is not None:
         least = wanted.per_class or 1
         large = [name for name in every_class if sizes[name] >= least]
         if wanted.classes > len(large):
             of = f" of at least {least:,}" if least > 1 else ""
-            raise PipelineError(f"--classes {wanted.classes}: there are {len(large):,} classes{of}: lower it")
+            raise PipelineError(f"{flag('--classes')} {wanted.classes}: there are {len(large):,} classes{of}: lower it")
         return sorted(large, key=lambda name: _key(name, ""))[: wanted.classes]
     return every_class
 

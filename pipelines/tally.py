@@ -10,6 +10,7 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
+from clearspan.common.flags import flag
 from clearspan.pipelines.errors import PipelineError
 from clearspan.pipelines.records import HEAD_BYTES, INVALID, Record
 
@@ -22,8 +23,13 @@ NUM_EXAMPLES = 3
 """Maximum number of bad records, and of files, that a message names."""
 NUM_RECODED = 20
 """Maximum number of files that are not UTF-8 that the summary names."""
-NOT_UTF8 = "name the encoding of text that is not UTF-8, e.g. --encoding cp1252, or auto for that of each file"
-"""Advice to the user on text that is not UTF-8."""
+
+
+def name_encoding() -> str:
+    """Return advice for the user on text that is not UTF-8."""
+    return (
+        f"name the encoding of text that is not UTF-8, e.g. {flag('--encoding')} cp1252, or auto for that of each file"
+    )
 
 
 class RecordError(ValueError):
@@ -68,7 +74,7 @@ class Counts:
         self.longest[name] = max(size, self.longest.get(name, 0))
 
     def count(self, name: str, number: int) -> None:
-        """Add `number` to the sum `name`."""
+        """Add `number` to the sum with this name."""
         self.sums[name] = self.sums.get(name, 0) + number
 
     def add(self, other: "Counts") -> None:
@@ -115,22 +121,25 @@ class Counts:
             where: text to add to the message, such as the place of the list of bad records.
         """
         if self.bad > most * self.read:
-            raise PipelineError(f"{self.complaint()} (allowed: --max-bad-fraction {most:g}{where})")
+            raise PipelineError(f"{self.complaint()} (allowed: {flag('--max-bad-fraction')} {most:g}{where})")
 
     def complaint(self) -> str:
         """Return a line with the number of bad records, examples with their reasons, and advice on encodings."""
         sources = {reason: source for source, reason in reversed(self.bad_examples)}
         examples = "; ".join(f"{source}: {reason}" for reason, source in sources.items())
         is_encoding = any(reason.startswith(INVALID) for _, reason in self.bad_examples)
-        mend = f": {NOT_UTF8}" if is_encoding else ""
+        mend = f": {name_encoding()}" if is_encoding else ""
         return f"{self.bad:,} of {self.read:,} records are bad, e.g. {examples}{mend}"
 
 
 def recoding(encodings: Mapping[str, int], recoded: Sequence[Sequence[str]]) -> list[str]:
-    """Return a line with the numbers of files that are not UTF-8 and the names of the first such files, as a list.
+    """Return the lines of a summary about files that are not UTF-8: their number, and the names of the first files.
+
+    If all files are UTF-8, there are no lines.
 
     Args:
-        encodings, recoded: see `Counts`. If `encodings` is empty, the list is empty too.
+        encodings: encoding -> number of files in this encoding.
+        recoded: (file, encoding) of the first files.
     """
     if not encodings:
         return []
@@ -146,7 +155,7 @@ def json_line(record: Mapping[str, Any]) -> bytes:
 
 
 class Tally:
-    """Counter of a unit's records.
+    """Counter of the records of a work unit.
 
     Args:
         reasons: the reasons for which records may be filtered; their counts begin at 0.
@@ -166,7 +175,7 @@ class Tally:
         """Yield the records without a reason to skip them (`Record.skipped`); count the others as read and filtered."""
         recoded = ""
         for record in records:
-            if record.encoding and record.name != recoded:  # a file is read whole, in one unit
+            if record.encoding and record.name != recoded:  # such a file is not cut: one unit reads it
                 recoded = record.name
                 self.counts.recode(record.name, record.encoding)
             if record.skipped:
@@ -194,7 +203,7 @@ class Tally:
         """Count a bad record and add it to `rejected`.
 
         Raises:
-            PipelineError: the unit has many bad records, and more bad than good ones.
+            PipelineError: the work unit has at least EARLY_STOP bad records, and more bad records than good records.
         """
         counts, reason = self.counts, str(problem)
         counts.bad += 1

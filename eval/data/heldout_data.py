@@ -28,6 +28,7 @@ from typing import NamedTuple
 import numpy as np
 
 from clearspan.common import same_text
+from clearspan.common.flags import flag
 from clearspan.common.records import DataError, csv_records, json_records, string_field
 from clearspan.eval.data.crops import FEWEST_WORDS, MOST_WORDS, crops
 from clearspan.eval.data.dataset_texts import DatasetTexts, Row, lowest
@@ -41,7 +42,11 @@ MOST_RANKED = 1_000_000
 """The most texts that are ranked."""
 FEWEST_TEXTS = 10
 """The fewest queries in a collection. With fewer queries, a mean of their ranks says nothing."""
-HOLD_OUT = "hold out more, by a larger --holdout-fraction into a new folder, or give more texts"
+
+
+def hold_out_more() -> str:
+    """Return advice for the user on too few held-out texts."""
+    return f"hold out more, by a larger {flag('--holdout-fraction')} into a new folder, or give more texts"
 
 
 @dataclass(frozen=True)
@@ -50,8 +55,8 @@ class HeldOutTexts:
 
     Attributes:
         collection: the queries to score, and the documents to rank.
-        picking: the queries by which training chooses checkpoints, and the same documents; None if `collection` already
-            has these queries, if they are none, or if the texts are not divided into halves.
+        picking: the queries by which training chooses checkpoints, and the same documents. None if `collection` already
+            has these queries, if there are no such queries, or if the texts are not divided into halves.
         num_texts: the number of texts in the dataset if only a sample of them is ranked; otherwise the number of
             documents.
         files: the files that identify the collection: the manifests of the dataset's parts, which hold the hashes of
@@ -108,13 +113,13 @@ class _Finding(NamedTuple):
 def read(path: Path) -> HeldOutTexts:
     """Make a collection from the held-out part of a dataset, or from a jsonl or csv file.
 
-    The held-out texts of a dataset are ranked together with its training texts, if their folder is found.
+    The training texts of the dataset are ranked too, if the dataset is in the parent folder of the held-out part.
 
     Args:
         path: the folder of a held-out part, or the file.
 
     Raises:
-        DataError: the dataset or file is malformed, holds no text, or too few texts of at least 8 words.
+        DataError: the dataset or file is malformed, or has too few texts of at least 8 words.
     """
     texts = _texts_of_dataset(path, training_part(path)) if path.is_dir() else _texts_of_file(path)
     return _collection_of(texts, LIMIT)
@@ -156,11 +161,11 @@ def read_dataset(
         limit: the most queries; which queries are taken depends only on the ids of their texts.
         picking: whether to take the queries by which training chooses checkpoints, instead of the queries to score.
         training: the folder of the dataset whose texts are ranked too; None to rank only the held-out texts.
-        most_ranked: the most texts to rank. If there are more and `most_ranked` is below `MOST_RANKED`, the training
-            texts come from the first shards; otherwise they are a sample of all shards.
+        most_ranked: the most texts to rank. With a value below `MOST_RANKED`, training texts are read from the first
+            shards, which is faster than to sample all shards.
 
     Raises:
-        DataError: the dataset is malformed, holds no text, or too few texts of at least 8 words.
+        DataError: the dataset is malformed, or has too few texts of at least 8 words.
     """
     return _collection_of(_texts_of_dataset(folder, training, most_ranked), limit, picking)
 
@@ -213,7 +218,7 @@ def _collection_of(texts: _Texts, limit: int, picking: bool = False, passages: b
         least = "" if are_pairs else f" of at least {2 * FEWEST_WORDS} words"
         raise DataError(
             f"{texts.place}: {len(collection.queries)} different texts{least} are too few to rank, {FEWEST_TEXTS} are "
-            f"needed: {HOLD_OUT if texts.place.is_dir() else 'give more'}"
+            f"needed: {hold_out_more() if texts.place.is_dir() else 'give more'}"
         )
     left_out = sum(not (finding.query and finding.documents) for finding in mine)
     is_sample = texts.num_texts > len(texts.held) + len(texts.trained)
@@ -304,14 +309,19 @@ def _collections(halves: Sequence[Iterable[_Finding]], others: Iterable[_Finding
 
 
 def is_of_picking_half(text: str) -> bool:
-    """Return whether a text, or the first text of a pair, belongs to the half by which training chooses checkpoints."""
+    """Return whether training chooses checkpoints by a held-out text. If not, the evaluation scores the text.
+
+    Args:
+        text: the text, or the first text of a pair.
+    """
     return bool(same_text.digest(text)[0] & 1)
 
 
 def _texts_of_file(path: Path) -> _Texts:
-    """Return the texts of a jsonl or csv file. Its records have a field `text` and, in all of them or none, `title`.
+    """Return the texts of a jsonl or csv file.
 
-    The id of a text is the hash of its fields.
+    The records have the field `text`. If the first record also has the field `title`, all records must have it. The id
+    of a text is the hash of its fields.
 
     Raises:
         DataError: the file is malformed, or the records have different fields.

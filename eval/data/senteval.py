@@ -2,8 +2,8 @@
 
     DATA/{downstream,probing}/, DATA/senteval/{downstream,probing}/, or DATA is itself one of the two folders
 
-The readers of SentEval's files share `joined`, because SentEval passes a text to an encoder as its tokens, joined by
-single spaces, in their original case.
+SentEval passes a text to an encoder as its tokens, joined by single spaces, in their original case. `joined` does the
+same for the readers of SentEval's files.
 """
 
 from collections.abc import Sequence
@@ -31,7 +31,7 @@ def find_downstream(data: Path) -> Path:
     """Return SentEval's `downstream` folder: `data/downstream`, `data/senteval/downstream` or `data`.
 
     Raises:
-        MissingDataError: `data` is none of these.
+        MissingDataError: there is no such folder.
     """
     return _find(data, "downstream", _DOWNSTREAM)
 
@@ -40,7 +40,7 @@ def find_probing(data: Path) -> Path:
     """Return SentEval's `probing` folder: `data/probing`, `data/senteval/probing` or `data`.
 
     Raises:
-        MissingDataError: `data` is none of these.
+        MissingDataError: there is no such folder.
     """
     return _find(data, "probing", tuple(PROBING.values()))
 

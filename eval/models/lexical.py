@@ -1,8 +1,8 @@
 """Baselines that compare texts by their words: `--model bow`, `tfidf` and `bm25`.
 
-    bow     cosine of word counts                                              ┐ scikit-learn, with its defaults
-    tfidf   cosine of word counts, weighted by inverse document frequency      ┘
-    bm25    BM25's score of a document for a query (Lucene's variant, k1 1.5, b 0.75)    bm25s
+    bow     cosine of word counts                                           ┐ computed by scikit-learn, with its
+    defaults tfidf   cosine of word counts, weighted by inverse document frequency   ┘ bm25    BM25's score of a
+    document for a query                          computed by bm25s (Lucene, k1 1.5, b 0.75)
 
 A baseline is fitted on the texts that the task scores: the documents of a collection, or all texts of a task of pairs.
 It uses no labels. All three baselines compare the same lower-cased words (`common.words`), including stop words. Their
@@ -62,7 +62,7 @@ class Lexical(Similarity):
         return fitted.queries(queries).astype(np.float32), fitted.documents.astype(np.float32)
 
     def pairs(self, subsets: TextPairs) -> dict[str, NDArray[np.float64]]:
-        """Fit the baseline on all texts, and return subset -> the similarity of each of its n pairs, (n,) float64.
+        """Fit the baseline on all texts, and return the similarities of the n pairs of each subset, (n,) float64 each.
 
         BM25's similarity is the mean of two scores, because each text of a pair is once the query and once the
         document.
@@ -112,5 +112,5 @@ BASELINES: dict[str, Callable[[Sequence[str]], _Fitted]] = {
 
 
 def is_baseline(spec: str) -> bool:
-    """Return whether a value of `--model` names a baseline. A file or folder with that name is no baseline."""
+    """Return whether a value of `--model` names a baseline, and not a file or folder with the same name."""
     return spec in BASELINES and not Path(spec).exists()

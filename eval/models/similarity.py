@@ -1,6 +1,7 @@
-"""The interface of a model that compares texts, `Similarity`, and its three implementations.
+"""The interface of a model that compares texts, `Similarity`. It has four implementations.
 
     EmbeddingSimilarity (models/embed.py)   texts ──> embeddings ──> cosines
+    Prompted (models/prompted.py)           the same, with different prompts for queries, documents and other texts
     Lexical (models/lexical.py)             texts ──> word counts or weights ──> cosines, or BM25's scores
     Hybrid (models/hybrid.py)               a weighted sum of a model's and BM25's scores, to rank documents
 
@@ -91,7 +92,10 @@ class Similarity(ABC):
         """
 
     def pairs(self, subsets: TextPairs) -> dict[str, NDArray[np.float64]]:
-        """Return subset -> the similarity of each of its n pairs, (n,) float64.
+        """Return the similarities of the n pairs of each subset, (n,) float64 each.
+
+        Args:
+            subsets: name of a subset -> the first texts and the second texts of its pairs.
 
         Raises:
             UnscoredError: the texts cannot be compared.

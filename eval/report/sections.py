@@ -72,8 +72,8 @@ def figures_table(summary: ScoreSummary) -> Table:
 def turned(table: Table) -> Table:
     """Transpose a table that has a column for each model.
 
-    The heading of a new column is the name of the old row, without the parts that all names share. The caption takes
-    these parts.
+    The heading of a new column is the name of the old row, without the parts that all names share. The new caption
+    starts with these parts.
     """
     named = [[cell_text(value) for value in row[: table.names]] for row in table.rows]
     differs = [len({row[i] for row in named}) > 1 for i in range(table.names)]
@@ -202,7 +202,7 @@ def _task(summary: ScoreSummary, task: str, family: str) -> Section:
     counts = ", ".join(f"{number} {noun}" for noun, number in next(iter(by_model.values())).counts.items())
     scores = Table(("metric", *summary.names), [(each, *summary.values(task, each)) for each in metrics], counts)
     tables = [turned(scores) if len(summary.names) > len(metrics) else scores]
-    if family not in RANKED:  # whose tables are the nearest neighbors
+    if family not in RANKED:  # the tables of ranked tasks are in the section of nearest neighbors
         tables += _merged(by_model)
     if settings := _settings({model: scores.settings for model, scores in by_model.items()}):
         tables.append(Table(("setting", *by_model), settings, "settings"))

@@ -52,13 +52,13 @@ class ScoreSummary:
 
     @property
     def families(self) -> dict[str, str]:
-        """Return task -> family, for each task on which a model was scored. The tasks of a family are adjacent."""
+        """Return the family of each task on which a model was scored. The tasks of a family are adjacent."""
         families = {task: scored.families.get(task, "tasks") for scored in self.scored for task in scored.tasks}
         order = list(dict.fromkeys(families.values()))
         return dict(sorted(families.items(), key=lambda item: order.index(item[1])))
 
     def of(self, task: str) -> dict[str, TaskScores]:
-        """Return model -> scores on a task, for the models that were scored on the task."""
+        """Return the scores on a task by the name of the model, for all models that were scored on the task."""
         return {scored.results.model: scored.tasks[task] for scored in self.scored if task in scored.tasks}
 
     def main(self, task: str) -> str:
@@ -102,7 +102,7 @@ class ScoreSummary:
         return cells
 
     def coverage(self, average: str) -> str:
-        """Return how many of its tasks an average covers, such as `5 of 7 tasks`; the first model with it decides."""
+        """Return how many of its tasks an average covers, such as `5 of 7 tasks`, for the first model that has it."""
         averages = (scored.results.averages for scored in self.scored)
         return _coverage(next(each[average] for each in averages if average in each))
 
@@ -126,7 +126,7 @@ class ScoreSummary:
     def skipped(self) -> list[tuple[str, str]]:
         """Return the distinct (task, reason) of all models.
 
-        If a task was not skipped for this reason for all models, the reason starts with the names of the models.
+        If a reason applies only to some of the models, it starts with the names of these models.
         """
         reasons = self._models_by_item(
             (item, scored) for scored in self.scored for item in scored.results.skipped.items()
@@ -137,16 +137,16 @@ class ScoreSummary:
     def warnings(self) -> list[str]:
         """Return the distinct warnings of all models.
 
-        If not all models have a warning, it starts with the names of the models.
+        If only some of the models have a warning, it starts with the names of these models.
         """
         warnings = self._models_by_item((text, scored) for scored in self.scored for text in scored.results.warnings)
         return [f"{models}: {text}" if models else text for text, models in warnings.items()]
 
     def _models_by_item(self, items: Iterable[tuple[_Item, Scored]]) -> dict[_Item, str]:
-        """Return item -> the names of the models that have it, as one text; "" if all models have it.
+        """Return for each distinct item the names of the models that have it, as one text; "" if all models have it.
 
         Args:
-            items: (item, model) pairs, in which an item may occur several times.
+            items: pairs of an item and a model that has the item.
         """
         models: dict[_Item, list[str]] = {}
         for item, scored in items:

@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from clearspan.common import same_text
 from clearspan.common.fast_tokenizer import load_tokenizer
+from clearspan.common.flags import flag
 from clearspan.common.progress import ProgressBar
 from clearspan.common.ragged import Ragged
 from clearspan.common.token_ids import without_prompt
@@ -84,7 +85,10 @@ class MiningSource:
         return int(counts[counts > 1].sum())
 
     def not_negatives(self, row: int) -> Ids:
-        """Return the indices of the texts that must not be mined for a row: right answers, and its own negatives."""
+        """Return the indices of the texts that must not be mined for a row.
+
+        They are the texts that `of_title` holds for the row's title, and the negatives that the row already has.
+        """
         return np.concatenate([self.of_title[self.title_of[row]], self.negatives[row]])
 
 
@@ -111,7 +115,8 @@ def read(dataset: Dataset, quiet: bool = False) -> MiningSource:
                 if columns and prompt != before[1]:
                     raise PipelineError(
                         f"{dataset.folder}: {before[1]!r} is before its positives and {prompt!r} before its negatives, "
-                        "and a mined negative is a positive of another row: make it with one --prompt for both"
+                        f"and a mined negative is a positive of another row: make it with one {flag('--prompt')} for "
+                        "both"
                     )
                 by_sort[sort] += _added(batch, columns, functools.partial(_decoded, tokenizer, prompt=prompt), texts)
             bar.update(batch.num_rows)

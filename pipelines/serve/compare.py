@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping, Set
 from pathlib import Path
 from typing import Any
 
+from clearspan.common.flags import as_keys, flag
 from clearspan.common.model_folder import model_name
 from clearspan.common.progress import counted
 from clearspan.common.ranking import HYBRID_WEIGHT
@@ -43,7 +44,7 @@ class SearchRequest:
         q: the query.
         top: the number of hits of each system.
         where: a condition on the stored fields; "" for no condition.
-        weight: the model's weight, 0 to 1, in the search by both; BM25 has 1 - weight. None for the default weight.
+        weight: the model's weight in the combined search, 0 to 1; BM25 has 1 - weight. None for the default weight.
         length: the maximum number of characters of each text in the answer.
     """
 
@@ -69,12 +70,12 @@ class SearchRequest:
 
 
 class SideBySide:
-    """A collection, and the systems that can search it: its model, BM25, and both together.
+    """A collection, and the systems that can search it: its model, BM25, and both combined.
 
     The model can search if the collection names a model, and BM25 can search if the collection stores its texts.
 
     Args:
-        weight: the default of the model's weight in the search by both, 0 to 1; BM25 has 1 - weight. None for the
+        weight: the default for the model's weight in the combined search, 0 to 1; BM25 has 1 - weight. None for the
             weight of the collection.
 
     Attributes:
@@ -93,7 +94,10 @@ class SideBySide:
 
     def __str__(self) -> str:
         names = {key: name for key, name, _ in self.systems() if key != "both"}
-        missing = {"model": "no model is named: --model DIR", "bm25": "no texts are kept: embed --keep-text"}
+        missing = {
+            "model": f"no model is named: {flag('--model')} DIR",
+            "bm25": f"no texts are kept: embed {flag('--keep-text')}",
+        }
         why = [f" alone ({line})" for key, line in missing.items() if key not in names]
         by = " and ".join(names.values()) + "".join(why)
         return f"{self.collection.folder}: {counted(self.collection.num_texts, self.unit)}, searched by {by}"
@@ -123,7 +127,7 @@ class SideBySide:
         """Yield (key, name to show, weight of the model) for each system that can search the collection.
 
         Args:
-            weight: the model's weight in the search by both, 0 to 1; None for the default weight.
+            weight: the model's weight in the combined search, 0 to 1; None for the default weight.
         """
         model, has_words = self.model_name, self.collection.has_texts
         if model:
@@ -140,7 +144,9 @@ class SideBySide:
             PipelineError: the collection cannot be searched.
         """
         if not any(self.systems()):
-            raise PipelineError(f"{self.collection.folder}: names no model, keeps no texts for BM25: pass --model DIR")
+            raise PipelineError(
+                f"{self.collection.folder}: names no model, keeps no texts for BM25: pass {flag('--model')} DIR"
+            )
         for _, _, weight in self.systems():
             for hit in self.collection.search(["text"], 1, weight=weight)[0]:
                 self.example = self.example or example(hit.fields)
@@ -172,7 +178,9 @@ class SideBySide:
         began = time.perf_counter()
         with self._lock:
             for key, name, weight in self.systems(request.weight):
-                (hits,) = self.collection.search([request.q], request.top, weight=weight, where=request.where or None)
+                with as_keys():
+                    where = request.where or None
+                    (hits,) = self.collection.search([request.q], request.top, weight=weight, where=where)
                 results.append((key, name, weight, hits))
             self.num_searches += 1
         seconds = time.perf_counter() - began

@@ -1,7 +1,8 @@
-"""Last step of a run: check that the results of all units make up a complete dataset, and write its manifest."""
+"""Last step of a run: check that the results of all work units make up a complete dataset, and write its manifest."""
 
 from collections.abc import Iterable
 
+from clearspan.common.flags import flag
 from clearspan.pipelines.errors import PipelineError
 from clearspan.pipelines.tally import Counts
 from clearspan.pipelines.units.job import DONE, REJECTED, STAGED, Job, UnitResult, done_units, load_result
@@ -12,7 +13,7 @@ def reconcile(job: Job, results: list[UnitResult]) -> tuple[Manifest, Manifest |
     """Return the manifest of the dataset, and the manifest of its held-out part; None if there is no held-out part.
 
     Args:
-        results: the results of all units, in order.
+        results: the results of all work units, in order.
 
     Raises:
         PipelineError: there are no records, too many records are bad, no record was kept, units have different columns,
@@ -22,7 +23,7 @@ def reconcile(job: Job, results: list[UnitResult]) -> tuple[Manifest, Manifest |
     for result in results:
         counts.add(result.counts)
     if counts.read == 0:
-        raise PipelineError("the inputs hold no records at all: check --input")
+        raise PipelineError(f"the inputs hold no records at all: check {flag('--input')}")
     counts.check_bad(job.max_bad_fraction, f"; all of them: {job.path(REJECTED)}")
     if counts.kept == 0:
         raise PipelineError(job.kind.nothing_kept(counts))
@@ -39,7 +40,7 @@ def reconcile(job: Job, results: list[UnitResult]) -> tuple[Manifest, Manifest |
     for split, mine, other, there in (of_train, of_held_out):
         elsewhere = sum(shard.examples for shard in other)
         if elsewhere == counts.kept:
-            option = f"--holdout-fraction {fraction:g}"
+            option = f"{flag('--holdout-fraction')} {fraction:g}"
             field = job.curation.group_field
             shared = f"a text or their {field}" if field else "a text"
             together = f", of which those that share {shared} stay together," if job.curation.is_linked else ""
@@ -60,7 +61,7 @@ def _check_columns(shards: Iterable[ShardInfo]) -> None:
 
 
 def load_results(job: Job, stage: str = DONE) -> dict[int, UnitResult]:
-    """Return unit -> result of the units that are done, in order.
+    """Return the results of the work units that are done, as number of the unit -> result, in order.
 
     A unit is done if its result is intact and the files that the result names exist: the shards with the right sizes,
     the other files with the right hashes. The hash of a shard is checked only when the shard is read.

@@ -16,6 +16,7 @@ from typing import Any
 
 import orjson
 
+from clearspan.common.flags import flag
 from clearspan.pipelines.errors import PipelineError
 from clearspan.pipelines.readers.formats import blaming, built_in, described, format_named
 from clearspan.pipelines.readers.sniff import UnknownKindError, look, recognized, sample
@@ -199,7 +200,7 @@ def make_plan(
     """Make the plan for these inputs.
 
     Args:
-        fingerprint: everything but the inputs that determines the data: `options`, and further entries of the kind.
+        fingerprint: everything but the inputs that determines the data: `options`, and the kind's further entries.
         unit_bytes: the approximate size of a unit in bytes. The default (None) is 128 MB; it is more for inputs of over
             5 TB, and less for images or audio clips of less than 8 GB.
         whole: do not cut files into pieces.
@@ -215,7 +216,7 @@ def make_plan(
         unit_bytes = unit_bytes or max(UNIT_BYTES, num_bytes // MANY_UNITS)
         units = cut(inputs.root, inputs.files, unit_bytes, whole)
     if len(units) > MAX_UNITS:
-        raise PipelineError(f"{len(units):,} work units, more than {MAX_UNITS:,}: raise --unit-bytes")
+        raise PipelineError(f"{len(units):,} work units, more than {MAX_UNITS:,}: raise {flag('--unit-bytes')}")
     full = {
         **fingerprint,
         "options": {**fingerprint["options"], "unit_bytes": unit_bytes},
@@ -237,14 +238,14 @@ def _listing_sha256(inputs: Sequence[Input | list[tuple[str, Any]]]) -> str:
 
 
 def sha256_of(plan: bytes) -> str:
-    """Return the hash of the content of a plan.json. The results of units hold this hash, to name their plan."""
+    """Return the hash of the content of a plan.json. The result of a work unit holds this hash, to name its plan."""
     return hashlib.sha256(plan).hexdigest()
 
 
 def is_plan(data: bytes) -> bool:
     """Return whether data is the content of a plan.json that a run wrote, with any version of the program.
 
-    The fingerprint of such a plan holds the hash of the list of inputs in the plan.
+    The data must hold a list of inputs, and a fingerprint with the hash of this list.
     """
     try:
         plan = orjson.loads(data)

@@ -31,7 +31,7 @@ import numpy as np
 from tokenizers import Tokenizer
 from torch import Tensor
 
-from clearspan.common.child_commands import as_keywords
+from clearspan.common.flags import as_keys, flag
 from clearspan.common.ragged import Ragged
 from clearspan.pipelines.augment.steps import DEL, Augmentation, Augmenter
 from clearspan.pipelines.augment.synonyms import PUBLISHED, read_synonyms
@@ -109,10 +109,8 @@ class ClearConfig(NTXentConfig):
             ValueError: a step is unknown, or a fraction is out of range.
         """
         options = [f.name for f in dataclasses.fields(Augmentation) if f.name != "steps"]
-        try:
+        with as_keys():
             return Augmentation.parse(self.augment, **{name: getattr(self, name) for name in options})
-        except ValueError as error:
-            raise ValueError(as_keywords(str(error))) from None
 
     def check(self) -> None:
         super().check()
@@ -153,7 +151,7 @@ def check_stored(dataset: Dataset, wanted: Augmentation) -> None:
 def can_make(config: ClearConfig, setting: Setting) -> bool:
     """Return whether `views: auto` makes views on the fly, because the steps have the synonyms and [DEL] they need.
 
-    If the recipe names a synonym file, it asks for views on the fly.
+    Return True in any case if the recipe names a synonym file, because synonyms are used only on the fly.
     """
     if config.synonyms:
         return True
@@ -169,7 +167,7 @@ def _tokenizer(dataset: Dataset) -> Tokenizer:
 
 
 def find_synonyms(config: ClearConfig, setting: Setting) -> dict[str, list[str]]:
-    """Return word -> synonyms, from the file that the recipe names, or else from the shards.
+    """Return the synonyms of each word, from the file that the recipe names, or else from the shards.
 
     Raises:
         ValueError: neither has synonyms, or the file of the recipe is not a synonym file.
@@ -190,7 +188,7 @@ def find_synonyms(config: ClearConfig, setting: Setting) -> dict[str, list[str]]
 
 
 class StoredViews:
-    """Reads two views of each sentence from the shards.
+    """Reader of two views of each sentence in the shards.
 
     If the shards hold more than two views, a pair is drawn at random for each sentence in each epoch.
 
@@ -211,7 +209,7 @@ class StoredViews:
         name = f"objectives.{self.setting.name}"
         return [
             f"{name}: the shards' two views of each sentence are the same in all {math.ceil(epochs)} epochs: set "
-            f"{name}.views=fly for new ones in each, or make the shards again with more --views"
+            f"{name}.views=fly for new ones in each, or make the shards again with more {flag('--views')}"
         ]
 
     def __call__(self, rows: Rows) -> list[Ragged]:
@@ -227,7 +225,9 @@ class StoredViews:
 
 
 class FreshViews:
-    """Makes two new views of each sentence in each epoch. Random draws are keyed by seed, epoch, sentence and view.
+    """Maker of two new views of each sentence in each epoch.
+
+    Random draws are keyed by seed, epoch, sentence and view.
 
     Args:
         config: the augmentation.
@@ -272,8 +272,8 @@ class Clear(ContrastiveObjective):
 
     The objective encodes the blocks `view_0` and `view_1`, with N sequences each for N sentences. Each view has 2N - 2
     negatives: the views of the other sentences in the micro-batch, on all ranks. The loss is the mean over the 2N
-    views, whereas Eq. 2 is their sum. The masked-LM loss is a mean too, so the weight of the one loss relative to the
-    other does not depend on the batch size.
+    views, whereas Eq. 2 is their sum. The masked-LM loss is a mean too, so the relative weight of the two losses does
+    not depend on the batch size.
     """
 
     config: ClearConfig
@@ -300,8 +300,8 @@ class Clear(ContrastiveObjective):
         stored = num_views(setting.sample.schema) if setting.sample is not None else 0
         if config.views == "stored" and stored < 2:
             raise ValueError(
-                f"views: stored needs two views, {setting.dataset.folder} holds {stored}: make the shards again "
-                "with --views 2, or set views=fly"
+                f"views: stored needs two views, {setting.dataset.folder} holds {stored}: make the shards again with "
+                f"{flag('--views')} 2, or set views=fly"
             )
         if config.views == "stored" or (config.views == "auto" and stored >= 2 and not can_make(config, setting)):
             check_stored(setting.dataset, config.augmentation)

@@ -23,12 +23,12 @@ SHOWN = (DEV, f"{PREFIX}loss")
 
 
 class Judge:
-    """Evaluates the weights of a run, and remembers the best result so far.
+    """Evaluator of the weights of a run. It remembers the best result so far.
 
     Args:
         recipe: the recipe of the run.
-        evaluate: function that computes the dev score on rank 0; None if there is none, so that the held-out loss
-            selects, if it can.
+        evaluate: function that computes the dev score on rank 0; None if there is no dev score. The held-out loss then
+            selects the best checkpoint, if it can.
         held_out: the examples that training leaves out, whose losses are logged; None if there are none.
         quiet: whether to show no progress bars.
 
