@@ -42,6 +42,8 @@ FIELDS: dict[str, Any] = {
     "counts": dict,
 }
 """The types of the manifest's fields; only `statistics` may be absent."""
+MOST_REASONS = 50
+"""Maximum number of reasons, or of other names of counts, that a line for the user names."""
 RESOURCE = re.compile(rf"({TOKENIZER_FOLDER}|{FILES_FOLDER})/[A-Za-z0-9][\w.-]*")
 
 
@@ -116,6 +118,25 @@ class Reconciliation:
     kept: int
     filtered: dict[str, int]
     bad: int
+
+    def __str__(self) -> str:
+        """Return a line such as "read 5 = kept 3, 1 short_tokens, bad 1"."""
+        filtered = "".join(f", {each}" for each in numbered(self.filtered))
+        return f"read {self.read:,} = kept {self.kept:,}{filtered}, bad {self.bad:,}"
+
+
+def numbered(counts: Mapping[str, int]) -> list[str]:
+    """Return the numbers of records by reason in words, e.g. "5 short_tokens".
+
+    If there are more than MOST_REASONS, only the most frequent reasons are named, and the others are counted together.
+    """
+    named = (
+        dict(sorted(counts.items(), key=lambda item: -item[1])[:MOST_REASONS]) if len(counts) > MOST_REASONS else counts
+    )
+    words = [f"{number:,} {reason}" for reason, number in named.items()]
+    if others := len(counts) - len(named):
+        words.append(f"{sum(counts.values()) - sum(named.values()):,} for {others:,} other reasons")
+    return words
 
 
 @dataclasses.dataclass(frozen=True)

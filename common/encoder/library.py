@@ -30,8 +30,8 @@ from tokenizers import Tokenizer
 from clearspan.common.encoder import stream
 from clearspan.common.encoder.batching import batches_by_length
 from clearspan.common.encoder.fingerprint import LIBRARIES
+from clearspan.common.encoder.library_pooling import as_float32, with_pooling
 from clearspan.common.encoder.packed import PackedModel
-from clearspan.common.encoder.pooling import as_float32, with_pooling
 from clearspan.common.encoder.prompts import Prompts
 from clearspan.common.encoder.reading import LibraryReader
 from clearspan.common.encoder.sentence_encoder import SPECIAL_TOKENS, Embedded, FolderEncoder

@@ -32,11 +32,11 @@ from clearspan.common.encoder import packed_batches, relative
 from clearspan.common.encoder.attention import PACKED_ATTENTION
 from clearspan.common.encoder.autocast import in_fp32
 from clearspan.common.encoder.forward import UNLIMITED, check_packing, output
+from clearspan.common.encoder.library_pooling import FirstLast
 from clearspan.common.encoder.linear import replace_linear
+from clearspan.common.encoder.packed_pooling import first as first_states
+from clearspan.common.encoder.packed_pooling import pooled
 from clearspan.common.encoder.packing import Packed
-from clearspan.common.encoder.pooling import FirstLast
-from clearspan.common.encoder.token_pooling import first as first_states
-from clearspan.common.encoder.token_pooling import pooled
 from clearspan.common.model_folder import EncoderError
 from clearspan.common.pretrained import first_position, max_tokens
 

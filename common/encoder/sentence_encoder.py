@@ -10,13 +10,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from clearspan.common.encoder.fingerprint import digest, folder_fingerprint
-from clearspan.common.encoder.poolings import OF_PLAIN_FOLDER
+from clearspan.common.encoder.pooling_names import OF_PLAIN_FOLDER
 from clearspan.common.encoder.prompts import DOCUMENT, OTHER, QUERY, Prompts, Side
 from clearspan.common.model_folder import EncoderError, model_name, refusing
 from clearspan.common.options import Flag
 
 Pooling = Annotated[str | None, Flag("pooling of a plain Hugging Face folder (default mean)", choices=OF_PLAIN_FOLDER)]
-"""The option `--pooling` for a plain Hugging Face folder; `common.encoder.pooling` defines the poolings."""
+"""The option `--pooling` for a plain Hugging Face folder; `common.encoder.library_pooling` defines the poolings."""
 SPECIAL_TOKENS = {"special tokens": "text"}
 """Part of a fingerprint: special tokens that a text spells out are read as text, unless a prompt spells out one."""
 
