@@ -95,7 +95,12 @@ def find_titles(inputs: Sequence[str], encoding: str | None = None) -> Titles:
 
 
 def _sampled(found: Inputs, reading: Reading) -> Iterator[_File]:
-    """Read the first records of each file; of more than SAMPLE files, only of an evenly spread sample."""
+    """Yield the titles in the first records of each file; if there are many files, of evenly spread SAMPLE files.
+
+    Args:
+        found: the files of the inputs.
+        reading: the way to read them; its `columns` are the usual names of title and text.
+    """
     entries, step = found.files, max(1, -(-len(found.files) // SAMPLE))
     number = max(1, SAMPLE // max(1, len(entries[::step])))
     for entry in entries[::step]:

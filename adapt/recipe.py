@@ -70,7 +70,7 @@ def planned(
         dataset: the folder of the dataset to train on.
         texts: the folder of the dataset of all texts, of which a part is held out.
         base: the folder of the model to train.
-        keys: settings that every recipe needs here, each as `key=value`.
+        keys: settings of this run for any recipe (paths, evaluation on held-out texts), each as `key=value`.
         overrides: settings of the user, each as `key=value`.
         has_titles: whether the texts have titles.
         made: whether the model to train is a static encoder that this command made.
@@ -113,8 +113,11 @@ def check(keys: Sequence[str], overrides: Sequence[str], is_static: bool, has_ti
     This is called before the texts are read, when it is not known which recipe will be chosen.
 
     Args:
+        keys: settings of this run for any recipe (paths, evaluation on held-out texts), each as `key=value`.
+        overrides: settings of the user, each as `key=value`.
         is_static: whether the model to train is a static encoder.
-        keys, overrides, has_titles, given: see `planned`.
+        has_titles: whether the texts have titles.
+        given: the recipe that the user chose; None if the recipe will be chosen by the texts.
     """
     from clearspan.train.api import load_recipe
     from clearspan.train.config.options import RecipeError

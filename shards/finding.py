@@ -47,15 +47,17 @@ class Status(NamedTuple):
 
 
 def is_hidden(name: str) -> bool:
-    """Return whether folders, globs and tars skip a file or folder of this name: it begins with a dot (`.DS_Store`,
-    `._name`) or is in LITTER.
+    """Return whether a file or folder of this name is skipped, in folders, globs and tars.
+
+    A name is skipped if it begins with a dot (`.DS_Store`, `._name`) or is in LITTER.
     """
     return name.startswith(".") or name.lower() in LITTER
 
 
 def is_below_hidden(path: str, pattern: str = "") -> bool:
-    """Return whether a path has a hidden part (`is_hidden`). `.` and `..` do not count, nor do parts that the user's
-    pattern names.
+    """Return whether a path has a hidden part (`is_hidden`).
+
+    `.` and `..` do not count, nor do parts that the user's pattern names.
 
     Args:
         pattern: the path or glob that the user gave; "" if there is none.
