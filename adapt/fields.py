@@ -71,6 +71,10 @@ def find_titles(inputs: Sequence[str], encoding: str | None = None) -> Titles:
 
     If the inputs cannot be read, return no titles, since the command that reads them later reports the problem.
 
+    Args:
+        inputs: paths, folders or globs.
+        encoding: the encoding of text files, or `auto`; None for UTF-8.
+
     Raises:
         UsageError: some files have titles, and other files have none, or have them under different names.
     """
@@ -95,7 +99,7 @@ def find_titles(inputs: Sequence[str], encoding: str | None = None) -> Titles:
 
 
 def _sampled(found: Inputs, reading: Reading) -> Iterator[_File]:
-    """Yield the titles in the first records of each file; if there are many files, of evenly spread SAMPLE files.
+    """Yield the titles in the first records of each file, or of SAMPLE evenly spread files if there are more.
 
     Args:
         found: the files of the inputs.
@@ -151,6 +155,13 @@ def find_kept(inputs: Sequence[str], encoding: str | None = None) -> tuple[str, 
 
     Search results show these fields, so that a user recognizes a text. If the inputs cannot be read, return no fields,
     since the command that reads them later reports the problem.
+
+    Args:
+        inputs: paths, folders or globs.
+        encoding: the encoding of text files, or `auto`; None for UTF-8.
+
+    Returns:
+        The names of the fields that were found: of ids, of links.
     """
     try:
         reading = Reading(encoding=encoding and encoding_named(encoding), skip_unknown=True)

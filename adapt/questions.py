@@ -1,4 +1,4 @@
-"""Write the user's own questions, each with the text that should be found: `--queries` of `clearspan adapt`.
+"""Write the user's own questions (`--queries` of `clearspan adapt`), each with the text that should be found.
 
     file with queries and texts ───────────────────────────────> questions.jsonl: query and text on each line
     file with queries and ids ──> inputs: texts with these ids ──> questions.jsonl

@@ -1,6 +1,6 @@
 """Choose the recipe that `clearspan adapt` trains with, by the number and the length of the texts and by the model.
 
-    model, or else texts     recipe
+    the first that applies   recipe
     static encoder           static-pairs for texts with titles, otherwise static
     texts with titles        pairs
     sentences                simcse-unsup-bert-base
@@ -148,7 +148,7 @@ def choose(
         median_tokens: the median of the texts' numbers of tokens.
         is_static: whether the model to train is a static encoder.
         has_titles: whether the texts have titles.
-        recipe: the recipe that the user chose, which is returned; None to choose a recipe.
+        recipe: the recipe that the user chose, which is returned without changes; None to choose a recipe.
     """
     lengths = f"{num_texts:,} texts, half of them of at least {median_tokens:,} tokens"
     if median_tokens < SHORT and not has_titles:
@@ -169,7 +169,7 @@ def choose(
 
 
 def median(histogram: Mapping[str, int]) -> int:
-    """Return the lower edge of the bin of a histogram that holds the median.
+    """Return the lower edge of the bin that holds the median of a histogram.
 
     Args:
         histogram: the lower edge of each bin -> the number of texts in it, in ascending order of the edges.

@@ -45,7 +45,7 @@ def write(
     Args:
         folder: the output folder of `clearspan adapt`, DIR, in which report.html is written.
         verdict: the verdict that decides which system is recommended.
-        other: a second verdict, on other queries, which is only shown; None if there is none.
+        other: a second verdict, on other queries, which the report shows below the first; None if there is none.
         metrics: the metrics.jsonl of the training, for the learning curve; None to leave the curve out.
         origin: a phrase that describes the model in DIR/model; "" if there is no model.
         steps: name -> command line of each step; None to leave the commands out.

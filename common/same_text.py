@@ -27,7 +27,7 @@ def key(text: str, is_spaced: bool = False) -> str:
     """Return the key of a text: the text with uniform white space, letter case and Unicode form.
 
     Characters that are not shown (soft hyphens, zero-width spaces) are removed, and so are all combining marks on a
-    letter but the first thirty. `key(key(text)) == key(text)`.
+    letter except the first thirty. `key(key(text)) == key(text)`.
 
     Args:
         is_spaced: whether the caller knows that the text has no white space but single spaces between words. The search

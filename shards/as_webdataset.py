@@ -98,7 +98,7 @@ def _decoded(
 
 
 def _rows(sample: Sample, kind: str, _: ImageHandler) -> Iterator[Sample]:
-    """Yield one dict per row of a webdataset sample that holds a record batch of a kind of dataset."""
+    """Yield a dict for each row of the record batch that a webdataset sample holds."""
     batch = unpack(sample[EXTENSION], EXTENSION, KINDS[kind].check)
     names = [name for name in batch.schema.names if name != "scale"]  # the scale is applied when vectors are decoded
     columns = {name: _values(batch, name) for name in names}
@@ -116,7 +116,11 @@ def _values(batch: pa.RecordBatch, name: str) -> Iterable[Any]:
 
 
 def _samples(sample: Sample, kind: str, images: ImageHandler) -> Iterator[Sample]:
-    """Yield the dict of the one example in a webdataset sample that has a file for each column; decode its images."""
+    """Yield the one example, as a dict, of a webdataset sample that has a file for each column.
+
+    Args:
+        images: webdataset's decoder of image files.
+    """
     layout = KINDS[kind].layout
     assert isinstance(layout, Samples)
     columns = list(zip(layout.names, layout.forms, strict=True))

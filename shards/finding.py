@@ -125,8 +125,9 @@ def matches(pattern: str) -> Iterator[str]:
 
 
 def _walk(top: str) -> Iterator[tuple[str, list[str]]]:
-    """Yield (folder, paths of the files in the folder) for `top` and all folders under it. Hidden names are skipped.
-    Links to folders are followed, but no folder is entered twice.
+    """Yield (folder, paths of the files in the folder) for `top` and all folders under it.
+
+    Hidden names are skipped. Links to folders are followed, but no folder is entered twice.
     """
     entered = set()
     for folder, below, files in os.walk(top, followlinks=True, onerror=_raise):

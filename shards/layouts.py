@@ -45,7 +45,8 @@ class Layout(ABC):
     """Way in which batches are stored as the members of a tar.
 
     Attributes:
-        row_is_sample: True if plain webdataset yields one sample per row; False if it yields one sample per batch.
+        row_is_sample: True if webdataset, without this project's decoder, yields one sample per row; False if one per
+            batch.
     """
 
     row_is_sample: bool

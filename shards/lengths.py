@@ -23,7 +23,7 @@ Histograms = dict[str, Histogram]
 
 
 def measure(batch: pa.RecordBatch) -> Histograms:
-    """Return the histogram of the lengths in each column of lists."""
+    """Return a histogram of the list lengths for each column of lists: column name -> histogram."""
     histograms = {}
     for name in ragged_columns(batch.schema):
         sizes = np.diff(batch.column(name).offsets.to_numpy())
