@@ -1,11 +1,11 @@
 """Choose the recipe that `clearspan adapt` trains with, by the number and the length of the texts and by the model.
 
-    the first that applies   recipe
-    static encoder           static-pairs for texts with titles, otherwise static
-    texts with titles        pairs
-    sentences                simcse-unsup-bert-base
-    passages                 crops
-    long documents           contrastive-only, which draws DeCLUTR's spans
+    the first that applies                 recipe
+    static encoder                         static-pairs for texts with titles, otherwise static
+    texts with titles                      pairs
+    sentences: median below 32 tokens      simcse-unsup-bert-base
+    passages: median below 1,024 tokens    crops
+    long documents                         contrastive-only, which draws DeCLUTR's spans
 
 The number of texts decides the batch size and the number of steps.
 """
