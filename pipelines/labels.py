@@ -25,6 +25,7 @@ from clearspan.common.options import Flag, Options, checking, lines_in
 from clearspan.pipelines.errors import PipelineError
 from clearspan.pipelines.suffixes import COMPRESSED, TARS
 
+PATTERN = "regular expression that finds the class in a path: its first group, else its match (default: the folder)"
 PACKED = (*TARS, *COMPRESSED)
 """Extensions that are removed from a tar's name, one by one, to get the class of its members."""
 
@@ -58,15 +59,15 @@ class Wanted(Options):
 
     label_pattern: Annotated[
         str | None,
-        Flag("the first group that it matches in the path is the class", "REGEX", parse=checking(check_pattern)),
+        Flag(PATTERN, "REGEX", parse=checking(check_pattern)),
     ] = None
-    label_field: Annotated[str, Flag("field of a webdataset's .json", "NAME")] = "label"
-    classes: Annotated[int | None, Flag("take N classes, chosen by hash", "N"), Ge(1)] = None
-    per_class: Annotated[int | None, Flag("take M files of each class, chosen by hash", "M"), Ge(1)] = None
-    top_classes: Annotated[int | None, Flag("take the N largest classes", "N"), Ge(1)] = None
-    class_list: Annotated[Sequence[str] | None, Flag("the classes in FILE, one per line", "FILE", parse=lines_in)] = (
-        None
-    )
+    label_field: Annotated[str, Flag("field of the class in the .json files of a webdataset", "NAME")] = "label"
+    classes: Annotated[int | None, Flag("select N classes, by a hash of their names", "N"), Ge(1)] = None
+    per_class: Annotated[int | None, Flag("select M files of each class, by a hash of their names", "M"), Ge(1)] = None
+    top_classes: Annotated[int | None, Flag("select the N largest classes", "N"), Ge(1)] = None
+    class_list: Annotated[
+        Sequence[str] | None, Flag("select the classes in FILE, one per line", "FILE", parse=lines_in)
+    ] = None
 
     def __post_init__(self) -> None:
         super().__post_init__()

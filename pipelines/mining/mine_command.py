@@ -35,7 +35,8 @@ from clearspan.common.progress import counted, duration
 from clearspan.common.ranking import DECIMALS
 from clearspan.common.terminal import one_line
 from clearspan.pipelines.errors import PipelineError, check_extra
-from clearspan.pipelines.kinds.vector_options import check_device, check_folder
+from clearspan.pipelines.kinds import OUTPUT
+from clearspan.pipelines.kinds.vector_options import BATCH, check_device, check_folder
 from clearspan.pipelines.kinds.vectors import BATCH_TOKENS
 from clearspan.pipelines.mining.choice import ChoiceOptions
 from clearspan.pipelines.mining.miner import Figures, Miner, mine
@@ -48,9 +49,12 @@ from clearspan.shards.schema import numbered, of_sort
 
 VERSION = 1
 """Version of the rules for choosing negatives, increased whenever they change: part of the fingerprint."""
-MODEL = "a local folder of sentence-transformers or Hugging Face (not needed if --bm25 is --negatives)"
-PROMPTS = "the model's prompt before every text, or QUERY,DOCUMENT, by their names, or none"
-AMONG = "search among this many texts, chosen by their hashes (default: all)"
+MODEL = "local folder of a sentence-transformers or Hugging Face model (not needed if BM25 finds all negatives)"
+PROMPTS = (
+    "name of the model's prompt before every text; QUERY,DOCUMENT: two names, before titles and before texts; none: no "
+    "prompt (default: as encode_query and encode_document choose)"
+)
+AMONG = "search negatives among N texts, selected by a hash, to save time (default: among all)"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -61,15 +65,15 @@ class Mine(ChoiceOptions, Command):
     summary: ClassVar[str] = COMMANDS["mine"].summary
     example: ClassVar[str] = "clearspan mine data/pairs --model MODEL --negatives 4 --output data/mined"
 
-    folder: Annotated[str, Flag("a dataset that `pairs` or `triplets` made", "PAIRS", positional=True)]
-    output: Annotated[str, Flag("new or empty folder, or that of a run to continue", "DIR", output=True)]
+    folder: Annotated[str, Flag("dataset that `pairs` or `triplets` wrote", "PAIRS", positional=True)]
+    output: Annotated[str, Flag(OUTPUT, "DIR", output=True)]
     model: Annotated[str | None, Flag(MODEL, "DIR")] = None
     pooling: Pooling = None
     prompt_name: Annotated[tuple[str, ...], Flag(PROMPTS, "NAME", commas=True)] = ()
     candidates: Annotated[int | None, Flag(AMONG, "N"), Ge(1)] = None
     device: Device = AUTO
     precision: Precision = "fp32"
-    batch_tokens: Annotated[int | None, Flag("tokens of a batch (default: CPU 1024, GPU 16384)", "N"), Ge(1)] = None
+    batch_tokens: Annotated[int | None, Flag(BATCH, "N"), Ge(1)] = None
     cache: Annotated[Path | None, Flag(CACHE, "DIR", output=True)] = None
     quiet: Quiet = False
     json: Json = False
