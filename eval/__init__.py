@@ -1,16 +1,16 @@
 """Score a sentence encoder with the published protocols.
 
-    data/        published files ──> texts, labels, pairs
-    models/      a folder, word vectors, a function ──> embed.Embedder: texts ──> arrays; baselines of words: lexical.py
-    fit/         arrays, labels ──> classifiers, regressors
-    tasks/       texts embedded, scores computed ──> scores.TaskScores, with plain details for the report
-    tables/      scores ──> the papers' averages and tables
-    run.py       models x tasks ──> results.py ──> results.json, examples.npz
+    data/        published files ──> texts, labels, sentence pairs
+    models/      a model folder, word vectors, a function or a baseline ──> Similarity: compares texts
+    fit/         embeddings, labels ──> classifiers, regressors
+    tasks/       data, Similarity ──> TaskScores: the scores of a task, and details for the report
+    tables/      scores ──> the averages and tables of the papers
+    run.py       models, tasks ──> results.json, examples.npz (in the format of results.py)
     report/      results, details ──> the summary on the terminal, report.html
-    compare.py   results.json, examples.npz ──> which differences exceed noise
+    compare.py   results.json, examples.npz ──> the differences between models that exceed noise
 
-The commands are `clearspan eval`, `data`, `tables` and `compare`.
+The commands are `clearspan eval`, `data`, `tables` and `compare`. `tasks/registry.py` lists the tasks.
 
-Papers differ in how they aggregate the same task, so every score is named after its aggregation. A task sees only
-arrays and knows nothing of the model. The list of tasks is in `tasks/registry.py`.
+Papers aggregate the scores of the same task in different ways, so the name of a score says how it is aggregated. A task
+gets embeddings and similarities, and knows nothing else of the model.
 """

@@ -1,8 +1,9 @@
-"""Tables as plain values: what tasks add to their scores, and what summaries are made of.
+"""Tables and texts that a task adds to its scores, as plain values.
 
-    Task.score ──> TaskScores.details ──> sections ──> report/, which renders them as text or HTML
+    Task.score ──> TaskScores.details ──> report/, which renders them as text or HTML
 
-Tasks import nothing that renders.
+Tasks create these values, so that they need not import the code that renders them. The summaries consist of the same
+tables.
 """
 
 from collections.abc import Mapping, Sequence
@@ -12,11 +13,12 @@ from typing import NamedTuple
 
 @dataclass(frozen=True)
 class Cell:
-    """A table's value with its annotations.
+    """A value in a table, with a note or with emphasis.
 
     Attributes:
-        note: small print after the value, such as its interval.
-        strong: whether the value stands out: bold in HTML, with a star in text.
+        value: the value; see `Table` for how it is shown.
+        note: text in small print after the value, such as its interval; "" for none.
+        strong: whether the value is emphasized: in bold in HTML, with a star in text.
     """
 
     value: object
@@ -26,12 +28,14 @@ class Cell:
 
 @dataclass(frozen=True)
 class Table:
-    """A table. Floats are shown with two decimals (NaN as `undefined`), None as an empty cell, other values as text.
+    """A table. A float is shown with two decimals, NaN as `undefined`, None as an empty cell, and other values as text.
 
     Attributes:
-        rows: rows of cells, each a plain value or a `Cell`.
-        names: number of leading columns that name the row; all further columns hold the row's figures or texts.
-        groups: index of a row -> heading before that row, for all rows up to the next heading.
+        header: the names of the columns.
+        rows: the rows, each a list of plain values or `Cell`s.
+        caption: the caption; "" for none.
+        groups: row index -> heading above this row; the heading is valid until the next heading.
+        names: the number of leading columns that name the row. The other columns hold values.
     """
 
     header: Sequence[str]
@@ -42,8 +46,13 @@ class Table:
 
 
 class Answer(NamedTuple):
-    """Answer of a model to a query: the query, the first of its right texts, the rank of the best right text from 1 (0:
-    none is ranked), and the text that the model ranks first.
+    """The result of a query, for the report.
+
+    Attributes:
+        query: the text of the query.
+        right: the first of its relevant documents.
+        rank: the best rank of a relevant document, from 1; 0 if no relevant document is ranked.
+        first: the document that the model ranks first; "" if no document is ranked.
     """
 
     query: str
@@ -54,10 +63,13 @@ class Answer(NamedTuple):
 
 @dataclass(frozen=True)
 class Details:
-    """The parts of a task that a report shows beside its scores. An empty line in `text` separates paragraphs.
+    """The details of a task that a report shows in addition to the task's scores.
 
     Attributes:
-        answers: an answer for each query, in the same order for every model; a report shows answers that differ.
+        text: remarks, in paragraphs that an empty line separates; "" for none.
+        tables: tables to show.
+        answers: the answer to each query, in the same order for every model. A report shows the queries that the models
+            answer differently.
     """
 
     text: str = ""
@@ -66,12 +78,12 @@ class Details:
 
 
 def as_cell(value: object) -> Cell:
-    """Return a table's value as a `Cell`."""
+    """Return a value of a table as a `Cell`, unless it already is one."""
     return value if isinstance(value, Cell) else Cell(value)
 
 
 def cell_text(value: object) -> str:
-    """Return the text of a table's value, the same on the terminal and in HTML."""
+    """Return the text that shows a value of a table, on the terminal and in HTML."""
     if isinstance(value, Cell):
         return f"{cell_text(value.value)} {value.note}".strip()
     if value is None:
@@ -82,9 +94,13 @@ def cell_text(value: object) -> str:
 
 
 def merged(tables: Mapping[str, Sequence[Table]]) -> list[Table]:
-    """Merge the tables of several models, each row followed by the same row of the next model.
+    """Merge the tables of several models into tables with a further column, which names the model.
 
-    Tables belong together if they have the same caption and header. A single model's tables stay as they are.
+    Tables with the same caption and header become one table. It has the first rows of all models, then their second
+    rows, and so on. The tables of a single model are returned unchanged.
+
+    Args:
+        tables: model name -> tables.
     """
     if len(tables) == 1:
         return list(*tables.values())

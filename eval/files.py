@@ -1,4 +1,4 @@
-"""Read TAB-separated tables without quoting, write JSON, and check the folders of an evaluation."""
+"""Read TAB-separated tables, write JSON, and check folders."""
 
 import json
 import math
@@ -13,10 +13,11 @@ from clearspan.common.records import DataError, head, read_lines
 
 
 def table_rows(path: Path, num_fields: int, header: str = "") -> Iterator[tuple[int, list[str]]]:
-    """Yield (line number, fields) of each row of a TAB-separated file without quoting; skips blank lines.
+    """Yield (line number, fields) for each row of a TAB-separated file without quoting. Blank lines are skipped.
 
     Args:
-        num_fields: minimum number of fields in a row.
+        path: the file.
+        num_fields: the smallest number of fields that a row may have.
         header: a column name that the header must contain; "" if the file has no header.
 
     Raises:
@@ -37,22 +38,28 @@ def table_rows(path: Path, num_fields: int, header: str = "") -> Iterator[tuple[
 
 
 def json_text(value: Any) -> str:
-    """Return strict ASCII JSON with a final newline; NaNs and infinities, which JSON lacks, become null."""
+    """Return a value as strict JSON in ASCII with a final newline. NaN and infinities become null."""
     return json.dumps(_plain(value), indent=2, allow_nan=False) + "\n"
 
 
 def existing_folder(text: str) -> Path:
-    """Return the path of an existing folder; raise ValueError if there is no such folder."""
+    """Return a text as a path, for the parser of an option.
+
+    Raises:
+        ValueError: the path is not a folder.
+    """
     if not Path(text).is_dir():
         raise ValueError(f"no such folder: {text}")
     return Path(text)
 
 
 def check_writable(folder: Path) -> None:
-    """Create a folder, and write and delete a temporary file in it: permission bits do not suffice as a check.
+    """Create a folder unless it exists, and check that files can be written in it.
+
+    The check writes and deletes a temporary file, because permission bits do not tell whether writing will succeed.
 
     Raises:
-        OSError: the folder cannot be created or written; the message names it.
+        OSError: the folder cannot be created, or no file can be written in it. The message names the folder.
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -63,7 +70,7 @@ def check_writable(folder: Path) -> None:
 
 
 def _plain(value: Any) -> Any:
-    """Convert numpy values and paths to the types of JSON."""
+    """Convert numpy values, paths and numbers that are not finite to types of JSON, also inside lists and dicts."""
     if isinstance(value, dict):
         return {str(key): _plain(item) for key, item in value.items()}
     if isinstance(value, (np.ndarray, np.generic)):

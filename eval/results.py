@@ -1,7 +1,9 @@
-"""Results of an evaluation and their files, written and read back.
+"""Write and read the files of an evaluation.
 
-Results <──> results.json     scores, intervals, and the settings behind them
-Examples <─> examples.npz     the examples that the scores are computed from, for `clearspan compare`
+    Results  <──> results.json    scores, their intervals, and the settings that affect them
+    Examples <──> examples.npz    the predictions from which the scores are computed, for `clearspan compare`
+
+`examples.npz` can be read only with the `results.json` of the same evaluation, which holds its hash.
 """
 
 import io
@@ -38,25 +40,25 @@ Figure = Annotated[float, BeforeValidator(lambda value: math.nan if value is Non
 
 @dataclass
 class Results:
-    """The content of `results.json`.
+    """The content of `results.json`: the evaluation of one model.
 
     Attributes:
-        model: the model's name.
-        spec: the argument of `--model`: a folder, a file of word vectors, `module:function`.
-        scores: task -> metric -> value in percent, unrounded; NaN (null in JSON) where undefined. Alignment,
-            uniformity and squared errors (mse) are not percentages.
-        intervals: task -> metric -> [low, high], 95 % by bootstrap over the task's examples, in percent.
-        subsets: task -> subset -> metric -> value in percent, and `num_pairs`.
-        counts: task -> sizes of the data behind its scores.
-        settings: task -> settings, other than data and model, that affect its scores.
-        data: task -> file -> SHA-256 of its bytes.
-        averages: name -> {"value": percent, "tasks": the tasks covered, "missing": the tasks not scored}.
+        model: the name of the model.
+        spec: the value of `--model`, such as a folder, a file of word vectors or `module:function`.
+        scores: task -> metric -> value, unrounded; NaN if it is undefined, which is null in JSON. All metrics are
+            percentages except alignment, uniformity and mean squared errors (mse).
+        intervals: task -> metric -> (low, high), the 95 % interval of the value by bootstrap over the task's examples.
+        subsets: task -> subset -> metric -> value, or a count if the name of the metric begins with `num_`.
+        counts: task -> what is counted, such as `pairs` -> number of them in the task's data.
+        settings: task -> setting -> value, for settings other than data and model that affect the task's scores.
+        data: task -> file -> SHA-256 of the file.
+        averages: average -> {"value": percent, "tasks": tasks in the average, "missing": tasks that were not scored}.
         skipped: task -> the reason why it was not scored.
-        truncated: task -> its files that have fewer rows than the published files.
-        warnings: problems to know of before trusting the scores.
-        environment: versions, device, date and the like.
-        examples: SHA-256 of examples.npz; "" in files of earlier versions.
-        folder: the folder of the `results.json` that was read; it is not written to the file.
+        truncated: task -> remark on the files that have fewer rows than the published files.
+        warnings: problems that a reader should know before trusting the scores.
+        environment: versions of packages, the device, the date and other facts about the machine and the run.
+        examples: the SHA-256 of examples.npz; "" in files of earlier versions, which do not have it.
+        folder: the folder from which `results.json` was read; it is not written to the file.
     """
 
     model: str
@@ -76,11 +78,11 @@ class Results:
     folder: Path = Path()
 
     def record(self) -> dict[str, Any]:
-        """Return the content of `results.json`."""
+        """Return the content of `results.json`: all attributes except `folder`."""
         return {name: value for name, value in asdict(self).items() if name != "folder"}
 
     def add(self, task: str, scores: TaskScores) -> None:
-        """Add one task's scores."""
+        """Add the scores of one task, and compute their bootstrap intervals."""
         self.scores[task] = scores.scores
         self.counts[task] = scores.counts
         self.intervals[task] = {metric: interval(examples) for metric, examples in scores.examples.items()}
@@ -90,20 +92,22 @@ class Results:
             self.subsets[task] = scores.subsets
 
     def to_json(self) -> str:
-        """Return strict JSON in ASCII, which any terminal can show, with one trailing newline; its last field is the
-        hash of all others (`common.sealed`).
+        """Return the text of `results.json`: strict JSON in ASCII, which any terminal can show.
+
+        The last field is the hash of all other fields (`common.sealed`).
         """
         return seal(json.loads(json_text(self.record())), indent=2).decode("ascii")
 
 
 @dataclass(frozen=True)
 class Scored:
-    """One model's evaluation.
+    """The evaluation of one model, as the report shows it.
 
     Attributes:
+        results: the content of the model's `results.json`.
         tasks: task -> its scores, in the order of `--tasks`.
-        families: task -> the word of `--tasks` that names its family.
-        differences: task -> this model's main score minus the main score of the first model in the same run.
+        families: task -> the word of `--tasks` that selected the task, such as `sts`.
+        differences: task -> this model's main score minus the main score of the first model of the same run.
     """
 
     results: Results
@@ -113,7 +117,10 @@ class Scored:
 
 
 def examples_bytes(tasks: Mapping[str, TaskScores]) -> bytes:
-    """Return the content of `examples.npz`: arrays named `<task>/<metric>/<column>`, which load without pickle."""
+    """Return the bytes of `examples.npz`. Its arrays are named `<task>/<score>/<field of Examples>`.
+
+    The arrays can be loaded without pickle.
+    """
     buffer = io.BytesIO()
     columns: dict[str, Any] = {}
     for task, scores in tasks.items():
@@ -127,7 +134,11 @@ def examples_bytes(tasks: Mapping[str, TaskScores]) -> bytes:
 
 
 def environment(device: str, **more: object) -> dict[str, Any]:
-    """Return versions of Python and of packages that affect the scores, platform, device and date (UTC, ISO 8601)."""
+    """Return a description of the machine and the run.
+
+    It has the date (UTC, ISO 8601), the device, the platform, the versions of Python and of the packages that affect
+    the scores (None if a package is not installed), and the entries `more`.
+    """
     versions: dict[str, str | None] = {"python": platform.python_version()}
     for package in _PACKAGES:
         try:
@@ -144,10 +155,13 @@ def environment(device: str, **more: object) -> dict[str, Any]:
 
 
 def find(paths: Iterable[Path]) -> list[Results]:
-    """Read the evaluations at each path: a `results.json`, its folder, or a folder whose subfolders hold evaluations.
+    """Read the evaluations at each path.
+
+    Args:
+        paths: each is a `results.json`, its folder, or a folder whose subfolders each hold a `results.json`.
 
     Raises:
-        DataError: there is no results.json, or a file is malformed.
+        DataError: a path has no results.json, or a file is malformed.
         OSError: a file cannot be read.
     """
     evaluations: list[Results] = []
@@ -158,10 +172,13 @@ def find(paths: Iterable[Path]) -> list[Results]:
 
 
 def read(path: Path) -> Results:
-    """Read one evaluation from its `results.json` or that file's folder.
+    """Read one evaluation.
+
+    Args:
+        path: a `results.json`, or its folder.
 
     Raises:
-        DataError: there is no such file, or it is malformed.
+        DataError: the file does not exist, or is malformed.
         OSError: the file cannot be read.
     """
     file = path / RESULTS if path.is_dir() else path
@@ -202,10 +219,13 @@ def is_examples(path: Path) -> bool:
 
 
 def check(path: Path) -> None:
-    """Check that the results.json at a path, and the examples.npz beside it, are as they were written.
+    """Check by their hashes that a results.json and the examples.npz in the same folder were not changed.
+
+    Args:
+        path: the `results.json`, or its folder.
 
     Raises:
-        DataError: one of the two files is missing or damaged.
+        DataError: one of the two files is missing or was changed.
         OSError: a file cannot be read.
     """
     evaluation = read(path)
@@ -215,10 +235,13 @@ def check(path: Path) -> None:
 
 
 def read_examples(evaluation: Results) -> dict[str, dict[str, Examples]]:
-    """Read task -> metric -> examples from the `examples.npz` of an evaluation that `read` returned.
+    """Return task -> score -> examples from the `examples.npz` of an evaluation.
+
+    Args:
+        evaluation: an evaluation that `read` returned.
 
     Raises:
-        DataError: the file does not exist, is malformed, or belongs to another evaluation.
+        DataError: the file does not exist, is malformed, or belongs to a different evaluation.
         OSError: the file cannot be read.
     """
     path = evaluation.folder / EXAMPLES
@@ -229,7 +252,11 @@ def read_examples(evaluation: Results) -> dict[str, dict[str, Examples]]:
 
 
 def _examples(path: Path) -> dict[str, dict[str, Examples]]:
-    """Return task -> metric -> examples of a file; raise DataError if it is malformed."""
+    """Return task -> score -> examples from a file.
+
+    Raises:
+        DataError: the file is malformed.
+    """
     arrays: dict[tuple[str, str], dict[str, Any]] = {}
     examples: dict[str, dict[str, Examples]] = {}
     try:

@@ -1,10 +1,11 @@
-"""The scores of one task, and their uncertainty by bootstrap over the task's examples.
+"""Compute the scores of a task, and their uncertainty by bootstrap over the task's examples.
 
-    TaskScores ── scores, in percent
-               └─ Examples of a metric ──> figure, interval (bootstrap over examples), difference of two models
+    Examples: predicted and gold values ──> figure: the value of a metric
+                                        ──> interval: its 95 % interval by bootstrap
+    Examples of two models ───────────────> difference: its value, 95 % interval and p-value
 
-Pure functions of arrays. The bootstrap recomputes the metric itself on each sample of the examples: a correlation, F1,
-a mean over subsets.
+The bootstrap draws samples of the examples with replacement, and computes the metric on each sample, even if the metric
+is a correlation, an F1 or a mean over subsets.
 """
 
 import math
@@ -51,7 +52,10 @@ def _spearman(predicted: Floats, gold: Floats, rows: Ints) -> Floats:
 
 
 def _counts(predicted: Floats, gold: Floats, rows: Ints) -> tuple[Floats, Floats, Floats, Floats]:
-    """Return (true positives, false positives, false negatives, true negatives); 1 is the positive class."""
+    """Return (true positives, false positives, false negatives, true negatives) of each sample, (samples,) each.
+
+    The positive class is 1.
+    """
     yes, true = predicted[rows] == 1, gold[rows] == 1
     both = (yes & true).sum(axis=1).astype(float)
     return both, yes.sum(axis=1) - both, true.sum(axis=1) - both, (~yes & ~true).sum(axis=1).astype(float)
@@ -79,21 +83,25 @@ METRICS: dict[str, Callable[[Floats, Floats, Ints], Floats]] = {
     "accuracy_f1": lambda *arrays: (_accuracy(*arrays) + _f1(*arrays)) / 2,
     "pearson_spearman": lambda *arrays: (_pearson(*arrays) + _spearman(*arrays)) / 2,
 }
-"""Metric -> function of (predicted, gold), each float64 (n,), and the rows of each sample, int64 (samples, n), that
-returns (samples,) as fractions of 1, NaN where undefined. F1 and Matthews' coefficient take the classes 0 and 1; the
-last two are the plain means by which GLUE ranks models."""
+"""Metric -> function that computes the metric on each sample.
+
+The arguments of the function are `predicted` and `gold`, (n,) float64 each, and the row indices of each sample,
+(samples, n) int64. It returns (samples,) values as fractions of 1, or NaN if a value is undefined. F1 and Matthews'
+coefficient are defined for the classes 0 and 1. The last two metrics are means of two metrics, by which GLUE ranks
+models."""
 
 
 @dataclass(frozen=True)
 class Examples:
-    """The examples that a figure is computed from, one row each.
+    """The n examples from which a score is computed.
 
     Attributes:
-        metric: a key of METRICS.
-        predicted: float64 (n,): a class, a cosine, or for `mean` the value of the example, from 0 to 1.
-        gold: float64 (n,); zeros for `mean`.
-        groups: int64 (n,): with several groups (the subsets of an STS year), the figure is the plain mean of the
-            groups' figures, and the bootstrap draws within each group.
+        metric: the metric of the score, a key of METRICS.
+        predicted: the model's result for each example, (n,) float64: a class index, a cosine, or for the metric `mean`
+            a value from 0 to 1.
+        gold: the expected class index or similarity, (n,) float64; zeros for the metric `mean`.
+        groups: the group of each example, (n,) int64, such as the index of the subset of an STS year. The score is the
+            mean of the metric over the groups, and the bootstrap draws samples within each group.
     """
 
     metric: str
@@ -103,7 +111,7 @@ class Examples:
 
     @classmethod
     def of(cls, metric: str, predicted: Any, gold: Any = None, groups: Any = None) -> "Examples":
-        """Build examples from arrays or lists of any numeric type; `gold` and `groups` default to zeros."""
+        """Return examples from arrays or lists of any numeric type; `gold` and `groups` are zeros if they are None."""
         values = np.asarray(predicted, np.float64)
         zeros = np.zeros(len(values))
         return cls(
@@ -117,20 +125,25 @@ class Examples:
         return len(self.predicted)
 
     def metric_of(self, rows: Ints) -> Floats:
-        """Return the metric of each sample of rows (samples, n), as a fraction of 1: (samples,)."""
+        """Return the metric of each sample, as fractions of 1, (samples,) float64; groups are ignored.
+
+        Args:
+            rows: the row indices of the examples in each sample, (samples, n) int64.
+        """
         return METRICS[self.metric](self.predicted, self.gold, rows)
 
 
 @dataclass(frozen=True)
 class Difference:
-    """Two models' figures on the same examples, in percentage points.
+    """The difference between the scores of two models on the same examples, in percentage points.
 
     Attributes:
-        value: the second model's figure minus the first model's figure.
-        low, high: the 95 % interval of the value.
-        p: the two-sided p-value: twice the fraction of samples whose difference has the opposite sign, is zero or is
-            undefined. At least 1 / (samples + 1).
-        p_holm: the p-value corrected for the number of differences that are tested together; see `tested`.
+        value: the score of the second model minus the score of the first model.
+        low, high: the ends of the 95 % interval of `value`.
+        p: the two-sided p-value: twice the fraction of bootstrap samples whose difference has the opposite sign, is
+            zero, or is undefined; NaN if `value` is undefined. It is never 0, since one is added to the count.
+        p_holm: the p-value after Holm's correction for all differences that are tested together (`tested`); NaN before
+            the correction.
     """
 
     value: float
@@ -141,61 +154,69 @@ class Difference:
 
     @property
     def exceeds_noise(self) -> bool:
-        """Return whether the corrected p-value is below 0.05."""
+        """Return whether the corrected p-value is below LEVEL, which is 0.05."""
         return self.p_holm < LEVEL
 
 
 def figure(examples: Examples) -> float:
-    """Return the metric over all examples, in percent; NaN where undefined."""
+    """Return the score that the examples give, in percent; NaN if it is undefined."""
     return float(_figures((examples,), [np.argsort(examples.groups, kind="stable")[None]])[0, 0])
 
 
 def interval(examples: Examples) -> tuple[float, float]:
-    """Return the figure's 95 % percentile interval, in percent, by bootstrap over the examples."""
+    """Return the ends of the score's 95 % percentile interval, in percent, by bootstrap over the examples.
+
+    Both are NaN if the score is undefined on every sample.
+    """
     return _quantiles(resampled(examples))
 
 
 def resampled(examples: Examples, resamples: int = RESAMPLES) -> Floats:
-    """Return the figure of each bootstrap sample of the examples, in percent, (resamples,).
+    """Return the score of each bootstrap sample of the examples, in percent, (resamples,) float64.
 
-    Examples with the same groups get the same samples, so that the figures of several models are paired.
+    The samples depend only on `groups`. The scores of several models on the same data are therefore paired.
     """
     (figures,) = _figures((examples,), _samples(examples.groups, resamples))
     return np.asarray(figures)
 
 
 def comparable(first: Examples, second: Examples) -> bool:
-    """Return whether two models' figures are computed from the same examples by the same metric."""
+    """Return whether two models have the same metric, gold values and groups, so that `difference` may compare them."""
     same = first.metric == second.metric and np.array_equal(first.gold, second.gold)
     return same and np.array_equal(first.groups, second.groups)
 
 
 def difference(first: Examples, second: Examples, resamples: int = RESAMPLES) -> Difference:
-    """Return the difference of two models' figures by paired bootstrap: both are computed on the same samples.
+    """Return the difference between the scores of two models, by paired bootstrap.
 
     Args:
-        first, second: figures that are `comparable`.
+        first, second: the examples of the two models, which must be `comparable`.
+        resamples: the number of bootstrap samples.
     """
     first_figures, second_figures = _figures((first, second), _samples(first.groups, resamples))
     differences = second_figures - first_figures
     low, high = _quantiles(differences)
-    undefined = np.isnan(differences)  # such as the correlation of one pair drawn n times; counts against either sign
+    undefined = np.isnan(differences)  # e.g. the correlation of one pair drawn n times; counts against both signs
     tail = min(np.sum((differences <= 0) | undefined), np.sum((differences >= 0) | undefined))
     p = min(1.0, 2 * (float(tail) + 1) / (resamples + 1))
     value = figure(second) - figure(first)
-    # An undefined difference, as of a constant's correlation, is no evidence in either direction.
+    # A difference is undefined if, for example, all predictions are equal and so have no correlation.
     return Difference(value, low, high, math.nan if math.isnan(value) else p)
 
 
 def num_resamples(num_figures: int) -> int:
-    """Return the number of bootstrap samples with which the least possible p-value stays significant when corrected."""
+    """Return a number of bootstrap samples that suffices to find a significant difference among `num_figures`.
+
+    With so many samples, the smallest possible p-value stays below LEVEL after Holm's correction.
+    """
     return max(RESAMPLES, 4 * math.ceil(2 * num_figures / LEVEL))
 
 
 def tested(pairs: Sequence[tuple[Examples, Examples]], progress: bool = False) -> list[Difference]:
-    """Return the difference of each pair of comparable figures, with p-values corrected by Holm over all of them.
+    """Return the difference of each pair of comparable examples, with p-values that Holm's method corrects.
 
-    If a p-value exceeds the level after the first 1,000 samples, no more are drawn.
+    Each difference is computed with RESAMPLES samples. If its p-value is then below LEVEL, it is computed again with
+    `num_resamples` samples, because the correction needs a finer p-value.
     """
     resamples = num_resamples(len(pairs))
     changes = []
@@ -210,9 +231,10 @@ def tested(pairs: Sequence[tuple[Examples, Examples]], progress: bool = False) -
 
 
 def holm(ps: Sequence[float]) -> list[float]:
-    """Return the p-values after Holm's step-down correction (1979), in their order; a NaN stays NaN, and counts.
+    """Return the p-values after Holm's step-down correction (1979), in the same order.
 
-    The correction bounds the probability of any false finding among all of them by the significance level.
+    The correction bounds the probability of at least one false finding by the significance level. A NaN stays NaN, but
+    counts in the number of p-values.
     """
     order = sorted(range(len(ps)), key=lambda place: (math.isnan(ps[place]), ps[place]))
     corrected = [math.nan] * len(ps)
@@ -232,7 +254,10 @@ def _quantiles(figures: Floats) -> tuple[float, float]:
 
 
 def _samples(groups: Ints, resamples: int) -> Iterator[Ints]:
-    """Yield blocks of rows (samples, n), drawn with replacement within each group, the same in every call."""
+    """Yield the row indices of bootstrap samples, in blocks (samples, n) int64.
+
+    The rows are drawn with replacement within each group, and are the same in every call.
+    """
     generator = np.random.default_rng(0)
     members = [np.flatnonzero(groups == group) for group in np.unique(groups)]
     step = max(1, _BLOCK // max(1, len(groups)))
@@ -242,11 +267,11 @@ def _samples(groups: Ints, resamples: int) -> Iterator[Ints]:
 
 
 def _figures(several: Sequence[Examples], samples: Iterable[Ints]) -> Floats:
-    """Return the figures of several models on each sample, in percent, (len(several), all samples).
+    """Return the score of each model on each sample, in percent, (models, samples) float64.
 
     Args:
         several: the examples of each model, all with the same groups.
-        samples: blocks of rows (samples, n), in which each group's columns are contiguous.
+        samples: blocks of row indices (samples, n), in which the rows of a group lie in adjacent columns.
     """
     blocks = []
     for rows in samples:
@@ -257,9 +282,14 @@ def _figures(several: Sequence[Examples], samples: Iterable[Ints]) -> Floats:
 
 
 def _ranks(values: Floats, rows: Ints) -> Floats:
-    """Return the ranks of each sample's values, (samples, n), with ties at their mean rank.
+    """Return the rank of each value in its sample, (samples, n) float64. Equal values get the mean of their ranks.
 
-    Counting is several times as fast as sorting each sample, since all samples draw from the same n values.
+    All samples are drawn from the same n values. Ranks are therefore found by counting, which is several times as fast
+    as sorting each sample.
+
+    Args:
+        values: the n values, (n,).
+        rows: the indices of the values in each sample, (samples, n) int64.
     """
     codes = np.unique(values, return_inverse=True)[1]
     num_values = codes.max() + 1
@@ -274,7 +304,7 @@ _NO_PERCENTAGE = re.compile(r"(alignment|uniformity)(_\w+)?|mse")
 
 
 def in_percent(metric: str) -> bool:
-    """Return whether a metric is in percent, and so higher is better; for all other metrics, lower is better."""
+    """Return whether a metric is a percentage. Higher percentages are better; for other metrics, lower is better."""
     return not _NO_PERCENTAGE.fullmatch(metric)
 
 
@@ -283,15 +313,16 @@ class TaskScores:
     """The scores of one task.
 
     Attributes:
-        scores: metric -> value in percent, unrounded; NaN where it is undefined (a constant has no correlation).
-            Alignment, uniformity and squared errors (mse) are not percentages.
-        main: the key of `scores` that represents the task in charts.
-        headline: the keys of `scores` that the summary table shows.
-        counts: sizes of the data behind the scores, such as {"pairs": 3108}.
-        details: further texts and tables for the report.
-        subsets: subset -> metric -> value in percent, or a count where the metric's name begins with `num_`.
-        examples: key of `scores` -> its examples; includes `main` if the main score is computed from examples.
-        settings: settings, other than data and model, that affect the scores: seeds, the chosen L2, epochs.
+        scores: metric -> value, unrounded; NaN if it is undefined, such as the correlation with equal predictions. All
+            metrics are percentages except alignment, uniformity and mean squared errors (mse).
+        main: the metric that represents the task in charts.
+        headline: the metrics that the summary table shows.
+        counts: sizes of the task's data, such as {"pairs": 3108}.
+        details: texts and tables for the report.
+        subsets: subset -> metric -> value, or a count if the name of the metric begins with `num_`.
+        examples: metric -> the examples from which its value is computed. It includes `main`, unless the main score is
+            not computed from examples.
+        settings: settings, other than data and model, that affect the scores, such as seeds, the chosen L2 and epochs.
     """
 
     scores: dict[str, float]

@@ -1,13 +1,14 @@
-"""The verdict on a trained model: which system finds the texts of a collection best, and by how much.
+"""Decide whether a trained model searches a dataset better than BM25 and models that need no training.
 
-    a dataset's held-out titles (or crops, or a user's questions) ─┐
-    all texts of the dataset ──────────────────────────────────────┼──> reciprocal ranks ──> one bootstrap ──> Verdict
-    BM25, all models, and each model combined with BM25 ───────────┘
+    queries: held-out titles, crops, or a user's questions ─┐
+    documents: all texts of the dataset ────────────────────┼──> reciprocal ranks ──> bootstrap ──> Verdict
+    systems: BM25, the models, and each model with BM25 ────┘
 
-The systems are all that a user could choose from: BM25, each untrained model, the trained model, and each model
-combined with BM25. The weights of the combinations, and the trained and the untrained system to compare, are chosen on
-the half of the held-out texts that picks checkpoints; the other half is scored. All intervals come from the same
-bootstrap samples.
+The systems are all ways to search that a user can choose from: BM25, each untrained model, the trained model, and each
+model combined with BM25. One half of the held-out texts, by which training chooses checkpoints, also chooses the
+weights of the combinations, and the trained and the untrained system to compare. The other half is scored. A user's
+questions are also halved, and each half is scored with the choices that the other half makes. All intervals come from
+the same bootstrap samples.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -35,29 +36,29 @@ Word = Literal["better", "worse", "no difference"]
 Task = Literal["titles", "crops", "questions"]
 BM25 = "BM25"
 FEWEST_DECIDING = 20
-"""Fewest queries for a verdict other than `no difference`: with fewer, the bootstrap's intervals are too narrow. With
-ten queries, 5.5 % of verdicts on equal systems were `better`, where 2.5 % are expected; with twenty 3.4 %, with a
-hundred 2.2 %.
+"""The fewest queries for a verdict other than `no difference`. With fewer queries, the bootstrap's intervals are too
+narrow: of the verdicts on equal systems, of which 2.5 % should be `better`, 5.5 % were `better` with ten queries, 3.4 %
+with twenty, and 2.2 % with a hundred.
 """
 TRAINED = "trained"
-"""Name of the only trained model, which `Verdict.sentence` calls `the trained model`."""
+"""The name of the trained model if there is only one. `Verdict.sentence` calls it `the trained model`."""
 SAID_S = 30
-"""Announce embedding that is expected to take longer than this many seconds."""
+"""`judge` announces the embedding of a model that is expected to take longer than this, in seconds."""
 NUM_EXAMPLES = 3
-"""Most examples that the trained system wins, and most examples that it loses."""
+"""The most examples that the trained system wins, and the most examples that it loses."""
 QUERIES: dict[Task, str] = {"titles": "held-out title", "crops": "held-out text", "questions": "question"}
-"""Task -> noun for a query."""
+"""Task -> noun for one of its queries."""
 
 
 @dataclass(frozen=True)
 class Entrant:
-    """A model that takes part in a verdict. BM25 always does, and needs no entrant.
+    """A model that takes part in a verdict. BM25 always takes part, and needs no `Entrant`.
 
     Attributes:
-        name: name of the model in the verdict, without commas, such as `all-MiniLM-L6-v2` or `trained`.
-        model: a folder, or any other value of `clearspan eval --model`.
-        about: description in one line.
-        is_trained: whether it was trained on this dataset.
+        name: the name of the model in the verdict, such as `all-MiniLM-L6-v2` or `trained`; it has no comma.
+        model: the model's folder, or any other value of `clearspan eval --model`.
+        about: a description in one line.
+        is_trained: whether the model was trained on this dataset.
     """
 
     name: str
@@ -68,15 +69,16 @@ class Entrant:
 
 @dataclass(frozen=True)
 class System:
-    """A way to search, with its score.
+    """A way to search, with its score: BM25, a model, or a model combined with BM25.
 
     Attributes:
-        name: without commas: `BM25`, `all-MiniLM-L6-v2`, `all-MiniLM-L6-v2 + BM25`, `trained`, `trained + BM25`.
-        about: description in one line.
-        is_trained: whether its model was trained on this dataset.
-        weight: the weight of the model's scores when BM25's are added, from 0 to 1; None: the model or BM25 alone.
-        mrr: mean reciprocal rank of the right text, in percent.
-        low, high: the 95 % interval of `mrr`.
+        name: the name, such as `BM25`, `all-MiniLM-L6-v2`, `trained` or `trained + BM25`; it has no comma.
+        about: a description in one line.
+        is_trained: whether the system's model was trained on this dataset.
+        weight: the weight of the model's score, from 0 to 1, in the sum with BM25's score; None for a model alone or
+            BM25 alone.
+        mrr: the mean reciprocal rank of the right text, in percent.
+        low, high: the ends of the 95 % interval of `mrr`.
     """
 
     name: str
@@ -95,8 +97,10 @@ class Example:
     Attributes:
         query: the query.
         text: the right text.
-        rank, rank_untrained: rank of the right text by the trained system, and by the untrained system.
-        first, first_untrained: the text that the trained system ranks first, and the untrained system.
+        rank: the rank that the trained system gives the right text, from 1.
+        rank_untrained: the rank that the untrained system gives the right text, from 1.
+        first: the text that the trained system ranks first.
+        first_untrained: the text that the untrained system ranks first.
     """
 
     query: str
@@ -109,24 +113,25 @@ class Example:
 
 @dataclass(frozen=True)
 class Verdict:
-    """The verdict: every system's score, a comparison of the best trained and the best untrained system, and a winner.
+    """The scores of all systems, the comparison of the best trained with the best untrained system, and the winner.
 
     Attributes:
-        task: the kind of queries: `titles`, `crops` or `questions`.
-        num_queries: number of queries that are scored.
-        num_texts: number of texts that are ranked.
-        num_collection: number of different texts in the collection; more than `num_texts` if a sample is ranked.
-        systems: best first.
-        winner: name of the system to take: the best trained system if `word` is `better`; otherwise the best untrained
-            system if it exceeds BM25 by more than noise, else BM25.
-        best_trained, best_untrained: names of the two systems that are compared.
-        difference: MRR of the best trained system minus MRR of the best untrained system, in points.
-        low, high: the 95 % interval of the difference.
-        word: `better` if the interval is above 0, `worse` if it is below, else `no difference`.
-        sentence: the outcome in words.
-        notes: remarks on the reliability of the figures, such as few queries.
-        examples: queries that the compared systems answer differently: some that the trained system wins, and some that
-            it loses.
+        task: the type of the queries: `titles`, `crops` or `questions`.
+        num_queries: the number of queries that are scored.
+        num_texts: the number of texts that are ranked.
+        num_collection: the number of different texts in the dataset; more than `num_texts` if a sample is ranked.
+        systems: the systems with their scores, best first.
+        winner: the name of the system to use. This is the best trained system if `word` is `better`. Otherwise it is
+            the best untrained system if the interval of its lead over BM25 is above 0, and BM25 if not.
+        best_trained, best_untrained: the names of the two systems that are compared.
+        difference: the MRR of the best trained system minus the MRR of the best untrained system, in percentage points.
+        low, high: the ends of the 95 % interval of `difference`.
+        word: `better` if the whole interval is above 0, `worse` if it is below 0, and otherwise, or if there are fewer
+            than `FEWEST_DECIDING` queries, `no difference`.
+        sentence: the outcome in one sentence.
+        notes: remarks on how reliable the figures are, such as a warning of few queries.
+        examples: queries that the two compared systems answer differently: first queries that the trained system wins,
+            then queries that it loses.
     """
 
     task: Task
@@ -150,12 +155,12 @@ class Verdict:
         return next(system for system in self.systems if system.name == name)
 
     def to_json(self) -> dict[str, Any]:
-        """Return the verdict as plain values."""
+        """Return the verdict as dicts, tuples and plain values that can be written as JSON."""
         return asdict(self)
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> "Verdict":
-        """Return the verdict from the result of `to_json`, also after it was written as JSON and read back."""
+        """Return a verdict from the result of `to_json`, or from that result after it was written and read as JSON."""
         systems = tuple(System(**system) for system in values["systems"])
         examples = tuple(Example(**example) for example in values["examples"])
         return cls(**{**values, "systems": systems, "examples": examples, "notes": tuple(values["notes"])})
@@ -174,17 +179,20 @@ def judge(
     progress: bool = False,
     say: Callable[[str], None] = lambda _: None,
 ) -> Verdict:
-    """Compare trained with untrained models, and BM25, in finding the texts of a dataset.
+    """Search a dataset with BM25, with each model, and with each model combined with BM25, and return the verdict.
 
     Args:
-        entrants: the models; at least one of them is trained.
-        data: a dataset with a held-out part (`validation/`).
-        queries: a file of questions (`common.queries`), which are judged instead of the dataset's held-out titles.
+        entrants: the models, of which at least one is trained.
+        data: the folder of a dataset with a held-out part (`validation/`).
+        queries: a file of questions (`common.queries`) to search with; None to search with the dataset's held-out
+            titles, or with crops of its held-out texts if it has no titles.
         prompt_name: names of prompts; see `clearspan eval --prompt-name`.
-        stemmer: language of BM25's stemmer; see `clearspan search --stemmer`. None: words are not stemmed.
-        cached: folder of cached embeddings; None: no cache.
-        compute: device and precision (default: the GPU if there is one, fp32).
-        say: called with a line for each model whose embeddings will take more than half a minute.
+        stemmer: the language of BM25's stemmer; see `clearspan search --stemmer`. None if words are not stemmed.
+        cached: the folder of cached embeddings; None for no cache.
+        compute: the device and the precision; None for fp32 on the GPU, or on the CPU if there is no GPU.
+        batch_tokens: the most tokens in a batch of texts to embed.
+        progress: whether to show progress bars.
+        say: a function that is called with a line of text before an embedding that will take more than half a minute.
 
     Raises:
         DataError: the dataset or the file is malformed, or has too few held-out texts.
@@ -218,12 +226,15 @@ def judge(
 def decide(
     results: Sequence[ContestResult], contest: Contest, task: Task, num_collection: int, warnings: Sequence[str] = ()
 ) -> Verdict:
-    """Reach the verdict from the results of the systems.
+    """Compare the systems, and return the verdict.
 
     Args:
-        results: at least one trained and one untrained system; among equally good systems, the first is taken.
-        num_collection: number of texts in the collection, including those that are not ranked.
-        warnings: further notes.
+        results: the ranks of the systems, of which at least one is trained and one is not. Among equally good systems,
+            the first is preferred.
+        contest: the queries and the texts.
+        task: the type of the queries.
+        num_collection: the number of different texts in the dataset, including texts that are not ranked.
+        warnings: notes to add to the verdict.
 
     Raises:
         ValueError: two systems have the same name.
@@ -277,15 +288,16 @@ def decide(
 def _without_training(
     best: ContestResult, results: Sequence[ContestResult], examples: Mapping[str, Examples]
 ) -> ContestResult:
-    """Return the system to take if training does not pay off: the best untrained system if it exceeds BM25 by more than
-    noise, else BM25, which needs no model.
+    """Return the system to use if the trained system is not better: the best untrained system, or BM25.
+
+    BM25 needs no model, so it is returned unless the whole interval of the best untrained system's lead is above 0.
     """
     words = next((result for result in results if result.name == BM25), best)
     return best if difference(examples[words.name], examples[best.name]).low > 0 else words
 
 
 def in_words(system: System) -> str:
-    """Return a phrase for a system, e.g. `the trained model beside BM25 (weight 0.8)`; weight 0 is BM25 alone."""
+    """Return a phrase that names a system in a sentence, such as `the trained model beside BM25 (weight 0.8)`."""
     name = system.name.removesuffix(BESIDE)
     model = "the trained model" if system.is_trained and name == TRAINED else name
     if system.weight == 0:
@@ -314,7 +326,7 @@ def _sentence(verdict: Verdict, systems: Mapping[str, System]) -> str:
 
 
 def _examples(trained: ContestResult, untrained: ContestResult, contest: Contest) -> list[Example]:
-    """Return the queries that the trained system wins most clearly, and then queries that it loses."""
+    """Return the queries that the trained system wins by the most, and then the queries that it loses by the most."""
     gain = trained.reciprocal - untrained.reciprocal
     texts, rows = contest.collection, contest.judged
     order = np.argsort(-gain, kind="stable")

@@ -1,13 +1,13 @@
-"""Train an encoder on shards, on DeepSpeed: several objectives over one packed forward pass.
+"""Train an encoder on shards with DeepSpeed: several objectives share one packed forward pass.
 
-    run.py, job.py  the command; one rank's run from top to bottom
-    recipe.py    YAML and key=value ──> a checked Recipe; recipes/ and sweeps/ hold the papers' settings
+    run.py, job.py  the command `clearspan train`; the work of one rank, from the recipe to the exported model
+    recipe.py    YAML and key=value ──> a checked Recipe; recipes/ and sweeps/ hold settings from papers
     config/      the recipe's sections: options, their ranges, what may change on resume
-    start/       recipe, shards ──> encoder, objectives, learner, data streams; refusals; the dry run's estimate
+    start/       recipe, shards ──> encoder, objectives, learner, data streams; checks of these; the dry run's estimate
     data/        shards ──> examples in a fixed order ──> batches on the device
     modalities/  images, clips ──> patches
-    objectives/  one file a loss: batch ──> sequences to encode; encoded sequences ──> loss
-    step/        all objectives of a step: their requests, one packed forward, one summed loss; gradient caching
+    objectives/  one file per loss: batch ──> sequences to encode; encoded sequences ──> loss
+    step/        all objectives of a step: their requests, one packed forward pass, one summed loss; gradient caching
     model/       packed batch ──> encoder ──> vectors and hidden states; losses
     engine/      the training loop: optimizer, checkpoints, signals, logging
     selection/   dev scores, held-out losses ──> the best checkpoint

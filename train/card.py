@@ -2,8 +2,8 @@
 
     recipe, manifests of the shards, metrics.jsonl -> README.md, with the front matter that the Hub reads
 
-A dataset is identified by the sha256 of its manifest, which holds the sha256 of every shard: compare it with the output
-of `sha256sum DIR/manifest.json`.
+The card states the sha256 of each dataset's manifest, and a manifest holds the sha256 of every shard. To check whether
+a dataset is the one that the model was trained on, compare the output of `sha256sum DIR/manifest.json` with the card.
 """
 
 import dataclasses
@@ -22,10 +22,12 @@ TAGS = [LIBRARY, "feature-extraction", "sentence-similarity", "clearspan"]
 UNCHANGED = "no checkpoint was better than the model you began with, and this is that model"
 PREPARED = "no checkpoint was better than the first: the model you began with, pooled as the recipe says"
 NO_STEP = "no step was taken yet, and this is the model you began with, pooled as the recipe says"
-"""The remarks on a run whose best checkpoint is the one before the first step: by the pooling and the layers of the
-folder that it began with, or by its own; and on a checkpoint before the first step that is exported as the last."""
+"""The remarks on a model that training has not changed. UNCHANGED: the best checkpoint is the one before the first
+step, with the pooling and layers of the given model. PREPARED: the same, with the pooling and layers of the recipe.
+NO_STEP: the checkpoint before the first step is exported because it is the last one.
+"""
 BEFORE = -1
-"""Key, in mappings from step to scores, of the scores of the model that training started from."""
+"""The key that stands for the model that training started from, in mappings from step to scores."""
 TEMPLATE = Path(__file__).with_name("model_card.md")
 
 
@@ -34,10 +36,10 @@ class Origin:
     """The origin of an exported model, in addition to its recipe.
 
     Attributes:
-        step: the checkpoint's step; None: the model is not from a run.
-        data: name of a training dataset -> its `facts`.
-        scores: step -> scores in training: of the model that training started from, of step 0, and of the checkpoint.
-        start: the remark about a model that training has not changed.
+        step: the step of the exported checkpoint; None if the model does not come from a run.
+        data: name of a training dataset -> the values that `facts` returns for it.
+        scores: step -> name of a score -> dev score or held-out loss at that step, see `read_scores`.
+        start: UNCHANGED, PREPARED or NO_STEP if training has not changed the model; "" otherwise.
     """
 
     step: int | None = None
@@ -47,7 +49,10 @@ class Origin:
 
 
 def facts(datasets: Mapping[str, Any]) -> dict[str, Any]:
-    """Return plain values that identify each `shards.Dataset`, by its name in the recipe.
+    """Return the plain values by which the card identifies each dataset: kind, path, size, hashes and prompts.
+
+    Args:
+        datasets: name of a dataset in the recipe -> its `shards.Dataset`.
 
     Raises:
         OSError: a manifest cannot be read.
@@ -65,7 +70,11 @@ def facts(datasets: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def read_scores(metrics: Path, step: int) -> dict[int, dict[str, float]]:
-    """Return step -> scores from a metrics.jsonl: for the model that training started from, step 0, and `step`."""
+    """Read dev scores and held-out losses from a metrics.jsonl.
+
+    Return a mapping step -> name -> value, for step 0, for `step`, and, under the key BEFORE, for the model that
+    training started from. Steps without any score are missing.
+    """
     from clearspan.train.curves import lines_up_to
     from clearspan.train.selection.validation import PREFIX
 
@@ -90,7 +99,13 @@ def measured(eval_data: str) -> dict[str, Any]:
 
 
 def card(encoder: Any, name: str, recipe: str, origin: Origin) -> str:
-    """Return the card's text; `recipe` is the run's YAML."""
+    """Return the text of the model card.
+
+    Args:
+        encoder: the exported encoder, a `TrainableEncoder`.
+        name: the model's name on the card.
+        recipe: the recipe of the run, in YAML.
+    """
     from huggingface_hub import EvalResult, ModelCardData
     from jinja2 import Template
 

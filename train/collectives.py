@@ -1,4 +1,4 @@
-"""Collectives of tensors: gathered rows, sums over ranks. Without a process group there is one rank.
+"""Collective operations on tensors: gather rows, sum over ranks. Without a process group there is one rank.
 
 The process group itself, and work that rank 0 does for all ranks, are in `train.engine.ranks`.
 """
@@ -17,13 +17,13 @@ def world() -> tuple[int, int]:
 
 
 def ranks_here() -> int | None:
-    """Return the number of ranks that the launcher (deepspeed's or torchrun) started here; None without a launcher."""
+    """Return the number of ranks that deepspeed or torchrun started on this machine; None without such a launcher."""
     number = os.environ.get("LOCAL_SIZE") or os.environ.get("LOCAL_WORLD_SIZE")
     return int(number) if number else None
 
 
 def gather(rows: Tensor) -> Tensor:
-    """Return the rows of all ranks in rank order, differentiable: (n, d) on each of R ranks -> (R n, d)."""
+    """Gather the rows of all ranks in rank order, with gradients: (n, d) on each of R ranks -> (R n, d)."""
     if world()[1] == 1:
         return rows
     from torch.distributed.nn.functional import all_gather
@@ -32,7 +32,7 @@ def gather(rows: Tensor) -> Tensor:
 
 
 def gather_labels(labels: Tensor) -> Tensor:
-    """Return the labels of all ranks in rank order."""
+    """Gather the labels of all ranks in rank order, without gradients: (n, ...) on each of R ranks -> (R n, ...)."""
     ranks = world()[1]
     if ranks == 1:
         return labels
@@ -42,7 +42,7 @@ def gather_labels(labels: Tensor) -> Tensor:
 
 
 def sum_over_ranks(value: Tensor) -> Tensor:
-    """Return the sum of a tensor over ranks, detached."""
+    """Return the sum of a tensor over all ranks, detached."""
     total = value.detach().clone()
     if world()[1] > 1:
         dist.all_reduce(total)
@@ -50,16 +50,17 @@ def sum_over_ranks(value: Tensor) -> Tensor:
 
 
 def casts_kept(engine: Any) -> torch.autocast:
-    """Return a context in which forward passes share the casts of weights to half precision.
+    """Return a context in which autocast casts each weight to half precision once, not once per forward pass.
 
-    No weight may change between two forward passes in it, and gradients must be enabled in all of them or in none.
-    Autocast keeps its casts until the outermost autocast region ends. This context is that region: the engine's forward
-    enables autocast within it. A compiled encoder casts in its graph, once per forward pass.
+    No weight may change between two forward passes in the context, and gradients must be enabled in all of these
+    forward passes or in none. Autocast keeps the cast weights until the outermost autocast region ends. The context is
+    this outermost region: it disables autocast, and the engine's forward enables autocast inside of it. A compiled
+    encoder still casts once per forward pass, because the casts are part of its graph.
     """
     return torch.autocast(engine.device.type, enabled=False)
 
 
 def autocast(engine: Any) -> torch.autocast:
-    """Return the autocast context of DeepSpeed's engine, for a forward of its module that bypasses the engine."""
+    """Return the autocast context of DeepSpeed's engine, for a forward pass that calls the engine's module directly."""
     enabled = engine.torch_autocast_enabled()
     return torch.autocast(engine.device.type, engine.torch_autocast_dtype() if enabled else None, enabled)

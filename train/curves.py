@@ -1,6 +1,8 @@
 """Read the metrics.jsonl of a run: its lines, and the learning curves that reports draw.
 
-metrics.jsonl ──> lines_up_to ──> learning_curve: (step, figure), the best marked ──> eval.report.figures.Curves
+    metrics.jsonl ──> lines_up_to ──> learning_curves: a curve per run, its best step marked ──> eval.report.figures
+
+The curves show the dev score, or else the loss on held-out examples, or else the training loss.
 """
 
 import json
@@ -14,12 +16,15 @@ from clearspan.train.config.options import DEV, GIVEN
 
 HELD_OUT_LOSS, LOSS = "validation/loss", "loss"
 NAMES = {DEV: "dev score", HELD_OUT_LOSS: "loss on held-out examples", LOSS: "loss in training"}
-"""The metrics that show how a run learns, the most informative first, with the names that a report gives them."""
+"""The metrics that show how a run learns, the most informative first, and their names in a report."""
 NEVER_BETTER = "no step was better than the start, which is exported"
 
 
 def lines_up_to(path: Path, step: float = math.inf) -> list[str]:
-    """Return the lines of a metrics.jsonl up to and including a step, without lines that a kill left unreadable."""
+    """Return the lines of a metrics.jsonl whose step is at most `step`; [] if there is no such file.
+
+    Lines that are not valid JSON with a step are skipped: a killed process may have written only a part of a line.
+    """
     lines = []
     for line in path.read_text(errors="replace").splitlines() if path.is_file() else ():
         try:
@@ -31,10 +36,13 @@ def lines_up_to(path: Path, step: float = math.inf) -> list[str]:
 
 
 def learning_curves(runs: Mapping[str, Path], caption: str = "While training") -> list[Curves]:
-    """Return one plot with a curve per run, of the most informative metric that all runs have; [] if there is none.
+    """Return one plot, in a list, of the most informative metric that all runs have; [] if there is no such metric.
+
+    The plot has one curve per run. A run has a metric if it logged the metric at two steps or more.
 
     Args:
-        runs: name -> its metrics.jsonl.
+        runs: name of a run -> the path of its metrics.jsonl.
+        caption: the caption of the plot.
     """
     lines = {name: [json.loads(line) for line in lines_up_to(path)] for name, path in runs.items()}
     for key, named in NAMES.items():
@@ -53,9 +61,13 @@ def _curve(name: str, lines: Sequence[Mapping[str, Any]], key: str) -> Curve:
 
 
 def never_better(path: Path) -> bool:
-    """Return whether a run was never better than before its first step.
+    """Return whether no step of a run was better than the start of the run.
 
-    Only the scores or losses that choose the best checkpoint are compared; return False if there are none.
+    The dev score decides, or the held-out loss if there is no dev score. The start is the model that training started
+    from or the weights before the first step, whichever is better. Return False if there is no figure to compare.
+
+    Args:
+        path: the run's metrics.jsonl.
     """
     lines = [json.loads(line) for line in lines_up_to(path)]
     for key, sign in ((DEV, 1), (HELD_OUT_LOSS, -1)):

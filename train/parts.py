@@ -1,9 +1,9 @@
-"""Parts that a recipe chooses by name: the class in a built-in file, or a class of the user's own, `module:Class`.
+"""Find the parts that a recipe names: objectives and modalities, built in or the user's own (`module:Class`).
 
-    name -> find -> class -> options_class -> the dataclass that the class annotates `config` with
+    name -> find -> class -> options_class -> the dataclass of the part's options, the annotation of `config`
 
-Objectives and modalities are such parts. A folder's built-in parts are its files, one class each; files that begin with
-an underscore hold no part.
+A built-in part has the name of its file: each file in `train/objectives/` and `train/modalities/` defines one class,
+except for files whose names begin with an underscore.
 """
 
 import dataclasses
@@ -20,7 +20,7 @@ Part = TypeVar("Part")
 
 
 def names(package: str) -> list[str]:
-    """Return the names of a package's built-in parts."""
+    """Return the names of a package's built-in parts, sorted."""
     file = importlib.import_module(package).__file__
     assert file is not None
     return sorted(path.stem for path in Path(file).parent.glob("[!_]*.py"))
@@ -30,11 +30,12 @@ def find(package: str, name: str, base: Callable[..., Part], what: str) -> type[
     """Return the class of the built-in part `name` of a package, or the class that a name `module:Class` refers to.
 
     Args:
-        base: the class that declares the contract.
-        what: noun for error messages, with its article, such as "an objective".
+        base: the abstract class from which the class must derive.
+        what: the noun for such a class in error messages, with its article, such as "an objective".
 
     Raises:
-        PluginError: there is no built-in part and no class of this name, or the class does not meet the contract.
+        PluginError: there is no built-in part and no class of this name, or the class does not derive from `base` or
+            lacks a method or an attribute that `base` requires.
     """
     if name not in names(package):
         return plugins.load_class(name, base, what)
@@ -47,6 +48,11 @@ def find(package: str, name: str, base: Callable[..., Part], what: str) -> type[
 
 def options_class(name: str, part: type, base: type) -> type[Any]:
     """Return the dataclass of a part's options: the annotation of `config` in the class, or in its nearest base class.
+
+    Args:
+        name: the part's name, for error messages.
+        part: the part's class.
+        base: the class from which the dataclass must derive.
 
     Raises:
         PluginError: the annotation is not a dataclass that derives from `base`.

@@ -1,15 +1,15 @@
-"""The settings of an exported folder, as every sentence-transformers since 3.0 and the tools beside it read them.
+"""Rewrite the settings of an exported folder, so that sentence-transformers since 3.0 and other tools can read it.
 
-    modules.json               sentence_transformers.models.Pooling, for .sentence_transformer.modules.pooling.Pooling
+    modules.json               sentence_transformers.models.Pooling, not .sentence_transformer.modules.pooling.Pooling
     sentence_bert_config.json  max_seq_length, do_lower_case
     1_Pooling/config.json      word_embedding_dimension, pooling_mode_mean_tokens
     2_Dense/config.json        in_features, out_features, bias, activation_function
-    config.json                rope_theta beside rope_parameters
-    tokenizer_config.json      PreTrainedTokenizerFast for TokenizersBackend
+    config.json                rope_theta, in addition to rope_parameters
+    tokenizer_config.json      PreTrainedTokenizerFast, not TokenizersBackend
 
-Version 6 writes other names, at which earlier versions and text-embeddings-inference stop; it reads these too. The same
-holds for transformers 5 and 4, which ignores `rope_parameters`, and would silently use the angles that are the default
-of the architecture.
+The table lists the names that this module writes. All versions can read these. sentence-transformers 6 and transformers
+5 save newer names, which earlier versions and text-embeddings-inference reject. Only `rope_parameters` would not be
+rejected: transformers 4 would ignore it, and silently compute rotary positions with the architecture's default base.
 """
 
 import inspect
@@ -23,16 +23,24 @@ from clearspan.common.model_folder import INFERENCE, Module, read_modules
 
 MODULES, LENGTHS = "modules.json", "sentence_bert_config.json"
 PUBLIC = "sentence_transformers.models"
-"""The package in which every version finds its modules."""
+"""The package in which every version of sentence-transformers finds its modules."""
 NEW_DEFAULTS = {"module_input_name": "sentence_embedding", "module_output_name": "sentence_embedding"}
-"""Keys of a Dense module that earlier versions do not take, with the only values that they know."""
+"""Keys of a Dense module that earlier versions reject, with their default values. A key is removed if it has this
+value.
+"""
 LOCAL_THETA = {"modernbert": ("global_rope_theta", "local_rope_theta")}
-"""Keys of transformers 4 for the angles of global and local layers, by the type of the model."""
+"""The keys under which transformers 4 states the rotary base of global and of local attention layers, by model type."""
 Json = dict[str, Any]
 
 
 def make_portable(folder: Path, encoder: Any, tokenizer: Any) -> None:
-    """Rewrite the settings of a folder in which sentence-transformers 6 has saved an encoder and its tokenizer."""
+    """Rewrite the settings of a folder in which sentence-transformers 6 has saved an encoder and its tokenizer.
+
+    Args:
+        folder: the model folder.
+        encoder: the saved encoder, a `TrainableEncoder`.
+        tokenizer: the saved tokenizer of transformers.
+    """
     modules = read_modules(folder)
     _edit(folder / MODULES, lambda entries: [_entry(*pair) for pair in zip(entries, modules, strict=True)])
     for module in modules:
@@ -50,11 +58,11 @@ def make_portable(folder: Path, encoder: Any, tokenizer: Any) -> None:
 def _edit_transformer(folder: Path, encoder: Any, tokenizer: Any) -> None:
     """Rewrite the settings of a transformer and of its tokenizer."""
     lengths = {"max_seq_length": encoder.max_tokens, "do_lower_case": encoder.inference.lower_case}
-    _edit(folder / LENGTHS, lambda settings: lengths | _of(settings, "model_args"))
-    _edit(folder / "config.json", lambda config: _with_rope(_of_library(config)))
+    _edit(folder / LENGTHS, lambda settings: lengths | _selected(settings, "model_args"))
+    _edit(folder / "config.json", lambda config: _with_rope(_without_code(config)))
     arguments = inspect.signature(type(encoder.base).forward).parameters
     inputs = [name for name in tokenizer.model_input_names if name in arguments]
-    _edit(folder / "tokenizer_config.json", lambda settings: _tokenizer(_of_library(settings), inputs))
+    _edit(folder / "tokenizer_config.json", lambda settings: _tokenizer(_without_code(settings), inputs))
 
 
 def _edit(path: Path, change: Callable[[Any], Any]) -> None:
@@ -63,27 +71,28 @@ def _edit(path: Path, change: Callable[[Any], Any]) -> None:
     path.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
 
 
-def _of(settings: Json, *keys: str) -> Json:
+def _selected(settings: Json, *keys: str) -> Json:
     return {key: settings[key] for key in keys if key in settings}
 
 
-def _of_library(settings: Json) -> Json:
-    """Return settings without the code of the folder that training began with: it was never run, and is not copied."""
+def _without_code(settings: Json) -> Json:
+    """Return settings without `auto_map`, which names Python files of the given model that are not exported."""
     return {key: value for key, value in settings.items() if key != "auto_map"}
 
 
 def _entry(entry: Json, module: Module) -> Json:
-    """Return an entry of modules.json."""
+    """Return an entry of modules.json with the class name and the path that earlier versions can load."""
     # Versions 3.2 to 3.4 load the module in the folder itself as a transformer, unless its path is not empty.
     path = entry["path"] or ("." if module.kind == "StaticEmbedding" else "")
     return entry | {"type": f"{PUBLIC}.{module.kind}", "path": path}
 
 
 def _tokenizer(settings: Json, input_names: list[str]) -> Json:
-    """Return the settings of a tokenizer with the class and the list of special tokens as transformers 4 names them.
+    """Return the settings of a tokenizer with the class name and the key of special tokens that transformers 4 knows.
 
     Args:
-        input_names: what the model takes: earlier versions give DistilBERT the token types that BERT's tokenizer makes.
+        input_names: the names of the inputs that the model takes. Without them, earlier versions would pass the token
+            types that BERT's tokenizer makes to DistilBERT, which does not take them.
     """
     if isinstance(settings.get("extra_special_tokens"), list):
         settings["additional_special_tokens"] = settings.pop("extra_special_tokens")
@@ -94,7 +103,11 @@ def _tokenizer(settings: Json, input_names: list[str]) -> Json:
 
 def _pooling(settings: Json) -> Json:
     modes = {key: mode == settings["pooling_mode"] for mode, key in EXPORTED.items()}
-    return {"word_embedding_dimension": settings["embedding_dimension"], **modes, **_of(settings, "include_prompt")}
+    return {
+        "word_embedding_dimension": settings["embedding_dimension"],
+        **modes,
+        **_selected(settings, "include_prompt"),
+    }
 
 
 def _dense(settings: Json) -> Json:
@@ -102,18 +115,18 @@ def _dense(settings: Json) -> Json:
 
 
 def _without_version(settings: Json) -> Json:
-    """Return settings without the library's version: an earlier version would warn that it may misread the folder."""
+    """Return settings without the version of sentence-transformers, so that an older version does not warn."""
     versions = {name: version for name, version in settings["__version__"].items() if name != "sentence_transformers"}
     return settings | {"__version__": versions}
 
 
 def _with_rope(config: Json) -> Json:
-    """Return a transformer's configuration with the angles of its rotary positions as transformers 4 names them."""
+    """Return a transformer's configuration with the base of rotary positions also under the keys of transformers 4."""
     rope = config.get("rope_parameters") or {}
     if "rope_theta" in rope:
         scaling = {key: value for key, value in rope.items() if key not in ("rope_theta", "partial_rotary_factor")}
         scaled = {"rope_scaling": scaling} if rope.get("rope_type", "default") != "default" else {}
-        return config | scaled | _of(rope, "rope_theta", "partial_rotary_factor")
+        return config | scaled | _selected(rope, "rope_theta", "partial_rotary_factor")
     layers = ("full_attention", "sliding_attention")
     if not all(isinstance(rope.get(layer), dict) for layer in layers):
         return config
@@ -128,7 +141,7 @@ def _with_rope(config: Json) -> Json:
 
 
 def _global_every(layer_types: list[str]) -> int:
-    """Return n if the first of each n layers attends to the whole sequence, and no other; 0: there is no such n."""
+    """Return the n for which only layers 0, n, 2n, ... attend to the whole sequence; 0 if there is no such n."""
     every = next((i for i, kind in enumerate(layer_types) if i and kind == "full_attention"), len(layer_types))
     regular = ["sliding_attention" if i % every else "full_attention" for i in range(len(layer_types))]
     return every if layer_types == regular else 0

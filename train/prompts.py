@@ -1,11 +1,11 @@
-"""The prompts of a model that is trained: those that its training texts have, which the export carries.
+"""The prompts of an exported model: the prompts of the texts that it was trained on.
 
-    manifests of the shards ──> the prompt of queries, and that of documents ──┐
-    model.path ──> its own prompts, for those who choose them by name ─────────┴──> Inference.prompts
+    manifests of the shards ──> query prompt and document prompt of the texts ─────┐
+    model.path ──> the model's prompts by other names, which a user can ask for ───┴──> Inference.prompts
 
-`encode_query` and `encode_document` of the export then do what training did. A default prompt, which `encode` uses,
-stays only if every text was trained with it. Spans and sentences have no prompt: they are compared with each other, and
-a span that is cut out of a text leaves the text's prompt behind.
+The export's `encode_query` and `encode_document` therefore put the same prompts before texts as training did. `encode`
+uses a default prompt only if queries and documents were trained with one and the same prompt. Spans and sentences have
+no prompts: sentences are compared with each other, and a span is cut out of a text without the text's prompt.
 """
 
 import dataclasses
@@ -18,11 +18,11 @@ from clearspan.train.config.options import RecipeError
 from clearspan.train.model.source import Inference
 
 SECOND = "positive"
-"""The column with the texts that are to be found by the texts of the column `tokens`."""
+"""The column of the documents, which the queries in the column `tokens` are to find."""
 
 
 def prompt_tokens(dataset: Dataset) -> dict[str, int]:
-    """Return the number of tokens of the prompt at the start of each text of a column, by column."""
+    """Return the number of tokens of each column's prompt, by column; columns without a prompt are left out."""
     prompts = dataset.manifest.prompts
     if not any(prompts.values()):
         return {}
@@ -34,13 +34,14 @@ def prompt_tokens(dataset: Dataset) -> dict[str, int]:
 
 
 def trained_prompts(inference: Inference, datasets: Mapping[str, Dataset]) -> tuple[Inference, list[str]]:
-    """Return the inference settings of a model after training on datasets, and remarks for the user.
+    """Return a model's inference settings with the prompts of its training texts, and notes for the user about changes.
 
     Args:
         inference: the inference settings of the model before training.
+        datasets: name of a dataset in the recipe -> the dataset.
 
     Raises:
-        RecipeError: the pairs of two datasets have different prompts.
+        RecipeError: two datasets of pairs have different prompts.
     """
     query, document = _prompts_of(datasets)
     before = Prompts(inference.prompts, inference.default_prompt_name)
@@ -63,7 +64,11 @@ def trained_prompts(inference: Inference, datasets: Mapping[str, Dataset]) -> tu
 
 
 def _prompts_of(datasets: Mapping[str, Dataset]) -> tuple[str, str]:
-    """Return the query prompt and the document prompt that the texts of datasets have."""
+    """Return (query prompt, document prompt) of the datasets of pairs, "" for no prompt.
+
+    Raises:
+        RecipeError: two of these datasets have different prompts.
+    """
     found: dict[tuple[str, str], str] = {}
     for name, dataset in datasets.items():
         if dataset.manifest.lengths.keys() >= {"tokens", SECOND}:

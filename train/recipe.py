@@ -1,9 +1,9 @@
-"""Recipes: everything that decides a run, as typed dataclasses over YAML and `key=value` arguments.
+"""Recipes: everything that decides a run, as typed dataclasses that are read from YAML and `key=value` arguments.
 
-    train/recipes/NAME.yaml (or a file) + arguments -> layers -> Recipe, every value checked once, unknown keys refused
+    train/recipes/NAME.yaml (or a file) + arguments -> merged -> every key and value checked -> Recipe
 
-Each objective brings its own dataclass of options (`train.objectives`), and so does a dataset that is not text
-(`train.modalities`); a recipe names the datasets and the objectives that it uses.
+A recipe names the datasets and the objectives that it uses. Each type of objective has a dataclass of options
+(`train.objectives`), and so has each modality, which makes patches of a dataset that is not text (`train.modalities`).
 """
 
 import dataclasses
@@ -34,19 +34,21 @@ if TYPE_CHECKING:  # torch takes seconds to import, and --help needs none
     from clearspan.train.modalities import Modality
 
 MISSING = "???"
-"""The value, in a recipe's file, of a key that must be given."""
+"""The value that marks, in a recipe's file, a key that the user must set."""
 WRITTEN = "# Written by Clearspan; sha256 of the lines below: "
-"""The first line of a run's recipe.yaml, followed by that hash: a run replaces only a file that a run wrote."""
+"""The start of a run's recipe.yaml, up to its hash. A run replaces such a file only if the hash shows that a run wrote
+it and nobody changed it.
+"""
 
 
 def load_recipe(name_or_file: str, overrides: Sequence[str] = ()) -> Recipe:
     """Load a recipe by its name or from a file, with `key=value` overrides such as `data.text.batch_size=32`.
 
-    A file with `extends: OTHER` (the name of a recipe, or a file beside it) states only what it changes; a
-    `model.config` with another `model_type` replaces the whole `model.config`. Overrides apply in their order, and all
-    together as a file that extends the recipe. `objectives.NAME=null` leaves an objective out; `model.config=null`
-    empties it. Of `training.epochs` and `training.max_steps` the one that is set last counts: on the command line,
-    else in the file rather than in the one that it extends.
+    A file with `extends: OTHER` (the name of a recipe, or a file beside it) states only what it changes. A
+    `model.config` with another `model_type` replaces the whole `model.config` of OTHER. Overrides are applied in their
+    order; together they act like a file that extends the recipe. `objectives.NAME=null` leaves an objective out;
+    `model.config=null` empties that section. `training.epochs` and `training.max_steps` exclude each other: an override
+    takes precedence over the file, and the file over OTHER.
 
     Raises:
         RecipeError: there is no such recipe, it is not YAML, a key is unknown, or a value cannot work.
@@ -60,7 +62,7 @@ def load_recipe(name_or_file: str, overrides: Sequence[str] = ()) -> Recipe:
         arguments: dict[str, Any] = functools.reduce(merge, words, {})
         # One by one: model.config=null empties it, and the overrides behind it fill it again.
         merged = functools.reduce(merge, words, without_replaced(files, arguments))
-        _check_names(files, arguments, merged)
+        _check_misspelled(files, arguments, merged)
         recipe = _typed(merged)
         for key, value in flat(merged).items():
             refuse((value == MISSING, f"{key} is not set; give it as {key}=VALUE"))
@@ -71,13 +73,13 @@ def load_recipe(name_or_file: str, overrides: Sequence[str] = ()) -> Recipe:
 
 
 def load_saved(path: Path, recipe: Recipe) -> Recipe:
-    """Return the recipe that a run saved in its folder, to compare it with `recipe`, which the user asks for.
+    """Load the recipe that a run saved in its folder, to compare it with `recipe`, the recipe of the current command.
 
-    A part from outside (`module:Class`) is imported only if `recipe` names it too: a folder does not choose which code
-    runs.
+    The user's own classes (`module:Class`) are imported only if `recipe` names them too, so that a folder cannot choose
+    which code runs.
 
     Raises:
-        RecipeError: the file is not a recipe, or names another part from outside.
+        RecipeError: the file is not a recipe, or names a class of this kind that `recipe` does not name.
     """
     named = list(flat(dataclasses.asdict(recipe)).values())
     for key, value in flat(merge_layers(read_layers(path))).items():
@@ -87,9 +89,11 @@ def load_saved(path: Path, recipe: Recipe) -> Recipe:
         return load_recipe(str(path))
 
 
-def _check_names(files: Mapping[str, Any], arguments: Mapping[str, Any], merged: Mapping[str, Any]) -> None:
-    """Raise RecipeError for a new entry whose name is similar to an existing one, if it is null, which leaves out
-    nothing, or a dataset that no objective names.
+def _check_misspelled(files: Mapping[str, Any], arguments: Mapping[str, Any], merged: Mapping[str, Any]) -> None:
+    """Raise RecipeError if an argument seems to misspell the name of a dataset or an objective.
+
+    A name seems misspelled if it is new, is similar to an existing name, and has no effect: either its value is null
+    although there is nothing to leave out, or it is a dataset that no objective reads.
     """
     for section in ("data", "objectives"):
         existing: Any = files.get(section)
@@ -137,14 +141,14 @@ def _typed(content: dict[Any, Any]) -> Recipe:
 
 
 def _without_nulls(content: Any) -> Any:
-    """Return a mapping without the keys whose value is null, also in nested mappings."""
+    """Return a mapping without keys whose value is null, in nested mappings too; return other values as they are."""
     if not isinstance(content, dict):
         return content
     return {key: _without_nulls(value) for key, value in content.items() if value is not None}
 
 
 def _mapping(section: str, content: Any) -> dict[str, Any]:
-    """Return a section that maps names to options, without the entries whose value is null."""
+    """Return a section that maps names to options, without null entries; raise RecipeError if it has another form."""
     if not isinstance(content, dict | None):
         raise RecipeError(f"{section}: expected a mapping of names to options")
     entries: dict[str, Any] = _without_nulls(content or {})
@@ -159,7 +163,7 @@ def _mapping(section: str, content: Any) -> dict[str, Any]:
 
 
 def _only(data: dict[str, DatasetConfig], objective: str) -> str:
-    """Return the name of the only dataset."""
+    """Return the name of the dataset, if there is only one, as an objective's default; else raise RecipeError."""
     if len(data) != 1:
         known = ", ".join(data) or "none"
         raise RecipeError(
@@ -169,11 +173,15 @@ def _only(data: dict[str, DatasetConfig], objective: str) -> str:
 
 
 def modality(name: str, config: DatasetConfig, dataset: Dataset) -> "Modality | None":
-    """Return the `train.modalities.Modality` that makes patches of a dataset's examples, or None for text. Defaults are
-    filled in, so that the run's recipe states every option.
+    """Return the `train.modalities.Modality` that makes patches of a dataset's examples; None for a dataset of text.
+
+    Default options are added to `config.modality`, so that the run's recipe states every option.
+
+    Args:
+        name: the dataset's name in the recipe.
 
     Raises:
-        RecipeError: an option of the modality is unknown or cannot work.
+        RecipeError: the modality or an option is unknown, cannot work, or has no effect on this kind of dataset.
     """
     from clearspan.train import modalities
 
@@ -197,8 +205,9 @@ def modality(name: str, config: DatasetConfig, dataset: Dataset) -> "Modality | 
 
 
 def to_yaml(recipe: Recipe) -> str:
-    """Return the resolved recipe in YAML, which `load` reads as the same recipe; `epochs` is left out if `max_steps`
-    decides the length.
+    """Return a recipe with all its values as YAML, from which `load_recipe` loads an equal recipe.
+
+    `training.epochs` is left out if `training.max_steps` decides the length of the run.
     """
     content = dataclasses.asdict(recipe)
     if recipe.training.max_steps:
@@ -207,13 +216,13 @@ def to_yaml(recipe: Recipe) -> str:
 
 
 def to_file(recipe: Recipe) -> bytes:
-    """Return the bytes of a run's recipe.yaml."""
+    """Return the content of a run's recipe.yaml: a line with a hash, then the recipe."""
     content = to_yaml(recipe)
     return f"{WRITTEN}{hashlib.sha256(content.encode()).hexdigest()}\n{content}".encode()
 
 
 def is_written(path: Path) -> bool:
-    """Return whether a recipe.yaml is as a run wrote it."""
+    """Return whether a run wrote this recipe.yaml and nobody has changed it since."""
     with path.open("rb") as stream:
         first, _, rest = stream.read().partition(b"\n")
     return first == f"{WRITTEN}{hashlib.sha256(rest).hexdigest()}".encode()

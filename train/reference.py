@@ -1,10 +1,11 @@
-"""Print the reference of recipes and keys, docs/recipes.md; also makes the list of recipes for `--list`.
+"""Print docs/recipes.md, the reference of recipes and their keys; `clearspan train --list` takes its list from here.
 
-    train/recipes, train/sweeps (their first comments) + the options' dataclasses ─┐
-                                         reference_page.md, the sentences between ─┴─> docs/recipes.md
+    comments at the top of train/recipes/*.yaml and train/sweeps/*.yaml ─┐
+    dataclasses of options ──────────────────────────────────────────────┼─> docs/recipes.md
+    reference_page.md, the text around them ─────────────────────────────┘
 
-The meaning of a key is its entry under "Args:" in its dataclass's docstring; its type, range and default are those of
-the field.
+The meaning of a key is its entry under "Args:" in the docstring of its dataclass; its type, range and default are read
+from the dataclass's field.
 """
 
 import dataclasses
@@ -21,14 +22,14 @@ from clearspan.common import terminal
 from clearspan.common.options import LIMITS
 
 ENTRY = re.compile(r"^    (\w+(?:, \w+)*): (.+(?:\n {5,}.+)*)", re.MULTILINE)
-"""An entry under "Args:", with the lines that go on."""
+"""An entry under "Args:", with its continuation lines."""
 GIVEN = "must be given"
 CITATION = re.compile(r" \([^()]*\b(?:19|20)\d\d[^()]*\)")
 TEMPLATE = Path(__file__).with_name("reference_page.md")
 
 
 def meanings(section: type) -> dict[str, str]:
-    """Return the descriptions of the fields of a dataclass and its bases, by name."""
+    """Return the description of each field of a dataclass and its bases, by name, from the docstrings' "Args:"."""
     by_name: dict[str, str] = {}
     for base in reversed(section.__mro__[:-1]):
         entries = re.split(r"^Args:", inspect.getdoc(base) or "", flags=re.MULTILINE)[1:]
@@ -64,7 +65,7 @@ def type_name(hint: Any) -> str:
 
 
 def default_of(field: dataclasses.Field[Any]) -> str:
-    """Return a field's default as YAML writes it, or "" for a section, whose keys have their own."""
+    """Return a field's default in YAML; GIVEN if it has none, and "" for a section, whose keys have defaults."""
     value: Any = field.default if field.default_factory is dataclasses.MISSING else field.default_factory()
     if value is dataclasses.MISSING:
         return GIVEN
@@ -72,16 +73,16 @@ def default_of(field: dataclasses.Field[Any]) -> str:
 
 
 def _as_yaml(value: Any) -> str:
-    """Return a value as code, written as in YAML."""
+    """Return a value in YAML's notation, as inline code in Markdown."""
     text = "null" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
     return f"`{text}`" if text else '`""`'
 
 
 def keys(section: type, excluded: type | None = None) -> list[list[str]]:
-    """Return one row per key: its name, type, default and meaning.
+    """Return one row per field of a dataclass, i.e. per key of a recipe: name, type, default and meaning.
 
     Args:
-        excluded: a dataclass whose keys are left out.
+        excluded: a base class whose fields are left out.
     """
     described, hints = meanings(section), typing.get_type_hints(section, include_extras=True)
     left_out = {field.name for field in dataclasses.fields(excluded)} if excluded else set()
@@ -112,7 +113,7 @@ def catalog() -> str:
 
 
 def page() -> str:
-    """Return the whole page in Markdown."""
+    """Return the content of docs/recipes.md."""
     from jinja2 import Template
 
     from clearspan.train import modalities, objectives
@@ -131,7 +132,7 @@ def page() -> str:
 
 
 def _cell(text: str) -> str:
-    """Return a text as a cell of a Markdown table."""
+    """Escape a text for a cell of a Markdown table."""
     return text.replace("|", r"\|")
 
 

@@ -1,14 +1,14 @@
-"""The folder of a run: its files, and a check whether it holds the run that a recipe describes.
+"""The folder of a run: its files, and the check whether it holds the run that a recipe describes.
 
-    OUTPUT/recipe.yaml   the recipe, resolved
-    OUTPUT/inputs.json   a hash of everything else that shapes the run, by recipe key; whether the run has finished,
-                         and then the hash of its metrics; the hash of all this
+    OUTPUT/recipe.yaml   the recipe with all its values
+    OUTPUT/inputs.json   a hash of each file and dataset that the run reads, by recipe key; whether the run is finished,
+                         and the hash of its metrics.jsonl if so; a hash of these contents
     OUTPUT/model/        the exported model, a sealed folder
 
     recipe, OUTPUT ──> new | halted | finished, or a RecipeError that names what differs
 
-Neither torch nor DeepSpeed is imported here: `clearspan train` and `clearspan.train_model` refuse a folder before they
-start processes that load them.
+This module imports neither torch nor DeepSpeed, so that `clearspan train` and `clearspan.train_model` can refuse a
+folder before they start processes that import both.
 """
 
 import contextlib
@@ -32,15 +32,15 @@ from clearspan.train.recipe import is_written, load_saved, to_file
 
 RECIPE, INPUTS, CHECKPOINTS, MODEL = "recipe.yaml", "inputs.json", "checkpoints", "model"
 METRICS = "metrics.jsonl"
-"""Names in a run's folder. The exported model is sealed as a folder of the kind MODEL."""
+"""Names in a run's folder. The exported model is sealed as a folder of the kind MODEL (`common.sealed_folder`)."""
 TAG = re.compile(r"step-(\d{8,})")
 DATASETS = ("data.*.path", "data.*.validation")
 FILES = ("model.path", "data.*.modality.path", "objectives.*.synonyms", "training.eval_data")
-"""Recipe keys whose values are paths that a run reads: datasets; other files and folders."""
+"""Recipe keys whose values are paths that a run reads: DATASETS lists the paths of datasets, FILES the other paths."""
 
 
 def tags(run: Path) -> list[str]:
-    """Return the names of a run's checkpoints, newest first."""
+    """Return the names of a run's checkpoints, such as `step-00000100`, newest first."""
     matches = (TAG.fullmatch(path.name) for path in (run / CHECKPOINTS).glob("step-*"))
     return [match[0] for match in sorted(filter(None, matches), key=lambda match: -int(match[1]))]
 
@@ -60,10 +60,10 @@ def dataset_sha256(folder: str | Path) -> str:
 
 
 def inputs(recipe: Recipe) -> dict[str, str]:
-    """Return a hash of everything that a run reads in addition to its recipe, by recipe key.
+    """Return a hash of every dataset, file and model folder that a run reads, by recipe key.
 
     Raises:
-        RecipeError: a file or a folder of a model cannot be read.
+        RecipeError: a file or a model folder cannot be read.
         ManifestError, OSError: a dataset cannot be read.
     """
     read = {}
@@ -91,7 +91,7 @@ def _read_state(run: Path) -> dict[str, Any]:
     """Return the content of a run's inputs.json.
 
     Raises:
-        RecipeError: it is missing or damaged.
+        RecipeError: the file is missing or damaged.
     """
     path = run / INPUTS
     with contextlib.suppress(OSError, ValueError):
@@ -102,17 +102,17 @@ def _read_state(run: Path) -> dict[str, Any]:
 
 
 def mark_finished(run: Path) -> None:
-    """Record that a run has made all its steps and has been exported."""
+    """Record in inputs.json that a run has made all its steps and has been exported."""
     metrics = run / METRICS
     state = {**_read_state(run), "finished": True, METRICS: files.sha256(metrics) if metrics.is_file() else None}
     files.write_bytes(run / INPUTS, seal(state, indent=2))
 
 
 def check_metrics(run: Path) -> None:
-    """Check that the metrics of a run have not changed since it finished.
+    """Check that the metrics.jsonl of a run has not changed since the run finished.
 
     Raises:
-        RecipeError: they have changed since.
+        RecipeError: the file is missing or has changed.
     """
     path, stated = run / METRICS, _read_state(run)[METRICS]
     if stated is not None and not (path.is_file() and files.sha256(path) == stated):
@@ -120,7 +120,7 @@ def check_metrics(run: Path) -> None:
 
 
 def check_model(model: Path) -> None:
-    """Check that no file of an exported model has changed since the export, except files that cannot affect embeddings.
+    """Check that an exported model has not changed since the export; ignore files that cannot affect embeddings.
 
     Raises:
         FolderChangedError: a file is missing, has changed or was added.
@@ -129,7 +129,7 @@ def check_model(model: Path) -> None:
 
 
 def set_aside_model(run: Path) -> None:
-    """Move the model of a finished run out of the way if it is damaged, so that the run exports it again."""
+    """Rename the exported model of a finished run if it is damaged, so that the run exports the model again."""
     model = run / MODEL
     if not model.is_dir() or not _read_state(run)["finished"]:
         return
@@ -140,10 +140,13 @@ def set_aside_model(run: Path) -> None:
 
 
 def repeated(recipe: Recipe) -> Literal["new", "halted", "finished"]:
-    """Return the state of the run in a recipe's folder, for a call that continues a run where it stopped.
+    """Return the state of the run in a recipe's output folder, for a command that continues a run if there is one.
+
+    `new`: there is no checkpoint yet; `halted`: the run has not finished, or its exported model is damaged.
 
     Raises:
         RecipeError: the folder holds a run with a different recipe or different data, or files that no run wrote.
+        ManifestError, OSError: a dataset cannot be read.
     """
     run = Path(recipe.output)
     check(recipe, resume=True)
@@ -163,11 +166,12 @@ def repeated(recipe: Recipe) -> Literal["new", "halted", "finished"]:
 
 
 def check(recipe: Recipe, resume: bool) -> None:
-    """Check that a run can start, or resume, in its recipe's folder.
+    """Check that a run can start, or resume, in the output folder of a recipe.
 
     Raises:
-        RecipeError: the folder cannot be made, holds files that no run wrote, or holds a run with a checkpoint and
-            `resume` is false; or the run to resume has a different recipe or read different data.
+        RecipeError: the folder cannot be made or written to, or holds files that no run wrote; it holds a run with a
+            checkpoint although `resume` is false; or the run to resume has a different recipe or read different data.
+        ManifestError, OSError: a dataset of the run to resume cannot be read.
     """
     run = Path(recipe.output)
     check_writable(run)
@@ -180,8 +184,10 @@ def check(recipe: Recipe, resume: bool) -> None:
 
 
 def other_tokenizer(folder: Path, named_by: str = "model.path") -> str:
-    """Return the message about a model's folder, which a key or an option names, whose tokenizer did not make the
-    shards.
+    """Return the error message about a model folder whose tokenizer is not the one that the shards were made with.
+
+    Args:
+        named_by: the recipe key or the option that names the folder.
     """
     return (
         f"{named_by} {folder}: its tokenizer is not the one the shards were made with: run the pipeline "
@@ -190,7 +196,7 @@ def other_tokenizer(folder: Path, named_by: str = "model.path") -> str:
 
 
 def with_tokenizer(datasets: Mapping[str, Dataset]) -> Dataset:
-    """Return the first text dataset, after checking that all text datasets were made with its tokenizer.
+    """Return the first text dataset, after checking that all text datasets were made with the same tokenizer.
 
     Raises:
         RecipeError: two text datasets have different tokenizers, or there is no text dataset.
@@ -208,14 +214,14 @@ def with_tokenizer(datasets: Mapping[str, Dataset]) -> Dataset:
 
 
 def save(recipe: Recipe) -> None:
-    """Save the resolved recipe of a run that begins or resumes, and the hashes of its inputs."""
+    """Write recipe.yaml and inputs.json of a run that starts or resumes."""
     files.write_bytes(Path(recipe.output) / RECIPE, to_file(recipe))
     state = {"finished": False, "inputs": inputs(recipe)}
     files.write_bytes(Path(recipe.output) / INPUTS, seal(state, indent=2))
 
 
 def check_writable(run: Path) -> None:
-    """Raise RecipeError for a folder that cannot be made or written to."""
+    """Raise RecipeError if a folder cannot be made or cannot be written to."""
     file = files.file_in_way(run.absolute())
     existing = next(path for path in (run.absolute(), *run.absolute().parents) if path.exists())
     refuse(
@@ -225,7 +231,7 @@ def check_writable(run: Path) -> None:
 
 
 def _check_same(run: Path, recipe: Recipe) -> None:
-    """Raise RecipeError if the run in a folder has a different recipe, read different data, or has no recipe."""
+    """Raise RecipeError if the run in a folder has a different recipe, read different data, or lacks recipe.yaml."""
     saved = run / RECIPE
     if not saved.is_file():
         raise RecipeError(
@@ -248,8 +254,10 @@ def _check_same(run: Path, recipe: Recipe) -> None:
 
 
 def _check_written(run: Path) -> None:
-    """Raise RecipeError for a folder with files, but without a recipe.yaml as a run wrote it, or with a model although
-    no run is left; hidden files are ignored.
+    """Raise RecipeError if a folder without checkpoints holds files that no run wrote.
+
+    The files are a run's if nobody has changed recipe.yaml since a run wrote it, and there is no exported model. Hidden
+    files are ignored.
     """
     names = sorted(path.name for path in run.iterdir() if not path.name.startswith("."))
     if names and (MODEL in names or not ((run / RECIPE).is_file() and is_written(run / RECIPE))):

@@ -1,1 +1,1 @@
-"""Readers for the published files of the tasks, with one-line errors, and a catalog of the data sets."""
+"""Readers of the tasks' published files, and a catalog of the data sets. A malformed file raises a one-line error."""

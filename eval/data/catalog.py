@@ -1,10 +1,11 @@
 """Catalog of evaluation data: which data sets a folder holds, whether they are complete, and where to obtain them.
 
-    catalog.yaml + a data folder ──> Finding per data set: whole, not whole, absent
+    catalog.yaml + a data folder ──> one Finding for each data set: whole, not whole, or absent
 
-Files are streamed, not parsed: rows are counted, bytes hashed. A file is whole if it has the expected number of rows.
-If its bytes differ from the known copy, a note says so: line ends or tokenization may differ, or the order of lines.
-An evaluation compares the files of its tasks in the same way, with `compared`.
+A file is read once, to count its rows and to hash its bytes; it is not parsed. A file is whole if it has the expected
+number of rows. A whole file may still differ in bytes from the copy that the catalog knows, for example in line ends,
+tokenization or the order of lines. A note reports this difference. An evaluation checks the files of its tasks in the
+same way, with `compared`.
 """
 
 import hashlib
@@ -31,13 +32,14 @@ State = Literal["whole", "not whole", "absent"]
 
 @dataclass(frozen=True)
 class File:
-    """A file of a data set.
+    """A file of a data set, as the catalog describes it.
 
     Attributes:
-        count: what counts as a row: every line; every line but the first; every line that is not blank; every line that
-            opens a record (`.I`).
-        rows: expected numbers of rows: several if copies differ, none if they are unknown.
-        sha256: hash of the known copy.
+        name: the file's path in the folder of the data set.
+        count: the lines that count as rows: `lines` is every line, `header` every line except the first, `filled` every
+            line that is not blank, and `records` every line that starts a record with `.I`.
+        rows: the number of rows in each copy that was counted; empty if no copy was counted.
+        sha256: the SHA-256 of one of these copies; None if it is unknown.
     """
 
     name: str
@@ -51,10 +53,11 @@ class DataSet:
     """A set of files from one source.
 
     Attributes:
-        root: the folder in DATA that contains `folder`, found by the same rules as in the tasks.
-        source: where to obtain the files.
-        licence: as far as known.
+        root: the folder in DATA that contains `folder`; the tasks find it by the same rules.
+        source: the address from which to obtain the files.
+        licence: the license, if the files or the page of the archive state it.
         tasks: the tasks that use the files.
+        folder: the folder of the files in `root`; "" if they are in `root` itself.
     """
 
     name: str
@@ -68,13 +71,15 @@ class DataSet:
 
 @dataclass(frozen=True)
 class Compared:
-    """A data file, compared with the known copy in the catalog.
+    """The comparison of a data file with the copies that the catalog knows.
 
     Attributes:
-        num_rows: number of rows of the file, if the file is in the catalog.
-        remark: difference from the known copy, in the number of rows or in bytes; "" if there is none.
+        sha256: the SHA-256 of the file.
+        num_rows: the number of rows in the file, counted as its catalog entry says, or its number of lines if the
+            catalog has no such file.
+        remark: the difference from the known copies, in the number of rows or in bytes; "" if there is none.
         has_other_rows: whether the number of rows differs from all known copies.
-        is_truncated: whether the file has fewer rows than any known copy.
+        is_truncated: whether the file has fewer rows than every known copy.
     """
 
     sha256: str
@@ -89,10 +94,11 @@ class Finding:
     """The state of a data set in a data folder.
 
     Attributes:
-        place: the folder of its files, whether it exists or not.
-        rows: file -> number of rows, for existing files whose expected number is known.
-        problems: the reasons why it is not whole, one sentence each.
-        notes: further remarks.
+        place: the folder in which the tasks look for the files; it need not exist.
+        state: `whole`, `not whole`, or `absent` if none of its files exists.
+        rows: file name -> number of rows, for the files that exist and whose expected number of rows is known.
+        problems: the reasons why the data set is not whole, one sentence each.
+        notes: remarks on files that are whole but differ in bytes from the known copy.
     """
 
     data_set: DataSet
@@ -105,7 +111,7 @@ class Finding:
 
 @cache
 def catalog() -> tuple[DataSet, ...]:
-    """Return all data sets, SentEval's first."""
+    """Return all data sets of `catalog.yaml`, in the order of the file."""
     content = yaml.safe_load(Path(__file__).with_name("catalog.yaml").read_text(encoding="utf-8"))
     sets = []
     for name, entry in content.items():
@@ -115,12 +121,17 @@ def catalog() -> tuple[DataSet, ...]:
 
 
 def check(data: Path, data_sets: Iterable[DataSet] | None = None) -> list[Finding]:
-    """Return the state of each data set (default: all of the catalog) in a data folder."""
+    """Return the state in a data folder of each of `data_sets`, by default of all data sets in the catalog."""
     return [_check(data, data_set) for data_set in (catalog() if data_sets is None else data_sets)]
 
 
 def compared(path: Path, file: File | None = None) -> Compared:
-    """Compare a task's file with `file`, or with the catalog's entry of the same name and folder, if there is one.
+    """Count the rows of a data file, hash its bytes, and compare both with the catalog.
+
+    Args:
+        path: the data file.
+        file: the catalog's entry for the data file; None to find it by the last parts of `path`. A data file that has
+            no entry is counted and hashed but not compared.
 
     Raises:
         OSError: the file cannot be read.
@@ -143,7 +154,7 @@ def compared(path: Path, file: File | None = None) -> Compared:
 
 @cache
 def _known() -> dict[tuple[str, ...], File]:
-    """Return the files of the catalog by the last parts of their paths."""
+    """Return the catalog's entries by the parts of each file's path, from the folder of its data set on."""
     return {
         (*Path(data_set.folder).parts, *Path(file.name).parts): file
         for data_set in catalog()
@@ -175,7 +186,7 @@ def _check(data: Path, data_set: DataSet) -> Finding:
 
 
 def _root(data: Path, root: str) -> Path:
-    """Return the folder where the tasks look for the data, whether it exists or not."""
+    """Return the folder `root` of a data folder, where the tasks look for it; the folder need not exist."""
     if find := {"downstream": find_downstream, "probing": find_probing}.get(root):
         try:
             return find(data)

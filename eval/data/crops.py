@@ -1,7 +1,7 @@
-"""Two crops of a text that do not overlap: one is the query and the other the document to retrieve, without labels.
+"""Cut two crops that do not overlap from a text: one is the query and the other the document to retrieve.
 
-A crop is a run of whole words. Its position and length are random numbers derived from the text's id and `SEED`, so
-they are the same in every run and for every model.
+No labels are needed. A crop is a run of whole words. Its position and length are random numbers derived from the text's
+id and `SEED`, so they are the same in every run and for every model.
 """
 
 from clearspan.common.words import word_spans
@@ -9,17 +9,19 @@ from clearspan.eval.data.dataset_texts import SEED
 from clearspan.shards import keyed
 
 FEWEST_WORDS, MOST_WORDS = 4, 64
-"""Bounds of a crop's length."""
+"""The smallest and the largest number of words in a crop."""
 
 
 def crops(text: str, number: int) -> tuple[str, str] | None:
     """Return two random crops of a text that do not overlap; None for a text of fewer than 8 words.
 
-    A crop has at most half of the text's words, and at most `MOST_WORDS`; its length is uniform between half of this
-    maximum and the maximum. The remaining words are placed at random before, between and after the two crops.
+    The most words that a crop may have is half of the text's words, or `MOST_WORDS` if that is fewer. The length of
+    each crop is drawn uniformly between half of this maximum and the maximum. The remaining words are divided at random
+    into the words before, between and after the two crops.
 
     Args:
-        number: id of the text, which with SEED determines the draws.
+        text: the text to cut.
+        number: the id of the text, from which, together with SEED, all random numbers are derived.
     """
     spans = word_spans(text)
     most = min(MOST_WORDS, len(spans) // 2)

@@ -1,9 +1,9 @@
-"""Texts of a dataset of token ids, decoded in batches by the dataset's own tokenizer.
+"""Decode the texts of a dataset of token ids, in batches, with the dataset's own tokenizer.
 
-    shards ──> examples, or those with the lowest hashes of their ids ──> ids of each column ──> texts without prompts
+    shards ──> all examples, or a sample of them ──> token ids of each column ──> texts without prompts
 
-A sample depends only on the ids of the examples, not on shards or their order. Memory holds one batch at a time, and
-the hashes of a sample.
+A sample consists of the examples whose ids have the lowest hashes. It therefore depends only on the ids, not on the
+shards or on the order of the examples. Memory holds one batch of examples, and the hashes of a sample.
 """
 
 import itertools
@@ -22,24 +22,26 @@ from clearspan.shards.manifest import ManifestError
 from clearspan.shards.schema import of_sort
 
 SEED = 0
-"""Seed of the samples of ids, and of the positions of crops."""
+"""The seed of the hashes that choose a sample, and of the positions of crops."""
 DECODED = 1024
-"""Number of texts that are decoded at a time; `tokenizers` decodes them in several threads."""
+"""The number of texts that are decoded in one call, in several threads of the `tokenizers` library."""
 Row = tuple[int, tuple[str, ...]]
-"""The id of an example and its texts: a single text, or a title and the texts that it should find."""
+"""The id of an example, and its texts: either one text, or a query, such as a title, followed by its right texts."""
 
 
 class DatasetTexts:
-    """The texts of a dataset: iterating yields a `Row` for each example.
+    """The texts of a dataset. Iterating yields a `Row` for each example.
 
     Args:
-        folder: folder of a dataset of documents, sentences or triplets; of triplets, the anchor and the positives are
+        folder: the folder of a dataset of documents, sentences or triplets. Of a triplet, the anchor and the positives
+            are read, and the negatives are not.
+        limit: the most examples to read. A larger dataset is sampled: the examples whose ids have the lowest hashes are
             read.
-        limit: most examples to read; a larger dataset is sampled by the lowest hashes of the ids.
-        few_shards: read the first examples instead of a sample: faster, but the result depends on the shards.
+        few_shards: whether to read the first `limit` examples instead of a sample. This is faster, but the result
+            depends on the order of the shards.
 
     Raises:
-        DataError: the folder is not a dataset of texts; (while reading) a shard is damaged.
+        DataError: the folder is not a dataset of texts. Iterating raises it if a shard is damaged.
     """
 
     def __init__(self, folder: str | Path, limit: int, few_shards: bool = False) -> None:
@@ -58,16 +60,20 @@ class DatasetTexts:
             raise DataError(str(error)) from None
 
     def __len__(self) -> int:
-        """Return the number of examples in the dataset, regardless of the limit."""
+        """Return the number of examples in the dataset, including examples that `limit` leaves out."""
         return self._dataset.num_examples
 
     @property
     def is_of_pairs(self) -> bool:
-        """Return whether the examples are pairs: a title, or another first text, and the text that it should find."""
+        """Return whether the dataset holds triplets, so that a row has a query and its right texts."""
         return self._dataset.kind.name == "triplets"
 
     def as_read(self, text: str) -> str:
-        """Return a text as it would be read back from the dataset: tokenized, cut at its length limit, and decoded."""
+        """Return a text as if it had been stored in the dataset and read again.
+
+        The text is tokenized, cut at the dataset's maximum number of tokens if the dataset cuts long texts, and
+        decoded.
+        """
         options = self._dataset.manifest.fingerprint.get("options", {})
         prompt = self._prompts.get("positive" if self.is_of_pairs else "tokens", "")
         ids = self.tokenizer.encode(prompt + text, add_special_tokens=False).ids
@@ -109,7 +115,7 @@ class DatasetTexts:
 
 
 def lowest(rows: Iterable[Row]) -> list[Row]:
-    """Return rows sorted by the hash of their id, lowest first; rows with the same id are copies and are merged."""
+    """Return the rows sorted by the hash of their id, lowest first. Rows with the same id become one row."""
     by_id = dict(rows)
     numbers = np.fromiter(by_id, np.int64, len(by_id))
     order = np.argsort(keyed.mix(SEED, numbers), kind="stable") if len(numbers) else numbers
@@ -122,7 +128,10 @@ def _hashes(batch: pa.RecordBatch) -> NDArray[np.int64]:
 
 
 def _highest_hash(dataset: Dataset, limit: int) -> int:
-    """Return the `limit`-th lowest hash of the distinct ids; memory holds about 2 * `limit` hashes, and one batch."""
+    """Return the `limit`-th lowest hash of the distinct ids in a dataset.
+
+    Memory holds one batch, its hashes, and at most `limit` other hashes.
+    """
     kept = np.empty(0, np.int64)
     for batch in dataset:
         kept = np.unique(np.concatenate([kept, _hashes(batch)]))[:limit]

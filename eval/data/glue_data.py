@@ -1,10 +1,10 @@
-"""Readers for GLUE's files as downloaded: `glue/<TASK>/train.tsv`, `dev.tsv`.
+"""Reader for GLUE's files as downloaded: `glue/<TASK>/train.tsv` and `dev.tsv`.
 
-    a .tsv with a header (CoLA: none), TABs, no quoting ──> Labeled: one or two texts a row, a class or a score
+    a TAB-separated file without quoting ──> Labeled: one or two texts and a class or a score for each row
 
-Columns are selected by name, since MNLI's dev files have other columns than its training file. A row with a wrong
-number of fields is an error that names its line. Only in QQP such rows are skipped and counted: its published file has
-questions broken over lines, which every user of GLUE skips.
+Every file except CoLA's has a header. Columns are selected by name, because MNLI's dev files and its training file have
+different columns. A row with a wrong number of fields is an error that names its line. QQP is the exception: its
+published files break some questions over several lines, and such rows are skipped and counted.
 """
 
 import math
@@ -23,12 +23,13 @@ class GlueColumns:
     """The format of a task's files.
 
     Attributes:
-        texts: the columns of the one or two sentences.
-        label: the column of the class or score.
-        classes: the labels as written in the file, in the order of class numbers; empty if the label is a score.
-        dev: the dev files; MNLI has one with the genres of its training file, and one with different genres.
-        header: the columns of a file without a header.
-        broken_rows: skip rows with a wrong number of fields.
+        texts: the names of the columns that hold the one or two texts.
+        label: the name of the column that holds the class or the score.
+        classes: the class names as written in the file, in the order of their class indices; empty if the label is a
+            score.
+        dev: the names of the dev files. MNLI has two: one with the genres of the training file, one with other genres.
+        header: the column names of a file that has no header; empty if the file has one.
+        broken_rows: whether to skip rows with a wrong number of fields instead of raising an error.
     """
 
     texts: tuple[str, ...]
@@ -53,12 +54,12 @@ LAYOUTS: dict[str, GlueColumns] = {
     "CoLA": GlueColumns(("sentence",), "label", header=("source", "label", "author's mark", "sentence")),
     "STS-B": GlueColumns(_SENTENCES, "score", classes=()),
 }
-"""The eight tasks of CLEAR's Table 1, in its order."""
+"""Task -> the format of its files, for the eight tasks in CLEAR's Table 1, in the order of the table."""
 HIGHEST_SCORE = 5.0
 
 
 def read_glue(path: Path, layout: GlueColumns) -> Labeled:
-    """Read a file of a GLUE task, without a byte order mark, which stands e.g. before MRPC's header.
+    """Read a file of a GLUE task. A byte order mark, which MRPC's file has, is skipped.
 
     Raises:
         MissingDataError: the file does not exist.

@@ -1,20 +1,20 @@
-"""Held-out texts as a retrieval collection that needs no labels: find a text by its title, or one crop by another.
+"""Make a retrieval collection from held-out texts, without labels: find a text by its title, or one crop by another.
 
     a dataset's held-out part: documents, sentences ──> texts ──> two crops that do not overlap ─┐
-                               triplets ──────────────────────> sentence, positive               ├──> RetrievalSet
-    a jsonl or csv file:       text ──────────────────────────> two crops                        │
-                               title, text ───────────────────> title, text                      ┘
-    its training part:         texts (or a crop of each) ──────────────────> further documents ──^
+                               triplets ──────────────> the anchor and its positives             ├──> RetrievalSet
+    a jsonl or csv file:       text ──────────────────> two crops that do not overlap            │
+                               title, text ───────────> the title and the text                   │
+    a dataset's training part: texts, or one crop of each ──> further documents ─────────────────┘
 
-The queries are from held-out texts. The documents are all texts of the dataset, including its training part, as in a
-search. Of more than `MOST_RANKED` texts, a sample is ranked: the held-out texts, and the texts with the lowest hashes
-of their ids. The texts of a dataset are decoded from its token ids, without the prompts that a dataset of pairs puts
-before them, since each model adds its own.
+The queries come from held-out texts. As in a search, the documents are all texts of the dataset, including its training
+part. If the dataset has more than `MOST_RANKED` texts, a sample is ranked: the held-out texts, and other texts whose
+ids have the lowest hashes. The texts of a dataset are decoded from token ids. The prompts that a dataset of pairs
+stores with them are removed, because each model adds its own prompts.
 
-A dataset's held-out texts are halved by the hashes of the texts, or of the queries: training picks checkpoints by one
-half (`training.eval_data: heldout`), and the evaluation scores the other half, so the choice favors no trained model.
-Texts that differ only in white space, letter case or Unicode form are the same text (`common.same_text`): they give one
-candidate and one query, in one half.
+A dataset's held-out texts are divided into two halves, by the hash of the text or, for a pair, of its first text.
+Training chooses checkpoints by one half (`training.eval_data: heldout`), and the evaluation scores the other half, so
+that the choice does not favor the trained model. Texts that differ only in white space, letter case or Unicode form are
+the same text (`common.same_text`). Together they give one document and one query, in one half.
 """
 
 import contextlib
@@ -36,27 +36,29 @@ from clearspan.eval.data.retrieval_data import RetrievalSet
 from clearspan.shards.manifest import NAME as MANIFEST
 
 LIMIT = 10_000
-"""Most queries of a half. From a larger half, the queries with the lowest hashes of their ids are taken."""
+"""The most queries in a half. From a larger half, the queries whose ids have the lowest hashes are taken."""
 MOST_RANKED = 1_000_000
-"""Most texts that are ranked."""
+"""The most texts that are ranked."""
 FEWEST_TEXTS = 10
-"""Fewest queries of a collection: with fewer, ranks are meaningless."""
+"""The fewest queries in a collection. With fewer queries, a mean of their ranks says nothing."""
 HOLD_OUT = "hold out more, by a larger --holdout-fraction into a new folder, or give more texts"
 
 
 @dataclass(frozen=True)
 class HeldOutTexts:
-    """A collection of held-out texts.
+    """A retrieval collection made from held-out texts.
 
     Attributes:
-        collection: the queries of the half that is evaluated.
-        picking: the queries of the half that picks checkpoints, and the same documents; None: the texts have no halves.
-        num_texts: number of texts in the dataset or file; more than the documents if a sample is ranked, or if texts
-            are equal.
-        files: sources of the collection: manifests of datasets, which hold the hashes of their shards, or a file.
-        counts: further sizes: name of what is counted -> number.
-        text: how the collection was made, for the report.
-        are_titles: whether the queries are the first texts of pairs, such as titles, and not crops.
+        collection: the queries to score, and the documents to rank.
+        picking: the queries by which training chooses checkpoints, and the same documents; None if `collection` already
+            has these queries, if they are none, or if the texts are not divided into halves.
+        num_texts: the number of texts in the dataset if only a sample of them is ranked; otherwise the number of
+            documents.
+        files: the files that identify the collection: the manifests of the dataset's parts, which hold the hashes of
+            their shards, or the jsonl or csv file.
+        counts: description of a count, such as `left out (copies)` -> number of texts.
+        text: sentences for the report that say how the collection was made.
+        are_titles: whether the queries are the first texts of pairs, such as titles. Otherwise they are crops.
     """
 
     collection: RetrievalSet
@@ -72,10 +74,11 @@ class _Texts(NamedTuple):
     """The texts of a dataset or file, sorted by the hashes of their ids.
 
     Attributes:
-        place: the held-out part of the dataset, or the file.
-        held, trained: the texts of the held-out part, and of the training part.
-        num_held, num_texts: number of texts in the held-out part, and in both parts, including texts that were not
-            read.
+        place: the folder of the dataset's held-out part, or the file.
+        held: the texts of the held-out part, or of the file.
+        trained: the texts of the training part.
+        num_held: the number of texts in the held-out part or file, including texts that were not read.
+        num_texts: the number of texts in the held-out and the training part, including texts that were not read.
         files: see `HeldOutTexts`.
         is_halved: whether half of the held-out texts is reserved for choosing checkpoints.
         is_whole: whether the training part was found, so that its texts are ranked too.
@@ -96,37 +99,46 @@ class _Texts(NamedTuple):
 
 
 class _Finding(NamedTuple):
-    """A query and the texts that it should find; a text that is only ranked has an empty query."""
+    """A query and the documents that it should find. The query is "" if no query should find the documents."""
 
     query: str
     documents: Sequence[str]
 
 
 def read(path: Path) -> HeldOutTexts:
-    """Read a dataset's held-out texts, to be found among all its texts, or a jsonl or csv file, as a collection.
+    """Make a collection from the held-out part of a dataset, or from a jsonl or csv file.
+
+    The held-out texts of a dataset are ranked together with its training texts, if their folder is found.
+
+    Args:
+        path: the folder of a held-out part, or the file.
 
     Raises:
         DataError: the dataset or file is malformed, holds no text, or too few texts of at least 8 words.
     """
-    texts = _of_dataset(path, training_part(path)) if path.is_dir() else _of_file(path)
-    return _collected(texts, LIMIT)
+    texts = _texts_of_dataset(path, training_part(path)) if path.is_dir() else _texts_of_file(path)
+    return _collection_of(texts, LIMIT)
 
 
 def read_all(path: Path) -> dict[str, HeldOutTexts]:
-    """Read a dataset or a file once; return its collections by the suffix of their task's name.
+    """Read a held-out part or a file once, and return its collections by the suffix of their task names.
 
-    The suffix "" has the collection of `read`. For pairs with long enough documents, "/passages" has crops of these.
+    The suffix "" has the collection that `read` returns. A dataset of pairs also has the suffix "/passages", whose
+    queries and documents are crops of the pairs' second texts, unless too few of these texts are long enough.
+
+    Args:
+        path: see `read`.
 
     Raises:
         DataError: see `read`.
     """
     if not path.is_dir():
         return {"": read(path)}
-    texts = _of_dataset(path, training_part(path))
-    by_suffix = {"": _collected(texts, LIMIT)}
+    texts = _texts_of_dataset(path, training_part(path))
+    by_suffix = {"": _collection_of(texts, LIMIT)}
     if texts.are_pairs:
         with contextlib.suppress(DataError):  # too few documents are long enough
-            by_suffix["/passages"] = _collected(texts, LIMIT, passages=True)
+            by_suffix["/passages"] = _collection_of(texts, LIMIT, passages=True)
     return by_suffix
 
 
@@ -137,22 +149,24 @@ def read_dataset(
     training: str | Path | None = None,
     most_ranked: int = MOST_RANKED,
 ) -> HeldOutTexts:
-    """Read the held-out part of a dataset of documents, sentences or triplets as a collection.
+    """Make a collection from the held-out part of a dataset of documents, sentences or triplets.
 
     Args:
-        limit: most queries; the choice depends only on the ids of their texts.
-        picking: take the queries of the half that picks checkpoints, instead of the half that is evaluated.
-        training: the dataset whose texts are ranked too; None: only the held-out texts are ranked.
-        most_ranked: most texts that are ranked; of a larger training part, the texts of the first shards.
+        folder: the folder of the held-out part.
+        limit: the most queries; which queries are taken depends only on the ids of their texts.
+        picking: whether to take the queries by which training chooses checkpoints, instead of the queries to score.
+        training: the folder of the dataset whose texts are ranked too; None to rank only the held-out texts.
+        most_ranked: the most texts to rank. If there are more and `most_ranked` is below `MOST_RANKED`, the training
+            texts come from the first shards; otherwise they are a sample of all shards.
 
     Raises:
         DataError: the dataset is malformed, holds no text, or too few texts of at least 8 words.
     """
-    return _collected(_of_dataset(folder, training, most_ranked), limit, picking)
+    return _collection_of(_texts_of_dataset(folder, training, most_ranked), limit, picking)
 
 
-def _of_dataset(folder: str | Path, training: str | Path | None, most_ranked: int = MOST_RANKED) -> _Texts:
-    """Return the texts of the held-out part of a dataset, and of the dataset itself."""
+def _texts_of_dataset(folder: str | Path, training: str | Path | None, most_ranked: int = MOST_RANKED) -> _Texts:
+    """Return the texts of a held-out part in `folder`, and of the dataset in `training`, unless that is None."""
     part = DatasetTexts(folder, most_ranked)
     held = lowest(part)
     trained = []
@@ -166,12 +180,16 @@ def _of_dataset(folder: str | Path, training: str | Path | None, most_ranked: in
     return _Texts(Path(folder), held, trained, len(part), num_texts, files, True, training is not None)
 
 
-def _collected(texts: _Texts, limit: int, picking: bool = False, passages: bool = False) -> HeldOutTexts:
-    """Make the collection of texts.
+def _collection_of(texts: _Texts, limit: int, picking: bool = False, passages: bool = False) -> HeldOutTexts:
+    """Make a collection from the texts.
 
     Args:
+        texts: the held-out texts, and the training texts.
         limit, picking: see `read_dataset`.
-        passages: for pairs, take crops of the second texts instead of the pairs.
+        passages: whether the texts are pairs of which only the second texts are used, as crops.
+
+    Raises:
+        DataError: there are fewer than `FEWEST_TEXTS` queries.
     """
     are_pairs = texts.are_pairs and not passages
     content = slice(1, 2) if passages else slice(None)
@@ -217,7 +235,7 @@ def _collected(texts: _Texts, limit: int, picking: bool = False, passages: bool 
 
 
 def _about(texts: _Texts, are_pairs: bool, num_queries: int, num_documents: int) -> Iterator[str]:
-    """Yield sentences that describe how a collection was made."""
+    """Yield sentences that tell the reader of the report how a collection was made."""
     if are_pairs:
         yield "Each query is the first text of a held-out pair, and its document the second."
     else:
@@ -245,16 +263,19 @@ def _titled(parts: tuple[str, ...]) -> _Finding:
 
 
 def _cropped(text: str, number: int) -> _Finding:
-    """Return a text's first crop as the query for the second; a text too short for two crops is only ranked."""
+    """Cut a text into two crops, of which the first is the query and the second the document.
+
+    A text that is too short for two crops becomes a document without a query.
+    """
     pair = crops(text, number)
     return _Finding(pair[0], pair[1:]) if pair else _Finding("", [text] if text else [])
 
 
 def _collections(halves: Sequence[Iterable[_Finding]], others: Iterable[_Finding]) -> list[RetrievalSet]:
-    """Return a collection for each half: its distinct queries, and the documents of all halves and of `others`.
+    """Return a collection for each half. It has the half's distinct queries, and the documents of all arguments.
 
-    Equal queries are merged into one query, whose right documents are the right documents of all of them, including
-    equal queries in `others`.
+    Equal queries of a half become one query, whose relevant documents are the documents of all of them. If a query of
+    `others` is equal to it, the documents of that query are relevant too.
     """
     documents: dict[bytes, tuple[str, int]] = {}
     queries: list[dict[bytes, tuple[str, set[int]]]] = [{} for _ in halves]
@@ -283,12 +304,18 @@ def _collections(halves: Sequence[Iterable[_Finding]], others: Iterable[_Finding
 
 
 def is_of_picking_half(text: str) -> bool:
-    """Return whether a text, or the first text of a pair, belongs to the half that picks checkpoints."""
+    """Return whether a text, or the first text of a pair, belongs to the half by which training chooses checkpoints."""
     return bool(same_text.digest(text)[0] & 1)
 
 
-def _of_file(path: Path) -> _Texts:
-    """Return the records of a file, each `text` or (`title`, `text`); the id of a text is its hash."""
+def _texts_of_file(path: Path) -> _Texts:
+    """Return the texts of a jsonl or csv file. Its records have a field `text` and, in all of them or none, `title`.
+
+    The id of a text is the hash of its fields.
+
+    Raises:
+        DataError: the file is malformed, or the records have different fields.
+    """
     texts: dict[int, tuple[str, ...]] = {}
     fields: list[str] = []
     for place, record in csv_records(path, ("text",)) if path.suffix.lower() == ".csv" else json_records(path):

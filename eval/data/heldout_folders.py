@@ -1,4 +1,4 @@
-"""Places of held-out texts: a dataset's held-out part (`shards.held_out`), or datasets and files in `DIR/heldout/`."""
+"""Find held-out texts: the held-out part of a dataset (`shards.held_out`), or datasets and files in `DIR/heldout/`."""
 
 from pathlib import Path
 
@@ -13,13 +13,14 @@ FOLDER = "heldout"
 
 
 def find(data: Path) -> dict[str, Path]:
-    """Return the sources of held-out texts in a data folder: name -> folder of a held-out part, or file.
+    """Return the sources of held-out texts in a data folder: task name -> the folder of a held-out part, or a file.
 
-    If `data` is itself a dataset, its held-out part is the only source; otherwise the entries of `data/heldout/` are.
+    If `data` is itself a dataset, the only source is its held-out part. Otherwise, the sources are the datasets and the
+    jsonl and csv files in `data/heldout/`.
 
     Raises:
         MissingDataError: there are no held-out texts.
-        DataError: the dataset has no held-out part, or two entries of `data/heldout/` have the same name.
+        DataError: the dataset has no held-out part, or two entries of `data/heldout/` would have the same task name.
     """
     if held_out.is_dataset(str(data)):
         return {FOLDER: held_out_part(data)}
@@ -42,10 +43,10 @@ def find(data: Path) -> dict[str, Path]:
 
 
 def held_out_part(folder: Path) -> Path:
-    """Return the held-out part of a dataset, or the folder itself if that is such a part.
+    """Return the folder of a dataset's held-out part; return `folder` if it is itself a held-out part.
 
     Raises:
-        DataError: the folder is not a dataset, or has no held-out part.
+        DataError: the folder is not a dataset, or the dataset has no held-out part.
     """
     try:
         return Path(held_out.held_out_part(str(folder)))
@@ -59,10 +60,10 @@ def held_out_part(folder: Path) -> Path:
 
 
 def training_part(part: Path) -> Path | None:
-    """Return the dataset that a held-out part was split from; None if it is not in the parent folder.
+    """Return the folder of the dataset that a held-out part was split from; None if the parent folder is no dataset.
 
     Raises:
-        DataError: the dataset in the parent folder is damaged, or of another kind.
+        DataError: the dataset in the parent folder is damaged, or its kind differs from the kind of the held-out part.
     """
     try:
         return held_out.training_part(part)

@@ -1,11 +1,13 @@
 """Readers for SentEval's files of labeled sentences and pairs.
 
-    MR CR SUBJ MPQA   a file for each of two classes     SST TREC   a label and a sentence a line
-    MRPC SICK         TAB-separated tables               SNLI       three files, line by line
+    MR CR SUBJ MPQA   one file for each of the two classes
+    SST TREC          one file for each split; a line holds a label and a sentence
+    MRPC SICK         one TAB-separated table for each split
+    SNLI              three files for each split: first sentences, second sentences and labels, line by line
     probing           one file for all three splits
 
-Each reader raises MissingDataError if a file does not exist, and DataError, which names the line, if a file is empty or
-malformed.
+Each reader raises MissingDataError if a file does not exist. It raises DataError, which names the line, if a file is
+empty or malformed.
 
 Some published sentences are empty. As in SentEval, MR, CR, SUBJ, MPQA, TREC and SNLI's sentences are read as Latin-1.
 SentEval splits lines like `str.splitlines`; here only LF ends a line, with the same result on the published files.
@@ -35,9 +37,9 @@ class Labeled:
     """Labeled sentences or sentence pairs.
 
     Attributes:
-        columns: one or two columns of n texts.
-        labels: int64 (n,), classes from 0; GLUE's are float64, class numbers or scores from 0 to 5.
-        num_broken: number of rows that were left out for a wrong number of fields.
+        columns: one list of n sentences, or two lists of n sentences each for pairs.
+        labels: class indices from 0, (n,) int64. GLUE's labels are (n,) float64: class indices, or scores from 0 to 5.
+        num_broken: the number of rows that were left out because they have a wrong number of fields.
     """
 
     columns: tuple[list[str], ...]
@@ -49,24 +51,34 @@ class Labeled:
 
 
 def order(columns: Sequence[list[str]], values: NDArray[Any]) -> NDArray[np.int64]:
-    """Return row numbers in SentEval's order: by tokens of the first text, then of the second, then by `values`."""
+    """Return the row indices, (n,) int64, that sort n sentences or pairs in SentEval's order.
+
+    SentEval sorts by the number of tokens in the first text, then by the number of tokens in the second text, and last
+    by the label or score.
+
+    Args:
+        columns: one or two lists of n texts.
+        values: the n labels or scores.
+    """
     lengths = [np.array([len(text.split()) for text in column]) for column in columns]
     return np.lexsort((values, *reversed(lengths)))
 
 
 def read_two_classes(positive: Path, negative: Path) -> Labeled:
-    """Read two files with one sentence per line: MR, CR, MPQA (`.pos`, `.neg`), SUBJ (objective, subjective).
+    """Read two files with one sentence per line, one for each class: MR, CR, MPQA or SUBJ.
 
-    Sentences of class 1 come first, sentences of class 0 second.
+    Args:
+        positive: the file of class 1, which is read first: `.pos`, or SUBJ's objective sentences.
+        negative: the file of class 0: `.neg`, or SUBJ's subjective sentences.
     """
     files = ((1, positive), (0, negative))
     return _labeled([(line, label) for label, path in files for line in _lines(path, "latin-1")])
 
 
 def read_sst(path: Path, num_classes: int) -> Labeled:
-    """Read a split of SST: `sentence TAB label` for two classes, `label SPACE sentence` for five.
+    """Read a split of SST. A line is `sentence TAB label` if there are two classes, and `label SPACE sentence` if five.
 
-    SST2's training split also holds phrases.
+    The training split with two classes contains phrases as well as whole sentences.
     """
     classes = tuple(str(label) for label in range(num_classes))
     rows = []
@@ -83,7 +95,7 @@ def read_sst(path: Path, num_classes: int) -> Labeled:
 
 
 def read_trec(path: Path) -> Labeled:
-    """Read a split of TREC, `COARSE:fine question`; labels are the coarse classes."""
+    """Read a split of TREC, whose lines are `COARSE:fine question`. The labels are the coarse classes."""
     rows = []
     for number, line in enumerate(_lines(path, "latin-1"), start=1):
         kind, space, text = line.strip().partition(" ")
@@ -95,17 +107,26 @@ def read_trec(path: Path) -> Labeled:
 
 
 def read_mrpc(path: Path) -> Labeled:
-    """Read a split of MRPC, `msr_paraphrase_{train,test}.txt`: header, TAB-separated; uses fields 1, 4 and 5."""
+    """Read a split of MRPC, `msr_paraphrase_{train,test}.txt`.
+
+    The file is TAB-separated and has a header. Field 1 is the label, and fields 4 and 5 are the sentences.
+    """
     return _read_table(path, "Quality", columns=(3, 4, 0), classes=BINARY)
 
 
 def read_sick_entailment(path: Path) -> Labeled:
-    """Read a split of SICK, `SICK_{train,trial,test_annotated}.txt`: header, TAB-separated; uses fields 2, 3 and 5."""
+    """Read the sentences and entailment labels of a split of SICK, `SICK_{train,trial,test_annotated}.txt`.
+
+    The file is TAB-separated and has a header. Fields 2 and 3 are the sentences, and field 5 is the label.
+    """
     return _read_table(path, "entailment_judgment", columns=(1, 2, 4), classes=SICK_CLASSES)
 
 
 def read_snli(folder: Path, split: str) -> Labeled:
-    """Read a split of SNLI: `s1.<split>`, `s2.<split>` and `labels.<split>`, line by line."""
+    """Read a split of SNLI: first sentences `s1.<split>`, second sentences `s2.<split>` and `labels.<split>`.
+
+    The same line of the three files belongs to one pair.
+    """
     paths = [folder / f"{kind}.{split}" for kind in ("s1", "s2", "labels")]
     left, right, labels = _lines(paths[0], "latin-1"), _lines(paths[1], "latin-1"), _lines(paths[2])
     for path, lines in ((paths[1], right), (paths[2], labels)):
@@ -119,9 +140,9 @@ def read_snli(folder: Path, split: str) -> Labeled:
 
 
 def read_probing(path: Path) -> tuple[dict[str, Labeled], tuple[str, ...]]:
-    """Read a probing task, and return its splits `train`, `dev` and `test`, and its classes in alphabetical order.
+    """Read the file of a probing task. Return its splits `train`, `dev` and `test`, and its classes, alphabetically.
 
-    A line holds `tr`, `va` or `te`, a label, and last the sentence, separated by TABs.
+    A line holds the split (`tr`, `va` or `te`), the label and the sentence, separated by TABs.
     """
     rows: dict[str, list[tuple[str, str, int]]] = {split: [] for split in _PROBING_SPLITS.values()}
     for number, line in enumerate(_lines(path), start=1):
@@ -170,6 +191,6 @@ def _label(text: str, classes: Sequence[str], path: Path, number: int) -> int:
 
 
 def _labeled(rows: Sequence[tuple[Any, ...]]) -> Labeled:
-    """Build `Labeled` from one or more rows, each of one or two texts and a label."""
+    """Build `Labeled` from at least one row. A row is (text, label) or (first text, second text, label)."""
     *columns, labels = zip(*rows, strict=True)
     return Labeled(tuple([joined(text) for text in column] for column in columns), np.array(labels, np.int64))

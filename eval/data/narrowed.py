@@ -1,10 +1,10 @@
-"""A smaller collection for repeated ranking: the right documents, and the documents that are hardest to tell from them.
+"""Reduce a collection to the documents that matter for a score, because training ranks it again and again.
 
-    queries ──> BM25 over all documents ──> the nearest of each query ─┐
-    the right documents ───────────────────────────────────────────────┴──> a collection of a bounded size
+    queries ──> BM25 over all documents ──> the nearest documents of each query ─┐
+    the relevant documents ──────────────────────────────────────────────────────┴──> a collection of bounded size
 
-Documents that are far from every query hardly affect a score. BM25 selects the documents, since a selection by a model
-would lower the score of this model and raise the scores of all others.
+Documents that are far from every query hardly affect a score. BM25 selects the documents, because a selection by a
+model would favor all other models: it would hold the documents that this model confuses most with the relevant ones.
 """
 
 import numpy as np
@@ -14,18 +14,20 @@ from clearspan.common.ranking import BM25, first
 from clearspan.eval.data.retrieval_data import RetrievalSet
 
 NEAREST = 100
-"""Most documents that are selected for one query."""
+"""The most documents that are selected for one query."""
 _BLOCK_SCORES = 1 << 24
 
 
 def narrowed(collection: RetrievalSet, most: int) -> RetrievalSet:
-    """Return the same queries with at most `most` documents.
+    """Return a collection with the same queries and at most `most` documents, or more if more are relevant.
 
-    These are the right documents, the nearest documents of each query by BM25 and, if these are fewer than `most`,
-    further documents in the order of their hashes. All right documents are kept, even if they exceed `most`.
+    All relevant documents are kept. The documents that BM25 ranks nearest to each query are added until there are
+    `most`. If too few documents share a word with a query, other documents are added in the order of their
+    `RetrievalSet.precedence`.
 
     Args:
-        collection: a collection without candidates per query.
+        collection: a collection in which every query ranks all documents (`candidates` is None).
+        most: the largest number of documents.
     """
     if len(collection.documents) <= most:
         return collection
@@ -40,7 +42,10 @@ def narrowed(collection: RetrievalSet, most: int) -> RetrievalSet:
 
 
 def _nearest(collection: RetrievalSet) -> NDArray[np.int64]:
-    """Return the positions of the nearest documents of each query, (m, NEAREST); -1 where no word is shared."""
+    """Return the positions of the documents that BM25 ranks nearest to each of m queries, (m, NEAREST) int64.
+
+    If fewer than NEAREST documents share a word with the query, the rest of its row is -1.
+    """
     index = BM25.of(collection.documents, "float32")
     weights = index.weights.tocsr().T
     counts = BM25.counts(collection.queries, index.vocabulary)

@@ -1,12 +1,12 @@
-"""A user's questions among all texts of a dataset, each with the text that it should find: `--queries FILE`.
+"""Make a retrieval collection from a user's questions (`--queries FILE`) and all texts of a dataset.
 
-    FILE: query,text ──────┐
-    a dataset's texts ─────┴──> the text of each answer ──> RetrievalSet
+    FILE: question, answer ──┐
+    the dataset's texts ─────┴──> the position of each answer among the texts ──> RetrievalSet
 
-An answer matches a text of the dataset if both are the same (`common.same_text`) after the answer was tokenized, cut
-and decoded like the dataset's texts. An answer that is not in the dataset, such as a near-duplicate that was dropped,
-is counted, and its question is left out. A dataset of token ids does not keep the ids of its texts, so a file cannot
-name a text by its id.
+An answer matches a text of the dataset if both are the same text (`common.same_text`) after the answer was tokenized,
+cut and decoded like the dataset's texts. An answer may be missing from the dataset, for example because it was dropped
+as a near-duplicate. Its row is counted and left out. A dataset of token ids does not store the ids of the input's
+texts, so FILE cannot refer to a text by its id.
 """
 
 from collections.abc import Sequence
@@ -26,18 +26,20 @@ from clearspan.shards import held_out
 from clearspan.shards.manifest import NAME as MANIFEST
 
 NAMED = 3
-"""Number of rows that a message names."""
+"""The most rows that a message names."""
 
 
 def read_questions(path: Path, data: Path) -> HeldOutTexts:
-    """Read a file of questions as a retrieval collection, whose documents are all texts of a dataset.
+    """Make a retrieval collection from a file of questions. Its documents are all texts of a dataset.
 
     Args:
-        data: the folder of a dataset; its held-out part counts as a part of it.
+        path: the file, in the format of `common.queries`.
+        data: the folder of the dataset, or of its held-out part. The texts of both parts are ranked.
 
     Raises:
-        DataError: the file or the dataset is malformed, a question has no answer, or no answer is in the dataset.
-        MissingDataError: there is no dataset.
+        DataError: the file or the dataset is malformed, a question has no answer or names it by an id, or no answer is
+            in the dataset.
+        MissingDataError: `data` is not a dataset.
     """
     queries = read_queries(path)
     if without := [query.place for query in queries if not query.has_answer]:
@@ -86,9 +88,10 @@ def read_questions(path: Path, data: Path) -> HeldOutTexts:
 
 
 def _ranked(queries: Sequence[Query], datasets: Sequence[DatasetTexts]) -> tuple[list[str], dict[bytes, int]]:
-    """Return the distinct texts of datasets, and the hash of each text -> its position.
+    """Return the distinct texts of all datasets, and the mapping from each text's hash to the text's position.
 
-    A dataset of more than `MOST_RANKED` texts is sampled, and the texts that queries name are added.
+    Of triplets, the positives are taken. A dataset of more than `MOST_RANKED` texts is sampled, and the answers that
+    the sample lacks are added.
     """
     documents: list[str] = []
     places: dict[bytes, int] = {}

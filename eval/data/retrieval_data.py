@@ -1,12 +1,12 @@
 """Readers for retrieval collections in their published formats.
 
-corpus.jsonl, queries.jsonl, qrels/test.tsv   BEIR's layout (Thakur et al. 2021) ┐
-cran.all.1400, cran.qry, cranqrel             Cranfield                          ├──> RetrievalSet
-Flickr8k.token.txt                            captions, five a photograph        │
-test.csv                                      TREC-QA, answers to a question     ┘
+    corpus.jsonl, queries.jsonl, qrels/test.tsv   BEIR's layout (Thakur et al. 2021)      ┐
+    cran.all.1400, cran.qry, cranqrel             Cranfield                               ├──> RetrievalSet
+    Flickr8k.token.txt                            Flickr8k: five captions per photograph  │
+    test.csv                                      TREC-QA: questions with their answers   ┘
 
-Each reader raises MissingDataError if a file does not exist, and DataError if it is malformed, or if the judgments name
-an unknown query or document.
+Each reader raises MissingDataError if a file does not exist. It raises DataError if a file is malformed, or if a
+relevance judgment names an unknown query or document.
 """
 
 import functools
@@ -33,15 +33,17 @@ class RetrievalSet:
     """Documents, queries, and the relevant documents of each query.
 
     Attributes:
-        documents: n texts.
-        queries: m texts, each with at least one relevant document.
-        relevant: for each query, the positions of its relevant documents, int64, ascending.
-        grades: for each query, the grades of its relevant documents, int64, above 0.
-        itself: for each query, the position of the document that is the query itself and is not ranked, int64 (m,), -1
-            if there is none; None: no query is a document.
-        candidates: for each query, the positions of the documents to rank, ascending; None: all documents are ranked.
-        num_dropped: number of queries left out, since they have nothing to find or to distinguish.
-        names: ids of the documents, which break ties between equal scores; None: the hashes of the texts do.
+        documents: the texts of the n documents.
+        queries: the texts of the m queries, each of which has at least one relevant document.
+        relevant: for each query, the positions in `documents` of its relevant documents, int64, ascending.
+        grades: for each query, the grades of its relevant documents in the same order, int64, above 0.
+        itself: for each query, the position of the document that is the query itself, or -1 if there is none, (m,)
+            int64; that document is not ranked for the query. None if no query is a document.
+        candidates: for each query, the positions of the documents to rank, int64, ascending; None if all documents are
+            ranked for each query.
+        num_dropped: the number of queries that were left out, because all or none of their documents are relevant.
+        names: the ids of the documents, which break ties between equal scores; None to break ties by the hashes of the
+            texts.
     """
 
     documents: list[str]
@@ -54,7 +56,7 @@ class RetrievalSet:
     names: Sequence[str] | None = None
 
     def part(self, rows: Iterable[int]) -> "RetrievalSet":
-        """Return a collection of some of the queries, in the order of `rows`, and of all documents."""
+        """Return a collection of all documents and of the queries with the indices `rows`, in the order of `rows`."""
         rows = list(rows)
         return replace(
             self,
@@ -66,9 +68,12 @@ class RetrievalSet:
         )
 
     def among(self, kept: Ints) -> "RetrievalSet":
-        """Return a collection of all queries and of the documents at the positions `kept`, in ascending order.
+        """Return a collection of all queries and of the documents at the positions `kept`.
 
-        All relevant documents must be kept. No query may be a document or have candidates of its own.
+        Args:
+            kept: ascending positions, int64, which include all relevant documents.
+
+        The caller ensures that `itself` and `candidates` are None.
         """
         return replace(
             self,
@@ -78,7 +83,10 @@ class RetrievalSet:
         )
 
     def joined(self, others: "RetrievalSet") -> "RetrievalSet":
-        """Return these queries together with another set's, over the same documents, without candidates per query."""
+        """Return a collection of the queries of both sets.
+
+        The caller ensures that both sets have the same documents, and that `itself` and `candidates` are None.
+        """
         return replace(
             self,
             queries=[*self.queries, *others.queries],
@@ -88,10 +96,10 @@ class RetrievalSet:
 
     @functools.cached_property
     def precedence(self) -> Ints:
-        """Return the tie-break key of each document, int64 (n,): of equal scores, the larger key ranks first.
+        """Return the tie-break key of each document, (n,) int64. Among equal scores, the larger key ranks first.
 
-        trec_eval compares ids as strings, the higher one first. Texts without ids are compared by their hashes, so that
-        their order in a file has no effect.
+        A key is the index of the document's id when all ids are sorted as strings, as in trec_eval. Documents without
+        ids are sorted by the hashes of their texts, so that their order in a file has no effect.
         """
         names = self.names or [
             hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).hexdigest() for text in self.documents
@@ -104,9 +112,9 @@ class RetrievalSet:
 def read_collection(folder: Path) -> RetrievalSet:
     """Read a folder in BEIR's layout: `corpus.jsonl`, `queries.jsonl`, `qrels/test.tsv`.
 
-    As in BEIR, a document is its title and text joined by a space, and a query that is itself a document (ArguAna,
-    Quora) has that document's id and does not rank it. But a document that is relevant to the query with its id is
-    ranked. Queries without a document graded above 0 are left out: their recall is undefined.
+    As in BEIR, a document is its title and its text, joined by a space. In ArguAna and Quora, a query may be one of the
+    documents, with the same id. Such a document is not ranked for its own query, unless it is judged relevant to it.
+    Queries without a document graded above 0 are left out, because their recall is undefined.
     """
     corpus = _read_jsonl(folder / "corpus.jsonl", fields=("title", "text"))
     queries = _read_jsonl(folder / "queries.jsonl", fields=("text",))
@@ -117,11 +125,11 @@ def read_collection(folder: Path) -> RetrievalSet:
 def read_cranfield(folder: Path) -> RetrievalSet:
     """Read Cranfield: 1,400 abstracts, 225 queries, graded judgments.
 
-    The judgments number queries by their order in `cran.qry`, 1-225, not by the numbers written there. A document is
-    its abstract, with the title prepended if the abstract does not begin with it. The two empty documents (471 and
-    995) are kept, as in published figures. The judgments' codes range from 1, a complete answer, to 4, of minimum
-    interest (`cranqrel.readme`), so a document's grade is 5 - code. The code -1, once per query, is undocumented; it
-    and 5, of no interest, count as not relevant.
+    A judgment refers to a query by the position of the query in `cran.qry`, from 1 to 225, not by the number written
+    there. A document is its abstract, with the title prepended if the abstract does not begin with it. The two empty
+    documents (471 and 995) are kept, as in published figures. The codes of the judgments range from 1, a complete
+    answer, to 4, of minimum interest (`cranqrel.readme`), so the grade of a document is 5 - code. Documents with the
+    code 5, of no interest, or -1, which is undocumented and occurs once per query, count as not relevant.
     """
     corpus: dict[str, str] = {}
     for number, fields in smart_records(folder / "cran.all.1400", "TABW"):
@@ -146,9 +154,9 @@ def read_cranfield(folder: Path) -> RetrievalSet:
 def read_flickr8k(folder: Path) -> RetrievalSet:
     """Read Flickr8k's 40,460 captions of 8,092 photographs, for caption-to-caption search.
 
-    Each caption is a query, whose relevant documents are the other captions of its photograph; it does not rank itself.
-    Photographs of the training split are included, since nothing is trained on them and more captions make the search
-    harder. The captions that occur for two photographs (about 250) get no special treatment.
+    Each caption is a query, whose relevant documents are the other captions of its photograph. A caption is not ranked
+    for itself. Photographs of the training split are included, because nothing is trained on them, and more captions
+    make the search harder. About 250 captions occur for two photographs; they get no special treatment.
     """
     path = folder / "Flickr8k.token.txt"
     captions: dict[str, str] = {}
@@ -170,10 +178,11 @@ def read_flickr8k(folder: Path) -> RetrievalSet:
 
 
 def read_trecqa(folder: Path) -> RetrievalSet:
-    """Read TREC-QA's test questions with their candidate answers (Wang et al. 2007), a csv: qtext, label, atext.
+    """Read TREC-QA's test questions with their candidate answers (Wang et al. 2007).
 
-    Each question ranks its own candidates. Questions whose candidates are all right or all wrong are left out and
-    counted, as in the papers: every order of such candidates is equally good.
+    The file is a csv with the columns qtext, label and atext. For each question, only its own candidates are ranked.
+    Questions whose candidates are all right or all wrong are left out and counted, as in the papers, because every
+    order of such candidates is equally good.
     """
     path = folder / "test.csv"
     candidates: dict[str, list[tuple[str, str]]] = {}
@@ -207,7 +216,7 @@ LAYOUTS: dict[tuple[str, ...], Callable[[Path], RetrievalSet]] = {
     ("Flickr8k.token.txt",): read_flickr8k,
     ("test.csv",): read_trecqa,
 }
-"""Files of a layout -> reader. A folder has the first layout of which it holds any file; without any, BEIR's layout."""
+"""File names of a layout -> reader. A folder has the first layout of which it contains a file, else BEIR's layout."""
 
 
 def _collection(
@@ -217,10 +226,17 @@ def _collection(
     judged: Mapping[str, Mapping[str, int]],
     by_id: bool = False,
 ) -> RetrievalSet:
-    """Build a collection from texts and grades by id; leaves out queries without a relevant document.
+    """Build a collection; leave out queries without a relevant document.
 
     Args:
-        by_id: a query is the document with its id, unless that document is relevant to it.
+        path: the file of the judgments, for error messages.
+        corpus: document id -> text.
+        queries: query id -> text.
+        judged: query id -> document id -> grade; 0 or less if the document is not relevant.
+        by_id: whether a query is the document with the same id, and so not ranked for it, unless it is judged relevant.
+
+    Raises:
+        DataError: no query has a relevant document.
     """
     position = {document: i for i, document in enumerate(corpus)}
     judged = {query: {name: grade for name, grade in graded.items() if grade > 0} for query, graded in judged.items()}
@@ -247,7 +263,17 @@ def _check_known(place: str, *ids: tuple[str, str, Mapping[str, str]]) -> None:
 
 
 def smart_records(path: Path, tags: str) -> Iterator[tuple[int, dict[str, str]]]:
-    """Yield (number from 1, tag -> text) of each record of a SMART file: `.I n`, then lines under `.T`, `.W` etc."""
+    """Yield (record number from 1, tag -> text) for each record of a file in the format of the SMART system.
+
+    A record starts with a line `.I n`. A line such as `.T` or `.W` sets the tag of the lines that follow it.
+
+    Args:
+        path: the file.
+        tags: the letters that occur as tags, such as "TABW".
+
+    Raises:
+        DataError: a line with text has no tag, or the file holds no record.
+    """
     number, tag = 0, ""
     fields: dict[str, list[str]] = {}
     for row, line in enumerate(read_lines(path), start=1):
@@ -271,7 +297,10 @@ def _joined(fields: Mapping[str, list[str]]) -> dict[str, str]:
 
 
 def _read_jsonl(path: Path, fields: tuple[str, ...]) -> dict[str, str]:
-    """Return id -> fields joined by a space, in file order; all fields but the last may be absent or null."""
+    """Return id -> text of each record, in the order of the file. The text is the values of `fields`, joined by spaces.
+
+    All fields except the last may be absent or null.
+    """
     texts: dict[str, str] = {}
     for place, row in json_records(path):
         text_id = string_field(row, "_id", place)

@@ -1,8 +1,9 @@
-"""Find SentEval's data folders, and helpers that the readers of its files share.
+"""Find SentEval's data folders.
 
-    DATA/{downstream,probing}/, DATA/senteval/{downstream,probing}/, or one of the two itself
+    DATA/{downstream,probing}/, DATA/senteval/{downstream,probing}/, or DATA is itself one of the two folders
 
-Texts are what SentEval passes to an encoder: the tokens of a line joined by single spaces, in their original case.
+The readers of SentEval's files share `joined`, because SentEval passes a text to an encoder as its tokens, joined by
+single spaces, in their original case.
 """
 
 from collections.abc import Sequence
@@ -23,7 +24,7 @@ PROBING = {
     "OddManOut": "odd_man_out.txt",
     "CoordinationInversion": "coordination_inversion.txt",
 }
-"""SentEval's name of each probing task -> its file."""
+"""SentEval's name of a probing task -> the name of its file."""
 
 
 def find_downstream(data: Path) -> Path:

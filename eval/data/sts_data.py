@@ -1,6 +1,7 @@
-"""Readers for sentence pairs with similarity scores: STS12-16, STS-B and SICK as in SentEval; the user's csv and tsv.
+"""Readers for sentence pairs with similarity scores: SentEval's STS12-16, STS-B and SICK, and a user's csv or tsv file.
 
-Each reader raises MissingDataError if a file does not exist, and DataError, which names the line, if it is malformed.
+Each reader raises MissingDataError if a file does not exist. It raises DataError, which names the line, if a file is
+malformed.
 """
 
 from collections.abc import Sequence
@@ -23,8 +24,9 @@ class ScoredPairs:
     """Sentence pairs with their gold similarity.
 
     Attributes:
-        left, right: n sentences each.
-        gold: float64 (n,), mean score of the annotators, 0-5 (SICK: 1-5).
+        left, right: the first and the second sentences of the n pairs.
+        gold: the mean score of the annotators, (n,) float64, from 0 to 5, or from 1 to 5 in SICK. The scores in a
+            user's file may be any numbers.
     """
 
     left: list[str]
@@ -36,9 +38,10 @@ class ScoredPairs:
 
 
 def read_sts_subset(folder: Path, subset: str) -> ScoredPairs:
-    """Read a subset of an STS year: `STS.input.<subset>.txt` (two sentences, TAB) and `STS.gs.<subset>.txt` (scores).
+    """Read a subset of an STS year, such as `headlines`.
 
-    Pairs with an empty gold line were not annotated and are dropped, as in SentEval.
+    A line of `STS.input.<subset>.txt` has two sentences, separated by a TAB, and the same line of `STS.gs.<subset>.txt`
+    has their score. Pairs with an empty score line were not annotated; they are dropped, as in SentEval.
     """
     input_path, gold_path = folder / f"STS.input.{subset}.txt", folder / f"STS.gs.{subset}.txt"
     sentences, scores = list(read_lines(input_path)), list(read_lines(gold_path))
@@ -58,27 +61,35 @@ def read_sts_subset(folder: Path, subset: str) -> ScoredPairs:
 
 
 def read_stsb(path: Path) -> ScoredPairs:
-    """Read a split of STSBenchmark, `sts-{train,dev,test}.csv`: TAB-separated, no header, no quotes; fields 5-7."""
+    """Read a split of STSBenchmark, `sts-{train,dev,test}.csv`.
+
+    The file is TAB-separated, without header or quoting. Field 5 is the score, and fields 6 and 7 are the sentences.
+    """
     rows = table_rows(path, num_fields=7)
     return _pairs([(row[5], row[6], _score(row[4], path, number)) for number, row in rows], path)
 
 
 def read_sick(path: Path) -> ScoredPairs:
-    """Read a split of SICK, `SICK_{train,trial,test_annotated}.txt`: header, TAB-separated; uses fields 2-4."""
+    """Read the sentences and similarity scores of a split of SICK, `SICK_{train,trial,test_annotated}.txt`.
+
+    The file is TAB-separated and has a header. Fields 2 and 3 are the sentences, and field 4 is the score.
+    """
     rows = table_rows(path, num_fields=5, header="relatedness_score")
     return _pairs([(row[1], row[2], _score(row[3], path, number)) for number, row in rows], path)
 
 
 def read_pairs(path: Path) -> ScoredPairs:
-    """Read the pairs of a csv file, or of a tsv file if its name ends with `.tsv`: `--pairs`, other languages.
+    """Read the scored pairs of a user's file (`--pairs`), or of STS-B in another language.
 
-    A row holds two texts and a score, which may be any number. The first row may be a header: its third cell contains
-    the word `score`, `similarity`, `gold` or `label`, in any case. Further columns are ignored, and allowed only with a
-    header: otherwise they may come from unquoted commas. Empty lines are skipped. Files are UTF-8, with or without a
-    byte order mark.
+    The file is a tsv if its name ends with `.tsv`, and otherwise a csv. A row holds two texts and a score, which may be
+    any number. The first row is a header if its third cell contains the word `score`, `similarity`, `gold` or `label`,
+    in any case. More than three columns are allowed only if there is a header, since without one they may come from
+    commas that should have been quoted; these columns are ignored. Empty lines are skipped. Files are UTF-8, with or
+    without a byte order mark.
 
-    In a csv, which may be separated by commas, semicolons, bars or tabs, a cell with a separator, a quote (doubled) or
-    an end of line must be quoted. In a tsv, quotes enclose cells or are plain characters (`common.delimited`).
+    The columns of a csv are separated by commas, semicolons, bars or tabs. A cell that contains the separator, a quote
+    or a line break must be quoted, and quotes in it must be doubled. In a tsv, quotes either enclose cells or are plain
+    characters; `common.delimited` decides which.
 
     Raises:
         MissingDataError: the file does not exist.
@@ -107,7 +118,7 @@ def read_pairs(path: Path) -> ScoredPairs:
 
 
 def _pairs(rows: Sequence[tuple[str, str, float]], path: Path) -> ScoredPairs:
-    """Build pairs from rows of two sentences and a score; joins the tokens of each sentence by single spaces.
+    """Build pairs from rows (first sentence, second sentence, score), with the tokens joined by single spaces.
 
     Raises:
         DataError: there is no row.
@@ -119,10 +130,10 @@ def _pairs(rows: Sequence[tuple[str, str, float]], path: Path) -> ScoredPairs:
 
 
 def _score(text: str, path: Path, number: int) -> float:
-    """Return the score on a line of a file.
+    """Return the score that is written on line `number` of a file.
 
     Raises:
-        DataError: the text is not a finite number, e.g. 1_0, which Python reads as 10.
+        DataError: the text is not a finite number. Neither is 1_0, which `float` would accept.
     """
     try:
         return finite_number(text)

@@ -1,9 +1,11 @@
-"""Train many classifiers of one shape together: forward, gradients and optimizer are written out.
+"""Train many classifiers of one shape together, with the forward pass, the gradients and the optimizer written out.
 
-    rows (folds, batch, d) ──W──> logits (folds, L2 values x classes, batch) ──softmax──> errors ──> gradients ──> W
+    rows (folds, batch, d) ──weights──> logits (folds, L2 values x classes, batch) ──softmax──> errors
+    errors, rows ──> gradients ──> weights
 
-All L2 values of a fold share their rows, so one matrix product serves them all. The batch is the last dimension of the
-logits: the softmax then uses whole vector registers, and the gradient has the layout of the weights.
+There is one classifier for each fold and each L2 value. The classifiers of a fold share its rows, so one matrix product
+computes the logits of all of them. The batch is the last dimension of the logits, because the softmax then uses whole
+vector registers, and the gradients have the layout of the weights.
 """
 
 import itertools
@@ -18,9 +20,16 @@ _BLOCK = 1024  # rows per matrix product in prediction
 
 
 def initial_layers(dim: int, num_hidden: int, num_classes: int, seed: int) -> tuple[list[Tensor], Tensor]:
-    """Return the initial layers, each (outputs, padded(inputs)), and the state of torch's generator afterwards.
+    """Return the initial weights by layer, and the state of torch's random generator after they are drawn.
 
-    The weights are the numbers that torch draws directly after seeding.
+    The weights of a layer are (outputs, padded(inputs)) float32, with the bias in the column after the inputs. They are
+    the numbers that `torch.nn.Linear` draws directly after `torch.manual_seed(seed)`.
+
+    Args:
+        dim: the number of features.
+        num_hidden: the size of the hidden layer; 0 for none.
+        num_classes: the number of outputs.
+        seed: the seed of torch's generator, which is restored afterwards.
     """
     sizes = [dim, num_hidden, num_classes] if num_hidden else [dim, num_classes]
     layers = []
@@ -36,7 +45,7 @@ def initial_layers(dim: int, num_hidden: int, num_classes: int, seed: int) -> tu
 
 
 class _Layer:
-    """The weights of one layer of all fits, (folds, L2 values, outputs, inputs), and its optimizer state."""
+    """One layer of all classifiers: its weights, (folds, L2 values, outputs, inputs), and its optimizer state."""
 
     def __init__(self, weights: Tensor, optimizer: str) -> None:
         self.weights = weights
@@ -46,23 +55,23 @@ class _Layer:
         self.scratch = weights.clone()
 
     def keep(self, at: tuple[Tensor, Tensor]) -> None:
-        """Drop all fits except those at these folds and L2 values."""
+        """Drop all classifiers except the classifiers at the given indices of folds and of L2 values."""
         self.weights, self.mean, self.square = self.weights[at], self.mean[at], self.square[at]
         self.scratch = self.weights.clone()
 
     def step(self, inputs: Tensor, errors: Tensor, share: float, decay: Tensor, step: int) -> None:
-        """Update the weights once by the mean gradient.
+        """Update the weights once, by the gradient of the mean loss.
 
         Args:
-            inputs: (n, batch, inputs) for n folds or n fits.
-            errors: (n, outputs, batch), the gradients of the loss by the outputs.
-            share: weight of one row in the mean.
-            decay: L2, (folds, L2 values, 1, 1).
-            step: number of this update, from 1.
+            inputs: the inputs of the layer, (n, batch, inputs), where n is the number of folds or of classifiers.
+            errors: the gradients of each row's loss with respect to the outputs, (n, outputs, batch).
+            share: the weight of one row in the mean.
+            decay: the L2 value of each classifier, (folds, L2 values, 1, 1).
+            step: the number of this update, from 1.
         """
         gradient = torch.mul(self.weights, decay, out=self.scratch)
         gradient.view(len(inputs), -1, inputs.shape[2]).baddbmm_(errors, inputs, alpha=share)
-        # The moments omit their factors 1 - beta, which the scalars include: this saves an operation for each.
+        # The running averages leave out their factors 1 - beta. The scalars include them, which saves two operations.
         if self.optimizer == "adam":
             lr, beta1, beta2, eps = 1e-3, 0.9, 0.999, 1e-8
             torch.add(gradient, self.mean, alpha=beta1, out=self.mean)
@@ -80,11 +89,13 @@ class _Layer:
 
 
 class Classifiers:
-    """Fits (folds, L2 values) of one shape, all at the same step.
+    """A classifier for each fold and each L2 value, all of one shape and trained in step.
 
     Args:
-        initial: the initial weights that all fits share, by layer (outputs, inputs).
-        decay: L2, (folds, L2 values).
+        features: the features of all examples.
+        initial: the initial weights by layer, (outputs, inputs) each, which all classifiers share.
+        decay: the L2 values, (folds, L2 values).
+        optimizer: `adam` or `rmsprop`.
     """
 
     def __init__(self, features: Features, initial: Sequence[Tensor], decay: Tensor, optimizer: str) -> None:
@@ -101,25 +112,33 @@ class Classifiers:
         return [layer.weights for layer in self._layers]
 
     def keep(self, folds: Tensor, slots: Tensor) -> None:
-        """Keep only the fits of these folds (n,) with these L2 values of each fold (n, m); drop all others."""
+        """Drop all classifiers except m classifiers of each of n folds.
+
+        Args:
+            folds: the indices of the folds, (n,) int64.
+            slots: the indices of each fold's L2 values, (n, m) int64.
+        """
         at = (folds[:, None], slots)
         for layer in self._layers:
             layer.keep(at)
         self._decay = self._decay[at]
 
     def predict(self, fold: int, rows: Tensor) -> Tensor:
-        """Return the class of each row (n,) by the fits of a fold: (L2 values, n)."""
+        """Return the class index that each classifier of a fold predicts for each of n rows, (L2 values, n) int64."""
         return predict([layer.weights[fold] for layer in self._layers], self._features, rows)
 
     def step(
         self, rows: Tensor, labels: Tensor, share: float, shares: Tensor | None = None, dropout: Tensor | None = None
     ) -> None:
-        """Update every fit once.
+        """Update every classifier once.
 
         Args:
-            rows, labels: (folds, batch) int64.
-            share: weight of a row in the mean loss; multiplied by `shares` (folds, batch) where folds differ in size.
-            dropout: factors (folds, 1, hidden, batch) of the hidden layer.
+            rows: the indices of each fold's rows in the features, (folds, batch) int64.
+            labels: the class indices of these rows, (folds, batch) int64.
+            share: the weight of a row in the mean loss.
+            shares: factors of `share` for each row, (folds, batch), if the folds have batches of different sizes; None
+                if they do not.
+            dropout: factors of the hidden layer's pre-activations, (folds, 1, hidden, batch); None for no dropout.
         """
         self._num_steps += 1
         folds, batch = rows.shape
@@ -155,7 +174,13 @@ class Classifiers:
 
 
 def predict(layers: Sequence[Tensor], features: Features, rows: Tensor) -> Tensor:
-    """Return the class of each row (n,) by the fits of a fold: (fits, n) from layers (fits, outputs, inputs)."""
+    """Return the class index that each classifier of a fold predicts for each row, (classifiers, n) int64.
+
+    Args:
+        layers: the weights by layer, (classifiers, outputs, inputs) each.
+        features: the features of all examples.
+        rows: the indices of n rows in the features, (n,) int64.
+    """
     first, last = layers[0], layers[-1]
     classes = []
     for block in torch.split(rows, _BLOCK):

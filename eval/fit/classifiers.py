@@ -1,11 +1,12 @@
-"""Train many small classifiers as one batched problem; each fit equals SentEval's up to float rounding.
+"""Train many small classifiers together. Each equals the classifier that SentEval trains, up to float rounding.
 
-    folds x L2 values ──> cohorts: folds with the same steps a pass ──> trained together ──> best weights of each fit
-                          batch (folds, 64, d), gathered once for all L2; weights (folds, L2 x classes, d)
+    one classifier ("fit") per fold and L2 value ──> cohorts of folds ──> best weights of each fit
 
-SentEval seeds numpy and torch before each classifier, so all fits of one size start from the same weights and draw the
-same orders: folds differ only in their rows, and L2 values only in their decay. A fit that has stopped leaves the
-batch. Supports logistic regression and one hidden layer of sigmoids, with Adam and RMSprop.
+The fits of a cohort are trained together (`eval.fit.batched`). Its folds have the same number of batches per pass over
+their training rows. The fits can share their computations because SentEval seeds numpy and torch before each
+classifier: all fits start from the same weights, and folds of the same size draw their rows in the same order. A fit
+that has stopped is removed from its cohort. A classifier is a logistic regression, or has one hidden layer of sigmoids.
+The optimizer is Adam or RMSprop.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -30,15 +31,20 @@ _CPU_BATCH, _ACCELERATOR_BATCH = 1 << 20, 1 << 28
 
 @dataclass(frozen=True)
 class ClassifierSettings:
-    """The settings of a classifier's training; the defaults are SentEval's, which the papers used.
+    """The settings of a classifier's training. The defaults are SentEval's, which the papers used.
+
+    A check computes the accuracy on the dev rows, to stop training early.
 
     Attributes:
-        optimizer: torch's Adam, or RMSprop at 1e-2, with torch's defaults; L2 is its weight decay, of biases too.
-        tenacity: number of checks without a better dev accuracy that a fit may have; one more such check stops it.
-        epoch_size: passes over the training rows between checks.
-        max_epoch: training stops at the first check after more passes than this.
-        num_hidden: size of the hidden layer of sigmoids; 0: logistic regression.
-        dropout: fraction of the hidden layer's pre-activations set to 0 in training.
+        optimizer: `adam` or `rmsprop`, with torch's default settings. The L2 value is the optimizer's weight decay,
+            which applies to biases too.
+        batch_size: the number of rows in a batch.
+        tenacity: the number of checks without a better dev accuracy after which training goes on; the next such check
+            stops it.
+        epoch_size: the number of passes over the training rows between two checks.
+        max_epoch: training stops at the first check after more than this number of passes.
+        num_hidden: the size of the hidden layer of sigmoids; 0 for logistic regression.
+        dropout: the fraction of the hidden layer's pre-activations that is set to 0 in training.
     """
 
     optimizer: Literal["adam", "rmsprop"] = "adam"
@@ -52,11 +58,13 @@ class ClassifierSettings:
 
 @dataclass(frozen=True)
 class Problem:
-    """A classification problem.
+    """A classification problem of n examples.
 
     Attributes:
-        features, labels: one row per example of all splits; labels int64, from 0 to num_classes - 1.
-        splits: `train`, `dev` or `test` -> rows of the split; the scheme `nested` has only `train`.
+        features: the features of the examples of all splits, one row for each example.
+        labels: the class index of each example, (n,) int64.
+        num_classes: the number of classes.
+        splits: `train`, `dev` or `test` -> row indices of the split's examples; empty if the folds do not need it.
     """
 
     features: Features
@@ -67,9 +75,12 @@ class Problem:
 
 @dataclass(frozen=True)
 class Fold:
-    """The rows (n,) that a fit trains on, and the dev rows for early stopping.
+    """The rows of a problem that a classifier uses.
 
-    If the dev rows are None, the share HELD_OUT of the training rows is used instead.
+    Attributes:
+        train: the row indices of the training examples, (n,) int64.
+        dev: the row indices of the examples for early stopping; None to take them at random from `train`, which is
+            reduced by them. Their share is then HELD_OUT.
     """
 
     train: Ints
@@ -78,12 +89,13 @@ class Fold:
 
 @dataclass
 class Fits:
-    """Trained classifiers, each with the weights of its best check.
+    """The trained classifiers, one for each fold and L2 value.
 
     Attributes:
-        layers: weights (folds, L2 values, outputs, padded(inputs)) by layer; the bias is the column after the inputs.
-        dev_accuracy: float64 (folds, L2 values), from 0 to 1.
-        num_epochs: int64 (folds, L2 values), passes until the fit stopped.
+        layers: the weights by layer, (folds, L2 values, outputs, padded(inputs)) each, with the bias in the column
+            after the inputs. They are the weights with the best dev accuracy.
+        dev_accuracy: the best dev accuracy of each classifier, (folds, L2 values) float64, from 0 to 1.
+        num_epochs: the number of passes until the training of each classifier stopped, (folds, L2 values) int64.
     """
 
     layers: list[Tensor]
@@ -92,7 +104,13 @@ class Fits:
 
     @torch.no_grad()
     def predict(self, features: Features, rows: Ints, fold: int = 0, l2: int = 0) -> Ints:
-        """Return the class of each row (n,) by one of the fits: int64 (n,)."""
+        """Return the class index that one of the classifiers predicts for each of n rows, (n,) int64.
+
+        Args:
+            features: the features of the problem.
+            rows: the indices of the rows, (n,) int64.
+            fold, l2: the index of the classifier's fold and of its L2 value.
+        """
         layers = [layer[fold, l2][None] for layer in self.layers]
         at = torch.from_numpy(rows).to(layers[0].device)
         classes: Ints = predict(layers, features, at)[0].cpu().numpy()
@@ -112,8 +130,13 @@ def fit(
     """Train a classifier for each fold and L2 value.
 
     Args:
-        l2: (folds, L2 values).
-        progress: name of the progress bar; empty: no bar.
+        problem: the features and labels.
+        folds: the rows that the classifiers use.
+        l2: the L2 values of each fold, (folds, L2 values).
+        settings: the settings of all classifiers.
+        seed: the seed of the initial weights, of the order of rows, and of the dev rows of folds without dev rows.
+        device: the torch device on which the classifiers are trained.
+        progress: the name of the progress bar; "" for no bar.
 
     Raises:
         ValueError: a fold has no training row or no dev row.
@@ -139,12 +162,19 @@ def fit(
             cohort = _Cohort(classifiers, y, [splits[member] for member in members], settings, seed, drawn)
             cohort.run(fits, np.array(members), bar)
 
-        _each(train, list(_cohorts(splits, settings.batch_size, at_once)), device)
+        _train_each(train, list(_cohorts(splits, settings.batch_size, at_once)), device)
     return fits
 
 
-def _each(train: Callable[[list[int]], None], cohorts: list[list[int]], device: str) -> None:
-    """Train the cohorts; on a CPU one per thread, since their matrix products are too small to parallelize."""
+def _train_each(train: Callable[[list[int]], None], cohorts: list[list[int]], device: str) -> None:
+    """Call `train` for each cohort. On a CPU, each thread trains a cohort of its own.
+
+    The matrix products of a cohort are too small to be divided among threads.
+
+    Args:
+        train: trains the folds with the given indices.
+        cohorts: the indices of the folds in each cohort.
+    """
     num_threads = torch.get_num_threads()
     if device != "cpu" or num_threads == 1:
         for members in cohorts:
@@ -160,7 +190,12 @@ def _each(train: Callable[[list[int]], None], cohorts: list[list[int]], device: 
 
 @dataclass(frozen=True)
 class _Split:
-    """A fold with its dev split; `first_draw`: size of the permutation that drew the dev split, 0 if none did."""
+    """The rows of a fold, whose dev rows are not None.
+
+    Attributes:
+        train, dev: the row indices of the training and of the dev examples.
+        first_draw: the size of the random permutation that chose the dev rows; 0 if the fold came with dev rows.
+    """
 
     train: Ints
     dev: Ints
@@ -168,7 +203,7 @@ class _Split:
 
     @property
     def stream(self) -> tuple[int, int]:
-        """Key of the random stream: splits with the same key draw the same orders."""
+        """The key of the fold's random numbers. Folds with the same key draw their rows in the same order."""
         return self.first_draw, len(self.train)
 
 
@@ -182,7 +217,7 @@ def _split(fold: Fold, seed: int) -> _Split:
 
 
 def _cohorts(splits: Sequence[_Split], batch_size: int, at_once: int) -> Iterator[list[int]]:
-    """Yield groups of at most `at_once` splits with the same number of steps per pass, as indices into `splits`."""
+    """Yield lists of at most `at_once` indices of folds that have the same number of batches per pass."""
     by_steps: dict[int, list[int]] = {}
     for number, split in enumerate(splits):
         by_steps.setdefault(-(-len(split.train) // batch_size), []).append(number)
@@ -192,7 +227,7 @@ def _cohorts(splits: Sequence[_Split], batch_size: int, at_once: int) -> Iterato
 
 
 class _Cohort:
-    """Folds with the same number of steps a pass, and the training of their fits."""
+    """Trains the classifiers of some folds together. All folds have the same number of batches per pass."""
 
     def __init__(
         self,
@@ -217,7 +252,13 @@ class _Cohort:
             self.dropout_generators[split.stream] = torch.Generator().set_state(drawn)
 
     def run(self, fits: Fits, members: Ints, bar: ProgressBar) -> None:
-        """Train until every fit has stopped, and write the results to the folds `members` of `fits`."""
+        """Train until every classifier has stopped, and write the results to `fits`.
+
+        Args:
+            fits: the results of all folds.
+            members: the indices in `fits` of this cohort's folds.
+            bar: the progress bar, which advances when a classifier stops.
+        """
         settings = self.settings
         shape = len(members), fits.num_epochs.shape[1]
         fold, slot = np.broadcast_arrays(members[:, None], np.arange(shape[1]))
@@ -254,9 +295,13 @@ class _Cohort:
             target[places] = weights[improved]
 
     def _compact(self, active: NDArray[np.bool_]) -> tuple[Ints, Ints]:
-        """Drop folds without active fits and surplus L2 values; return the indices of the remaining fits.
+        """Drop classifiers that have stopped; return the indices of the remaining folds and of their L2 values.
 
-        All folds keep the same number of fits: a fold with fewer active fits keeps some that have stopped.
+        Every remaining fold must have the same number of classifiers. A fold with fewer active classifiers than another
+        fold therefore keeps some that have stopped.
+
+        Args:
+            active: whether each classifier is still trained, (folds, L2 values) bool.
         """
         folds = np.flatnonzero(active.any(axis=1))
         most = int(active.sum(axis=1).max())
@@ -267,7 +312,7 @@ class _Cohort:
         return folds[:, None], slots
 
     def _correct(self) -> Ints:
-        """Return the number of dev rows classified correctly: int64 (folds, L2 values)."""
+        """Return the number of dev rows that each classifier classifies correctly, (folds, L2 values) int64."""
         counts = [
             (self.classifiers.predict(number, rows) == self.labels[rows]).sum(dim=1)
             for number, rows in enumerate(self.dev)
@@ -276,7 +321,7 @@ class _Cohort:
         return correct
 
     def _pass(self) -> None:
-        """Train each fold for one pass over its training rows."""
+        """Train the classifiers of each fold for one pass over the fold's training rows."""
         size = self.settings.batch_size
         lengths = np.array([len(split.train) for split in self.splits])
         steps = -(-int(lengths.max()) // size)
@@ -297,10 +342,14 @@ class _Cohort:
         self.classifiers.step(rows[-1, :, :width].contiguous(), labels[-1, :, :width], 1.0, share, dropout)
 
     def _dropout(self, batch: int, shares: Tensor | None) -> Tensor | None:
-        """Return dropout factors (folds, 1, hidden, batch), drawn as torch does on a CPU; None without dropout.
+        """Return random dropout factors, (folds, 1, hidden, batch); None without dropout.
+
+        The factors are the ones that `torch.nn.Dropout` draws on a CPU.
 
         Args:
-            shares: the weights (folds, batch) of the rows in the last batch of a pass, whose size differs by fold.
+            batch: the number of rows in the largest fold's batch.
+            shares: the weights of the rows, (folds, batch), if the folds have batches of different sizes, as at the end
+                of a pass. A weight of 0 marks an empty place. None if all batches are full.
         """
         rate = self.settings.dropout
         if rate == 0:

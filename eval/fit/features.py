@@ -1,11 +1,11 @@
-"""The features of classifiers: rows of numbers, gathered into batches.
+"""The features of classifiers, which are gathered into batches by their row indices.
 
-    table of embeddings ──> FeatureRows   sentences: one embedding per row
-                        ├─> PairRows      pairs u, v, combined when gathered: in advance, SNLI's would take tens of GB
-                        └─> FeatureRows   pairs, combined in advance if they are small
+    embeddings of sentences ──> FeatureRows: one row for each sentence
+    embeddings of pairs ──────> FeatureRows: one row for each pair, if all rows fit into 256 MB
+                        └─────> PairRows: computes the row of a pair when it is gathered (SNLI would take tens of GB)
 
-A row ends with a 1, so that a layer's bias is a column of its weights, and is padded with zeros to a whole number of
-vector registers; neither affects the results.
+The features of a row are followed by a 1, so that a layer's bias is a column of its weights. The row is then padded
+with zeros to a whole number of vector registers. The padding does not affect the results.
 """
 
 from collections.abc import Sequence
@@ -24,15 +24,15 @@ _MOST_BYTES = 1 << 28  # limit for pair features that are combined in advance
 
 
 def padded(dim: int) -> int:
-    """Return the width of a row of `dim` numbers, including the final 1 and the padding."""
+    """Return the width of a row of `dim` features, including the 1 after the features and the padding."""
     return -(-(dim + 1) // _LANES) * _LANES
 
 
 class FeatureRows:
-    """Rows in memory, gathered by their indices.
+    """Features in memory.
 
     Attributes:
-        dim: width of a row without its 1 and its padding.
+        dim: the number of features in a row, without the 1 after the features and the padding.
     """
 
     def __init__(self, values: Tensor, dim: int) -> None:
@@ -43,12 +43,23 @@ class FeatureRows:
         return len(self._values)
 
     def take(self, rows: Tensor, out: Tensor) -> Tensor:
-        """Write the rows with the numbers (n,) int64 to `out` (n, padded(dim)) float32, and return it."""
+        """Write the rows with the indices `rows` to `out`, and return `out`.
+
+        Args:
+            rows: the row indices, (n,) int64.
+            out: the array to overwrite, (n, padded(dim)) float32.
+        """
         return torch.index_select(self._values, 0, rows, out=out)
 
 
 class PairRows:
-    """Rows of pairs, used like `FeatureRows`; each row is computed from its two embeddings when it is gathered."""
+    """Features of pairs, with the interface of `FeatureRows`. `take` computes a row from the pair's two embeddings.
+
+    Args:
+        table: the embeddings of m texts, (m, d).
+        left, right: the row indices in `table` of the n pairs' first and second texts, (n,) int64 each.
+        parts: the parts of a row; see `of_pairs`.
+    """
 
     def __init__(self, table: Tensor, left: Tensor, right: Tensor, parts: Sequence[str]) -> None:
         self.dim = table.shape[1] * len(parts)
@@ -78,7 +89,7 @@ Features = FeatureRows | PairRows
 
 
 def of_sentences(embeddings: NDArray[np.floating[Any]], device: str = "cpu") -> Features:
-    """Return a row for each embedding (n, d). NaNs and infinities count as 0."""
+    """Return features with one row for each of n embeddings (n, d). NaN and infinities become 0."""
     num, dim = embeddings.shape
     values = torch.zeros(num, padded(dim), device=device)
     values[:, :dim] = _finite(embeddings, device)
@@ -89,12 +100,13 @@ def of_sentences(embeddings: NDArray[np.floating[Any]], device: str = "cpu") -> 
 def of_pairs(
     table: NDArray[np.floating[Any]], left: Ints, right: Ints, parts: Sequence[str], device: str = "cpu"
 ) -> Features:
-    """Return a row for each pair of embeddings; NaNs and infinities count as 0.
+    """Return features with one row for each pair of embeddings u and v. NaN and infinities become 0.
 
     Args:
-        table: embeddings (m, d).
-        left, right: (n,) the rows of `table` that form the pairs.
-        parts: the blocks of a row: `left`, `right`, `difference` (absolute) or `product`.
+        table: the embeddings of m texts, (m, d).
+        left, right: the row indices in `table` of the n pairs' first and second texts, (n,) int64 each.
+        parts: the parts of a row, in order: `left` is u, `right` is v, `difference` is |u - v|, and `product` is u * v.
+        device: the torch device of the features.
     """
     pairs = PairRows(
         _finite(table, device), torch.from_numpy(left).to(device), torch.from_numpy(right).to(device), parts

@@ -1,9 +1,9 @@
-"""Fine-tune a model's folder on one labeled task, with transformers' Trainer.
+"""Fine-tune a transformer on one labeled task, with transformers' Trainer.
 
-    folder ──> encoder + new head ──> epochs over the training rows ──> dev predictions after each epoch
+    model folder ──> encoder with a new head ──> epochs over the training rows ──> dev predictions after each epoch
 
-Only the dev predictions of each epoch are returned: no weights are saved, and the Trainer's output folder is temporary.
-Weights and optimizer are fp32 on every device.
+Only the dev predictions are returned. No weights are saved, and the Trainer's output folder is temporary. Weights and
+optimizer state are fp32 on every device.
 """
 
 import contextlib
@@ -39,14 +39,20 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class FinetuningSettings:
-    """The settings of fine-tuning. The defaults are RoBERTa's for all tasks of GLUE (Liu et al. 2019, section 5.1 and
-    appendix C, table 10; Adam's from the command in fairseq's `examples/roberta/README.glue.md`).
+    """The settings of fine-tuning.
+
+    Except `max_length`, the defaults are RoBERTa's for all tasks of GLUE (Liu et al. 2019, section 5.1 and appendix C,
+    table 10). Adam's settings are from the command in fairseq's `examples/roberta/README.glue.md`.
 
     Attributes:
-        batch_size: rows per step; RoBERTa searches 16 and 32.
-        learning_rate: peak learning rate; RoBERTa searches 1e-5, 2e-5 and 3e-5.
-        warmup: fraction of the steps in which the learning rate rises linearly; it then falls linearly to 0.
-        max_length: most tokens per row, unless the encoder's limit is lower; longer rows are truncated. RoBERTa: 512.
+        batch_size: the number of rows in a step; RoBERTa searches 16 and 32.
+        learning_rate: the peak learning rate; RoBERTa searches 1e-5, 2e-5 and 3e-5.
+        epochs: the number of passes over the training rows.
+        warmup: the fraction of the steps in which the learning rate rises linearly; afterwards it falls linearly to 0.
+        weight_decay: the weight decay of AdamW.
+        adam_beta2, adam_epsilon: AdamW's beta2 and epsilon.
+        max_length: the most tokens in a row, unless the encoder's limit is lower; longer rows are truncated. RoBERTa
+            uses 512.
     """
 
     batch_size: int
@@ -60,12 +66,12 @@ class FinetuningSettings:
 
 
 def transformer_folder(folder: Path) -> Path | None:
-    """Return the folder with a model's transformer and tokenizer; None if the model has no transformer.
+    """Return the folder that holds a model's transformer and tokenizer; None if the model has no transformer.
 
-    It is the model's own folder, or the folder of its first module.
+    For a sentence-transformers folder, this is the folder of the first module; for any other folder, the folder itself.
 
     Raises:
-        EncoderError: the list of modules cannot be read.
+        EncoderError: the folder's `modules.json` cannot be read.
     """
     modules = read_modules(folder)
     if not modules:
@@ -73,8 +79,11 @@ def transformer_folder(folder: Path) -> Path | None:
     return modules[0].folder if modules[0].kind == "Transformer" else None
 
 
-def trainer_device(device: str) -> bool:
-    """Return whether transformers' Trainer can run on a device: it always takes the CPU or the first GPU."""
+def is_trainer_device(device: str) -> bool:
+    """Return whether transformers' Trainer can run on a device.
+
+    The Trainer runs on the CPU or on the first GPU, and cannot be given another device.
+    """
     parsed = torch.device(device)
     return parsed.type == "cpu" or (parsed.type == "cuda" and not parsed.index)
 
@@ -89,23 +98,26 @@ def finetune(
     device: str = "cpu",
     progress: bool = False,
 ) -> list[Floats]:
-    """Fine-tune a transformer with a new head, and return its dev predictions after each epoch.
+    """Fine-tune a transformer with a new head, and return the predictions for the dev rows after each epoch.
 
-    On a CPU, equal calls return equal predictions; on a GPU the order of summation may vary.
+    On a CPU, equal calls return equal predictions. On a GPU they may differ, because the order of summation varies.
 
     Args:
-        folder: local folder of a transformer and its tokenizer; `seed` initializes the head.
-        train: one or two columns of texts, and labels (n,): class numbers or scores.
-        dev: the same columns of the dev rows.
-        num_classes: 0 for regression.
-        device: a device that `trainer_device` accepts.
+        folder: the local folder of a transformer and its tokenizer.
+        train: the texts of the training rows, as one or two lists of n texts, and the labels (n,), which are class
+            indices or scores.
+        dev: the texts of the dev rows, as one or two lists of texts.
+        num_classes: the number of classes; 0 for regression.
+        settings: batch size, learning rate and the like.
+        seed: the seed of the head's weights, of the order of rows, and of dropout.
+        device: a device that `is_trainer_device` accepts.
         progress: whether to show a progress bar on a terminal.
 
     Returns:
-        (n,) float64 for each epoch: class numbers, or scores for regression.
+        The predictions after each epoch, (dev rows,) float64 each: class indices, or scores for regression.
 
     Raises:
-        EncoderError: the folder holds no complete model that supports such a head.
+        EncoderError: the folder holds no complete model, or its architecture supports no such head.
     """
     set_seed(seed)  # for the head's weights; the Trainer seeds again for orders and dropout
     model, tokenizer = _with_head(folder, num_classes)
@@ -135,7 +147,11 @@ def finetune(
 
 
 def _with_head(folder: Path, num_classes: int) -> tuple[Any, Any]:
-    """Return a transformer with a new head, and its tokenizer."""
+    """Load a transformer, and return it with a new head for `num_classes` classes (0: regression), and its tokenizer.
+
+    Raises:
+        EncoderError: the folder holds no complete model, or its architecture supports no such head.
+    """
     with refusing(f"{folder}: cannot be fine-tuned"):
         safe = {"local_files_only": True, "trust_remote_code": False}
         config = AutoConfig.from_pretrained(folder, num_labels=max(1, num_classes), **safe)
@@ -188,7 +204,10 @@ def _rows(tokenizer: Any, texts: Texts, labels: Sequence[float], limit: int) -> 
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
-    """Keep stdout free for results: accelerate imports DeepSpeed, whose log goes to stdout."""
+    """Return a context in which libraries write nothing to stdout, which is for results.
+
+    accelerate imports DeepSpeed, which logs to stdout.
+    """
     log = logging.getLogger("DeepSpeed")
     was_disabled = log.disabled
     log.disabled = True

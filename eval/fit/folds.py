@@ -1,4 +1,4 @@
-"""Cut labeled examples into folds. Imports no torch, so that data can be checked quickly."""
+"""Cut labeled examples into folds. This module does not import torch, so that data can be checked quickly."""
 
 from typing import Literal
 
@@ -10,11 +10,21 @@ Scheme = Literal["nested", "kfold", "split"]
 
 NUM_FOLDS = {"full": 10, "fast": 5}
 HELD_OUT = 0.05
-"""Share of a fold's rows that become its dev split if it has none."""
+"""The share of a fold's training rows that become its dev rows if it has no dev rows."""
 
 
 def stratified(rows: Ints, labels: Ints, num_folds: int, seed: int) -> list[tuple[Ints, Ints]]:
-    """Return (training rows, test rows) of each fold, both ascending, as scikit-learn draws them."""
+    """Cut rows into folds with equal shares of each class, by scikit-learn's StratifiedKFold.
+
+    Args:
+        rows: the row indices to cut, (n,) int64.
+        labels: the class index of every row of the data set, not only of `rows`.
+        num_folds: the number of folds.
+        seed: the seed of the draw.
+
+    Returns:
+        The row indices (training rows, test rows) of each fold, both ascending.
+    """
     from sklearn.model_selection import StratifiedKFold
 
     cut = StratifiedKFold(n_splits=num_folds, shuffle=True, random_state=seed)
@@ -22,7 +32,13 @@ def stratified(rows: Ints, labels: Ints, num_folds: int, seed: int) -> list[tupl
 
 
 def too_few(labels: Ints, scheme: Scheme, num_folds: int) -> str:
-    """Return the reason why training labels cannot be cut into the scheme's folds; "" if they can."""
+    """Return the reason why training examples cannot be cut into the folds that a scheme needs; "" if they can.
+
+    Args:
+        labels: the class indices of the training examples, (n,) int64.
+        scheme: see `eval.fit.protocols`.
+        num_folds: the number of folds.
+    """
     if len(np.unique(labels)) < 2:
         return "all training examples are of one class, and a classifier needs two"
     if scheme == "split":

@@ -1,13 +1,14 @@
-"""SentEval's three schemes for the accuracy of a classifier: a grid search over L2, and a final fit.
+"""SentEval's three schemes to test a classifier. Each selects an L2 value by a grid search, and tests a final fit.
 
-    nested   MR CR SUBJ MPQA    k folds; in each, L2 by k folds of its training rows, then a fit tested on its test rows
-    kfold    TREC MRPC          L2 by k folds of the training rows, then a fit tested on the test rows
-    split    SST SICK-E SNLI    L2 by the dev rows; that fit tested on the test rows; also the probing tasks
+    scheme   tasks                      L2 is selected on                    the final fit is tested on
+    nested   MR CR SUBJ MPQA            k inner folds of the training rows   the test rows of each of k outer folds
+    kfold    TREC MRPC                  k folds of the training split        the test split
+    split    SST SICK-E SNLI, probing   the dev split                        the test split
 
-All fits of a grid, over all folds, are one batched problem; the final fits are another. For comparison with published
-figures, two weaknesses of SentEval are reproduced: grid fits stop early on the same rows that select the L2 value, so
-dev accuracies are optimistic; and accuracies are rounded to two decimals in percent before they are compared or
-averaged.
+The fits of the grid search, over all folds, are trained together, and then the final fits. Two weaknesses of SentEval
+are reproduced, so that scores are comparable with published figures. First, a fit of the grid search stops early by the
+same rows that select the L2 value, which makes dev accuracies optimistic. Second, accuracies in percent are rounded to
+two decimals before they are compared or averaged.
 """
 
 from collections.abc import Sequence
@@ -26,7 +27,7 @@ _NESTED_SEED = 1111  # for nested's folds SentEval uses this constant instead of
 
 @dataclass(frozen=True)
 class Protocol:
-    """The number of folds and the settings of a classifier's training."""
+    """The number of folds, and the settings with which each classifier is trained."""
 
     num_folds: int
     settings: ClassifierSettings
@@ -38,18 +39,22 @@ PROTOCOLS = {
         NUM_FOLDS["fast"], ClassifierSettings(optimizer="rmsprop", batch_size=128, tenacity=3, epoch_size=2)
     ),
 }
-"""`full`: SentEval's defaults, which the papers used. `fast`: SentEval's settings for prototyping."""
+"""Value of `--protocol` -> protocol: `full` has SentEval's defaults, which the papers used, and `fast` has SentEval's
+settings for prototyping."""
 
 
 @dataclass(frozen=True)
 class FitResult:
-    """The result of a scheme.
+    """The result of a scheme on n test rows.
 
     Attributes:
-        accuracy, dev_accuracy: in percent, as SentEval reports them, without its final rounding.
-        rows, predicted: the test rows and their predicted classes, int64 (n,).
-        groups: int64 (n,), the fold in which each row was tested; `accuracy` is the mean over folds.
-        l2: the selected L2 value of each tested fold.
+        accuracy: the test accuracy in percent, as SentEval reports it but without its final rounding; the mean over the
+            tested folds.
+        dev_accuracy: the best dev accuracy of the grid search in percent; the mean over the tested folds.
+        rows: the row indices of the test rows, (n,) int64.
+        predicted: the predicted class index of each test row, (n,) int64.
+        groups: the index of the fold in which each row is tested, (n,) int64; zeros if the scheme is not `nested`.
+        l2: the selected L2 value for each tested fold; one value if the scheme is not `nested`.
     """
 
     accuracy: float
@@ -62,7 +67,15 @@ class FitResult:
 
 @dataclass(frozen=True)
 class FitInputs:
-    """The inputs that all fits of a task share."""
+    """The inputs that all classifiers of a task share.
+
+    Attributes:
+        problem: the features, labels and splits.
+        protocol: the number of folds, and the settings of the classifiers.
+        seed: the seed of initial weights, of the order of rows and, except for `nested`, of folds.
+        device: the torch device on which the classifiers are trained.
+        progress: the name of the progress bar; "" for no bar.
+    """
 
     problem: Problem
     protocol: Protocol
@@ -75,7 +88,12 @@ class FitInputs:
 
 
 def run_scheme(trainer: FitInputs, scheme: Scheme, grid: Sequence[float] = L2) -> FitResult:
-    """Run a scheme on the problem of `trainer`.
+    """Select L2 values by a scheme, fit the final classifiers, and test them.
+
+    Args:
+        trainer: the problem, whose splits the scheme needs, and the protocol.
+        scheme: `nested`, `kfold` or `split`; see the module.
+        grid: the L2 values to select from.
 
     Raises:
         ValueError: there are too few examples for the folds; see `folds.too_few`.

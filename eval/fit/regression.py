@@ -1,11 +1,11 @@
-"""A supervised regressor from pair features to relatedness scores from 1 to 5, as SentEval trains it.
+"""Train a regressor that predicts relatedness scores from 1 to 5 from the embeddings u, v of pairs, as SentEval does.
 
-    |u-v|, u*v ──> linear ──> softmax over the scores 1..5 ──> sum of score x probability
-                                  │
-                    squared error to a distribution of the gold score (Tai et al. 2015, section 4.2)
+    |u-v|, u*v ──> linear layer ──> softmax over the scores 1..5 ──> predicted score: the mean of this distribution
 
-Training takes about seventy thousand steps of 64 rows. Most of their time is overhead, not arithmetic. Gradient and
-Adam are therefore written out in numpy, which is several times as fast as autograd or a GPU.
+The loss is the squared error between this distribution and a distribution that represents the gold score (Tai et al.
+2015, section 4.2). Training takes about seventy thousand steps of 64 rows, whose time is mostly overhead and not
+arithmetic. The gradient and Adam are therefore written out in numpy, which is several times as fast as autograd or a
+GPU.
 """
 
 from dataclasses import dataclass
@@ -28,12 +28,12 @@ _RATE, _BETA1, _BETA2, _EPSILON = 1e-3, 0.9, 0.999, 1e-8  # Adam's defaults in t
 
 @dataclass(frozen=True)
 class Regressor:
-    """The model with the best Pearson correlation on dev.
+    """A trained regressor, with the weights that had the best Pearson correlation on the dev split.
 
     Attributes:
-        weights: (5, features + 1) float32, the bias in the last column.
-        passes: number of passes over the training rows until training ended.
-        best_passes: number of passes until the model had these weights.
+        weights: the weights of the linear layer, (5, features + 1) float32, with the bias in the last column.
+        passes: the number of passes over the training rows until training ended.
+        best_passes: the number of passes after which the regressor had these weights.
     """
 
     weights: Floats
@@ -41,23 +41,27 @@ class Regressor:
     best_passes: int
 
     def predict(self, features: Floats) -> NDArray[np.float64]:
-        """Return the expected score of each row of features (n, features): float64 (n,), from 1 to 5."""
+        """Return the predicted scores of n rows of features (n, features): (n,) float64, from 1 to 5."""
         expected: NDArray[np.float64] = _probabilities(_with_ones(features), self.weights).astype(np.float64) @ SCORES
         return expected
 
 
 def pair_features(left: NDArray[np.floating[Any]], right: NDArray[np.floating[Any]]) -> Floats:
-    """Return [|u-v|, u*v] of each row of two (n, d) arrays: float32 (n, 2d). NaNs and infinities count as 0."""
+    """Return the features |u-v|, u*v of n pairs of embeddings, (n, 2d) float32. NaN and infinities become 0.
+
+    Args:
+        left, right: the embeddings u and v of the pairs, (n, d) each.
+    """
     u, v = (finite(embeddings.astype(np.float32)) for embeddings in (left, right))
     return np.concatenate([np.abs(u - v), u * v], axis=1)
 
 
 def score_distributions(scores: NDArray[np.float64]) -> Floats:
-    """Return, for each score, a distribution over 1..5 whose mean is the score, float32 (n, 5).
+    """Return, for each of n scores, a distribution over 1..5 whose mean is the score, (n, 5) float32.
 
-    For example, 3.6 gives 3 the probability 0.4 and 4 the probability 0.6. A score below 1, which STS-B has, cannot be
-    such a mean. As in SentEval, its row sums to the score itself: 0.75 gives 1 the value 0.75, and 0 gives a row of
-    zeros.
+    For example, the score 3.6 gives 3 the probability 0.4 and 4 the probability 0.6. No such distribution has a mean
+    below 1, but STS-B has scores from 0. As in SentEval, the values of the row then sum to the score instead of to 1:
+    0.75 gives 1 the value 0.75, and 0 gives a row of zeros.
     """
     floor = np.floor(scores)[:, None]
     share = scores[:, None] - floor
@@ -67,17 +71,18 @@ def score_distributions(scores: NDArray[np.float64]) -> Floats:
 def train(
     features: Floats, scores: NDArray[np.float64], dev_features: Floats, dev_scores: NDArray[np.float64], seed: int
 ) -> Regressor:
-    """Train until the Pearson correlation on dev fails to rise at a fourth check, or for 1,050 passes.
+    """Train a regressor by SentEval's protocol.
 
-    This is SentEval's protocol in detail: Adam without L2, batches of 64, rows in a new order each pass, a check every
-    50 passes; the fourth check that fails, over the whole training, ends it, and so does the first check after 1,000
-    passes. torch draws the weights and numpy the orders from `seed`. An undefined Pearson correlation counts as
-    0.
+    The optimizer is Adam without L2, with batches of 64 rows, in a new order each pass. Every 50 passes, a check
+    computes the Pearson correlation on the dev split; an undefined correlation counts as 0. Training ends with the
+    fourth check that does not exceed the highest correlation so far, or with the first check after more than 1,000
+    passes.
 
     Args:
-        features: (n, features).
-        scores: (n,), 0 to 5.
-        dev_features, dev_scores: the features and scores of the dev split.
+        features: the features of the n training pairs, (n, features).
+        scores: the gold scores of the training pairs, (n,), from 0 to 5.
+        dev_features, dev_scores: the features and the gold scores of the dev split.
+        seed: the seed of torch, which draws the initial weights, and of numpy, which draws the orders of rows.
     """
     rows = _with_ones(features)
     targets = score_distributions(scores)
@@ -119,7 +124,7 @@ def _one_pass(adam: "_Adam", rows: Floats, targets: Floats, order: NDArray[np.in
 
 
 class _Adam:
-    """torch.optim.Adam for one array, in place."""
+    """`torch.optim.Adam` in numpy, for one array of weights, which it updates in place."""
 
     def __init__(self, weights: Floats) -> None:
         self.weights = weights
@@ -129,7 +134,7 @@ class _Adam:
         self._steps = 0
 
     def step(self, gradient: Floats) -> None:
-        """Update the weights once; overwrites `gradient`."""
+        """Update the weights once. The array `gradient` is overwritten."""
         self._steps += 1
         f = np.float32
         scratch = np.multiply(gradient, f(1 - _BETA1), out=self._scratch)

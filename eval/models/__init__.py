@@ -1,1 +1,1 @@
-"""Models to score: model folders, word vectors and Python functions, with one interface, `Encoder`."""
+"""Models to score: model folders, word vectors, Python functions, and baselines that compare words."""

@@ -1,7 +1,7 @@
-"""Compare texts by the cosine of their embeddings, each distinct text embedded once.
+"""Compare texts by the cosine of their embeddings.
 
-The STS years share many sentences with each other and with STS-B, and the forward pass takes nearly all of an
-evaluation's time. Tasks therefore get embeddings from an `EmbeddingSimilarity` instead of calling the model.
+The forward pass takes nearly all of an evaluation's time, and many sentences occur in several STS tasks. Tasks
+therefore do not call the model but an `EmbeddingSimilarity`, which embeds each distinct text once.
 """
 
 from collections.abc import Sequence
@@ -15,12 +15,13 @@ from clearspan.eval.models.similarity import Similarity, TextPairs, Vectors
 
 
 class EmbeddingSimilarity(embedder.Embedder, Similarity):
-    """An encoder that remembers the embedding of each text, and compares texts by cosine (`Similarity`)."""
+    """A model that compares texts by the cosine of their embeddings. It embeds each text once and remembers it."""
 
     def ranking(self, queries: Sequence[str], documents: Sequence[str]) -> tuple[Vectors, Vectors]:
-        """Return the unit vectors of queries and documents, each (n, dim) float32.
+        """Return the unit vectors of m queries and n documents, (m, dim) and (n, dim) float32.
 
-        The documents' embeddings are not remembered. Queries that are all documents are not embedded again.
+        The embeddings of the documents are not remembered. If every query is one of the documents, the queries get the
+        documents' embeddings.
         """
         of_documents = unit_vectors(self.embed(documents, keep=False))
         place = {text: number for number, text in enumerate(documents)}
@@ -29,7 +30,7 @@ class EmbeddingSimilarity(embedder.Embedder, Similarity):
         return unit_vectors(self.embed(queries)), of_documents
 
     def pairs(self, subsets: TextPairs) -> dict[str, NDArray[np.float64]]:
-        """Return the cosine of each pair of texts, by subset: float64 (n,)."""
+        """Return subset -> the cosine of each of its n pairs, (n,) float64."""
         # A single call for the whole task, since the encoder batches by length within a call.
         self.embed_missing(text for left, right in subsets.values() for text in [*left, *right])
         return {name: cosines(self.embed(left), self.embed(right)) for name, (left, right) in subsets.items()}

@@ -1,10 +1,10 @@
-"""A model combined with BM25, `--model hybrid:DIR`: documents are ranked by a weighted sum of both scores.
+"""Rank documents by a weighted sum of the scores of a model and of BM25 (`--model hybrid:DIR`).
 
     score of a document = w z(model's score) + (1 - w) z(BM25's score)
-    z: the scores of one query over all documents, shifted and scaled to mean 0 and standard deviation 1
+    z: shifts and scales the scores of one query over all documents to mean 0 and standard deviation 1
 
-Tasks that do not rank documents skip such a model. If a task has further queries, which it does not score, they choose
-w (`Beside.best_weight`); otherwise w is `common.ranking.HYBRID_WEIGHT`.
+Tasks that do not rank documents skip such a model. The weight w is chosen on queries that the task does not score
+(`Beside.best_weight`). If a task has no such queries, w is `common.ranking.HYBRID_WEIGHT`.
 """
 
 from collections.abc import Sequence
@@ -23,20 +23,21 @@ from clearspan.eval.models.lexical import Lexical
 from clearspan.eval.models.similarity import Floats, Joined, Similarity, Vectors, products
 
 WEIGHTS = tuple(number / 10 for number in range(11))
-"""The weights of a model to choose from: from 0, BM25 alone, to 1, the model alone."""
+"""The values of w to choose from: from 0, which is BM25 alone, to 1, which is the model alone."""
 MOST_CHOOSING = 2000
-"""Most queries that are used to choose a weight."""
+"""The most queries on which a weight is chosen."""
 
 
 @dataclass(frozen=True)
 class Beside:
-    """The vectors of m queries and n documents by a model and by BM25, and the scaling of each query's scores.
+    """Vectors of m queries and n documents from a model and from BM25, to be combined with any weight.
 
     Attributes:
-        dense: the model's vectors of queries and documents, (m, dim) and (n, dim).
-        words: BM25's vectors of queries and documents, sparse, (m, vocabulary) and (n, vocabulary).
-        dense_scales, words_scales: for the model and for BM25, a and b, (m,) each: a x scores + b has mean 0 and
-            standard deviation 1 for each query.
+        dense: the model's vectors of the queries and of the documents, (m, dim) and (n, dim).
+        words: BM25's vectors of the queries and of the documents, sparse, (m, vocabulary) and (n, vocabulary).
+        dense_scales: a scale and a shift for each query, (m,) each. Multiplied by the scale and added to the shift, the
+            model's scores of a query have mean 0 and standard deviation 1 over all documents.
+        words_scales: a scale and a shift for each query, (m,) each, for the scores of BM25.
     """
 
     dense: tuple[Floats, Floats]
@@ -46,13 +47,18 @@ class Beside:
 
     @classmethod
     def of(cls, dense: tuple[Vectors, Vectors], words: tuple[Vectors, Vectors]) -> "Beside":
-        """Compute the scaling of each query's scores over all documents, for the model and for BM25."""
+        """Compute the scales and shifts from the vectors.
+
+        Args:
+            dense: the model's vectors of the queries and of the documents.
+            words: BM25's vectors of the queries and of the documents.
+        """
         assert isinstance(dense[0], np.ndarray) and isinstance(dense[1], np.ndarray)
         assert isinstance(words[0], csr_array) and isinstance(words[1], csr_array)
         return cls((dense[0], dense[1]), (words[0], words[1]), _over_documents(*dense), _over_documents(*words))
 
     def part(self, rows: slice | Ints) -> "Beside":
-        """Return the vectors and scales of some of the queries, with all documents."""
+        """Return a `Beside` with all documents and with the queries whose indices are in `rows`."""
         return Beside(
             (self.dense[0][rows], self.dense[1]),
             (self.words[0][rows], self.words[1]),
@@ -61,7 +67,11 @@ class Beside:
         )
 
     def vectors(self, weight: float) -> tuple[Joined, Joined]:
-        """Return vectors of queries and documents whose products are the scores with this weight, float32."""
+        """Return float32 vectors of the queries and of the documents. Their dot products are the combined scores.
+
+        Args:
+            weight: the weight of the model's scores, from 0 to 1.
+        """
         (of_queries, of_documents), (counts, weights) = self.dense, self.words
         scale, shift = (weight * each for each in self.dense_scales)
         words_scale, words_shift = ((1 - weight) * each for each in self.words_scales)
@@ -71,10 +81,10 @@ class Beside:
         return Joined(queries, csr_array(diags_array(words_scale) @ counts)), Joined(documents, weights)
 
     def reciprocal_ranks(self, collection: RetrievalSet) -> NDArray[np.float64]:
-        """Return the reciprocal rank of each query by each of WEIGHTS, (weights, m).
+        """Return the reciprocal rank of each query's best relevant document with each of WEIGHTS, (weights, m) float64.
 
-        A document that scores below the right document both by the model and by BM25 does so with any weight. Few other
-        documents remain, so all weights together take little more time than a single weight.
+        A document that both the model and BM25 score below the relevant document is below it with any weight, and is
+        not looked at again. Few documents remain, so that all weights together take little more time than one.
         """
         values = np.empty((len(WEIGHTS), len(self.dense[0])))
         for start, dense in ranks.blocks(*self.dense):
@@ -94,17 +104,18 @@ class Beside:
         return values
 
     def best_weight(self, collection: RetrievalSet) -> float:
-        """Return the weight with the highest MRR over these queries."""
+        """Return the weight with the highest MRR over the queries of `collection`; see the function `best_weight`."""
         return best_weight(self.reciprocal_ranks(collection))
 
 
 def best_weight(reciprocal_ranks: NDArray[np.float64]) -> float:
-    """Return the weight in WEIGHTS with the highest mean over queries.
+    """Return the weight in WEIGHTS with the highest MRR.
 
-    Among equal means it is the weight nearest to `HYBRID_WEIGHT`; without queries it is `HYBRID_WEIGHT`.
+    Among equal MRRs, the weight nearest to `HYBRID_WEIGHT` is returned. If there are no queries, `HYBRID_WEIGHT` is
+    returned.
 
     Args:
-        reciprocal_ranks: (weights, m).
+        reciprocal_ranks: the reciprocal rank of each of m queries with each weight, (weights, m).
     """
     if not reciprocal_ranks.shape[1]:
         return HYBRID_WEIGHT
@@ -113,10 +124,13 @@ def best_weight(reciprocal_ranks: NDArray[np.float64]) -> float:
 
 
 def _ranks_by_weight(by_model: Floats, by_words: Floats, right: int, precedence: Ints) -> Ints:
-    """Return the rank of a right document with each of WEIGHTS, (weights,) int64.
+    """Return the rank of a relevant document with each of WEIGHTS, (weights,) int64, from 1.
 
     Args:
-        by_model, by_words: the scaled scores of all documents minus the scaled score of the right document, (n,).
+        by_model: the model's scaled score of each document minus its scaled score of the relevant document, (n,).
+        by_words: BM25's scaled score of each document minus its scaled score of the relevant document, (n,).
+        right: the position of the relevant document.
+        precedence: the tie-break keys of the documents; see `RetrievalSet.precedence`.
     """
     step = 10.0**-DECIMALS / 2
     rows = np.flatnonzero((by_model >= -step) | (by_words >= -step))
@@ -128,14 +142,15 @@ def _ranks_by_weight(by_model: Floats, by_words: Floats, right: int, precedence:
 
 
 class Hybrid(Similarity):
-    """A model combined with BM25: ranks documents by a weighted sum of both scores.
+    """A model combined with BM25. It ranks documents by a weighted sum of the two scores.
 
     Args:
-        model: the model, which gives the vectors of texts.
-        weight: w, from 0 (BM25 alone) to 1 (the model alone); None: the weight that a task chooses, or `HYBRID_WEIGHT`.
+        model: the model, which returns vectors of texts.
+        weight: the weight of the model's score, from 0 (BM25 alone) to 1 (the model alone); None for the weight that a
+            task chooses, or `HYBRID_WEIGHT` if the task chooses none.
 
     Attributes:
-        is_given: whether the caller set the weight, so that no task chooses one.
+        is_given: whether the caller set the weight. If so, tasks do not choose one.
     """
 
     measure = "hybrid score"
@@ -148,11 +163,11 @@ class Hybrid(Similarity):
         self.settings = {**self._words.settings, "hybrid_weight": self._weight}
 
     def beside(self, queries: Sequence[str], documents: Sequence[str]) -> Beside:
-        """Return the vectors of queries and documents by the model and by BM25, to be combined with any weight."""
+        """Return vectors of queries and documents from the model and from BM25, to be combined with any weight."""
         return Beside.of(self._model.ranking(queries, documents), self._words.ranking(queries, documents))
 
     def ranking(self, queries: Sequence[str], documents: Sequence[str]) -> tuple[Vectors, Vectors]:
-        """Return vectors of m queries and n documents whose products are the hybrid's scores, float32."""
+        """Return float32 vectors of the queries and of the documents, whose dot products are the combined scores."""
         return self.beside(queries, documents).vectors(self._weight)
 
 
@@ -162,5 +177,5 @@ def _over_documents(queries: Vectors, documents: Vectors) -> tuple[NDArray[np.fl
 
 
 def encoder_of(spec: str) -> str | None:
-    """Return DIR of `hybrid:DIR`, or None for another model; a file or folder of that name takes precedence."""
+    """Return DIR if `spec` is `hybrid:DIR`, otherwise None. A file or folder with the name `spec` is no hybrid."""
     return spec.removeprefix(HYBRID) if spec.startswith(HYBRID) and not Path(spec).exists() else None

@@ -1,12 +1,12 @@
-"""Baselines that compare texts by their words, `--model bow`, `tfidf` and `bm25`.
+"""Baselines that compare texts by their words: `--model bow`, `tfidf` and `bm25`.
 
-    bow     counts of words, cosine                                  ┐ scikit-learn, with its defaults
-    tfidf   the same, weighted by inverse document frequency         ┘
-    bm25    BM25 (Lucene's variant, k1 1.5, b 0.75): scores of documents for a query; by `bm25s`
+    bow     cosine of word counts                                              ┐ scikit-learn, with its defaults
+    tfidf   cosine of word counts, weighted by inverse document frequency      ┘
+    bm25    BM25's score of a document for a query (Lucene's variant, k1 1.5, b 0.75)    bm25s
 
-A baseline is fitted on the task's own texts: a collection's documents, or all texts of a task of pairs. It uses no
-labels, but it has seen the texts that are scored. All three compare the same words (`common.words`), lower-cased,
-without a list of stop words. Vectors are sparse: memory never holds texts x vocabulary.
+A baseline is fitted on the texts that the task scores: the documents of a collection, or all texts of a task of pairs.
+It uses no labels. All three baselines compare the same lower-cased words (`common.words`), including stop words. Their
+vectors are sparse, so that memory never holds a dense array of texts by vocabulary.
 """
 
 import functools
@@ -27,9 +27,11 @@ _DECIMALS = 12  # as common.encoder.embedder.cosines
 
 
 class _Fitted(NamedTuple):
-    """A baseline fitted on n documents: a function from queries to vectors, and the vectors of the documents.
+    """A baseline that was fitted on n documents.
 
-    Both have a column for each word of the vocabulary.
+    Attributes:
+        queries: function from m queries to their sparse vectors, (m, vocabulary).
+        documents: the sparse vectors of the documents, (n, vocabulary).
     """
 
     queries: Callable[[Sequence[str]], csr_array]
@@ -37,28 +39,36 @@ class _Fitted(NamedTuple):
 
 
 class Lexical(Similarity):
-    """A baseline that compares words.
+    """A baseline that compares texts by their words.
 
     Args:
-        name: a key of BASELINES.
-        of: splits a text into the words that BM25 compares; the other baselines ignore it.
+        name: the name of the baseline, a key of BASELINES.
+        split: function that splits a text into the words that BM25 compares. The baselines `bow` and `tfidf` ignore it.
     """
 
-    def __init__(self, name: str, of: WordFunction = PLAIN) -> None:
+    def __init__(self, name: str, split: WordFunction = PLAIN) -> None:
         self.name = name
-        self._of = of
+        self._split = split
         self.measure = "BM25 score" if name == "bm25" else "cosine"
         self.settings = {"fitted_on": "this task's texts"}
 
     def ranking(self, queries: Sequence[str], documents: Sequence[str]) -> tuple[Vectors, Vectors]:
-        """Return sparse vectors of queries and documents, float32, fitted on the documents."""
+        """Fit the baseline on the documents, and return sparse float32 vectors of the queries and of the documents.
+
+        Raises:
+            UnscoredError: no document has a word.
+        """
         fitted = self._fit(documents)
         return fitted.queries(queries).astype(np.float32), fitted.documents.astype(np.float32)
 
     def pairs(self, subsets: TextPairs) -> dict[str, NDArray[np.float64]]:
-        """Return the similarity of each pair, by subset, fitted on all texts.
+        """Fit the baseline on all texts, and return subset -> the similarity of each of its n pairs, (n,) float64.
 
-        BM25 is the mean of both directions: each text of the pair is once the query and once the document.
+        BM25's similarity is the mean of two scores, because each text of a pair is once the query and once the
+        document.
+
+        Raises:
+            UnscoredError: no text has a word.
         """
         texts = [text for left, right in subsets.values() for text in [*left, *right]]
         place = {text: number for number, text in enumerate(dict.fromkeys(texts))}
@@ -73,13 +83,13 @@ class Lexical(Similarity):
         return similarities
 
     def _fit(self, documents: Sequence[str]) -> _Fitted:
-        if not any((self._of if self.name == "bm25" else words)(text) for text in documents):
+        if not any((self._split if self.name == "bm25" else words)(text) for text in documents):
             raise UnscoredError(f"its texts hold no word of two letters, which the baseline {self.name} compares")
-        return _bm25(documents, self._of) if self.name == "bm25" else BASELINES[self.name](documents)
+        return _bm25(documents, self._split) if self.name == "bm25" else BASELINES[self.name](documents)
 
 
 def _tfidf(documents: Sequence[str], use_idf: bool = True) -> _Fitted:
-    """Return unit vectors of counts of words, weighted by inverse document frequency if `use_idf`."""
+    """Fit unit vectors of word counts, weighted by inverse document frequency if `use_idf`."""
     from sklearn.feature_extraction.text import TfidfVectorizer
 
     weights = TfidfVectorizer(tokenizer=words, token_pattern=None, use_idf=use_idf)
@@ -87,10 +97,10 @@ def _tfidf(documents: Sequence[str], use_idf: bool = True) -> _Fitted:
     return _Fitted(lambda texts: csr_array(weights.transform(texts)), csr_array(of_documents))
 
 
-def _bm25(documents: Sequence[str], of: WordFunction = PLAIN) -> _Fitted:
-    """Return vectors whose products are BM25's scores: counts of words for queries, weights of words for documents."""
-    index = BM25.of(documents, words=of)
-    return _Fitted(lambda texts: BM25.counts(texts, index.vocabulary, of), index.weights.tocsr())
+def _bm25(documents: Sequence[str], split: WordFunction = PLAIN) -> _Fitted:
+    """Fit vectors whose dot products are BM25's scores: word counts of queries, and word weights of documents."""
+    index = BM25.of(documents, words=split)
+    return _Fitted(lambda texts: BM25.counts(texts, index.vocabulary, split), index.weights.tocsr())
 
 
 BASELINES: dict[str, Callable[[Sequence[str]], _Fitted]] = {
@@ -98,9 +108,9 @@ BASELINES: dict[str, Callable[[Sequence[str]], _Fitted]] = {
     "tfidf": _tfidf,
     "bm25": _bm25,
 }
-"""Name for `--model` -> function that fits the baseline."""
+"""Name of a baseline -> function that fits it on documents."""
 
 
 def is_baseline(spec: str) -> bool:
-    """Return whether `--model` names a baseline; a file or folder of that name takes precedence."""
+    """Return whether a value of `--model` names a baseline. A file or folder with that name is no baseline."""
     return spec in BASELINES and not Path(spec).exists()

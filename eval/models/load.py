@@ -1,8 +1,8 @@
 """Load the model that `--model` names: a folder, a file of word vectors, or a Python function.
 
-A function, `module:function`, maps a list of n texts to an array (n, dim). Each call gets texts of similar length.
-Every result is checked, since a function under development may fail in the middle of a task. Its embeddings are not
-cached on disk, since nothing identifies the function's version.
+A function, given as `module:function`, maps a list of n texts to an array (n, dim). Each call gets texts of similar
+length. Every result is checked, because a function under development may fail in the middle of a task. The embeddings
+are not cached on disk, because nothing identifies the version of the function.
 """
 
 from collections.abc import Callable
@@ -24,7 +24,7 @@ from clearspan.eval.models.hybrid import encoder_of
 from clearspan.eval.models.lexical import is_baseline
 
 WORD_VECTORS = "clearspan.plugins.word_vectors:load_word_vectors"
-"""The plug-in that reads files of word vectors."""
+"""The plug-in that loads a file of word vectors, as `module:function`."""
 TRIAL = ["a text", "another text to try it on"]
 _CHARACTERS = 4  # per token, roughly: the function's tokenizer is unknown
 
@@ -32,12 +32,14 @@ _CHARACTERS = 4  # per token, roughly: the function's tokenizer is unknown
 class FunctionEncoder(Encoder):
     """An encoder that calls a Python function.
 
+    The constructor calls the function on two texts, to check it and to learn the dimension of its embeddings.
+
     Args:
-        name: the function's spec, `module:function`.
-        function: maps a list of n texts to an array (n, dim); `dim` is measured on two texts.
+        name: the name of the function, `module:function`.
+        function: maps a list of n texts to an array (n, dim) of real numbers.
 
     Raises:
-        EncoderError: the function fails on the two texts.
+        EncoderError: the function raises an exception, or does not return such an array.
     """
 
     fingerprint = None
@@ -49,7 +51,12 @@ class FunctionEncoder(Encoder):
         self.dim = self._call(TRIAL).shape[1]
 
     def encode_list(self, texts: list[str], batch_tokens: int, progress: bool) -> NDArray[np.float32]:
-        """Return the embeddings of texts.
+        """Return the embeddings of the texts, (len(texts), dim) float32.
+
+        Args:
+            texts: the texts.
+            batch_tokens: the most tokens in one call of the function, estimated from the lengths of the texts.
+            progress: whether to show a progress bar.
 
         Raises:
             EncoderError: the function raises an exception, or does not return an array (n, dim) of real numbers.
@@ -95,15 +102,19 @@ def _array(rows: Any) -> NDArray[Any]:
 
 
 def load_encoder(spec: str, pooling: str | None = None, precision: str = "fp32", device: str = "cpu") -> Encoder:
-    """Load a model.
+    """Load a model that embeds texts.
 
     Args:
-        spec: a folder, a file of word vectors, or `module:function`. An existing file or folder takes precedence.
-        pooling: pooling of a plain Hugging Face folder, one of `common.encoder.poolings.OF_PLAIN_FOLDER`; None: mean.
-        precision: fp32 or bf16, the precision of a folder's transformer; ignored for word vectors and functions.
+        spec: a folder, a file of word vectors, or `module:function`. The name of an existing file or folder is always a
+            path.
+        pooling: the pooling of a plain Hugging Face folder, one of `common.encoder.poolings.OF_PLAIN_FOLDER`; None for
+            the mean.
+        precision: the precision of a folder's transformer, `fp32` or `bf16`; ignored for word vectors and functions.
+        device: the torch device of a folder's model; ignored for word vectors and functions.
 
     Raises:
-        EncoderError: the spec names no usable model, or a baseline or a hybrid, which have no embeddings.
+        EncoderError: `spec` names no usable model, or names a baseline or a hybrid, which have no embeddings; or
+            `pooling` is given for a model that is not a folder.
     """
     path = Path(spec)
     if is_baseline(spec) or encoder_of(spec) is not None:
@@ -129,10 +140,11 @@ def load_encoder(spec: str, pooling: str | None = None, precision: str = "fp32",
 
 
 def default_name(spec: str) -> str:
-    """Return the default name of a model in results.
+    """Return the default name of a model in results, for a value of `--model`.
 
-    A folder has the name of `common.model_folder.model_name`; a file of word vectors has its name without the
-    extension; a function or a baseline has its spec; the name of a hybrid is `hybrid-` and its model's name.
+    For a folder, this is the name that `common.model_folder.model_name` returns; for a file of word vectors, the file
+    name without its extension; for a function or a baseline, `spec` itself; and for a hybrid, `hybrid-` followed by the
+    name of its model.
     """
     path = Path(spec)
     if path.is_file():

@@ -1,10 +1,10 @@
-"""A model with prompts: queries, documents and other texts are embedded with different prompts.
+"""A model that embeds queries, documents and other texts with different prompts.
 
-    ranking(queries, documents) -> the prompt of queries, and the prompt of documents
-    embed, pairs                -> the prompt of texts that are neither
+    ranking        embeds queries with the query prompt, and documents with the document prompt
+    embed, pairs   embed texts with the prompt for other texts
 
-An `EmbeddingSimilarity` remembers texts without their prompt, so there is one `EmbeddingSimilarity` for each distinct
-prompt.
+An `EmbeddingSimilarity` remembers the embeddings of texts by the text without its prompt. There is therefore one
+`EmbeddingSimilarity` for each distinct prompt.
 """
 
 from collections.abc import Callable, Sequence
@@ -20,18 +20,18 @@ from clearspan.eval.models.embed import EmbeddingSimilarity
 from clearspan.eval.models.similarity import Similarity, TextPairs, Vectors
 
 NUM_TIMED = 64
-"""Number of texts whose embedding is timed."""
+"""The number of texts whose embedding is timed, to estimate the time for all texts."""
 
 
 class Prompted(Similarity):
-    """A model that compares texts, embedding queries, documents and other texts with different prompts.
+    """A model that embeds queries, documents and other texts with different prompts, and compares them by cosine.
 
     Args:
-        prompts: the prompts before queries, documents and other texts.
-        embedder: function from a prompt to the `EmbeddingSimilarity` that embeds texts with this prompt.
+        prompts: the prompts for queries, for documents and for other texts; "" for no prompt.
+        embedder: function from a prompt to an `EmbeddingSimilarity` that puts the prompt before each text.
 
     Attributes:
-        embedders: an `EmbeddingSimilarity` for each distinct prompt.
+        embedders: one `EmbeddingSimilarity` for each distinct prompt.
     """
 
     def __init__(self, prompts: Sides, embedder: Callable[[str], EmbeddingSimilarity]) -> None:
@@ -44,14 +44,17 @@ class Prompted(Similarity):
     def of(
         cls, model: Encoder, prompt_name: Sequence[str], cached: Path | None, batch_tokens: int, progress: bool
     ) -> "Prompted":
-        """Return a model that caches embeddings on disk.
+        """Return a model that chooses its prompts by their names and caches embeddings on disk.
 
         Args:
+            model: the encoder, with its prompts.
             prompt_name: names of prompts; see `clearspan eval --prompt-name`.
-            cached: folder of all cached embeddings; None: no cache.
+            cached: the folder of all cached embeddings; None for no cache.
+            batch_tokens: the most tokens in a batch of texts to embed.
+            progress: whether to show progress bars.
 
         Raises:
-            EncoderError: the model has no prompt of such a name.
+            EncoderError: the model has no prompt with one of the names.
         """
 
         def embedder(prompt: str) -> EmbeddingSimilarity:
@@ -61,7 +64,7 @@ class Prompted(Similarity):
         return cls(model.prompts.sides(prompt_name), embedder)
 
     def warnings(self) -> list[str]:
-        """Return the warnings of all embedders, each once."""
+        """Return the distinct warnings of all embedders."""
         return list(dict.fromkeys(warning for embedder in self.embedders for warning in embedder.warnings()))
 
     def embed(self, texts: Sequence[str], keep: bool = True) -> NDArray[np.float32]:
@@ -69,7 +72,10 @@ class Prompted(Similarity):
         return self._others.embed(texts, keep)
 
     def expected_s(self, documents: Sequence[str]) -> float:
-        """Return the estimated seconds to embed the documents, from a few of them; 0 if they are cached."""
+        """Return the estimated time to embed the documents, in seconds; 0 if most of them are cached.
+
+        The estimate comes from embedding a sample of the documents.
+        """
         sample = documents[:: max(1, len(documents) // NUM_TIMED)]
         embedder = self._documents
         embedder.embed(sample[:2])  # the first call of a model is slower
@@ -79,11 +85,11 @@ class Prompted(Similarity):
         return (embedder.encode_s - seconds) / num_new * len(documents) if num_new > NUM_TIMED / 2 else 0.0
 
     def ranking(self, queries: Sequence[str], documents: Sequence[str]) -> tuple[Vectors, Vectors]:
-        """Return the unit vectors of queries and documents, each (n, dim) float32."""
+        """Return the unit vectors of m queries and n documents, (m, dim) and (n, dim) float32."""
         if self._queries is self._documents:
             return self._documents.ranking(queries, documents)
         return unit_vectors(self._queries.embed(queries)), unit_vectors(self._documents.embed(documents, keep=False))
 
     def pairs(self, subsets: TextPairs) -> dict[str, NDArray[np.float64]]:
-        """Return the cosine of each pair of texts, by subset: float64 (n,)."""
+        """Return subset -> the cosine of each of its n pairs, (n,) float64."""
         return self._others.pairs(subsets)

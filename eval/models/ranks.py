@@ -1,9 +1,9 @@
-"""The rank of each query's first right document, without the rest of the ranking.
+"""Compute the rank of each query's best relevant document, without the rest of the ranking.
 
-    vectors of queries and documents ──> a block of scores ──> number of documents before the first right one
+    vectors of queries and documents ──> a block of scores ──> number of documents before the best relevant document
 
-The ranks equal the ranks in `eval.tasks.retrieval.search`: scores that agree to six decimals are equal, and among equal
-scores the document with the higher id is first.
+The ranks are the same as in `eval.tasks.retrieval.search`: scores that agree to six decimals count as equal, and among
+equal scores the document with the larger `RetrievalSet.precedence` ranks first.
 """
 
 from collections.abc import Iterator, Sequence
@@ -17,17 +17,17 @@ from clearspan.eval.data.retrieval_data import Ints, RetrievalSet
 from clearspan.eval.models.similarity import Floats, Vectors, products
 
 BLOCK_SCORES = 1 << 24
-"""Number of scores in a block; memory holds a few arrays of this size, 64 MB each in float32."""
+"""The number of scores in a block. Memory holds a few arrays of this size, which take 64 MB each in float32."""
 _STEP = 10.0**-DECIMALS
 
 
 @dataclass(frozen=True)
 class Ranks:
-    """Ranks of m queries.
+    """The results of m queries.
 
     Attributes:
-        ranks: for each query, the rank of its first right document, from 1, int64 (m,).
-        first: for each query, the position of the document that ranks first, int64 (m,).
+        ranks: the rank of each query's best relevant document, (m,) int64, from 1.
+        first: the position of the document that ranks first for each query, (m,) int64.
     """
 
     ranks: Ints
@@ -35,26 +35,28 @@ class Ranks:
 
     @property
     def reciprocal(self) -> NDArray[np.float64]:
-        """The reciprocal rank of each query, (m,); 0 beyond rank `DEPTH`."""
+        """The reciprocal rank of each query, (m,) float64; 0 if the rank is larger than `DEPTH`."""
         return np.where(self.ranks <= DEPTH, 1 / self.ranks, 0.0)
 
     def part(self, rows: Ints) -> "Ranks":
-        """Return the ranks of some of the queries."""
+        """Return the results of the queries with the indices `rows`."""
         return Ranks(self.ranks[rows], self.first[rows])
 
     @classmethod
     def concatenate(cls, parts: Sequence["Ranks"]) -> "Ranks":
-        """Return the ranks of the queries of one or more parts."""
+        """Return the results of several sets of queries as one."""
         return cls(np.concatenate([part.ranks for part in parts]), np.concatenate([part.first for part in parts]))
 
 
 def ranks(queries: Vectors, documents: Vectors, collection: RetrievalSet) -> Ranks:
-    """Rank all documents of a collection for every query; return the ranks of the first right documents.
+    """Rank all documents of a collection for every query; return the rank of each query's best relevant document.
 
-    Memory never holds queries x documents.
+    Memory holds the scores of one block of queries, never of all queries.
 
     Args:
-        queries, documents: (m, dim) and (n, dim), of the same type.
+        queries: the vectors of the m queries, (m, dim).
+        documents: the vectors of the n documents, (n, dim), of the same type.
+        collection: the collection, without `candidates` and `itself`.
     """
     right_ranks, nearest = np.empty(queries.shape[0], np.int64), np.empty(queries.shape[0], np.int64)
     for start, block in blocks(queries, documents):
@@ -65,14 +67,20 @@ def ranks(queries: Vectors, documents: Vectors, collection: RetrievalSet) -> Ran
 
 
 def blocks(queries: Vectors, documents: Vectors) -> Iterator[tuple[int, Floats]]:
-    """Yield, for each block of queries, the position of its first query and the scores (rows, n)."""
+    """Yield, for each block of queries, the index of its first query and the scores of all n documents, (rows, n)."""
     rows = max(1, BLOCK_SCORES // max(1, documents.shape[0]))
     for start in range(0, queries.shape[0], rows):
         yield start, products(queries[start : start + rows], documents)
 
 
 def _rank(scores: Floats, relevant: Ints, precedence: Ints) -> tuple[int, int]:
-    """Return the first right document and its rank, by the scores (n,) of one query."""
+    """Return the position of a query's best relevant document, and the document's rank, from 1.
+
+    Args:
+        scores: the scores of all documents, (n,).
+        relevant: the positions of the relevant documents.
+        precedence: the tie-break keys of the documents, (n,).
+    """
     right = relevant[np.lexsort((precedence[relevant], rounded(scores[relevant])))[-1]]
     bound = float(scores[right])
     before = int((scores > bound + _STEP).sum())

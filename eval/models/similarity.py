@@ -1,11 +1,11 @@
-"""The contract of a model that compares texts.
+"""The interface of a model that compares texts, `Similarity`, and its three implementations.
 
-    Embedder (models/embed.py)    texts ──> embeddings ──> cosines
-    Lexical (models/lexical.py)   a task's texts ──> weights of their words ──> cosines, or BM25's scores
-    Hybrid (models/hybrid.py)     the scores of both: it ranks documents, and has no embeddings
+    EmbeddingSimilarity (models/embed.py)   texts ──> embeddings ──> cosines
+    Lexical (models/lexical.py)             texts ──> word counts or weights ──> cosines, or BM25's scores
+    Hybrid (models/hybrid.py)               a weighted sum of a model's and BM25's scores, to rank documents
 
-A task that compares texts calls `ranking` or `pairs` and does not know which model it has. A task that fits something
-on embeddings calls `embed`, which refuses models without embeddings.
+A task that compares texts calls `ranking` or `pairs`, whatever the model is. A task that fits a classifier or regressor
+on embeddings calls `embed`, which raises UnscoredError for models without embeddings.
 """
 
 from abc import ABC, abstractmethod
@@ -19,21 +19,21 @@ from scipy.sparse import csr_array
 
 Floats = NDArray[np.floating[Any]]
 Vectors: TypeAlias = "Floats | csr_array | Joined"
-"""Rows of numbers: an array, a sparse matrix, or both side by side."""
+"""Vectors as rows of a dense array, of a sparse matrix, or of both side by side (`Joined`)."""
 TextPairs = Mapping[str, tuple[Sequence[str], Sequence[str]]]
-"""Name of a subset -> its n left texts and its n right texts."""
+"""Name of a subset of n pairs -> the n first texts and the n second texts."""
 
 
 @dataclass(frozen=True)
 class Joined:
-    """Vectors of two parts, an array (n, d) and a sparse matrix (n, v)."""
+    """Vectors that consist of two parts: the rows of a dense array (n, d), and the rows of a sparse matrix (n, v)."""
 
     dense: Floats
     sparse: csr_array
 
     @property
     def shape(self) -> tuple[int, int]:
-        """The number of vectors, and of their values."""
+        """The number of vectors n, and their dimension d + v."""
         return self.dense.shape[0], self.dense.shape[1] + self.sparse.shape[1]
 
     def __getitem__(self, rows: slice) -> "Joined":
@@ -41,7 +41,7 @@ class Joined:
 
 
 def products(queries: Vectors, documents: Vectors) -> Floats:
-    """Return the products of m and n vectors of the same type, (m, n)."""
+    """Return the dot products of m queries and n documents, (m, n). Both must have the same type of vectors."""
     if isinstance(queries, Joined):
         assert isinstance(documents, Joined)
         return products(queries.dense, documents.dense) + products(queries.sparse, documents.sparse)
@@ -51,9 +51,9 @@ def products(queries: Vectors, documents: Vectors) -> Floats:
 
 
 class UnscoredError(Exception):
-    """The task cannot be scored with this model or on this device; all other tasks run.
+    """The task cannot be scored with this model or on this device. The other tasks of the run are still scored.
 
-    The message gives the reason, in one line.
+    The message is the reason, in one line.
     """
 
 
@@ -61,8 +61,8 @@ class Similarity(ABC):
     """A model that compares texts.
 
     Attributes:
-        measure: name of its scores, such as `cosine`.
-        settings: settings, other than the model, that affect its scores; they are recorded with each task.
+        measure: the name of the similarity that it computes, such as `cosine`.
+        settings: settings, other than the model, that affect the similarity. They are recorded with each task's scores.
     """
 
     measure: str = "cosine"
@@ -71,6 +71,10 @@ class Similarity(ABC):
     def embed(self, texts: Sequence[str], keep: bool = True) -> NDArray[np.float32]:
         """Return the embeddings of the texts, (len(texts), dim) float32.
 
+        Args:
+            texts: the texts.
+            keep: whether to remember the embeddings for later calls.
+
         Raises:
             UnscoredError: the model has no embeddings.
         """
@@ -78,14 +82,16 @@ class Similarity(ABC):
 
     @abstractmethod
     def ranking(self, queries: Sequence[str], documents: Sequence[str]) -> tuple[Vectors, Vectors]:
-        """Return vectors of m queries and n documents, (m, d) and (n, d) float32, whose products rank the documents.
+        """Return vectors of m queries and n documents, (m, d) and (n, d) float32, to rank the documents for each query.
+
+        A document with a larger dot product ranks higher.
 
         Raises:
             UnscoredError: the texts cannot be compared.
         """
 
     def pairs(self, subsets: TextPairs) -> dict[str, NDArray[np.float64]]:
-        """Return the similarity of each pair of texts, by subset: float64 (n,).
+        """Return subset -> the similarity of each of its n pairs, (n,) float64.
 
         Raises:
             UnscoredError: the texts cannot be compared.

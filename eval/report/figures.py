@@ -1,10 +1,11 @@
-"""Figures as plain values, drawn as SVG for a page or a file, and as characters for a terminal.
+"""Draw figures as SVG for a page or a file, and as characters for a terminal.
 
-    Bars     a score of each system with its interval   ┐
-    Curves   scores over the steps of training          ┴──> templates/figure.svg ──> inline in report.html, or a file
+    Bars     one score for each system, with its interval   ┐
+    Curves   scores over the steps of training              ┴──> templates/figure.svg ──> report.html or an SVG file
 
-Horizontal positions are in percent of the width, so text keeps its size where the page is narrow. A name and its score
-stand above their bar. Colors are CSS variables: light, dark, and on paper. The same input gives the same bytes.
+Horizontal positions are in percent of the figure's width, so that a narrow page does not shrink the text. The name and
+the score of a bar are above it. Colors are CSS variables, which have values for light pages, dark pages and paper. The
+same input gives the same bytes.
 """
 
 import functools
@@ -22,21 +23,23 @@ if TYPE_CHECKING:  # takes a fraction of a second to import, which --help must n
     import jinja2
 
 _MOST_CHARACTERS = 32
-"""Characters of a name beside its score on a page of 400 pixels; a longer name is cut and is whole in a tooltip."""
+"""The most characters of a name that fit beside the score on a page of 400 pixels. A longer name is shortened, and a
+tooltip shows the whole name."""
 _MOST_TICKS = 6
 _ROW, _LABEL, _AXIS, _PLOT = 40, 20, 24, 180
-"""Heights in pixels: a bar with its name, a line of text, an axis, the area of curves."""
+"""Heights in pixels of a bar with its name, of a line of text, of an axis, and of the area of curves."""
 _COLORS = 6
 
 
 class ScoreBar(NamedTuple):
-    """A score.
+    """A score that is drawn as a bar.
 
     Attributes:
-        value: NaN is shown as undefined, without a bar.
-        low, high: its interval; NaN: none.
-        note: small print after the name, a few words.
-        is_strong: whether the bar stands out.
+        name: the name of what is scored, such as a model.
+        value: the score. NaN is shown as `undefined`, without a bar.
+        low, high: the ends of the score's interval; NaN if there is none.
+        note: a few words in small print after the name; "" for none.
+        is_strong: whether the bar is emphasized.
     """
 
     name: str
@@ -49,11 +52,12 @@ class ScoreBar(NamedTuple):
 
 @dataclass(frozen=True)
 class Bars:
-    """Scores from top to bottom; see `best_first`.
+    """A bar chart.
 
     Attributes:
-        unit: label of the numbers, such as `MRR, % (among 26,108 texts)`.
-        caption: line above the bars.
+        rows: the bars from top to bottom; `best_first` sorts them.
+        unit: the label of the axis, such as `MRR, % (among 26,108 texts)`; "" for none.
+        caption: the line above the bars; "" for none.
     """
 
     rows: Sequence[ScoreBar]
@@ -62,7 +66,13 @@ class Bars:
 
 
 class Curve(NamedTuple):
-    """A line through points (x, y), in ascending order of x. `marked`: the index of a point that stands out, or -1."""
+    """A line in a plot.
+
+    Attributes:
+        name: the name of the line in the legend.
+        points: the points (x, y) of the line, in ascending order of x.
+        marked: the index of a point that is emphasized; -1 for none.
+    """
 
     name: str
     points: Sequence[tuple[float, float]]
@@ -71,7 +81,13 @@ class Curve(NamedTuple):
 
 @dataclass(frozen=True)
 class Curves:
-    """Lines in one plot. `x`, `y`: labels of the axes. Points that are not finite are left out."""
+    """A plot with one or more lines. Points with a coordinate that is not finite are left out.
+
+    Attributes:
+        series: the lines.
+        x, y: the labels of the two axes.
+        caption: the line above the plot; "" for none.
+    """
 
     series: Sequence[Curve]
     x: str = "step"
@@ -83,7 +99,7 @@ Figure = Bars | Curves
 
 
 def best_first(rows: Iterable[ScoreBar], more_is_better: bool = True) -> list[ScoreBar]:
-    """Return rows sorted by value, best first and undefined values last; rows with equal values keep their order."""
+    """Return the bars sorted by value, best first, with undefined values last. Equal values keep their order."""
     sign = -1 if more_is_better else 1
 
     def order(row: ScoreBar) -> tuple[bool, float]:
@@ -94,12 +110,20 @@ def best_first(rows: Iterable[ScoreBar], more_is_better: bool = True) -> list[Sc
 
 
 def drawn(figure: Figure) -> dict[str, Any]:
-    """Return a figure as templates/figure.svg reads it: texts, and positions in percent of the width or in pixels."""
+    """Return the values that templates/figure.svg needs to draw a figure: its texts and positions.
+
+    Horizontal positions are in percent of the width, vertical positions in pixels.
+    """
     return _bars(figure) if isinstance(figure, Bars) else _curves(figure)
 
 
 def write_svg(path: Path, figure: Figure, width: int = 640) -> None:
-    """Write a figure as an SVG file, with a light and a dark style, replacing `path` atomically.
+    """Write a figure as an SVG file with a light and a dark style. An existing file is replaced atomically.
+
+    Args:
+        path: the file.
+        figure: the figure.
+        width: the width of the figure in pixels.
 
     Raises:
         OSError: the file cannot be written.
@@ -112,7 +136,7 @@ def write_svg(path: Path, figure: Figure, width: int = 640) -> None:
 
 @functools.cache
 def environment() -> "jinja2.Environment":
-    """Return the Jinja environment of the report templates, which escapes every value."""
+    """Return the Jinja environment that loads the templates of the report. It escapes every value."""
     import jinja2
 
     return jinja2.Environment(
@@ -126,7 +150,10 @@ def _style() -> str:
 
 
 def ticks(low: float, high: float) -> list[float]:
-    """Return the multiples of 1, 2 or 5 times a power of 10 from low to high, at most six."""
+    """Return at most six round numbers from `low` to `high`, for the ticks of an axis.
+
+    They are multiples of a step that is 1, 2 or 5 times a power of 10.
+    """
     span = high - low
     if not span > 0:
         return [low]
@@ -143,7 +170,7 @@ class _Scale(NamedTuple):
 
     @classmethod
     def of(cls, values: Iterable[float], zero: bool) -> "_Scale":
-        """Return the range of the finite values, which includes zero if `zero` is set, and is never empty."""
+        """Return the range of the finite values, extended to zero if `zero` is set. Its ends always differ."""
         finite = [value for value in values if math.isfinite(value)]
         if zero:
             finite.append(0.0)
@@ -151,7 +178,7 @@ class _Scale(NamedTuple):
         return cls(low, high if high > low else low + 1)
 
     def at(self, value: float) -> float:
-        """Return a value's position from 0 to 100."""
+        """Return the position of a value on the axis, from 0 at the low end to 100 at the high end."""
         return round(100 * (value - self.low) / (self.high - self.low), 2)
 
     def ticks(self) -> list[dict[str, Any]]:
@@ -160,7 +187,7 @@ class _Scale(NamedTuple):
 
 
 def _anchor(at: float) -> str:
-    """Return the SVG text anchor for a position in percent, so that the text stays within the figure."""
+    """Return the SVG text anchor with which a text at a position, in percent, stays within the figure."""
     if at < 4:
         return "start"
     if at > 96:
@@ -227,23 +254,26 @@ def _curves(figure: Curves) -> dict[str, Any]:
 
 
 def value_text(row: ScoreBar) -> str:
-    """Return the text of a value."""
+    """Return the value of a bar with two decimals, or `undefined`."""
     return f"{row.value:.2f}" if math.isfinite(row.value) else "undefined"
 
 
 def interval_text(row: ScoreBar) -> str:
-    """Return the text of an interval; "" if the score has none."""
+    """Return the interval of a bar, such as `[3.1, 5.3]`; "" if it has none."""
     return f"[{row.low:.1f}, {row.high:.1f}]" if math.isfinite(row.low) and math.isfinite(row.high) else ""
 
 
 def score_text(row: ScoreBar) -> str:
-    """Return a row as one line of text, without cutting the name."""
+    """Return a bar as one line of text: the whole name, the note, the value and the interval."""
     noted = f"{row.name} ({row.note})" if row.note else row.name
     return printable(" ".join(filter(None, (noted, value_text(row), interval_text(row)))))
 
 
 def shortened(text: str, most: int = _MOST_CHARACTERS) -> str:
-    """Return a text with its middle cut out if it is longer than `most`; names often differ at their ends."""
+    """Return a text of at most `most` characters, in which `…` replaces the middle of a longer text.
+
+    The ends are kept because names often differ there. If `most` is below 5, a longer text becomes "".
+    """
     if len(text) <= most:
         return text
     if most < 5:
@@ -253,9 +283,9 @@ def shortened(text: str, most: int = _MOST_CHARACTERS) -> str:
 
 
 def text_bars(figure: Bars, width: int) -> list[str]:
-    """Return bars as lines of characters, with their intervals; [] if they do not fit into `width` cells.
+    """Return a bar chart as lines of text with their intervals; [] if it does not fit into `width` terminal columns.
 
-    ━ is the bar, ├──┤ the interval; = and |--| where the terminal's encoding lacks these.
+    A bar is drawn as ━━━ and an interval as ├──┤, or as === and |--| if the terminal's encoding lacks the characters.
     """
     from rich.cells import cell_len
 
@@ -275,7 +305,7 @@ def text_bars(figure: Bars, width: int) -> list[str]:
 
 
 def _characters(row: ScoreBar, scale: _Scale, cells: int) -> str:
-    """Return a row's bar and interval, a character for each cell."""
+    """Return a bar and its interval as a text of `cells` characters."""
     marks = [" "] * cells
     zero, value, low, high = (
         round(scale.at(number) * (cells - 1) / 100) if math.isfinite(number) else -1

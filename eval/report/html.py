@@ -1,9 +1,9 @@
-"""A report as one HTML file: it opens anywhere, offline, and can be mailed.
+"""Write a report as one HTML file, which can be opened offline and sent by mail.
 
     sections (text, figures, tables) ──> templates/report.html ──> report.html
 
-Knows nothing of evaluation: any program that has tables can write a report. The same input gives the same
-bytes. The page holds no script, and its content security policy forbids whatever is not inlined.
+This module does not depend on evaluations: any program that has tables can write a report. The same input gives the
+same bytes. The page contains no script, and its content security policy forbids to load anything from outside the file.
 """
 
 import functools
@@ -26,14 +26,17 @@ _CONTENTS_FROM = 4  # sections; a shorter report needs no table of contents
 
 @dataclass(frozen=True)
 class Section:
-    """A heading with its content: text, commands, figures, tables, subsections.
+    """A section of a report.
 
     Attributes:
-        text: paragraphs, separated by empty lines.
+        heading: the heading.
+        text: paragraphs, separated by empty lines; "" for none.
+        tables: tables to show.
         sections: subsections, one heading level lower.
-        folded: whether the section is collapsed until a click, or a link to it, opens it; it is printed open.
-        note: text beside the heading of a folded section.
-        commands: lines to copy into a terminal, each on a line of its own.
+        folded: whether the section is collapsed until the reader opens it. It is always printed in full.
+        note: text beside the heading of a collapsed section; "" for none.
+        figures: figures to show.
+        commands: commands that the reader can copy into a terminal, one per line.
     """
 
     heading: str
@@ -49,13 +52,16 @@ class Section:
 def write_report(
     path: str | Path, title: str, sections: Sequence[Section], lead: str = "", warnings: Sequence[str] = ()
 ) -> None:
-    """Write `sections` under `title` as one self-contained HTML file, replacing `path` atomically.
+    """Write a report as one self-contained HTML file. An existing file is replaced atomically.
 
-    All text is escaped, so titles, cells and paragraphs may hold anything. Long reports get a table of contents.
+    All text is escaped, so it may contain any characters. A report with at least four headings has a table of contents.
 
     Args:
-        lead: a paragraph under the title.
-        warnings: paragraphs that stand out under the title.
+        path: the file.
+        title: the title of the report.
+        sections: the content of the report.
+        lead: paragraphs below the title, separated by empty lines; "" for none.
+        warnings: paragraphs below the title that are emphasized.
 
     Raises:
         OSError: the file cannot be written.
@@ -73,7 +79,7 @@ def write_report(
 
 
 def is_report(path: Path) -> bool:
-    """Return whether `write_report` wrote the file."""
+    """Return whether a file was written by `write_report`."""
     with path.open("rb") as file:
         return _MARK.encode() in file.read(1000)
 
@@ -86,7 +92,13 @@ def _environment() -> "jinja2.Environment":
 
 
 def _view(section: Section, level: int, anchors: set[str]) -> dict[str, Any]:
-    """Return a section as the template reads it; add its anchor and its subsections' anchors to `anchors`."""
+    """Return the values that the template needs to render a section and its subsections.
+
+    Args:
+        section: the section.
+        level: the HTML level of its heading, 2 for <h2>.
+        anchors: the anchors that the page already has. The anchors of the section and its subsections are added.
+    """
     stem = re.sub(r"[^a-z0-9]+", "-", section.heading.lower()).strip("-") or "section"
     anchor = stem
     number = 1

@@ -1,9 +1,11 @@
-"""The outcome of an evaluation in words and pictures: a sentence, a description of each model, bars, examples.
+"""Describe the outcome of an evaluation in words and bar charts.
 
-ScoreSummary ─┬─> sentence   "static + BM25 finds most: MRR 45.1, 4.2 above BM25 [3.1, 5.3], among 26,108 texts."
-              ├─> model_table     each model, described in a line
-              ├─> score_figures   bars with intervals, best first
-              └─> examples        a query that the best model wins, and one that it loses
+    ScoreSummary ──> sentence        "static + BM25 finds most: MRR 45.1, 4.2 above BM25 [3.1, 5.3]."
+                 ──> model_table     a line that describes each model
+                 ──> score_figures   bars with intervals, best first
+                 ──> examples        a query that the best model wins, and a query that it loses
+
+The terminal and the report show the same sentence.
 """
 
 import math
@@ -34,21 +36,27 @@ BEST = {
     "probing-mlp": "classifies best",
     "glue": "is best after fine-tuning",
 }
-"""Family of tasks -> verb phrase for its best model."""
+"""Family of tasks -> verb phrase that says what its best model does."""
 METRICS = {"mrr": "MRR", "ndcg@10": "nDCG@10", "map": "MAP", "acc": "accuracy", "accuracy": "accuracy"}
-"""Metric -> its name in sentences, where that differs."""
+"""Metric -> name of the metric in sentences."""
 BASELINES = {
     "bm25": "BM25: the words that query and text share, rare ones weighing more; no training",
     "tfidf": "cosine of counts of words, weighted by tf-idf; no training",
     "bow": "cosine of counts of words (bag of words); no training",
 }
 FEW_TASKS = 6
-"""Most tasks whose bars are in the summary; with more tasks, the bars are in the sections of the families."""
+"""The most tasks for which the summary has bar charts. If there are more, the sections of the families have them."""
 _SHOWN_CHARACTERS = 300
 
 
 class _Pair(NamedTuple):
-    """The best model on a task, and its rival: the first model, or the second best if the first model is the best."""
+    """The two models that a sentence compares on a task.
+
+    Attributes:
+        best: the model with the best main score.
+        other: the first model of the run, or the second best model if the first model is the best.
+        difference: the main score of `best` minus the main score of `other`; None if it was not computed.
+    """
 
     best: Scored
     other: Scored
@@ -56,26 +64,33 @@ class _Pair(NamedTuple):
 
 
 def metric_name(metric: str) -> str:
-    """Return a metric's name for sentences, e.g. nDCG@10."""
+    """Return the name of a metric in sentences, such as nDCG@10."""
     return METRICS.get(metric, "Spearman" if metric.startswith("spearman") else metric)
 
 
 def among(counts: dict[str, int]) -> str:
-    """Return the number of texts that a task ranks, in words; "" for a task that ranks none."""
+    """Return a phrase for the number of documents that a task ranks, such as `among 26,108 texts`.
+
+    Args:
+        counts: `TaskScores.counts` of the task.
+
+    Returns:
+        The phrase; "" if the task does not rank documents.
+    """
     return f"among {counts['documents']:,} texts" if "documents" in counts else ""
 
 
 def sentence(summary: ScoreSummary) -> str:
-    """Return the outcome in one sentence."""
+    """Return the outcome in one sentence; "" if no task was scored."""
     tasks = list(summary.families)
     if not tasks:
         return ""
     if len(summary.scored) == 1:
-        return _of_one(summary, tasks)
-    return _of_task(summary, tasks[0]) if len(tasks) == 1 else _of_tasks(summary, tasks)
+        return _sentence_on_one_model(summary, tasks)
+    return _sentence_on_one_task(summary, tasks[0]) if len(tasks) == 1 else _sentence_on_tasks(summary, tasks)
 
 
-def _of_one(summary: ScoreSummary, tasks: list[str]) -> str:
+def _sentence_on_one_model(summary: ScoreSummary, tasks: list[str]) -> str:
     (name,) = summary.names
     if len(tasks) == 1:
         bar = _bars(summary, tasks[0])[0]
@@ -87,15 +102,15 @@ def _of_one(summary: ScoreSummary, tasks: list[str]) -> str:
         averages = summary.scored[0].results.averages
         means = [f"{each} {_value(averages[each]['value'])} ({summary.coverage(each)})" for each in summary.averages]
         return f"{name}: average {', '.join(means)}."
-    bars = [bar for bar in _of_model(summary, tasks) if math.isfinite(bar.value)]
+    bars = [bar for bar in _bars_of_tasks(summary, tasks) if math.isfinite(bar.value)]
     if not bars:
         return f"{name}: every score of {counted(len(tasks), 'task')} is undefined."
     worst, best = (f"{_value(bar.value)} ({bar.name})" for bar in (bars[-1], bars[0]))
     return f"{name}: {counted(len(tasks), 'task')}, from {worst} to {best}."
 
 
-def _of_task(summary: ScoreSummary, task: str) -> str:
-    """Return the sentence on several models and one task."""
+def _sentence_on_one_task(summary: ScoreSummary, task: str) -> str:
+    """Return the sentence that compares several models on one task."""
     metric = metric_name(summary.main(task))
     pair = compared(summary, task)
     if pair is None:
@@ -120,8 +135,8 @@ def _of_task(summary: ScoreSummary, task: str) -> str:
     )
 
 
-def _of_tasks(summary: ScoreSummary, tasks: list[str]) -> str:
-    """Return the sentence on several models and tasks."""
+def _sentence_on_tasks(summary: ScoreSummary, tasks: list[str]) -> str:
+    """Return the sentence that compares several models on several tasks."""
     pairs = {task: pair for task in tasks if (pair := compared(summary, task))}
     wins = Counter(pair.best.results.model for pair in pairs.values())
     if not wins:
@@ -143,7 +158,7 @@ def _of_tasks(summary: ScoreSummary, tasks: list[str]) -> str:
 
 
 def compared(summary: ScoreSummary, task: str) -> _Pair | None:
-    """Return the best model on a task and the model that it is compared with; None if fewer than two scores exist."""
+    """Return the two models to compare on a task; None if fewer than two models have a defined main score."""
     names = [bar.name for bar in _bars(summary, task) if math.isfinite(bar.value)]
     if len(names) < 2:
         return None
@@ -155,7 +170,13 @@ def compared(summary: ScoreSummary, task: str) -> _Pair | None:
 
 
 def _difference(summary: ScoreSummary, best: Scored, other: Scored, task: str) -> Difference | None:
-    """Return best - other on a task, in points where more is better; None unless one of them is the first model."""
+    """Return the difference between the main scores of two models on a task, with its interval and p-value.
+
+    Differences are computed only from the first model of the run.
+
+    Returns:
+        The score of `best` minus the score of `other`; None if neither is the first model, or if it was not computed.
+    """
     first = summary.scored[0]
     if other is first:
         return best.differences.get(task)
@@ -175,19 +196,19 @@ def _bar(scored: Scored, task: str, name: str, metric: str) -> ScoreBar:
 
 
 def _bars(summary: ScoreSummary, task: str) -> list[ScoreBar]:
-    """Return the models' main scores on a task, best first."""
+    """Return a bar for the main score of each model on a task, best first."""
     main = summary.main(task)
     bars = [_bar(each, task, each.results.model, main) for each in summary.scored if task in each.tasks]
     return best_first(bars, in_percent(main))
 
 
-def _of_model(summary: ScoreSummary, tasks: list[str]) -> list[ScoreBar]:
-    """Return the main scores of the only model on tasks, best first."""
+def _bars_of_tasks(summary: ScoreSummary, tasks: list[str]) -> list[ScoreBar]:
+    """Return a bar for each task, with the main score of the only model, best first."""
     return best_first([_bar(summary.scored[0], task, task, summary.main(task)) for task in tasks])
 
 
 def task_figure(summary: ScoreSummary, task: str, caption: str = "") -> Bars:
-    """Return the main score of each model on a task, best first."""
+    """Return the bar chart of the models' main scores on a task, best first. The best of several bars is emphasized."""
     rows = _bars(summary, task)
     main = summary.main(task)
     best = rows[0].value if len(rows) > 1 else math.nan
@@ -198,15 +219,18 @@ def task_figure(summary: ScoreSummary, task: str, caption: str = "") -> Bars:
 
 
 def score_figures(summary: ScoreSummary) -> list[Bars]:
-    """Return the bars of the summary: for several models one figure per task, or one per average if there are more than
-    FEW_TASKS tasks; for a single model one per family of tasks.
+    """Return the bar charts of the summary.
+
+    For several models, there is one chart for each task, or one for each average if there are more than FEW_TASKS
+    tasks. For a single model with several tasks, there is one chart for each family of tasks whose main scores are
+    percentages.
     """
     tasks = list(summary.families)
     if len(summary.scored) == 1 and len(tasks) > 1:
         families = dict.fromkeys(summary.families.values())
         of = {family: [task for task in tasks if summary.families[task] == family] for family in families}
         return [
-            Bars(_of_model(summary, each), _unit(summary, each), heading(family) if len(of) > 1 else "")
+            Bars(_bars_of_tasks(summary, each), _unit(summary, each), heading(family) if len(of) > 1 else "")
             for family, each in of.items()
             if all(in_percent(summary.main(task)) for task in each)
         ]
@@ -232,7 +256,11 @@ def model_table(summary: ScoreSummary) -> Table:
 
 
 def about(results: Results) -> str:
-    """Return a one-line description of a model: its type and folder, its weight if combined with BM25, its prompts."""
+    """Return a one-line description of a model.
+
+    It says what the model is, such as its folder, and has the weight of a hybrid, the dimension of the embeddings and
+    the prompts.
+    """
     spec, environment = results.spec, results.environment
     if spec in BASELINES and not environment.get("embedding_dim"):
         return BASELINES[spec]
@@ -257,10 +285,10 @@ def _kind(spec: str) -> str:
 
 
 def examples(summary: ScoreSummary, task: str) -> list[Table]:
-    """Return up to two tables: the query on which the best model gains most, and the query on which it loses most.
+    """Return one table for the query on which the best model gains most, and one for the query on which it loses most.
 
-    Gains and losses are in reciprocal rank, against the model that it is compared with. A table is omitted if there is
-    no such query.
+    A gain is the best model's reciprocal rank of the right text minus the reciprocal rank of the model that it is
+    compared with (`compared`). A table is left out if there is no gain or no loss.
     """
     pair = compared(summary, task)
     if pair is None:
@@ -271,14 +299,14 @@ def examples(summary: ScoreSummary, task: str) -> list[Table]:
     names = pair.best.results.model, pair.other.results.model
     gains = [_reciprocal(a) - _reciprocal(b) for a, b in zip(best, other, strict=True)]
     tables = []
-    for word, index in (("wins", _most(gains)), ("loses", _most([-gain for gain in gains]))):
+    for word, index in (("wins", _index_of_largest(gains)), ("loses", _index_of_largest([-gain for gain in gains]))):
         if index is not None:
             tables.append(_example(f"{names[0]} {word}", names, best[index], other[index]))
     return tables
 
 
-def _most(gains: list[float]) -> int | None:
-    """Return the index of the first of the largest gains; None if none is above 0."""
+def _index_of_largest(gains: list[float]) -> int | None:
+    """Return the index of the largest gain, or of the first one if several are equal; None if no gain is above 0."""
     index = max(range(len(gains)), key=gains.__getitem__, default=None)
     return index if index is not None and gains[index] > 0 else None
 
@@ -297,6 +325,6 @@ def _example(outcome: str, names: tuple[str, str], best: Answer, other: Answer) 
 
 
 def cut(text: str, most: int = _SHOWN_CHARACTERS) -> str:
-    """Return the beginning of a text in one line."""
+    """Return the first `most` characters of a text as one line, with `…` after them if the text is longer."""
     text = " ".join(text.split())
     return text if len(text) <= most else text[:most] + "…"

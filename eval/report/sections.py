@@ -1,8 +1,10 @@
-"""A summary as text for the terminal, and as the sections of a report.
+"""Present a summary as text for the terminal, and as the sections of a report.
 
-ScoreSummary ─┬─> terminal_summary: a sentence, bars, the table
-              └─> report_sections: summary (figures), models, scores, differences, examples ──> the tasks, by family
-                                   ──> nearest neighbors, skipped, data, environment: folded
+    ScoreSummary ──> terminal_summary: a sentence, bars, and the table of scores
+                 ──> report_sections: summary, models, scores, differences, examples, one section for each family of
+                                      tasks, nearest neighbors, skipped tasks, data, environment
+
+Sections that few readers need, such as data and environment, are collapsed in the report.
 """
 
 import itertools
@@ -31,7 +33,7 @@ from clearspan.eval.report.text import text_table
 from clearspan.eval.scores import Difference, TaskScores, in_percent
 
 RANKED = ("retrieval", "heldout", "queries")
-"""Families in which queries find documents."""
+"""The families whose tasks rank documents for queries."""
 _NOISE = "95 % interval by paired bootstrap, * exceeds noise (p corrected by Holm)"
 _NOTE = (
     "Scores are in percent, except alignment (the mean squared distance between two sentences of the same meaning), "
@@ -50,8 +52,10 @@ _FEW_MODELS = 3
 
 
 def figures_table(summary: ScoreSummary) -> Table:
-    """Return a row per figure, grouped by family, and a column per model; if there are more models than figures, a row
-    per model.
+    """Return the table of headline scores and averages.
+
+    It has a row for each score, grouped by family of tasks, and a column for each model. If there are more models than
+    scores, it has a row for each model instead.
     """
     groups: dict[int, str] = {}
     rows: list[list[object]] = []
@@ -66,9 +70,10 @@ def figures_table(summary: ScoreSummary) -> Table:
 
 
 def turned(table: Table) -> Table:
-    """Transpose a table with a column per model to a table with a row per model.
+    """Transpose a table that has a column for each model.
 
-    A column's heading is the name of the former row, without the parts that all rows share.
+    The heading of a new column is the name of the old row, without the parts that all names share. The caption takes
+    these parts.
     """
     named = [[cell_text(value) for value in row[: table.names]] for row in table.rows]
     differs = [len({row[i] for row in named}) > 1 for i in range(table.names)]
@@ -82,9 +87,13 @@ def turned(table: Table) -> Table:
 
 
 def differences_table(summary: ScoreSummary) -> Table | None:
-    """Return a row per task with each further model's difference from the first model; None if there is none.
+    """Return the table of differences between the main scores of each other model and of the first model.
 
-    A difference that exceeds noise is strong. Tasks without any difference are left out.
+    It has a row for each task on which a difference was computed, or a row for each model if there are more models than
+    tasks. A difference that exceeds noise is emphasized.
+
+    Returns:
+        The table; None if there is no difference to show.
     """
     rows = []
     for task in summary.families:
@@ -98,12 +107,15 @@ def differences_table(summary: ScoreSummary) -> Table | None:
 
 
 def terminal_summary(summary: ScoreSummary, width: int = 100) -> str:
-    """Return the summary as plain text: the outcome in a sentence, bars if a single figure shows all models or tasks,
-    figures, differences, device, incomplete averages, skipped tasks with the reason, warnings. Intervals are shown for
-    the figures of a single model, or for the differences between several.
+    """Return the summary as plain text.
+
+    It has the outcome in a sentence, a bar chart if one chart suffices, the tables of scores and differences, the
+    device, the prompts, incomplete averages, skipped tasks with their reasons, and warnings. If there are several
+    models, the intervals of the differences are shown, but not the intervals of the scores.
 
     Args:
-        width: cells per line; columns that do not fit follow in a further table below.
+        summary: the evaluations of the run.
+        width: the number of terminal columns. A wider table is divided; see `text_table`.
     """
     several = len(summary.names) > 1
     environment = summary.scored[0].results.environment
@@ -126,7 +138,7 @@ def terminal_summary(summary: ScoreSummary, width: int = 100) -> str:
 
 
 def report_sections(summary: ScoreSummary) -> list[Section]:
-    """Return the report's sections: the summary first, data and environment last."""
+    """Return the sections of the report, from the summary to the environment."""
     all_in_percent = all(in_percent(metric) for task, metric in summary.figures if task != AVERAGE)
     notes = [_PERCENT if all_in_percent else _NOTE, _INTERVALS]
     if len(summary.scored) > 1:
@@ -161,14 +173,15 @@ def report_sections(summary: ScoreSummary) -> list[Section]:
 
 
 def report_title(summary: ScoreSummary) -> str:
-    """Return the report's title: with the models' names, if they are few."""
+    """Return the title of the report. It has the names of the models if they are few, and otherwise their number."""
     few = len(summary.names) <= _FEW_MODELS
     return f"Evaluation of {listed(summary.names) if few else counted(len(summary.names), 'model')}"
 
 
 def report_lead(summary: ScoreSummary) -> str:
-    """Return the outcome, and a paragraph on the run: numbers of models and tasks, protocol, seed, device, precision,
-    date.
+    """Return the first two paragraphs of the report: the outcome in a sentence, and a description of the run.
+
+    The description has the numbers of models and tasks, the protocol, seed, device, precision and date.
     """
     environment = summary.scored[0].results.environment
     words = [counted(len(summary.scored), "model"), counted(len(summary.families), "task")]
@@ -182,7 +195,7 @@ def _merged(by_model: Mapping[str, TaskScores]) -> list[Table]:
 
 
 def _task(summary: ScoreSummary, task: str, family: str) -> Section:
-    """Return a folded section of everything known of a task, with its main figure beside the heading."""
+    """Return a collapsed section with all scores, details and settings of a task. Its note has the best main scores."""
     by_model = summary.of(task)
     main = summary.main(task)
     metrics = dict.fromkeys(metric for scores in by_model.values() for metric in scores.scores)
@@ -202,14 +215,14 @@ def _task(summary: ScoreSummary, task: str, family: str) -> Section:
 
 
 def _data(summary: ScoreSummary) -> Section:
-    """Return a folded section with the checksums of the data files, by task."""
+    """Return a collapsed section with the checksums of the data files of each task."""
     data = {task: files for scored in summary.scored for task, files in scored.results.data.items()}
     rows = [(task, *file) for task, files in data.items() for file in files.items()]
     return Section("Data", "", [Table(("task", "file", "SHA-256"), rows)], folded=True, note=counted(len(rows), "file"))
 
 
 def _run(summary: ScoreSummary) -> Section:
-    """Return a folded section on everything but the data that affects the scores: models, versions, settings."""
+    """Return a collapsed section with the models, the versions and the settings that affect the scores."""
     flat: dict[str, dict[str, Any]] = {}
     for scored in summary.scored:
         environment = dict(scored.results.environment)
@@ -226,7 +239,11 @@ def _run(summary: ScoreSummary) -> Section:
 
 
 def _settings(by_model: Mapping[str, Mapping[str, Any]]) -> list[tuple[object, ...]]:
-    """Return a row per setting with its value for each model."""
+    """Return a row for each setting: its name, and its value for each model.
+
+    Args:
+        by_model: model -> setting -> value.
+    """
     keys = dict.fromkeys(key for each in by_model.values() for key in each)
     return [(key, *(_text(each.get(key)) for each in by_model.values())) for key in keys]
 
@@ -238,7 +255,10 @@ def _text(value: Any) -> str:
 
 
 def _difference_cell(change: Difference | None) -> Cell:
-    """Return a difference in points with its interval; "undefined" if either model's score is; empty for None."""
+    """Return the cell of a difference in percentage points, with its interval as a note.
+
+    It shows `undefined` if the difference is NaN, and is empty if there is no difference.
+    """
     if change is None or math.isnan(change.value):
         return Cell(math.nan if change else None)
     note = f"[{change.low:+.1f}, {change.high:+.1f}]" if math.isfinite(change.low) else ""

@@ -1,6 +1,8 @@
-"""Models scored in one run, seen together: their figures, averages, skipped tasks and warnings.
+"""Collect what a report shows of all models of a run: their scores, averages, skipped tasks and warnings.
 
-Scored of 1..n models ──> ScoreSummary ──> outcome (words, bars) ──> sections (report, terminal)
+    Scored, one for each model ──> ScoreSummary ──> outcome: sentences and bars ──> sections: report, terminal
+
+A `ScoreSummary` computes no score. It arranges the scores of the models.
 """
 
 import math
@@ -28,40 +30,47 @@ _Item = TypeVar("_Item")
 
 @dataclass(frozen=True)
 class ScoreSummary:
-    """Models scored in one run: one evaluation per model, at least one, under distinct names."""
+    """The evaluations of a run.
+
+    Attributes:
+        scored: one evaluation for each model, at least one. The names of the models are distinct.
+    """
 
     scored: Sequence[Scored]
 
     @property
     def prompts(self) -> list[str]:
-        """Return a line for each model with prompts, which names the prompts and the texts that they precede."""
+        """Return a line for each model that uses prompts, with the prompts for queries, documents and other texts."""
         of_models = {each.results.model: each.results.environment.get("prompts") for each in self.scored}
         lines = {model: str(Sides(**sides)) for model, sides in of_models.items() if sides}
         return [f"{model}: {line}" if len(self.scored) > 1 else line for model, line in lines.items()]
 
     @property
     def names(self) -> list[str]:
-        """Return the models' names, in their order."""
+        """Return the names of the models, in the order of the run."""
         return [scored.results.model for scored in self.scored]
 
     @property
     def families(self) -> dict[str, str]:
-        """Return task -> family, of every task that any model was scored on, with a family's tasks adjacent."""
+        """Return task -> family, for each task on which a model was scored. The tasks of a family are adjacent."""
         families = {task: scored.families.get(task, "tasks") for scored in self.scored for task in scored.tasks}
         order = list(dict.fromkeys(families.values()))
         return dict(sorted(families.items(), key=lambda item: order.index(item[1])))
 
     def of(self, task: str) -> dict[str, TaskScores]:
-        """Return model -> scores on a task, for the models that were scored on it."""
+        """Return model -> scores on a task, for the models that were scored on the task."""
         return {scored.results.model: scored.tasks[task] for scored in self.scored if task in scored.tasks}
 
     def main(self, task: str) -> str:
-        """Return the metric that represents a task."""
+        """Return the metric that represents a task in charts."""
         return next(iter(self.of(task).values())).main
 
     @property
     def figures(self) -> list[tuple[str, str]]:
-        """Return a summary's rows: (task, metric) of each headline figure, then (AVERAGE, name) of each average."""
+        """Return the rows of the summary table.
+
+        They are (task, metric) for each headline metric of each task, followed by (AVERAGE, name) for each average.
+        """
         headline: dict[tuple[str, str], None] = {}  # in the order of tasks, each once
         for task in self.families:
             for scores in self.of(task).values():
@@ -70,11 +79,18 @@ class ScoreSummary:
 
     @property
     def averages(self) -> list[str]:
-        """Return the names of the averages."""
+        """Return the names of the averages that at least one model has."""
         return list(dict.fromkeys(name for scored in self.scored for name in scored.results.averages))
 
     def values(self, task: str, metric: str) -> list[Cell]:
-        """Return a figure of each model with its interval; the best of several models stands out."""
+        """Return the cells of a row of the summary table, one for each model. A cell's note is the score's interval.
+
+        If there are several models, the best score is emphasized.
+
+        Args:
+            task: a task, or AVERAGE.
+            metric: a metric of the task, or the name of an average.
+        """
         values = [self._value(scored, task, metric) for scored in self.scored]
         shown = {i: round(value, 2) for i, value in enumerate(values) if value is not None and math.isfinite(value)}
         best = (max if task == AVERAGE or in_percent(metric) else min)(shown.values(), default=None)
@@ -86,36 +102,52 @@ class ScoreSummary:
         return cells
 
     def coverage(self, average: str) -> str:
-        """Return the coverage of an average in words, e.g. `5 of 7 tasks`."""
+        """Return how many of its tasks an average covers, such as `5 of 7 tasks`; the first model with it decides."""
         averages = (scored.results.averages for scored in self.scored)
         return _coverage(next(each[average] for each in averages if average in each))
 
     @property
     def incomplete(self) -> Iterator[str]:
-        """Yield a line for each average that lacks tasks, one per group of models that lack the same tasks."""
+        """Yield a warning for each average that lacks tasks.
+
+        If models lack different tasks of an average, there is a warning for each set of lacking tasks, and it names the
+        models.
+        """
         for average in self.averages:
             of_models = [(scored.results.averages.get(average), scored) for scored in self.scored]
             partial = [
                 ((_coverage(each), *each["missing"]), scored) for each, scored in of_models if each and each["missing"]
             ]
-            for (coverage, *missing), models in self._together(partial).items():
+            for (coverage, *missing), models in self._models_by_item(partial).items():
                 reason = f"so not comparable with published averages (missing: {', '.join(missing)})"
                 yield f"average {average}{f' of {models}' if models else ''}: {coverage}, {reason}"
 
     @property
     def skipped(self) -> list[tuple[str, str]]:
-        """Return (task, reason) once each; the reason begins with the models' names unless it holds for all models."""
-        reasons = self._together((item, scored) for scored in self.scored for item in scored.results.skipped.items())
+        """Return the distinct (task, reason) of all models.
+
+        If a task was not skipped for this reason for all models, the reason starts with the names of the models.
+        """
+        reasons = self._models_by_item(
+            (item, scored) for scored in self.scored for item in scored.results.skipped.items()
+        )
         return [(task, f"{models}: {reason}" if models else reason) for (task, reason), models in reasons.items()]
 
     @property
     def warnings(self) -> list[str]:
-        """Return the warnings once each, with the models' names in front unless a warning holds for all models."""
-        warnings = self._together((text, scored) for scored in self.scored for text in scored.results.warnings)
+        """Return the distinct warnings of all models.
+
+        If not all models have a warning, it starts with the names of the models.
+        """
+        warnings = self._models_by_item((text, scored) for scored in self.scored for text in scored.results.warnings)
         return [f"{models}: {text}" if models else text for text, models in warnings.items()]
 
-    def _together(self, items: Iterable[tuple[_Item, Scored]]) -> dict[_Item, str]:
-        """Return each item once, with the names of its models; "" for an item of all models."""
+    def _models_by_item(self, items: Iterable[tuple[_Item, Scored]]) -> dict[_Item, str]:
+        """Return item -> the names of the models that have it, as one text; "" if all models have it.
+
+        Args:
+            items: (item, model) pairs, in which an item may occur several times.
+        """
         models: dict[_Item, list[str]] = {}
         for item, scored in items:
             models.setdefault(item, []).append(scored.results.model)
@@ -129,7 +161,7 @@ class ScoreSummary:
 
 
 def heading(family: str) -> str:
-    """Return a family's heading in a report; the heading of a plug-in is its `module:name`, unchanged."""
+    """Return the heading of a family of tasks in a report. For a plug-in, it is the plug-in's `module:name`."""
     return _HEADINGS.get(family, family if ":" in family else family.capitalize())
 
 
@@ -139,5 +171,5 @@ def _coverage(average: Mapping[str, Any]) -> str:
 
 
 def listed(names: list[str]) -> str:
-    """Return names in one line; names that hold commas are kept apart by semicolons."""
+    """Return names as one line, separated by commas, or by semicolons if a name contains a comma."""
     return ("; " if any("," in name for name in names) else ", ").join(names)

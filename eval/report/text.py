@@ -1,4 +1,4 @@
-"""Tables as plain text for a terminal: columns aligned, nothing cut."""
+"""Format tables as plain text for a terminal, with aligned columns. No text is cut."""
 
 from rich.cells import cell_len
 
@@ -8,12 +8,15 @@ from clearspan.eval.details import Cell, Table, as_cell, cell_text
 
 
 def text_table(table: Table, width: int = 1 << 16, notes: bool = True) -> list[str]:
-    """Return the lines of a table; columns that do not fit into `width` cells follow in further tables below.
+    """Return the lines of a table. Values that are `Cell.strong` have a star.
 
-    Each of these tables has the columns that name the rows, and at least one further column. Strong values have a star.
+    If the columns do not fit into `width`, the table is divided into several tables, one below the other. Each repeats
+    the columns that name the rows, and has at least one other column.
 
     Args:
-        notes: whether to show the cells' notes.
+        table: the table.
+        width: the number of terminal columns.
+        notes: whether to show the notes of the cells.
     """
     rows = [[terminal.printable(_text(as_cell(value), notes)) for value in row] for row in table.rows]
     widths = [

@@ -1,1 +1,1 @@
-"""The papers' result tables: their averages, their published rows, and the user's models beside them."""
+"""Result tables of papers, with their averages and published rows, to which the user's models are added."""

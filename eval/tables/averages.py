@@ -1,9 +1,10 @@
-"""The averages over several tasks that papers report, each by its own rule.
+"""Compute the averages over several tasks that papers report.
 
-    scores ──> the metric that a paper uses for each task ──> their mean
+    scores ──> the score of each task by the metric that the paper uses ──> mean
 
-Papers use different metrics for the same task: for STS-B, SimCSE reports the Spearman correlation of cosines, DeCLUTR
-and CLEAR the correlation of a trained regressor. An `Average` defines the metrics.
+Papers use different metrics for the same task. For STS-B, for example, SimCSE reports the Spearman correlation of
+cosines, whereas DeCLUTR and CLEAR report the correlation of a trained regressor. An `Average` defines the metrics of a
+paper.
 """
 
 import math
@@ -16,17 +17,17 @@ import numpy as np
 from clearspan.eval.data.senteval import PROBING
 
 Scores = Mapping[str, Mapping[str, float]]
-"""Task -> metric -> percent."""
+"""Task -> metric -> value in percent."""
 
 
 @dataclass(frozen=True)
 class Average:
-    """The rule of an average.
+    """The definition of an average.
 
     Attributes:
-        metrics: task -> the metrics whose mean represents the task; a single metric for most tasks.
-        rounded: whether to round each value to two decimals before averaging, as SimCSE's script does.
-        least: minimum number of scored tasks; with fewer, e.g. only one family, the average is omitted.
+        metrics: task -> its metrics in the average. Most tasks have one metric; of several metrics, the mean is taken.
+        rounded: whether the score of each task is rounded to two decimals before averaging, as in SimCSE's script.
+        least: the smallest number of scored tasks with which the average is computed.
     """
 
     metrics: Mapping[str, tuple[str, ...]]
@@ -36,8 +37,8 @@ class Average:
 
 YEARS = ("STS12", "STS13", "STS14", "STS15", "STS16")
 CAPTIONS = "ImageCaptionRetrieval"
-"""A task in DeCLUTR's averages that is costly to score (`--tasks captions`: its data is large, its fit takes hours). If
-it is the only missing task, tables show the average with a note."""
+"""A task in DeCLUTR's averages that is costly to score (`--tasks captions`): its data is large and its fit takes hours.
+If it is the only missing task, tables show the average with a note."""
 SUPERVISED = ("SICKRelatedness-finetune", "STSBenchmark-finetune")
 _PLAIN = ("CR", "MR", "MPQA", "SUBJ", "SST2", "SST5", "TREC")
 
@@ -78,38 +79,44 @@ AVERAGES: dict[str, Average] = {
     "glue_clear": Average(_GLUE),
     "glue_clear_matched": Average({**_GLUE, "glue/MNLI": ("accuracy_matched",)}),
 }
-"""Name -> rule.
+"""Name of an average -> definition.
 
-`sts_simcse`, `transfer_simcse`: SimCSE's averages of seven tasks, as in its script (NonLing-CSE's Tables 1, E.1).
-`downstream_declutr`: DeCLUTR's average (ACL, Table 2 and appendix C.2) of all SentEval downstream tasks except SNLI. It
-uses Spearman for similarity tasks, for STS12-16 the mean over subsets; the mean of accuracy and F1 for MRPC; and the
-mean of the six recalls for COCO's captions. `downstream_declutr_snli`: with SNLI, as in v1.
-`*_dev`: on the validation set, as in the authors' script: accuracies on dev, Pearson for the trained regressors, and
-the test figure for STS12-16, which have no dev split.
-`clear_sts`: CLEAR's Table 2. The paper names neither metric nor aggregation: Spearman and SentEval's mean over subsets
-are our assumption; its STS-B and SICK-R must be SentEval's trained regressors, since cosines of an untrained [CLS]
-score far lower.
-`glue_clear`: CLEAR's Table 1, unweighted over eight tasks; `glue_clear_matched`: its Table 3, MNLI-matched only.
+`sts_simcse` and `transfer_simcse` are SimCSE's averages of seven tasks, as in its script. NonLing-CSE's Tables 1 and
+E.1 use them too.
+`downstream_declutr` is DeCLUTR's average (ACL, Table 2 and appendix C.2) of all downstream tasks of SentEval except
+SNLI. Similarity tasks are represented by Spearman correlations (STS12-16 by the mean over their subsets), MRPC by the
+mean of accuracy and F1, and COCO's captions by the mean of six recalls. `downstream_declutr_snli` includes SNLI, as in
+version 1 of the paper.
+`*_dev` are the same averages on dev splits, as in the authors' script: with dev accuracies, Pearson correlations for
+the trained regressors, and the test scores of STS12-16, which have no dev split.
+`clear_sts` is the average of CLEAR's Table 2. The paper names neither the metric nor the aggregation. We assume
+Spearman and SentEval's mean over subsets. Its STS-B and SICK-R must be SentEval's trained regressors, because the
+cosines of an untrained [CLS] score far lower.
+`glue_clear` is the average of CLEAR's Table 1, the mean over eight tasks. `glue_clear_matched` is the average of Table
+3, with only the matched dev set of MNLI.
 """
 
 HALVES: dict[str, tuple[str, str]] = {
     "declutr_v1": ("downstream_declutr_snli", "probing_declutr"),
     "declutr_v1_dev": ("downstream_declutr_snli_dev", "probing_declutr_dev"),
 }
-"""Averages of two averages: "Avg." of DeCLUTR's version 1, the unweighted mean over downstream and probing tasks."""
+"""Name of an average -> the two averages whose mean it is. This is "Avg." in version 1 of DeCLUTR's paper, over
+downstream and probing tasks."""
 
 
 def average(name: str, scores: Scores, least: int | None = None) -> dict[str, Any] | None:
-    """Compute an average by its name in AVERAGES or HALVES.
+    """Compute an average.
 
-    If tasks are missing, the mean is over the remaining tasks and not comparable with published values. A task that
-    lacks one of its metrics counts as missing; a NaN makes the average NaN.
+    If tasks are missing, the average is the mean over the remaining tasks, which is not comparable with published
+    values. A task that lacks one of its metrics counts as missing. If a score is NaN, the average is NaN.
 
     Args:
-        least: minimum number of scored tasks; None: the minimum of the rule.
+        name: the name of the average, a key of AVERAGES or HALVES.
+        scores: the scores of a model.
+        least: the smallest number of scored tasks; None for the number in the definition of the average.
 
     Returns:
-        {"value": percent, "tasks": the covered tasks, "missing": the missing tasks}; None if too few tasks are scored.
+        {"value": percent, "tasks": the tasks in the mean, "missing": the missing tasks}; None if too few are scored.
     """
     if name in HALVES:
         first, second = (average(half, scores, least) for half in HALVES[name])
@@ -130,7 +137,7 @@ def average(name: str, scores: Scores, least: int | None = None) -> dict[str, An
 
 
 def missing_tasks(name: str, scores: Scores) -> list[str]:
-    """Return the tasks of an average that lack a score in one of the metrics that the average uses."""
+    """Return the tasks of an average that lack a score by one of the metrics that the average uses."""
     return [
         task
         for half in HALVES.get(name, (name,))
@@ -140,6 +147,6 @@ def missing_tasks(name: str, scores: Scores) -> list[str]:
 
 
 def averages(scores: Scores) -> dict[str, dict[str, Any]]:
-    """Compute every average that the scores allow: name -> result of `average`."""
+    """Return name -> result of `average`, for each average of which enough tasks are scored."""
     results = {name: average(name, scores) for name in (*AVERAGES, *HALVES)}
     return {name: result for name, result in results.items() if result is not None}

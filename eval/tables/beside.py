@@ -1,8 +1,8 @@
-"""Add the user's models to a paper's table.
+"""Add the user's models to the table of a paper.
 
-    PaperTable + Results, one per model ──> TextTable ──> plain text, Markdown, LaTeX
+    PaperTable, Results of each model ──> TextTable ──> plain text, Markdown or LaTeX
 
-Cells of unscored tasks stay empty, and a note names what is missing.
+The cells of tasks that were not scored stay empty, and notes name these tasks.
 """
 
 import math
@@ -24,7 +24,14 @@ YOURS = "Yours"
 
 @dataclass(frozen=True)
 class TextTable:
-    """A table whose cells are text, before it is formatted."""
+    """A table whose cells are text.
+
+    Attributes:
+        title: the paper and the title of its table.
+        header: the names of the columns.
+        lines: the rows of the paper, followed by the rows of the user's models.
+        notes: remarks on the table, one sentence each.
+    """
 
     title: str
     header: tuple[str, ...]
@@ -33,7 +40,7 @@ class TextTable:
 
 
 def beside(table: PaperTable, models: Sequence[Results]) -> TextTable:
-    """Return the published rows followed by one row per model, with the paper's number of decimals."""
+    """Return the published rows, followed by a row for each model, with as many decimals as in the paper."""
     rows = list(table.rows)
     metrics = _metrics_note(table)
     notes = list(table.notes)
@@ -52,7 +59,7 @@ def beside(table: PaperTable, models: Sequence[Results]) -> TextTable:
 
 
 def _cell(column: Column, table: PaperTable, model: Results) -> Cell:
-    """Return the cell of a model, None if its scores are missing."""
+    """Return a model's cell in a column; None if a score is missing from which it is computed."""
     if column.of:
         figures = tuple(model.scores.get(task, {}).get(metric) for task, metric in column.of)
         return None if None in figures else tuple(figure for figure in figures if figure is not None)
@@ -80,7 +87,10 @@ def _text(cell: Cell, table: PaperTable) -> str:
 
 
 def _metrics_note(table: PaperTable) -> str:
-    """Return the metrics of the columns: `acc: CR, MR; acc/f1: MRPC; spearman: STS-B (STSBenchmark-finetune)`."""
+    """Return the metric of each column, such as `acc: CR, MR; acc/f1: MRPC; spearman: STS-B (STSBenchmark-finetune)`.
+
+    The name in brackets is the task, if it differs from the name of the column.
+    """
     heads: dict[str, list[str]] = {}
     for column in table.columns:
         if column.of:
@@ -93,7 +103,7 @@ def _metrics_note(table: PaperTable) -> str:
 
 
 def _missing_notes(table: PaperTable, model: Results) -> list[str]:
-    """Return a note on the missing figures of a model, and a note for each average with missing tasks."""
+    """Return a note on the scores that a model lacks for the table, and a note for each average with missing tasks."""
     lacking = [
         f"{task} {metric}" for column in table.columns for task, metric in column.of
         if metric not in model.scores.get(task, {})
@@ -112,7 +122,12 @@ def _missing_notes(table: PaperTable, model: Results) -> list[str]:
 
 
 def formatted(grid: TextTable, form: str) -> str:
-    """Format a table: text, Markdown, or LaTeX with `booktabs` (`\\usepackage{booktabs}`); notes below."""
+    """Return a table as text, with its title above and its notes below.
+
+    Args:
+        grid: the table.
+        form: `text`, `markdown` or `latex`. LaTeX needs `\\usepackage{booktabs}`.
+    """
     rows = []
     last = ""
     for line in grid.lines:
@@ -136,7 +151,7 @@ def formatted(grid: TextTable, form: str) -> str:
 
 
 FORMATS = {"text": "", "markdown": "github", "latex": "latex_booktabs"}
-"""Format -> its name in tabulate."""
+"""Format -> name of the format in the `tabulate` library; "" if another function formats it."""
 
 
 def _markdown(words: str) -> str:

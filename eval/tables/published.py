@@ -1,6 +1,7 @@
-"""The papers' result tables, as printed: `papers/*.yaml`, one file per paper.
+"""Read the result tables of papers from `papers/*.yaml`, one file for each paper.
 
-A column defines which of our figures is comparable with the paper's. The file holds all published figures of a table.
+A file holds all published figures of its tables. For each column, it also defines which score of a user's model is
+comparable with the published figures.
 """
 
 from collections.abc import Sequence
@@ -12,20 +13,24 @@ from typing import Any
 import yaml
 
 Cell = float | int | str | tuple[float, ...] | None
-"""A figure as printed; several figures, such as MRPC's accuracy and F1; text; or nothing."""
+"""A figure as printed, a tuple of several figures (such as MRPC's accuracy and F1), a text, or None if it is empty."""
 
 _FOLDER = Path(__file__).parent / "papers"
 
 
 @dataclass(frozen=True)
 class Column:
-    """A column of a table. At most one attribute other than `head` is set: the source of our own cells in the column.
+    """A column of a table, and the source of the cells of a user's models in it.
+
+    At most one of the attributes other than `head` is set. If none is set, the cells of the user's models stay empty.
 
     Attributes:
-        of: the task and metric of each figure in a cell.
-        average: a name in `eval.tables.averages`.
-        minus: head of another column and name of a row: our value in that column minus the row's published value.
-        environment: a key of `environment` in results.json.
+        head: the heading of the column.
+        of: the task and the metric of each figure in a cell.
+        average: the name of an average in `eval.tables.averages`; None if the cell is no average.
+        minus: the heading of another column and the name of a published row. The cell is the model's value in that
+            column minus the published value in that row and column. None if the cell is no such difference.
+        environment: a key of `environment` in results.json, whose value the cell shows; None if there is none.
     """
 
     head: str
@@ -37,7 +42,13 @@ class Column:
 
 @dataclass(frozen=True)
 class TableRow:
-    """A model and its cells, one per column, under the paper's subheading `group` ("" if there is none)."""
+    """A row of a table.
+
+    Attributes:
+        group: the paper's subheading above the row; "" if there is none.
+        name: the name of the model.
+        cells: one cell for each column.
+    """
 
     group: str
     name: str
@@ -46,7 +57,17 @@ class TableRow:
 
 @dataclass(frozen=True)
 class PaperTable:
-    """A table of a paper; `decimals` is its number of decimals."""
+    """A table of a paper, as published.
+
+    Attributes:
+        name: the name by which `clearspan tables` selects the table, such as `declutr-2`.
+        paper: the authors and the year of the paper.
+        title: the number and the caption of the table.
+        decimals: the number of decimals of its figures.
+        columns: the columns.
+        rows: the published rows.
+        notes: remarks on the table, one sentence each.
+    """
 
     name: str
     paper: str
@@ -57,14 +78,14 @@ class PaperTable:
     notes: tuple[str, ...] = ()
 
     def cell(self, row: str, head: str) -> Cell:
-        """Return the published cell in the first row of that name."""
+        """Return the published cell in the first row with the name `row` and the column with the heading `head`."""
         column = [column.head for column in self.columns].index(head)
         return next(line for line in self.rows if line.name == row).cells[column]
 
 
 @cache
 def tables() -> dict[str, PaperTable]:
-    """Return all tables by name, in the order of the files' names."""
+    """Return name of a table -> table, for all tables. Their order is the order of the papers' file names."""
     by_name: dict[str, PaperTable] = {}
     for path in sorted(_FOLDER.glob("*.yaml"), key=lambda path: path.stem):
         content = yaml.load(path.read_text(encoding="utf-8"), _loader())

@@ -1,1 +1,1 @@
-"""Evaluation tasks, one module per family: read the data, embed its texts, compute the scores."""
+"""Evaluation tasks, one module for each family of tasks. A task reads its data, embeds texts and computes scores."""

@@ -1,8 +1,9 @@
-"""Classification of frozen embeddings by one of SentEval's schemes: the base of the transfer and probing tasks.
+"""Classify frozen embeddings by one of SentEval's schemes, for the transfer and the probing tasks.
 
-    splits, sorted as SentEval sorts them ──> embeddings ──> one row per sentence or pair ──> scheme ──> accuracy
+    splits, in SentEval's order ──> embeddings ──> features of each sentence or pair ──> scheme ──> accuracy
 
-The order (by number of tokens, then label) decides which rows a seeded fold gets, so it is part of the protocol.
+SentEval sorts examples by their number of tokens and then by their label. The order is part of the protocol, because it
+decides which rows are drawn into a fold.
 """
 
 from collections.abc import Mapping
@@ -24,7 +25,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Head:
-    """A classifier: a hidden layer of `num_hidden` sigmoids with dropout before it, or, for 0, logistic regression."""
+    """The architecture of a classifier.
+
+    Attributes:
+        num_hidden: the size of the hidden layer of sigmoids; 0 for logistic regression.
+        dropout: the dropout rate of the hidden layer's pre-activations.
+    """
 
     num_hidden: int = 0
     dropout: float = 0.0
@@ -32,18 +38,27 @@ class Head:
 
 @dataclass(frozen=True)
 class ClassificationTask:
-    """A data set and its classification scheme.
+    """A data set, and how it is classified.
 
     Attributes:
-        splits: the scheme's splits among `train`, `dev` and `test`; `nested` has `train` only, tested in folds.
-        classes: class names, by label.
-        parts: features of a pair: `left` u, `right` v, `difference` |u - v|, `product` u * v; empty for sentences.
-        f1: whether to score the F1 of class 1 too.
-        heads: classifiers to fit; the best on the dev rows is tested.
-        grid: L2 values to choose from; empty for SentEval's four.
-        max_epoch, epoch_size: override the protocol's values.
-        snli_order: sort pairs by their second sentence first and labels by name, as SentEval does for SNLI.
+        name: the name of the task.
+        scheme: how L2 is selected and the classifier tested; see `eval.fit.protocols`.
+        splits: `train`, `dev` or `test` -> labeled examples. The scheme `nested` uses only `train` and tests by
+            cross-validation, `kfold` uses `train` and `test`, and `split` uses all three.
+        classes: the class names, by class index.
+        files: the data files.
+        parts: the features of a pair with embeddings u and v, in order: `left` is u, `right` is v, `difference` is
+            |u - v|, and `product` is u * v. Empty if the examples are single sentences.
+        f1: whether to score the F1 of class 1 in addition to the accuracy.
+        heads: the classifiers to fit. The classifier with the best dev accuracy is scored.
+        grid: the L2 values to select from; empty for SentEval's four values.
+        max_epoch, epoch_size: values that replace the settings of the protocol; None to keep them.
+        snli_order: whether to use the order in which SentEval sorts SNLI: by the number of tokens in the second
+            sentence, then in the first sentence, and last by the alphabetical order of the class names.
         keep: whether to keep the embeddings in memory for other tasks.
+
+    Raises:
+        DataError: the training examples are too few for the scheme, or are all of one class.
     """
 
     name: str
@@ -65,7 +80,7 @@ class ClassificationTask:
             raise DataError(f"{self.files[0] if self.files else self.name}: {reason}; restore it from the original")
 
     def score(self, run: TaskContext) -> TaskScores:
-        """Return the accuracy on test and dev rows, in percent, and F1 where the task has it."""
+        """Fit the classifiers, and return the accuracy on test and dev rows, and F1 if the task has it, in percent."""
         from clearspan.eval.fit.protocols import L2, PROTOCOLS, FitInputs, FitResult, run_scheme
 
         problem = self.problem(run)
@@ -106,7 +121,7 @@ class ClassificationTask:
         )
 
     def problem(self, run: TaskContext) -> "Problem":
-        """Return the task as arrays: the rows of all splits, concatenated, each split in SentEval's order."""
+        """Embed the texts, and return the task as arrays: the concatenated splits, each in SentEval's order."""
         from clearspan.eval.fit import features
         from clearspan.eval.fit.classifiers import Problem
 
@@ -129,7 +144,7 @@ class ClassificationTask:
         return Problem(values, labels, len(self.classes), dict(zip(self.splits, rows_of, strict=True)))
 
     def order(self, data: Labeled) -> Ints:
-        """Return the row numbers of a split in SentEval's order: by number of tokens, then label; int64 (n,)."""
+        """Return the row indices that sort the n examples of a split in SentEval's order, (n,) int64."""
         if self.snli_order:
             return order(data.columns[::-1], np.argsort(np.argsort(self.classes))[data.labels])
         return order(data.columns, data.labels)

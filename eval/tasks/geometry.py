@@ -1,11 +1,12 @@
-"""Alignment and uniformity on STS-B: how close similar pairs lie, and how evenly all embeddings spread on the sphere.
+"""Alignment and uniformity of embeddings on STS-B (Wang and Isola 2020).
 
-    alignment  = mean |x - y|^2 over the pairs with a gold score above 4
-    uniformity = log of the mean exp(-2 |x - y|^2) over all pairs of distinct sentences
+    alignment  = mean |x - y|^2 over the pairs with a gold score above 4: how close similar sentences are
+    uniformity = log of the mean exp(-2 |x - y|^2) over all pairs of distinct sentences: how evenly embeddings spread
 
-Both are computed on unit-length embeddings (Wang and Isola 2020). SimCSE and NonLing-CSE (section 5.2) plot both on
-STS-B without naming the split; SimCSE's authors say that it is the whole data set. Lower is better, neither is a
-percentage, and neither has an interval: a sample of the pairs does not sample a distribution over the sphere.
+x and y are embeddings scaled to unit length. SimCSE and NonLing-CSE (section 5.2) plot both values on STS-B without
+naming the split; SimCSE's authors say that it is the whole data set. Lower values are better. The values are not
+percentages, and they have no intervals, because a bootstrap sample of the pairs would not sample the distribution of
+embeddings on the sphere.
 """
 
 from dataclasses import dataclass
@@ -27,16 +28,20 @@ _BLOCK = 2048
 
 
 def alignment(left: Floats, right: Floats) -> float:
-    """Return the mean squared distance between corresponding rows of two arrays (n, d), unscaled; NaN if n is 0."""
+    """Return the mean squared distance between the same rows of two arrays (n, d); NaN if n is 0.
+
+    The rows are not scaled to unit length.
+    """
     if not len(left):
         return float("nan")
     return float(np.mean(np.sum((left.astype(np.float64) - right) ** 2, axis=1)))
 
 
 def uniformity(vectors: Floats) -> float:
-    """Return log mean exp(-2 |x - y|^2) over all pairs i < j of rows of an array (n, d), unscaled; NaN if n < 2.
+    """Return the log of the mean of exp(-2 |x - y|^2) over all pairs of rows x, y of an array (n, d); NaN if n < 2.
 
-    Products keep the input's dtype, one block of rows at a time; sums are float64.
+    The rows are not scaled to unit length. Dot products are computed in the dtype of the array, for one block of rows
+    at a time, and added in float64.
     """
     num = len(vectors)
     if num < 2:
@@ -60,14 +65,23 @@ def uniformity(vectors: Floats) -> float:
 
 @dataclass(frozen=True)
 class GeometryTask:
-    """Alignment and uniformity on STS-B's three splits."""
+    """Alignment and uniformity on STS-B.
+
+    Attributes:
+        splits: `train`, `dev` or `test` -> pairs.
+        files: the data files.
+        name: the name of the task.
+    """
 
     splits: dict[str, ScoredPairs]
     files: tuple[Path, ...] = ()
     name: str = NAME
 
     def score(self, run: TaskContext) -> TaskScores:
-        """Return `alignment` and `uniformity` over all splits, and for each split as `*_train`, `*_dev`, `*_test`."""
+        """Return `alignment` and `uniformity` over all splits together, and of each split.
+
+        The scores of a split are named after it, for example `alignment_dev`.
+        """
         splits = {"": _joined(list(self.splits.values())), **self.splits}
         run.embedder.embed(splits[""].left + splits[""].right)
         scores: dict[str, float] = {}
@@ -96,7 +110,13 @@ class GeometryTask:
 
 
 def load(data: Path) -> Loaded:
-    """Read STS-B from a SentEval data folder. All three splits are required, since the scores cover them together."""
+    """Read STS-B from a SentEval data folder.
+
+    All three splits must exist, because the main scores are computed over all of them together.
+
+    Raises:
+        DataError: a file is malformed.
+    """
     return load_each({NAME: lambda: GeometryTask(*read_all_splits(data, "STSBenchmark"))})
 
 

@@ -1,12 +1,12 @@
-"""GLUE: fine-tune the model on each task and score it on the dev set, as in CLEAR's Table 1.
+"""Fine-tune the model on each GLUE task, and score it on the dev set, as in CLEAR's Table 1.
 
-    glue/<TASK>/{train,dev}.tsv ──> fine-tuning by several seeds ──> each run's best epoch ──> the median run's scores
+    glue/<TASK>/{train,dev}.tsv ──> one run for each seed ──> best epoch of each run ──> scores of the median run
 
-The eight tasks, metrics and dev sets are those of CLEAR's Table 1. CLEAR fine-tunes with RoBERTa's hyperparameters and
-an additional fully connected layer (section 4.2). RoBERTa (Liu et al. 2019, section 5.1, "single-task, dev") trains
-each task alone for 10 epochs, takes the best epoch by the dev metric and reports the median over five seeds. It
-searches batch size and learning rate for each task; this module uses the result of that search. The epoch is chosen on
-the dev set that is scored, so the scores are higher than on a test set.
+CLEAR's Table 1 has the same eight tasks, metrics and dev sets. CLEAR fine-tunes with RoBERTa's hyperparameters and an
+additional fully connected layer (section 4.2). RoBERTa (Liu et al. 2019, section 5.1, "single-task, dev") trains each
+task alone for 10 epochs, takes the epoch with the best dev metric, and reports the median over five seeds. RoBERTa also
+searches a batch size and a learning rate for each task; this module uses the results of that search. The scores are
+higher than they would be on a test set, because the best epoch is chosen on the dev set that is scored.
 """
 
 from dataclasses import asdict, dataclass
@@ -33,7 +33,8 @@ METRICS: dict[str, dict[str, str]] = {
     "STS-B": {"mean": "pearson_spearman", "pearson": "pearson", "spearman": "spearman"},
     "MNLI": {"mean": "accuracy"},  # the plain mean over its two dev files, which are Examples' groups
 }
-"""Task -> key of its scores -> key of eval.scores.METRICS, CLEAR's figure first; all other tasks have accuracy."""
+"""Task -> name of a score -> its metric, a key of eval.scores.METRICS. The first score is the one that CLEAR reports.
+Tasks that are not listed have the score `accuracy`."""
 SEARCHED: dict[str, tuple[int, float]] = {
     "MNLI": (32, 1e-5),
     "QNLI": (32, 1e-5),
@@ -51,14 +52,15 @@ EPOCHS = {"full": 10, "fast": 3}
 
 
 def examples_of(task: str, predicted: NDArray[np.float64], dev: dict[str, Labeled]) -> dict[str, Examples]:
-    """Return the examples of each of a task's scores, CLEAR's figure first.
+    """Return name of a score -> examples, for all scores of a task. The first score is the one that CLEAR reports.
 
-    CLEAR's figure is Matthews' coefficient for CoLA, the mean of accuracy and F1 for MRPC and QQP, of Pearson and
-    Spearman for STS-B, of the two dev files' accuracies for MNLI, and accuracy for all other tasks.
+    CLEAR reports Matthews' coefficient for CoLA, the mean of accuracy and F1 for MRPC and QQP, the mean of Pearson and
+    Spearman for STS-B, the mean of the accuracies on the two dev files for MNLI, and accuracy for all other tasks.
 
     Args:
-        predicted: class numbers or scores of the dev files' rows, concatenated, float64 (n,).
-        dev: file name -> its rows.
+        task: the name of the task, such as `CoLA`.
+        predicted: the predicted class indices or scores of all dev rows, (n,) float64, in the order of `dev`.
+        dev: name of a dev file -> its rows.
     """
     gold = np.concatenate([split.labels for split in dev.values()])
     groups = np.repeat(np.arange(len(dev)), [len(split) for split in dev.values()])
@@ -74,7 +76,16 @@ def examples_of(task: str, predicted: NDArray[np.float64], dev: dict[str, Labele
 
 @dataclass(frozen=True)
 class GlueTask:
-    """A GLUE task: its training rows, and its dev rows by file (`matched` and `mismatched` for MNLI, else `dev`)."""
+    """A GLUE task.
+
+    Attributes:
+        name: the name of the task, such as `glue/CoLA`.
+        train: the training rows.
+        dev: name of a dev file -> its rows. The names are `matched` and `mismatched` for MNLI, and `dev` for all other
+            tasks.
+        num_classes: the number of classes; 0 for a regression.
+        files: the data files.
+    """
 
     name: str
     train: Labeled
@@ -83,21 +94,22 @@ class GlueTask:
     files: tuple[Path, ...] = ()
 
     def score(self, run: TaskContext) -> TaskScores:
-        """Fine-tune with each seed and return the scores of the median run's best epoch.
+        """Fine-tune once with each seed, and return the scores of the median run.
 
-        All scores come from the run whose main score is the median, so that they agree with the examples.
+        The median run is the run with the median main score. All scores and examples come from the best epoch of this
+        run.
 
         Raises:
             UnscoredError: the model is not a folder with a transformer, or the Trainer cannot use the device.
             EncoderError: the folder's transformer cannot be fine-tuned.
         """
         # Imported here because torch takes seconds to import.
-        from clearspan.eval.fit.finetuning import FinetuningSettings, trainer_device, transformer_folder
+        from clearspan.eval.fit.finetuning import FinetuningSettings, is_trainer_device, transformer_folder
 
         folder = transformer_folder(run.folder) if run.folder else None
         if folder is None:
             raise UnscoredError("is fine-tuned, which takes a model folder with a transformer")
-        if not trainer_device(run.device):
+        if not is_trainer_device(run.device):
             raise UnscoredError(
                 f"transformers' Trainer cannot be told --device {run.device}: give cpu or cuda, with "
                 "CUDA_VISIBLE_DEVICES for another GPU than the first"
@@ -141,9 +153,9 @@ class GlueTask:
         )
 
     def constant_answer(self) -> float:
-        """Return the main score, in percent, of the same answer for all dev rows: the most frequent training class.
+        """Return the main score, in percent, of predicting the most frequent training class for all dev rows.
 
-        For regression the score is 0, since a constant answer has no correlation.
+        For a regression, 0 is returned, because a constant prediction has no correlation with the gold scores.
         """
         if not self.num_classes:
             return 0.0
@@ -154,7 +166,7 @@ class GlueTask:
     def _best_epoch(
         self, run: TaskContext, folder: Path, settings: "FinetuningSettings", seed: int
     ) -> tuple[int, dict[str, Examples]]:
-        """Fine-tune with one seed; return the number of the best epoch, from 1, and the examples of its scores."""
+        """Fine-tune with one seed; return the number of the best epoch, from 1, and the examples of each score."""
         from clearspan.eval.fit.finetuning import finetune
 
         dev_texts = tuple(
@@ -171,18 +183,29 @@ class GlueTask:
 
 
 def best_epoch(figures: list[float]) -> int:
-    """Return the index of the first epoch with the highest figure; an undefined figure counts as the lowest."""
+    """Return the index of the epoch with the highest figure, and of the first one if several are equal.
+
+    An undefined figure (NaN) counts as the lowest.
+    """
     return int(np.argmax(np.nan_to_num(figures, nan=-np.inf)))
 
 
 def median_run(figures: list[float]) -> int:
-    """Return the index of the run with the median figure: the lower median, with undefined figures as the lowest."""
+    """Return the index of the run with the median figure.
+
+    For an even number of runs, this is the lower of the two middle figures. An undefined figure (NaN) counts as the
+    lowest.
+    """
     order = np.argsort(np.nan_to_num(figures, nan=-np.inf), kind="stable")
     return int(order[(len(order) - 1) // 2])
 
 
 def load(data: Path) -> Loaded:
-    """Read each task in the data folder's `glue/` that has all its files."""
+    """Read the GLUE tasks in the folder `glue/` of a data folder. A task needs all its files.
+
+    Raises:
+        DataError: a file is malformed.
+    """
     return load_each({f"glue/{task}": partial(_read, data / "glue" / task, layout) for task, layout in LAYOUTS.items()})
 
 

@@ -1,12 +1,15 @@
-"""Held-out retrieval: one crop of a held-out text finds the other crop among the crops of all texts, without labels.
-In a dataset of pairs, the first text finds the second; the task `NAME/passages` uses crops of the second texts.
+"""Score how well a model finds held-out texts of a dataset, without labels.
 
-    a dataset's held-out part ──> eval.data.heldout_data ──> Collection ──> scored as eval.tasks.retrieval
+    a dataset's held-out part ──> eval.data.heldout_data ──> RetrievalSet ──> scored like eval.tasks.retrieval
 
-The score measures whether a model distinguishes the texts of a corpus; compare it with `--model tfidf` and `bm25` to
-see whether the model does more than match words. Half of a dataset's held-out part picks checkpoints in training; the
-other half is scored here. Scores of different corpora are not comparable: they depend on the number of texts and on how
-similar these are.
+The query is one crop of a held-out text. It should find another crop of the same text among crops of all texts. In a
+dataset of pairs, the query is the first text and should find the second. The task `NAME/passages` uses crops of the
+second texts instead.
+
+The score measures whether a model distinguishes the texts of a corpus. Compare it with the scores of `--model tfidf`
+and `bm25` to see whether the model does more than match words. Training chooses checkpoints by one half of the held-out
+part, and the other half is scored here. Scores on different corpora are not comparable, because they depend on the
+number of texts and on how similar the texts are.
 """
 
 from collections.abc import Mapping, Sequence
@@ -32,16 +35,20 @@ HEADLINE = ("mrr", "recall@1", "recall@10")
 
 @dataclass(frozen=True)
 class HeldOutTask(RetrievalTask):
-    """Retrieval of held-out texts.
+    """A retrieval task whose queries come from held-out texts; see `RetrievalTask` for the other attributes.
 
     Attributes:
-        picking: the queries of the half that picks checkpoints, and the same documents; None: there are no halves.
+        picking: the queries by which training chooses checkpoints, and the same documents. They are not scored, but
+            choose the weight of a hybrid. None if the texts are not divided into halves.
     """
 
     picking: RetrievalSet | None = None
 
     def vectors(self, run: TaskContext) -> tuple[Vectors, Vectors, Mapping[str, Any]]:
-        """Return the vectors of queries and documents; a hybrid's weight is chosen on `picking`."""
+        """Return the vectors of the queries and of the documents, and the settings that were chosen for the vectors.
+
+        The weight of a hybrid is chosen on `picking`, unless the user set it.
+        """
         if self.picking is None or not isinstance(run.embedder, Hybrid) or run.embedder.is_given:
             return super().vectors(run)
         number = min(MOST_CHOOSING, len(self.picking.queries))
@@ -53,10 +60,10 @@ class HeldOutTask(RetrievalTask):
 
 
 def load(data: Path) -> Loaded:
-    """Read the held-out part of the dataset `data`, or every dataset and file in `data/heldout/`.
+    """Read the held-out part of the dataset `data`, or all datasets and files in `data/heldout/` if it is no dataset.
 
     Raises:
-        DataError: a dataset or file is malformed, holds no text or too few, or has no held-out part.
+        DataError: a dataset or file is malformed or has too few texts, or the dataset `data` has no held-out part.
     """
     try:
         parts = find(data)
@@ -80,6 +87,6 @@ FAMILY = Family(
 
 
 def mean_mrr(model: Similarity, collections: Sequence[RetrievalSet]) -> float:
-    """Return the MRR of a model, in percent, as the mean over the collections."""
+    """Return the mean of a model's MRR over the collections, in percent."""
     ranked = [ranks(*model.ranking(collection.queries, collection.documents), collection) for collection in collections]
     return 100 * float(np.mean([result.reciprocal.mean() for result in ranked]))

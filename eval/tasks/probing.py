@@ -1,7 +1,9 @@
-"""SentEval's ten probing tasks: predict properties of a sentence from its embedding.
+"""SentEval's ten probing tasks, which predict a property of a sentence from its embedding.
 
-probing       logistic regression: SentEval's default, and the figures that DeCLUTR reports
-probing-mlp   a hidden layer of sigmoids, whose size and dropout are tuned on the dev split (Conneau et al. 2018)
+    probing       by logistic regression, which is SentEval's default and which DeCLUTR reports
+    probing-mlp   by a hidden layer of sigmoids, with its size and dropout tuned on the dev split (Conneau et al. 2018)
+
+Both use the same data.
 """
 
 from functools import partial
@@ -13,19 +15,26 @@ from clearspan.eval.tasks.classification import ClassificationTask, Head
 from clearspan.eval.tasks.task import Family, Loaded, load_each
 
 HEADS = tuple(Head(num_hidden, dropout) for num_hidden in (50, 100, 200) for dropout in (0.0, 0.1, 0.2))
-"""The grid of Conneau et al. 2018, section 4; each head is fitted with each of SentEval's L2 values."""
+"""The sizes and dropout rates of Conneau et al. 2018, section 4. Each is fitted with each of SentEval's L2 values."""
 _WHERE = "DIR/probing/*.txt, SentEval's layout"
 
 
 def load_linear(data: Path) -> Loaded:
-    """Read the ten tasks for logistic regression, under SentEval's names."""
+    """Read the ten tasks for logistic regression. They have SentEval's names.
+
+    Raises:
+        DataError: a file is malformed.
+    """
     return _load(data, "", (Head(),))
 
 
 def load_mlp(data: Path) -> Loaded:
-    """Read the ten tasks for a hidden layer, named `<task>-mlp`.
+    """Read the ten tasks for a classifier with a hidden layer. They are named `<task>-mlp`.
 
-    WordContent, which has a thousand classes, gets logistic regression, as in SentEval's code under any settings.
+    WordContent, which has a thousand classes, is always classified by logistic regression, as in SentEval's code.
+
+    Raises:
+        DataError: a file is malformed.
     """
     return _load(data, "-mlp", HEADS)
 

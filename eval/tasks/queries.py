@@ -1,4 +1,7 @@
-"""Retrieval by a user's own questions among all texts of a dataset: `--queries FILE --data DATASET`."""
+"""Score how well a user's questions find their answers among all texts of a dataset (`--queries FILE --data DATASET`).
+
+A `RetrievalTask` ranks all texts for each question.
+"""
 
 from collections.abc import Iterable
 from pathlib import Path
@@ -11,22 +14,26 @@ from clearspan.eval.tasks.task import Task
 
 NAME = "queries"
 FEW = 50
-"""Below this number of questions, scores are unreliable: a difference's interval is wider than most differences."""
+"""With fewer questions, scores are unreliable: the interval of a difference is wider than most differences are."""
 
 
 def load(path: Path, data: Path) -> RetrievalTask:
-    """Read a file of questions.
+    """Return the task of a file of questions.
+
+    Args:
+        path: the file, in the format of `common.queries`.
+        data: the folder of the dataset whose texts are ranked.
 
     Raises:
         DataError: the file or the dataset is malformed, a question has no answer, or no answer is in the dataset.
-        MissingDataError: there is no dataset.
+        MissingDataError: `data` is not a dataset.
     """
     questions = read_questions(path, data)
     return RetrievalTask(NAME, questions.collection, questions.files, HEADLINE, questions.counts, questions.text)
 
 
 def remarks(tasks: Iterable[Task]) -> list[str]:
-    """Return remarks on the reliability of scores by a user's questions."""
+    """Return warnings for the tasks that `load` made: few questions, and questions that were left out."""
     ours = [task for task in tasks if isinstance(task, RetrievalTask) and task.name == NAME]
     lines = [remark for task in ours if (remark := few(len(task.collection.queries)))]
     lines += [f"{number:,} {what}; the report names them" for task in ours for what, number in task.counts.items()]

@@ -1,11 +1,11 @@
-"""The words that `--tasks` accepts. A new task is a module with a `FAMILY`, and a line here.
+"""The words that `--tasks` accepts. To add a task, write a module with a `FAMILY` and add a line to FAMILIES.
 
     "sts"          a family of tasks in FAMILIES
-    "haiku:Haiku"  a plug-in: a class in haiku.py, in the working folder or an installed package
-    "captions"     the short name of such a class, the plug-in for COCO's captions
+    "haiku:Haiku"  a plug-in: the class Haiku in haiku.py, which is in the working folder or an installed package
+    "captions"     a short name for a plug-in, which scores COCO's captions
 
-Such a class implements `task.Task` and is called with the data folder; it raises MissingDataError if its files are not
-there and DataError if they are malformed.
+The class of a plug-in implements `task.Task`. It is called with the data folder, and raises MissingDataError if its
+files do not exist and DataError if they are malformed.
 """
 
 from pathlib import Path
@@ -47,11 +47,11 @@ FAMILIES: dict[str, Family] = {
 
 
 def family(word: str) -> Family:
-    """Return the family of tasks that a word of `--tasks` names; a plug-in is a family of one task.
+    """Return the family of tasks that a word of `--tasks` selects. A plug-in is a family of one task.
 
     Raises:
-        PluginError: the word is unknown, or the class that it names cannot be imported. Loading the family raises it if
-            the class does not implement `Task`.
+        PluginError: the word is unknown, or the class of a plug-in cannot be imported. `Family.load` raises it if the
+            class does not implement `Task`, or if its call raises another exception than DataError or OSError.
     """
     if word in FAMILIES:
         return FAMILIES[word]
@@ -66,7 +66,17 @@ CLASS = "a class that implements clearspan.eval.tasks.task.Task"
 
 
 def _loaded(word: str, spec: str, data: Path) -> Loaded:
-    """Return the task of the class that a spec names; `word` is the user's word for it."""
+    """Create the task of a plug-in.
+
+    Args:
+        word: the word of `--tasks` that selects the plug-in.
+        spec: the class of the plug-in, as `module:name`.
+        data: the data folder.
+
+    Raises:
+        DataError, OSError: the class raises it.
+        PluginError: the class raises any other exception, or does not implement `Task`.
+    """
     create = plugins.load_function(spec, CLASS)
     try:
         task = create(data)

@@ -1,10 +1,11 @@
-"""Supervised relatedness: SentEval's own SICK-R and STS-B, which train a regressor on embeddings of pairs.
+"""Score SICK-R and STS-B as SentEval does: by a regressor that is trained on the embeddings u, v of pairs.
 
-    train, dev, test sorted ──> |u-v|, u*v ──> regressor (eval.fit.regression) ──> Pearson, Spearman, squared error
+    train, dev, test ──> |u-v|, u*v ──> regressor (eval.fit.regression) ──> Pearson, Spearman, mean squared error
 
-These scores are higher than the cosine scores of `eval.tasks.sts`, and they are what DeCLUTR and its peers print as
-SICK-R and STS-B. The names `*-finetune` come from SimCSE's fork of SentEval. The fork selects the model with the best
-dev Spearman; SentEval and this module select the model with the best dev Pearson. `--protocol` has no effect.
+These scores are higher than the cosine scores of `eval.tasks.sts`. They are the scores that DeCLUTR and papers that
+compare with it print as SICK-R and STS-B. The task names `*-finetune` come from SimCSE's fork of SentEval. The fork
+selects the weights with the best Spearman correlation on the dev split, whereas SentEval and this module select the
+weights with the best Pearson correlation. `--protocol` has no effect on these tasks.
 """
 
 from dataclasses import dataclass
@@ -24,10 +25,13 @@ from clearspan.eval.tasks.task import Family, Loaded, TaskContext, load_each
 
 @dataclass(frozen=True)
 class RelatednessTask:
-    """SICK-R or STS-B: a regressor fitted on train, chosen on dev and scored on test.
+    """SICK-R or STS-B, scored by a regressor.
 
     Attributes:
-        splits: train, dev and test, in the order of `sorted_pairs`.
+        name: the name of the task.
+        splits: `train`, `dev` or `test` -> pairs, sorted by `sorted_pairs`. The regressor is fitted on `train`, its
+            weights are selected on `dev`, and it is scored on `test`.
+        files: the data files.
     """
 
     name: str
@@ -35,9 +39,9 @@ class RelatednessTask:
     files: tuple[Path, ...] = ()
 
     def score(self, run: TaskContext) -> TaskScores:
-        """Return the correlations of predicted and gold scores on test and dev.
+        """Train the regressor, and return the correlations of its scores with the gold scores on test and dev.
 
-        `mse` is in squared points of the scale from 1 to 5.
+        `mse` is the mean squared error on test, in squared points of the scale from 1 to 5.
         """
         from clearspan.eval.fit.regression import pair_features, train
 
@@ -71,16 +75,17 @@ class RelatednessTask:
 
 
 def sorted_pairs(pairs: ScoredPairs) -> ScoredPairs:
-    """Return the pairs in SentEval's order: by tokens of the left text, then of the right text, then by score.
+    """Return the pairs in SentEval's order.
 
-    The order decides which rows form a batch, and so the last digits of a score.
+    SentEval sorts by the number of tokens in the left text, then by the number of tokens in the right text, then by the
+    score. The order decides which rows form a batch, and so it affects the last digits of the result.
     """
     rows = order((pairs.left, pairs.right), pairs.gold)
     return ScoredPairs([pairs.left[row] for row in rows], [pairs.right[row] for row in rows], pairs.gold[rows])
 
 
 def load(data: Path) -> Loaded:
-    """Read SICK and STS-B from a SentEval data folder; each needs all three splits.
+    """Read SICK and STS-B from a SentEval data folder. Each task needs all three splits.
 
     Raises:
         DataError: a file is malformed, or a score is not from 0 to 5.

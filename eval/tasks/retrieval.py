@@ -1,15 +1,16 @@
-"""Retrieval: rank the documents of a collection for each query by the model's similarity, such as cosine.
+"""Rank the documents of a collection for each query by the model's similarity, such as cosine, and score the rankings.
 
-    retrieval/<name>/... ──> ranking of the documents ──> the first 1,000 ──> pytrec_eval ──> scores per query
+    retrieval/<name>/ ──> ranking of all documents ──> the first 1,000 ──> pytrec_eval ──> scores of each query
 
-This module ranks in blocks of scores, with documents of equal scores as in trec_eval: by id, descending. The scores are
-trec_eval's own, through `pytrec-eval-terrier`: it has a release for each new Python, wheels for every platform and no
-dependency but numpy and scipy, where `ranx` compiles with numba and brings a dozen packages; mteb and BEIR have moved
-to it too. It receives 1,000 documents per query, as is customary for trec_eval, so a relevant document below rank 1,000
-counts as not retrieved.
+This module ranks the documents for a block of queries at a time. As in trec_eval, documents with equal scores are
+ranked by their ids, in descending order. trec_eval itself computes the scores, through the package
+`pytrec-eval-terrier`. Like mteb and BEIR, Clearspan uses this package because it has a release for each new Python,
+wheels for every platform, and no dependencies except numpy and scipy, whereas `ranx` needs numba and a dozen other
+packages. trec_eval gets 1,000 documents for each query, as is customary, so a relevant document below rank 1,000 counts
+as not retrieved.
 
-Every document is ranked for every query, except a document that is the query itself: BEIR's own library drops the
-document with the query's id, which decides the scores of ArguAna and Quora.
+Every document is ranked for every query, except a document that is the query itself. BEIR's own library also leaves out
+the document with the query's id, which strongly affects the scores of ArguAna and Quora.
 """
 
 from collections.abc import Iterator, Mapping
@@ -31,10 +32,10 @@ from clearspan.eval.scores import Examples, TaskScores, figure
 from clearspan.eval.tasks.task import Family, Loaded, TaskContext, load_each
 
 MEASURES = {"mrr": "recip_rank", "recall@1": "recall_1", "recall@10": "recall_10", "ndcg@10": "ndcg_cut_10"}
-"""Key of the scores -> trec_eval's name. Recall is the share of a query's relevant documents; nDCG's gain is the grade,
-discounted by log2(rank + 1)."""
+"""Name of a score -> trec_eval's name for it. Recall is the share of a query's relevant documents that are found. The
+gain of nDCG is a document's grade, discounted by log2(rank + 1)."""
 CANDIDATE_MEASURES = {"map": "map", "mrr": "recip_rank"}
-"""The measures where each query ranks its own candidates, as the papers on TREC-QA report them."""
+"""Name of a score -> trec_eval's name for it, if each query has its own candidates. Papers on TREC-QA report both."""
 _BEIR = next(iter(LAYOUTS))
 _TREC_MEASURES = ("map", "recip_rank", "recall.1,10", "ndcg_cut.10")
 _BLOCK_SCORES = 1 << 25  # 128 MB of float32; two blocks are in memory while one replaces the other
@@ -43,12 +44,13 @@ _SHOWN_QUERIES, _SHOWN_NEIGHBORS, _SHOWN_CHARACTERS = 3, 3, 120
 
 @dataclass(frozen=True)
 class Ranked:
-    """The result of a search.
+    """The result of m queries.
 
     Attributes:
-        figures: key of the scores -> each query's value as a fraction of 1, float64 (m,).
-        nearest: query -> positions and scores of its nearest documents, best first; for a few queries only.
-        first: position of each query's nearest document, int64 (m,); -1: no document is ranked.
+        figures: name of a score -> the score of each query, as a fraction of 1, (m,) float64.
+        nearest: index of a query -> (position, score) of its highest-ranked documents, best first. It has an entry only
+            for the few queries that the report shows.
+        first: the position of the document that ranks first for each query, (m,) int64; -1 if no document is ranked.
     """
 
     figures: dict[str, NDArray[np.float64]]
@@ -56,7 +58,7 @@ class Ranked:
     first: Ints
 
     def scores(self) -> dict[str, float]:
-        """Return the means over queries, in percent."""
+        """Return name of a score -> the mean over the queries, in percent."""
         return {key: 100 * float(values.mean()) for key, values in self.figures.items()}
 
 
@@ -65,13 +67,15 @@ def search(
 ) -> Ranked:
     """Rank a collection's documents for each query by descending dot product, and score the rankings.
 
-    Documents of equal scores rank by `RetrievalSet.precedence`. Memory never holds queries x documents.
+    Documents with equal scores are ranked by `RetrievalSet.precedence`. Memory holds the scores of one block of
+    queries, never of all queries.
 
     Args:
-        queries: (m, dim).
-        documents: (n, dim), of the same type.
+        queries: the vectors of the m queries, (m, dim).
+        documents: the vectors of the n documents, (n, dim), of the same type.
+        collection: the relevant documents, and the documents to rank.
         progress: whether to show a progress bar on a terminal.
-        depth: number of documents to rank per query.
+        depth: the number of documents to rank for each query.
     """
     measures = CANDIDATE_MEASURES if collection.candidates else MEASURES
     values: dict[str, list[float]] = {key: [] for key in measures}
@@ -101,7 +105,10 @@ def search(
 
 
 def shown_queries(num_queries: int) -> list[int]:
-    """Return the three queries whose nearest documents the report shows: evenly spaced, the same for every model."""
+    """Return the indices of the three queries whose highest-ranked documents the report shows.
+
+    They are evenly spaced, and are the same for every model.
+    """
     step = max(1, num_queries // _SHOWN_QUERIES)
     return list(range(0, num_queries, step))[:_SHOWN_QUERIES]
 
@@ -109,9 +116,9 @@ def shown_queries(num_queries: int) -> list[int]:
 def _blocks(
     queries: Vectors, documents: Vectors, collection: RetrievalSet, depth: int
 ) -> Iterator[tuple[int, list[tuple[Ints, Floats]]]]:
-    """Yield, for each block of queries, the position of its first query, and each query's ranking.
+    """Yield, for each block of queries, the index of its first query and the ranking for each of its queries.
 
-    A ranking is the positions and scores of documents, best first.
+    A ranking is the positions and the scores of at most `depth` documents, best first.
     """
     num_rows = max(1, _BLOCK_SCORES // documents.shape[0])
     for start in range(0, queries.shape[0], num_rows):
@@ -133,14 +140,18 @@ def _ranking(scores: Floats, collection: RetrievalSet, query: int, depth: int) -
 
 @dataclass(frozen=True)
 class RetrievalTask:
-    """Retrieval in one collection.
+    """A task that ranks the documents of one collection.
 
     Attributes:
-        headline: keys of the scores for the summary, main score first, each with its interval. Empty: all scores, of
-            which nDCG@10 (MAP, where each query has its own candidates) is the main score; it and MRR have intervals.
-        counts: further sizes of the data.
-        text: remarks for the report.
-        settings: settings that the collection depends on, if it is constructed and not read from published files.
+        name: the name of the task.
+        collection: the queries and the documents.
+        files: the data files.
+        headline: the names of the scores that the summary shows, of which the first is the main score; all of them have
+            intervals. If empty, the summary shows all scores, the main score is nDCG@10, or MAP if each query has its
+            own candidates, and only the main score and MRR have intervals.
+        counts: description of a count -> count, for `TaskScores.counts`, in addition to queries and documents.
+        text: remarks for the report; "" for none.
+        settings: the settings from which the collection was made; empty if it was read from published files.
     """
 
     name: str
@@ -152,9 +163,12 @@ class RetrievalTask:
     settings: Mapping[str, Any] = field(default_factory=dict)
 
     def score(self, run: TaskContext) -> TaskScores:
-        """Rank the documents for every query and return the means over queries.
+        """Rank the documents for every query, and return the mean scores over the queries.
 
-        Memory holds the documents' vectors and a bounded block of scores, never queries x documents.
+        Memory holds the vectors of all queries and documents, and the scores of one block of queries.
+
+        Raises:
+            UnscoredError: the model cannot compare the texts.
         """
         texts = self.collection
         itself = self.collection.itself
@@ -183,7 +197,7 @@ class RetrievalTask:
         )
 
     def vectors(self, run: TaskContext) -> tuple[Vectors, Vectors, Mapping[str, Any]]:
-        """Return the vectors of queries and documents, and settings that were chosen for them."""
+        """Return the vectors of the queries and of the documents, and the settings that were chosen for the vectors."""
         return *run.embedder.ranking(self.collection.queries, self.collection.documents), {}
 
     def _answers(self, ranked: Ranked) -> list[Answer]:
@@ -194,9 +208,14 @@ class RetrievalTask:
         return [Answer(*each) for each in zip(texts.queries, right, ranks, nearest, strict=True)]
 
     def _neighbors(self, ranked: Ranked, measure: str) -> Iterator[Table]:
-        """Yield a table for each of a few queries: the rank of its best relevant document, and its nearest documents.
+        """Yield a table for each query that the report shows.
 
-        NonLing-CSE's Table D.1 shows three nearest documents too.
+        A table has the rank of the query's best relevant document and, as in NonLing-CSE's Table D.1, the three
+        documents that the model ranks first.
+
+        Args:
+            ranked: the result of the search.
+            measure: the name of the model's similarity, such as `cosine`.
         """
         texts = self.collection
         for query, nearest in ranked.nearest.items():
@@ -214,7 +233,11 @@ class RetrievalTask:
 
 
 def load(data: Path) -> Loaded:
-    """Read every collection `retrieval/<name>/` of a data folder, in the layout that its file names identify."""
+    """Read every collection `retrieval/<name>/` of a data folder. The names of its files identify its layout.
+
+    Raises:
+        DataError: a file is malformed.
+    """
     folders = sorted(path for path in (data / "retrieval").glob("*") if path.is_dir())
     if not folders:
         return Loaded([], {"retrieval": f"no folder {data / 'retrieval'}/<name>/ with {', '.join(_BEIR)}"})

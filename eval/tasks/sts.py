@@ -1,11 +1,12 @@
-"""Semantic textual similarity: the correlation of the cosine of two sentences' embeddings with human judgments.
+"""Semantic textual similarity (STS): correlate the cosine of each pair's embeddings with human judgments.
 
-    STS12-16 (several subsets a year), STS-B, also in other languages, and SICK-R (a test and a dev split),
-    and the user's own pairs (`--pairs FILE`, two texts and a score per row, in any language)
-    pairs ──> cosine per pair ──> Pearson and Spearman per subset ──> one main score per task
+    pairs ──> cosine of each pair ──> Pearson and Spearman correlation of each subset ──> one main score for each task
 
-This is the unsupervised protocol of SimCSE's SentEval: nothing is fitted. SentEval's own STS-B and SICK-R train a
-regressor on the pairs (`eval.tasks.relatedness`), so their scores differ.
+The tasks are STS12 to STS16, which have several subsets each; STS-B and SICK-R, which have a test and a dev split;
+STS-B in other languages; and the user's own pairs (`--pairs FILE`).
+
+This is the unsupervised protocol of SimCSE's fork of SentEval: nothing is fitted. The original SentEval trains a
+regressor on STS-B and SICK-R (`eval.tasks.relatedness`), so its scores differ.
 """
 
 import re
@@ -51,18 +52,22 @@ SPLITS = {
 
 
 def correlations(cosine: Floats, gold: Floats) -> dict[str, float]:
-    """Return {"pearson", "spearman"} of two arrays (n,), in percent; NaN if n < 2 or an array is constant."""
+    """Return the correlations "pearson" and "spearman" of two arrays (n,), in percent.
+
+    Both are NaN if n < 2, or if all values of an array are equal.
+    """
     return {metric: figure(Examples.of(metric, cosine, gold)) for metric in ("pearson", "spearman")}
 
 
 def aggregate(subsets: Mapping[str, tuple[Floats, Floats]]) -> dict[str, float]:
-    """Return the three aggregations that papers use for an STS year, in percent.
+    """Return the Pearson and Spearman correlations of an STS year, in percent, in the three aggregations of papers.
 
-    `*_all` is one correlation over the concatenated pairs (SBERT, SimCSE), `*_mean` the plain mean of the subsets'
-    correlations (SentEval, DeCLUTR), `*_wmean` their mean weighted by number of pairs (SentEval, BERT-flow).
+    `*_all` is the correlation over the pairs of all subsets together (SBERT, SimCSE). `*_mean` is the mean of the
+    subsets' correlations (SentEval, DeCLUTR). `*_wmean` is their mean weighted by the number of pairs (SentEval,
+    BERT-flow).
 
     Args:
-        subsets: subset -> (cosine (n,), gold (n,)).
+        subsets: name of a subset -> the cosines and the gold scores of its n pairs, (n,) each.
     """
     per_subset = [correlations(cosine, gold) for cosine, gold in subsets.values()]
     sizes = [len(gold) for _, gold in subsets.values()]
@@ -77,7 +82,10 @@ def aggregate(subsets: Mapping[str, tuple[Floats, Floats]]) -> dict[str, float]:
 
 
 def read_stsb_dev(data: str | Path) -> ScoredPairs:
-    """Return STS-B's dev split from a SentEval data folder, or the pairs of the user's own csv or tsv file.
+    """Read STS-B's dev split from a SentEval data folder, or the pairs of the user's own csv or tsv file.
+
+    Args:
+        data: the SentEval data folder, or the user's file.
 
     Raises:
         MissingDataError: the split's file does not exist.
@@ -88,7 +96,11 @@ def read_stsb_dev(data: str | Path) -> ScoredPairs:
 
 
 def stsb_dev_file(data: str | Path) -> Path:
-    """Return the path of STS-B's dev split in a SentEval data folder, or of the user's own csv or tsv file."""
+    """Return the path of STS-B's dev split in the SentEval data folder `data`, or `data` if it is a csv or tsv file.
+
+    Raises:
+        MissingDataError: `data` is neither a file nor a SentEval data folder.
+    """
     data = Path(data)
     if data.is_file() or (data.suffix.lower() in TABLE_SUFFIXES and not data.is_dir()):
         return data
@@ -101,7 +113,14 @@ def _split_file(data: Path, task: str, split: str) -> Path:
 
 
 def read_all_splits(data: Path, task: str) -> tuple[dict[str, ScoredPairs], tuple[Path, ...]]:
-    """Return train, dev and test of one of `SPLITS` in a SentEval data folder, and the files that hold them.
+    """Read the splits `train`, `dev` and `test` of a task from a SentEval data folder.
+
+    Args:
+        data: the SentEval data folder.
+        task: the name of the task, a key of SPLITS.
+
+    Returns:
+        Name of a split -> its pairs, and the files that were read.
 
     Raises:
         MissingDataError: one of the three splits is missing.
@@ -112,23 +131,28 @@ def read_all_splits(data: Path, task: str) -> tuple[dict[str, ScoredPairs], tupl
 
 
 def pairs_spearman(encode: Encode, pairs: ScoredPairs) -> float:
-    """Return the Spearman correlation of the pairs by cosine, in percent; NaN when all cosines are equal (collapse).
+    """Return the Spearman correlation of the pairs' cosines with their gold scores, in percent.
 
-    On STS-B dev this is SimCSE's criterion for the best checkpoint.
+    It is NaN if all cosines are equal, because the embeddings have collapsed. SimCSE chooses the best checkpoint by
+    this correlation on STS-B's dev split.
 
     Args:
-        encode: function from n texts to an array (n, dim).
+        encode: function from n texts to their embeddings, (n, dim).
+        pairs: the pairs with their gold scores.
     """
     return correlations(_similarities({"dev": pairs}, EmbeddingSimilarity(encode))["dev"], pairs.gold)["spearman"]
 
 
 @dataclass(frozen=True)
 class StsTask:
-    """Pairs in subsets, compared by cosine.
+    """A task of semantic textual similarity.
 
     Attributes:
-        subsets: name -> pairs. An STS year has its subsets, over which the scores are aggregated. STS-B, SICK-R and the
-            user's pairs have `test`, whose correlations are the scores, and `dev` if it exists.
+        name: the name of the task.
+        subsets: name of a subset -> its pairs. An STS year is scored by the three aggregations over its subsets
+            (`aggregate`). STS-B, SICK-R and the user's pairs have the subset `test`, whose correlations are the scores,
+            and may have the subset `dev`.
+        files: the data files.
     """
 
     name: str
@@ -136,8 +160,10 @@ class StsTask:
     files: tuple[Path, ...] = ()
 
     def score(self, run: TaskContext) -> TaskScores:
-        """Return, for an STS year, its correlations in three aggregations; otherwise the correlations of the test set,
-        and of the dev set as `*_dev`.
+        """Return the correlations of the pairs' similarities with their gold scores.
+
+        An STS year has the scores of `aggregate`. Other tasks have the correlations of the subset `test`, and of the
+        subset `dev` with the suffix `_dev`.
         """
         cosine = _similarities(self.subsets, run.embedder)
         by_subset = {subset: correlations(cosine[subset], pairs.gold) for subset, pairs in self.subsets.items()}
@@ -179,17 +205,26 @@ class StsTask:
 
 
 def load(data: Path) -> Loaded:
-    """Read every STS task of a SentEval data folder.
+    """Read STS12 to STS16, STS-B and SICK-R from a SentEval data folder.
 
-    A year is one task: if the file of one subset is missing, the whole year counts as missing, since its scores would
-    not be comparable.
+    If the file of one subset of a year is missing, the whole year counts as missing, because its scores would not be
+    comparable with published scores.
+
+    Raises:
+        DataError: a file is malformed.
     """
     years = load_each({year: partial(_read_year, data, year) for year in YEARS})
     return years.joined(_load_splits(task, SPLITS[task][1], partial(_split_file, data, task)) for task in SPLITS)
 
 
 def load_languages(data: Path) -> Loaded:
-    """Read every language in `data/stsb_multi_mt`, or in `data` itself if there is no such folder: `stsb/de`."""
+    """Read STS-B in all languages that a data folder has. The name of a task is, for example, `stsb/de`.
+
+    The files are in `data/stsb_multi_mt`, or in `data` itself if there is no such folder.
+
+    Raises:
+        DataError: a file is malformed.
+    """
     folder = data / "stsb_multi_mt" if (data / "stsb_multi_mt").is_dir() else data
     names = [re.fullmatch(r"stsb-(.+)-(test|dev)\.csv", path.name) for path in folder.glob("stsb-*.csv")]
     languages = sorted({name[1] for name in names if name})
@@ -203,12 +238,13 @@ def load_languages(data: Path) -> Loaded:
 
 
 def load_pairs(paths: Sequence[Path]) -> list[Task]:
-    """Read files of pairs (`eval.data.sts_data.read_pairs`) as one task each, `pairs/<file name, no suffix>`.
+    """Read the user's files of pairs (`eval.data.sts_data.read_pairs`), and return one task for each file.
 
-    Files of the same name are told apart by their suffixes or folders: `pairs/de/dev.csv`, `pairs/fr/dev.csv`.
+    A task is named `pairs/` and the name of the file without its suffix. If several files have this name, their
+    suffixes, and then their folders, are added: `pairs/de/dev.csv`, `pairs/fr/dev.csv`.
 
     Raises:
-        MissingDataError: a file is not there.
+        MissingDataError: a file does not exist.
         DataError: a row is malformed, or a file is given twice.
     """
     resolved = [path.resolve() for path in paths]
@@ -237,7 +273,12 @@ def _read_year(data: Path, year: str) -> StsTask:
 
 
 def _load_splits(name: str, read: Callable[[Path], ScoredPairs], file_of: Callable[[str], Path]) -> Loaded:
-    """Read one task from the file of its `test` split and, if it exists, of its `dev` split.
+    """Read one task from the file of its `test` split and, if that exists, the file of its `dev` split.
+
+    Args:
+        name: the name of the task.
+        read: function that reads the pairs of a file.
+        file_of: function from the name of a split to its file.
 
     Raises:
         DataError: a file is malformed.

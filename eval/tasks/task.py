@@ -1,9 +1,9 @@
-"""The contract of a task, between the command line and the modules that score.
+"""The interface of a task, which `clearspan eval` loads and scores.
 
-    Family.load(data folder) ──> Loaded: the tasks whose data is there, and a reason for each missing one
-    Task.score(run)          ──> TaskScores
+    Family.load(data folder)  ──> Loaded: the tasks whose data exists, and the reason for each missing task
+    Task.score(TaskContext)   ──> TaskScores
 
-All tasks are loaded before any is scored, so that a malformed file ends the run before time goes into embedding.
+All tasks are loaded before the first is scored, so that a malformed file ends the run before any text is embedded.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -21,15 +21,17 @@ ProtocolName = Literal["full", "fast"]
 
 @dataclass(frozen=True)
 class TaskContext:
-    """The model and the settings that a task is scored with.
+    """The model and the settings with which a task is scored.
 
     Attributes:
-        embedder: the model: `embed` maps texts to arrays; `ranking` and `pairs` compare texts, which baselines do too.
-        protocol: `full`, the papers' protocol (SentEval's defaults), or `fast`, SentEval's settings for prototyping.
-        seed: seed of folds, initial weights and orders; SentEval's is 1111.
-        device: torch device on which classifiers are trained.
+        embedder: the model, which embeds texts with `embed`, and compares texts with `ranking` and `pairs`. Baselines
+            and hybrids cannot embed.
+        protocol: `full` for SentEval's defaults, which the papers used, or `fast` for SentEval's settings for
+            prototyping.
+        seed: the seed of folds, initial weights and the order of rows; SentEval uses 1111.
+        device: the torch device on which classifiers are trained.
         progress: whether to show progress bars for work other than embedding.
-        folder: the model's folder, for tasks that fine-tune; None for word vectors and functions.
+        folder: the folder of the model, for tasks that fine-tune it; None if the model has no folder.
     """
 
     embedder: Similarity
@@ -45,7 +47,7 @@ class Task(Protocol):
 
     @property
     def name(self) -> str:
-        """Return the task's key in `results.json`."""
+        """Return the name of the task, which is its key in `results.json`."""
 
     @property
     def files(self) -> tuple[Path, ...]:
@@ -61,13 +63,18 @@ class Task(Protocol):
 
 @dataclass(frozen=True)
 class Loaded:
-    """A family's tasks in a data folder: the tasks that are ready to score, and the reason for each missing task."""
+    """The tasks of a family that were found in a data folder.
+
+    Attributes:
+        tasks: the tasks that are ready to be scored.
+        missing: name of a task whose data does not exist -> the reason, in one line.
+    """
 
     tasks: list[Task]
     missing: dict[str, str]
 
     def joined(self, others: "Iterable[Loaded]") -> "Loaded":
-        """Return these tasks together with the tasks of all `others`."""
+        """Return one `Loaded` with the tasks of this object and of all `others`."""
         every = [self, *others]
         missing = {name: reason for each in every for name, reason in each.missing.items()}
         return Loaded([task for each in every for task in each.tasks], missing)
@@ -75,11 +82,12 @@ class Loaded:
 
 @dataclass(frozen=True)
 class Family:
-    """A family of tasks, which a word of `--tasks` names.
+    """A family of tasks, which one word of `--tasks` selects.
 
     Attributes:
-        load: function that reads and checks the data; it raises DataError for malformed files and lists missing ones.
-        description: the place of its data, for `--help`.
+        load: function that reads and checks the data of all tasks in a data folder. It raises DataError if a file is
+            malformed. If a file does not exist, it returns the reason in `Loaded.missing`.
+        description: the place of the data in the data folder, for `--help`.
     """
 
     load: Callable[[Path], Loaded]
@@ -87,7 +95,10 @@ class Family:
 
 
 def load_each(readers: Mapping[str, Callable[[], Task]]) -> Loaded:
-    """Read each task by its reader; list those whose files are missing, with the reason.
+    """Call each reader; return the tasks that were read, and the reason for each task whose data does not exist.
+
+    Args:
+        readers: name of a task -> function that reads it, or raises MissingDataError if a file does not exist.
 
     Raises:
         DataError: a file is malformed.

@@ -1,8 +1,11 @@
-"""SentEval's transfer tasks: classify sentences and pairs by a linear classifier on frozen embeddings.
+"""SentEval's transfer tasks, which classify sentences and pairs by a linear classifier on frozen embeddings.
 
-MR CR SUBJ MPQA   sentiment, subjectivity, opinion polarity: nested cross-validation
-TREC MRPC         question type, paraphrase: cross-validation, and a test split
-SST2 SST5 SICKEntailment SNLI   sentiment, entailment: train, dev and test splits
+    MR, CR, SUBJ, MPQA     sentiment, subjectivity and opinion polarity   scheme `nested`
+    TREC, MRPC             type of a question, paraphrases                scheme `kfold`
+    SST2, SST5             sentiment                                      scheme `split`
+    SICKEntailment, SNLI   entailment                                     scheme `split`
+
+`eval.fit.protocols` describes the schemes.
 """
 
 from functools import partial
@@ -35,7 +38,11 @@ _ALL_PARTS = ("left", "right", "product", "difference")
 
 
 def load(data: Path) -> Loaded:
-    """Read every transfer task of a SentEval data folder."""
+    """Read the transfer tasks from a SentEval data folder.
+
+    Raises:
+        DataError: a file is malformed.
+    """
     return load_each(
         {
             **{name: partial(_two_classes, name, data) for name in TWO_CLASSES},
@@ -85,7 +92,10 @@ def _sick(folder: Path) -> ClassificationTask:
 
 
 def _snli(folder: Path) -> ClassificationTask:
-    """Read SNLI with SentEval's settings for half a million pairs: no L2, a check after each pass, 16 passes."""
+    """Read SNLI, with SentEval's settings for its half a million pairs.
+
+    There is almost no L2 (1e-9), the dev accuracy is checked after each pass, and training ends after 16 passes.
+    """
     names = ("train", "dev", "test")
     return ClassificationTask(
         "SNLI",

@@ -1,4 +1,4 @@
-"""Copy micro-batches to the device ahead of time: the next micro-batch is copied while the current one is computed."""
+"""Copy micro-batches to the device ahead of time: the next one is copied while the device computes the current one."""
 
 from collections.abc import Generator, Iterator
 
@@ -10,7 +10,7 @@ from clearspan.train.data.feed import FeedState, MicroBatch
 def copied_ahead(
     batches: Iterator[tuple[MicroBatch, FeedState]], device: torch.device
 ) -> Generator[tuple[MicroBatch, FeedState], None, None]:
-    """Yield the micro-batches and states of `batches`, endlessly, with the micro-batches on the device.
+    """Yield the items of `batches`, endlessly, with each micro-batch copied to the device.
 
     Closing this generator closes `batches`. On CUDA a separate stream copies each micro-batch from pinned memory while
     the previous micro-batch is computed; neither the host nor the computing kernels wait for the copy.
@@ -35,7 +35,7 @@ def copied_ahead(
             failure: Exception | None = None
             try:
                 upcoming = copied()
-            except Exception as error:  # of the next batch: this one is complete, and may be the last one needed
+            except Exception as error:  # it concerns the next batch; this batch is complete, and may be the last
                 failure = error
             yield batch, after
             if failure is not None:

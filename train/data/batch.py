@@ -1,6 +1,8 @@
-"""Examples on their way to the device: a rank's rows of a step on the host, then micro-batches as tensors.
+"""Examples on their way to the device: the rows of one rank in a step, on the host, then micro-batches as tensors.
 
-Rows (host) -> each objective's `collate` -> Columns -> Batch (device)
+    Rows (host) -> each objective's `collate` -> Columns -> `cut_micro_batches` -> Batch (device)
+
+A column that several objectives read is turned into one tensor, which they share.
 """
 
 import dataclasses
@@ -15,8 +17,8 @@ from clearspan.common.ragged import Ragged
 from clearspan.train.model.packing import Sequences, TokenSlices
 
 Column = Ragged | np.ndarray | list[bytes] | list[str] | list[np.ndarray]
-"""A column on the host, for n examples: token lists; numbers, (n, ...); or, only in shards, encoded files, texts, and
-spectrograms (frames, 128) of any length.
+"""A column of n examples on the host: token lists; an array of numbers, (n, ...); or a list of n encoded files, n texts
+or n spectrograms, (frames, 128) with any number of frames. Lists occur only in what is read from shards.
 """
 Columns = dict[str, Column]
 Kind = TypeVar("Kind")
@@ -24,14 +26,16 @@ Kind = TypeVar("Kind")
 
 @dataclasses.dataclass(frozen=True)
 class Rows:
-    """One rank's examples of one step of a dataset, on the host.
+    """The examples of one dataset that one rank gets in one step, on the host.
 
     Attributes:
         dataset: the dataset's name in the recipe.
-        columns: the columns of the shards.
+        columns: the columns as read from the shards, by name.
         ids: the ids of the examples, (n,) int64.
-        peer: `peer(row, uniform)` returns the id and the columns of a different example in the row's micro-batch, on
-            any rank. The same `uniform`, in [0, 1), gives the same example, whatever the number of ranks.
+        epoch: the epoch of the dataset.
+        peer: a function that chooses another example, of any rank, from the examples that are contrasted with a row.
+            `peer(row, uniform)` returns the example's id and columns. The same row and the same `uniform`, in [0, 1),
+            give the same example for any number of ranks.
     """
 
     dataset: str
@@ -45,7 +49,7 @@ class Rows:
         return _of_type(list, self.columns[name])
 
     def numbers(self, name: str) -> np.ndarray:
-        """Return a column of numbers."""
+        """Return a column of numbers, (n, ...)."""
         return _of_type(np.ndarray, self.columns[name])
 
     def ragged(self, name: str) -> Ragged:
@@ -60,7 +64,12 @@ def _of_type(type_: type[Kind], column: object) -> Kind:
 
 @dataclasses.dataclass(frozen=True)
 class TokenLists:
-    """n lists of tokens: values (S,) int32, offsets (n + 1,) int64; list i is values[offsets[i]:offsets[i + 1]]."""
+    """n lists of tokens, stored end to end: list i is values[offsets[i]:offsets[i + 1]].
+
+    Attributes:
+        values: the tokens of all lists, (S,) int32.
+        offsets: (n + 1,) int64.
+    """
 
     values: Tensor
     offsets: Tensor
@@ -81,10 +90,12 @@ class TokenLists:
 
 @dataclasses.dataclass(frozen=True)
 class Batch:
-    """One rank's examples of one micro-batch of a dataset: ids (B,) and epochs (B,) int64, and columns by name.
+    """One rank's examples of one dataset in one micro-batch.
 
-    In the stream's batches a column is named `OBJECTIVE/COLUMN`; `of` returns the columns of one objective by plain
-    names.
+    Attributes:
+        columns: the columns by name. A stream's batch names a column `OBJECTIVE/COLUMN`; `of` selects the columns of
+            one objective and names them `COLUMN`.
+        ids, epochs: the id and the epoch of each example, (B,) int64.
     """
 
     columns: dict[str, TokenLists | Tensor]
@@ -104,13 +115,13 @@ class Batch:
 
         Args:
             keys: the random key of each sequence, (B,) int64 (`Setting.sequence_keys`).
-            max_tokens: the length to cut sequences to, in tokens without special tokens; at most the encoder's
+            max_tokens: the length to which sequences are cut, in tokens without special tokens; at most the encoder's
                 capacity.
         """
         return Sequences(self.lists(name).slices(max_tokens), keys)
 
     def of(self, objective: str) -> "Batch":
-        """Return the batch with the columns of one objective, by their plain names."""
+        """Return the batch with the columns of one objective only, named without the objective's prefix."""
         prefix = f"{objective}/"
         columns = {name.removeprefix(prefix): c for name, c in self.columns.items() if name.startswith(prefix)}
         return dataclasses.replace(self, columns=columns)
@@ -131,7 +142,10 @@ class Batch:
         self._map(record)
 
     def _map(self, change: Callable[[Tensor], Tensor]) -> "Batch":
-        """Return the batch with `change` applied to every tensor, once if several objectives share the tensor."""
+        """Return the batch with `change` applied to every tensor.
+
+        A tensor that several columns share is changed once, and the columns share the result.
+        """
         changed: dict[int, TokenLists | Tensor] = {}
         for column in self.columns.values():
             if id(column) in changed:
@@ -145,8 +159,13 @@ class Batch:
 
 
 def cut_micro_batches(collated: Mapping[str, Columns], ids: np.ndarray, epoch: int, size: int) -> Iterator[Batch]:
-    """Yield micro-batches of `size` examples, cut from the objectives' columns for a step's rows. A column that several
-    objectives return becomes one tensor.
+    """Cut one rank's rows of a step into micro-batches of `size` examples.
+
+    A column that several objectives return, as one object, becomes one tensor that they share.
+
+    Args:
+        collated: objective -> the columns that it returned for all rows.
+        ids: the ids of the rows, (n,) int64.
     """
     for first in range(0, len(ids), size):
         part = slice(first, first + size)

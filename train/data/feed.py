@@ -1,7 +1,7 @@
 """Read several datasets side by side: each dataset has a stream, and a step takes a batch from every stream.
 
-A dataset that ends starts its next epoch independently of the others. The epochs of the run are the epochs of the
-primary dataset. The state holds the states of all streams.
+A dataset that ends starts its next epoch independently of the other datasets. The epochs of the run are the epochs of
+the primary dataset. The state of a feed consists of the states of its streams.
 """
 
 import dataclasses
@@ -16,14 +16,14 @@ MicroBatch = dict[str, Batch]
 FeedState = dict[str, StreamState]
 """The position of each dataset's next batch."""
 MANY_TIMES = 10
-"""Number of epochs of a dataset above which the user is told."""
+"""The number of epochs of a dataset above which the user gets a note."""
 
 
 class Feed:
     """The streams of a run, by the names of the datasets in the recipe.
 
     Args:
-        primary: the dataset whose epochs count as the epochs of the run; "": the first dataset.
+        primary: the dataset whose epochs count as the epochs of the run; "" for the first dataset.
     """
 
     def __init__(self, streams: Mapping[str, ExampleStream], primary: str = "") -> None:
@@ -42,8 +42,10 @@ class Feed:
         }
 
     def notes(self, total: int) -> list[str]:
-        """Return a line for each dataset that `total` steps read more than `MANY_TIMES` times, and for each dataset,
-        except the primary one, that they do not read exactly once.
+        """Return a note about each dataset that a run of `total` steps reads an unexpected number of times.
+
+        More than `MANY_TIMES` times are unexpected for any dataset. For a dataset that is not the primary one, any
+        number that does not round to 1.0 is unexpected.
         """
         times = {name: total / stream.steps_per_epoch for name, stream in self.streams.items()}
         return [
@@ -63,7 +65,7 @@ class Feed:
         Every dataset has a thread, which is at most one step and one batch ahead.
 
         Args:
-            columns: dataset -> the shards' columns to read.
+            columns: dataset -> the columns to read from its shards.
             collate: returns the columns of each objective for a rank's rows; called in the dataset's thread.
 
         Raises:

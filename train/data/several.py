@@ -1,4 +1,4 @@
-"""Rows with several positives or negatives, in columns such as negative, negative_1, ...; a step draws some of them."""
+"""Draw some of the positives or negatives of rows that have several, in columns such as negative, negative_1, ..."""
 
 from collections.abc import Sequence
 
@@ -9,10 +9,10 @@ from clearspan.shards import keyed
 
 
 def drawn(columns: Sequence[Ragged], keys: np.ndarray, count: int) -> list[Ragged]:
-    """Return `count` columns of n texts. The texts of a row are drawn without replacement from the texts that it has.
+    """Draw up to `count` texts of each row, without replacement, and return them as `count` columns.
 
-    A row with fewer texts has empty lists in the last columns. If there are no more than `count` columns, they are
-    returned unchanged.
+    A row that has fewer than `count` texts gets empty lists in the last columns. If there are at most `count` columns,
+    they are returned unchanged.
 
     Args:
         columns: one or more columns of n token lists each; an empty list means that the row lacks this text.

@@ -6,11 +6,12 @@ A document has A anchors; each has P positives that touch, overlap or lie inside
 
     grid     as in the published code: each anchor lies anywhere within a separate block of `max_span` tokens; later
              anchors cannot have this block or its neighbors, so gaps are at least `max_span`.
-    uniform  every placement with gaps of at least `min_distance` is equally likely. If a document is hardly longer than
-             the anchors need, they crowd at its ends.
+    uniform  every placement with gaps of at least `min_distance` is equally likely. In a document that is barely long
+             enough, the anchors therefore lie at the ends of the document.
 
-There is no rejection sampling: the uniform placement uses a spacing transform (A anchors with gaps of at least D are A
-points among the free tokens, drawn with Floyd's subset algorithm). `train.model.packing` cuts the tokens out.
+The uniform placement needs no rejection sampling. It leaves the anchors and the minimum gaps out of the document, draws
+A sorted points among the tokens that remain (Floyd's subset algorithm), and inserts the anchors and gaps there.
+`train.model.packing` cuts the tokens of the spans out.
 """
 
 import dataclasses
@@ -32,8 +33,9 @@ Beta = Annotated[list[Positive], Len(2, 2)]
 
 @dataclasses.dataclass
 class SpanConfig:
-    """The options of the span sampler; lengths and distances are in tokens, without special tokens. The defaults are
-    DeCLUTR's (section 3.2 and the published code).
+    """The options of the span sampler, with DeCLUTR's defaults (section 3.2 and the published code).
+
+    Lengths and distances are in tokens, without special tokens.
 
     Args:
         num_anchors: the number of anchors of each document.
@@ -44,8 +46,8 @@ class SpanConfig:
         positive_beta: a and b of the Beta distribution of positives' lengths.
         placement: the placement of anchors. grid: each in a separate block, as in the published code; uniform: all
             placements that keep `min_distance` are equally likely.
-        min_distance: with uniform, the minimum distance from an anchor's end to the next anchor's start; null: 512.
-            With grid, that distance is max_span.
+        min_distance: with placement uniform, the minimum distance from an anchor's end to the next anchor's start; null
+            means 512. With grid, the minimum distance is max_span.
         positives: the position of positives. adjacent: next to their anchor; subsuming: inside it; any: touching,
             overlapping or inside it.
     """
@@ -76,7 +78,7 @@ class SpanConfig:
 
     @property
     def required_tokens(self) -> int:
-        """The length of the shortest document that fits any draw: all anchors at full length, all distances kept."""
+        """The length of the shortest document in which every draw fits, even if all anchors have full length."""
         if self.placement == "grid":
             return 2 * self.num_anchors * self.max_span
         adjacent = 2 * self.min_span if self.positives == "adjacent" else 0
@@ -84,7 +86,7 @@ class SpanConfig:
 
     @property
     def smallest_shrunk(self) -> int:
-        """The length of the shortest document into which `shrink` fits every anchor and positive with a token each."""
+        """The length of the shortest document for which `short_documents: shrink` leaves each span a token or more."""
         return math.ceil(self.required_tokens / self.min_span)
 
     def min_tokens(self, shrinks: bool) -> int:
@@ -125,7 +127,12 @@ def _beta_moments(beta: list[float]) -> tuple[float, float]:
 
 @dataclasses.dataclass
 class Spans:
-    """Starts, from each document's first token, and lengths, int64: anchors (B, A), positives (B, A, P)."""
+    """The spans of B documents, int64. A start is the offset in tokens from the beginning of the document.
+
+    Attributes:
+        anchor_start, anchor_length: (B, A).
+        positive_start, positive_length: (B, A, P).
+    """
 
     anchor_start: Tensor
     anchor_length: Tensor
@@ -143,8 +150,9 @@ def _inverse_beta_table(a: float, b: float, device: torch.device) -> Tensor:
 def beta_from_uniforms(keys: Tensor, a: float, b: float) -> Tensor:
     """Return one Beta(a, b) draw per key: keys (...) int64 -> (...) float64.
 
-    For integer a and b the draw is exact: the a-th smallest of a + b - 1 uniforms. Otherwise it is the inverse
-    distribution function on a table: linear within each of 4,096 steps, a power function in the first and last step.
+    For integer a and b the draw is exact: the a-th smallest of a + b - 1 uniform numbers. Otherwise the inverse of the
+    distribution function maps a uniform number to the draw. The function is a table of 4,096 steps, with linear
+    interpolation within a step, and a power function in the first and the last step.
     """
     if float(a).is_integer() and float(b).is_integer():
         uniforms = draws.uniform(keys, int(a + b) - 1)
@@ -159,13 +167,13 @@ def beta_from_uniforms(keys: Tensor, a: float, b: float) -> Tensor:
 
 
 def _lengths(keys: Tensor, beta: list[float], low: Tensor, high: Tensor, capacity: int) -> Tensor:
-    """Return lengths floor(p (max - min) + min), p ~ Beta (section 3.2), at most the encoder's capacity."""
+    """Draw span lengths floor(p (high - low) + low) with p ~ Beta (section 3.2), at most `capacity`."""
     fraction = beta_from_uniforms(keys, beta[0], beta[1])
     return (fraction * (high - low) + low).long().clamp(max=capacity)
 
 
 def _spread(keys: Tensor, free: Tensor, count: int) -> Tensor:
-    """Return `count` sorted offsets in 0..free, uniform over multisets: keys (B,), free (B,) -> (B, count) int64."""
+    """Draw `count` sorted offsets in 0..free, all multisets equally likely: keys, free (B,) -> (B, count) int64."""
     uniforms = draws.uniform(keys, count)
     chosen: list[Tensor] = []
     for i in range(count):
@@ -180,21 +188,21 @@ def _spread(keys: Tensor, free: Tensor, count: int) -> Tensor:
 
 
 def _blocks(keys: Tensor, count: Tensor, num_anchors: int) -> Tensor:
-    """Return the block of each anchor, drawn as in the published sampler: (B, A) int64.
+    """Draw the index of each anchor's block as the published sampler does: (B, A) int64.
 
     An anchor takes one of the remaining blocks; this block and its neighbors are then removed. If fewer blocks remain
     than the square of the number of anchors to place, the anchor takes the first or the last remaining block.
 
     Args:
         keys: (B,) int64.
-        count: (B,) int64, the number of blocks of each document.
+        count: the number of blocks of each document, (B,) int64.
     """
     uniforms = draws.uniform(keys, 2 * num_anchors).view(len(keys), num_anchors, 2)
     removed: list[Tensor] = []
     chosen = []
 
     def block(rank: Tensor) -> Tensor:
-        """Return the rank-th of the remaining blocks."""
+        """Return the index of the rank-th block that remains."""
         for index in torch.stack(removed, 1).sort(dim=1).values.unbind(1) if removed else ():
             rank = rank + (rank >= index)
         return rank
@@ -218,10 +226,10 @@ def sample(lengths: Tensor, keys: Tensor, config: SpanConfig, capacity: int = 1 
     """Draw the spans of a batch of documents.
 
     Args:
-        lengths: (B,) int64, document lengths in tokens. In documents shorter than `required_tokens`, spans and
-            distances shrink in proportion (`short_documents: shrink`; with `error` and `skip`, the stream never yields
-            such documents).
-        keys: (B,) int64, the random key of each document.
+        lengths: the lengths of the documents in tokens, (B,) int64. In documents shorter than `required_tokens`, spans
+            and distances shrink in proportion (`short_documents: shrink`; with `error` and `skip`, the stream never
+            yields such documents).
+        keys: the random key of each document, (B,) int64.
         capacity: the longest span that the encoder takes, in tokens without special tokens; longer draws are cut.
     """
     shape = (len(lengths), config.num_anchors)
@@ -229,7 +237,7 @@ def sample(lengths: Tensor, keys: Tensor, config: SpanConfig, capacity: int = 1 
     high = (config.max_span * scale).long().clamp(min=1)
     low = (config.min_span * scale).long().clamp(min=1)
 
-    # Each mix is computed once, and extended by what follows.
+    # Compute the key of each document and of each anchor once, and extend it for every purpose.
     documents = draws.mix(keys)
     anchors = draws.mix(draws.extend(documents[:, None], torch.arange(shape[1], device=keys.device)))
     anchor_length = _lengths(draws.extend(anchors, Purpose.ANCHOR_LENGTH), config.anchor_beta, low, high, capacity)

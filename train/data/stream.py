@@ -1,18 +1,19 @@
 """Stream of examples, in an order that is a pure function of (seed, epoch, position), for any number of ranks.
 
-    1. epoch        permutes the shards                                       key (seed, dataset, epoch)
+    1. epoch        the dataset's shards in random order                      key (seed, dataset, epoch)
     2. window       the next `shuffle_shards` shards, decoded into memory
-    3. order        permutes the window's examples; skips examples outside the share, and short documents
+    3. order        the window's examples in random order, without examples outside `share` and without short ones
                                                                               key (seed, dataset, epoch, window)
-    4. step         the next B examples of that order; an epoch's last examples, fewer than B, are dropped
-    5. micro-batch  examples j B / K .. (j + 1) B / K of the step, the j-th of K whose gradients add up
-    6. rank         its share, 1 / R, of each micro-batch; with `whole`, its share of the step, cut into micro-batches
-    7. collation    the objectives' columns for that share, made on the host, e.g. views
+    4. step         the next `batch_size` examples; fewer at the end of an epoch are dropped
+    5. micro-batch  the step, cut into `micro_batches` equal parts, whose gradients add up
+    6. rank         each micro-batch, cut into `ranks` equal parts, one for each rank;
+                    with `whole`, the step is first cut into parts for the ranks, and these into micro-batches
+    7. collation    the objectives' columns for the rank's examples, made on the host, e.g. views
 
-State is (epoch, position), where position is the number of examples passed in that epoch, skipped examples included.
-Every rank decodes every window, because decoding is far faster than training, and takes its share of the examples. So
-nothing depends on ranks or workers, and a resumed run skips the windows before its position. A thread decodes and
-collates ahead; examples in its queue are not yet counted in the position.
+The state is (epoch, position), where position is the number of examples passed in that epoch, skipped examples
+included. Every rank decodes every window, because decoding is far faster than training, and takes its part of the
+examples. So the order does not depend on the number of ranks or threads, and a resumed run skips the windows before its
+position. A thread decodes and collates ahead; examples in its queue are not yet counted in the position.
 """
 
 import dataclasses
@@ -42,7 +43,7 @@ class StreamError(ValueError):
 
 @dataclasses.dataclass(frozen=True)
 class StreamState:
-    """The position of the next batch: the epoch, and the number of examples passed in it."""
+    """The position of the next batch: the epoch, and the number of examples passed in it, skipped examples included."""
 
     epoch: int = 0
     position: int = 0
@@ -54,11 +55,12 @@ class ExampleStream:
 
     Args:
         name: the dataset's name in the recipe.
-        batch_size: examples of a step over all ranks; a multiple of ranks x micro-batches.
+        batch_size: the number of examples of a step over all ranks; a multiple of ranks x micro-batches.
+        shuffle_shards: the number of shards whose examples are shuffled together.
         min_tokens: the minimum length of an example. A shorter example is an error, or is skipped with `skip_short`;
-            `num_short` counts them.
+            `num_short` counts the short examples.
         measured: the column whose lengths are compared with `min_tokens`.
-        micro_batches: the number of micro-batches of a step; a batch is one rank's share of a micro-batch.
+        micro_batches: the number of micro-batches of a step; a batch is one rank's part of a micro-batch.
         whole: whether all examples of a step are contrasted together, as with gradient caching. A rank then has the
             same examples in the same order for any number of micro-batches.
         share: the fraction of the examples to read, chosen by their ids.
@@ -66,7 +68,7 @@ class ExampleStream:
     Raises:
         StreamError: the dataset has too few examples for one step, an example is too short, or the batch size is not a
             multiple of ranks x micro-batches.
-        ShardError: a shard is damaged (on counting, or later on reading).
+        ShardError: a shard is damaged (found while counting examples, or later while reading).
     """
 
     name: str
@@ -106,17 +108,18 @@ class ExampleStream:
 
     @property
     def num_examples(self) -> int:
-        """Return the number of examples in an epoch: those in the dataset's share that are long enough."""
+        """The number of examples in an epoch, without examples outside `share` and without short examples."""
         return self.num_shared - self.num_short
 
     def _counts(self) -> tuple[int, int]:
-        """Return the number of examples in the share, and the number of these that are too short.
+        """Return (number of examples in `share`, number of short examples among them).
 
-        A shard is read only if its entry in the manifest is not enough to count them.
+        A shard is read only if its entry in the manifest does not tell both numbers.
         """
         shared = short = 0
         for shard in self.dataset.shards:
-            shortest = min(map(int, shard.lengths.get(self.measured, {})), default=0)  # by its histogram
+            # The shortest length in the shard's histogram of lengths.
+            shortest = min(map(int, shard.lengths.get(self.measured, {})), default=0)
             if self.share == 1 and self.min_tokens <= shortest:
                 shared += shard.examples
                 continue
@@ -133,7 +136,7 @@ class ExampleStream:
         return shared, short
 
     def left_out(self) -> list[str]:
-        """Return a line for each reason why an epoch leaves examples out."""
+        """Return a line for the user about each reason why an epoch leaves examples out."""
         folder = self.dataset.folder
         kind = self.dataset.manifest.kind
         lines = []
@@ -149,7 +152,9 @@ class ExampleStream:
     def batches(
         self, state: StreamState, columns: Sequence[str], collate: Collate
     ) -> Iterator[tuple[Batch, StreamState]]:
-        """Yield batches endlessly, starting at `state`, each with the state after its step; a step has `micro_batches`.
+        """Yield batches endlessly, starting at `state`, each with the state after its step.
+
+        A step yields `micro_batches` batches, all with the same state.
 
         Args:
             columns: the shards' columns to read.
@@ -182,11 +187,11 @@ class ExampleStream:
     def prefetched(
         self, state: StreamState, columns: Sequence[str], collate: Collate
     ) -> Iterator[tuple[Batch, StreamState]]:
-        """Yield `batches` from a thread that is at most one step and one batch ahead."""
+        """Yield the items of `batches` from a thread that is at most one step and one batch ahead."""
         return prefetch(lambda: self.batches(state, columns, collate), self.micro_batches + 1)
 
     def _gather(self, rows: list[tuple["_Window", int]], epoch: int) -> Rows:
-        """Return this rank's rows of a step as one `Rows`: large columns cost far less than many small ones."""
+        """Return this rank's rows of a step as one `Rows`, because large columns cost far less than many small ones."""
         together = len(rows) // (1 if self.whole else self.micro_batches)
         each = together // self.ranks
         firsts = range(self.rank * each, len(rows), together)
@@ -210,7 +215,10 @@ class ExampleStream:
             )
 
     def _windows(self, epoch: int, position: int, columns: Sequence[str]) -> Iterator[tuple[np.ndarray, "_Window"]]:
-        """Yield (order, window) for the windows of an epoch from a position on; earlier windows are not read."""
+        """Yield (row numbers in random order, window) for each window of an epoch; skip the examples before `position`.
+
+        Windows that lie before `position` are not read.
+        """
         shards = self.dataset.shards
         permuted = self._permutation(len(shards), epoch, Purpose.SHARDS)
         for start in range(0, len(shards), self.shuffle_shards):
@@ -226,7 +234,7 @@ class ExampleStream:
             position = 0
 
     def _batches(self, shard: ShardInfo) -> Iterator[pa.RecordBatch]:
-        """Yield a shard's batches. Raise ShardError for a token id outside the vocabulary, which has no embedding."""
+        """Yield a shard's batches; raise ShardError for a token id outside the vocabulary, which has no embedding."""
         for batch in self.dataset.batches(shard):
             for name in token_columns(batch.schema):
                 ids = batch.column(name).flatten().to_numpy()
@@ -244,13 +252,13 @@ class ExampleStream:
 
 
 class _Window:
-    """A window of shards: decoded record batches as one indexable list of examples, without copying their tokens."""
+    """The examples of the shards of a window, indexed as one list without copying their tokens."""
 
     def __init__(self, batches: list[pa.RecordBatch], columns: Sequence[str], share: float, measured: str) -> None:
         self.ends = np.cumsum([batch.num_rows for batch in batches])
         self.ids = np.concatenate([batch.column("id").to_numpy() for batch in batches])
         self.shared = in_share(self.ids, share)
-        self.columns = {name: [_values(_in(batch, name)) for batch in batches] for name in columns}
+        self.columns = {name: [_values(_column_or_empty(batch, name)) for batch in batches] for name in columns}
         if measured in batches[0].schema.names:
             self.lengths = np.concatenate([Ragged.from_arrow(batch.column(measured)).lengths for batch in batches])
 
@@ -264,14 +272,20 @@ class _Window:
 
 
 def in_share(ids: np.ndarray, share: float) -> np.ndarray:
-    """Return the mask of the examples that belong to a share of a dataset, (n,) bool; it depends only on their ids."""
+    """Return a mask (n,) bool of the examples that belong to a random fraction `share` of a dataset.
+
+    An example's id alone decides whether the example belongs to the fraction.
+
+    Args:
+        ids: the ids of the examples, (n,) int64.
+    """
     draws = keyed.shift(keyed.draw(keyed.mix(Purpose.SHARE, ids), 1), 11)
     inside: np.ndarray = draws < share * 2.0**53
     return inside
 
 
-def _in(batch: pa.RecordBatch, name: str) -> pa.Array:
-    """Return a column of a batch; empty lists if a held-out part lacks the column, e.g. hard negatives."""
+def _column_or_empty(batch: pa.RecordBatch, name: str) -> pa.Array:
+    """Return a column of a batch; if a held-out part lacks the column, e.g. hard negatives, return empty lists."""
     if name in batch.schema.names:
         return batch.column(name)
     return pa.array([[]] * batch.num_rows, batch.column("tokens").type)
@@ -296,7 +310,13 @@ def _column(name: str, rows: list[tuple[_Window, int]]) -> Column:
 def prefetch(
     make: Callable[[], Iterator[tuple[Batch, StreamState]]], depth: int
 ) -> Iterator[tuple[Batch, StreamState]]:
-    """Run an endless iterator in a thread, at most `depth` items ahead; raise its exceptions here."""
+    """Yield the items of an endless iterator that runs in a thread, at most `depth` items ahead.
+
+    The iterator's exceptions are raised in the caller's thread.
+
+    Args:
+        make: creates the iterator.
+    """
     items = make()
     with ThreadPoolExecutor(1, thread_name_prefix="prefetch") as thread:
         ahead = deque(thread.submit(next, items) for _ in range(depth))

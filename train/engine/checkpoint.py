@@ -4,10 +4,10 @@
     checkpoints/step-N/ (states.pt, manifest.json)       model/ (the export)
 
 Rank 0 writes one file with the weights and the optimizer's whole state (`train.engine.optimizer_state`), so that a run
-can resume on another number of ranks or at another ZeRO stage. A checkpoint gets its name when it is complete and on
-the disk. Its manifest (`common.sealed_folder`) also names the best step so far. Files are verified before they are
-loaded; if one is damaged, the checkpoint before it is used. Loading goes through torch's `weights_only` unpickler: a
-checkpoint cannot run code.
+can resume on another number of ranks or at another ZeRO stage. A checkpoint is written under a temporary name, and
+renamed when it is complete and on the disk. Its manifest (`common.sealed_folder`) also names the best step so far.
+Files are verified before they are loaded; if one is damaged, the checkpoint before it is used. torch's `weights_only`
+unpickler loads the file, so that a checkpoint cannot run code.
 """
 
 import contextlib
@@ -51,7 +51,7 @@ def write_states(states: Any, path: Path) -> None:
 
 
 def safe_load(path: Path) -> dict[str, Any]:
-    """Return the states in a file, tensors and plain values; load nothing that could run code.
+    """Load the weights and states in a file: tensors and plain values, but nothing that could run code.
 
     Raises:
         CheckpointError: the file holds something else, or cannot be read.
@@ -67,7 +67,7 @@ def safe_load(path: Path) -> dict[str, Any]:
 
 
 class Checkpoints:
-    """The checkpoints of one run: the last two, and the best if a score picks one; older ones are deleted."""
+    """The checkpoints of one run: the last two, and the best one if one is chosen. Older checkpoints are deleted."""
 
     def __init__(self, run: Path) -> None:
         self.folder = run / CHECKPOINTS
@@ -89,7 +89,11 @@ class Checkpoints:
         agreed(lambda: self.write(step, states, best))
 
     def write(self, step: int, states: dict[str, Any], best: bool) -> None:
-        """Write a checkpoint, give it its name when it is complete, and delete the checkpoints that it replaces."""
+        """Write a checkpoint, name it when it is complete, and delete the checkpoints that are no longer needed.
+
+        Raises:
+            CheckpointError: the disk is full or broken.
+        """
         tag = f"step-{step:08d}"
         part, best_tag = self.folder / f"{TEMPORARY}{tag}", tag if best else self.latest[-1][1] if self.latest else None
         try:
@@ -119,7 +123,7 @@ class Checkpoints:
         """Restore the last undamaged checkpoint into the engine, on every rank; return the state saved with it.
 
         Raises:
-            CheckpointError: there is no undamaged checkpoint, or it belongs to a different model than the engine's.
+            CheckpointError: there is no undamaged checkpoint, or it holds the weights of a different model.
         """
         tag, best = agreed(self.last)
         self.latest = [(tag, best)]
@@ -135,7 +139,9 @@ class Checkpoints:
         return dict(states["clearspan"])
 
     def last(self) -> tuple[str, str | None]:
-        """Return (tag, tag of the best so far) of the newest undamaged checkpoint; report damaged newer checkpoints.
+        """Return (tag, best) of the newest undamaged checkpoint; print a line if newer checkpoints are damaged.
+
+        `best` is the tag of the best checkpoint so far, or None if no step is the best.
 
         Raises:
             CheckpointError: there is no undamaged checkpoint.
@@ -157,7 +163,10 @@ class Checkpoints:
         raise CheckpointError(f"{self.folder}: no checkpoint here; is it the folder of a run?")
 
     def choose(self, name: str | None) -> tuple[str, str]:
-        """Verify the checkpoint `last` or `best` and return (name, tag); without a name, take the best, else the last.
+        """Return (name, tag) of the checkpoint `last` or `best` after verifying it.
+
+        Args:
+            name: `last`, `best`, or None for the best checkpoint, or the last one if there is no best one.
 
         Raises:
             CheckpointError: there is no such checkpoint.
@@ -168,14 +177,14 @@ class Checkpoints:
         if best is None:
             raise CheckpointError(f"{self.folder}: no score picked a best checkpoint; --checkpoint last takes the last")
         try:
-            if best != last:  # which is verified
+            if best != last:  # `last` has verified it already
                 _verified(self.folder / best)
         except FolderChangedError as error:
             raise CheckpointError(f"{error}: it is the best checkpoint; --checkpoint last takes the last") from None
         return "best", best
 
     def states(self, tag: str) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:
-        """Return (the learner's weights by parameter name, the state saved with them).
+        """Return (the learner's weights by parameter name, the state of training saved with them).
 
         Raises:
             CheckpointError: the checkpoint cannot be read.
@@ -190,18 +199,21 @@ class Checkpoints:
             name: a tag, `last` or `best`.
 
         Raises:
-            CheckpointError: there is no such checkpoint.
+            CheckpointError: there is no such checkpoint, or it cannot be read.
         """
         return self.states(name if TAG.fullmatch(name) else self.choose(name)[1])[0]
 
 
 def _verified(folder: Path) -> dict[str, Any]:
-    """Return the content of a checkpoint's manifest, after verifying its files; other files are ignored."""
+    """Return the content of a checkpoint's manifest, after verifying the files that it lists."""
     return check_folder(folder, KIND, alone=False)
 
 
 def _remove(checkpoint: Path) -> None:
-    """Delete a checkpoint's files, its manifest first. Do not delete a link, or a folder that holds further files."""
+    """Delete a checkpoint: the manifest first, then its other files and its folder.
+
+    A link is left in place, and so is a folder with files that no checkpoint has.
+    """
     if checkpoint.is_symlink() or not checkpoint.is_dir():
         return
     for path in sorted(checkpoint.iterdir()):

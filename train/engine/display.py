@@ -1,8 +1,8 @@
-"""Progress display of a run: a bar with its figures on a terminal, elsewhere a plain line at every log.
+"""Progress display of a run: a bar with metrics on a terminal, elsewhere a plain line for each logged step.
 
-    show -> loss (by objective), scores, tokens/s, learning rate, MFU, data wait, remaining time
+    metrics -> loss (also by objective), tokens/s, learning rate, MFU, data wait; scores; remaining time
 
-`--quiet` shows nothing. `train.engine.tracking` writes the figures to files.
+`--quiet` shows nothing. `train.engine.tracking` writes the metrics to files.
 """
 
 import os
@@ -17,7 +17,7 @@ from clearspan.common import terminal
 from clearspan.common.progress import ProgressBar, duration
 
 BAR = "{l_bar}{n_fmt}/{total_fmt} [{elapsed}<{remaining}{postfix}]"
-"""tqdm's format, with the figures in place of the bar; what does not fit on the line is cut."""
+"""tqdm's format, with the metrics in place of the bar; text that does not fit on the line is cut."""
 
 
 def device_name(device: torch.device, ranks: int) -> str:
@@ -29,7 +29,7 @@ def device_name(device: torch.device, ranks: int) -> str:
 
 
 def figures(metrics: Mapping[str, float]) -> str:
-    """Return the figures of a logged step as text, the most important first."""
+    """Return the metrics of a logged step as text, the most important first."""
     texts = []
     if "loss" in metrics:
         losses = {n.split("/")[0]: loss for n, loss in metrics.items() if n.endswith("/loss") and n.count("/") == 1}
@@ -48,15 +48,18 @@ class Display:
     """Progress display of a run: a bar on a terminal, lines elsewhere.
 
     Args:
-        total: the steps of the run.
-        step: the number of steps done before the run was resumed.
+        total: the number of steps of the run.
+        step: the step at which this process begins: 0, or the last step of the run that is resumed.
+        quiet: whether to show nothing.
     """
 
     def __init__(self, total: int, step: int, quiet: bool) -> None:
         self.total, self.first, self.quiet = total, step, quiet
         self.step = step
         self.warm = time.perf_counter()
-        """The time after the first step; that step includes start-up and does not count for the remaining time."""
+        """The time at the end of the first step. That step includes start-up, so it does not count for the remaining
+        time.
+        """
         is_hidden = quiet or not sys.stderr.isatty()
         self.bar = ProgressBar(total, "train", is_hidden, initial=step, dynamic_ncols=True, bar_format=BAR)
 
@@ -67,14 +70,14 @@ class Display:
                 terminal.notice(line)
 
     def advance(self) -> None:
-        """Record a step."""
+        """Advance the progress bar by one step."""
         self.step += 1
         if self.step == self.first + 1:
             self.warm = time.perf_counter()
         self.bar.update(1)
 
     def show(self, step: int, metrics: Mapping[str, Any]) -> None:
-        """Show the figures of a logged step."""
+        """Show the metrics of a logged step."""
         if not (text := figures(metrics)):
             return
         self.bar.set_postfix_str(text)
@@ -84,7 +87,12 @@ class Display:
             self.tell(f"step {step:,}/{self.total:,}: {text}{f', {duration(seconds)} to go' if done and left else ''}")
 
     def score(self, step: int | None, scores: Mapping[str, float], best: bool) -> None:
-        """Show the scores of an evaluation; `step` None means the model that training starts from."""
+        """Show the scores of an evaluation.
+
+        Args:
+            step: the step after which the weights were evaluated; None for the model that training starts from.
+            best: whether the weights are the best so far.
+        """
         texts = ", ".join(f"{name.replace('_', ' ').replace('/', ' ')} {v:.4g}" for name, v in scores.items())
         when = f"after step {step:,}" if step else "before the first step" if step == 0 else "the model as given"
         self.tell(f"{when}: {texts}{', the best so far' if best and step else ''}")

@@ -15,12 +15,14 @@ from clearspan.train.step.requests import Metrics
 def gradient_norms(engine: Any, batches: Mapping[str, Batch], turn: str, parameters: Sequence[nn.Parameter]) -> Metrics:
     """Return `OBJECTIVE/grad_norm`: the unclipped gradient norm of each weighted loss on a micro-batch of all ranks.
 
-    This costs a forward pass, and a backward pass for each objective. It does not change the gradients that DeepSpeed
-    accumulates and partitions, or the memory of earlier batches. Every rank calls it, with dropout seeded as in the
-    forward pass of training.
+    This costs a forward pass, and a backward pass for each objective. It changes neither the gradients that DeepSpeed
+    accumulates and partitions nor memory banks. Every rank calls this function, after seeding dropout as in the forward
+    pass of training.
 
     Args:
         engine: DeepSpeed's engine, over a `Learner`.
+        batches: dataset -> this rank's batch.
+        parameters: the parameters that the turn trains.
     """
     memories = [(module, module.vectors) for module in engine.module.modules() if isinstance(module, Memory)]
     trained = [parameter for parameter in parameters if parameter.requires_grad]

@@ -3,8 +3,8 @@
     state -> [micro-batch -> engine -> backward] x K -> clip -> AdamW step -> log, evaluate, save -> next state
 
 With `training.gradient_caching`, a forward pass without gradients over every micro-batch comes first
-(`train.step.caching`). With `optimization: alternate`, everything before "log" is done once for each
-turn, on the same micro-batches.
+(`train.step.caching`). With `optimization: alternate`, a step has several turns, which are updates by some of the
+objectives: all that the picture shows before "log" is done once for each turn, on the same micro-batches.
 
 Everything that decides a step is a function of (recipe, step, state): the learning rate, the examples, spans, views,
 masks and dropout. A run that is stopped anywhere and resumed therefore repeats the uninterrupted run. Only dropout
@@ -51,10 +51,12 @@ deepspeed.ops.__compatible_ops__ = {}
 
 
 def total_steps(recipe: Recipe, feed: Feed) -> int:
-    """Return `max_steps`, or the steps of `epochs` over the sufficiently long examples of the primary dataset.
+    """Return the number of steps of a run: `max_steps` if it is set, else the number of steps in `epochs` epochs.
+
+    Epochs of the primary dataset are counted, without examples that are too short.
 
     Raises:
-        RecipeError: a schedule warms up for as many steps or more.
+        RecipeError: an optimizer's warm-up is not shorter than the run.
     """
     training = recipe.training
     total = training.max_steps or max(1, whole(training.epochs * feed.steps_per_epoch))
@@ -69,7 +71,10 @@ def total_steps(recipe: Recipe, feed: Feed) -> int:
 
 
 def merged(turns: dict[str, Metrics]) -> Metrics:
-    """Return the metrics of a step: sums over its turns, except learning rate and norm, which name their turn."""
+    """Merge the metrics of a step's turns: add them up, except the learning rate and the gradient norm.
+
+    These two are logged for each turn, as `learning_rate/TURN` and `grad_norm/TURN`.
+    """
     if len(turns) == 1:
         return next(iter(turns.values()))
     step: Metrics = {}
@@ -86,8 +91,10 @@ class Trainer:
     """One run, from its first step or its last saved step to its end.
 
     Args:
-        evaluate: scores the encoder on rank 0; higher is better.
-        held_out: examples that training leaves out. Without these and `evaluate`, the last checkpoint is exported.
+        evaluate: computes the encoder's dev score on rank 0, higher is better; None if there is no dev score.
+        quiet: whether to show no progress.
+        held_out: examples that training does not see, for the held-out loss; None if there are none. If `evaluate` is
+            None too, no best checkpoint is chosen, and the last checkpoint is exported.
     """
 
     def __init__(
@@ -120,10 +127,10 @@ class Trainer:
         self._launcher_gone, self._late = launcher_watch(), deadline(recipe.training.max_hours)
 
     def resume(self) -> list[str]:
-        """Continue from the last checkpoint; return a line for each setting that differs from the run so far.
+        """Load the last checkpoint; return a line for the user if the run's number of steps has changed since.
 
         Raises:
-            CheckpointError: there is no checkpoint.
+            CheckpointError: there is no checkpoint that can be used.
             RecipeError: the run has made more steps than the recipe asks for.
         """
         saved = self.checkpoints.load(self.engine)
@@ -143,7 +150,7 @@ class Trainer:
 
         Raises:
             FloatingPointError: a loss, the gradient norm or the weights are not finite, or a loss has exploded. This is
-                checked at every log and before every save.
+                checked whenever metrics are logged and before every save.
             CheckpointError: a checkpoint could not be saved.
         """
         handlers = {number: signal.signal(number, self._stop) for number in (signal.SIGTERM, signal.SIGINT)}
@@ -182,7 +189,10 @@ class Trainer:
                 self.tracker.close()
 
     def _train_step(self, batches: Iterator[tuple[MicroBatch, FeedState]], clock: Clock) -> tuple[Metrics, FeedState]:
-        """Make one update per turn, on the same examples; return (this rank's detached metrics, state after it)."""
+        """Make one update per turn, all on the same examples.
+
+        Return (this rank's metrics, detached; the state of the feed after the step).
+        """
         step: list[MicroBatch] = []
         for _ in range(self.recipe.training.gradient_accumulation_steps):
             with clock.waiting():
@@ -191,7 +201,12 @@ class Trainer:
         return merged({turn: self._update(turn, number, step) for number, turn in enumerate(self.optimizers)}), after
 
     def _update(self, turn: str, number: int, batches: list[MicroBatch]) -> Metrics:
-        """Make the update of a turn, which is the `number`-th turn of the step."""
+        """Update the weights once, with the objectives of a turn; return this rank's metrics, detached.
+
+        Args:
+            number: the index of the turn in the step.
+            batches: the micro-batches of the step.
+        """
         training, options = self.recipe.training, self.optimizers[turn]
         fraction = fraction_of_peak(self.step, self.total, options)
         forwards: list[Metrics] = []
@@ -223,7 +238,7 @@ class Trainer:
         return {**summed, **means, **norms, "grad_norm": norm, "learning_rate": rate}
 
     def _inputs(self, turn: str, number: int, batches: list[MicroBatch]) -> Iterator[tuple[dict[str, Batch], int]]:
-        """Yield (inputs of the turn, seed of its dropout) for each micro-batch; set the seed."""
+        """Seed dropout for each micro-batch, and yield (the batches of the turn's datasets, the dropout seed)."""
         datasets = {objective.data for objective in self.learner.of_turn(turn)}
         for forward, batch in enumerate(batches, self.step * len(batches)):
             inputs = {name: batch[name] for name in datasets}
@@ -233,7 +248,10 @@ class Trainer:
 
     @property
     def _logged(self) -> bool:
-        """Return whether the schedule logs the current step, so that all its metrics must be computed."""
+        """Return whether the schedule logs the current step (every `logging_steps`, and the last step).
+
+        Only then are all metrics computed.
+        """
         return (self.step + 1) % self.recipe.training.logging_steps == 0 or self.step + 1 == self.total
 
     def _open_tracker(self) -> None:
@@ -247,7 +265,10 @@ class Trainer:
         self.tracker.log(self.step, metrics)
 
     def _log(self, metrics: Metrics, clock: Clock) -> None:
-        """Log this step's metrics (means over ranks, sums of counts), rates since the last log, and epochs."""
+        """Log the metrics of this step, the throughput since the last log, and the epochs read so far.
+
+        Counts are summed over ranks; other metrics are averaged.
+        """
         reduced = self._reduced({**metrics, "tokens_per_s": clock.tokens})
         for name in COUNTS:
             if name in reduced:
@@ -266,8 +287,10 @@ class Trainer:
         clock.restart()
 
     def _reduced(self, metrics: Metrics) -> dict[str, float]:
-        """Return means over ranks, the same on all of them; wait for the device. Raise FloatingPointError for a loss or
-        a norm that is not finite.
+        """Return the mean of each metric over ranks, the same on every rank. This waits for the device.
+
+        Raises:
+            FloatingPointError: a loss or a norm is not finite.
         """
         names = sorted(metrics)
         values = sum_over_ranks(torch.stack([metrics[name].double().to(self.engine.device) for name in names]))
@@ -276,7 +299,10 @@ class Trainer:
         return reduced
 
     def _check_loss(self, loss: float) -> None:
-        """Raise FloatingPointError for a loss above a multiple of chance level (guessing among all tokens)."""
+        """Raise FloatingPointError if the loss is more than `training.loss_limit` times the highest expected loss.
+
+        The expected loss is the first logged loss, or chance level (guessing among all tokens) if that is higher.
+        """
         self.first_loss = loss if self.first_loss is None else self.first_loss
         chance = math.log(self.learner.encoder.config.vocab_size)
         chance *= sum(options.weight for options in self.recipe.objectives.values())
@@ -295,7 +321,7 @@ class Trainer:
     def _evaluate_start(self) -> bool:
         """Evaluate the model that training starts from, and the weights before the first step.
 
-        Return whether a score or loss was finite.
+        Return whether one of them got a finite score (or loss), so that there is a best checkpoint.
         """
         if figures := self.judge.judge_given(self.engine):
             agreed(lambda: self._write(figures))
@@ -311,7 +337,12 @@ class Trainer:
         return better
 
     def _show(self, figures: dict[str, float], prefix: str, better: bool) -> None:
-        """Show the scores of the current weights, or with a prefix, of the model that training starts from."""
+        """Show scores and held-out losses.
+
+        Args:
+            prefix: "" for the current weights; GIVEN for the model that training starts from.
+            better: whether the weights are the best so far.
+        """
         shown = {name: figures[prefix + name] for name in SHOWN if prefix + name in figures}
         if self.tracker and shown:
             self.tracker.display.score(None if prefix else self.step, shown, better)
@@ -319,7 +350,7 @@ class Trainer:
     def _save(self, metrics: Metrics, best: bool) -> None:
         """Save a checkpoint, after checking that losses and weights are finite.
 
-        Logging checks them too, but most steps that are saved are not logged.
+        Metrics are checked when they are logged, but most steps that are saved are not logged.
         """
         with torch.no_grad():
             self._reduced({**metrics, "weights_norm": nn.utils.get_total_norm(list(self.learner.parameters()))})
@@ -328,9 +359,10 @@ class Trainer:
         self.checkpoints.save(self.engine, self.step, state, best)
 
     def _shared_stop(self) -> bool:
-        """Return whether any rank got a signal or ran out of time.
+        """Return whether a rank got a signal, lost its launcher or ran out of time, so that all ranks must stop.
 
-        Several ranks read the answer that they exchanged in the previous step, so that no rank waits for the others.
+        If there are several ranks, the answer is one step old: ranks exchange it during a step and read it after the
+        next step, so that no rank waits for the others.
         """
         stop = self._signalled or self._launcher_gone() or self._late()
         if self.ranks == 1:

@@ -1,6 +1,7 @@
-"""Guard against runs that diverge: stop at a loss that is not finite or has exploded.
+"""Guard against runs that diverge: stop if a loss is not finite or has exploded.
 
-Losses are checked when they are logged and before weights are saved, since a check waits for the device.
+Losses are checked when they are logged and before weights are saved, not at every step, because a check waits for the
+device.
 """
 
 import math
@@ -11,7 +12,7 @@ WATCHED = ("grad_norm", "weights_norm")
 
 
 def check_finite(metrics: Mapping[str, float], step: int) -> None:
-    """Raise FloatingPointError for a metric that is not finite: a run whose loss is not finite does not recover."""
+    """Raise FloatingPointError if a loss or a norm is NaN or infinite: a run does not recover from this."""
     for name, value in metrics.items():
         if (name.endswith("loss") or name.split("/")[0] in WATCHED) and not math.isfinite(value):
             raise FloatingPointError(
@@ -20,7 +21,11 @@ def check_finite(metrics: Mapping[str, float], step: int) -> None:
 
 
 def check_limit(loss: float, limit: float, step: int) -> None:
-    """Raise FloatingPointError for a loss above `limit`: `training.loss_limit` times the highest expected loss."""
+    """Raise FloatingPointError if the loss is above `limit`.
+
+    Args:
+        limit: `training.loss_limit` times the highest loss that is expected at the start.
+    """
     if loss > limit:
         raise FloatingPointError(
             f"loss is {loss:.4g} at step {step}, above {limit:.4g}: lower optimizer.learning_rate, or if so high "

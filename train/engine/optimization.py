@@ -1,8 +1,9 @@
 """Optimizers, one for each turn of a step, and DeepSpeed's configuration.
 
-With `optimization: sum` there is one turn, of all objectives. With `alternate` (NonLing-CSE, Alg. 1) every turn has its
-own optimizer over the shared weights: its own moments, learning rate and schedule, and only the parameters that its
-objectives reach. DeepSpeed sees a single optimizer, which delegates to the current turn's.
+A turn is a weight update by some of the objectives. With `optimization: sum`, a step is one turn of all objectives.
+With `alternate` (NonLing-CSE, Alg. 1), a step has several turns on the shared weights, and each turn has a separate
+optimizer: separate moments, learning rate and schedule, and only the parameters that the turn's objectives train.
+DeepSpeed sees a single optimizer, which delegates to the optimizer of the current turn.
 """
 
 from collections import defaultdict
@@ -20,10 +21,11 @@ from clearspan.train.config.options import Recipe, RecipeError
 
 
 def deepspeed_config(recipe: Recipe, ranks: int) -> dict[str, Any]:
-    """Return DeepSpeed's configuration: fp32 weights, gradients and AdamW; bf16 by torch's autocast.
+    """Return DeepSpeed's configuration: weights, gradients and AdamW in fp32; bf16 by torch's autocast.
 
-    At ZeRO stage 0 the loop clips gradients itself, to log their norm. `engine.backward` divides each loss by the
-    accumulation steps; gradients are reduced over ranks at the last of them only.
+    At ZeRO stage 0 the training loop clips gradients, not DeepSpeed, so that it can log their norm. `engine.backward`
+    divides each loss by the number of accumulation steps. Gradients are averaged over ranks only in the last of these
+    steps.
     """
     stage, micro_batches = recipe.training.zero_stage, recipe.training.gradient_accumulation_steps
     examples = sum(data.batch_size for data in recipe.data.values())
@@ -50,7 +52,7 @@ def optimizer_groups(
     The groups of parts with separate options (`optimizer.embeddings`, `optimizer.heads`) come last.
 
     Args:
-        parts: the part of each parameter (`Learner.parts`).
+        parts: the part of the model to which each parameter belongs (`Learner.parts`).
     """
     own, groups = config.parts(), []
     for name, (rate, decay) in own.items():
@@ -64,13 +66,15 @@ def optimizer_groups(
 def build_optimizer(
     parameters: list[nn.Parameter], config: OptimizerConfig, parts: Mapping[nn.Parameter, str] | None = None
 ) -> torch.optim.Optimizer:
-    """Return torch's fused AdamW, which is faster on a CPU too than DeepSpeed's, or the optimizer that `type` names.
+    """Return torch's fused AdamW, or the user's optimizer if `config.type` names one.
+
+    torch's AdamW is faster than DeepSpeed's, on a CPU too.
 
     Args:
-        parts: the part of each parameter (`Learner.parts`).
+        parts: the part of the model to which each parameter belongs (`Learner.parts`).
 
     Raises:
-        RecipeError: the user's own optimizer cannot be made.
+        RecipeError: the user's optimizer cannot be created.
     """
     groups = optimizer_groups(parameters, config, parts or {})
     if config.type == ADAMW:
@@ -91,16 +95,18 @@ def build_optimizer(
 class AlternatingOptimizer(torch.optim.Optimizer):
     """One optimizer per turn, behind the interface of a single optimizer.
 
-    Within `during(turn)` it exposes and steps the optimizer of that turn, otherwise the optimizer of the first turn.
+    In the context `during(turn)`, this object exposes and steps the optimizer of that turn; otherwise, of the first
+    turn.
 
     Args:
-        parameters: the parameters that each turn reaches; turns may share parameters.
-        configs: the options of each turn.
-        parts: the part of each parameter.
+        parameters: turn -> the parameters that it trains; turns may share parameters.
+        configs: turn -> the options of its optimizer.
+        parts: the part of the model to which each parameter belongs.
 
     Attributes:
         peaks: turn -> the highest learning rate of each parameter group.
-        members: turn -> the parameters of each group; in `param_groups` ZeRO replaces them by one flat tensor.
+        members: turn -> the parameters of each group. In `param_groups`, ZeRO replaces them by one flat tensor per
+            group.
     """
 
     def __init__(
@@ -120,7 +126,7 @@ class AlternatingOptimizer(torch.optim.Optimizer):
 
     @contextmanager
     def during(self, turn: str) -> Iterator[torch.optim.Optimizer]:
-        """Make a turn the current one; yield its optimizer."""
+        """Make a turn the current one in this context; yield the turn's optimizer."""
         before, self._turn = self._turn, turn
         try:
             yield self.turns[turn]
@@ -144,7 +150,7 @@ class AlternatingOptimizer(torch.optim.Optimizer):
         """Ignore the state that torch's constructor sets: each turn has its own."""
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
-        """Ignore the group: the parameters that a turn reaches are fixed from the start."""
+        """Ignore the group: the parameters that a turn trains are fixed from the start."""
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Clear the gradients of all turns: gradients must not carry over between turns."""

@@ -1,13 +1,15 @@
-"""The optimizer's whole state, in the form that a single rank without ZeRO would hold: every checkpoint has this form.
+"""The optimizer's state in checkpoints: as a single rank without ZeRO would hold it, whatever the run's ZeRO stage.
 
-    stage 0      a moment is one tensor a parameter, on every rank                     <- checkpoint
-    stage 1, 2   one flat tensor a parameter group, of which each rank holds a part    <- gathered, shared out again
+    stage 0      a moment is one tensor per parameter, on every rank: the form of checkpoints
+    stage 1, 2   a moment is one flat tensor per parameter group, and each rank holds a part of it;
+                 `whole_state` gathers the parts, `load_state` partitions the tensors again
 
-DeepSpeed alone knows how parameters lie in the flat tensors; its public functions gather and share out a parameter's
-fp32 weights. Moments have the same layout, so they are copied into the place of the weights, gathered or shared out
-there, and the weights are put back. DeepSpeed's functions for moments
-(`safe_get_full_optimizer_state`, `safe_set_full_optimizer_state`) cannot be used: 0.19 links them to the moments after
-the step of the first parameter group, before the other groups have any, and a run that resumes has made no step.
+AdamW's moments are the running means of the gradients and of their squares. Only DeepSpeed knows how parameters lie in
+the flat tensors, and its public functions gather and partition fp32 weights only. Moments have the same layout.
+Therefore a moment is copied over the weights, gathered or partitioned in their place, and then the weights are
+restored. DeepSpeed has functions for moments (`safe_get_full_optimizer_state`, `safe_set_full_optimizer_state`), but
+they cannot be used: DeepSpeed 0.19 sets them up in the first step, after the first parameter group, when other groups
+have no moments yet; and a run that resumes has made no step.
 """
 
 import contextlib
@@ -24,7 +26,7 @@ State = dict[str, Any]
 
 
 def whole_state(engine: Any) -> State:
-    """Return the whole state on rank 0; every rank must call this function."""
+    """Gather the optimizer's state on rank 0, in the form of checkpoints; every rank must call this function."""
     if not engine.zero_optimization():
         return dict(engine.optimizer.state_dict())
     optimizer = engine.optimizer.optimizer
@@ -44,7 +46,10 @@ def whole_state(engine: Any) -> State:
 
 
 def load_state(engine: Any, saved: State) -> None:
-    """Load a whole state. Load the model's weights first: they are shared out here too."""
+    """Load a state that `whole_state` returned. The model's weights must be loaded before.
+
+    With ZeRO, this function copies the model's weights to ZeRO's partitioned fp32 weights, too.
+    """
     if not engine.zero_optimization():
         engine.optimizer.load_state_dict(saved)
         return
@@ -57,8 +62,8 @@ def load_state(engine: Any, saved: State) -> None:
         moments = [whole["state"].get(parameter, {}) for parameter in group["params"]]
         state = dict(next(filter(None, moments), {}))
         for name in [name for name, value in state.items() if value.dim()]:
-            with _kept(part):
-                part.zero_()  # the padding too, and parameters without a state
+            with _restored(part):
+                part.zero_()  # so that padding, and parameters without a state, are 0
                 for member, values in zip(members, moments, strict=True):
                     if name in values:
                         safe_set_full_fp32_param(member, values[name])
@@ -69,15 +74,21 @@ def load_state(engine: Any, saved: State) -> None:
 
 
 def _groups(state: State, optimizer: Any, turn: str) -> Iterator[tuple[dict[str, Any], list[Any], torch.Tensor]]:
-    """Yield (options in a state, parameters, this rank's part of the flat weights) for each parameter group."""
+    """Yield (entry of `param_groups` in the state, parameters, this rank's part of the flat weights) for each group."""
     parts = [group["params"][0].detach() for group in optimizer.param_groups]
     return zip(state["param_groups"], optimizer.members[turn], parts, strict=True)
 
 
 def _gathered(moment: torch.Tensor, members: list[Any], part: torch.Tensor) -> list[torch.Tensor]:
-    """Return the moment of each parameter on rank 0, and nothing on other ranks."""
+    """Return the whole moment of each parameter on rank 0; [] on other ranks.
+
+    Args:
+        moment: this rank's part of the flat moment of a parameter group.
+        members: the parameters of the group.
+        part: this rank's part of the group's flat weights; it is overwritten for a while, and restored.
+    """
     wholes = []
-    with _kept(part):
+    with _restored(part):
         part.copy_(moment)
         for member in members:
             whole = safe_get_full_fp32_param(member)  # every rank takes part
@@ -87,8 +98,8 @@ def _gathered(moment: torch.Tensor, members: list[Any], part: torch.Tensor) -> l
 
 
 @contextlib.contextmanager
-def _kept(part: torch.Tensor) -> Iterator[None]:
-    """Restore this rank's part of the flat weights at the end."""
+def _restored(part: torch.Tensor) -> Iterator[None]:
+    """Restore `part`, this rank's part of the flat weights, at the end of this context."""
     weights = part.clone()
     try:
         yield

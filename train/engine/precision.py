@@ -1,6 +1,8 @@
-"""Precision of a run: `training.bf16` resolved once, before the model is built, and the same on every rank.
+"""Precision of a run: `training.bf16` is set to true or false once, before the model is built, alike on all ranks.
 
-recipe, device, the run that resumes -> recipe with true or false, and the lines that say so
+    recipe, device, recipe of the run that resumes -> recipe with true or false, and lines about it for the user
+
+`auto` means bf16 only if the device multiplies bfloat16 in hardware.
 """
 
 import os
@@ -21,7 +23,8 @@ OFF = f"{KEY}=false"
 def resolve_precision(recipe: Recipe, resume: bool) -> list[str]:
     """Set `training.bf16` of the recipe to true or false; return the lines to print.
 
-    `auto` keeps the value of the run that resumes; a run that begins takes what the device multiplies in hardware.
+    If it is `auto`, a run that resumes keeps its value, and a new run uses bf16 if the device multiplies bfloat16 in
+    hardware.
 
     Raises:
         RecipeError: the value is true and the GPU has no bfloat16.

@@ -1,6 +1,6 @@
 """Coordination of ranks: work that rank 0 does for all, exchange of values, and the process group.
 
-When rank 0 fails, every other rank raises too, so that none waits for a rank that has ended.
+When rank 0 fails, every other rank raises an error too, so that no rank waits for a rank that has ended.
 """
 
 import os
@@ -58,7 +58,7 @@ def agreed(work: Callable[[], Result]) -> Result:
 
 
 def gathered(value: Result) -> list[Result]:
-    """Return the values of all ranks, by rank, on every rank."""
+    """Return a list of the values that all ranks passed, in rank order, on every rank."""
     ranks = world()[1]
     values: list[Any] = [value] * ranks
     if ranks > 1:
@@ -135,7 +135,8 @@ def _meet(url: str, *, timeout: timedelta, **options: Any) -> Iterator[tuple[TCP
 def _chosen_port() -> int:
     """Return the port that the user chose for the ranks of one machine; 0 means any free port.
 
-    deepspeed's launcher passes its default if the user names none; torchrun passes a port that it listens on itself.
+    If the user chose none, deepspeed's launcher passes its default port. torchrun passes a port on which it listens
+    itself. Both count as no choice.
     """
     from deepspeed.constants import TORCH_DISTRIBUTED_DEFAULT_PORT
 
@@ -146,9 +147,13 @@ def _chosen_port() -> int:
 
 
 def _share_port(port: int, rank: int, ranks: int, timeout: timedelta) -> int:
-    """Return rank 0's port on every rank, through a file named after their launcher; the last reader deletes the file.
+    """Return rank 0's port on every rank. The ranks exchange it through a file named after their launcher.
 
-    Two trainings that run at the same time have two launchers.
+    Trainings that run at the same time have different launchers, and therefore different files. The last rank that
+    reads the file deletes it.
+
+    Args:
+        port: the port to share; used on rank 0 only.
     """
     launcher = psutil.Process(os.getppid())
     since = launcher.create_time() - psutil.boot_time()  # the same on all ranks, even while the clock is set

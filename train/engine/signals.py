@@ -1,9 +1,9 @@
 """Early ends of a run: Ctrl-C, SIGTERM, the run's time limit, the death of its launcher.
 
-As long as there is nothing to save, a signal ends the process with one line and exit code 1, even during imports. The
-training loop (`train.engine.loop`) saves first. deepspeed's launcher would kill ranks that take long to save, and exit
-with 1 whatever their exit codes; therefore `clearspan train` blocks signals for it, forwards them to the ranks, and
-waits.
+Before there is anything to save, even during imports, a signal ends the process with one line and exit code 1. Later
+the training loop (`train.engine.loop`) saves a checkpoint first. deepspeed's launcher would kill ranks that take long
+to save, and would exit with 1 whatever the exit codes of the ranks. Therefore `clearspan train` starts the launcher
+with signals blocked, forwards them to the ranks itself, and waits.
 """
 
 import contextlib
@@ -20,9 +20,9 @@ from clearspan.common.failures import Failure, report, report_in_handler
 from clearspan.common.terminal import SIGNALS, end_process
 
 SAVING_S = 600
-"""Seconds that `clearspan train` waits for the ranks to save after a signal."""
+"""The time, in seconds, that `clearspan train` gives the ranks to save after a signal."""
 REPORTING_S = 20
-"""Seconds that a failed rank waits for rank 0 to report an error."""
+"""The time, in seconds, that a failed rank waits for rank 0 to report an error."""
 
 
 class Launcher(subprocess.Popen[bytes]):
@@ -51,7 +51,9 @@ class Launcher(subprocess.Popen[bytes]):
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
     def wait(self, timeout: float | None = None) -> int:
-        """Return the exit code of the launcher, the first failed rank's; print the signal that ended it.
+        """Wait for the launcher; return its exit code, which is the exit code of the first rank that failed.
+
+        If a signal ended that rank, print the name of the signal.
 
         Raises:
             RuntimeError: a signal ended the launcher itself.
@@ -92,19 +94,19 @@ class Launcher(subprocess.Popen[bytes]):
 
 
 def leave_to_rank_0() -> None:
-    """Wait up to `REPORTING_S` seconds for rank 0 to report the error: when rank 0 ends, the launcher ends this rank.
+    """Wait up to `REPORTING_S` seconds, in a rank that failed, so that rank 0 can report the error.
 
-    If this rank ended first, the launcher would end rank 0 before it prints the error. Rank 0 itself does not wait, and
-    neither does a rank without a launcher.
+    The launcher ends all ranks as soon as one has failed. Without this wait it could end rank 0 before rank 0 prints
+    the error. Rank 0 does not wait, nor does a rank without deepspeed's launcher.
     """
     if os.environ.get("RANK", "0") != "0" and "LOCAL_SIZE" in os.environ:
         time.sleep(REPORTING_S)
 
 
 def deadline(max_hours: float) -> Callable[[], bool]:
-    """Return a function that returns whether this process started at least `max_hours` ago; with 0, always False.
+    """Return a function that tells whether this process started at least `max_hours` ago; with 0 it returns False.
 
-    The limit of a batch system includes start-up too.
+    Start-up counts too, because it counts toward the time limit of a batch system.
     """
     import psutil
 
@@ -113,9 +115,10 @@ def deadline(max_hours: float) -> Callable[[], bool]:
 
 
 def launcher_watch() -> Callable[[], bool]:
-    """Return a function that returns whether the deepspeed launcher of this rank has died, or the sweep that runs it.
+    """Return a function that tells whether this rank's deepspeed launcher, or the sweep that started it, has died.
 
-    A killed `deepspeed` command leaves its ranks running; they must stop and save. Without a launcher: always False.
+    A `deepspeed` command that is killed leaves its ranks running; they must stop and save. Without a launcher, the
+    function always returns False.
     """
     import psutil
 

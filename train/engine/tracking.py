@@ -2,8 +2,9 @@
 
     metrics of a step ──> Tracker ──> JsonLines, TensorBoard, my_module:MyLogger ... and `train.engine.display`
 
-A logger of the user's own is a class, or a function that returns an object, of the form of `Logger`, called with the
-run's folder, its recipe as a nested dictionary, and the step that training begins with (0, or a resumed run's).
+A user's logger is a class, or a function that returns an object, with the methods of `Logger`. It is called with three
+arguments: the run's folder, the recipe as a nested dictionary, and the step at which training begins (0, or the last
+step of the run that is resumed).
 """
 
 import contextlib
@@ -28,13 +29,14 @@ from clearspan.train.run_folder import METRICS
 from clearspan.train.step.learner import Learner
 
 PEAK_FLOPS = {"H200": 989e12, "H100": 989e12, "A100": 312e12, "L40S": 362e12, "L4": 121e12}
-"""Dense bf16 FLOP/s by a part of the device's name, from NVIDIA's data sheets."""
+"""Peak bf16 FLOP/s without sparsity, from NVIDIA's data sheets; a key is a part of the device's name."""
 
 
 def flops_per_token(learner: Learner, mean_length: float) -> float:
-    """Return training FLOPs per token: 6 per layer weight, 12 L d s for attention (Chowdhery et al. 2022, app. B).
+    """Return the FLOPs of training per token: 6 for each weight of the layers, and 12 L d s for attention.
 
-    A third of them is the forward pass. Frozen layers reduce the other two thirds, the backward pass.
+    L is the number of layers, d their width, and s the mean length of a sequence in tokens (Chowdhery et al. 2022, app.
+    B). A third of the FLOPs is the forward pass. Frozen layers reduce the other two thirds, the backward pass.
     """
     encoder = learner.encoder
     whole = 6.0 * layer_weights(encoder) + 12.0 * encoder.num_layers * encoder.dim * mean_length
@@ -47,8 +49,10 @@ def layer_weights(encoder: Any) -> int:
 
 
 def backward_shares(learner: Learner) -> tuple[float, float]:
-    """Return (share of the layers' weights whose gradients are computed, share of the layers that a backward pass goes
-    through): (1, 1) if nothing is frozen.
+    """Return the two fractions of a backward pass that remain if layers are frozen; (1, 1) if nothing is frozen.
+
+    The first is the fraction of the layers' weights whose gradients are computed, the second the fraction of the layers
+    through which the backward pass goes.
     """
     base, table = learner.encoder.base, learner.encoder.token_table()
     trained = sum(p.numel() for name, p in base.named_parameters() if "embeddings" not in name and p.requires_grad)
@@ -66,7 +70,11 @@ def peak_flops(device: torch.device) -> float | None:
 
 
 class Clock:
-    """Steps, tokens, seconds, and seconds of waiting for data since the last log, without evaluation and saving."""
+    """Counter of steps, tokens, seconds, and seconds of waiting for data.
+
+    The trainer restarts it after each log, evaluation and save, so that the time of evaluation and saving does not
+    count.
+    """
 
     def __init__(self) -> None:
         self.restart()
@@ -96,11 +104,11 @@ class Logger(Protocol):
         """Write the metrics of a step."""
 
     def close(self) -> None:
-        """Write what is left; the run has ended, or was stopped."""
+        """Write what is still buffered: the run has ended, or was stopped."""
 
 
 class JsonLines:
-    """Writer of metrics.jsonl, a line a step. A resumed run keeps the lines up to the step that it resumes from.
+    """Writer of metrics.jsonl, one line per logged step. A resumed run keeps the lines up to its first step.
 
     Raises:
         OSError: (on writing too) the disk is full or broken; the error names the file.
@@ -145,10 +153,10 @@ class Tracker:
     """All loggers of a run, and its display.
 
     Args:
-        display: shows the metrics too.
+        display: the progress display, which shows the metrics too.
 
     Raises:
-        RecipeError: a logger of the user's own cannot be made, or lacks `log` or `close`.
+        RecipeError: a user's logger cannot be created, or lacks `log` or `close`.
         OSError: (on logging and closing too) the disk is full or broken; the error names the file.
     """
 
@@ -170,7 +178,7 @@ class Tracker:
     def log(self, step: int, metrics: Mapping[str, float]) -> None:
         """Write the metrics of a step, and show them.
 
-        A logger of the user's own that fails is named in a line, and left out from then on: the run goes on.
+        If a user's logger fails, print a warning and call the logger no more; the run goes on.
         """
         for logger in self.loggers:
             logger.log(step, metrics)
@@ -179,7 +187,7 @@ class Tracker:
         self.display.show(step, dict(metrics))
 
     def close(self) -> None:
-        """End the display, and close all loggers, also if one of them cannot be closed."""
+        """End the display, and close all loggers, even if one of them fails to close."""
         with contextlib.ExitStack() as stack:
             for logger in reversed(self.loggers):
                 stack.callback(logger.close)
@@ -188,7 +196,7 @@ class Tracker:
                 self._guarded(spec, logger.close)
 
     def _guarded(self, spec: str, call: Callable[[], None]) -> None:
-        """Call a logger of the user's own; if it fails, say so and leave it out."""
+        """Call a user's logger; if it fails, print a warning and call the logger no more."""
         try:
             call()
         except Exception as error:  # the user's own code

@@ -1,10 +1,10 @@
-"""Modalities: data other than text enters the encoder as patches, prepared on the host and embedded on the device.
+"""Modalities, by which images and audio enter the encoder: as patches that take the place of token embeddings.
 
-    host     rows -> decoded, one or more views of each, in a pool of threads -> numbers
-    device   numbers -> patch embedding -> rows of the packed batch, in place of token embeddings
+    host     rows of a dataset -> one or more views of each, in a pool of threads -> arrays
+    device   arrays -> patch embeddings -> rows of the packed batch
 
-`Modality` is the contract. A built-in modality is a file in this folder, named as the kind of dataset that it reads; a
-recipe sets its options with the dataset, `data.NAME.modality.OPTION`.
+`Modality` is the interface. Each built-in modality is a file in this folder, with the name of the kind of dataset that
+it reads. A recipe sets the options of a modality with the dataset, as `data.NAME.modality.OPTION`.
 """
 
 import abc
@@ -28,20 +28,26 @@ class ModalityConfig:
     """The options of a modality."""
 
     def check(self) -> None:
-        """Raise ValueError for an option that cannot work; the message begins with the option's name."""
+        """Check the options.
+
+        Raises:
+            ValueError: an option has a value that cannot work. The message begins with the name of the option.
+        """
 
 
 class Modality(abc.ABC):
-    """A modality: turns rows of a dataset into numbers on the host, and makes the module that embeds these.
+    """A modality. It turns rows of a dataset into arrays on the host, and creates the module that embeds the arrays.
 
-    A class has its options as a dataclass and names it by annotating `config`. `data.NAME.modality.type: module:Class`
-    chooses a class of your own, from an installed package or a file in the working folder.
+    A subclass defines its options as a dataclass, and refers to the dataclass by the annotation of `config`. A recipe
+    chooses a class of your own by `data.NAME.modality.type: module:Class`. The class may be in an installed package or
+    in a file in the working folder.
 
     Attributes:
-        columns: the shards' columns that `collate` reads.
-        views: the number of different views of an example. If it is 1, an objective encodes the view twice, and the two
-            passes differ by dropout alone.
-        patches: the rows of the packed batch that one view takes.
+        config: the options.
+        columns: the columns of the shards that `collate` reads.
+        views: the number of different views that `collate` makes of an example. If it is 1, an objective encodes the
+            view twice, and the two passes differ only by dropout.
+        patches: the number of rows that one view takes in the packed batch.
     """
 
     config: ModalityConfig
@@ -54,7 +60,11 @@ class Modality(abc.ABC):
 
     @classmethod
     def build(cls, config: Any, dataset: Dataset) -> Self:
-        """Return the modality of a dataset; `config` is an instance of the class that annotates `config`.
+        """Create the modality of a dataset.
+
+        Args:
+            config: the options, an instance of the class in the annotation of `config`.
+            dataset: the dataset.
 
         Raises:
             ValueError: an option does not suit the dataset.
@@ -63,19 +73,28 @@ class Modality(abc.ABC):
 
     @abc.abstractmethod
     def collate(self, rows: Rows, keys: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return values (n, views, ...) and labels (n,) int64. Draw random choices from `keys`, (n, views) int64, only.
+        """Return the views of n rows, (n, views, ...), and the class labels of the rows, (n,) int64.
+
+        Args:
+            rows: the rows.
+            keys: a random key for each view, (n, views) int64. All random choices must be derived from the keys.
 
         Raises:
-            ShardError: an example cannot be decoded. The message names it.
+            ShardError: an example cannot be decoded. The message names the example.
         """
 
     @abc.abstractmethod
     def embedding(self, dim: int) -> nn.Module:
-        """Return a new module that maps (n, ...) to (n, patches, dim). It takes the place of the token embeddings, with
-        their positions, normalization and dropout.
+        """Create the module that embeds n views, (n, ...) -> (n, patches, dim).
+
+        The module replaces the whole embedding layer for tokens, including position embeddings, normalization and
+        dropout.
+
+        Args:
+            dim: the hidden size of the encoder.
 
         Raises:
-            ValueError, EncoderError: the options do not allow one.
+            ValueError, EncoderError: the options do not allow to create a module.
         """
 
 
@@ -86,16 +105,22 @@ def names() -> list[str]:
 
 @functools.cache
 def modality_class(name: str) -> type[Modality]:
-    """Return the modality of a kind of dataset, or the one that `module:Class` names.
+    """Return the class of a modality.
+
+    Args:
+        name: the kind of dataset of a built-in modality, or `module:Class`.
 
     Raises:
-        PluginError: there is no such class, or it does not meet the contract.
+        PluginError: there is no such class, or it does not implement the interface.
     """
     return parts.find(__name__, name, Modality, "a modality")
 
 
 def config_class(name: str) -> type[ModalityConfig]:
-    """Return the dataclass of a modality's options.
+    """Return the dataclass that holds the options of a modality.
+
+    Args:
+        name: see `modality_class`.
 
     Raises:
         PluginError: see `modality_class`.
@@ -104,9 +129,15 @@ def config_class(name: str) -> type[ModalityConfig]:
 
 
 def build(name: str, config: ModalityConfig, dataset: Dataset) -> Modality:
-    """Return the modality of a dataset.
+    """Create the modality of a dataset.
+
+    Args:
+        name: see `modality_class`.
+        config: the options of the modality.
+        dataset: the dataset.
 
     Raises:
+        PluginError: see `modality_class`.
         ValueError: an option does not suit the dataset, or the modality lacks an attribute.
     """
     modality = modality_class(name).build(config, dataset)
@@ -116,7 +147,7 @@ def build(name: str, config: ModalityConfig, dataset: Dataset) -> Modality:
 
 
 def in_threads(work: Callable[[int], None], items: Sequence[int]) -> None:
-    """Run `work` on every item, in as many threads as this rank has cores; raise the exception of the first failure."""
+    """Call `work` with every item, in as many threads as this rank has cores. Raise the first exception of a call."""
     for _ in _pool().map(work, items):
         pass
 

@@ -1,10 +1,10 @@
-"""Log-mel spectrograms as 24 x 24 patches (NonLing-CSE appendix B, after SSAST: Gong et al. 2021).
+"""Audio clips as patches of their log-mel spectrograms (NonLing-CSE appendix B, after SSAST: Gong et al. 2021).
 
-    frames of 10 ms x 128 mel bins -> mixed with another clip, normalized, cut or padded, stretches masked -> float16
-                                   -> patches of 24 x 24 -> a linear layer, a class token, positions
+    host     frames of 10 ms x 128 mel bins -> cut, mixed with another clip, normalized, padded, masked -> float16
+    device   patches of 24 x 24 -> linear layer, class token, position embeddings
 
-1,024 frames give 5 x 42 patches and the class token: 211 rows. The paper does not augment a clip: its two passes differ
-by dropout alone. The augmentations that its code has are options here.
+A clip of 1,024 frames gives 5 x 42 patches and the class token, which are 211 rows. The paper does not augment clips,
+so that the two passes over a clip differ only by dropout. The augmentations in the paper's code are options here.
 """
 
 import dataclasses
@@ -26,28 +26,32 @@ from clearspan.train.data.batch import Rows
 from clearspan.train.modalities import Modality, ModalityConfig, in_threads
 
 DRAWS = 7
-"""Random numbers of a view: whether it is mixed, and with which clip; length and start of the masked bins, and of the
-masked frames; the quantile of the mixture's Beta distribution."""
+"""The number of random numbers for a view, in this order: whether the clip is mixed, and with which clip; length and
+start of the masked bins; length and start of the masked frames; the share of the clip in the mixture."""
 
 MIN_SHARE = 1e-9
-"""The smallest share of a clip in a mixture, -180 dB: a small mixup_alpha draws shares whose logarithm is infinite."""
+"""The smallest share of a clip in a mixture, -180 dB. A small `mixup_alpha` may draw a share of 0, whose logarithm is
+infinite."""
 
 
 @dataclasses.dataclass
 class AudioConfig(ModalityConfig):
-    """Views of audio clips; the defaults are the paper's, without augmentation.
+    """The options of views of audio clips. The defaults are the paper's, without augmentation.
 
     Args:
-        frames: the length of a view, in frames of 10 ms; a longer clip is cut, a shorter one padded with 0.
-        patch_size: rows and columns of a patch, in mel bins and frames.
+        frames: the length of a view, in frames of 10 ms. A longer clip is cut, and a shorter clip is padded with 0.
+        patch_size: the height and the width of a patch, in mel bins and in frames.
         positions: whether patches have learned position embeddings. In the published code they have none.
-        normalize: whether to normalize with the shards' mean and standard deviation, (x - mean) / (2 std), as SSAST
-            does; else values stay as they are.
-        freq_mask: the largest number of adjacent mel bins that are set to 0 (SpecAugment, Park et al. 2019); 0: none.
-        time_mask: the largest number of adjacent frames that are set to 0 (SpecAugment); 0: none.
-        mixup: the probability that a clip is mixed with another one of its batch; the louder one gives the label.
-        mixup_alpha: the mixture's share is drawn from Beta(alpha, alpha). A lower value makes one clip dominate.
-        views: 2 for two views that are masked differently, 1 for one view that is encoded twice.
+        normalize: whether to normalize values with the mean and standard deviation of the dataset, as SSAST does:
+            (x - mean) / (2 std). Otherwise values are unchanged.
+        freq_mask: the largest number of adjacent mel bins that are set to 0 (SpecAugment, Park et al. 2019); 0 for no
+            masking.
+        time_mask: the largest number of adjacent frames that are set to 0 (SpecAugment); 0 for no masking.
+        mixup: the probability that a clip is mixed with another clip of its batch. The clip with the larger share gives
+            the label.
+        mixup_alpha: the parameter of the distribution Beta(alpha, alpha) of a clip's share in a mixture. With a lower
+            value, one of the two clips dominates more.
+        views: 2 for two views with different masks, 1 for one view that is encoded twice.
     """
 
     frames: Annotated[int, Ge(1), Le(1 << 19)] = 1024
@@ -74,12 +78,17 @@ class AudioConfig(ModalityConfig):
 
     @property
     def patches(self) -> int:
-        """The rows of a view: one for each whole patch, and one for the class token."""
+        """The number of rows of a view: one for each whole patch, and one for the class token."""
         return (MEL_BINS // self.patch_size) * (self.frames // self.patch_size) + 1
 
 
 class AudioModality(Modality):
-    """Log-mel spectrograms, float16 (n, views, frames, 128): (x - mean) / (2 std)."""
+    """Makes views of audio clips: log-mel spectrograms (x - mean) / (2 std), (n, views, frames, 128) float16.
+
+    Args:
+        config: the options.
+        mean, std: the mean and the standard deviation of all values of the dataset, or 0 and 0.5 to keep the values.
+    """
 
     config: AudioConfig
     columns = ("frames", "label")
@@ -134,10 +143,11 @@ class AudioModality(Modality):
         return clip
 
     def _shares(self, whether: np.ndarray, quantiles: np.ndarray) -> np.ndarray:
-        """Return each clip's share in its mixture, (n,), in (0, 1]; 1 for a clip that is not mixed.
+        """Return the share of each of n clips in its mixture, (n,), above 0; 1 if the clip is not mixed.
 
         Args:
-            whether, quantiles: (n,) uniforms, which decide whether a clip is mixed, and its share.
+            whether: uniform random numbers that decide whether a clip is mixed, (n,).
+            quantiles: uniform random numbers from which the shares are computed, (n,).
         """
         alpha = self.config.mixup_alpha
         shares = special.betaincinv(alpha, alpha, quantiles).clip(min=MIN_SHARE)
@@ -148,9 +158,14 @@ class AudioModality(Modality):
 
 
 def mixed(clip: np.ndarray, other: np.ndarray, share: float) -> np.ndarray:
-    """Return the log-mel frames of `share` of one clip's waveform plus (1 - share) of another's, as long as the longer.
+    """Return the log-mel spectrogram of a mixture of two clips, which is as long as the longer clip.
 
-    The energies of two independent sounds add up: log(share^2 e^x + (1 - share)^2 e^y).
+    The waveform of the mixture is `share` times the first waveform plus (1 - share) times the second. Because the
+    energies of independent sounds add up, each value is log(share^2 e^x + (1 - share)^2 e^y) for the values x and y.
+
+    Args:
+        clip, other: the log-mel spectrograms of the two clips, (frames, 128) float32.
+        share: the share of the first clip, from 0 to 1, exclusive.
     """
     longer, shorter = clip + 2 * math.log(share), other + 2 * math.log1p(-share)
     if len(longer) < len(shorter):
@@ -162,7 +177,13 @@ def mixed(clip: np.ndarray, other: np.ndarray, share: float) -> np.ndarray:
 
 
 def mask(frames: np.ndarray, uniforms: np.ndarray, config: AudioConfig) -> None:
-    """Set a random stretch of mel bins and one of frames to 0, in place: frames (frames, 128), uniforms (4,)."""
+    """Set a random range of mel bins and a random range of frames to 0, in place.
+
+    Args:
+        frames: the spectrogram, (frames, 128).
+        uniforms: four random numbers in [0, 1): length and start of the bins, length and start of the frames.
+        config: the largest lengths, `freq_mask` and `time_mask`.
+    """
     for axis, longest, length, start in ((1, config.freq_mask, *uniforms[:2]), (0, config.time_mask, *uniforms[2:])):
         size = int(length * (longest + 1))
         first = int(start * (frames.shape[axis] - size + 1))
@@ -170,8 +191,9 @@ def mask(frames: np.ndarray, uniforms: np.ndarray, config: AudioConfig) -> None:
 
 
 class SpectrogramEmbedding(nn.Module):
-    """Patch embedding, float16 (n, frames, 128) -> (n, patches, dim): the class token, then the patches of the lowest
-    mel bins in the order of time, then those of the bins above.
+    """Embeds the patches of spectrograms, (n, frames, 128) float16 -> (n, patches, dim).
+
+    The class token is first. The patches follow by mel bins, from the lowest, and for the same bins by time.
     """
 
     def __init__(self, config: AudioConfig, patches: int, dim: int) -> None:

@@ -1,10 +1,10 @@
-"""Images as 16 x 16 patches (Dosovitskiy et al. 2021), two random views of each (NonLing-CSE section 3.3).
+"""Images as patches (Dosovitskiy et al. 2021), in two random views of each image (NonLing-CSE section 3.3).
 
-    JPEG -> decoded once -> a view: random crop, resized, mirrored, color jitter, grayscale -> uint8 pixels
-         -> normalized -> ViT's embeddings: patches, class token, positions -> a projection if the widths differ
+    host     JPEG -> decoded once -> each view: random crop, resize, mirror, color jitter, grayscale -> uint8 pixels
+    device   normalize -> ViT's embeddings of patches, class token and positions -> projection if the sizes differ
 
-Crops and color jitter are SimCLR's (Chen et al. 2020, appendix A) as the published code takes them from torchvision, on
-8-bit pixels by Pillow; without blur.
+Crops and color jitter are SimCLR's (Chen et al. 2020, appendix A), without blur. The published code takes them from
+torchvision. Here Pillow computes them on 8-bit pixels.
 """
 
 import dataclasses
@@ -30,28 +30,30 @@ from clearspan.train.modalities import Modality, ModalityConfig, in_threads
 
 CROP_TRIES = 10
 ASPECTS = (3 / 4, 4 / 3)
-"""The range of a crop's width / height, drawn uniformly on a log scale."""
+"""The range of a crop's aspect ratio, width / height, which is drawn uniformly on a log scale."""
 DRAWS = 4 * CROP_TRIES + 11
-"""Uniforms of a view: 4 for each crop; mirrored, jittered, gray; 4 strengths of jitter; 4 for their order."""
+"""The number of random numbers for a view, in this order: 4 for each try of a crop; 3 that decide whether the view is
+mirrored, jittered and made gray; 4 strengths of the jitter; and 4 for the order of the four jitters."""
 
 
 @dataclasses.dataclass
 class ImageConfig(ModalityConfig):
-    """Random views of images; the defaults are the published ones of 224 x 224 pixels.
+    """The options of random views of images. The defaults are the paper's, with views of 224 x 224 pixels.
 
     Args:
-        path: a local folder of a pretrained ViT that gives the initial embeddings; "": random ones.
-        image_size: height and width of a view, in pixels.
-        patch_size: height and width of a patch, in pixels.
-        hidden_size: the width of random embeddings; 0: the encoder's hidden size.
+        path: the local folder of a pretrained ViT from which the patch embeddings are initialized; "" for random
+            embeddings.
+        image_size: the height and the width of a view, in pixels.
+        patch_size: the height and the width of a patch, in pixels.
+        hidden_size: the size of random embeddings; 0 for the hidden size of the encoder.
         min_scale: the smallest fraction of an image's area that a crop covers. Lower it for stronger augmentation.
         flip_probability: the probability that a view is mirrored.
         jitter: the largest change of brightness, contrast and saturation (as a factor) and of hue (as a fraction of the
             color circle).
         jitter_probability: the probability that a view's colors change.
         grey_probability: the probability that a view is made gray.
-        mean, std: mean and standard deviation of red, green and blue, from 0 to 1, that normalize pixels; the defaults
-            are ImageNet's.
+        mean, std: the mean and the standard deviation of red, green and blue with which pixels are normalized, on a
+            scale from 0 to 1. The defaults are ImageNet's.
     """
 
     path: str = ""
@@ -76,12 +78,12 @@ class ImageConfig(ModalityConfig):
 
     @property
     def patches(self) -> int:
-        """The rows of a view: one for each patch, and one for the class token."""
+        """The number of rows of a view: one for each patch, and one for the class token."""
         return (self.image_size // self.patch_size) ** 2 + 1
 
 
 class ImageModality(Modality):
-    """Two views of each image, uint8 (n, 2, image_size, image_size, 3)."""
+    """Makes two random views of each of n images, (n, 2, image_size, image_size, 3) uint8."""
 
     config: ImageConfig
     columns = ("image", "label")
@@ -120,7 +122,13 @@ class ImageModality(Modality):
 
 
 def view(image: Image.Image, uniforms: np.ndarray, config: ImageConfig) -> Image.Image:
-    """Return a random view of an RGB image, image_size x image_size: uniforms (DRAWS,) in [0, 1)."""
+    """Return a random view of an RGB image.
+
+    Args:
+        image: the image.
+        uniforms: the random numbers of the view, (DRAWS,) in [0, 1).
+        config: the size of the view, and the probabilities and strengths of its changes.
+    """
     crops, (mirror, jitter, gray), strengths, order = np.split(uniforms, np.cumsum([4 * CROP_TRIES, 3, 4]))
     left, top, width, height = crop_box(image.size, crops.reshape(CROP_TRIES, 4), config.min_scale)
     size = (config.image_size, config.image_size)
@@ -144,9 +152,15 @@ ENHANCERS = (ImageEnhance.Brightness, ImageEnhance.Contrast, ImageEnhance.Color)
 
 
 def crop_box(size: tuple[int, int], uniforms: np.ndarray, min_scale: float) -> tuple[int, int, int, int]:
-    """Return (left, top, width, height) of a random crop of an image of (width, height), as torchvision's
-    RandomResizedCrop: the first try that fits, of uniforms (CROP_TRIES, 4); else the largest centered crop of an aspect
-    in ASPECTS.
+    """Return (left, top, width, height) of a random crop, as torchvision's RandomResizedCrop draws it.
+
+    The first try whose crop fits into the image is taken. If none fits, the largest centered crop is returned whose
+    aspect ratio is in ASPECTS.
+
+    Args:
+        size: the width and the height of the image, in pixels.
+        uniforms: four random numbers in [0, 1) for each try, (CROP_TRIES, 4): area, aspect ratio, left and top.
+        min_scale: the smallest fraction of the image's area that a crop covers.
     """
     width, height = size
     lowest, highest = math.log(ASPECTS[0]), math.log(ASPECTS[1])
@@ -162,7 +176,12 @@ def crop_box(size: tuple[int, int], uniforms: np.ndarray, min_scale: float) -> t
 
 
 def shifted_hue(image: Image.Image, change: float) -> Image.Image:
-    """Return an RGB image with every hue turned by a fraction of the circle, -0.5 to 0.5, in Pillow's 8-bit HSV."""
+    """Return an RGB image whose hues are shifted in Pillow's 8-bit HSV.
+
+    Args:
+        image: the image.
+        change: the shift, as a fraction of the color circle, from -0.5 to 0.5.
+    """
     to_hsv, to_rgb = color_tables()
     hsv = to_hsv.take(np.frombuffer(image.tobytes("raw", "RGBX"), "<u4") & 0xFFFFFF, mode="clip")
     hsv.view(np.uint8)[::4] += np.uint8(int(change * 255) % 256)
@@ -174,7 +193,8 @@ def color_tables() -> tuple[np.ndarray, np.ndarray]:
     """Return lookup tables of Pillow's conversions from RGB to HSV and from HSV to RGB for all 8-bit colors.
 
     They are (2^24,) uint32 each, with the first channel in the lowest byte of the index and of the value. The tables
-    take 128 MB per process. They replace two Pillow conversions per view, which would dominate the cost of a view.
+    take 128 MB per process. They replace two conversions by Pillow for each view, which would take most of the view's
+    time.
     """
     tables = np.zeros((2, 256, 256, 256, 4), np.uint8)
 
@@ -190,10 +210,17 @@ def color_tables() -> tuple[np.ndarray, np.ndarray]:
 
 
 class ImageEmbedding(nn.Module):
-    """ViT's embeddings of normalized pixels: uint8 (n, size, size, 3) -> (n, patches, dim).
+    """Normalizes pixels and embeds their patches by a ViT's embedding layer.
+
+    Maps (n, image_size, image_size, 3) uint8 to (n, patches, dim).
+
+    Args:
+        config: the options.
+        dim: the hidden size of the encoder.
 
     Raises:
-        ValueError: the folder of `path` holds no ViT, or one of another image or patch size.
+        ValueError: the folder `config.path` holds no ViT, or a ViT with another image size, patch size or number of
+            channels.
         EncoderError: the folder is incomplete.
     """
 
@@ -216,7 +243,11 @@ class ImageEmbedding(nn.Module):
 
 
 def _vit_embeddings(config: ImageConfig, dim: int) -> nn.Module:
-    """Return ViT's patch, class and position embeddings, pretrained or random."""
+    """Return the embedding layer of a ViT, which embeds patches, class token and positions; pretrained or random.
+
+    Raises:
+        ValueError, EncoderError: see `ImageEmbedding`.
+    """
     from transformers import AutoModel, ViTConfig, ViTModel
 
     from clearspan.common.model_folder import check_config

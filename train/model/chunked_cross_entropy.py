@@ -1,13 +1,14 @@
-"""Fused logits and cross-entropy over the vocabulary, in chunks, without storing all logits.
+"""Logits and cross-entropy over the vocabulary in chunks of rows, so that all logits are never stored at once.
 
     states (k, h), decoder (V, h) -> for each chunk of rows: logits -> log-softmax -> loss, gradient -> the next chunk
 
 The gradient is computed in the forward pass, so only one chunk of logits exists at any time. The matrix products have
 the dtype of autocast; the softmax is in fp32.
 
-On CUDA the cast copy of the decoder, which every forward makes, has its rows padded to a multiple of 64: matrix
-products over an odd vocabulary such as RoBERTa's 50,265 ids have no aligned kernel. The padded columns have a bias of
--inf, hence no probability and no gradient. The parameters themselves, and so checkpoints and exports, are not padded.
+Every forward pass copies the decoder's weight in that dtype. On CUDA this copy is padded to a multiple of 64 rows,
+because matrix products have no aligned kernel for an odd vocabulary such as RoBERTa's 50,265 ids. The added ids have a
+bias of -inf, and therefore no probability and no gradient. The parameters themselves are not padded, nor are
+checkpoints and exports.
 """
 
 from typing import Any
@@ -23,19 +24,21 @@ from clearspan.train.collectives import sum_over_ranks, world
 IGNORED = -100
 """The label of a slot that holds no masked token; PyTorch's default `ignore_index`."""
 ALIGNED = {"cuda": 64}
-"""By device, what the padded vocabulary is a multiple of; elsewhere it is not padded."""
+"""The vocabulary is padded to a multiple of this number, by device; on other devices it is not padded."""
 ALIGNED_ROWS = 64
-"""A chunk of more rows is a multiple of this."""
+"""A chunk that has more rows than this number has a multiple of this number."""
 CHUNK_BYTES = {"cuda": 1 << 28, "cpu": 1 << 26}
-"""Bytes of a chunk's fp32 logits by device: on a GPU a matrix product of more than 1,000 rows, on a CPU not far beyond
-its caches."""
+"""The maximum size of a chunk's fp32 logits in bytes, by device. On a GPU this makes matrix products of more than 1,000
+rows; on a CPU it is not far beyond the caches.
+"""
 
 
 def masked_lm(states: Tensor, decoder: nn.Linear, labels: Tensor, measured: bool = False) -> tuple[Tensor, Tensor]:
-    """Return (loss, accuracy) of a masked LM, two scalars; the second is without gradient, and 0 unless `measured`.
+    """Return (loss, accuracy) of a masked LM, two scalars. The accuracy has no gradient, and is 0 unless `measured`.
 
-    The loss is fp32, and its mean over ranks is the mean cross-entropy over all ranks' masked tokens, whatever each
-    rank's count. The accuracy is the fraction of this rank's masked tokens that get the highest logit.
+    The loss is in fp32. Its mean over ranks is the mean cross-entropy over the masked tokens of all ranks, even if
+    ranks have different numbers of masked tokens. The accuracy is the fraction of this rank's masked tokens whose
+    original id has the highest logit.
 
     Args:
         states, decoder, labels: see `cross_entropy`.
@@ -48,16 +51,16 @@ def masked_lm(states: Tensor, decoder: nn.Linear, labels: Tensor, measured: bool
 def cross_entropy(
     states: Tensor, decoder: nn.Linear, labels: Tensor, counted: bool = False, multiple: int | None = None
 ) -> tuple[Tensor, Tensor]:
-    """Return the summed cross-entropy of the decoder's logits, and the number of correct predictions, two scalars.
+    """Return (summed cross-entropy, number of correct predictions) of the decoder's logits, two scalars.
 
-    The number is fp32 without gradient, and 0 unless `counted`.
+    The number of correct predictions is fp32 without gradient, and 0 unless `counted`.
 
     Args:
         states: (k, h), any float type.
-        decoder: from h to the vocabulary.
+        decoder: the linear layer from h to the vocabulary.
         labels: (k,) int64; IGNORED marks an unused slot.
-        counted: true to count the correct predictions, i.e. labels that have the highest logit.
-        multiple: pad the vocabulary to a multiple of this number. None: the number for the device in `ALIGNED`.
+        counted: whether to count the correct predictions, i.e. the labels that have the highest logit.
+        multiple: pad the vocabulary to a multiple of this number; None for the device's number in `ALIGNED`.
     """
     device, weight, bias = states.device.type, decoder.weight, decoder.bias
     is_cast = torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device)  # not on the meta device
@@ -74,7 +77,7 @@ def cross_entropy(
 
 
 class _CrossEntropy(torch.autograd.Function):
-    """The function of `cross_entropy`. It may be differentiated several times, but not twice in a row."""
+    """The autograd function behind `cross_entropy`. It allows several backward passes, but no second derivatives."""
 
     @staticmethod
     @in_fp32
@@ -92,7 +95,7 @@ class _CrossEntropy(torch.autograd.Function):
     ) -> tuple[Tensor, Tensor]:
         matrix, offsets = _padded(weight, bias, dtype, multiple)
         given = zip((states, weight, bias), ctx.needs_input_grad, strict=False)
-        gradients = [_zeros(tensor) if differentiable and needed else None for tensor, needed in given]
+        gradients = [_accumulator(tensor) if differentiable and needed else None for tensor, needed in given]
         of_states, of_weight, of_bias = gradients
         precise = torch.promote_types(torch.float32, dtype)
         loss, correct = states.new_zeros((), dtype=precise), states.new_zeros((), dtype=torch.float32)
@@ -106,7 +109,7 @@ class _CrossEntropy(torch.autograd.Function):
                 correct += (scores.argmax(1) == target).sum()
             if not differentiable:
                 continue
-            gradient = _of_logits(scores, target).to(dtype)
+            gradient = _logit_gradient(scores, target).to(dtype)
             del scores
             if of_states is not None:
                 of_states[start : start + rows] = gradient @ matrix
@@ -131,7 +134,7 @@ class _CrossEntropy(torch.autograd.Function):
 
 
 def _padded(weight: Tensor, bias: Tensor | None, dtype: torch.dtype, multiple: int) -> tuple[Tensor, Tensor | None]:
-    """Return the decoder's weight and bias in another dtype, with added rows of zeros and a bias of -inf there."""
+    """Cast the decoder's weight and bias to a dtype, and pad them with rows of zeros and a bias of -inf."""
     added = -len(weight) % multiple
     if not added:
         return weight.to(dtype), None if bias is None else bias.to(dtype)
@@ -140,15 +143,20 @@ def _padded(weight: Tensor, bias: Tensor | None, dtype: torch.dtype, multiple: i
     return matrix, F.pad(offsets, (0, added), value=-torch.inf)
 
 
-def _zeros(tensor: Tensor | None) -> Tensor | None:
-    """Return zeros of a tensor's shape to sum its gradient in, in fp32 or more."""
+def _accumulator(tensor: Tensor | None) -> Tensor | None:
+    """Return zeros of a tensor's shape, in fp32 or a more precise dtype, to sum its gradient in; None for None."""
     if tensor is None:
         return None
     return torch.zeros_like(tensor, dtype=torch.promote_types(torch.float32, tensor.dtype))
 
 
-def _of_logits(scores: Tensor, target: Tensor) -> Tensor:
-    """Return the gradient of the summed loss by the logits, in the memory of their log-softmax, (k, V)."""
+def _logit_gradient(scores: Tensor, target: Tensor) -> Tensor:
+    """Return the gradient of the summed loss with respect to the logits, (k, V); it overwrites `scores`.
+
+    Args:
+        scores: the log-softmax of the logits, (k, V).
+        target: the labels, (k,) int64.
+    """
     used = (target != IGNORED)[:, None]
     gradient = scores.exp_()
     gradient.scatter_add_(1, target.clamp(min=0)[:, None], gradient.new_full((), -1.0).expand(len(target), 1))

@@ -1,4 +1,4 @@
-"""Texts to embeddings by an encoder in training, as the exported model would embed them (`common.encoder.stream`)."""
+"""Embed texts with an encoder in training as the exported model would embed them (`common.encoder.stream`)."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -18,14 +18,20 @@ from clearspan.train.model.encoder import TrainableEncoder
 
 
 class EncoderInTraining:
-    """An encoder in training as a model that embeds ids."""
+    """Adapter of an encoder in training to the interface that embeds token ids (`common.encoder.stream.IdEncoder`)."""
 
     def __init__(self, encoder: TrainableEncoder) -> None:
         self._encoder, self.dim = encoder, encoder.dim
         self.device: torch.device = encoder.base.device
 
     def encode_ids(self, ids: Tensor, lengths: NDArray[np.integer[Any]], prompt_tokens: int = 0) -> Tensor:
-        """Return the embeddings of n texts, as `common.encoder.packed` does. Its poolings count a prompt's tokens."""
+        """Return the embeddings of n texts, (n, dim) on the device.
+
+        Args:
+            ids: the token ids of all texts, end to end.
+            lengths: the number of tokens of each text, (n,).
+            prompt_tokens: ignored, because the poolings of training include a prompt's tokens.
+        """
         return packed_batches.embed_ids(ids, lengths, self.dim, self._embedded)
 
     def _embedded(self, packed: Packed) -> Tensor:
@@ -34,7 +40,11 @@ class EncoderInTraining:
 
 
 def reader_of(encoder: TrainableEncoder, tokenizer: Any) -> TokenReader:
-    """Return what reads texts for an encoder, with a transformers tokenizer, as the exported model does."""
+    """Return a reader that turns texts into the token ids that the exported model would get.
+
+    Args:
+        tokenizer: a tokenizer of transformers.
+    """
     backend = Tokenizer.from_str(tokenizer.backend_tokenizer.to_str())
     if not spell_special(backend, encoder.inference.prompts.values()):
         read_special_as_text(backend)
@@ -54,12 +64,14 @@ def encode_texts(
     quiet: bool = True,
     prompt: str | None = None,
 ) -> NDArray[np.float32]:
-    """Return the embeddings that the exported model would give, of an encoder in training: (len(texts), h) float32.
+    """Return the embeddings of texts, (len(texts), h) float32, as the exported model would give them.
 
     Args:
-        batch_tokens: most tokens of a batch; on a CPU its forwards are smaller.
+        encoder: an encoder in training.
+        tokenizer: a tokenizer of transformers.
+        batch_tokens: the maximum number of tokens in a batch; a longer text has a batch of its own.
         quiet: whether to show no progress bar, even on a terminal.
-        prompt: the text before each text; None: the default prompt.
+        prompt: the text to put before each text; None for the default prompt.
     """
     inference, training = encoder.inference, encoder.training
     prompt = inference.sides.other if prompt is None else prompt

@@ -1,6 +1,8 @@
-"""The result of one forward: each objective reads its blocks, and what several objectives read is computed once.
+"""The result of one forward pass: each objective reads its blocks, and what several objectives read is computed once.
 
-hidden states (T, h) -> Forward: a vector a sequence -> Encoded: one objective's blocks and masked positions
+    hidden states (T, h) -> Forward: a vector per sequence -> Encoded: one objective's blocks and masked positions
+
+A block is the group of sequences that an objective requests under one name (`train.step.requests.Request`).
 """
 
 import dataclasses
@@ -19,11 +21,12 @@ if TYPE_CHECKING:  # it imports transformers, which takes seconds, and a recipe 
 
 
 class SequenceVectors:
-    """One fp32 vector a sequence, of all objectives' blocks.
+    """The vectors of the sequences of all objectives' blocks.
 
     Args:
-        pooled, first: (N, h), see `Encoded`.
-        blocks: each block's sequences, by `OBJECTIVE/BLOCK`.
+        pooled: the pooled vector of each sequence, (N, h) fp32.
+        first: the state of each sequence's first token, (N, h) fp32.
+        blocks: `OBJECTIVE/BLOCK` -> the range of the block's sequences.
     """
 
     def __init__(self, pooled: Tensor, first: Tensor, blocks: Mapping[str, slice]) -> None:
@@ -31,13 +34,13 @@ class SequenceVectors:
 
 
 class Forward(SequenceVectors):
-    """The result of one forward, for all objectives; vectors are computed when the first objective reads them.
+    """The result of one forward pass for all objectives. Vectors are computed when the first objective reads them.
 
     Args:
         packed: the batch.
-        hidden: its states (T, h).
-        blocks: each block's sequences, by `OBJECTIVE/BLOCK`.
-        masked: the masked positions of each block that was masked, by the same names.
+        hidden: the states of the batch's tokens, (T, h).
+        blocks: `OBJECTIVE/BLOCK` -> the range of the block's sequences.
+        masked: `OBJECTIVE/BLOCK` -> the masked positions, for each block that an objective masked.
     """
 
     def __init__(
@@ -61,14 +64,15 @@ class Forward(SequenceVectors):
 
 @dataclasses.dataclass(frozen=True)
 class Encoded:
-    """The result of a forward for one objective: its blocks by name, other objectives' blocks as `OBJECTIVE/BLOCK`.
+    """The result of a forward pass for one objective. A block of another objective has the name `OBJECTIVE/BLOCK`.
 
-    With gradient caching, a contrastive objective gets the vectors of several forwards, and nothing else.
+    With gradient caching, a contrastive objective gets the pooled and first vectors of several forward passes, but no
+    hidden states of other tokens.
 
     Args:
-        measured: whether the step is logged; if not, only the loss need be computed.
+        measured: whether the step is logged; if not, the objective may compute its loss only, without metrics.
         pools: whether the objective declares that it uses pooled vectors (`Objective.pools`).
-        dim: components of every vector after the first `dim` are set to 0; 0: no component is.
+        dim: the number of components to keep of every vector, the others being set to 0; 0 to keep all.
     """
 
     forward: SequenceVectors
@@ -88,10 +92,12 @@ class Encoded:
         return self.forward
 
     def pooled(self, block: str) -> Tensor:
-        """Return the block's sequences as fp32 vectors, (N, h): pooled, and through the encoder's head if it has one.
+        """Return the pooled vector of each sequence of a block, (N, h) fp32.
+
+        If the encoder has layers after the pooling, they have been applied.
 
         Raises:
-            TypeError: the objective's class sets `pools = False`, so that the head would not be trained.
+            TypeError: the objective's class sets `pools = False`, so that these layers would not be trained.
         """
         if not self.pools:
             raise TypeError(f"objectives.{self.objective} reads pooled vectors, but its class sets pools = False")
@@ -100,7 +106,7 @@ class Encoded:
     def first(self, block: str) -> Tensor:
         """Return the state of each sequence's first token, [CLS] or <s>, (N, h) fp32, whatever the model's pooling.
 
-        A static encoder has no such token: return the mean of the sequence's vectors.
+        A static encoder has no such token: return the mean of the sequence's token vectors.
         """
         return self._prefix(self.forward.first[self.forward.blocks[qualified(self.objective, block)]])
 
@@ -108,11 +114,14 @@ class Encoded:
         return F.pad(vectors[:, : self.dim], (0, vectors.shape[1] - self.dim)) if self.dim else vectors
 
     def masked(self, block: str) -> tuple[Tensor, Tensor]:
-        """Return the states at the block's masked positions (k, h) and the original ids (k,), -100 at unused slots."""
+        """Return the states at the block's masked positions, (k, h), and the original ids, (k,) int64.
+
+        Unused slots have the id -100.
+        """
         masked = self._whole.masked[qualified(self.objective, block)]
         return self._whole.hidden[masked.index], masked.labels
 
 
 def qualified(objective: str, block: str) -> str:
-    """Return a block's name in the whole forward, `OBJECTIVE/BLOCK`."""
+    """Return a block's name among the blocks of all objectives, `OBJECTIVE/BLOCK`."""
     return block if "/" in block else f"{objective}/{block}"

@@ -1,9 +1,9 @@
-"""Any HF encoder on a packed batch: no padding anywhere, the same numbers as padded.
+"""Run any Hugging Face encoder on packed batches: without padding anywhere, and with the same results as with padding.
 
     ids (T,) -> the model's embeddings and layers, attention within each sequence -> hidden (T, h) -> pooled (N, h)
 
-Wrapping a model compares its packed and unpacked states on two sequences: an architecture that does not support packing
-(`common.encoder.attention`) is refused, not silently wrong.
+When a model is wrapped, its states for two sequences are compared with and without packing. An architecture that does
+not support packing (`common.encoder.attention`) is therefore refused, and does not give wrong results silently.
 """
 
 import contextlib
@@ -42,8 +42,9 @@ MLM_HEADS = (
 ATTENTION_DROPOUTS = ("attention_probs_dropout_prob", "attention_dropout", "attn_pdrop")
 """The names of the dropout rate of attention weights in configurations."""
 MAX_GRAPHS = 64
-"""Limit of compiled graphs; torch's default of 8 is too low, as each turn has three: training, the first pass of
-gradient caching, validation."""
+"""Limit of compiled graphs. torch's default of 8 is too low, because each turn has three: one for training, one for the
+first pass of gradient caching, one for validation.
+"""
 
 
 class TrainableEncoder(nn.Module):
@@ -51,19 +52,21 @@ class TrainableEncoder(nn.Module):
 
     Args:
         model: a base model or one with a masked-LM head, loaded with `attn_implementation=PACKED_ATTENTION`.
-        pooling: `mean` over all tokens of a sequence, special tokens included (DeCLUTR); `cls`, its first token;
-            `lasttoken`, its last one; `weighted`, the mean with each token's state times a fixed weight of the token.
-        new_weights: the weights of the MLM head that the model's folder lacks (`common.pretrained.load_model`).
-        head: sentence-transformers' Dense modules after the pooling, which stay at inference, such as supervised
-            SimCSE's; each as wide as the model.
-        inference: the further steps of embedding a text.
-        token_weights: the tokens' weights for `weighted`, (vocabulary,); None: 1 each.
+        pooling: `mean`, the mean over all tokens of a sequence, special tokens included (DeCLUTR); `cls`, the state of
+            the first token; `lasttoken`, the state of the last token; `weighted`, the mean of all states, each
+            multiplied by a fixed weight of its token.
+        new_weights: the names of weights of the masked-LM head that the model's folder lacks
+            (`common.pretrained.load_model`).
+        head: the layers after the pooling, sentence-transformers' Dense modules, as wide as the model. They stay at
+            inference, e.g. in supervised SimCSE.
+        inference: the other settings for embedding a text; None for the defaults.
+        token_weights: the weights of tokens for `weighted`, (vocabulary,); None: 1 each.
 
     Attributes:
         attends: true if the tokens of a sequence attend to each other. If false (`train.model.static`), a sequence is
             represented by the mean of its token vectors: it has no special tokens and no length limit.
         notes: notes for the user on how the encoder was made, one line each.
-        given: the pooling and the layers of the model that training starts from; None: training does not start from a
+        given: the pooling and the layers of the model that training starts from; None if training does not start from a
             complete model, or the model's pooling is not supported.
 
     Raises:
@@ -121,7 +124,7 @@ class TrainableEncoder(nn.Module):
         return int(self.config.num_hidden_layers) if self.attends else 0
 
     def special_tokens(self, tokenizer: Any) -> SpecialTokens:
-        """Return the tokens around a sequence, from the tokenizer's template; none for a model without attention.
+        """Return the tokens around a sequence, from the tokenizer's template; a model without attention has none.
 
         Raises:
             EncoderError: the template does not hold a sequence once.
@@ -131,18 +134,20 @@ class TrainableEncoder(nn.Module):
 
     @property
     def max_tokens(self) -> int:
-        """The longest sequence, special tokens included."""
+        """The maximum length of a sequence in tokens, special tokens included."""
         if not self.attends:
             return UNLIMITED
         capacity = max_tokens(self.model) or UNLIMITED
         return min(capacity, self.inference.max_tokens or capacity)
 
     def forward(self, packed: Packed, patches: Tensor | None = None) -> Tensor:
-        """Return the hidden states (T, h) of a packed batch; each sequence attends to itself only. Without attention,
-        return the mean of each sequence, (N, h): `pool` and `first_states` take either.
+        """Return the hidden states of a packed batch, (T, h); each sequence attends to itself only.
+
+        A model without attention returns the mean of each sequence, (N, h). `pool` and `first_states` accept both.
 
         Args:
-            patches: (packed.patch_rows, h), the embeddings of the first rows in place of those of their ids.
+            patches: the embeddings of the first rows, (packed.patch_rows, h), used in place of the embeddings of their
+                ids.
         """
         if not self.attends:
             means: Tensor = self.base(packed.ids, packed.cu_seqlens)[: packed.num_sequences]
@@ -156,12 +161,12 @@ class TrainableEncoder(nn.Module):
         return states if back is None else states.index_select(0, back)
 
     def compile_static(self, backend: str = "inductor", repeats: bool = False) -> None:
-        """Compile the forward of packed batches with a static budget, at the first batch of each shape.
+        """Compile the forward pass of batches that have a static budget; each new shape is compiled at its first batch.
 
-        Batches whose lengths the host knows stay uncompiled, as each has a different shape.
+        Batches whose lengths the host knows are not compiled, because each of them has a different shape.
 
         Args:
-            repeats: true if a forward pass may have several backward passes; saved tensors are then not reused.
+            repeats: whether several backward passes may go through one forward pass, so that saved tensors are kept.
         """
         from torch._dynamo import config as dynamo
         from torch._functorch import config as functorch
@@ -190,23 +195,23 @@ class TrainableEncoder(nn.Module):
 
     @property
     def _position_table(self) -> int:
-        """The number of the model's position embeddings; 0 if it encodes positions differently, e.g. rotary."""
+        """The number of the model's position embeddings; 0 if it has no such table, e.g. with rotary positions."""
         table = getattr(getattr(self.base, "embeddings", None), "position_embeddings", None)
         return int(table.num_embeddings) if isinstance(table, nn.Embedding) else 0
 
     @property
     def has_dropout(self) -> bool:
-        """Return whether two passes over one sequence differ in training."""
+        """Return whether two forward passes over one sequence differ in training."""
         return any(isinstance(module, nn.Dropout) and module.p > 0 for module in self.base.modules())
 
     @property
     def attention_dropout(self) -> float:
-        """The dropout rate of attention weights, under any of the names that configurations give it."""
-        names = (*ATTENTION_DROPOUTS, "dropout_rate")  # T5's is that of all its dropout
+        """The dropout rate of attention weights; 0.0 if the configuration states none."""
+        names = (*ATTENTION_DROPOUTS, "dropout_rate")  # T5 has one rate for all dropouts
         return float(next((getattr(self.config, name) for name in names if hasattr(self.config, name)), 0.0))
 
     def check_patches(self, patches: int) -> None:
-        """Raise EncoderError if the embedding module's output cannot be replaced by sequences of this length."""
+        """Raise EncoderError if the encoder cannot take sequences of `patches` patches in place of token embeddings."""
         if not self.attends:
             raise EncoderError("a static encoder has no layers to encode patches with: take a transformer for them")
         embeddings = getattr(self.base, "embeddings", None)
@@ -219,7 +224,7 @@ class TrainableEncoder(nn.Module):
             raise EncoderError(f"{patches} patches are more than the {capacity} positions that the encoder takes")
 
     def embedding_parameters(self) -> set[str]:
-        """Return the names of the parameters of token embeddings, which patches do not train."""
+        """Return the names of the parameters of the embedding module, which objectives on patches do not train."""
         embeddings = getattr(self.base, "embeddings", None) or self.base.get_input_embeddings()
         inside = {id(parameter) for parameter in embeddings.parameters()}
         return {name for name, parameter in self.named_parameters() if id(parameter) in inside}
@@ -229,7 +234,10 @@ class TrainableEncoder(nn.Module):
         return list(self.base.get_input_embeddings().parameters())
 
     def freeze(self, train: str) -> None:
-        """Freeze the base model except the part that `model.train` names.
+        """Freeze the base model, except for the part that is to train.
+
+        Args:
+            train: the value of `model.train`: all, last-N (layers), embeddings, or heads for nothing of the base model.
 
         Raises:
             EncoderError: the model has fewer layers than `last-N` names, or its layers are not found.
@@ -244,7 +252,8 @@ class TrainableEncoder(nn.Module):
             if count > len(layers):
                 raise EncoderError(f"the encoder has {len(layers)} layers: take at most last-{len(layers)}")
             first = next(layers[-count].parameters())
-            trained = set(parameters[next(i for i, p in enumerate(parameters) if p is first) :])  # with a final norm
+            # The last layers, and a final norm after them.
+            trained = set(parameters[next(i for i, p in enumerate(parameters) if p is first) :])
         for parameter in parameters:
             parameter.requires_grad_(parameter.requires_grad and parameter in trained)
 
@@ -258,7 +267,10 @@ class TrainableEncoder(nn.Module):
 
     @in_fp32
     def pool(self, hidden: Tensor, packed: Packed) -> Tensor:
-        """Return a vector a sequence, pooled and through the head, in fp32: hidden (T, h) -> (num_sequences, h)."""
+        """Return one vector per sequence, pooled and passed through the layers after the pooling.
+
+        hidden (T, h) -> (num_sequences, h) fp32.
+        """
         if not self.attends:
             pooled = self.first_states(hidden, packed)
         elif self.pooling == "weighted":
@@ -270,14 +282,14 @@ class TrainableEncoder(nn.Module):
         return pooled
 
     def _weights_of(self, packed: Packed) -> Tensor:
-        """Return the weight of each row's token, (T,); patches weigh 1."""
+        """Return the weight of the token in each row, (T,); patches have the weight 1."""
         weights = self.token_weights[packed.ids]
         return torch.cat([torch.ones_like(weights[: packed.patch_rows]), weights[packed.patch_rows :]])
 
     def first_states(self, hidden: Tensor, packed: Packed) -> Tensor:
-        """Return the fp32 state of each sequence's first token, 0 if empty: hidden (T, h) -> (num_sequences, h).
+        """Return the state of each sequence's first token: hidden (T, h) -> (num_sequences, h) fp32.
 
-        Without attention, return the means of the sequences' token vectors.
+        It is 0 for an empty sequence. A model without attention returns the mean of the sequence's token vectors.
         """
         return token_pooling.first(hidden, packed) if self.attends else hidden.float()
 
@@ -293,7 +305,7 @@ class TrainableEncoder(nn.Module):
         return decoder
 
     def mlm_states(self, hidden: Tensor) -> Tensor:
-        """Return the inputs of the masked-LM head's last layer for selected tokens: (k, h) -> (k, states)."""
+        """Return the inputs of the masked-LM head's last layer for selected tokens: (k, h) -> (k, input width)."""
         decoder = self.mlm_decoder
         # Some heads call it inside of a larger module.
         decoder.forward = _unchanged  # type: ignore[assignment, method-assign]
@@ -316,8 +328,9 @@ class TrainableEncoder(nn.Module):
         return {name for name, _ in self.model.named_parameters() if not name.startswith(prefix)}
 
     def checkpoint_activations(self) -> None:
-        """Turn on activation checkpointing: keep only the input of each layer, and recompute the layer in the backward
-        pass with the same dropout.
+        """Turn on activation checkpointing: keep only each layer's input, and recompute the layer in the backward pass.
+
+        The recomputed layer has the same dropout.
 
         Raises:
             EncoderError: the architecture does not support it.
@@ -332,14 +345,14 @@ class TrainableEncoder(nn.Module):
 
     @property
     def pools_as_given(self) -> bool:
-        """Return true if pooling and number of layers equal the values in `given`, the model that training starts from.
+        """Return whether pooling and number of layers after it are as in the model that training starts from.
 
-        Return true without `given`, too.
+        Return True if that model is unknown (`given` is None).
         """
         return self.given is None or (self.given.pooling, self.given.layers) == (self.pooling, len(self.head))
 
     def become_given(self) -> None:
-        """Switch permanently to the pooling and the layers after it of the model that training starts from (`given`).
+        """Switch permanently to the pooling, and the layers after it, of the model that training starts from (`given`).
 
         Drop the masked-LM head if that model has none. The weights are not changed: call this only with the weights
         before the first step. Without `given`, do nothing.
@@ -351,7 +364,7 @@ class TrainableEncoder(nn.Module):
 
     @contextlib.contextmanager
     def as_given(self) -> Iterator[None]:
-        """Use the pooling and the layers after it of the model that training starts from (`given`), in this context.
+        """Use the pooling, and the layers after it, of the model that training starts from (`given`), in this context.
 
         The weights are not changed: enter the context only before the first step.
         """

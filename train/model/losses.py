@@ -1,8 +1,8 @@
-"""Contrastive losses: pure functions of embeddings, in fp32, over the negatives of all ranks.
+"""Contrastive losses: pure functions of embeddings, in fp32, with the in-batch negatives of all ranks.
 
 | loss       | labels  | positives of an anchor          | hard negatives | objectives that use it            |
 | ---------- | ------- | ------------------------------- | -------------- | --------------------------------- |
-| `nt_xent`  | none    | its partner, in both directions | no            | `spans`, `clear`                  |
+| `nt_xent`  | none    | its partner, in both directions | no             | `spans`, `clear`                  |
 | `info_nce` | none    | its partner, in one direction   | yes            | `simcse`, `patches` with `simclr` |
 | `sup_con`  | classes | all examples of its class       | no             | `patches`                         |
 
@@ -43,17 +43,17 @@ def nt_xent(
         anchors, positives: (n, d) on each rank, N = n x ranks, any float type, normalized here; row i of `anchors` and
             row i of `positives` are a pair.
         temperature: the divisor of the cosine similarities, > 0.
-        memory: (m, d) unit vectors, the same on each rank, that are additional negatives of every point; rows of zeros
-            are skipped.
-        same: (n, N) bool, true at [i, j] to mask false negatives: the points of this rank's pair i and of all ranks'
-            pair j are then not negatives of each other. A pair is never masked against itself.
+        memory: additional negatives of every point, (m, d) unit vectors, the same on each rank; rows of zeros are
+            skipped. None for no additional negatives.
+        same: the mask of false negatives, (n, N) bool: true at [i, j] if pair i of this rank and pair j of all ranks
+            must not be negatives of each other. A point and its partner are never masked. None to mask nothing.
 
     Returns:
         Scalar fp32: the mean over this rank's 2n points.
     """
     logits, partner = _all_views(anchors, positives, temperature)
     if same is not None:
-        logits = _without(logits, same.repeat(2, 2), partner)
+        logits = _masked(logits, same.repeat(2, 2), partner)
     if memory is not None and len(memory):
         remembered = unit(torch.cat([anchors, positives])) @ memory.T / temperature
         logits = torch.cat([logits, remembered.masked_fill(~memory.any(1), -torch.inf)], dim=1)
@@ -85,16 +85,16 @@ def info_nce(
     Args:
         anchors, positives: (n, d) on each rank, N = n x ranks, any float type, normalized here; row i of both belongs
             to example i.
-        negatives: k blocks (n, d) of hard negatives; row i of each block belongs to example i.
         temperature: the divisor of the cosine similarities, > 0.
-        negative_weight: added to the logit between an anchor and the hard negatives of its example, as in SimCSE's
-            code: the logarithm of Eq. 5's weight. 0 treats them as any other negative.
-        same: (n, (1 + k) N) bool, true to mask false negatives: candidates that are not negatives of this rank's
-            anchors. Columns are all ranks' positives, then all ranks' rows of each block of negatives. An anchor's
-            positive is never masked.
+        negatives: k blocks of hard negatives, (n, d) each; row i of each block belongs to example i.
+        negative_weight: a number that is added to the logit between an anchor and the hard negatives of its own
+            example, as in SimCSE's code: the logarithm of the weight in Eq. 5. With 0, they count like other negatives.
+        same: the mask of false negatives, (n, (1 + k) N) bool: true for candidates that are not negatives of this
+            rank's anchors. The columns are all ranks' positives, then all ranks' rows of each block of negatives. An
+            anchor's positive is never masked. None to mask nothing.
 
     Returns:
-        Scalar: the mean over this rank's n anchors.
+        Scalar fp32: the mean over this rank's n anchors.
     """
     partner = own_columns(anchors)
     anchors = unit(anchors)
@@ -105,7 +105,7 @@ def info_nce(
         blocks.append(hard.index_put((rows, partner), hard.new_full((), negative_weight), accumulate=True))
     logits = torch.cat(blocks, dim=1)
     if same is not None:
-        logits = _without(logits, same, partner)
+        logits = _masked(logits, same, partner)
     return F.cross_entropy(logits, partner)
 
 
@@ -115,15 +115,16 @@ def sup_con(first: Tensor, second: Tensor, labels: Tensor, temperature: float, v
 
     Examples of one class are positives of each other; examples of other classes are negatives.
 
-    `khosla` is Eq. 2 of Khosla et al. (2020): for each of the 2N points, the mean of -log softmax over all other points
-    of its class, where the softmax runs over all other points.
+    `khosla` is Eq. 2 of Khosla et al. (2020). For each of the 2N points, it is the mean of -log softmax over all other
+    points of the point's class; the softmax is over all other points.
 
-    `paper` is Eq. 4 of NonLing-CSE as printed: for each first view, -log of the sum over the second views of its class
-    divided by the sum over those of other classes; 0 for an anchor in a batch without other classes.
+    `paper` is Eq. 4 of NonLing-CSE as printed. For each first view, it is -log(a / b), where a is the sum of exp(cos /
+    temperature) over the second views of the same class, and b the same sum over the second views of other classes. It
+    is 0 for an anchor if all examples of the batch have its class.
 
-    `published-code` is what that paper's code computes: cross-entropy over the second views, where the target column is
-    the rank of the anchor's class among the batch's classes. That column hardly ever belongs to the anchor's class, so
-    choose this variant only to reproduce the published models.
+    `published-code` is what the code of that paper computes: cross-entropy over the second views, where the target
+    column is the rank of the anchor's class among the batch's classes. That column hardly ever belongs to the anchor's
+    class, so choose this variant only to reproduce the published models.
 
     Related: if every example is a class by itself, `khosla` equals `nt_xent`. The recipe `visualcse-sup-bert-base`
     trains with this loss.
@@ -131,13 +132,13 @@ def sup_con(first: Tensor, second: Tensor, labels: Tensor, temperature: float, v
     Args:
         first, second: (n, d) on each rank, N = n x ranks, any float type, normalized here; row i of both is a view of
             example i.
-        labels: (n,) int64, the classes of this rank's examples.
+        labels: the classes of this rank's examples, (n,) int64.
         temperature: the divisor of the cosine similarities, > 0.
         variant: khosla, paper or published-code.
 
     Returns:
-        Scalar: the mean over this rank's 2n points with `khosla`, else over its n first views (Eq. 4 writes a
-        sum).
+        Scalar fp32: with `khosla` the mean over this rank's 2n points, otherwise the mean (in Eq. 4: the sum) over this
+            rank's n first views.
     """
     all_labels = gather_labels(labels)
     if variant == "khosla":
@@ -156,8 +157,11 @@ def sup_con(first: Tensor, second: Tensor, labels: Tensor, temperature: float, v
 
 
 def _all_views(first: Tensor, second: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
-    """Return logits (2n, 2N) of this rank's points of both views against all ranks' points, -inf between a point and
-    itself, and the column of each point's other view (2n,).
+    """Return the logits of this rank's points against the points of all ranks, and the column of each point's partner.
+
+    The points are both views of all examples; the partner of a point is the other view of its example. The logits are
+    cosine similarities divided by the temperature, (2n, 2N), and -inf between a point and itself. The columns are (2n,)
+    int64.
     """
     n, column = len(first), own_columns(first)
     first, second = unit(first), unit(second)
@@ -169,21 +173,21 @@ def _all_views(first: Tensor, second: Tensor, temperature: float) -> tuple[Tenso
     return logits.index_put((rows, itself), logits.new_full((), -torch.inf)), partner
 
 
-def _without(logits: Tensor, same: Tensor, partner: Tensor) -> Tensor:
-    """Return logits with -inf at `same`, a bool tensor of their shape, except in each row's column `partner`."""
+def _masked(logits: Tensor, same: Tensor, partner: Tensor) -> Tensor:
+    """Set logits to -inf where the mask `same` is true, except in each row's column `partner`."""
     rows = torch.arange(len(logits), device=logits.device)
     return logits.masked_fill(same.index_put((rows, partner), same.new_zeros(())), -torch.inf)
 
 
 def own_columns(rows: Tensor) -> Tensor:
-    """Return the column of each of this rank's rows among the gathered rows of all ranks, (n,) int64."""
+    """Return, for each of this rank's rows, its index among the rows that `gather` returns, (n,) int64."""
     return world()[0] * len(rows) + torch.arange(len(rows), device=rows.device)
 
 
 def _rank_among(labels: Tensor, all_labels: Tensor) -> Tensor:
-    """Return the rank of each label among the batch's distinct classes, (n,) int64.
+    """Return the index of each label among the distinct classes of the batch in ascending order, (n,) int64.
 
-    It avoids torch.unique, which would wait for the device.
+    torch.unique is not used, because it would wait for the device.
     """
     ordered = all_labels.sort().values
     below = F.pad((ordered.diff() != 0).cumsum(0), (1, 0))

@@ -1,6 +1,7 @@
-"""Mask tokens of a packed batch (Devlin et al. 2019): of the chosen tokens, 80 % are masked, 10 % random, 10 % kept.
+"""Mask tokens of a packed batch (Devlin et al. 2019).
 
-The choice is keyed by the sequence's key and the token's position, so it is the same in any batch.
+Of the chosen tokens, 80 % become the mask token, 10 % a random token, and 10 % stay unchanged. All choices are drawn
+from the sequence's key and the token's position, so they are the same in any batch.
 """
 
 import dataclasses
@@ -20,8 +21,8 @@ class Masking:
     Args:
         probability: the probability that a token is chosen; special tokens never are.
         mask: the id of the mask token.
-        vocab_size: the bound of random ids.
-        slots: the number of masked positions under a static budget.
+        vocab_size: random tokens have ids below this number.
+        slots: the number of masked positions that a batch of a fixed shape has room for.
     """
 
     probability: float
@@ -32,9 +33,12 @@ class Masking:
 
 @dataclasses.dataclass(frozen=True)
 class Masked:
-    """The masked rows of a packed batch, (k,) int64, and their original ids, (k,), -100 at unused slots.
+    """The masked positions of a packed batch.
 
-    `cut` () int64 counts the chosen tokens for which there was no slot; they are not masked.
+    Attributes:
+        index: the row of each masked token in the batch, (k,) int64.
+        labels: the original id of each masked token, (k,) int64; -100 at unused slots.
+        cut: the number of chosen tokens for which there was no slot, () int64; they are not masked.
     """
 
     index: Tensor
@@ -43,7 +47,11 @@ class Masked:
 
 
 def mask(packed: PackedBlocks, block: slice, masking: Masking) -> tuple[PackedBlocks, Masked]:
-    """Return the batch with some tokens of the block's sequences masked, and the masked tokens (`Masked`)."""
+    """Mask tokens of a block's sequences; return the changed batch and the masked positions.
+
+    Args:
+        block: the range of the block's sequences.
+    """
     rows = slice(None)
     if packed.lengths is not None:  # the host knows the block's rows, and draws for these only
         first = sum(packed.lengths[: block.start])

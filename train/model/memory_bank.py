@@ -1,9 +1,9 @@
-"""Cross-batch memory (Wang et al. 2020, arXiv 1912.06798): vectors of earlier micro-batches as further negatives.
+"""Cross-batch memory (Wang et al. 2020, arXiv 1912.06798): vectors of earlier micro-batches as additional negatives.
 
-    a micro-batch's vectors -> NT-Xent against those of all ranks and of the memory -> into the memory, oldest out
+    a micro-batch's vectors -> NT-Xent with the vectors of all ranks and of the memory -> added to the memory
 
-The memory starts empty and is the same on every rank, in the order that a single rank would have. No gradient flows
-into it. It is a buffer of the learner, so checkpoints hold it.
+The oldest vectors leave the memory. It starts empty, and every rank has the same vectors in the same order, as a single
+rank would. No gradient flows into it. It is a buffer of the learner, so checkpoints hold it.
 """
 
 import torch
@@ -15,9 +15,12 @@ from clearspan.train.model.losses import nt_xent, unit
 
 
 class Memory(nn.Module):
-    """The last `size` contrasted vectors: newest micro-batch first, and in it the anchors before the positives.
+    """The last `size` contrasted vectors. The newest micro-batch comes first, its anchors before its positives.
 
     Rows that are not filled yet are zeros. `size` 0 disables the memory.
+
+    Attributes:
+        vectors: (size, dim), of unit length.
     """
 
     vectors: Tensor
@@ -27,7 +30,10 @@ class Memory(nn.Module):
         self.register_buffer("vectors", torch.zeros(size, dim), persistent=size > 0)
 
     def nt_xent(self, anchors: Tensor, positives: Tensor, temperature: float, same: Tensor | None = None) -> Tensor:
-        """Return `train.model.losses.nt_xent` with the memory as negatives too; in training, add these pairs."""
+        """Return `train.model.losses.nt_xent` with the memory as additional negatives.
+
+        In training, the vectors of these pairs are then added to the memory.
+        """
         loss = nt_xent(anchors, positives, temperature, self.vectors, same)
         if self.training and torch.is_grad_enabled() and len(self.vectors):
             self._add(anchors.detach(), positives.detach())

@@ -1,10 +1,10 @@
-"""The masked-LM head of an exported encoder: a later masked LM continues with it, and nothing else loads it.
+"""The masked-LM head of an exported encoder, saved in a file that only a later masked-LM training loads.
 
     model.safetensors                   the encoder
     mlm_head.safetensors                the head, without weights that it shares with the encoder
     model.safetensors.index.mlm.json    names both files: the variant `mlm` of transformers
 
-In the encoder's own file the head would be reported as unexpected weights wherever the encoder is loaded.
+If the encoder's own file held the head, every other program would report unexpected weights when it loads the encoder.
 """
 
 import json
@@ -19,7 +19,7 @@ ENCODER, HEAD, INDEX = "model.safetensors", "mlm_head.safetensors", f"model.safe
 
 
 def save_mlm_head(encoder: Any, folder: Path) -> None:
-    """Write an encoder's masked-LM head, if it has one, beside the encoder's weights in a folder."""
+    """Write an encoder's masked-LM head to the folder with the encoder's weights; do nothing if there is no head."""
     names = encoder.mlm_head_parameters()
     if not names:
         return
@@ -31,8 +31,8 @@ def save_mlm_head(encoder: Any, folder: Path) -> None:
 
 
 def variant(folder: Path) -> str | None:
-    """Return the argument `variant` of `from_pretrained` that loads a folder's weights with a masked-LM head.
+    """Return the `variant` argument of `from_pretrained` that also loads the masked-LM head of a folder.
 
-    None if the folder has no weights with such a head.
+    Return None if the folder has no separate file with a head.
     """
     return VARIANT if (folder / INDEX).is_file() else None

@@ -2,12 +2,13 @@
 
     [Sequences, ...] -> pack -> PackedBlocks: ids (T,), positions (T,), cumulative lengths (N + 1,)
 
-`pack` puts special tokens around every sequence of tokens. Patches of images and audio come first: a fixed number of
-rows, never cut, where the encoder replaces the embeddings of the ids.
+`pack` puts special tokens around every sequence of tokens. Patches of images and audio come first in the batch; their
+number is fixed, and they are never cut. The rows of patches hold padding ids, and the encoder replaces the embeddings
+of these ids by the embeddings of the patches.
 
-With a static `budget` every step has the same number of tokens, which `torch.compile` needs, and a host that must not
-wait for the device. Filler sequences fill the end; in the rare step that overflows, the last sequences are cut, and
-`cut` counts the lost tokens.
+With a `budget` every step has the same number of tokens: `torch.compile` needs this, and the host need not wait for the
+device to learn the number. Filler sequences fill the end of the batch. In the rare step with more tokens than the
+budget, the last sequences are cut, and `cut` counts the lost tokens.
 """
 
 import dataclasses
@@ -27,7 +28,9 @@ from clearspan.shards import keyed, rolling
 class TokenSlices:
     """N slices of one flat array of tokens: slice i has the `lengths[i]` tokens from `starts[i]` on.
 
-    tokens (S,) integers without special tokens; starts, lengths (N,) int64.
+    Attributes:
+        tokens: integers without special tokens, (S,).
+        starts, lengths: (N,) int64.
     """
 
     tokens: Tensor
@@ -40,8 +43,8 @@ class TokenSlices:
     def text_keys(self) -> Tensor:
         """Return a hash of each slice's tokens, (N,) int64. Equal slices have equal hashes; collisions are negligible.
 
-        The hash is `shards.rolling`'s of the hashes of the tokens: one pass over `tokens` gives it for all slices,
-        however they overlap, without waiting for the device.
+        The hash is a rolling hash (`shards.rolling`): one pass over `tokens` gives the hashes of all slices, even if
+        they overlap, without waiting for the device.
         """
         size = len(self.tokens) + 1
         base, inverse = (rolling.powers(self.starts.new_empty(size), of) for of in (keyed.GOLDEN, rolling.INVERSE))
@@ -53,9 +56,12 @@ class TokenSlices:
 
 @dataclasses.dataclass(frozen=True)
 class Patches:
-    """N sequences of `rows` patches each, as numbers that the modality understands: values (N, ...).
+    """N sequences of `rows` patches each.
 
-    The patch embedding of `dataset`, a name of the recipe, maps the values to (N x rows, h).
+    Attributes:
+        dataset: the dataset's name in the recipe, whose patch embedding maps `values` to (N, rows, h).
+        values: the numbers from which the patches are made, (N, ...); the modality decides their shape.
+        rows: the number of patches of a sequence.
     """
 
     dataset: str
@@ -68,7 +74,12 @@ class Patches:
 
 @dataclasses.dataclass(frozen=True)
 class Sequences:
-    """N sequences of one modality to encode, each with a random key, (N,) int64."""
+    """N sequences of one modality to encode.
+
+    Attributes:
+        content: the tokens or patches.
+        keys: the random key of each sequence, (N,) int64, from which its masks are drawn.
+    """
 
     content: TokenSlices | Patches
     keys: Tensor
@@ -76,7 +87,13 @@ class Sequences:
 
 @dataclasses.dataclass(frozen=True)
 class SpecialTokens:
-    """The ids that the tokenizer puts before and after a sequence, the padding id and the mask id."""
+    """The special tokens of a tokenizer.
+
+    Attributes:
+        prefix, suffix: the ids that the tokenizer puts before and after a sequence.
+        pad: the id of the padding token.
+        mask: the id of the mask token; None if there is none.
+    """
 
     prefix: list[int]
     suffix: list[int]
@@ -90,9 +107,12 @@ class SpecialTokens:
 
 @dataclasses.dataclass(frozen=True)
 class Budget:
-    """The fixed shape of a step: `tokens` rows in total, filled up by `fillers` sequences of at most `longest` tokens.
+    """The fixed shape of a packed batch, without patches, whose number is fixed anyway.
 
-    Patches are not counted, as their number is fixed.
+    Attributes:
+        tokens: the number of tokens, special tokens and fillers included.
+        fillers: the number of filler sequences at the end.
+        longest: the maximum length of a sequence or filler.
     """
 
     tokens: int
@@ -102,12 +122,15 @@ class Budget:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PackedBlocks(Packed):
-    """The packed batch of a step. With a budget the host does not know the lengths: to read them would cost a sync.
+    """The packed batch of a forward pass.
+
+    With a budget, the host does not know the sequences' lengths, because it would have to wait for the device to read
+    them.
 
     Attributes:
         content: (T,) bool, False at special tokens, fillers and patches.
-        keys: (N,) int64, the random key of each sequence, fillers excluded.
-        blocks: the sequences of each requested block, in the order of the requests; empty after reordering.
+        keys: (N,) int64, the random key of each sequence, without fillers.
+        blocks: the range of sequences of each requested block, in the order of the requests; empty after reordering.
         cut: () int64, the number of tokens that did not fit into the budget.
     """
 
@@ -122,14 +145,15 @@ class PackedBlocks(Packed):
 
 
 def plan_budget(mean: float, variance: float, num_sequences: int, shortest: int, longest: int) -> Budget:
-    """Return a budget: a step's mean tokens plus four standard deviations, at most `num_sequences` x `longest`.
+    """Return a budget: the mean number of tokens of a step plus four standard deviations.
 
-    If the number of tokens in a step is normally distributed, as for the spans of many documents, all but 3 in 100,000
-    steps fit. With few sentences the distribution has a longer tail, and steps overflow more often; `PackedBlocks.cut`
-    counts the tokens that are dropped.
+    It is at most `num_sequences` x `longest`. If the number of tokens of a step is normally distributed, as for the
+    spans of many documents, all but 3 in 100,000 steps fit. With few sentences the distribution has a longer tail, and
+    steps overflow more often; `PackedBlocks.cut` counts the tokens that are dropped.
 
     Args:
         mean, variance: the mean and the variance of the number of tokens in a step.
+        num_sequences: the number of sequences in a step.
         shortest, longest: the minimum and maximum length of a sequence, in tokens, special tokens included.
     """
     tokens = min(math.ceil(mean + 4 * math.sqrt(variance)), num_sequences * longest)
@@ -138,10 +162,11 @@ def plan_budget(mean: float, variance: float, num_sequences: int, shortest: int,
 
 
 def pack(requested: Sequence[Sequences], special: SpecialTokens, budget: Budget | None = None) -> PackedBlocks:
-    """Return all sequences in one batch: patches, then tokens, each sequence of them between its special tokens.
+    """Pack all sequences into one batch: first patches, then tokens. Special tokens surround each sequence of tokens.
 
     Args:
-        requested: the blocks, in any order of modalities.
+        requested: the blocks of sequences, in any order of modalities.
+        budget: the fixed shape of the batch; None for as many tokens as the sequences have.
     """
     order = sorted(range(len(requested)), key=lambda i: isinstance(requested[i].content, TokenSlices))  # stable
     bounds = itertools.accumulate(len(requested[i].content) for i in order)
@@ -152,7 +177,7 @@ def pack(requested: Sequence[Sequences], special: SpecialTokens, budget: Budget 
     device = keys.device
     patch_rows = [part.rows for part in contents if isinstance(part, Patches) for _ in range(len(part))]
     slices = [part for part in contents if isinstance(part, TokenSlices)]
-    tokens, starts, lengths = _joined(slices, device)
+    tokens, starts, lengths = _concatenated(slices, device)
     num_patched, first, num_sequences = len(patch_rows), sum(patch_rows), len(keys)
     # A patch sequence has no special tokens; copying its length from the host would be a sync.
     sizes = [torch.full((len(part),), part.rows, device=device) for part in contents if isinstance(part, Patches)]
@@ -200,11 +225,13 @@ def pack(requested: Sequence[Sequences], special: SpecialTokens, budget: Budget 
     )
 
 
-def _joined(slices: list[TokenSlices], device: torch.device) -> tuple[Tensor, Tensor, Tensor]:
-    """Concatenate the tokens of all slices; return (tokens, starts, lengths).
+def _concatenated(slices: list[TokenSlices], device: torch.device) -> tuple[Tensor, Tensor, Tensor]:
+    """Concatenate the tokens of all slices; return (tokens, starts, lengths), with starts as indices into the result.
 
-    One more token follows, so that the tokens can be indexed even if there are no slices."""
-    sources = list({id(part.tokens): part.tokens for part in slices}.values())  # of several blocks copied once
+    A zero is appended to the tokens, so that they can be indexed even if there are no slices.
+    """
+    # Copy each array once, even if several blocks slice it.
+    sources = list({id(part.tokens): part.tokens for part in slices}.values())
     offsets = dict(zip(map(id, sources), itertools.accumulate([0, *map(len, sources)]), strict=False))
     none = torch.zeros(0, dtype=torch.int64, device=device)
     tokens = torch.cat([*sources, (sources[0] if sources else none).new_zeros(1)])

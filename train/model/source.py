@@ -1,8 +1,8 @@
 """The model folder that training starts from: its weights, and its settings for inference, which the export keeps.
 
 A sentence-transformers folder holds more than weights: pooling, a length limit, layers after the pooling, prompts.
-Training keeps all of it, except prompts that the training texts do not have (`train.prompts`). A plain Hugging Face
-folder and a fresh model have no such settings.
+Training keeps all of this, except prompts that the training texts do not have (`train.prompts`). A plain Hugging Face
+folder, or a model with random weights, has no such settings.
 """
 
 import dataclasses
@@ -16,10 +16,10 @@ from clearspan.common.model_folder import EncoderError, read_modules
 
 @dataclasses.dataclass
 class Inference:
-    """The steps of embedding a text other than encoding and pooling.
+    """Settings for embedding a text, in addition to the encoder, its pooling and the layers after the pooling.
 
     Attributes:
-        max_tokens: the longest sequence, special tokens included; None: the architecture's limit.
+        max_tokens: the maximum length of a sequence, special tokens included; None for the architecture's limit.
         normalize: whether embeddings are scaled to unit length.
         lower_case: whether texts are lower-cased before tokenization.
         prompts, default_prompt_name, similarity_fn_name, truncate_dim: as in sentence-transformers.
@@ -44,8 +44,9 @@ class Given:
     """Pooling and layers of the model in `model.path`, from which the encoder of the run may differ.
 
     Attributes:
-        pooling: the pooling that the folder states, else the pooling of the run.
-        layers: the number of layers after the pooling in the folder; the run initializes missing layers at random.
+        pooling: the pooling that the folder states; if it states none, the pooling of the run.
+        layers: the number of layers after the pooling in the folder. If the run needs more, it initializes them at
+            random.
         has_mlm_head: whether the folder has a masked-LM head.
     """
 
@@ -58,9 +59,13 @@ class Given:
 class ModelSource:
     """The contents of a model folder.
 
-    `weights` is the folder of the transformer or of the token vectors; `table` (V, h) fp32 holds the token vectors of a
-    static model; `pooling` is None if the folder states no pooling; `token_weights` (vocabulary,) fp32 are the weights
-    of pooling `weighted`, by token id.
+    Attributes:
+        weights: the folder that holds the weights of the transformer or of the static model.
+        table: the token vectors of a static model, (vocabulary, h) fp32; None for a transformer.
+        pooling: the pooling; None if the folder states none.
+        head: the layers after the pooling.
+        inference: the other settings for embedding a text.
+        token_weights: the weights of tokens for pooling `weighted`, (vocabulary,) fp32; None for another pooling.
     """
 
     weights: Path = Path()
@@ -75,7 +80,8 @@ def read_source(folder: Path) -> ModelSource:
     """Return the contents of a local model folder.
 
     Raises:
-        EncoderError: it is an incomplete sentence-transformers folder, or has modules that training cannot keep.
+        EncoderError: the folder is an incomplete sentence-transformers folder, or has modules that training cannot
+            keep.
     """
     listed = read_modules(folder)
     if not listed:

@@ -2,10 +2,10 @@
 
     ids (T,) -> table (V, h) -> mean of each sequence (N, h)
 
-It is a transformers model of the type `static`, so that recipes, checkpoints and `Encoder` treat it like any model.
-The export is sentence-transformers' `StaticEmbedding`: like it, training adds no special tokens and cuts no text.
-Cosine similarity ignores a vector's length, but in a mean a longer vector counts more: a table learns which tokens
-matter. Source: arXiv 2508.03453.
+It is a transformers model of the type `static`, so that recipes, checkpoints and `Encoder` treat it like any model. The
+export is sentence-transformers' `StaticEmbedding`, which adds no special tokens and cuts no text; neither does
+training. Cosine similarity ignores the length of a text's vector, but in the mean a longer token vector counts more. So
+the table learns which tokens matter. Source: arXiv 2508.03453.
 """
 
 from typing import Any
@@ -23,9 +23,10 @@ class StaticConfig(PreTrainedConfig):  # type: ignore[misc]
     """The options of `model.config` with `model_type: static`.
 
     Args:
-        hidden_size: the dimensions of the vectors.
-        weights: whether each token has a learned weight, by which its vector is multiplied. The export holds products.
-        dropout: the probability that a number of a sequence's mean is dropped in training.
+        hidden_size: the number of dimensions of the vectors.
+        weights: whether each token has a learned weight, by which its vector is multiplied. The export holds the
+            products.
+        dropout: the probability that a component of a sequence's mean is set to 0 in training.
     """
 
     model_type = STATIC
@@ -45,9 +46,10 @@ class StaticConfig(PreTrainedConfig):  # type: ignore[misc]
 
 
 class TokenVectors(nn.EmbeddingBag):
-    """The table: ids (T,), offsets (N + 1,) -> the sum of each sequence's vectors, times their weights if any, (N, h).
+    """The table of token vectors: ids (T,), offsets (N + 1,) -> the sum of each sequence's vectors, (N, h).
 
-    torch's fused module never stores the vectors of all tokens, which gathering and adding them would.
+    If tokens have weights, each vector is multiplied by its token's weight. torch's fused `EmbeddingBag` adds the
+    vectors up without storing them for all T tokens.
     """
 
     def __init__(self, config: StaticConfig) -> None:
@@ -65,7 +67,7 @@ class TokenVectors(nn.EmbeddingBag):
 
 
 class StaticModel(PreTrainedModel):  # type: ignore[misc]
-    """The table as a base model of transformers."""
+    """The table of token vectors, and the mean over a sequence, as a base model of transformers."""
 
     config_class = StaticConfig
     base_model_prefix = STATIC
@@ -77,7 +79,7 @@ class StaticModel(PreTrainedModel):  # type: ignore[misc]
         self.post_init()
 
     def _init_weights(self, module: nn.Module) -> None:
-        """Draw vectors of unit length on average, so that the first mean is not made of a few long ones."""
+        """Draw token vectors whose length is 1 on average, and set the weights of tokens to 1."""
         if isinstance(module, TokenVectors):
             init.normal_(module.weight, std=self.config.hidden_size**-0.5)
             if module.scale is not None:
@@ -87,7 +89,10 @@ class StaticModel(PreTrainedModel):  # type: ignore[misc]
         return self.embeddings
 
     def forward(self, ids: Tensor, offsets: Tensor) -> Tensor:
-        """Return the mean vector of each sequence, 0 if it is empty: ids (T,), offsets (N + 1,) -> (N, h) fp32."""
+        """Return the mean vector of each sequence: ids (T,), offsets (N + 1,) -> (N, h) fp32.
+
+        The mean of an empty sequence is 0. In training, dropout is applied to the means.
+        """
         means: Tensor = self.embeddings(ids, offsets.to(ids.dtype)) / offsets.diff().clamp(min=1)[:, None]
         dropped: Tensor = self.dropout(means)
         return dropped

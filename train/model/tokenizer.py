@@ -1,4 +1,4 @@
-"""Tokenizers: load one from a folder, without its code; read its special tokens."""
+"""Load tokenizers from folders without running code from there, and read their special tokens."""
 
 from pathlib import Path
 from typing import Any
@@ -27,7 +27,10 @@ PROBES = (
 
 
 def load_tokenizer(folder: Path) -> Any:
-    """Return the transformers tokenizer of a folder. A bare tokenizer.json gets special tokens by their usual names.
+    """Load the tokenizer of a folder with transformers.
+
+    If the folder holds tokenizer.json alone, tokens with the usual names of special tokens, such as [CLS], become
+    special.
 
     Raises:
         EncoderError: the folder holds no tokenizer, or the files of the tokenizer cannot be read.
@@ -40,7 +43,7 @@ def load_tokenizer(folder: Path) -> Any:
             vocab_size(backend.get_vocab(with_added_tokens=True))
         if backend is None or any((folder / name).is_file() for name in ("tokenizer_config.json", "config.json")):
             tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
-            if tokenizer.pad_token is None:  # GPT-2's: not needed here, but by users of the export
+            if tokenizer.pad_token is None:  # e.g. GPT-2's; users of the export need a padding token
                 tokenizer.pad_token = tokenizer.eos_token or tokenizer.unk_token
         else:
             known = backend.get_vocab(with_added_tokens=True)
@@ -51,11 +54,13 @@ def load_tokenizer(folder: Path) -> Any:
 
 
 def load_shards_tokenizer(folder: Path) -> Any:
-    """Return the tokenizer of shards as transformers loads it. The pipeline read tokenizer.json with `tokenizers`.
+    """Load the tokenizer of shards with transformers, after checking that it gives the ids that the shards hold.
+
+    The pipeline reads tokenizer.json with `tokenizers`, but transformers rebuilds some tokenizers from their vocabulary
+    and class. If both gave different ids, a model would be trained with one tokenizer and used with another.
 
     Raises:
-        EncoderError: the two give different ids. transformers rebuilds some tokenizers from vocabulary and class; a
-            model would be trained with one and used with the other.
+        EncoderError: the ids differ, or the folder holds no tokenizer that can be read.
     """
     tokenizer, plain = load_tokenizer(folder), Tokenizer.from_file(str(folder / "tokenizer.json"))
     plain.no_truncation()
@@ -73,7 +78,7 @@ def load_shards_tokenizer(folder: Path) -> Any:
 
 
 def num_ids(tokenizer: Any) -> int:
-    """Return the bound of a tokenizer's ids: every id is below it."""
+    """Return the number of embeddings that a tokenizer needs: all of its ids are below this number."""
     return vocab_size(tokenizer.get_vocab())
 
 
@@ -81,7 +86,7 @@ def special_tokens(tokenizer: Any) -> SpecialTokens:
     """Return the special tokens around one sequence, read from the tokenizer's template without encoding a text.
 
     Raises:
-        EncoderError: there is no template that holds the sequence once.
+        EncoderError: the tokenizer has no tokenizer.json, or its template does not hold the sequence exactly once.
     """
     if not tokenizer.is_fast:
         raise EncoderError(f"{type(tokenizer).__name__} is not made from a tokenizer.json, which states special tokens")

@@ -1,7 +1,8 @@
-"""Training objectives: each requests sequences to encode, and turns their encoded states into one loss.
+"""Training objectives. An objective requests sequences to encode, and computes a loss from their encoded states.
 
-`Objective` is the contract (`train.step.contract`); contrastive objectives share `train.step.contrast`. A built-in type
-is a file in this folder, which holds one such class and is found by its name. `module:Class` names a class of your own.
+`Objective` is the interface (`train.step.contract`). Contrastive objectives share the code in `train.step.contrast`.
+Each built-in type is a file in this folder that defines one subclass of `Objective`; the type has the name of the file.
+A recipe refers to a class of your own as `module:Class`.
 """
 
 import functools
@@ -45,7 +46,7 @@ BASES = (ContrastiveObjective, TokenObjective, ExampleObjective)
 
 
 def types() -> list[str]:
-    """Return the built-in types of objective."""
+    """Return the names of the built-in types of objectives."""
     return parts.names(__name__)
 
 
@@ -56,10 +57,13 @@ def is_type(name: str) -> bool:
 
 @functools.cache
 def objective_class(type_: str) -> type[Objective]:
-    """Return the class of a built-in type, or the class that `module:Class` refers to.
+    """Return the class of a type of objective.
+
+    Args:
+        type_: the name of a built-in type, or `module:Class`.
 
     Raises:
-        PluginError: there is no such class, or it does not meet the contract.
+        PluginError: there is no such class, or it does not implement the interface.
     """
     class_ = parts.find(__name__, type_, Objective, "an objective")
     if not issubclass(class_, BASES):
@@ -69,20 +73,30 @@ def objective_class(type_: str) -> type[Objective]:
 
 
 def config_class(type_: str) -> type[ObjectiveConfig]:
-    """Return the dataclass of a type's options.
+    """Return the dataclass that holds the options of a type of objective.
+
+    Args:
+        type_: the name of a built-in type, or `module:Class`.
 
     Raises:
-        PluginError: there is no such type, or it does not meet the contract.
+        PluginError: there is no such class, or it does not implement the interface.
     """
     return parts.options_class(type_, objective_class(type_), ObjectiveConfig)
 
 
 def build(config: ObjectiveConfig, setting: Setting, earlier: Sequence[Objective]) -> Objective:
-    """Return an objective of a recipe; `earlier` are the recipe's objectives before it.
+    """Create an objective of a recipe.
+
+    Args:
+        config: the options of the objective.
+        setting: the encoder and the objective's dataset.
+        earlier: the objectives that precede it in the recipe.
 
     Raises:
         ValueError: something that the objective needs is missing, such as a mask token, a column of the shards, or
-            another objective. The message begins with the objective's name.
+            another objective. The message begins with the name of the objective.
+        ShardError: a shard is damaged.
+        PluginError: there is no class of the objective's type.
     """
     type_ = config.type or setting.name
     try:
@@ -97,7 +111,15 @@ def build(config: ObjectiveConfig, setting: Setting, earlier: Sequence[Objective
 
 
 def _check_columns(setting: Setting, needed: Mapping[str, str]) -> None:
-    """Raise ValueError for the first column that the shards lack; `needed`: column -> the option that needs it."""
+    """Check that the shards have the columns that an objective needs.
+
+    Args:
+        setting: the objective's dataset.
+        needed: column -> the option that needs the column, for the message.
+
+    Raises:
+        ValueError: a column is missing.
+    """
     columns = setting.sample.schema.names if setting.sample is not None else needed
     for column, option in needed.items():
         if column not in columns:

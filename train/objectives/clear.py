@@ -1,7 +1,6 @@
-"""CLEAR's contrastive objective (Wu et al. 2020, section 3.1): contrast two views of a sentence with the views of all
-other sentences.
+"""CLEAR's contrastive objective (Wu et al. 2020, section 3.1): two augmented views of a sentence are a positive pair.
 
-    stored views, or the tokens augmented on the fly -> a vector of each (`pool`) -> projection head g -> NT-Xent
+    two views of each sentence, stored or made on the fly -> a vector of each view -> projection head -> NT-Xent
 
 Inputs: text shards with the column `tokens` (`clearspan sentences`), or with stored views `view_0`, `view_1`, ...
 (`clearspan sentences --augment`). No labels are needed.
@@ -15,9 +14,10 @@ Example, CLEAR with substitution and span deletion:
 
     clearspan train --recipe clear-subs+del-span data.text.path=SHARDS output=RUN
 
-`views: stored` reads two of the views that the pipeline wrote; if there are more, each epoch draws another pair. `fly`
-makes new views in every epoch with the pipeline's functions, on the host in the stream's thread. `auto` is `fly` if the
-augmentation steps have all that they need. The head is for training only: an export leaves it out.
+The views of all other sentences in the batch are negatives. `views: stored` reads two of the views that the pipeline
+wrote; if there are more than two, each epoch draws a pair. `views: fly` makes new views in every epoch, in the thread
+that reads the data, with the functions of the pipeline. `views: auto` chooses `fly` if the augmentation steps have all
+that they need. The head is only for training and is not exported.
 """
 
 import dataclasses
@@ -54,33 +54,35 @@ from clearspan.train.objectives import (
 )
 
 SAMPLE = 1024
-"""The number of sentences whose views are made to estimate the ratio of a view's length to its sentence's."""
+"""The number of sentences whose views are made to estimate how long views are relative to their sentences."""
 
 
 @dataclasses.dataclass
 class ClearConfig(NTXentConfig):
-    """CLEAR's numbers (section 4.1).
+    """The options of CLEAR's objective.
 
-    The paper states neither the temperature nor the head's size, but takes loss and head from SimCLR (Chen et al.
-    2020): its best temperature with normalized embeddings, 0.1, and its output of 128 dimensions.
+    The defaults are the paper's (section 4.1). The paper gives neither the temperature nor the size of the head. It
+    takes the loss and the head from SimCLR (Chen et al. 2020), so the defaults are SimCLR's: the best temperature for
+    normalized embeddings, 0.1, and an output of 128 dimensions.
 
     Args:
         augment: the augmentation steps in their order, e.g. `subs+del-span`; must be set.
-        views: stored: the shards' views. fly: new views in every epoch. auto: fly if `subs` has synonyms, from the
-            recipe or the shards, and if the tokenizer has [DEL] for steps that delete; else stored if the shards hold
-            two views or more. Stored views save the host some work; if there are only two, every epoch sees the same.
-        synonyms: for `subs` on the fly, a synonym file as `clearspan sentences` takes it; "": the file that
-            the shards' views were made with.
-        unit: the unit of deletion and reordering: token, or word, whose pieces stay together.
-        del_word: the fraction of the units that `del-word` deletes.
+        views: the source of the views. stored: the views in the shards. fly: new views in every epoch. auto: fly if
+            `subs` has synonyms, from the recipe or the shards, and if the tokenizer has [DEL] for steps that delete;
+            otherwise stored if the shards hold at least two views. Stored views save the host some work, but if there
+            are only two, they are the same in every epoch.
+        synonyms: the synonym file for the step `subs` on the fly, in the format of `clearspan sentences`; "" for the
+            synonyms with which the shards were made.
+        unit: the unit that steps delete and reorder: token, or word, so that the pieces of a word stay together.
+        del_word: the fraction of a sentence's units that `del-word` deletes.
         del_spans: the number of spans that `del-span` deletes.
-        del_span: the length of each of these spans, as a fraction of the units.
+        del_span: the length of each span that `del-span` deletes, as a fraction of the sentence's units.
         reorder_pairs: the number of pairs of spans that `reorder` swaps.
-        reorder_span: the length of each of these spans, as a fraction of the units.
+        reorder_span: the length of each span that `reorder` swaps, as a fraction of the sentence's units.
         subs: the fraction of the words that `subs` replaces with synonyms.
-        pool: the vector of a view that is contrasted. first: the state of its first token, [CLS] or <s>, as in the
-            paper (section 3.1), however the model pools. mean: the vector that the model gives, with `model.head` after
-            the pooling; the model must pool by the mean. Set it to mean to contrast the vectors that an export gives.
+        pool: the vector that represents a view. first: the state of its first token, [CLS] or <s>, as in the paper
+            (section 3.1), whatever pooling the model has. mean: the vector that the model returns, including
+            `model.head`; the model must have mean pooling. Set it to mean to contrast the vectors that are exported.
     """
 
     augment: str = ""
@@ -103,7 +105,7 @@ class ClearConfig(NTXentConfig):
         """The augmentation that the options describe.
 
         Raises:
-            ValueError: a step or a fraction is not possible.
+            ValueError: a step is unknown, or a fraction is out of range.
         """
         options = [f.name for f in dataclasses.fields(Augmentation) if f.name != "steps"]
         try:
@@ -127,7 +129,11 @@ class ClearConfig(NTXentConfig):
 
 
 def check_stored(dataset: Dataset, wanted: Augmentation) -> None:
-    """Raise ValueError if the stored views were made with a different augmentation than the recipe asks for."""
+    """Check that the views in the shards were made with the augmentation that the recipe asks for.
+
+    Raises:
+        ValueError: they were made with other steps, or with other values of options that these steps use.
+    """
     stored = dataset.manifest.fingerprint.get("options", {}).get("augmentation")
     if not stored:
         return
@@ -144,7 +150,10 @@ def check_stored(dataset: Dataset, wanted: Augmentation) -> None:
 
 
 def can_make(config: ClearConfig, setting: Setting) -> bool:
-    """Return whether views can be made on the fly, or the recipe asks for that by naming synonyms."""
+    """Return whether `views: auto` makes views on the fly, because the steps have the synonyms and [DEL] they need.
+
+    If the recipe names a synonym file, it asks for views on the fly.
+    """
     if config.synonyms:
         return True
     augmentation = config.augmentation
@@ -159,11 +168,11 @@ def _tokenizer(dataset: Dataset) -> Tokenizer:
 
 
 def find_synonyms(config: ClearConfig, setting: Setting) -> dict[str, list[str]]:
-    """Return the synonyms that the recipe names, or else the synonyms with which the shards' views were made.
+    """Return word -> synonyms, from the file that the recipe names, or else from the shards.
 
     Raises:
-        ValueError: there are no synonyms, or the recipe's file is not a synonym file.
-        ShardError: the shards' file is missing, or differs from the one that the manifest names.
+        ValueError: neither has synonyms, or the file of the recipe is not a synonym file.
+        ShardError: the synonym file of the shards is missing, or its hash differs from the hash in the manifest.
     """
     if config.synonyms:
         try:
@@ -180,7 +189,14 @@ def find_synonyms(config: ClearConfig, setting: Setting) -> dict[str, list[str]]
 
 
 class StoredViews:
-    """Reader of two stored views of each sentence; if there are more, draw a pair by (seed, epoch, sentence)."""
+    """Reads two views of each sentence from the shards.
+
+    If the shards hold more than two views, a pair is drawn at random for each sentence in each epoch.
+
+    Args:
+        count: the number of views in the shards.
+        setting: the objective's dataset and random keys.
+    """
 
     def __init__(self, count: int, setting: Setting) -> None:
         self.count = count
@@ -188,7 +204,7 @@ class StoredViews:
         self.columns = [f"view_{view}" for view in range(count)]
 
     def notes(self, epochs: float) -> list[str]:
-        """Return a note if there are two views only and a run sees them more than once."""
+        """Return a note if there are only two views and the run reads the dataset more than once."""
         if self.count > 2 or epochs <= 1:
             return []
         name = f"objectives.{self.setting.name}"
@@ -210,7 +226,17 @@ class StoredViews:
 
 
 class FreshViews:
-    """Maker of two new views of every sentence in every epoch, drawn by (seed, epoch, sentence, view)."""
+    """Makes two new views of each sentence in each epoch. Random draws are keyed by seed, epoch, sentence and view.
+
+    Args:
+        config: the augmentation.
+        setting: the objective's dataset and random keys.
+        stored: the number of views in the shards, for `notes`.
+
+    Raises:
+        ValueError: the steps need synonyms or [DEL], which are missing.
+        ShardError: the synonym file of the shards is damaged.
+    """
 
     columns = ("tokens",)
 
@@ -232,7 +258,7 @@ class FreshViews:
         return [self.augmenter(rows.ragged("tokens"), keyed.mix(keys, view)) for view in range(2)]
 
     def notes(self, epochs: float) -> list[str]:
-        """Return a note if the shards hold views that `auto` leaves unread."""
+        """Return a note if the shards hold views that are not used, because `views` is `auto`."""
         if not self.unread:
             return []
         name = f"objectives.{self.setting.name}"
@@ -241,10 +267,12 @@ class FreshViews:
 
 
 class Clear(ContrastiveObjective):
-    """NT-Xent between the projected views (Eq. 1). Blocks: `view_0` and `view_1`, N sequences each.
+    """NT-Xent between the projected vectors of two views of each sentence (Eq. 1).
 
-    Eq. 2 sums over the 2N views; here the loss is their mean, so that its weight beside the masked-LM loss, which is a
-    mean too, does not depend on the batch size. The 2N - 2 negatives are the views of one micro-batch, on all ranks.
+    The objective encodes the blocks `view_0` and `view_1`, with N sequences each for N sentences. Each view has 2N - 2
+    negatives: the views of the other sentences in the micro-batch, on all ranks. The loss is the mean over the 2N
+    views, whereas Eq. 2 is their sum. The masked-LM loss is a mean too, so the weight of the one loss relative to the
+    other does not depend on the batch size.
     """
 
     config: ClearConfig
@@ -288,7 +316,7 @@ class Clear(ContrastiveObjective):
 
     @functools.cached_property
     def _view_moments(self) -> tuple[float, float]:
-        """Mean and variance of the number of tokens in a view: the sentences' moments, scaled by `_ratio`."""
+        """The mean and the variance of the number of tokens in a view, estimated from the lengths of the sentences."""
         mean, variance = self.setting.length_moments()
         ratio = self._ratio()
         return ratio * mean, ratio**2 * variance
@@ -301,7 +329,7 @@ class Clear(ContrastiveObjective):
         return self._view_moments if block in ("view_0", "view_1") else super().block_moments(block)
 
     def _ratio(self) -> float:
-        """Return the mean ratio of a view's length to its sentence's length, in tokens."""
+        """Return the length of views divided by the length of their sentences, in tokens, measured on a sample."""
         batch = self.setting.sample
         if batch is None:
             return 1.0

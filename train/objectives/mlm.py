@@ -1,19 +1,20 @@
-"""Masked language modeling (Devlin et al. 2019), on another objective's sequences or on separate ones.
+"""Masked language modeling (Devlin et al. 2019), on the sequences of another objective or on its own sequences.
 
-    input: anchor           mask the anchors of the objective `spans`: one forward pass serves both losses (DeCLUTR)
-    input: OBJECTIVE/BLOCK  mask a block of another objective
-    input: separate         draw and encode separate spans: for runs without a contrastive objective, or to contrast
-                            unmasked anchors
-    input: sentence         encode whole examples, every text of a triplet (SimCSE's code), each `copies` times under
-                            different masks
+    input: anchor           mask the anchors of the objective `spans`, so that one forward pass serves both losses
+                            (DeCLUTR)
+    input: OBJECTIVE/BLOCK  mask a block of sequences that another objective encodes
+    input: separate         draw and encode separate spans, if there is no contrastive objective, or if its anchors
+                            should not be masked
+    input: sentence         encode whole examples, with all texts of a triplet, as in SimCSE's code; each text is
+                            encoded `copies` times, under different masks
 
-The head runs on masked positions only. The loss is the mean cross-entropy over the masked tokens of one micro-batch, of
-all ranks and copies together; gradient accumulation takes the mean over micro-batches.
+The masked-LM head runs only on masked positions. The loss is the mean cross-entropy over all masked tokens of a
+micro-batch, on all ranks. Gradient accumulation takes the mean over micro-batches.
 
 Inputs: text shards of any kind.
 
-Requires: a tokenizer with a mask token. With `anchor` and OBJECTIVE/BLOCK, the other objective reads the same data and
-stands before this one in the recipe.
+Requires: a tokenizer with a mask token. With `anchor` and OBJECTIVE/BLOCK, the other objective must read the same data
+and precede this objective in the recipe.
 
 Related: the loss is `train.model.chunked_cross_entropy.masked_lm`. SimCSE and CLEAR combine it with their contrastive
 loss through `objectives.mlm.weight`.
@@ -55,19 +56,24 @@ from clearspan.train.objectives.spans import SpanContrast, check_capacity, draw
 
 INPUTS = ("anchor", "separate", "sentence")
 OWN = "sequences"
-"""The name of the block that a masked LM encodes itself."""
+"""The name of the block if this objective encodes its own sequences."""
 
 
 @dataclasses.dataclass
 class MlmConfig(ObjectiveConfig):
-    """BERT's masking: 15 % of tokens are chosen; 80 % of them become the mask token, 10 % a random token, 10 % stay.
+    """The options of masked language modeling.
+
+    The defaults are BERT's. Of the chosen tokens, 80 % are replaced by the mask token and 10 % by a random token, and
+    10 % are unchanged.
 
     Args:
-        input: the tokens to mask. anchor: the anchors of the objective of type `spans` on the same data. separate:
-            separate spans, see `sampler`. sentence: whole examples. OBJECTIVE/BLOCK: another objective's block.
+        input: the sequences to mask. anchor: the anchors of the objective of type `spans` on the same data. separate:
+            separate spans, which `sampler` describes. sentence: whole examples. OBJECTIVE/BLOCK: a block of another
+            objective.
         probability: the probability that a token is chosen.
-        sampler: with `separate`, the options of the span sampler, see `objectives.NAME.sampler`.
-        copies: with `sentence`, the number of times that each text is encoded, each under a different mask.
+        sampler: the options of the span sampler with `input: separate`, see `objectives.NAME.sampler`; null with any
+            other input.
+        copies: the number of times that each text is encoded with `input: sentence`, each time under a different mask.
     """
 
     input: str = "anchor"
@@ -87,11 +93,14 @@ class MlmConfig(ObjectiveConfig):
 
 
 class MaskedLM(TokenObjective):
-    """Cross-entropy at the masked positions of a block, which this objective or another one encodes.
+    """Cross-entropy at the masked positions of a block of sequences.
 
     Args:
-        block: `sequences` for the block that this objective encodes, else `OBJECTIVE/BLOCK`.
-        moments: with `OBJECTIVE/BLOCK`, the mean and the variance of an example's number of tokens in that block.
+        config: the options.
+        setting: the encoder and the objective's dataset.
+        block: `sequences` if this objective encodes the block, or `OBJECTIVE/BLOCK` if another objective does.
+        moments: the mean and the variance of the number of tokens that an example has in the block of the other
+            objective; None if this objective encodes the block.
     """
 
     config: MlmConfig
@@ -135,7 +144,7 @@ class MaskedLM(TokenObjective):
         return cls(config, setting, block, source.block_moments(block_of_other))
 
     def _own_moments(self) -> tuple[float, float]:
-        """Return mean and variance of the tokens of one example that may be masked."""
+        """Return the mean and the variance of the number of tokens that an example has in the block `sequences`."""
         if self.sampler is not None:
             return self.setting.shrunk(self.sampler.anchor_moments(), self.sampler.required_tokens)
         moments = [self.setting.length_moments(text) for text in self.texts]
@@ -176,7 +185,10 @@ class MaskedLM(TokenObjective):
         return Sequences(slices, draws.mix(keys[:, None], Purpose.SEQUENCE, anchors).flatten())
 
     def _sentences(self, batch: Batch) -> Sequences:
-        """Return every text, cut at the encoder's capacity: column by column, a text's copies next to each other."""
+        """Return the sequences of `input: sentence`: all texts, truncated to the encoder's maximum length.
+
+        They are ordered by column, then by row. The copies of a text are adjacent.
+        """
         columns = [batch.lists(text) for text in self.texts]
         keys = self.setting.keys(batch.epochs, batch.ids, Purpose.SEQUENCE)
         numbers = torch.arange(self.config.copies * len(columns), device=keys.device)
@@ -192,7 +204,10 @@ class MaskedLM(TokenObjective):
         return Sequences(slices, mixed.transpose(0, 1).flatten())
 
     def num_slots(self, num_examples: int) -> int:
-        """Return the masked positions that a fixed shape has room for: the mean plus four standard deviations."""
+        """Return the number of masked positions for which tensors of fixed shape have room.
+
+        This is the expected number for a micro-batch of `num_examples` plus four standard deviations.
+        """
         mean, variance = (moment * num_examples for moment in self.moments)
         p = self.config.probability
         return math.ceil(p * mean + 4 * math.sqrt(p * (1 - p) * mean + p * p * variance))

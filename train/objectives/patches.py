@@ -1,14 +1,14 @@
 """VisualCSE and AudioCSE (Jian et al. 2022): contrast two views of an image or an audio clip in the text encoder.
 
-    two views of an example, as patches -> encoder -> pooled -> head -> SupCon or SimCLR, over all ranks
+    two views of each example, as patches -> encoder -> pooling -> head -> SupCon or SimCLR, over all ranks
 
-If the modality has one view, the same patches are encoded twice under different dropout (appendix B). Vectors are
-pooled as for text: with `model.pooling: cls` they are the class token's states, as in the paper. If the encoder has a
-head (supervised SimCSE), it is applied first, as in the published code; the head of this objective is for training
-only, and an export leaves it out.
+If the modality makes only one view, its patches are encoded twice under different dropout (appendix B). Vectors are
+pooled as for text. With `model.pooling: cls` they are the states of the class token, as in the paper. If the model has
+a head, as in supervised SimCSE, it precedes the head of this objective, as in the published code. The head of this
+objective is only for training and is not exported.
 
-Inputs: shards of images or audio (`clearspan images`, `clearspan audio`). Class labels are used by every `loss` but
-simclr.
+Inputs: shards of images or audio (`clearspan images`, `clearspan audio`). Every `loss` except simclr uses the class
+labels.
 
 Requires: examples of two classes or more, unless `loss` is simclr.
 
@@ -52,12 +52,15 @@ BLOCKS = ("first", "second")
 
 @dataclasses.dataclass
 class PatchesConfig(ContrastiveConfig):
-    """NonLing-CSE's temperature and head (section 3.3, the published code), and SupCon as Khosla et al. define it.
+    """The options of the objective of VisualCSE and AudioCSE.
+
+    The default temperature and head are the paper's (section 3.3 and the published code). The default loss is SupCon as
+    Khosla et al. define it.
 
     Args:
-        loss: khosla, SupCon as Khosla et al. (2020) define it; paper, Eq. 4 as printed; published-code, the loss of the
-            published code, to reproduce its models; or simclr (Eq. 5), which needs no classes. See
-            `train.model.losses.sup_con`.
+        loss: the loss. khosla: SupCon as Khosla et al. (2020) define it. paper: SupCon as printed in Eq. 4.
+            published-code: the loss of the published code, to reproduce its models. simclr: Eq. 5, which needs no
+            classes. `train.model.losses.sup_con` explains the first three.
     """
 
     loss: Literal["khosla", "paper", "published-code", "simclr"] = "khosla"
@@ -74,10 +77,11 @@ class PatchesConfig(ContrastiveConfig):
 
 
 class PatchContrast(ContrastiveObjective):
-    """SupCon or SimCLR between two views of each example; blocks `first` and `second`, N sequences each.
+    """SupCon or SimCLR between two views of each example.
 
-    With SupCon, if the batch holds no other example of an example's class, its other view is its only positive, as in
-    SimCLR.
+    The objective encodes the blocks `first` and `second`, with N sequences each for N examples. With SupCon, the
+    positives of a view are the other view and all views of examples of the same class. If the batch has no other
+    example of the class, the other view is the only positive, as in SimCLR.
     """
 
     config: PatchesConfig

@@ -1,13 +1,13 @@
 """SimCSE (Gao et al. 2021): pair a sentence with itself under different dropout, or with a sentence that it entails.
 
-    sentences   tokens | tokens again (different dropout)            -> InfoNCE, one direction
-    triplets    tokens | positive | hard negatives, if there are any -> InfoNCE with hard negatives
+    sentences   tokens | the same tokens under different dropout      -> InfoNCE, from the first to the second
+    triplets    tokens | positive | hard negatives, if there are any  -> InfoNCE with hard negatives
 
 Inputs: text shards with the column `tokens` (`clearspan sentences`, `pairs` or `triplets`). The columns `positive`,
 `positive_1`, ... and `negative`, `negative_1`, ... are optional. If a row has several positives, each step draws one of
-them; if it has several hard negatives, each step draws up to `negatives` of them. Missing hard negatives are masked.
+them. If it has several hard negatives, each step draws at most `negatives` of them. Missing hard negatives are masked.
 
-Requires: dropout in the encoder, if sentences are paired with themselves; without it, both passes are equal.
+Requires: dropout in the encoder if sentences are paired with themselves, because the two passes are equal without it.
 
 Related: the loss is `train.model.losses.info_nce`. The objective `spans` contrasts spans of long documents in both
 directions. `training.gradient_caching` contrasts all examples of a step.
@@ -16,8 +16,9 @@ Example, unsupervised SimCSE of BERT-base:
 
     clearspan train --recipe simcse-unsup-bert-base model.path=BERT data.text.path=SHARDS output=RUN
 
-The head of supervised SimCSE, a linear layer and tanh, is kept at inference: it belongs to the encoder (`model.head:
-tanh`). The head of unsupervised SimCSE is for training only (`head: tanh` of this objective): an export leaves it out.
+SimCSE's head is a linear layer and tanh. Supervised SimCSE keeps it at inference, so there it belongs to the model,
+with `model.head: tanh`. Unsupervised SimCSE uses it only for training, so there it belongs to this objective, with
+`head: tanh`, and is not exported.
 """
 
 import dataclasses
@@ -48,23 +49,27 @@ from clearspan.train.objectives import (
 
 DRAWN = {"positive": Purpose.POSITIVE, "negative": Purpose.NEGATIVE}
 OF_ROW = "row/"
-"""Prefix of the columns of all of a row's positives, by which examples are compared, in a batch."""
+"""The prefix of batch columns that hold all positives of a row, also the positives that a step does not draw. They are
+used only to detect false negatives."""
 
 
 @dataclasses.dataclass
 class SimcseConfig(ContrastiveConfig):
-    """SimCSE's numbers (section 4 and appendix A): temperature 0.05, hard negatives without extra weight.
+    """The options of SimCSE's objective.
+
+    The defaults are the paper's (section 4 and appendix A).
 
     Args:
         positives: the source of a sentence's positive. pairs: the column `positive`, which the shards must have; if
             there are several (`positive_1`, ...), each step draws one. dropout: the sentence itself, in a second pass
             under different dropout; other columns are ignored. auto: pairs if the shards have them, else dropout.
-        negatives: the maximum number of hard negatives of a row that a step uses; if the row has more, they are drawn
-            anew each epoch. Each costs about as much as the row's positive. 0: none; the column is ignored.
-        hard_negative_weight: added to the logit between a sentence and its hard negatives: the logarithm of their
-            weight in Eq. 5. Raise it to push hard negatives away more than in-batch ones. If it is a number, the shards
-            must have the columns `positive` and `negative`; null: 0, and the shards need no negatives.
-        max_tokens: the length that texts are truncated to, in tokens, special tokens included; 0: the encoder's
+        negatives: the most hard negatives of a row that a step uses; 0 to ignore hard negatives. If the row has more,
+            each epoch draws some of them. A hard negative costs about as much as the positive.
+        hard_negative_weight: the number that is added to the logit between a sentence and its hard negatives. It is the
+            logarithm of their weight in Eq. 5. Raise it to push hard negatives away more than in-batch negatives. If it
+            is a number, the shards must have the columns `positive` and `negative`; null adds nothing, and the shards
+            need no negatives.
+        max_tokens: the length to which texts are truncated, in tokens, including special tokens; 0 for the encoder's
             maximum. Lower it for speed if texts are long.
     """
 
@@ -92,12 +97,12 @@ class SimcseConfig(ContrastiveConfig):
 
 @dataclasses.dataclass(frozen=True)
 class Context:
-    """State of a batch that the loss needs in addition to the vectors.
+    """The facts about the n rows of a batch that the loss needs in addition to the vectors.
 
     Attributes:
-        keys: (n, 2 + number of positives + k) int64, hashes by which false negatives are detected: of the id, the
-            sentence, its positives and its k hard negatives. None without `mask_equal`.
-        absent: (n, k) int64, 1 where a row lacks this hard negative.
+        keys: hashes by which false negatives are detected, (n, 2 + p + k) int64. The columns are the hashes of a row's
+            id, of its sentence, of its p positives and of its k hard negatives. None if `mask_equal` is false.
+        absent: 1 if a row lacks a hard negative, otherwise 0, (n, k) int64.
     """
 
     keys: Tensor | None
@@ -105,13 +110,16 @@ class Context:
 
 
 class SimCSE(ContrastiveObjective):
-    """InfoNCE between anchors and positives, in one direction (SimCSE Eqs. 4 and 5).
+    """InfoNCE that distinguishes the positive of each sentence from negatives (SimCSE Eqs. 4 and 5).
 
-    Blocks, N sequences each: `tokens`, `positive`, and `negative`, `negative_1`, ... if the shards have them. Without
-    pairs, `positive` is `tokens` again.
+    The objective encodes the blocks `tokens`, `positive` and, if the shards have hard negatives, `negative`,
+    `negative_1`, ..., with N sequences each for N rows. If sentences are paired with themselves, the block `positive`
+    has the same sequences as `tokens`.
 
     Args:
-        columns: the shards' columns to read, `tokens` first.
+        config: the options.
+        setting: the encoder and the objective's dataset.
+        columns: the columns of the shards that are read; the first is `tokens`.
     """
 
     config: SimcseConfig
@@ -185,7 +193,10 @@ class SimCSE(ContrastiveObjective):
         return mean, sum(variance + average**2 for average, variance in moments) / present - mean**2
 
     def _drawn(self, column: str) -> int:
-        """Return the number of texts that a step draws from the columns of a column's sort, positive or negative."""
+        """Return the number of texts that a step draws for each row from columns of the kind of `column`.
+
+        It is the number of hard negatives if `column` holds hard negatives, and otherwise 1.
+        """
         return len(self.negatives) if of_sort("negative", [column]) else 1
 
     def collate(self, rows: Rows) -> Columns:
@@ -217,7 +228,7 @@ class SimCSE(ContrastiveObjective):
         if keys is None:
             return None
         for place, name in enumerate(positives[1:], 3):
-            # An absent positive has the key of the first one, since absent ones are not equal texts.
+            # An absent positive gets the key of the first one. Otherwise, all absent positives would be equal texts.
             keys[:, place] = torch.where(batch.lists(name).lengths == 0, keys[:, 2], keys[:, place])
         return keys
 
@@ -226,7 +237,7 @@ class SimCSE(ContrastiveObjective):
         return Context(torch.cat(keys) if keys else None, torch.cat([context.absent for context in contexts]))
 
     def _same(self, context: Context | None) -> Tensor | None:
-        """Return the mask of false and missing negatives that `info_nce` takes as `same`, or None if it is empty."""
+        """Return the mask of false and missing negatives, the argument `same` of `info_nce`; None to mask nothing."""
         count = len(self.negatives)
         if context is None or (context.keys is None and not count):
             return None

@@ -1,7 +1,8 @@
-"""DeCLUTR's contrastive objective: pair each anchor with the mean of its positives; other pairs are negatives.
+"""DeCLUTR's contrastive objective (Giorgi et al. 2021, section 3): pair each anchor with the mean of its positives.
 
-Source: Giorgi et al. 2021, section 3. Each document gives A anchors and P positives of each. The anchors of a document
-are separate rows of the batch, so its other anchors and their positives are hard negatives (section 3.2).
+Anchors and positives are spans of a document. Each document has A anchors, and each anchor has P positives. An anchor's
+negatives are all other anchors and all other means of positives in the batch. Those from the same document are hard
+negatives (section 3.2).
 
 Inputs: text shards with the column `tokens` (`clearspan documents`), or `positive` of `clearspan pairs` with
 `column: positive`. No labels are needed.
@@ -43,14 +44,14 @@ from clearspan.train.objectives import (
 
 @dataclasses.dataclass
 class SpansConfig(NTXentConfig):
-    """DeCLUTR's numbers (sections 3.2 and 4.1).
+    """The options of DeCLUTR's objective.
 
-    A head and a memory are ablations of its first version (arXiv 2006.03659v1, Figure S1): a head without biases, a
-    memory of at most 512.
+    The defaults are the paper's (sections 3.2 and 4.1). The first version of the paper (arXiv 2006.03659v1, Figure S1)
+    also tries a head without biases and a memory of at most 512 vectors.
 
     Args:
-        column: the column of the shards from which spans are drawn: tokens, or for pairs of title and text positive,
-            the text.
+        column: the column of the shards from which spans are drawn: tokens, or positive, which for pairs of a title and
+            a text is the text.
         sampler: the options of the span sampler, see `objectives.NAME.sampler`.
     """
 
@@ -67,7 +68,11 @@ class SpansConfig(NTXentConfig):
 
 
 def check_capacity(sampler: SpanConfig, setting: Setting) -> None:
-    """Raise ValueError if even the shortest span is longer than the encoder takes."""
+    """Check that the encoder accepts the shortest span that the sampler draws.
+
+    Raises:
+        ValueError: the shortest span is longer than the encoder's maximum.
+    """
     if sampler.min_span > setting.capacity:
         raise ValueError(
             f"sampler.min_span {sampler.min_span} is more than the {setting.capacity} tokens that the encoder takes"
@@ -77,9 +82,16 @@ def check_capacity(sampler: SpanConfig, setting: Setting) -> None:
 def draw(batch: Batch, sampler: SpanConfig, setting: Setting, column: str = "tokens") -> tuple[Spans, Tensor, Tensor]:
     """Draw the spans of a batch of B documents.
 
+    Args:
+        batch: the batch.
+        sampler: the numbers and lengths of the spans.
+        setting: the objective's dataset and random keys.
+        column: the column that holds the tokens of the documents.
+
     Returns:
-        (spans, begin, keys): begin (B,) is the index of each document's first token after its prompt; keys (B,) int64
-        are the documents' random keys.
+        (spans, begin, keys): the spans, with positions relative to the first token of the document after its prompt;
+        the index of this token in the values of the column, (B,) int64; and the random key of each document, (B,)
+        int64.
     """
     keys = setting.keys(batch.epochs, batch.ids, Purpose.SPANS)
     tokens = batch.lists(column)
@@ -88,9 +100,11 @@ def draw(batch: Batch, sampler: SpanConfig, setting: Setting, column: str = "tok
 
 
 class SpanContrast(ContrastiveObjective):
-    """NT-Xent between anchors and the mean of their positives. Blocks: `anchors`, B A rows, and `positives`, B A P.
+    """NT-Xent between each anchor and the mean of its positives.
 
-    With a head, each span is projected first and the projections are averaged, as in the published code.
+    For B documents, the objective encodes the blocks `anchors`, with B A sequences, and `positives`, with B A P
+    sequences, where A is the number of anchors per document and P the number of positives per anchor. If there is a
+    head, it projects each span before the mean is taken, as in the published code.
     """
 
     config: SpansConfig
@@ -142,9 +156,10 @@ class SpanContrast(ContrastiveObjective):
         )
 
     def _identities(self, batch: Batch, anchors: TokenSlices, positives: TokenSlices) -> Tensor | None:
-        """Return hashes by which false negatives are detected, (B A, 2 + 1 + P) int64, or None without `mask_equal`.
+        """Return the hashes by which false negatives are detected, (B A, 3 + P) int64; None if `mask_equal` is false.
 
-        The columns are the id and text of the anchor's document, the anchor, and its P positives.
+        The columns are the hashes of the id and of the text of the anchor's document, of the anchor, and of its P
+        positives.
         """
         tokens = batch.lists(self.config.column)
         documents = self.identities(batch.ids, TokenSlices(tokens.values, tokens.offsets[:-1], tokens.lengths))
@@ -155,7 +170,13 @@ class SpanContrast(ContrastiveObjective):
         return torch.cat([documents, *spans], dim=1)
 
     def _same(self, keys: Tensor) -> Tensor:
-        """Return the mask of false negatives that `nt_xent` takes as `same`, (B A, N A) bool for N documents."""
+        """Return the mask of false negatives for the argument `same` of `nt_xent`, (B A, N A) bool.
+
+        B is the number of documents on this rank, and N the number on all ranks.
+
+        Args:
+            keys: the result of `_identities`.
+        """
         same = self.share_a_key(keys[:, :2])
         document = torch.arange(same.shape[1], device=keys.device) // self.config.sampler.num_anchors
         elsewhere = document[own_columns(keys)][:, None] != document
@@ -170,5 +191,10 @@ class SpanContrast(ContrastiveObjective):
 
 
 def _means(anchors: Tensor, positives: Tensor) -> Tensor:
-    """Return the mean of each anchor's positives, (B A, d)."""
+    """Return the mean of the positives of each of B A anchors, (B A, d).
+
+    Args:
+        anchors: the vectors of the anchors, (B A, d).
+        positives: the vectors of their positives, (B A P, d).
+    """
     return positives.view(len(anchors), -1, anchors.shape[1]).mean(1)

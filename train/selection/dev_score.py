@@ -1,13 +1,14 @@
-"""The score on `training.eval_data` during training.
+"""Score the encoder during training, on the data that `training.eval_data` names.
 
-SentEval's folder, a file of pairs ──> embeddings ──> Spearman correlation of cosines with scores
-`heldout`: data.NAME.validation ─────> titles, or crops ─┐
-           data.NAME.path, validation ─> hard texts ─────┴──> embeddings ──> MRR: given a title, find its text
+    SentEval's folder, or a file of scored pairs ──> Spearman correlation of cosines with the scores (STS-B dev)
+    `heldout`: queries from data.NAME.validation ──> MRR of a search among texts of data.NAME.path and .validation
 
-The ranked texts are the right texts of the titles, and distractors that BM25 ranks near to them, from both parts of the
-dataset. They are the hard cases of a search in all texts, at a bounded cost (`training.eval_texts`).
+With `heldout`, a query is a title, or a crop of a text, and should find its text. The ranked texts are the right texts
+of all queries, and other texts of both parts that BM25 ranks near to the queries. So the score covers the hard cases of
+a search in all texts, at a bounded cost (`training.eval_texts`).
 
-Texts have the prompts of the exported model: pairs of texts its default, queries and documents theirs.
+Texts get the same prompts as in the exported model: queries the query prompt, documents the document prompt, and the
+texts of scored pairs the prompt for other texts.
 """
 
 import functools
@@ -31,15 +32,21 @@ from clearspan.train.model.embedding import encode_texts
 from clearspan.train.step.learner import Learner
 
 MOST_LOOKED_AT = 50_000
-"""Maximum number of a dataset's texts that are searched for hard texts."""
+"""The most texts of a dataset among which BM25 searches for texts near to the queries."""
 DevScore = Callable[[Learner], float]
-"""Function of a learner; higher is better."""
+"""Function that scores the encoder of a learner; a higher score is better."""
 Encoded = Callable[[str], Encode]
-"""Function of a prompt that returns an encoder of texts with this prompt."""
+"""Function from a prompt to a function that embeds texts with this prompt."""
 
 
 def evaluator(recipe: Recipe, datasets: Mapping[str, Dataset], tokenizer: Any, quiet: bool) -> DevScore | None:
-    """Return the function that scores the encoder on `training.eval_data`; None if that key is empty.
+    """Return the function that scores the encoder on `training.eval_data`; None if this key is empty.
+
+    Args:
+        recipe: the recipe.
+        datasets: name of a dataset in the recipe -> dataset.
+        tokenizer: the tokenizer of the encoder.
+        quiet: whether to show no progress bars.
 
     Raises:
         RecipeError: there are no held-out texts, the data cannot be read, or all pairs have the same score.
@@ -60,7 +67,14 @@ def evaluator(recipe: Recipe, datasets: Mapping[str, Dataset], tokenizer: Any, q
 
 
 def _on_pairs(data: str) -> Callable[[Encoded, Sides], float]:
-    """Return the function that scores an encoder on pairs with scores."""
+    """Return a function that scores an encoder by the Spearman correlation on scored pairs.
+
+    Args:
+        data: SentEval's folder, or a file of pairs.
+
+    Raises:
+        DataError: the data cannot be read, or all pairs have the same score.
+    """
     pairs = read_stsb_dev(data)
     if len(set(pairs.gold)) < 2:
         raise DataError(
@@ -70,13 +84,17 @@ def _on_pairs(data: str) -> Callable[[Encoded, Sides], float]:
 
 
 def _on_held_out(recipe: Recipe, datasets: Mapping[str, Dataset]) -> Callable[[Encoded, Sides], float]:
-    """Return the function that scores an encoder on the held-out texts."""
+    """Return a function that scores an encoder by the MRR on held-out texts, as the mean over the text datasets.
+
+    Raises:
+        DataError: no text dataset has held-out examples, or a dataset cannot be ranked.
+    """
     held = {name: (data.path, data.validation) for name, data in recipe.data.items() if data.validation}
     folders = [both for name, both in held.items() if datasets[name].kind.has_tokens]
     if not folders:
         raise DataError("no dataset of text has held-out examples: set data.NAME.validation")
     for _, validation in folders:
-        # Complains before training of what cannot be ranked.
+        # Raises before training if the held-out texts cannot be ranked.
         heldout_data.read_dataset(validation, picking=True, most_ranked=MOST_LOOKED_AT)
 
     @functools.cache  # read by the rank that evaluates, when it first does
@@ -89,10 +107,11 @@ def _on_held_out(recipe: Recipe, datasets: Mapping[str, Dataset]) -> Callable[[E
 
 
 def picking(path: str, validation: str, most: int) -> RetrievalSet:
-    """Return the queries by which checkpoints are chosen, at most `most` / 2, and the texts to rank, at most `most`.
+    """Return the queries by which checkpoints are chosen, and the texts to rank.
 
     Args:
-        path, validation: folders of the training part and of the held-out part.
+        path, validation: the folders of the training part and of the held-out part.
+        most: the most texts to rank. There are at most half as many queries.
 
     Raises:
         DataError: a dataset is damaged, or has too few held-out texts.

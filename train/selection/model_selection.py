@@ -1,8 +1,11 @@
-"""Selection of the best checkpoint: by the score on sentence pairs or held-out texts, otherwise by the loss on held-out
-examples if that loss can distinguish a good encoder from a bad one.
+"""Select the best checkpoint of a run, by a dev score or by the loss on held-out examples.
 
-The weights before the first step are evaluated too. If the run changes the pooling of the model's folder or initializes
-new layers, the unchanged model is evaluated as well. So the export is by this figure never worse than the start.
+If `training.eval_data` is set, the dev score on this data selects. Otherwise the held-out loss selects, if it can
+distinguish a good encoder from a bad one (`HeldOutExamples.judging`).
+
+The weights before the first step are evaluated too. If the run changes the pooling of the given model or adds new
+layers, the unchanged model is evaluated as well. By this score or loss, the exported model is therefore never worse
+than the model that training starts from.
 """
 
 import math
@@ -16,22 +19,24 @@ from clearspan.train.selection.dev_score import DevScore
 from clearspan.train.selection.validation import PREFIX, HeldOutExamples
 
 SHOWN = (DEV, f"{PREFIX}loss")
-"""The metrics that measure how good a checkpoint is."""
+"""The names of the metrics that measure how good a checkpoint is: the dev score and the held-out loss."""
 
 
 class Judge:
-    """Evaluates the weights of a run, and remembers the best figure so far.
+    """Evaluates the weights of a run, and remembers the best result so far.
 
     Args:
-        evaluate: scores the trained module on rank 0; higher is better. Without it, the held-out loss decides, if it
-            can (`HeldOutExamples.judging`).
-        held_out: examples that training leaves out; their losses are logged.
+        recipe: the recipe of the run.
+        evaluate: function that computes the dev score on rank 0; None if there is none, so that the held-out loss
+            selects, if it can.
+        held_out: the examples that training leaves out, whose losses are logged; None if there are none.
+        quiet: whether to show no progress bars.
 
     Attributes:
         enabled: whether there is anything to evaluate.
-        picks: whether a score or a loss chooses the best checkpoint.
-        best: the best score (or negative loss) so far.
-        given: whether the best value belongs to the model that training starts from.
+        picks: whether a dev score or a loss selects the best checkpoint.
+        best: the highest dev score, or negative loss, so far.
+        given: whether `best` belongs to the unchanged model that training starts from.
     """
 
     def __init__(
@@ -43,7 +48,16 @@ class Judge:
         self.best, self.given = float("-inf"), False
 
     def judge(self, engine: Any) -> tuple[dict[str, float], bool]:
-        """Return (figures to log, whether they are the best so far), the same on every rank; every rank calls it."""
+        """Evaluate the current weights.
+
+        Every rank must call this method. The result is the same on every rank.
+
+        Args:
+            engine: DeepSpeed's engine, over a `Learner`.
+
+        Returns:
+            The metrics to log, by name, and whether the weights are the best so far.
+        """
         score = torch.zeros(1, dtype=torch.float64, device=engine.device)
         figures: dict[str, float] = {}
         if self.evaluate and world()[0] == 0:
@@ -61,9 +75,16 @@ class Judge:
         return figures, better
 
     def judge_given(self, engine: Any) -> dict[str, float]:
-        """Return the figures of the model that training starts from, before the first step.
+        """Evaluate the unchanged model that training starts from, before the first step.
 
-        Return {} if nothing picks a checkpoint, or if that model is the encoder of the run. Every rank calls it.
+        Every rank must call this method.
+
+        Args:
+            engine: DeepSpeed's engine, over a `Learner`.
+
+        Returns:
+            The metrics to log, by name. They are empty if nothing selects a checkpoint, or if the run changes neither
+            the pooling nor the layers of the model, so that `judge` evaluates the same model.
         """
         encoder = engine.module.encoder
         if not self.picks or encoder.pools_as_given:

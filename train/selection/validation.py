@@ -1,11 +1,14 @@
-"""Losses on held-out examples, which detect overfitting: training never sees these examples.
+"""Compute the losses on held-out examples, which training never sees, to detect overfitting.
 
-Batches are as large as a micro-batch over all ranks (with gradient caching, as a step), so contrastive losses compare
-with those in training; an incomplete last batch is skipped. Batches and draws (spans, masks, views) are the same every
-time and on any number of ranks; only uniformity depends on the rank, since it is computed from the rank's own points.
-Dropout is off. `validation/loss`, which may pick the best checkpoint, is the weighted sum over the objectives whose
-loss can distinguish a good encoder from a bad one on held-out examples (`Objective.unjudged`). Without such an
-objective it is not logged.
+A batch has as many examples as a micro-batch of training over all ranks, or as a step if gradients are cached. The
+values of contrastive losses are therefore comparable with their values in training. An incomplete last batch is
+skipped. Dropout is off. The batches and all random draws, such as spans, masks and views, are the same in every
+evaluation and for any number of ranks. Only the metric `uniformity` depends on the number of ranks, because each rank
+computes it from its own vectors.
+
+`validation/loss` is the weighted sum of the losses of those objectives whose held-out loss can distinguish a good
+encoder from a bad one (`Objective.unjudged`). It may select the best checkpoint. It is not logged if there is no such
+objective.
 """
 
 from collections.abc import Mapping
@@ -27,12 +30,13 @@ class HeldOutExamples:
     """The held-out examples of a run.
 
     Args:
-        streams: dataset -> stream of its held-out examples. If a step has several micro-batches, their examples are
-            contrasted with each other.
+        streams: name of a dataset -> stream of its held-out examples. If a step of a stream has several micro-batches,
+            the examples of all of them are contrasted with each other.
+        learner: the model and the objectives.
 
     Attributes:
-        unjudged: objective -> why its loss cannot pick the best checkpoint.
-        judging: objective -> its weight, for the objectives whose loss can pick the best checkpoint.
+        unjudged: name of an objective -> the reason why its loss cannot select the best checkpoint.
+        judging: name of an objective -> weight, for the objectives whose loss can select the best checkpoint.
     """
 
     def __init__(self, streams: Mapping[str, ExampleStream], learner: Learner) -> None:
@@ -42,8 +46,9 @@ class HeldOutExamples:
         self.judging = {each.name: each.weight for each in objectives if each.name not in self.unjudged}
 
     def notes(self) -> list[str]:
-        """Return a line about what picks the best checkpoint of a run without `training.eval_data`, and why the other
-        losses cannot.
+        """Return a line that says what selects the best checkpoint if `training.eval_data` is not set.
+
+        It also gives the reason for each objective whose loss cannot select.
         """
         picking = "the last checkpoint is exported, since no held-out loss can pick one"
         if self.judging:
@@ -53,13 +58,14 @@ class HeldOutExamples:
 
     @torch.no_grad()
     def metrics(self, engine: Any, quiet: bool = True) -> dict[str, float]:
-        """Return the metrics of all objectives that read these datasets: means over batches and ranks.
+        """Return the metrics of all objectives that read the datasets of `streams`, as means over batches and ranks.
 
-        `validation/loss` is the weighted sum of the losses in `judging`. The result is the same on every rank; every
-        rank calls this.
+        If `judging` is not empty, `validation/loss` is the weighted sum of the losses of its objectives. Every rank
+        must call this method. The result is the same on every rank.
 
         Args:
             engine: DeepSpeed's engine, over a `Learner`.
+            quiet: whether to show no progress bar.
         """
         learner, training = engine.module, engine.module.training
         engine.eval()
@@ -82,7 +88,14 @@ class HeldOutExamples:
         return {f"{PREFIX}{name}": value for name, value in metrics.items()}
 
     def _means(self, engine: Any, stream: ExampleStream, turn: str, quiet: bool) -> dict[str, Tensor]:
-        """Return this rank's part of the means over a stream's batches, for the objectives of a turn."""
+        """Return the means of this rank's metrics over the batches of a stream.
+
+        Args:
+            engine: DeepSpeed's engine, over a `Learner`.
+            stream: the stream of a dataset's held-out examples.
+            turn: the name of the turn whose objectives are evaluated.
+            quiet: whether to show no progress bar.
+        """
         learner = engine.module
         batches = stream.prefetched(StreamState(), learner.columns(stream.name), learner.collate)
         sums: dict[str, Tensor] = {}

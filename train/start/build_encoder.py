@@ -1,4 +1,4 @@
-"""Build the encoder of a recipe: weights of a local folder, its table of token embeddings alone, or random weights."""
+"""Build the encoder of a recipe: with the weights of a local folder, its token embeddings alone, or random weights."""
 
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -21,7 +21,7 @@ from clearspan.train.model.mlm_head import variant
 from clearspan.train.model.source import Given, ModelSource, read_source
 from clearspan.train.model.tokenizer import load_tokenizer, num_ids, special_tokens
 from clearspan.train.run_folder import other_tokenizer
-from clearspan.train.start.static_start import distilled, rank_weights, split, start
+from clearspan.train.start.static_start import distilled, rank_weights, set_initial_vectors, split_dimensions
 from clearspan.train.start.token_weights import inverse_frequencies, resized
 
 OTHER_DROPOUTS = ("classif", "qa_", "summary_", "pooler_", "layerdrop")
@@ -29,7 +29,7 @@ OTHER_DROPOUTS = ("classif", "qa_", "summary_", "pooler_", "layerdrop")
 
 
 def extends(tokenizer: Any, base: Any) -> bool:
-    """Return whether a tokenizer is `base`, or `base` with special tokens added after all of its ids."""
+    """Return whether a tokenizer is `base`, or `base` with special tokens added whose ids are above its own."""
     vocabulary, base_vocabulary = tokenizer.get_vocab(), base.get_vocab()
     added = {token: id_ for token, id_ in vocabulary.items() if token not in base_vocabulary}
     special = {str(token) for token in tokenizer.added_tokens_decoder.values() if token.special}
@@ -38,7 +38,7 @@ def extends(tokenizer: Any, base: Any) -> bool:
 
 
 def add_embeddings(model: PreTrainedModel, vocab_size: int, seed: int) -> None:
-    """Resize a model's embeddings and masked-LM head in place; new rows are drawn as the model initializes its own."""
+    """Resize a model's embeddings and masked-LM head in place; initialize new rows at random as the model does."""
     with seeded(seed), quiet_transformers():
         model.resize_token_embeddings(vocab_size, mean_resizing=False)
 
@@ -47,7 +47,7 @@ def set_dropout(config: PretrainedConfig, rate: float) -> None:
     """Set the rates of all dropouts of a base model in its configuration, whatever the architecture calls them.
 
     Raises:
-        RecipeError: the rate is above 0, and the configuration has no dropout.
+        RecipeError: the rate is above 0, and the configuration has no dropout rate.
     """
     names = [name for name, value in vars(config).items() if "drop" in name and type(value) in (int, float)]
     inside = [name for name in names if not any(other in name for other in OTHER_DROPOUTS)]
@@ -80,7 +80,7 @@ def set_dropouts(config: PretrainedConfig, recipe: ModelConfig) -> None:
 
 
 def _tanh_head(dim: int, seed: int) -> nn.Module:
-    """Return a linear layer with torch's initialization, and tanh."""
+    """Return a linear layer followed by tanh, with torch's initialization."""
     from sentence_transformers.sentence_transformer.modules import Dense
 
     with seeded(seed):
@@ -89,7 +89,10 @@ def _tanh_head(dim: int, seed: int) -> nn.Module:
 
 
 def _pretrained(recipe: ModelConfig, folder: Path, tokenizer: Any, seed: int) -> tuple[PreTrainedModel, list[str]]:
-    """Return a folder's model with embeddings for all of the tokenizer's ids, and the weights that the folder lacks."""
+    """Return (a folder's model, the names of the weights that the folder lacks).
+
+    The model has embeddings for all ids of the tokenizer.
+    """
     models_tokenizer = _checked_tokenizer(folder, tokenizer)
     options: dict[str, Any] = {"attn_implementation": PACKED_ATTENTION, "variant": variant(folder)}
     if (recipe.dropout, recipe.attention_dropout) != (None, None):
@@ -125,11 +128,10 @@ def _check_new_tokens(folder: Path, number: int, train: str) -> None:
 
 
 def _from_table(source: ModelSource, recipe: ModelConfig, tokenizer: Any, seed: int) -> PreTrainedModel:
-    """Return a fresh model that begins with the token embeddings of a folder's static model or transformer; ids that
-    the folder lacks keep random embeddings.
+    """Return a model with random weights, except for the token embeddings of a folder's static model or transformer.
 
-    For a fresh transformer the embeddings are scaled to the standard deviation of its random ones, the scale for which
-    its learning rate is chosen.
+    Ids that the folder lacks keep random embeddings. If the model is a transformer, the folder's embeddings are scaled
+    to the standard deviation of the model's random embeddings, because its learning rate is chosen for that scale.
     """
     models_tokenizer, table = _checked_tokenizer(source.weights, tokenizer), source.table
     if table is None:
@@ -159,7 +161,11 @@ def _from_table(source: ModelSource, recipe: ModelConfig, tokenizer: Any, seed: 
 
 
 def _fresh(stated: Mapping[str, Any], tokenizer: Any, seed: int, recipe: ModelConfig) -> PreTrainedModel:
-    """Return a model with random weights; `stated` holds the options of `model.config`."""
+    """Return a model with random weights.
+
+    Args:
+        stated: the options of `model.config`.
+    """
     defaults = AutoConfig.for_model(stated["model_type"])
     ids = {f"{name}_token_id": getattr(tokenizer, f"{name}_token_id") for name in ("bos", "eos", "cls", "sep")}
     options = {key: value for key, value in ids.items() if hasattr(defaults, key)}
@@ -181,7 +187,9 @@ def _started(recipe: Recipe, tokenizer: Any, datasets: Iterable[Dataset]) -> Pre
     options, known = dict(recipe.model.config), None
     if recipe.model.init == DISTILL:
         teacher, rows = _teacher(Path(recipe.model.distill), tokenizer)
-        size, dims = split(options.get("hidden_size"), recipe.model.random_dims, int(teacher.get_embedding_dimension()))
+        size, dims = split_dimensions(
+            options.get("hidden_size"), recipe.model.random_dims, int(teacher.get_embedding_dimension())
+        )
         options["hidden_size"] = size
         known = distilled(teacher, special_tokens(tokenizer), min(rows, num_ids(tokenizer)), dims)
     model, special = _fresh(options, tokenizer, recipe.training.seed, recipe.model), tokenizer.all_special_ids
@@ -189,7 +197,7 @@ def _started(recipe: Recipe, tokenizer: Any, datasets: Iterable[Dataset]) -> Pre
         weights = inverse_frequencies(counted, model.config.vocab_size, special, ("tokens", "positive"))
     else:
         weights = rank_weights(tokenizer.get_vocab(), num_ids(tokenizer))
-    start(model, weights, known)
+    set_initial_vectors(model, weights, known)
     return model
 
 
@@ -215,14 +223,15 @@ def _teacher(folder: Path, tokenizer: Any) -> tuple[Any, int]:
 def build_encoder(recipe: Recipe, tokenizer: Any, datasets: Iterable[Dataset] = ()) -> TrainableEncoder:
     """Return the recipe's encoder: pretrained weights from a local folder, or random ones seeded by `training.seed`.
 
-    Special tokens that the shards' tokenizer has beyond the pretrained model's, such as [DEL], get new embeddings.
+    If the shards' tokenizer has more special tokens than the pretrained model, such as [DEL], these get new embeddings.
 
     Args:
-        datasets: the text datasets in which tokens are counted, for pooling `weighted` (unless the folder has token
-            weights) and for `model.init` (without datasets, it uses `static_start.rank_weights`).
+        datasets: the text datasets in which tokens are counted. Pooling `weighted` needs them unless the folder has
+            token weights. Without datasets, `model.init` estimates the counts (`static_start.rank_weights`).
 
     Raises:
         RecipeError: the folder or configuration gives no encoder, or its tokenizer does not fit the shards.
+        ShardError: a shard in which tokens are counted is damaged.
     """
     try:
         return _encoder(recipe, tokenizer, datasets)

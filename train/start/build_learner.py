@@ -32,10 +32,11 @@ from clearspan.train.step.learner import Learner
 def build_objectives(
     recipe: Recipe, datasets: Mapping[str, Dataset], encoder: TrainableEncoder, tokenizer: Any, special: SpecialTokens
 ) -> tuple[list[Objective], dict[str, nn.Module]]:
-    """Return the objectives in the recipe's order, and the patch embeddings of the datasets that are not text.
+    """Return the objectives in the recipe's order, and the patch embedding of each dataset that is not text.
 
     Raises:
         RecipeError: an objective or a modality lacks what it needs.
+        ShardError: a shard is damaged.
     """
     modalities = {name: modality(name, recipe.data[name], dataset) for name, dataset in datasets.items()}
     capacity = encoder.max_tokens - special.count
@@ -80,13 +81,14 @@ def build_objectives(
 def build_learner(
     recipe: Recipe, datasets: Mapping[str, Dataset], ranks: int, static: bool
 ) -> tuple[Learner, Any, dict[str, ForwardSize]]:
-    """Return the learner, the tokenizer, and the size of a rank's forward by turn.
+    """Return the learner, the tokenizer, and the size of one rank's forward pass in each turn (`Learner`).
 
     Args:
-        static: whether to give every forward the same shape.
+        static: whether to give every forward pass of a turn the same shape.
 
     Raises:
         RecipeError: recipe, shards and model do not fit together.
+        ShardError: a shard is damaged.
     """
     tokenizer = load_shards_tokenizer(with_tokenizer(datasets).local_tokenizer())
     texts = {name: dataset for name, dataset in datasets.items() if dataset.manifest.tokenizer is not None}

@@ -12,11 +12,16 @@ from clearspan.train.step.learner import Learner
 
 
 def build_feed(recipe: Recipe, datasets: Mapping[str, Dataset], learner: Learner, rank: int, ranks: int) -> Feed:
-    """Return the datasets' streams. Objectives set the minimum length of an example; `short_documents` of the recipe
-    decides what happens to shorter ones.
+    """Return the streams of the datasets.
+
+    The objectives set the minimum length of an example. The option `short_documents` decides what happens to examples
+    that are shorter.
 
     Raises:
-        StreamError: a dataset has too few examples, or a batch size is not a multiple of the ranks.
+        StreamError: a dataset has too few examples, an example is too short, or a batch size is not a multiple of the
+            ranks.
+        RecipeError: two objectives measure the length of an example by different columns.
+        ShardError: a shard is damaged.
     """
     streams = {name: _stream(recipe, name, datasets[name], learner, rank, ranks) for name in recipe.data}
     return Feed(streams, recipe.training.primary)
@@ -28,8 +33,8 @@ def build_held_out(
     """Return the held-out examples of the datasets, in batches that are contrasted together; None if there are none.
 
     Raises:
-        RecipeError: held-out examples are of another kind than the dataset, or too few.
-        ManifestError, StreamError: they cannot be read.
+        RecipeError: the held-out examples are too few, of another kind than the dataset, or made with other resources.
+        ManifestError, StreamError, ShardError: the held-out examples cannot be read.
     """
     streams, training = {}, recipe.training
     unit, mend = "micro-batch", ", or raise training.gradient_accumulation_steps"
@@ -64,8 +69,11 @@ def build_held_out(
 def _stream(
     recipe: Recipe, name: str, dataset: Dataset, learner: Learner, rank: int, ranks: int, held_out: bool = False
 ) -> ExampleStream:
-    """Return the stream of a dataset. A held-out stream ignores `share`; each of its steps holds the examples that are
-    contrasted with each other.
+    """Return the stream of a dataset.
+
+    Args:
+        held_out: true for a held-out dataset: `share` is ignored, and each step has the examples that are contrasted
+            with each other.
     """
     data, training = recipe.data[name], recipe.training
     shrinks = data.short_documents == "shrink"

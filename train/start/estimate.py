@@ -1,6 +1,8 @@
-"""A run's cost before it starts: the lines that `--dry-run` prints after the recipe.
+"""Estimate a run's cost before it starts, in the lines that `--dry-run` prints after the recipe.
 
-recipe, learner, feed -> parameters, device, examples used, tokens in a forward pass, memory
+    recipe, learner, feed -> parameters, device, examples used, tokens in a forward pass, memory
+
+The memory is an estimate of weights, gradients, optimizer state and activations.
 """
 
 from collections.abc import Mapping
@@ -17,9 +19,11 @@ from clearspan.train.step.learner import Learner
 
 GIB = 1 << 30
 LAYER_INPUT = 4
-"""Bytes per token and dimension of a layer's input."""
+"""The size of a layer's input, in bytes per token and dimension."""
 TABLE_OUTPUT = 12
-"""Bytes per sequence and dimension of a static encoder: sum, mean and gradient. It stores nothing per token."""
+"""The memory of a static encoder's sum, mean and gradient, in bytes per sequence and dimension. Nothing is stored per
+token.
+"""
 
 
 def parts(recipe: Recipe, learner: Learner) -> list[str]:
@@ -42,7 +46,11 @@ def parts(recipe: Recipe, learner: Learner) -> list[str]:
 
 
 def memory(recipe: Recipe, learner: Learner, sizes: Mapping[str, ForwardSize]) -> str:
-    """Return the line about the memory of weights, gradients, AdamW's state and activations."""
+    """Return a line that estimates the memory of weights, gradients, AdamW's state and activations.
+
+    Args:
+        sizes: the size of one forward pass of each turn (`Learner`).
+    """
     encoder = learner.encoder
     width = 34 if recipe.training.bf16 is True else 68
     largest = max(size.rows for size in sizes.values())
@@ -70,12 +78,12 @@ def describe(
     total: int,
     ranks: int,
 ) -> str:
-    """Return one line for each thing that a run needs or uses.
+    """Return the lines of the estimate: parameters, device, steps, examples, tokens and memory.
 
     Args:
-        sizes: the size of a forward pass of each turn.
-        streams: the examples that are read, by the name to print.
-        total: the steps of the run.
+        sizes: the size of one forward pass of each turn (`Learner`).
+        streams: the streams of examples, by the name to print.
+        total: the number of steps of the run.
     """
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     lines = [

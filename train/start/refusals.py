@@ -1,7 +1,9 @@
 """Refuse a recipe whose objectives, encoder and datasets cannot work together, once they are built.
 
-recipe.check  values of the recipe alone, before anything is loaded  (`train.config.options`)
-here          conditions that depend on the built objectives, the encoder and the manifests
+    train.config.options.check   values of the recipe alone, before anything is loaded
+    this module                  conditions that depend on the built objectives, the encoder and the manifests
+
+Each function raises RecipeError with one line for the user.
 """
 
 from collections.abc import Sequence
@@ -16,8 +18,10 @@ from clearspan.train.step.learner import Learner
 
 
 def check_objectives(recipe: Recipe, built: Sequence[Objective]) -> None:
-    """Raise RecipeError for an objective that has too few examples to contrast, or masks a block of another turn, and
-    for gradient caching without a contrastive objective.
+    """Raise RecipeError if the objectives cannot work together as the recipe says.
+
+    An objective has too few examples to contrast, or masks a block of an objective in another turn; or there is
+    gradient caching without a contrastive objective.
     """
     for objective in built:
         together = recipe.contrasted(objective.data)
@@ -42,8 +46,9 @@ def check_objectives(recipe: Recipe, built: Sequence[Objective]) -> None:
 
 
 def check_heads(recipe: Recipe, encoder: TrainableEncoder, objectives: Sequence[Objective]) -> None:
-    """Raise RecipeError for a masked-LM head that an objective needs and the model lacks, in whole or in part, and for
-    layers after the pooling that no objective uses.
+    """Raise RecipeError if an objective needs a masked-LM head that the model lacks or has only in part.
+
+    Raise it also if the recipe adds layers after the pooling (`model.head`) that no objective uses.
     """
     predicting = next((objective.name for objective in objectives if isinstance(objective, TokenObjective)), "")
     if predicting and encoder.mlm_head is None:
@@ -61,10 +66,10 @@ def check_heads(recipe: Recipe, encoder: TrainableEncoder, objectives: Sequence[
 
 
 def check_parts(recipe: Recipe, learner: Learner) -> None:
-    """Raise RecipeError for an objective that trains nothing of the exported model, and for useless optimizer options.
+    """Raise RecipeError if an objective trains nothing of the exported model, or if optimizer options have no effect.
 
-    Options are useless if they are for a part that does not train; the general options, if every trained part has
-    separate options.
+    The options for a part of the model have no effect if the part does not train. The general options have none if
+    every part that trains has separate options.
     """
     train, encoder, parts = recipe.model.train, learner.encoder, learner.parts()
     exported = {*encoder.base.parameters(), *encoder.head.parameters()}

@@ -1,14 +1,14 @@
-"""Initial vectors of a static encoder: `model.init`.
+"""Compute the initial vectors of a static encoder (`model.init`).
 
     random    unit length on average
     idf       random, times the inverse document frequency of each token in the run's shards
-    distill   each token alone through an encoder -> pooled -> centered -> PCA -> unit length;
+    distill   each token by itself through another encoder -> pooled -> centered -> PCA -> unit length;
               random vectors of unit length in the other dimensions; all times the inverse document frequency
 
 A longer vector has more weight in a mean, so inverse document frequencies alone already give a model that finds texts
 by their rare words. The distilled vectors add meaning; the random dimensions separate words that the encoder embeds
-alike. The distillation follows Model2Vec (https://github.com/MinishLab/model2vec), except that it keeps the whole
-vocabulary, since the shards hold its ids, and weights tokens by their counts in the shards, not by their rank.
+alike. The distillation follows Model2Vec (https://github.com/MinishLab/model2vec), with two differences: it keeps the
+whole vocabulary, since the shards hold its ids, and it weights tokens by their counts in the shards, not by their rank.
 """
 
 import re
@@ -23,30 +23,38 @@ from clearspan.train.model.packing import SpecialTokens
 from clearspan.train.start.token_weights import PASSAGE_TOKENS
 
 LETTERS = re.compile(r"(##|[\u0120\u2581])?[^\W_]{2,}(</w>|@@)?")
-"""A token of two letters or more, with the marker of its place in a word."""
+"""A token of two letters or more, with a tokenizer's marker for the beginning or the end of a word, such as `##`."""
 TOGETHER = 512
-"""Number of tokens that are embedded in one forward pass."""
+"""The number of tokens that are embedded in one forward pass."""
 
 
 @torch.inference_mode()
 def distilled(model: nn.Sequential, special: SpecialTokens, num_tokens: int, dims: int) -> Tensor:
-    """Return a vector of unit length for each token: its embedding as a text by itself, centered over all tokens and
-    projected on the first principal components, (num_tokens, dims) fp32.
+    """Return a vector of unit length for each token, (num_tokens, dims) fp32, computed by another encoder.
+
+    Each token is embedded as a text by itself. The embeddings are centered over all tokens and projected on their first
+    principal components.
 
     Args:
-        model: a sentence-transformers model of any architecture. All texts have the same length here: there is no
-            padding.
+        model: a sentence-transformers model of any architecture. Padding is not needed, because all texts have the same
+            length here.
         special: the tokens that the encoder puts around a text.
-        dims: at most the dimensions of the model.
+        dims: the number of components, at most the dimensions of the model.
     """
-    vectors = torch.cat([_alone(model, special, ids) for ids in torch.split(torch.arange(num_tokens), TOGETHER)])
+    vectors = torch.cat(
+        [_embedded_alone(model, special, ids) for ids in torch.split(torch.arange(num_tokens), TOGETHER)]
+    )
     centered = vectors - vectors.mean(dim=0)
     _, axes = torch.linalg.eigh(centered.T @ centered)  # by ascending variance
     return F.normalize(centered @ axes.flip(1)[:, :dims], dim=1)
 
 
-def _alone(model: nn.Sequential, special: SpecialTokens, ids: Tensor) -> Tensor:
-    """Return the embeddings of tokens (n,), each as a text by itself, before they are scaled to unit length: (n, h)."""
+def _embedded_alone(model: nn.Sequential, special: SpecialTokens, ids: Tensor) -> Tensor:
+    """Return the embeddings of tokens, (n, h), each as a text by itself, before they are scaled to unit length.
+
+    Args:
+        ids: the tokens, (n,) int64.
+    """
     from sentence_transformers.sentence_transformer.modules import Normalize, StaticEmbedding
 
     around = [
@@ -62,13 +70,14 @@ def _alone(model: nn.Sequential, special: SpecialTokens, ids: Tensor) -> Tensor:
     return features["sentence_embedding"].float()
 
 
-def start(model: nn.Module, weights: Tensor, known: Tensor | None = None) -> None:
-    """Set the first dimensions of a static model's vectors to `known`, and scale all by the tokens' weights.
+def set_initial_vectors(model: nn.Module, weights: Tensor, known: Tensor | None = None) -> None:
+    """Set the first dimensions of a static model's vectors to `known`, and multiply all vectors by the tokens' weights.
 
     Args:
-        model: `train.model.static.StaticModel` with random vectors.
-        weights: (V,), for the first V tokens of the model; the vectors of further tokens keep their length.
-        known: (at most V, at most h) fp32, of unit length.
+        model: a `train.model.static.StaticModel` with random vectors.
+        weights: the weights of the first V tokens of the model, (V,); the vectors of further tokens keep their length.
+        known: vectors of unit length for the first tokens and dimensions, (at most V, at most h) fp32; None to keep all
+            dimensions random.
     """
     table = model.get_input_embeddings().weight.data  # type: ignore[operator]
     if known is not None:
@@ -78,8 +87,13 @@ def start(model: nn.Module, weights: Tensor, known: Tensor | None = None) -> Non
     table[: len(weights)] *= weights[:, None]
 
 
-def split(hidden_size: int | None, random_dims: int, encoder_dim: int) -> tuple[int, int]:
-    """Return (all dimensions, distilled ones): the encoder's dimensions, as far as `random_dims` leaves room for them.
+def split_dimensions(hidden_size: int | None, random_dims: int, encoder_dim: int) -> tuple[int, int]:
+    """Return (number of all dimensions of a vector, number of dimensions that the encoder's vectors take up).
+
+    The encoder's vectors take up to `encoder_dim` dimensions, but leave at least `random_dims` to random numbers.
+
+    Args:
+        hidden_size: the number of all dimensions; None for `encoder_dim` + `random_dims`.
 
     Raises:
         EncoderError: no dimension is left for the encoder's vectors.
@@ -93,7 +107,8 @@ def split(hidden_size: int | None, random_dims: int, encoder_dim: int) -> tuple[
 def rank_weights(vocabulary: Mapping[str, int], num_tokens: int) -> Tensor:
     """Return inverse document frequencies, (num_tokens,) fp32, estimated by Zipf's law from the order of the token ids.
 
-    Tokenizers number frequent tokens first. Special tokens and single characters get the smallest weight.
+    This assumes that frequent tokens have lower ids, as in usual tokenizers. Special tokens and single characters get
+    the smallest weight.
     """
     ranked = sorted(number for token, number in vocabulary.items() if LETTERS.fullmatch(token))
     chances = 1 / torch.arange(2, len(ranked) + 2, dtype=torch.float64)

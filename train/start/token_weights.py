@@ -1,10 +1,11 @@
 """Weights of tokens for `model.pooling: weighted` and `model.init`: inverse document frequencies in the shards.
 
-    shards -> passages of 64 tokens -> number of passages that hold a token -> ln((1 + n) / (1 + n_t)) -> weight
+    shards -> n passages of 64 tokens -> number n_t of passages that hold token t -> ln((1 + n) / (1 + n_t))
 
-A layer normalization ends most transformers and makes all token states about equally long, so their plain mean cannot
-let one word count more than another. The export multiplies the states by the same weights, in sentence-transformers'
-`WordWeights`. The library has no pooling with learned attention that loads without other code.
+Most transformers end in a layer normalization, which makes all token states about equally long. So one word cannot
+count more than another in their plain mean. The export multiplies the states by the same weights, in
+sentence-transformers' `WordWeights`. A pooling with learned attention is no alternative, because the library has none
+that it could load without additional code.
 """
 
 from collections.abc import Iterable, Sequence
@@ -28,8 +29,9 @@ LOWEST = 0.05
 def inverse_frequencies(
     datasets: Iterable[Dataset], num_tokens: int, special: Iterable[int] = (), columns: Sequence[str] = ("tokens",)
 ) -> Tensor:
-    """Return the weight of each token, (num_tokens,) fp32: ln((1 + n) / (1 + n_t)), at least LOWEST. Of n passages, n_t
-    hold token t.
+    """Return the weight of each token t, ln((1 + n) / (1 + n_t)), but at least LOWEST: (num_tokens,) fp32.
+
+    n is the number of passages of PASSAGE_TOKENS tokens, and n_t the number of these passages that hold the token.
 
     Args:
         datasets: shards with the column `tokens`.
@@ -59,10 +61,15 @@ def inverse_frequencies(
 
 
 def resized(weights: Tensor, num_tokens: int) -> Tensor:
-    """Return the weights of a folder for a model of more tokens, such as new special ones: (num_tokens,).
+    """Return token weights for a model that has more tokens, such as new special tokens: (num_tokens,).
+
+    New tokens get the weight LOWEST.
+
+    Args:
+        weights: the weights in the model's folder, by token id.
 
     Raises:
-        EncoderError: the folder has weights for more tokens than the model.
+        EncoderError: there are weights for more tokens than the model has.
     """
     if len(weights) > num_tokens:
         raise EncoderError(f"WordWeights for {len(weights):,} tokens, and {num_tokens:,} embeddings: they do not fit")

@@ -4,8 +4,8 @@
     pass 2   micro-batches -> forward of each, same dropout -> backward of vectors x their gradients, and other losses
 
 Between the passes one vector per sequence is kept. A contrastive loss gets the same gradient as if all examples of the
-step were one batch. Other losses are computed in pass 2; a masked-LM loss is weighted by the micro-batch's share of the
-step's masked tokens, so that its gradient, too, is the same as in one batch.
+step were one batch. Other losses are computed in pass 2. A masked-LM loss is weighted by the micro-batch's fraction of
+the step's masked tokens, so that its gradient, too, is the same as in one batch.
 """
 
 import dataclasses
@@ -30,7 +30,7 @@ class Part:
     Args:
         vectors: the vectors of all sequences of the micro-batch; None if no objective is contrastive.
         contexts: objective -> the context of its request.
-        masked: objective that masks tokens -> number of masked tokens on this rank, ().
+        masked: objective -> the number of masked tokens on this rank, a scalar, for each objective that masks tokens.
     """
 
     vectors: SequenceVectors | None
@@ -45,11 +45,12 @@ class Cached:
     Args:
         losses: each contrastive objective's weighted loss on the step's examples, detached.
         metrics: the metrics of these objectives.
-        pooled, first: the losses' gradients with respect to this micro-batch's vectors, (N, h) each, times the number
-            of micro-batches, since the step takes the mean of their gradients; None if no loss uses these vectors.
+        pooled, first: the gradients of these losses with respect to this micro-batch's vectors, (N, h) each; None if no
+            loss uses these vectors. They are multiplied by the number of micro-batches, because the step averages the
+            gradients of its micro-batches.
         parameters: the parameters of the contrastive objectives, such as heads, with their gradients.
-        shares: objective -> the factor of its masked-LM loss, (): the micro-batch's number of masked tokens divided by
-            the mean over micro-batches.
+        shares: objective -> the factor of its masked-LM loss, a scalar: the micro-batch's number of masked tokens
+            divided by the mean over micro-batches.
     """
 
     losses: dict[str, Tensor]
@@ -60,7 +61,7 @@ class Cached:
     shares: dict[str, Tensor]
 
     def pull(self, vectors: SequenceVectors) -> Tensor:
-        """Return a scalar of value 0 whose gradient equals the contrastive losses' gradient.
+        """Return a scalar of value 0 whose gradient is the gradient of the contrastive losses.
 
         Args:
             vectors: the micro-batch's vectors, computed again with gradient.
@@ -77,7 +78,8 @@ class Cached:
 def cache(parts: Sequence[Part], objectives: Sequence[Objective], measured: bool = True) -> list[Cached]:
     """Compute the contrastive losses of a step and their gradients; return the input of pass 2 for each micro-batch.
 
-    Every rank calls it: the losses see the vectors of all ranks. A memory bank is filled here, once a step.
+    Every rank calls this function, because the losses see the vectors of all ranks. A memory bank is filled here, once
+    a step.
 
     Args:
         parts: the results of pass 1, by micro-batch.
@@ -115,7 +117,7 @@ def cache(parts: Sequence[Part], objectives: Sequence[Objective], measured: bool
 
 
 def joined(parts: Sequence[SequenceVectors]) -> SequenceVectors:
-    """Join the vectors of several micro-batches into one: each block's rows are together, in their order."""
+    """Concatenate the vectors of several micro-batches, block by block, in the order of the micro-batches."""
     blocks: dict[str, slice] = {}
     pooled: list[Tensor] = []
     first: list[Tensor] = []
@@ -129,14 +131,17 @@ def joined(parts: Sequence[SequenceVectors]) -> SequenceVectors:
 
 
 def _leaves(part: Part) -> SequenceVectors:
-    """Return a micro-batch's vectors as leaves, by which the losses are differentiated."""
+    """Return a micro-batch's vectors as leaves of a new graph, with respect to which the losses are differentiated."""
     assert part.vectors is not None
     pooled, first = part.vectors.pooled.detach(), part.vectors.first.detach()
     return SequenceVectors(pooled.requires_grad_(), first.requires_grad_(), part.vectors.blocks)
 
 
 def _shares(parts: Sequence[Part]) -> list[dict[str, Tensor]]:
-    """Return each micro-batch's masked tokens on all ranks divided by the mean over micro-batches, by objective."""
+    """Return each objective's number of masked tokens divided by the mean over micro-batches, for each micro-batch.
+
+    Masked tokens are counted on all ranks.
+    """
     names = list(parts[0].masked)
     if not names:
         return [{} for _ in parts]

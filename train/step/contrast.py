@@ -24,10 +24,12 @@ from clearspan.train.step.contract import Objective, Setting
 from clearspan.train.step.requests import Metrics
 
 UNIFORMITY_POINTS = 512
-"""Vectors of a rank that the logged uniformity is computed on: it compares all pairs."""
+"""The number of this rank's vectors on which the logged uniformity is computed. It is limited because all pairs are
+compared.
+"""
 
 DEEP = ("relu", "linear")
-"""Heads of two layers."""
+"""The heads that have two layers."""
 
 
 @dataclasses.dataclass
@@ -35,13 +37,13 @@ class ContrastiveConfig(ObjectiveConfig):
     """The options of every contrastive objective. Its head is for training only: an export leaves it out.
 
     Args:
-        temperature: the divisor of cosine similarities. A lower one gives hard negatives more weight, a higher one
-            treats all negatives alike.
+        temperature: the divisor of cosine similarities. A lower temperature gives hard negatives more weight, a higher
+            one treats all negatives alike.
         head: the projection before the loss: none; tanh, a linear layer and tanh (SimCSE); relu, two linear layers with
             ReLU between them (SimCLR, CLEAR); or linear, two linear layers (DeCLUTR v1, Eq. 1).
         head_dim: the size of the head's output; 0: the encoder's hidden size.
-        head_hidden: the size between the two layers of relu and linear; 0: the encoder's hidden size. DeCLUTR v1's
-            parameter counts, 100,000 to 1,000,000, are those of a `head_hidden` equal to `head_dim`.
+        head_hidden: the size between the two layers of relu and linear; 0: the encoder's hidden size. If it equals
+            `head_dim`, the head has the 100,000 to 1,000,000 parameters that DeCLUTR v1 reports.
         head_bias: whether the head's layers have a bias.
         mask_equal: mask false negatives: two examples of the batch, over all ranks, are not negatives of each other if
             they have the same id or a text in common. Texts are compared by the tokens that the encoder gets. A hard
@@ -96,16 +98,17 @@ class NTXentConfig(ContrastiveConfig):
 
 
 class ContrastiveObjective(Objective):
-    """An objective that compares the examples of a batch with each other, by one vector a sequence.
+    """An objective that compares the examples of a batch with each other, by one vector per sequence.
 
-    Its loss sees the examples of a micro-batch on all ranks (`train.model.losses` gathers them), with gradient caching
-    those of a whole step. So the loss may read `Encoded.pooled` or `Encoded.first` only: of earlier micro-batches
-    nothing else is there. `head` is the projection that the options ask for.
+    Its loss sees the examples of a micro-batch on all ranks, because the losses in `train.model.losses` gather them.
+    With gradient caching, the loss sees the vectors of all examples of a step, but no other result of earlier
+    micro-batches. Therefore it may read `Encoded.pooled` and `Encoded.first` only.
 
     Attributes:
+        head: the projection that the options select.
         masks_equal: true if the loss masks the false negatives that `identities` detects; if false, the option
             `mask_equal` is refused.
-        EQUAL_PASSES: the reason, for `unjudged`, if an objective's positives are two passes over one sequence.
+        EQUAL_PASSES: the reason that `unjudged` returns if an objective's positives are two passes over one sequence.
     """
 
     config: ContrastiveConfig
@@ -139,32 +142,43 @@ class ContrastiveObjective(Objective):
         return torch.split(self.head(torch.cat(blocks)), [len(block) for block in blocks])
 
     def trained_loss(self, encoded: Encoded, context: Any) -> tuple[Tensor, Metrics]:
-        """Return (loss, metrics) of whole vectors; the loss is averaged with the losses of the prefixes in `dims`."""
+        """Return (loss, metrics); the loss is the mean over whole vectors and vectors truncated to each size in `dims`.
+
+        The metrics are computed on whole vectors.
+        """
         loss, metrics = self.loss(encoded, context)
         prefixes = (dataclasses.replace(encoded, dim=dim, measured=False) for dim in self.prefixes)
         losses = [loss, *(self.loss(prefix, context)[0] for prefix in prefixes)]
         return torch.stack(losses).mean(), metrics
 
     def identities(self, ids: Tensor, *texts: TokenSlices) -> Tensor | None:
-        """Return the hashes by which false negatives are detected, the context of a request; None without `mask_equal`.
+        """Return the hashes by which false negatives are detected, a context for a request; None without `mask_equal`.
 
         They are (n, 1 + number of texts) int64: each example's id, and a hash of each of its texts.
+
+        Args:
+            ids: the ids of the examples, (n,) int64.
+            texts: blocks of n texts each.
         """
         if not self.config.mask_equal:
             return None
         return torch.stack([ids, *(text.text_keys() for text in texts)], dim=1)
 
     def joined(self, contexts: Sequence[Any]) -> Any:
-        """Return the contexts of several micro-batches as one. By default tensors with a row an example, or None."""
+        """Return the contexts of several micro-batches as one context.
+
+        This implementation concatenates tensors that have one row per example, and returns None for contexts that are
+        None. Override it for other contexts.
+        """
         return torch.cat(list(contexts)) if isinstance(contexts[0], Tensor) else contexts[0]
 
     @staticmethod
     def share_a_key(keys: Tensor, others: Tensor | None = None) -> Tensor:
-        """Return which of all ranks' rows have a key in common with this rank's rows, (n, N) bool.
+        """Return a mask, (n, N) bool: true at [i, j] if row i of this rank and row j of all ranks have a key in common.
 
         Args:
-            keys: (n, k) int64 on each rank.
-            others: (n, l) int64 on each rank, the rows that `keys` is compared with; None: `keys`.
+            keys: the keys of this rank's rows, (n, k) int64 on each rank.
+            others: the keys of the rows j, (n, l) int64 on each rank; None for `keys`.
         """
         everywhere = gather_labels(keys if others is None else others)
         pairs = itertools.product(keys.unbind(1), everywhere.unbind(1))
@@ -181,8 +195,13 @@ class ContrastiveObjective(Objective):
 
     @staticmethod
     def sphere_metrics(encoded: Encoded, points: Tensor, partners: Tensor) -> Metrics:
-        """Return contrastive accuracy among all ranks' partners, alignment of positive pairs, and uniformity of this
-        rank's points (Wang & Isola 2020): (n, d), (n, d), detached. Empty on steps that are not logged.
+        """Return contrastive metrics of the vectors; {} on steps that are not logged.
+
+        The metrics are accuracy among all ranks' partners, alignment of positive pairs, and uniformity of this rank's
+        points (Wang & Isola 2020), without gradient.
+
+        Args:
+            points, partners: (n, d) each; row i of both is a positive pair.
         """
         if not encoded.measured:
             return {}

@@ -2,7 +2,7 @@
 
     batches -> each objective's request -> pack -> mask -> encoder -> each objective's loss -> sum of weight x loss
 
-Losses are computed inside this forward, in fp32, even if autocast runs the encoder in half precision.
+Losses are computed inside this forward pass, in fp32, even if autocast runs the encoder in half precision.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -28,10 +28,14 @@ COUNTS = ("tokens", "tokens_cut", "masks_cut")
 class Learner(nn.Module):
     """Encoder, patch embeddings and objectives.
 
+    A turn is one weight update of a step, by some of the objectives. There are several turns with alternating
+    optimization only.
+
     Args:
-        embeddings: the patch embeddings of the datasets that are not text, by the dataset's name.
-        turns: turn -> the names of its objectives; None: one turn with all objectives.
-        budgets: turn -> the fixed shape of its forward pass on one rank; None: as many tokens as the batch has.
+        special: the special tokens around each sequence of tokens.
+        embeddings: the patch embedding of each dataset that is not text, by the dataset's name.
+        turns: turn -> the names of its objectives; None for one turn with all objectives.
+        budgets: turn -> the fixed shape of its forward pass on one rank; None for as many tokens as the batch has.
     """
 
     def __init__(
@@ -52,7 +56,7 @@ class Learner(nn.Module):
 
     @property
     def static(self) -> bool:
-        """Return whether forwards have a fixed shape."""
+        """Return whether forward passes have a fixed shape."""
         return any(budget is not None for budget in self.budgets.values())
 
     def of_turn(self, turn: str) -> list[Objective]:
@@ -64,12 +68,12 @@ class Learner(nn.Module):
         return list(self.objectives)  # type: ignore[arg-type]
 
     def columns(self, dataset: str) -> list[str]:
-        """Return the shards' columns of a dataset that its objectives read."""
+        """Return the names of the columns of a dataset's shards that objectives read."""
         readers = (objective for objective in self._objectives if objective.data == dataset)
         return list(dict.fromkeys(name for objective in readers for name in objective.columns))
 
     def collate(self, rows: Rows) -> dict[str, Columns]:
-        """Return each objective's columns for a rank's rows of its dataset, by name. Called on the host."""
+        """Return the columns that objectives make of a rank's rows of a dataset, by objective. Called on the host."""
         readers = (objective for objective in self._objectives if objective.data == rows.dataset)
         return {objective.name: objective.collate(rows) for objective in readers}
 
@@ -91,7 +95,7 @@ class Learner(nn.Module):
         return self.trained_by(self.of_turn(turn))
 
     def trained_by(self, objectives: Sequence[Objective]) -> list[nn.Parameter]:
-        """Return the parameters that objectives train."""
+        """Return the parameters that some objectives train, without frozen parameters."""
         outside: set[str] = set()
         if not any(objective.embeds_tokens for objective in objectives):
             outside |= self.encoder.embedding_parameters()
@@ -109,12 +113,14 @@ class Learner(nn.Module):
     def forward(
         self, batches: Mapping[str, Batch], turn: str = ALL, cached: Cached | None = None, measured: bool = True
     ) -> tuple[Tensor, Metrics]:
-        """Return (loss, metrics): the weighted sum of a turn's losses, a scalar in fp32, and detached scalars such as
-        `spans/loss` and `tokens` (rows of the packed batch).
+        """Return (loss, metrics): the weighted sum of a turn's losses, a scalar in fp32, and detached scalars by name.
+
+        Metrics are, for example, `spans/loss` and `tokens` (the number of rows of the packed batch).
 
         Args:
             batches: one micro-batch, by dataset. Objectives whose dataset is missing are left out.
-            cached: the result of the first pass of gradient caching (`cache`), with the step's contrastive losses.
+            cached: the result of the first pass of gradient caching (`cache`), with the step's contrastive losses; None
+                without gradient caching.
             measured: whether the step is logged, so that metrics are computed in addition to losses and counts.
         """
         losses, metrics = self.losses(batches, turn, cached, measured)
@@ -129,7 +135,7 @@ class Learner(nn.Module):
     ) -> tuple[dict[str, Tensor], Metrics]:
         """Return (each objective's weighted loss, metrics) from one packed forward pass; `forward` adds the losses up.
 
-        With `cached`, the first contrastive loss carries the gradients of all of them.
+        With `cached`, the first contrastive loss carries the gradients of all contrastive losses.
         """
         prepared = self.prepare(batches, turn)
         forward = self._encode(prepared)
@@ -153,8 +159,8 @@ class Learner(nn.Module):
     ) -> list[Cached]:
         """Run the first pass of gradient caching; return what `forward` needs for each micro-batch.
 
-        Every rank calls it, under the autocast of the forward. The caller seeds dropout for each micro-batch as the
-        iterator yields it, and again before its forward.
+        Every rank calls this method, under the autocast context of the forward pass. The caller seeds dropout for each
+        micro-batch when the iterator yields it, and again in the same way before its forward pass.
         """
         parts, objectives = [], self.of_turn(turn)
         for batches in micro_batches:
@@ -170,7 +176,10 @@ class Learner(nn.Module):
 
     @torch.no_grad()
     def prepare(self, batches: Mapping[str, Batch], turn: str = ALL) -> Prepared:
-        """Return a micro-batch in the form that the encoder takes: spans, views and masks, packed in the step shape."""
+        """Return the sequences that a turn's objectives request for a micro-batch, packed and masked.
+
+        The packed batch has the shape of the turn's budget, if there is one and no objective's dataset is missing.
+        """
         objectives = [objective for objective in self.of_turn(turn) if objective.data in batches]
         complete = len(objectives) == len(self.of_turn(turn))
         budget = self.budgets.get(turn) if complete else None
@@ -199,5 +208,8 @@ class Learner(nn.Module):
 
 
 def _module_name(dataset: str) -> str:
-    """Return the module name of a dataset's patch embedding; the dataset's own could clash, e.g. `train` or `keys`."""
+    """Return the name of a dataset's patch embedding in `Learner.embeddings`.
+
+    The dataset's own name could clash with an attribute of the module, e.g. `train`.
+    """
     return f"patches-{dataset}"

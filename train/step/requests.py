@@ -1,6 +1,8 @@
-"""Requests of objectives, gathered, packed and masked: what one forward of the encoder computes.
+"""Requests of objectives: collect, pack and mask the sequences that one forward pass of the encoder computes.
 
-each objective's `Request`: named blocks of sequences, blocks to mask -> one packed batch -> `Prepared`
+    each objective's `Request`: named blocks of sequences, blocks to mask -> one packed batch -> `Prepared`
+
+A block is a group of sequences under one name, such as the anchors.
 """
 
 import dataclasses
@@ -21,12 +23,12 @@ Metrics = dict[str, Tensor]
 
 @dataclasses.dataclass(frozen=True)
 class Request:
-    """An objective's part of one forward.
+    """An objective's part of one forward pass.
 
     Args:
-        sequences: blocks of sequences to encode: name, which the objective chooses -> block.
+        sequences: the blocks of sequences to encode, by a name that the objective chooses.
         masking: name of a block -> how to mask its tokens. A block of another objective is named `OBJECTIVE/BLOCK`.
-        context: what the loss needs besides the encoded blocks, such as labels.
+        context: what the loss needs in addition to the encoded blocks, such as labels.
     """
 
     sequences: Mapping[str, Sequences] = dataclasses.field(default_factory=dict)
@@ -41,8 +43,8 @@ class Prepared:
     Args:
         requests: objective -> its request.
         packed: all blocks of sequences, after masking.
-        blocks: `OBJECTIVE/BLOCK` -> the sequences of the block.
-        masked: name of a masked block -> its masked tokens.
+        blocks: `OBJECTIVE/BLOCK` -> the range of the block's sequences in the batch.
+        masked: `OBJECTIVE/BLOCK` -> the masked positions of the block, for each block that is masked.
         static: whether the batch has a fixed shape.
     """
 
@@ -53,7 +55,10 @@ class Prepared:
     static: bool
 
     def counts(self) -> Metrics:
-        """Return the number of tokens; with a fixed shape, also the numbers of tokens and masks that did not fit."""
+        """Return the metric `tokens`; with a fixed shape also `tokens_cut` and `masks_cut`.
+
+        The last two are the numbers of tokens and of masked positions that did not fit.
+        """
         counts = {"tokens": self.packed.num_tokens.detach()}
         if self.static:
             counts["tokens_cut"] = self.packed.cut.detach()
@@ -62,7 +67,7 @@ class Prepared:
         return counts
 
     def masked_tokens(self) -> dict[str, Tensor]:
-        """Return the number of masked tokens on this rank, (), by the objective that masks them."""
+        """Return the number of masked tokens on this rank, a scalar, for each objective that masks some."""
         counts = {}
         for name, request in self.requests.items():
             labels = [self.masked[qualified(name, block)].labels for block in request.masking]
@@ -75,8 +80,8 @@ def prepare(requests: dict[str, Request], special: SpecialTokens, budget: Budget
     """Pack the blocks of all requests into one batch, and mask the blocks that the requests name.
 
     Args:
-        requests: objective -> its request, in the order of the blocks in the batch.
-        budget: the fixed shape of the batch; None: as many tokens as the blocks have.
+        requests: objective -> its request; the batch has the blocks in this order.
+        budget: the fixed shape of the batch; None for as many tokens as the blocks have.
     """
     sequences = {
         qualified(name, block): block_sequences

@@ -141,7 +141,7 @@ def test_copies_in_a_dataset_are_in_one_half(shared_data: Path, tmp_path: Path) 
     options = {"tokenizer": tokenizer, "min_tokens": 16, "holdout_fraction": 0.8, "quiet": True}
     make_dataset("documents", path, tmp_path / "shards", **options)
     part = tmp_path / "shards" / "validation"
-    rows = heldout_data._of_dataset(part, None).held
+    rows = heldout_data._texts_of_dataset(part, None).held
     assert len(rows) == Dataset(part).num_examples > 100
     halves: tuple[set[str], set[str]] = (set(), set())
     for _, (each,) in rows:
