@@ -41,9 +41,9 @@ class Questions(Command):
     error_prefix: ClassVar[str] = "questions"
     expected: ClassVar[Errors] = (PipelineError, ValueError, OSError)
 
-    queries: Annotated[Path, Flag("csv, tsv or jsonl with query and text, or query and id", "FILE")]
-    inputs: Annotated[tuple[str, ...], Flag("the texts, as `clearspan adapt` reads them", "GLOB", name="--input")]
-    output: Annotated[Path, Flag("file to write: a query and its text on each line", "FILE")]
+    queries: Annotated[Path, Flag("csv, tsv or jsonl file with the fields query and text, or query and id", "FILE")]
+    inputs: Annotated[tuple[str, ...], Flag("files of the texts, as for `clearspan adapt`", "GLOB", name="--input")]
+    output: Annotated[Path, Flag("file to write, with a query and its text on each line", "FILE")]
     id_field: Annotated[str | None, Flag("field or column of a text's id", "NAME")] = None
     text_field: Annotated[str | None, Flag("field or column of the text (default: text)", "NAME")] = None
     encoding: Annotated[str | None, Flag("encoding of text files (default utf-8)", "NAME")] = None

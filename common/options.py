@@ -324,5 +324,5 @@ def parse(cls: type[T], argv: Sequence[str] | None, **described: Any) -> T:
     return checked(parser, cls, parser.parse_intermixed_args(argv))
 
 
-Json = Annotated[bool, Flag("print JSON for programs instead of text")]
-Quiet = Annotated[bool, Flag("no progress bar")]
+Json = Annotated[bool, Flag("print JSON instead of text")]
+Quiet = Annotated[bool, Flag("show no progress bar")]

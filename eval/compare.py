@@ -1,12 +1,13 @@
-"""The command `clearspan compare A B`: test which differences between two models exceed noise.
+"""Test which differences between the scores of two models exceed noise: `clearspan compare A B`.
 
     A, B: results.json + examples.npz ──> per task and metric: paired bootstrap over the task's examples ──> Holm's
     correction over all of them ──> table
 
-Pairing matters: two models err on the same hard examples, so a difference can be significant where the two intervals
-overlap. Resampling tasks would answer another question: whether the difference would occur on other tasks.
+The test is paired because two models tend to fail on the same hard examples: a difference can therefore be significant
+although the confidence intervals of the two scores overlap. Examples are resampled, not tasks, so the test does not say
+whether the difference would occur on other tasks.
 
-Exit codes: 0 compared; 1 there is nothing to compare, or a file cannot be read; 2 bad usage.
+Exit codes: 0: compared; 1: there is nothing to compare, or a file cannot be read; 2: wrong usage.
 """
 
 import math
@@ -184,8 +185,10 @@ class Compare(Command):
     example: ClassVar[str] = _EXAMPLE
     expected: ClassVar[Errors] = (DataError, OSError)
 
-    a: Annotated[Path, Flag("the first model's evaluation", "A", positional=True)]
-    b: Annotated[Path, Flag("the second model's evaluation; differences are B - A", "B", positional=True)]
+    a: Annotated[Path, Flag("output folder of the first model's evaluation", "A", positional=True)]
+    b: Annotated[
+        Path, Flag("output folder of the second model's evaluation; differences are B - A", "B", positional=True)
+    ]
     json: Json = False
     quiet: Quiet = False
 

@@ -28,7 +28,8 @@ from clearspan.common.terminal import one_line, warn
 
 NO_CACHE = Path("none")
 CACHE = (
-    "folder that caches embeddings across runs, or none (default: embeddings/ in CLEARSPAN_CACHE or ~/.cache/clearspan)"
+    "folder that caches embeddings across runs; none: no cache (default: embeddings/ in CLEARSPAN_CACHE or "
+    "~/.cache/clearspan)"
 )
 """Help text of `--cache`."""
 Rows = NDArray[np.float32]

@@ -89,7 +89,7 @@ NAMED = (
 GIVEN = "text to put before each text, its final space included; give it once for all columns, or once for each"
 SEVERAL = "read lists of {0} from the fields, and keep at most N {0} of each row"
 LONG = "drop the row of a longer text, or cut the text after --max-tokens"
-GROUP = "keep rows with the same value of this field on one side of the held-out part, e.g. versions of a document"
+GROUP = "hold out all or none of the rows with the same value of this field, e.g. versions of a document"
 COLUMNS_OF = (
     "columns of the sentence, the positive and the negatives (default: by usual names, or all of 2 or 3 columns)"
 )
