@@ -83,7 +83,7 @@ def as_cell(value: object) -> Cell:
 
 
 def cell_text(value: object) -> str:
-    """Return the text that shows a value of a table, on the terminal and in HTML."""
+    """Return a value of a table as text, for the terminal and for HTML."""
     if isinstance(value, Cell):
         return f"{cell_text(value.value)} {value.note}".strip()
     if value is None:
@@ -94,7 +94,7 @@ def cell_text(value: object) -> str:
 
 
 def merged(tables: Mapping[str, Sequence[Table]]) -> list[Table]:
-    """Merge the tables of several models into tables with a further column, which names the model.
+    """Merge the tables of several models into tables with a new first column, which names the model.
 
     Tables with the same caption and header become one table. It has the first rows of all models, then their second
     rows, and so on. The tables of a single model are returned unchanged.

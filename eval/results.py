@@ -49,7 +49,7 @@ class Results:
             percentages except alignment, uniformity and mean squared errors (mse).
         intervals: task -> metric -> (low, high), the 95 % interval of the value by bootstrap over the task's examples.
         subsets: task -> subset -> metric -> value, or a count if the name of the metric begins with `num_`.
-        counts: task -> what is counted, such as `pairs` -> number of them in the task's data.
+        counts: task -> a size of the task's data, such as `pairs` -> number.
         settings: task -> setting -> value, for settings other than data and model that affect the task's scores.
         data: task -> file -> SHA-256 of the file.
         averages: average -> {"value": percent, "tasks": tasks in the average, "missing": tasks that were not scored}.

@@ -205,7 +205,7 @@ def difference(first: Examples, second: Examples, resamples: int = RESAMPLES) ->
 
 
 def num_resamples(num_figures: int) -> int:
-    """Return a number of bootstrap samples that suffices to find a significant difference among `num_figures`.
+    """Return a number of bootstrap samples that suffices to find significant differences in `num_figures` comparisons.
 
     With so many samples, the smallest possible p-value stays below LEVEL after Holm's correction.
     """

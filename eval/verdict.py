@@ -290,7 +290,7 @@ def _without_training(
 ) -> ContestResult:
     """Return the system to use if the trained system is not better: the best untrained system, or BM25.
 
-    BM25 needs no model, so it is returned unless the whole interval of the best untrained system's lead is above 0.
+    BM25 needs no model, so it is returned unless the whole interval of the other system's lead over BM25 is above 0.
     """
     words = next((result for result in results if result.name == BM25), best)
     return best if difference(examples[words.name], examples[best.name]).low > 0 else words

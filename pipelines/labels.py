@@ -54,7 +54,7 @@ def check_pattern(text: str) -> None:
 class Wanted(Options):
     """Options that say how the class of a file is found, and which classes and files are selected.
 
-    All classes and files are selected, except those that the options `classes` to `class_list` exclude.
+    All classes and files are selected, unless `classes`, `per_class`, `top_classes` or `class_list` limits them.
     """
 
     label_pattern: Annotated[
@@ -100,12 +100,12 @@ class Classes:
 
     @property
     def taken(self) -> dict[str, int]:
-        """The numbers of selected files and classes, and of all files and classes, for the fingerprint."""
+        """The numbers of files and of classes, selected and in total, for the dataset's fingerprint."""
         sizes = {"files": self.files, "of_files": self.of_files}
         return {**sizes, "classes": len(self.names), "of_classes": self.of_classes}
 
     def label(self, listed: Listed) -> str:
-        """Return the class of a file: the stated class, or the class found in the path if none is stated.
+        """Return the class of a file: `listed.label`, or if it is None, the class found in the path.
 
         Raises:
             PipelineError: the file is in no folder that could be its class.
@@ -147,8 +147,8 @@ def _matched(name: str, pattern: str) -> str:
 
 
 def _folders(name: str) -> list[str]:
-    """Return the folders in a path, without `.` and `..`, which names of tar members may contain; [""] if none."""
-    if "//" in name or "/." in name or name.startswith("."):  # skips the slow call for most of a million names
+    """Return the folders in a path, after resolving `.` and `..`; [""] if the path has no folders."""
+    if "//" in name or "/." in name or name.startswith("."):  # most names do not need the slow call
         name = posixpath.normpath(name)
     return name.split("/")[:-1] or [""]
 
@@ -163,7 +163,7 @@ def _key(label: str, name: str) -> tuple[str, str]:
 
 
 def _skip(names: Iterable[str]) -> int:
-    """Return the number of last folders that are equal in all paths, and so do not tell the class.
+    """Return the number of last folders that are the same in all paths, and so do not tell the class.
 
     Return 0 if all folders are equal: then there is only one class.
     """

@@ -141,7 +141,7 @@ class Reading:
 
     @property
     def uncut(self) -> bool:
-        """Return whether files must not be cut into pieces: by option, or because decoding changes byte offsets."""
+        """Return whether files must not be cut into pieces, because of `whole`, or because decoding changes offsets."""
         return self.whole or self.encoding is not None
 
 

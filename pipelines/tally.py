@@ -68,7 +68,7 @@ class Counts:
         self.longest[name] = max(size, self.longest.get(name, 0))
 
     def count(self, name: str, number: int) -> None:
-        """Add `number` to the sum `name`."""
+        """Add `number` to the sum with this name."""
         self.sums[name] = self.sums.get(name, 0) + number
 
     def add(self, other: "Counts") -> None:
@@ -127,10 +127,13 @@ class Counts:
 
 
 def recoding(encodings: Mapping[str, int], recoded: Sequence[Sequence[str]]) -> list[str]:
-    """Return a line with the numbers of files that are not UTF-8 and the names of the first such files, as a list.
+    """Return the lines of a summary about files that are not UTF-8: their number, and the names of the first files.
+
+    If all files are UTF-8, there are no lines.
 
     Args:
-        encodings, recoded: see `Counts`. If `encodings` is empty, the list is empty too.
+        encodings: encoding -> number of files in this encoding.
+        recoded: (file, encoding) of the first files.
     """
     if not encodings:
         return []
@@ -146,7 +149,7 @@ def json_line(record: Mapping[str, Any]) -> bytes:
 
 
 class Tally:
-    """Counter of a unit's records.
+    """Counter of the records of a work unit.
 
     Args:
         reasons: the reasons for which records may be filtered; their counts begin at 0.
@@ -166,7 +169,7 @@ class Tally:
         """Yield the records without a reason to skip them (`Record.skipped`); count the others as read and filtered."""
         recoded = ""
         for record in records:
-            if record.encoding and record.name != recoded:  # a file is read whole, in one unit
+            if record.encoding and record.name != recoded:  # such a file is not cut: one unit reads it
                 recoded = record.name
                 self.counts.recode(record.name, record.encoding)
             if record.skipped:
@@ -194,7 +197,7 @@ class Tally:
         """Count a bad record and add it to `rejected`.
 
         Raises:
-            PipelineError: the unit has many bad records, and more bad than good ones.
+            PipelineError: the work unit has at least EARLY_STOP bad records, and more bad records than good records.
         """
         counts, reason = self.counts, str(problem)
         counts.bad += 1

@@ -143,7 +143,8 @@ def _covered(places: np.ndarray, n: int, lengths: np.ndarray) -> int:
     """Return the number of characters in some n-grams; each character counts once.
 
     Args:
-        places: the indices of the first words of the n-grams.
+        places: the index of the first word of each n-gram.
+        n: the number of words of an n-gram.
         lengths: the number of characters of each word of the text.
     """
     size = len(lengths) + 1

@@ -11,9 +11,9 @@ record. Archive records without a page (requests, metadata, revisits, error page
 reason.
 
 The archive is divided into its records here, not by fastwarc. At a record that fastwarc cannot read, it silently stops;
-it takes a missing length for 0, and accepts a truncated record. Here, a record with a wrong digest or without a valid
-encoding is bad, and a wrong length means that the file is damaged. Memory holds at most two archive records of the
-maximum size, and the syntax tree of an HTML page of HTML_BYTES.
+it takes a missing length for 0, and accepts a truncated record. Here, a record with a wrong digest is bad, and so is a
+record that cannot be decoded; a wrong length means that the file is damaged. Memory holds at most two archive records
+of the maximum size, and the syntax tree of an HTML page of HTML_BYTES.
 """
 
 import base64
@@ -56,7 +56,7 @@ class WebArchives(Format):
     is_container = True
 
     def recognizes(self, head: FirstBytes, path: str) -> bool:
-        """Return whether the first bytes of a file are the first bytes of a web archive."""
+        """Return whether a file begins like a web archive."""
         return head.startswith(b"WARC/1.")
 
     def check(self, path: str) -> None:

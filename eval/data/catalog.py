@@ -53,9 +53,11 @@ class DataSet:
     """A set of files from one source.
 
     Attributes:
-        root: the folder in DATA that contains `folder`; the tasks find it by the same rules.
+        name: the name of the data set.
+        root: the name of the folder in a data folder that contains `folder`, such as `downstream` or `glue`.
         source: the address from which to obtain the files.
         licence: the license, if the files or the page of the archive state it.
+        files: the files.
         tasks: the tasks that use the files.
         folder: the folder of the files in `root`; "" if they are in `root` itself.
     """
@@ -94,6 +96,7 @@ class Finding:
     """The state of a data set in a data folder.
 
     Attributes:
+        data_set: the data set.
         place: the folder in which the tasks look for the files; it need not exist.
         state: `whole`, `not whole`, or `absent` if none of its files exists.
         rows: file name -> number of rows, for the files that exist and whose expected number of rows is known.
@@ -121,7 +124,12 @@ def catalog() -> tuple[DataSet, ...]:
 
 
 def check(data: Path, data_sets: Iterable[DataSet] | None = None) -> list[Finding]:
-    """Return the state in a data folder of each of `data_sets`, by default of all data sets in the catalog."""
+    """Return the state of each data set in a data folder.
+
+    Args:
+        data: the data folder.
+        data_sets: the data sets to check; None for all data sets in the catalog.
+    """
     return [_check(data, data_set) for data_set in (catalog() if data_sets is None else data_sets)]
 
 
@@ -154,7 +162,7 @@ def compared(path: Path, file: File | None = None) -> Compared:
 
 @cache
 def _known() -> dict[tuple[str, ...], File]:
-    """Return the catalog's entries by the parts of each file's path, from the folder of its data set on."""
+    """Return the parts of a file's path below `DataSet.root` -> the file's entry in the catalog."""
     return {
         (*Path(data_set.folder).parts, *Path(file.name).parts): file
         for data_set in catalog()

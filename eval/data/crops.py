@@ -15,9 +15,9 @@ FEWEST_WORDS, MOST_WORDS = 4, 64
 def crops(text: str, number: int) -> tuple[str, str] | None:
     """Return two random crops of a text that do not overlap; None for a text of fewer than 8 words.
 
-    The most words that a crop may have is half of the text's words, or `MOST_WORDS` if that is fewer. The length of
-    each crop is drawn uniformly between half of this maximum and the maximum. The remaining words are divided at random
-    into the words before, between and after the two crops.
+    A crop has at most half of the text's words, and at most `MOST_WORDS`. The length of each crop is drawn uniformly
+    between half of this maximum and the maximum. The remaining words are divided at random into the words before,
+    between and after the two crops.
 
     Args:
         text: the text to cut.

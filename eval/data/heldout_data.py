@@ -50,8 +50,8 @@ class HeldOutTexts:
 
     Attributes:
         collection: the queries to score, and the documents to rank.
-        picking: the queries by which training chooses checkpoints, and the same documents; None if `collection` already
-            has these queries, if they are none, or if the texts are not divided into halves.
+        picking: the queries by which training chooses checkpoints, and the same documents. None if `collection` already
+            has these queries, if there are no such queries, or if the texts are not divided into halves.
         num_texts: the number of texts in the dataset if only a sample of them is ranked; otherwise the number of
             documents.
         files: the files that identify the collection: the manifests of the dataset's parts, which hold the hashes of
@@ -108,7 +108,7 @@ class _Finding(NamedTuple):
 def read(path: Path) -> HeldOutTexts:
     """Make a collection from the held-out part of a dataset, or from a jsonl or csv file.
 
-    The held-out texts of a dataset are ranked together with its training texts, if their folder is found.
+    The training texts of the dataset are ranked too, if the dataset is in the parent folder of the held-out part.
 
     Args:
         path: the folder of a held-out part, or the file.
@@ -156,8 +156,8 @@ def read_dataset(
         limit: the most queries; which queries are taken depends only on the ids of their texts.
         picking: whether to take the queries by which training chooses checkpoints, instead of the queries to score.
         training: the folder of the dataset whose texts are ranked too; None to rank only the held-out texts.
-        most_ranked: the most texts to rank. If there are more and `most_ranked` is below `MOST_RANKED`, the training
-            texts come from the first shards; otherwise they are a sample of all shards.
+        most_ranked: the most texts to rank. With a value below `MOST_RANKED`, training texts are read from the first
+            shards, which is faster than to sample all shards.
 
     Raises:
         DataError: the dataset is malformed, holds no text, or too few texts of at least 8 words.
@@ -304,7 +304,11 @@ def _collections(halves: Sequence[Iterable[_Finding]], others: Iterable[_Finding
 
 
 def is_of_picking_half(text: str) -> bool:
-    """Return whether a text, or the first text of a pair, belongs to the half by which training chooses checkpoints."""
+    """Return whether training chooses checkpoints by a held-out text. If not, the evaluation scores the text.
+
+    Args:
+        text: the text, or the first text of a pair.
+    """
     return bool(same_text.digest(text)[0] & 1)
 
 

@@ -76,7 +76,7 @@ def read_two_classes(positive: Path, negative: Path) -> Labeled:
 
 
 def read_sst(path: Path, num_classes: int) -> Labeled:
-    """Read a split of SST. A line is `sentence TAB label` if there are two classes, and `label SPACE sentence` if five.
+    """Read a split of SST. A line is `sentence TAB label` with two classes, and `label SPACE sentence` with five.
 
     The training split with two classes contains phrases as well as whole sentences.
     """

@@ -22,8 +22,8 @@ def narrowed(collection: RetrievalSet, most: int) -> RetrievalSet:
     """Return a collection with the same queries and at most `most` documents, or more if more are relevant.
 
     All relevant documents are kept. The documents that BM25 ranks nearest to each query are added until there are
-    `most`. If too few documents share a word with a query, other documents are added in the order of their
-    `RetrievalSet.precedence`.
+    `most`. If too few documents share a word with a query, other documents are added, with the largest
+    `RetrievalSet.precedence` first.
 
     Args:
         collection: a collection in which every query ranks all documents (`candidates` is None).

@@ -70,10 +70,10 @@ class RetrievalSet:
     def among(self, kept: Ints) -> "RetrievalSet":
         """Return a collection of all queries and of the documents at the positions `kept`.
 
+        The caller ensures that `itself` and `candidates` are None.
+
         Args:
             kept: ascending positions, int64, which include all relevant documents.
-
-        The caller ensures that `itself` and `candidates` are None.
         """
         return replace(
             self,

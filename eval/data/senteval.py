@@ -31,7 +31,7 @@ def find_downstream(data: Path) -> Path:
     """Return SentEval's `downstream` folder: `data/downstream`, `data/senteval/downstream` or `data`.
 
     Raises:
-        MissingDataError: `data` is none of these.
+        MissingDataError: there is no such folder.
     """
     return _find(data, "downstream", _DOWNSTREAM)
 
@@ -40,7 +40,7 @@ def find_probing(data: Path) -> Path:
     """Return SentEval's `probing` folder: `data/probing`, `data/senteval/probing` or `data`.
 
     Raises:
-        MissingDataError: `data` is none of these.
+        MissingDataError: there is no such folder.
     """
     return _find(data, "probing", tuple(PROBING.values()))
 

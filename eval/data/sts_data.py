@@ -133,7 +133,7 @@ def _score(text: str, path: Path, number: int) -> float:
     """Return the score that is written on line `number` of a file.
 
     Raises:
-        DataError: the text is not a finite number. Neither is 1_0, which `float` would accept.
+        DataError: the text is not a finite number. A text such as 1_0, which `float` accepts, is no number here.
     """
     try:
         return finite_number(text)

@@ -1,1 +1,1 @@
-"""Models that are trained on top of embeddings by the published protocols: classifiers, regressors, projections."""
+"""Training by the published protocols: classifiers and regressors on embeddings, and fine-tuning of transformers."""

@@ -89,7 +89,7 @@ class _Layer:
 
 
 class Classifiers:
-    """A classifier for each fold and each L2 value, all of one shape and trained in step.
+    """A classifier for each fold and each L2 value. All have the same shape and are updated together.
 
     Args:
         features: the features of all examples.

@@ -39,8 +39,7 @@ class ClassifierSettings:
         optimizer: `adam` or `rmsprop`, with torch's default settings. The L2 value is the optimizer's weight decay,
             which applies to biases too.
         batch_size: the number of rows in a batch.
-        tenacity: the number of checks without a better dev accuracy after which training goes on; the next such check
-            stops it.
+        tenacity: the number of checks that may fail to improve the dev accuracy; the next failed check stops training.
         epoch_size: the number of passes over the training rows between two checks.
         max_epoch: training stops at the first check after more than this number of passes.
         num_hidden: the size of the hidden layer of sigmoids; 0 for logistic regression.
@@ -64,7 +63,7 @@ class Problem:
         features: the features of the examples of all splits, one row for each example.
         labels: the class index of each example, (n,) int64.
         num_classes: the number of classes.
-        splits: `train`, `dev` or `test` -> row indices of the split's examples; empty if the folds do not need it.
+        splits: `train`, `dev` or `test` -> row indices of the split's examples; only `run_scheme` needs it.
     """
 
     features: Features
@@ -79,8 +78,8 @@ class Fold:
 
     Attributes:
         train: the row indices of the training examples, (n,) int64.
-        dev: the row indices of the examples for early stopping; None to take them at random from `train`, which is
-            reduced by them. Their share is then HELD_OUT.
+        dev: the row indices of the examples for early stopping; None to draw the share HELD_OUT of `train` for it, and
+            to train on the rest.
     """
 
     train: Ints
@@ -190,7 +189,7 @@ def _train_each(train: Callable[[list[int]], None], cohorts: list[list[int]], de
 
 @dataclass(frozen=True)
 class _Split:
-    """The rows of a fold, whose dev rows are not None.
+    """The rows of a fold, after dev rows were drawn if the fold came without.
 
     Attributes:
         train, dev: the row indices of the training and of the dev examples.
@@ -227,7 +226,7 @@ def _cohorts(splits: Sequence[_Split], batch_size: int, at_once: int) -> Iterato
 
 
 class _Cohort:
-    """Trains the classifiers of some folds together. All folds have the same number of batches per pass."""
+    """Folds whose classifiers are trained together. All folds have the same number of batches per pass."""
 
     def __init__(
         self,
@@ -349,7 +348,7 @@ class _Cohort:
         Args:
             batch: the number of rows in the largest fold's batch.
             shares: the weights of the rows, (folds, batch), if the folds have batches of different sizes, as at the end
-                of a pass. A weight of 0 marks an empty place. None if all batches are full.
+                of a pass. A weight of 0 marks a place without a row. None if all batches are full.
         """
         rate = self.settings.dropout
         if rate == 0:

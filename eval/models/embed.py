@@ -15,7 +15,10 @@ from clearspan.eval.models.similarity import Similarity, TextPairs, Vectors
 
 
 class EmbeddingSimilarity(embedder.Embedder, Similarity):
-    """A model that compares texts by the cosine of their embeddings. It embeds each text once and remembers it."""
+    """A model that compares texts by the cosine of their embeddings. It embeds each text once and keeps the result.
+
+    See `Embedder` for the arguments.
+    """
 
     def ranking(self, queries: Sequence[str], documents: Sequence[str]) -> tuple[Vectors, Vectors]:
         """Return the unit vectors of m queries and n documents, (m, dim) and (n, dim) float32.

@@ -177,5 +177,5 @@ def _over_documents(queries: Vectors, documents: Vectors) -> tuple[NDArray[np.fl
 
 
 def encoder_of(spec: str) -> str | None:
-    """Return DIR if `spec` is `hybrid:DIR`, otherwise None. A file or folder with the name `spec` is no hybrid."""
+    """Return DIR if `spec` is `hybrid:DIR`, otherwise None. If a file or folder is named `spec`, return None too."""
     return spec.removeprefix(HYBRID) if spec.startswith(HYBRID) and not Path(spec).exists() else None

@@ -1,8 +1,8 @@
 """Baselines that compare texts by their words: `--model bow`, `tfidf` and `bm25`.
 
-    bow     cosine of word counts                                              ┐ scikit-learn, with its defaults
-    tfidf   cosine of word counts, weighted by inverse document frequency      ┘
-    bm25    BM25's score of a document for a query (Lucene's variant, k1 1.5, b 0.75)    bm25s
+    bow     cosine of word counts                                           ┐ computed by scikit-learn, with its
+    defaults tfidf   cosine of word counts, weighted by inverse document frequency   ┘ bm25    BM25's score of a
+    document for a query                          computed by bm25s (Lucene, k1 1.5, b 0.75)
 
 A baseline is fitted on the texts that the task scores: the documents of a collection, or all texts of a task of pairs.
 It uses no labels. All three baselines compare the same lower-cased words (`common.words`), including stop words. Their
@@ -112,5 +112,5 @@ BASELINES: dict[str, Callable[[Sequence[str]], _Fitted]] = {
 
 
 def is_baseline(spec: str) -> bool:
-    """Return whether a value of `--model` names a baseline. A file or folder with that name is no baseline."""
+    """Return whether a value of `--model` names a baseline, and not a file or folder with the same name."""
     return spec in BASELINES and not Path(spec).exists()

@@ -3,8 +3,8 @@
     ranking        embeds queries with the query prompt, and documents with the document prompt
     embed, pairs   embed texts with the prompt for other texts
 
-An `EmbeddingSimilarity` remembers the embeddings of texts by the text without its prompt. There is therefore one
-`EmbeddingSimilarity` for each distinct prompt.
+An `EmbeddingSimilarity` looks up a remembered embedding by the text without its prompt. Each distinct prompt therefore
+has an `EmbeddingSimilarity` of its own.
 """
 
 from collections.abc import Callable, Sequence
@@ -44,7 +44,7 @@ class Prompted(Similarity):
     def of(
         cls, model: Encoder, prompt_name: Sequence[str], cached: Path | None, batch_tokens: int, progress: bool
     ) -> "Prompted":
-        """Return a model that chooses its prompts by their names and caches embeddings on disk.
+        """Return a model whose prompts are chosen by their names, and whose embeddings are cached on disk.
 
         Args:
             model: the encoder, with its prompts.

@@ -1,6 +1,7 @@
-"""The interface of a model that compares texts, `Similarity`, and its three implementations.
+"""The interface of a model that compares texts, `Similarity`. It has four implementations.
 
     EmbeddingSimilarity (models/embed.py)   texts ──> embeddings ──> cosines
+    Prompted (models/prompted.py)           the same, with different prompts for queries, documents and other texts
     Lexical (models/lexical.py)             texts ──> word counts or weights ──> cosines, or BM25's scores
     Hybrid (models/hybrid.py)               a weighted sum of a model's and BM25's scores, to rank documents
 

@@ -187,7 +187,11 @@ class _Scale(NamedTuple):
 
 
 def _anchor(at: float) -> str:
-    """Return the SVG text anchor with which a text at a position, in percent, stays within the figure."""
+    """Return the SVG text anchor that keeps a text within the figure.
+
+    Args:
+        at: the horizontal position of the text, in percent of the figure's width.
+    """
     if at < 4:
         return "start"
     if at > 96:

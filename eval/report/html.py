@@ -3,7 +3,7 @@
     sections (text, figures, tables) ──> templates/report.html ──> report.html
 
 This module does not depend on evaluations: any program that has tables can write a report. The same input gives the
-same bytes. The page contains no script, and its content security policy forbids to load anything from outside the file.
+same bytes. The page contains no script, and its content security policy forbids loading anything from other files.
 """
 
 import functools
@@ -115,7 +115,7 @@ def _view(section: Section, level: int, anchors: set[str]) -> dict[str, Any]:
 
 
 def _numeric(table: Table) -> list[bool]:
-    """Return whether each column holds only numbers and empty cells."""
+    """Return for each column whether it holds numbers and no other values. Empty cells are ignored."""
     rows = [[as_cell(value).value for value in row] for row in table.rows]
     columns = [[row[i] for row in rows if row[i] is not None] for i in range(len(table.header))]
     return [bool(filled) and all(isinstance(value, int | float) for value in filled) for filled in columns]

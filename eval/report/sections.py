@@ -72,8 +72,8 @@ def figures_table(summary: ScoreSummary) -> Table:
 def turned(table: Table) -> Table:
     """Transpose a table that has a column for each model.
 
-    The heading of a new column is the name of the old row, without the parts that all names share. The caption takes
-    these parts.
+    The heading of a new column is the name of the old row, without the parts that all names share. The new caption
+    starts with these parts.
     """
     named = [[cell_text(value) for value in row[: table.names]] for row in table.rows]
     differs = [len({row[i] for row in named}) > 1 for i in range(table.names)]

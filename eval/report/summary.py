@@ -102,7 +102,7 @@ class ScoreSummary:
         return cells
 
     def coverage(self, average: str) -> str:
-        """Return how many of its tasks an average covers, such as `5 of 7 tasks`; the first model with it decides."""
+        """Return how many of its tasks an average covers, such as `5 of 7 tasks`, for the first model that has it."""
         averages = (scored.results.averages for scored in self.scored)
         return _coverage(next(each[average] for each in averages if average in each))
 
@@ -126,7 +126,7 @@ class ScoreSummary:
     def skipped(self) -> list[tuple[str, str]]:
         """Return the distinct (task, reason) of all models.
 
-        If a task was not skipped for this reason for all models, the reason starts with the names of the models.
+        If a reason applies only to some of the models, it starts with the names of these models.
         """
         reasons = self._models_by_item(
             (item, scored) for scored in self.scored for item in scored.results.skipped.items()
@@ -137,7 +137,7 @@ class ScoreSummary:
     def warnings(self) -> list[str]:
         """Return the distinct warnings of all models.
 
-        If not all models have a warning, it starts with the names of the models.
+        If only some of the models have a warning, it starts with the names of these models.
         """
         warnings = self._models_by_item((text, scored) for scored in self.scored for text in scored.results.warnings)
         return [f"{models}: {text}" if models else text for text, models in warnings.items()]

@@ -28,7 +28,7 @@ _BLOCK = 2048
 
 
 def alignment(left: Floats, right: Floats) -> float:
-    """Return the mean squared distance between the same rows of two arrays (n, d); NaN if n is 0.
+    """Return the mean squared distance between corresponding rows of two arrays (n, d); NaN if n is 0.
 
     The rows are not scaled to unit length.
     """

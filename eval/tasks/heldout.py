@@ -45,7 +45,7 @@ class HeldOutTask(RetrievalTask):
     picking: RetrievalSet | None = None
 
     def vectors(self, run: TaskContext) -> tuple[Vectors, Vectors, Mapping[str, Any]]:
-        """Return the vectors of the queries and of the documents, and the settings that were chosen for the vectors.
+        """Return the vectors of the queries and of the documents, and settings to report, such as a chosen weight.
 
         The weight of a hybrid is chosen on `picking`, unless the user set it.
         """

@@ -33,7 +33,7 @@ def load(path: Path, data: Path) -> RetrievalTask:
 
 
 def remarks(tasks: Iterable[Task]) -> list[str]:
-    """Return warnings for the tasks that `load` made: few questions, and questions that were left out."""
+    """Return warnings about tasks that `load` returned, if they have few questions or if questions were left out."""
     ours = [task for task in tasks if isinstance(task, RetrievalTask) and task.name == NAME]
     lines = [remark for task in ours if (remark := few(len(task.collection.queries)))]
     lines += [f"{number:,} {what}; the report names them" for task in ours for what, number in task.counts.items()]

@@ -51,7 +51,7 @@ def family(word: str) -> Family:
 
     Raises:
         PluginError: the word is unknown, or the class of a plug-in cannot be imported. `Family.load` raises it if the
-            class does not implement `Task`, or if its call raises another exception than DataError or OSError.
+            class does not implement `Task`, or if calling it raises an exception other than DataError and OSError.
     """
     if word in FAMILIES:
         return FAMILIES[word]

@@ -2,10 +2,10 @@
 
     train, dev, test ──> |u-v|, u*v ──> regressor (eval.fit.regression) ──> Pearson, Spearman, mean squared error
 
-These scores are higher than the cosine scores of `eval.tasks.sts`. They are the scores that DeCLUTR and papers that
-compare with it print as SICK-R and STS-B. The task names `*-finetune` come from SimCSE's fork of SentEval. The fork
-selects the weights with the best Spearman correlation on the dev split, whereas SentEval and this module select the
-weights with the best Pearson correlation. `--protocol` has no effect on these tasks.
+These scores are higher than the cosine scores of `eval.tasks.sts`. DeCLUTR and similar papers print them as SICK-R and
+STS-B. The task names `*-finetune` come from SimCSE's fork of SentEval. The fork selects the weights with the best
+Spearman correlation on the dev split, whereas SentEval and this module select the weights with the best Pearson
+correlation. `--protocol` has no effect on these tasks.
 """
 
 from dataclasses import dataclass

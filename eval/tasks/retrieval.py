@@ -197,7 +197,7 @@ class RetrievalTask:
         )
 
     def vectors(self, run: TaskContext) -> tuple[Vectors, Vectors, Mapping[str, Any]]:
-        """Return the vectors of the queries and of the documents, and the settings that were chosen for the vectors."""
+        """Return the vectors of the queries and of the documents, and settings to report, such as a chosen weight."""
         return *run.embedder.ranking(self.collection.queries, self.collection.documents), {}
 
     def _answers(self, ranked: Ranked) -> list[Answer]:

@@ -60,11 +60,11 @@ def correlations(cosine: Floats, gold: Floats) -> dict[str, float]:
 
 
 def aggregate(subsets: Mapping[str, tuple[Floats, Floats]]) -> dict[str, float]:
-    """Return the Pearson and Spearman correlations of an STS year, in percent, in the three aggregations of papers.
+    """Return the correlations of an STS year in percent, aggregated over its subsets in the three ways of the papers.
 
-    `*_all` is the correlation over the pairs of all subsets together (SBERT, SimCSE). `*_mean` is the mean of the
-    subsets' correlations (SentEval, DeCLUTR). `*_wmean` is their mean weighted by the number of pairs (SentEval,
-    BERT-flow).
+    For `pearson` and for `spearman`, `*_all` is the correlation over the pairs of all subsets together (SBERT, SimCSE),
+    `*_mean` is the mean of the subsets' correlations (SentEval, DeCLUTR), and `*_wmean` is their mean weighted by the
+    number of pairs (SentEval, BERT-flow).
 
     Args:
         subsets: name of a subset -> the cosines and the gold scores of its n pairs, (n,) each.

@@ -6,8 +6,8 @@ A run in two stages (`units.decisions`) has further steps before the last barrie
 
     barrier -> FlatMap(deal) | GroupByKey | Map(work)
 
-The elements of the collections only describe units and slices: the data that units and slices read and write never
-passes through Beam.
+The elements of the collections only describe work units and slices (ranges of keys, `units.exchange`). The data that
+units and slices read and write never passes through Beam.
 
 After a barrier, a step begins only when the previous step has ended for all elements. A barrier is a GroupByKey with
 one key. A GroupByKey of an empty collection yields nothing, so that the next step would not run; each step therefore
@@ -48,7 +48,7 @@ def _working(job: Job) -> Iterator[None]:
 
 
 class ProcessUnit(beam.DoFn):  # type: ignore[misc]  # Beam's types are not followed
-    """DoFn that processes work units. The element without work is None."""
+    """DoFn that processes work units. It ignores None, the element without work."""
 
     def __init__(self, job: Job) -> None:
         self.job = job
@@ -69,7 +69,7 @@ class ProcessUnit(beam.DoFn):  # type: ignore[misc]  # Beam's types are not foll
         try:
             counts = process_unit(unit, self.job, self.worker).counts
         except PipelineError as error:
-            # A retry cannot help, unlike after an error of a disk or a network: stop the other units too.
+            # A retry cannot help, unlike after a failure of a disk or a network. Stop the other units too.
             with contextlib.suppress(OSError):
                 storage.publish_bytes(json.dumps(one_line(error)).encode(), self.job.stopped_path)
             raise

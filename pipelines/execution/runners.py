@@ -34,12 +34,12 @@ _leaving = threading.Lock()
 def num_processes(workers: int | None, num_units: int, num_bytes: int, bytes_per_s: float, cores: int) -> int:
     """Return the number of worker processes to use; 1 means to work in this process.
 
-    It is `workers` if given, otherwise the number with the shortest estimated run time; never more than the units. Beam
+    It is `workers` if given, otherwise the number with the shortest estimated run time, but at most `num_units`. Beam
     assigns the units to processes before the processes start, so the process with the most units decides the run time.
 
     Args:
         workers: the user's choice; None for no choice.
-        num_units: the number of units to process.
+        num_units: the number of work units to process.
         num_bytes: the size of these units in bytes.
         bytes_per_s: the number of input bytes that one process handles per second.
         cores: the number of CPU cores.

@@ -81,7 +81,7 @@ def _by_number(name: str) -> tuple[int, str]:
 
 @dataclasses.dataclass(frozen=True)
 class MinedUnit:
-    """The result of a unit.
+    """The result of a work unit.
 
     Attributes:
         shards: the entries of the unit's shards for the manifest.
@@ -93,9 +93,10 @@ class MinedUnit:
 
     @classmethod
     def load(cls, folder: str, unit: int, plan: str) -> "MinedUnit | None":
-        """Read the result of a unit; return None if the unit has to be mined (again).
+        """Read the result of a work unit.
 
-        This is the case if the result is missing, damaged or of another plan, or if a shard is missing or damaged.
+        Return None if the unit must be mined, because its result is missing, damaged or of another plan, or because one
+        of its shards is missing or damaged.
 
         Args:
             folder: the output folder.
@@ -172,7 +173,12 @@ class Miner:
         return [list(each) for each in taken], _figures(taken, of_positives, by_model, by_words)
 
     def _cosines_of(self, queries: NDArray[np.float32], indices: list[NDArray[np.int64]]) -> list[NDArray[np.float64]]:
-        """Return, for each query, its cosine similarities with the texts of its own list of indices."""
+        """Return the cosine similarities of each query with its texts.
+
+        Args:
+            queries: unit vectors, (m, dim).
+            indices: for each query, the indices of its texts.
+        """
         assert self.nearest is not None
         rows = np.repeat(np.arange(len(indices)), [len(each) for each in indices])
         flat = cosines(queries[rows], self.nearest.vectors, np.concatenate(indices)[:, None])[:, 0]
@@ -208,7 +214,7 @@ def mine(
     prepare: Callable[[MiningSource], Miner],
     quiet: bool,
 ) -> tuple[Manifest, Figures, MiningSource | None]:
-    """Mine the units of a dataset that have no result in the output folder, and write the output's manifest.
+    """Mine the work units of a dataset that have no result in the output folder, and write the output's manifest.
 
     Args:
         dataset: the dataset whose rows get negatives.
@@ -251,7 +257,7 @@ def mine(
 def _mine_units(
     dataset: Dataset, output: str, plan: str, miner: Miner, units: Sequence[int], quiet: bool
 ) -> dict[int, MinedUnit]:
-    """Mine the given units of a dataset, and publish their shards and results; return unit -> result."""
+    """Mine the given work units of a dataset, and publish their shards and results; return unit -> result."""
     ends = np.cumsum([shard.examples for shard in dataset.shards]).tolist()
     firsts = {shard.name: end - shard.examples for shard, end in zip(dataset.shards, ends, strict=True)}
     own = [shard for shard in dataset.shards if shard.unit in units]

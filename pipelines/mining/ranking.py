@@ -158,9 +158,10 @@ class LexicalSearch:
         return BestTexts(indices, scores)
 
     def scores(self, queries: Sequence[str], indices: Sequence[Indices]) -> list[Scores]:
-        """Return, for each query, the scores of the texts of its own list of indices.
+        """Return the BM25 scores of each query with its texts; 0 for a text without any word of the query.
 
-        The score is 0 for a text without any word of the query.
+        Args:
+            indices: for each query, the indices of its texts.
         """
         return [
             np.array([values[found == number].sum() for number in wanted]).round(DECIMALS)
@@ -192,10 +193,10 @@ def cosines(queries: NDArray[np.float32], vectors: NDArray[np.float32], indices:
 
 
 def ordered(indices: Indices, scores: Scores, depth: int) -> BestTexts:
-    """Return the best `depth` texts of each row, highest score first; if scores are equal, the lower index is first.
+    """Return the best `depth` texts of each query, highest score first; if scores are equal, the lower index is first.
 
     Args:
-        indices, scores: see `BestTexts`, in any order and with any number of columns.
+        indices, scores: the indices of each query's texts, and their scores, in any order, (m, r).
     """
     order = np.lexsort((indices, -scores), axis=1)[:, :depth]
     return BestTexts(np.take_along_axis(indices, order, 1), np.take_along_axis(scores, order, 1))

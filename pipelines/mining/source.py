@@ -84,7 +84,10 @@ class MiningSource:
         return int(counts[counts > 1].sum())
 
     def not_negatives(self, row: int) -> Ids:
-        """Return the indices of the texts that must not be mined for a row: right answers, and its own negatives."""
+        """Return the indices of the texts that must not be mined for a row.
+
+        They are the texts that `of_title` holds for the row's title, and the negatives that the row already has.
+        """
         return np.concatenate([self.of_title[self.title_of[row]], self.negatives[row]])
 
 

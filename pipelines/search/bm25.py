@@ -56,7 +56,7 @@ class Index:
             return cls(path, words, texts.num_rows)
 
     def scores(self, queries: Sequence[str]) -> "Scores":
-        """Return the scores of all rows for the queries, which can be computed block by block."""
+        """Return an object that computes the scores of all rows for the queries, block by block."""
         counts = BM25.counts(queries, self._number, self._words)
         weights, rows = (self._file.get_slice(name) for name in ("weights", "rows"))
         lists = {}
@@ -118,13 +118,13 @@ class Scores:
             block = self.block(start, end)
             scores = np.empty((1, end - start), np.float32)
             for query, mean in enumerate(self.means):
-                scores[:] = -mean  # sums of squares would cancel
+                scores[:] = -mean  # without this, sums of squares would lose their precision
                 block.add(scores, slice(query, query + 1), np.ones(1))
                 sums[query] += float(scores[0] @ scores[0])
         return np.asarray(np.sqrt(sums / self._num_rows))
 
     def scale_and_shift(self, weight: float) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Return a and b, (n,) each, such that a * scores + b has mean 0 and standard deviation `weight`."""
+        """Return a and b, (n,) each: for each query, a * scores + b has mean 0 and standard deviation `weight`."""
         return scale_and_shift(self.means, self.deviations(), weight)
 
 
@@ -169,7 +169,7 @@ class BlockScores:
 def scale_and_shift(
     means: NDArray[np.float64], deviations: NDArray[np.float64], weight: float
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return a and b, (n,) each, such that a * scores + b has mean 0 and standard deviation `weight`.
+    """Return a and b, (n,) each: for each query, a * scores + b has mean 0 and standard deviation `weight`.
 
     If all scores of a query are equal, up to rounding, a and b are 0.
 

@@ -33,7 +33,7 @@ class SimilarityFunction:
     """The similarity function of a model.
 
     Attributes:
-        name: cosine, dot, euclidean or manhattan.
+        name: the name of the function: cosine, dot, euclidean or manhattan.
     """
 
     def __init__(self, encoder: FolderEncoder) -> None:
@@ -74,9 +74,11 @@ class SimilarityFunction:
     def scale_and_shift(
         self, texts: Texts, queries: Vectors, weight: float
     ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Return a and b, (n,) each, such that a * similarities + b has mean 0 and standard deviation `weight`.
+        """Return a and b, (n,) each: for each query, a * similarities + b has mean 0 and standard deviation `weight`.
 
-        The mean and the standard deviation are taken over all rows, for each of the n prepared queries.
+        Args:
+            texts: the rows over which the mean and the standard deviation are taken.
+            queries: the result of `prepared`, (n, dim).
 
         Raises:
             ShardError: a shard is damaged.
@@ -106,7 +108,7 @@ class SimilarityFunction:
             first = vectors[:1] if first is None else first
             differences = vectors - first
             total = total + differences.sum(axis=0, dtype=np.float64)
-            products = products + ssyrk(1.0, differences.T).astype(np.float64)  # its upper triangle
+            products = products + ssyrk(1.0, differences.T).astype(np.float64)  # the upper triangle
         if first is None:
             raise ValueError("no vectors")
         mean = total / texts.num_rows

@@ -118,7 +118,7 @@ class Texts:
 
     Attributes:
         datasets: the datasets of vectors.
-        folders: for each dataset, the folder that hits name as their collection.
+        folders: for each dataset, the folder of its collection, which hits show.
         id_fields: for each dataset, the stored field that holds the user's own ids; None if there is no such field.
         num_rows: the number of rows of all datasets.
         is_chunked: whether rows are chunks of documents in at least one dataset.

@@ -43,7 +43,7 @@ class SearchRequest:
         q: the query.
         top: the number of hits of each system.
         where: a condition on the stored fields; "" for no condition.
-        weight: the model's weight, 0 to 1, in the search by both; BM25 has 1 - weight. None for the default weight.
+        weight: the model's weight in the combined search, 0 to 1; BM25 has 1 - weight. None for the default weight.
         length: the maximum number of characters of each text in the answer.
     """
 
@@ -69,12 +69,12 @@ class SearchRequest:
 
 
 class SideBySide:
-    """A collection, and the systems that can search it: its model, BM25, and both together.
+    """A collection, and the systems that can search it: its model, BM25, and both combined.
 
     The model can search if the collection names a model, and BM25 can search if the collection stores its texts.
 
     Args:
-        weight: the default of the model's weight in the search by both, 0 to 1; BM25 has 1 - weight. None for the
+        weight: the default for the model's weight in the combined search, 0 to 1; BM25 has 1 - weight. None for the
             weight of the collection.
 
     Attributes:
@@ -123,7 +123,7 @@ class SideBySide:
         """Yield (key, name to show, weight of the model) for each system that can search the collection.
 
         Args:
-            weight: the model's weight in the search by both, 0 to 1; None for the default weight.
+            weight: the model's weight in the combined search, 0 to 1; None for the default weight.
         """
         model, has_words = self.model_name, self.collection.has_texts
         if model:

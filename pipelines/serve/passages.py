@@ -56,9 +56,9 @@ def marked(text: str, query_words: Set[str], words: WordFunction = PLAIN) -> lis
 def passage(text: str, marks: list[Span], width: int) -> Span:
     """Return the span of the passage of at most `width` characters with the most distinct marked words.
 
-    Among passages with equally many, return the first with the most marks. Without marks, return the beginning of the
-    text. A quarter of the width is left for the words around the marks. Both ends are moved inward by at most REACH
-    characters, so that they do not cut a word.
+    If several passages have equally many, return the passage with the most marks, and then the first. Without marks,
+    return the beginning of the text. A quarter of the width is left for the words around the marks. Both ends are moved
+    inward by at most REACH characters, so that they do not cut a word.
 
     Args:
         marks: the spans of the marked words, in order.
@@ -81,7 +81,7 @@ def passage(text: str, marks: list[Span], width: int) -> Span:
             inside[word] -= 1
             if not inside[word]:
                 del inside[word]
-        else:  # the mark itself is longer
+        else:  # the mark alone is longer than `inner`
             last = first + 1
     if not end:
         return 0, _back_to_space(text, width, 0)

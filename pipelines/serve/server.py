@@ -51,7 +51,7 @@ class Server(uvicorn.Server):
     @classmethod
     def of(cls, app: ASGIApp) -> Self:
         """Return the server of an application; `run([listener])` answers requests until SIGINT or SIGTERM."""
-        logging.getLogger("uvicorn").setLevel(logging.ERROR)  # a traceback of a bug is an error
+        logging.getLogger("uvicorn").setLevel(logging.ERROR)  # uvicorn logs the traceback of a bug as an error
         config = uvicorn.Config(
             app,
             http="h11",

@@ -1,4 +1,4 @@
-"""Last step of a run: check that the results of all units make up a complete dataset, and write its manifest."""
+"""Last step of a run: check that the results of all work units make up a complete dataset, and write its manifest."""
 
 from collections.abc import Iterable
 
@@ -12,7 +12,7 @@ def reconcile(job: Job, results: list[UnitResult]) -> tuple[Manifest, Manifest |
     """Return the manifest of the dataset, and the manifest of its held-out part; None if there is no held-out part.
 
     Args:
-        results: the results of all units, in order.
+        results: the results of all work units, in order.
 
     Raises:
         PipelineError: there are no records, too many records are bad, no record was kept, units have different columns,
@@ -60,7 +60,7 @@ def _check_columns(shards: Iterable[ShardInfo]) -> None:
 
 
 def load_results(job: Job, stage: str = DONE) -> dict[int, UnitResult]:
-    """Return unit -> result of the units that are done, in order.
+    """Return the results of the work units that are done, as number of the unit -> result, in order.
 
     A unit is done if its result is intact and the files that the result names exist: the shards with the right sizes,
     the other files with the right hashes. The hash of a shard is checked only when the shard is read.

@@ -1,4 +1,4 @@
-"""Options of curation, which drops examples or holds them out after the kind has made them, and verdicts on examples.
+"""Options of curation, which drops or holds out examples after they are made, and verdicts on examples.
 
 A verdict is a number that says what happens to an example, such as KEEP or DUPLICATE. Some decisions need all examples:
 duplicates, near-duplicates, the limit, and held-out rows that share texts. They are made by `decisions`, between the
@@ -25,7 +25,7 @@ class Curation:
 
     Attributes:
         dedup: whether exact duplicates are dropped.
-        limit: the maximum number of examples, which are the first ones in the order of the plan; None for no limit.
+        limit: the maximum number of examples; the first in the order of the plan are kept. None for no limit.
         holdout_fraction: the approximate fraction of the examples to hold out, chosen by hashes of their texts.
         shared_texts: whether different examples may share texts. Examples that share a text are then all held out or
             all trained on (`units.linking`).
@@ -46,7 +46,10 @@ class Curation:
 
     @property
     def options(self) -> dict[str, Any]:
-        """The options for the fingerprint, without `shared_texts` and `has_chunks`, which follow from the kind."""
+        """The options for the dataset's fingerprint, name -> value.
+
+        `shared_texts` and `has_chunks` are left out, because they follow from the kind of dataset.
+        """
         near = {"near_dedup": self.near_dedup, "sketches": minhash.VERSION} if self.near_dedup is not None else {}
         grouped = {"group_field": self.group_field} if self.group_field is not None else {}
         return {"dedup": self.dedup, "limit": self.limit, "holdout_fraction": self.holdout_fraction, **near, **grouped}
@@ -58,7 +61,7 @@ class Curation:
 
     @property
     def reasons(self) -> dict[int, str]:
-        """Verdict -> reason, for each reason for which the curation may drop an example."""
+        """The reasons for which an example may be dropped: verdict (such as DUPLICATE) -> name of the reason."""
         used = {
             DUPLICATE: ("duplicate", self.dedup),
             NEAR_DUPLICATE: ("near_duplicate", self.near_dedup is not None),

@@ -13,9 +13,10 @@ all units, and passes them to a function. It sends the function's answers to the
 entries with the same key are in one slice. A worker holds the entries of one slice at a time, so that its memory does
 not grow with the corpus.
 
-Near-duplicates (`near`) take several rounds: slices find the rows that have an equal band; the units add the codes of
-these rows; slices compare the codes; the units collect the rows to drop. For examples that share texts (`linking`),
-units and slices exchange names of groups until all units use the same names. Slices then choose the groups to hold out.
+Near-duplicates (`near`) take several rounds: slices find the rows that have a band of their MinHash sketches in common;
+units send the codes of these rows, which are short forms of the sketches; slices compare the codes; units collect the
+rows to drop. For examples that share texts (`linking`), units and slices exchange names of groups until all units use
+the same names. Slices then choose the groups to hold out.
 """
 
 from collections.abc import Callable
@@ -49,7 +50,7 @@ entries to answer, (m,) int64, and the answers, (m,), which go to the units of t
 
 
 def staged(job: Job, unit: int) -> UnitResult:
-    """Return the result of a unit's first stage.
+    """Return the result of the first stage of a work unit.
 
     Raises:
         PipelineError: the file of the result is damaged.
@@ -61,7 +62,7 @@ def staged(job: Job, unit: int) -> UnitResult:
 
 
 def have_verdicts(job: Job) -> bool:
-    """Return whether the verdicts of all units are written."""
+    """Return whether the verdicts on the examples of all work units are written."""
     names = set(storage.list_files(job.path(CURATED)))
     return all(Path(job.verdicts_path(unit)).name in names for unit in range(job.num_units))
 
@@ -77,9 +78,10 @@ def is_whole(path: str) -> bool:
 
 
 def num_slices(job: Job) -> int:
-    """Return the smallest number of slices with which no slice needs more than SLICE_BYTES for any type of entries.
+    """Return the number of slices into which to divide the key space (`exchange`).
 
-    The number is at most BUCKETS.
+    It is the smallest number with which a slice needs at most SLICE_BYTES of memory for each type of entries, but at
+    most BUCKETS.
     """
     totals = dict.fromkeys(WEIGHTS, 0)
     for name, size in storage.file_sizes(job.staged_folder).items():
@@ -89,7 +91,7 @@ def num_slices(job: Job) -> int:
 
 
 def by_key(job: Job, number: int, slices: int, source: str, dtype: np.dtype, decide: Decide, decision: str) -> None:
-    """Make a decision on the entries of one slice, and write the answers.
+    """Make a decision on the entries of one slice of the key space (`exchange`), and write the answers.
 
     Args:
         number: the number of the slice.
@@ -105,21 +107,24 @@ def by_key(job: Job, number: int, slices: int, source: str, dtype: np.dtype, dec
 
 
 def _slice(number: int, slices: int) -> tuple[int, int]:
-    """Return the range of buckets of a slice, (first, end); `end` is excluded."""
+    """Return the range of buckets of a slice (`exchange`), as (first, end); `end` is excluded."""
     return BUCKETS * number // slices, BUCKETS * (number + 1) // slices
 
 
 def _from_units(job: Job, source: str, buckets: tuple[int, int], dtype: np.dtype) -> tuple[np.ndarray, np.ndarray]:
-    """Return the entries of all units in a range of buckets, (n,) dtype, and the offsets of the units (`gather`)."""
+    """Return the entries of all work units for a range of buckets, (n,) dtype, and the offsets of the units.
+
+    The offsets, (units + 1,) int64, are the indices of each unit's first entry, followed by n.
+    """
     return gather([job.entries_path(source, unit) for unit in range(job.num_units)], BUCKETS, *buckets, dtype)
 
 
 def _units(offsets: np.ndarray, positions: np.ndarray) -> np.ndarray:
-    """Return the unit of each entry with the given index, (n,) int64.
+    """Return the number of the work unit that each of n entries comes from, (n,) int64.
 
     Args:
-        offsets: the index of each unit's first entry, see `gather`.
-        positions: the indices of the entries, (n,) int64.
+        offsets: see `_from_units`.
+        positions: the indices of the n entries among all entries, (n,) int64.
     """
     units: np.ndarray = np.searchsorted(offsets, positions, side="right") - 1
     return units
@@ -130,21 +135,25 @@ def _write(job: Job, name: str, number: int, entries: np.ndarray, to: np.ndarray
 
 
 def duplicates(part: np.ndarray, _: Curation) -> tuple[np.ndarray, np.ndarray]:
-    """Find the keys, (n,) KEY, that equal an earlier key; return their indices and their rows (see `Decide`)."""
+    """Find the keys, (n,) KEY, that equal an earlier key; return their indices in `part`, and their rows."""
     positions = repeats(part)
     return positions, part["row"][positions]
 
 
 def candidates(part: np.ndarray, _: Curation) -> tuple[np.ndarray, np.ndarray]:
-    """Find the bands, (n,) BAND, that several rows have; return their indices and these entries (see `Decide`)."""
+    """Find the bands of MinHash sketches, (n,) BAND, that several rows have in common.
+
+    Return the indices of these bands in `part`, and the bands themselves.
+    """
     positions = near.shared(part["band"])
     return positions, part[positions]
 
 
 def similar(part: np.ndarray, curation: Curation) -> tuple[np.ndarray, np.ndarray]:
-    """Find the candidates, (n,) CANDIDATE, that resemble an earlier candidate of their band.
+    """Find the candidates, (n,) CANDIDATE, that are near-duplicates of an earlier candidate with an equal band.
 
-    Return their indices, and for each an entry (DROPPED) with its row, the id of the kept document and the similarity.
+    Return their indices in `part`. For each of them, also return an entry (DROPPED) with its row, the id of the earlier
+    candidate, and the estimated similarity.
     """
     assert curation.near_dedup is not None
     dropped, kept, similarity = near.compare(part, near.Banding(curation.near_dedup).accepted)
@@ -154,7 +163,11 @@ def similar(part: np.ndarray, curation: Curation) -> tuple[np.ndarray, np.ndarra
 
 
 def find_codes(job: Job, unit: int, slices: int) -> None:
-    """Write the codes of a unit's candidates, sorted by the bucket of their band; leave out exact duplicates."""
+    """Write the codes of the rows of a work unit that have a band in common with another row.
+
+    A code is a short form of a row's MinHash sketch (`near`). Exact duplicates are left out. The entries are sorted by
+    the bucket of the band, since slices read them next.
+    """
     entries = _decided(job, Entries.CANDIDATES, unit, slices, near.BAND)
     entries = entries[~_are_duplicates(job, unit, slices)[entries["row"]]]
     found = np.empty(len(entries), near.CANDIDATE)
@@ -168,7 +181,7 @@ def find_codes(job: Job, unit: int, slices: int) -> None:
 
 
 def _are_duplicates(job: Job, unit: int, slices: int) -> np.ndarray:
-    """Return the mask of a unit's rows that are exact duplicates, (n,) bool."""
+    """Return the mask of the rows of a work unit that are exact duplicates of earlier rows, (rows,) bool."""
     mask = np.zeros(staged(job, unit).counts.kept, bool)
     if job.curation.dedup:
         mask[_decided(job, Entries.DUPLICATES, unit, slices, ROW)] = True
@@ -179,10 +192,12 @@ def _are_duplicates(job: Job, unit: int, slices: int) -> np.ndarray:
 
 
 def send_names(job: Job, unit: int, slices: int, iteration: int) -> None:
-    """Write two files of a unit for an iteration of `linking`: the members that it sends, and its names of groups.
+    """Write two files of a work unit for an iteration of `linking`.
 
-    The members (MEMBER) are sorted by the bucket of their text. In iteration 0, the second file holds the name of each
-    row's group. Later, it holds old and new names, for the groups of iteration 0 that share a text with another unit.
+    The first file holds the members that the unit sends: pairs (MEMBER) of a text and the name of the text's group,
+    sorted by the bucket of the text. The second file holds the names of groups that the unit uses. In iteration 0, this
+    is the name of each row's group; later, it is the old and the new name of each group that shares a text with another
+    unit.
     """
     if iteration == 0:
         is_kept = ~_are_duplicates(job, unit, slices)
@@ -203,23 +218,29 @@ def send_names(job: Job, unit: int, slices: int, iteration: int) -> None:
 
 
 def reply_to_all(part: np.ndarray, _: Curation) -> tuple[np.ndarray, np.ndarray]:
-    """Find the members, (n,) MEMBER, whose text occurs more than once; return their indices and the replies to them.
+    """Reply to all members whose text was sent more than once, with the smallest name of a group for this text.
 
-    A reply holds the smallest name that was sent for the text (see `linking.replies`).
+    A member is a pair of a text and the name of the text's group, which a work unit has sent (`linking`).
+
+    Args:
+        part: all members for some texts, (n,) MEMBER.
+
+    Returns:
+        The indices of the members that get a reply, (m,) int64, and the replies, (m,) MEMBER.
     """
     return linking.replies(part, to_all=True)
 
 
 def reply(part: np.ndarray, _: Curation) -> tuple[np.ndarray, np.ndarray]:
-    """Find the members, (n,) MEMBER, whose name is not the smallest name for their text, and reply to them.
+    """Reply to all members whose name is not the smallest name for their text, with the smallest name.
 
-    Return the indices of these members and the replies, which hold the smallest name (see `linking.replies`).
+    See `reply_to_all` for the members and the result.
     """
     return linking.replies(part, to_all=False)
 
 
 def has_converged(job: Job, iteration: int) -> bool:
-    """Return whether the previous iteration had no replies; False for iteration 0."""
+    """Return whether the iteration of `linking` before this iteration had no replies; False for iteration 0."""
     if iteration == 0:
         return False
     nothing = len(seal_bytes(pack(np.empty(0, linking.MEMBER), np.empty(0, np.int64), job.num_units)))
@@ -228,7 +249,10 @@ def has_converged(job: Job, iteration: int) -> bool:
 
 
 def count_groups(job: Job, unit: int, slices: int) -> None:
-    """Write the number of a unit's rows in each group, sorted by the bucket of the group's name."""
+    """Write the number of rows that a work unit has in each group of rows that share texts (`linking`).
+
+    The entries are sorted by the bucket of the group's name.
+    """
     sizes = linking.sizes(_groups(job, unit), _replies(job, unit, slices, _last_iteration(job, unit)))
     _write(job, Entries.SIZES, unit, sizes, _bucket(sizes["group"]))
 
@@ -241,14 +265,14 @@ def add_up(job: Job, _: int, slices: int) -> None:
 
 
 def weigh_groups(job: Job, number: int, slices: int) -> None:
-    """Write two numbers for the groups of one slice: the rows of the groups that may be held out, and all groups."""
+    """Write two numbers for one slice: how many rows are in groups that may be held out, and how many groups it has."""
     part, _, _, num_groups = _eligible(job, number, slices)
     weight = np.array([part["rows"].sum(dtype=NUMBER), num_groups], NUMBER).tobytes()
     storage.publish_bytes(seal_bytes(weight), job.entries_path(Entries.ELIGIBLE, number))
 
 
 def count_together(job: Job, _: int, slices: int) -> None:
-    """Write three numbers for the whole run: rows, groups, and rows whose group may not be held out (`Together`)."""
+    """Write the three numbers of `Together` for the whole run."""
     rows = _number(job, Entries.ROWS, 0)
     each = [_read(job, job.entries_path(Entries.ELIGIBLE, number), NUMBER) for number in range(slices)]
     eligible, groups = np.array(each).sum(axis=0).tolist()
@@ -257,12 +281,12 @@ def count_together(job: Job, _: int, slices: int) -> None:
 
 
 class Together(NamedTuple):
-    """Statistics of the groups of a run's rows.
+    """Statistics of a run about its groups of rows that share texts (`linking`).
 
     Attributes:
         rows: the number of rows that are not duplicates.
         groups: the number of their groups.
-        large: the number of rows whose group may not be held out, because it is too large or unresolved (`linking`).
+        large: the number of rows whose group may not be held out, because it is too large, or not known completely.
     """
 
     rows: int
@@ -280,7 +304,7 @@ def groups_made(job: Job) -> Together | None:
 
 
 def find_held_out(job: Job, number: int, slices: int) -> None:
-    """Choose the groups to hold out among the groups of one slice, and write their names, sorted by unit."""
+    """Choose the groups of one slice to hold out, and write their names for the units that have rows of them."""
     part, units, wanted, _ = _eligible(job, number, slices)
     weighed = sum(_number(job, Entries.ELIGIBLE, each) for each in range(slices))
     held = linking.held_out(part["group"], wanted, weighed)
@@ -310,27 +334,27 @@ def _entries_in(entries: str, iteration: int) -> str:
 
 
 def _bucket(names: np.ndarray) -> np.ndarray:
-    """Return the bucket of each name or text, (n,) int64.
+    """Return the bucket (`exchange`) of each text or name of a group, (n,) int64.
 
     Args:
-        names: hashes, (n,) uint64.
+        names: hashes of texts, or names of groups, (n,) uint64.
     """
     return exchange.bucket(linking.mixed(names), 64)
 
 
 def _replies(job: Job, unit: int, slices: int, iteration: int) -> np.ndarray:
-    """Return the replies that slices sent to a unit in an iteration, (n,) MEMBER."""
+    """Return the replies that slices sent to a work unit in an iteration of `linking`, (n,) MEMBER."""
     return _decided(job, _entries_in(Entries.REPLIES, iteration), unit, slices, linking.MEMBER)
 
 
 def _names(job: Job, unit: int, iteration: int) -> np.ndarray:
-    """Return the names of groups that `send_names` wrote for a unit in an iteration, (n,) MEMBER."""
+    """Return the names of groups that `send_names` wrote for a work unit in an iteration, (n,) MEMBER."""
     path = job.entries_path(_entries_in(Entries.NAMES, iteration), unit)
     return _read(job, path, linking.MEMBER).copy()
 
 
 def _groups(job: Job, unit: int) -> np.ndarray:
-    """Return the name of each row's group after the last iteration, (rows,) uint64."""
+    """Return the name of the group of each of a work unit's rows after the last iteration, (rows,) uint64."""
     groups, last = _names(job, unit, 0)["group"], _last_iteration(job, unit)
     return linking.rename(groups, _names(job, unit, last)) if last else groups
 
@@ -341,7 +365,7 @@ def _last_iteration(job: Job, unit: int) -> int:
 
 
 def put_together(job: Job, unit: int, slices: int) -> None:
-    """Write the verdict on each example of a unit, without regard to the limit, and the list of its near-duplicates."""
+    """Write the verdicts on the examples of a work unit, before the limit is applied, and its near-duplicates."""
     verdicts = np.full(staged(job, unit).counts.kept, KEEP, np.uint8)
     if job.curation.is_linked:
         held = _decided(job, Entries.GROUPS, unit, slices, NUMBER)
@@ -359,7 +383,7 @@ def put_together(job: Job, unit: int, slices: int) -> None:
 
 
 def find_limits(job: Job, _: int, slices: int) -> None:
-    """Write the number of examples that each unit keeps, so that all units together keep the first `limit` examples."""
+    """Write how many examples each work unit keeps, so that all units together keep the first `limit` examples."""
     assert job.curation.limit is not None
     each = storage.each(job.folder, lambda unit: _put_together(job, unit), range(job.num_units))
     kept = np.array([np.count_nonzero(are_kept(verdicts)) for verdicts in each], np.int64)
@@ -378,7 +402,7 @@ def are_kept(verdicts: np.ndarray) -> np.ndarray:
 
 
 def verdicts_on(job: Job, unit: int) -> np.ndarray:
-    """Return the final verdict on each row of a unit's first stage, (rows,) uint8.
+    """Return the final verdict on each row of a work unit, (rows,) uint8, such as KEEP or DUPLICATE.
 
     Raises:
         PipelineError: a file of verdicts is missing or damaged.
@@ -391,10 +415,10 @@ def verdicts_on(job: Job, unit: int) -> np.ndarray:
 
 
 def near_duplicates(job: Job, unit: int) -> np.ndarray:
-    """Return the near-duplicates among a unit's rows, (n,) `near.DROPPED`, in ascending order of rows.
+    """Return the near-duplicates among the rows of a work unit, (n,) `near.DROPPED`, in ascending order of rows.
 
     Raises:
-        PipelineError: the file is missing or damaged.
+        PipelineError: the file of near-duplicates is missing or damaged.
     """
     return _read(job, job.entries_path(Entries.NEAR, unit), near.DROPPED)
 

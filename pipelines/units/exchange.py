@@ -28,7 +28,7 @@ BUCKETS = 4096
 
 
 def bucket(hashes: np.ndarray, bits: int) -> np.ndarray:
-    """Return the bucket of each hash, (n,) int64: the hash's upper bits.
+    """Return the bucket of each hash, (n,) int64: one of BUCKETS equal parts of the range of hashes.
 
     Args:
         hashes: (n,) uint64.
@@ -39,7 +39,9 @@ def bucket(hashes: np.ndarray, bits: int) -> np.ndarray:
 
 
 def pack(entries: np.ndarray, destinations: np.ndarray, num_destinations: int) -> bytes:
-    """Return the content of a file with n entries, sorted by destination; for one destination, their order is kept.
+    """Return the content of a file with n entries, sorted by destination.
+
+    Entries with the same destination keep their order.
 
     Args:
         entries: (n,), of any structured dtype.

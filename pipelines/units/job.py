@@ -90,7 +90,7 @@ class Job:
     first_shard: int = 0
 
     def worker(self) -> Worker:
-        """Return the worker of the kind, created with the resources in the output folder.
+        """Return the worker that makes examples of this kind, created with the resources in the output folder.
 
         Raises:
             ShardError: a resource is missing, or its hash is not the hash in the plan.
@@ -117,16 +117,16 @@ class Job:
 
     @property
     def staged_folder(self) -> str:
-        """The folder of the files of the first stage."""
+        """The folder to which the first stage of work units writes its files."""
         return storage.join(self.folder, STAGED)
 
     @staticmethod
     def entries_name(entries: str, number: int) -> str:
-        """Return the name, in the output folder, of a file of entries.
+        """Return the name, in the output folder, of a file of entries (`units.exchange`).
 
         Args:
             entries: the type of the entries, see `Entries`.
-            number: the number of the unit or slice that writes the file.
+            number: the number of the work unit or slice that writes the file.
         """
         return f"{CURATED if entries in LASTING else STAGED}/{entries}-{number:05d}.rows"
 
@@ -139,16 +139,16 @@ class Job:
         return storage.join(self.folder, *name.split("/"))
 
     def verdicts_path(self, unit: int) -> str:
-        """Return the path of the file with a unit's verdicts."""
+        """Return the path of the file with the verdicts on the examples of a work unit."""
         return storage.join(self.folder, CURATED, f"{unit:05d}.zst")
 
     def result_path(self, unit: int, stage: str = DONE) -> str:
-        """Return the path of a unit's result: the final result (DONE), or the result of the first stage (STAGED)."""
+        """Return the path of the final result (DONE) of a work unit, or of the result of its first stage (STAGED)."""
         return storage.join(self.folder, stage, f"{unit:05d}.json")
 
     @staticmethod
     def list_name(folder: str, unit: int) -> str:
-        """Return the name, in the output folder, of a unit's file in one of the folders LISTS."""
+        """Return the name, in the output folder, of a work unit's file in `folder`, which is one of LISTS."""
         return f"{folder}/{unit:05d}.jsonl.zst"
 
     @property
@@ -159,7 +159,7 @@ class Job:
 
 @dataclasses.dataclass(frozen=True)
 class UnitResult:
-    """Result of a unit, or of the first stage of a unit.
+    """Result of a work unit, or of the first stage of a work unit.
 
     Attributes:
         shards: the entries of the unit's shards for the manifest, without the held-out part.
@@ -200,13 +200,17 @@ class UnitResult:
 
 
 def done_units(folder: str, stage: str = DONE) -> set[int]:
-    """Return the numbers of the units with a result file: a final one (DONE), or one of the first stage (STAGED)."""
+    """Return the numbers of the work units that have a result file.
+
+    Args:
+        stage: DONE for the final results; STAGED for the results of the first stage.
+    """
     names = storage.list_files(storage.join(folder, stage))
     return {int(name[:5]) for name in names if RESULT_NAME.fullmatch(name)}
 
 
 def load_result(path: str, plan: str, unit: int) -> UnitResult | None:
-    """Read the result of a unit; return None if the file is damaged, or belongs to a different unit or plan."""
+    """Read the result of a work unit; return None if the file is damaged, or belongs to a different unit or plan."""
     try:
         return UnitResult.from_json(storage.read_bytes(path), plan, unit)
     except ValueError:

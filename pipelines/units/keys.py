@@ -36,7 +36,7 @@ def sides(batch: pa.RecordBatch, hashes: np.ndarray | None) -> np.ndarray:
 
 
 def keys(batch: pa.RecordBatch, hashes: np.ndarray | None, first: int, columns: Sequence[str]) -> np.ndarray:
-    """Return the keys of a batch, (n,) KEY.
+    """Return the keys of n examples, (n,) KEY, by which equal examples are found.
 
     Args:
         hashes: the hashes of the examples' texts, (n, 2 * texts) uint64; None to make the keys from ids and tokens.

@@ -47,11 +47,12 @@ MOST = 0.5
 
 
 def components(links: np.ndarray, is_kept: np.ndarray) -> np.ndarray:
-    """Return the name of the group of each of a unit's n rows, (n,) uint64, as far as the texts of the unit tell.
+    """Return the name of the group of each row, (n,) uint64, from the texts of one work unit alone.
 
     Args:
         links: the keys of the unit's texts, in any order, (m,) TEXT.
-        is_kept: the mask of the kept rows, (n,) bool. Another row gets the group DROPPED, and its texts join no rows.
+        is_kept: the mask of the kept rows, (n,) bool. A row that is not kept gets the group DROPPED, and joins no other
+            rows.
     """
     links = links[is_kept[links["row"]]]
     links = links[np.argsort(links["text"], kind="stable")]
@@ -86,11 +87,11 @@ def join(group: np.ndarray, left: np.ndarray, right: np.ndarray) -> None:
 def rename(groups: np.ndarray, members: np.ndarray) -> np.ndarray:
     """Return the new names of groups, (n,) uint64.
 
-    A group gets the smallest name that a member has for it. If there is no such member, its name does not change.
+    A group gets the smallest of the new names that `members` holds for it. If there is none, its name does not change.
 
     Args:
         groups: the current names, (n,) uint64.
-        members: (m,) MEMBER: `text` is the current name of a group, `group` is a new name.
+        members: pairs of a current name (`text`) and a new name (`group`), (m,) MEMBER.
     """
     if not len(members):
         return groups
@@ -104,9 +105,9 @@ def rename(groups: np.ndarray, members: np.ndarray) -> np.ndarray:
 
 
 def members(texts: np.ndarray, groups: np.ndarray) -> np.ndarray:
-    """Return the members that a unit sends, (m,) MEMBER, sorted by text and without repetitions.
+    """Return the members that a work unit sends, (m,) MEMBER, sorted by text and without repetitions.
 
-    They pair each text with the name of its group, and each name with itself.
+    A member is a pair of a text and the name of the text's group. Each name is also sent as a text of its own group.
 
     Args:
         texts: the hashes of texts, or old names of groups, (n,) uint64.
@@ -125,15 +126,15 @@ def members(texts: np.ndarray, groups: np.ndarray) -> np.ndarray:
 
 
 def replies(members: np.ndarray, to_all: bool) -> tuple[np.ndarray, np.ndarray]:
-    """Return the indices of the members to reply to, (m,) int64, and the replies to them, (m,) MEMBER.
+    """Return the indices of the members that get a reply, (m,) int64, and the replies, (m,) MEMBER.
 
-    In a reply, `text` is the name that the member has sent, and `group` is the smallest name that any member has sent
-    for the same text.
+    A member is a pair of a text and the name of the text's group, which a work unit has sent. The reply pairs this name
+    (`text`) with the smallest name in all members with the same text (`group`).
 
     Args:
-        members: all members that units sent for some texts, (n,) MEMBER.
-        to_all: whether to reply to each member whose text was sent more than once. If not, a member whose name is the
-            smallest gets no reply.
+        members: all members for some texts, (n,) MEMBER.
+        to_all: whether all members with a text that occurs in several members get a reply. If False, a member gets a
+            reply only if its name is not the smallest name.
     """
     if not len(members):
         return np.empty(0, np.int64), members
@@ -148,9 +149,10 @@ def replies(members: np.ndarray, to_all: bool) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _by_text(members: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the indices that sort members by text, (n,) int64, and the starts of the texts, (texts,) int64.
+    """Return the indices that sort `members`, (n,) MEMBER, by text, and the starts of the texts in the sorted order.
 
-    The start of a text is the position of its first member in the sorted order.
+    Returns:
+        (indices, (n,) int64; the position of the first entry of each text in the sorted order, (texts,) int64).
     """
     order = np.argsort(members["text"], kind="stable")  # merges sequences that are sorted already
     return order, np.flatnonzero(starts_run(members["text"][order]))
@@ -163,14 +165,14 @@ def _without_repeats(members: np.ndarray) -> np.ndarray:
 
 
 def sizes(groups: np.ndarray, replies: np.ndarray) -> np.ndarray:
-    """Return the sizes of a unit's groups, and marks for unresolved names, (n,) SIZE.
+    """Return the sizes of the groups of a work unit, (n,) SIZE.
 
-    There is an entry with the number of rows for each group, and an entry with `unresolved` set for each name, old or
-    new, that occurs in the replies.
+    There is an entry for each group, with its number of rows. There is a further entry, with `unresolved` set, for each
+    old or new name in the replies, because rows of such a group may have different names in different units.
 
     Args:
         groups: the name of each row's group, (rows,) uint64.
-        replies: the replies to the unit in the last iteration, (m,) MEMBER.
+        replies: the replies to the unit in the last iteration, pairs of an old and a new name, (m,) MEMBER.
     """
     named, rows = np.unique(groups[groups != DROPPED], return_counts=True)
     unresolved = np.unique(np.append(replies["text"], replies["group"]))
@@ -182,13 +184,13 @@ def sizes(groups: np.ndarray, replies: np.ndarray) -> np.ndarray:
 
 
 def eligible(sizes: np.ndarray, wanted: float) -> np.ndarray:
-    """Return the mask of the entries of groups that may be held out, (n,) bool.
+    """Return a mask of entries, (n,) bool: True if the group of the entry may be held out.
 
-    A group may be held out if it is resolved and has few rows compared to the number of rows to hold out.
+    A group may be held out if none of its entries is marked as unresolved, and if it has few rows compared to `wanted`.
 
     Args:
-        sizes: all entries of some groups, from all units, (n,) SIZE.
-        wanted: the number of rows to hold out.
+        sizes: the entries of all work units for some groups, (n,) SIZE.
+        wanted: the number of rows to hold out in the whole run.
     """
     _, group = np.unique(sizes["group"], return_inverse=True)
     unresolved = np.bincount(group, sizes["unresolved"]) > 0
@@ -203,7 +205,7 @@ def held_out(groups: np.ndarray, wanted: float, num_eligible: int) -> np.ndarray
     Args:
         groups: names of groups that may be held out, (n,) uint64.
         wanted: the number of rows to hold out in the whole run.
-        num_eligible: the number of rows of all groups that may be held out.
+        num_eligible: the number of rows of all groups that may be held out, in the whole run.
     """
     chosen: np.ndarray = draws(groups) < min(MOST, wanted / max(1, num_eligible))
     return chosen

@@ -5,7 +5,7 @@
 
 Two documents with Jaccard similarity s have an equal band with probability s^r, and at least one equal band among b
 bands with probability 1 - (1 - s^r)^b (Leskovec, Rajaraman and Ullman, "Mining of Massive Datasets", section 3.4). r is
-the largest width for which this probability is at least 0.99 for documents whose similarity is the threshold.
+the largest width for which this probability is at least 0.99 if s is the threshold.
 
 The candidates of a band are compared in the order of the plan. A candidate is dropped if its estimated similarity
 (`text.minhash`) with an earlier candidate that is kept is at least the threshold minus two standard deviations of the
@@ -41,7 +41,7 @@ _CHUNK = 1 << 16
 
 @dataclasses.dataclass(frozen=True)
 class Banding:
-    """Division of sketches into bands.
+    """Division of MinHash sketches into bands.
 
     Attributes:
         threshold: the Jaccard similarity from which documents are near-duplicates.
@@ -51,10 +51,10 @@ class Banding:
 
     @property
     def width(self) -> int:
-        """The number of numbers in a band.
+        """The width of a band: how many of a sketch's numbers it holds.
 
-        It is the largest with which two documents whose similarity is the threshold have an equal band with a
-        probability of at least RECALL.
+        It is the largest width at which two documents have an equal band with a probability of at least RECALL, if
+        their similarity is the threshold.
         """
         widths = range(1, NUM_HASHES)
         return max(r for r in widths if 1 - (1 - self.threshold**r) ** (NUM_HASHES // r) >= RECALL)
@@ -65,17 +65,17 @@ class Banding:
 
     @property
     def accepted(self) -> float:
-        """The lowest estimated similarity of near-duplicates: the threshold minus two standard deviations."""
+        """The lowest estimated similarity of near-duplicates: the threshold minus two standard deviations of it."""
         s = self.threshold
         return s - 2 * math.sqrt(s * (1 - s) / NUM_HASHES)
 
     def bands(self, sketches: np.ndarray, first: int) -> np.ndarray:
-        """Return the bands of the sketches of consecutive rows, (m * num_bands,) BAND.
+        """Return the bands of n consecutive rows, (m * num_bands,) BAND; m is the number of rows with words.
 
         Args:
-            sketches: (n, NUM_HASHES) int64. Sketches of zeros, which belong to texts without words, have no bands; m is
-                the number of other sketches.
-            first: the index of the first row in the unit.
+            sketches: the sketches of the rows, (n, NUM_HASHES) int64; zeros for a text without words, which has no
+                bands.
+            first: the index of the first row in the work unit.
         """
         (rows,) = np.nonzero(sketches.any(axis=1))
         used = sketches[rows, : self.width * self.num_bands].reshape(len(rows), self.num_bands, self.width)
@@ -117,7 +117,7 @@ def shared(bands: np.ndarray) -> np.ndarray:
 
 
 def compare(entries: np.ndarray, accepted: float) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Compare each candidate with the earlier candidates of its band that are kept, at most MAX_KEPT of them.
+    """Compare each candidate with earlier candidates that have an equal band and are kept, at most MAX_KEPT of them.
 
     Args:
         entries: the candidates, (n,) CANDIDATE, in the order of the plan.

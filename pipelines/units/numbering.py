@@ -20,7 +20,7 @@ from clearspan.shards import storage
 
 
 def numbered(root: str, units: Iterable[Unit], quiet: bool = False) -> list[Unit]:
-    """Return the units, with `Piece.lines` set in each piece of a file that is cut at lines.
+    """Return the work units, with `Piece.lines` set in each piece of a file that is cut at lines.
 
     Args:
         root: the common folder of the inputs.

@@ -197,7 +197,7 @@ def make_plan(
     """Make the plan for these inputs.
 
     Args:
-        fingerprint: everything but the inputs that determines the data: `options`, and further entries of the kind.
+        fingerprint: everything but the inputs that determines the data: `options`, and the kind's further entries.
         unit_bytes: the approximate size of a unit in bytes. The default (None) is 128 MB; it is more for inputs of over
             5 TB, and less for images or audio clips of less than 8 GB.
         whole: do not cut files into pieces.
@@ -235,14 +235,14 @@ def _listing_sha256(inputs: Sequence[Input | list[tuple[str, Any]]]) -> str:
 
 
 def sha256_of(plan: bytes) -> str:
-    """Return the hash of the content of a plan.json. The results of units hold this hash, to name their plan."""
+    """Return the hash of the content of a plan.json. The result of a work unit holds this hash, to name its plan."""
     return hashlib.sha256(plan).hexdigest()
 
 
 def is_plan(data: bytes) -> bool:
     """Return whether data is the content of a plan.json that a run wrote, with any version of the program.
 
-    The fingerprint of such a plan holds the hash of the list of inputs in the plan.
+    The data must hold a list of inputs, and a fingerprint with the hash of this list.
     """
     try:
         plan = orjson.loads(data)

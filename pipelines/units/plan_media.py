@@ -159,10 +159,10 @@ def _places(groups: Sequence[samples.Sample], wanted: Sequence[bool]) -> list[tu
 
 
 def deal(inputs: Inputs, num_bytes: int) -> list[Piece]:
-    """Return the pieces of all inputs, sorted by a hash.
+    """Return the pieces of all inputs, sorted by a hash of their names, which mixes the classes.
 
     Args:
-        num_bytes: the approximate size of a unit, which limits the size of the pieces of a tar.
+        num_bytes: the approximate size of a work unit, which limits the size of the pieces of a tar.
     """
     pieces: list[Piece] = []
     for entry in inputs.files:

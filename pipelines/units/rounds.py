@@ -1,10 +1,10 @@
-"""Rounds of a run in two stages: the steps from the end of all units' first stage to the commit.
+"""Rounds of a run in two stages: the steps between the first stage of all work units and the commit.
 
     first stage of all units -> duplicates -> near-duplicates -> held-out groups -> verdicts of each unit -> limit
                              -> final shards of each unit -> commit
 
-The elements of a round are units, or slices of the key space (`exchange`). The elements of one round are distributed
-over the workers; the next round begins when all of them are done.
+The elements of a round are work units, or slices of the key space (`exchange`). They are distributed over the workers;
+the next round begins when all elements are done.
 """
 
 import dataclasses
@@ -29,7 +29,7 @@ Element = tuple[int, int]
 
 @dataclasses.dataclass(frozen=True)
 class Round:
-    """A round: work that is done for each of its elements, which are slices or units.
+    """A round: work that is done for each of its elements, which are work units or slices of the key space.
 
     Attributes:
         name: the label of the round's step in Beam.
@@ -50,7 +50,7 @@ class Round:
     is_over: Callable[[Job], bool] = lambda _: False
 
     def elements(self, job: Job) -> list[Element]:
-        """Return the elements whose output is missing or damaged; an empty list if the round is unnecessary."""
+        """Return the elements (units or slices) whose output is missing or damaged; [] if the round is unnecessary."""
         if (self.decides and decisions.have_verdicts(job)) or self.is_over(job):
             return []
         slices = decisions.num_slices(job)
@@ -96,7 +96,7 @@ def _held_out_groups() -> list[Round]:
 
 
 def _iteration(number: int) -> list[Round]:
-    """Return the two rounds of an iteration of `linking`: units send the names of their groups, and slices reply.
+    """Return the two rounds of an iteration of `linking`: work units send names of groups, and slices reply.
 
     The rounds are skipped if the iteration before them had no replies.
     """
@@ -110,7 +110,7 @@ def _iteration(number: int) -> list[Round]:
 
 
 def _by_key(name: str, source: str, dtype: np.dtype, decide: decisions.Decide, decision: str) -> Round:
-    """Return a round in which each slice decides on the entries of all units in its range of keys.
+    """Return a round in which each slice of the key space decides on the entries of all units in its range of keys.
 
     Args:
         source: the type of these entries, see `Entries`.

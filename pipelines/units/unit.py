@@ -56,7 +56,7 @@ def _spool(folder: str) -> Iterator[Path]:
 
 
 class _Shards(ShardWriter):
-    """Writer of a unit's shards that reads each finished shard back to check it, and then publishes the shard."""
+    """Writer of a work unit's shards that reads each finished shard back to check it, and then publishes it."""
 
     def __init__(self, spool: Path, folder: str, job: Job, unit: int) -> None:
         spool.mkdir(exist_ok=True)
@@ -73,7 +73,7 @@ class _Shards(ShardWriter):
 
 
 class _Collected:
-    """Collector of the data about a unit's examples on which `decisions` are made, such as their keys."""
+    """Collector of the data on a work unit's examples that `decisions` need, such as their keys."""
 
     def __init__(self, job: Job) -> None:
         curation = job.curation
@@ -125,9 +125,9 @@ class _Collected:
         return heads
 
     def files(self, unit: int) -> dict[str, bytes]:
-        """Return name -> content of the files with the collected data.
+        """Return the files with the collected data, name -> content.
 
-        Entries that slices read (`exchange`) are sorted by the bucket of their key; other entries are in row order.
+        Entries that slices read (`exchange`) are sorted by the bucket of their key; others are in the order of rows.
         """
         by = {Entries.KEYS: ("id", ID_BITS), Entries.BANDS: ("band", 64)}
         contents = {}
@@ -164,7 +164,7 @@ class _Rebatcher:
 
 
 def process_unit(unit: Unit, job: Job, worker: Worker) -> UnitResult:
-    """Process a unit, or only its first stage if the run has two stages; return the result.
+    """Process a work unit, or only its first stage if the run has two stages; return the result.
 
     Processing the unit again writes the same files.
 
@@ -206,7 +206,7 @@ def _publish(job: Job, files: Mapping[str, bytes]) -> dict[str, str]:
 
 
 def finish_unit(job: Job, unit: int, _: int) -> None:
-    """Run the second stage of a unit: write the final shards, without the dropped examples, and the result.
+    """Run the second stage of a work unit: write the final shards, without the dropped examples, and the result.
 
     Running it again writes the same files.
     """
@@ -230,7 +230,7 @@ def finish_unit(job: Job, unit: int, _: int) -> None:
 
 
 def _remaining(job: Job, unit: int, staged: UnitResult, wanted: np.ndarray, spool: Path) -> Iterator[pa.RecordBatch]:
-    """Yield, in batches, the examples from a unit's first stage that a mask selects.
+    """Yield, in batches, the examples from the first stage of a work unit that a mask selects.
 
     Args:
         wanted: the mask of all n examples, (n,) bool.
@@ -258,10 +258,13 @@ def _remaining(job: Job, unit: int, staged: UnitResult, wanted: np.ndarray, spoo
 
 
 def _near_duplicates(job: Job, unit: int, dropped: Iterable[pa.RecordBatch]) -> Iterator[bytes]:
-    """Yield a JSON line for each near-duplicate of a unit: its source and id, and the kept example that it resembles.
+    """Yield a JSON line for each near-duplicate of a work unit.
+
+    The line holds the source and id of the near-duplicate, the id of the kept example that it resembles, and their
+    similarity.
 
     Args:
-        dropped: batches with all near-duplicates of the unit, in row order.
+        dropped: batches with all near-duplicates of the unit, in the order of the rows.
     """
     found = iter(decisions.near_duplicates(job, unit))
     for batch in dropped:
@@ -288,7 +291,7 @@ def _with_mask(batches: Iterable[pa.RecordBatch], mask: np.ndarray) -> Iterator[
 def _finish(
     batches: Iterable[tuple[pa.RecordBatch, np.ndarray]], job: Job, unit: int, spool: Path
 ) -> tuple[list[ShardInfo], list[ShardInfo]]:
-    """Write a unit's final shards.
+    """Write the final shards of a work unit.
 
     Args:
         batches: pairs of a batch and the mask of its examples to hold out.

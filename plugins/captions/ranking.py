@@ -170,8 +170,8 @@ def _rank(products: NDArray[np.floating[Any]], matching: NDArray[Any], position:
 def _batches(num_rows: int, generator: np.random.RandomState) -> Iterator[tuple[Ints, Ints, Ints]]:
     """Yield the batches of a pass in random order, each as three arrays of indices of captions.
 
-    They are the captions of the batch, (b,), and 30 negatives for each: captions whose images are the negative images,
-    (b, 30), and negative captions, (b, 30).
+    The first array holds the captions of the batch, (b,). The second holds 30 captions for each, whose images are the
+    negative images, (b, 30). The third holds the negative captions, (b, 30).
     """
     order = generator.permutation(num_rows)
     for start in range(0, num_rows, BATCH):

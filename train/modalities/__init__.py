@@ -94,7 +94,7 @@ class Modality(abc.ABC):
             dim: the hidden size of the encoder.
 
         Raises:
-            ValueError, EncoderError: the options do not allow to create a module.
+            ValueError, EncoderError: no module can be created with the options.
         """
 
 
@@ -147,7 +147,7 @@ def build(name: str, config: ModalityConfig, dataset: Dataset) -> Modality:
 
 
 def in_threads(work: Callable[[int], None], items: Sequence[int]) -> None:
-    """Call `work` with every item, in as many threads as this rank has cores. Raise the first exception of a call."""
+    """Call `work` with every item, in as many threads as this rank has cores. Raise the first exception, if any."""
     for _ in _pool().map(work, items):
         pass
 

@@ -83,7 +83,9 @@ class AudioConfig(ModalityConfig):
 
 
 class AudioModality(Modality):
-    """Makes views of audio clips: log-mel spectrograms (x - mean) / (2 std), (n, views, frames, 128) float16.
+    """The modality of audio clips.
+
+    Its views are log-mel spectrograms, normalized by (x - mean) / (2 std), (n, views, frames, 128) float16.
 
     Args:
         config: the options.
@@ -191,9 +193,9 @@ def mask(frames: np.ndarray, uniforms: np.ndarray, config: AudioConfig) -> None:
 
 
 class SpectrogramEmbedding(nn.Module):
-    """Embeds the patches of spectrograms, (n, frames, 128) float16 -> (n, patches, dim).
+    """The embedding layer for spectrograms, (n, frames, 128) float16 -> (n, patches, dim).
 
-    The class token is first. The patches follow by mel bins, from the lowest, and for the same bins by time.
+    The class token is first. The patches follow, sorted by mel bins from the lowest, and then by time.
     """
 
     def __init__(self, config: AudioConfig, patches: int, dim: int) -> None:

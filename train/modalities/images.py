@@ -48,8 +48,8 @@ class ImageConfig(ModalityConfig):
         hidden_size: the size of random embeddings; 0 for the hidden size of the encoder.
         min_scale: the smallest fraction of an image's area that a crop covers. Lower it for stronger augmentation.
         flip_probability: the probability that a view is mirrored.
-        jitter: the largest change of brightness, contrast and saturation (as a factor) and of hue (as a fraction of the
-            color circle).
+        jitter: the largest changes of brightness, contrast and saturation, as factors, and of hue, as a fraction of the
+            color circle.
         jitter_probability: the probability that a view's colors change.
         grey_probability: the probability that a view is made gray.
         mean, std: the mean and the standard deviation of red, green and blue with which pixels are normalized, on a
@@ -83,7 +83,10 @@ class ImageConfig(ModalityConfig):
 
 
 class ImageModality(Modality):
-    """Makes two random views of each of n images, (n, 2, image_size, image_size, 3) uint8."""
+    """The modality of images.
+
+    It makes two random views of each of n images, (n, 2, image_size, image_size, 3) uint8.
+    """
 
     config: ImageConfig
     columns = ("image", "label")
@@ -210,9 +213,9 @@ def color_tables() -> tuple[np.ndarray, np.ndarray]:
 
 
 class ImageEmbedding(nn.Module):
-    """Normalizes pixels and embeds their patches by a ViT's embedding layer.
+    """A ViT's embedding layer for images, (n, image_size, image_size, 3) uint8 -> (n, patches, dim).
 
-    Maps (n, image_size, image_size, 3) uint8 to (n, patches, dim).
+    It normalizes pixels first, and projects the embeddings to `dim` if the ViT has another hidden size.
 
     Args:
         config: the options.

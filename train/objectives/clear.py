@@ -189,7 +189,7 @@ def find_synonyms(config: ClearConfig, setting: Setting) -> dict[str, list[str]]
 
 
 class StoredViews:
-    """Reads two views of each sentence from the shards.
+    """Reader of two views of each sentence in the shards.
 
     If the shards hold more than two views, a pair is drawn at random for each sentence in each epoch.
 
@@ -226,7 +226,9 @@ class StoredViews:
 
 
 class FreshViews:
-    """Makes two new views of each sentence in each epoch. Random draws are keyed by seed, epoch, sentence and view.
+    """Maker of two new views of each sentence in each epoch.
+
+    Random draws are keyed by seed, epoch, sentence and view.
 
     Args:
         config: the augmentation.
@@ -271,8 +273,8 @@ class Clear(ContrastiveObjective):
 
     The objective encodes the blocks `view_0` and `view_1`, with N sequences each for N sentences. Each view has 2N - 2
     negatives: the views of the other sentences in the micro-batch, on all ranks. The loss is the mean over the 2N
-    views, whereas Eq. 2 is their sum. The masked-LM loss is a mean too, so the weight of the one loss relative to the
-    other does not depend on the batch size.
+    views, whereas Eq. 2 is their sum. The masked-LM loss is a mean too, so the relative weight of the two losses does
+    not depend on the batch size.
     """
 
     config: ClearConfig

@@ -17,7 +17,7 @@ objective with `simcse` on text, in alternating updates (`optimization: alternat
 
 Example, VisualCSE of BERT-base:
 
-    clearspan train --recipe visualcse-bert-base model.path=BERT data.text.path=SENTENCES data.images.path=IMAGES \
+    clearspan train --recipe visualcse-bert-base model.path=BERT data.text.path=SENTENCES data.images.path=IMAGES \\
         data.images.modality.path=VIT output=RUN
 """
 

@@ -1,7 +1,7 @@
 """SimCSE (Gao et al. 2021): pair a sentence with itself under different dropout, or with a sentence that it entails.
 
-    sentences   tokens | the same tokens under different dropout      -> InfoNCE, from the first to the second
-    triplets    tokens | positive | hard negatives, if there are any  -> InfoNCE with hard negatives
+    sentences   tokens | the same tokens under different dropout      -> InfoNCE with in-batch negatives
+    triplets    tokens | positive | hard negatives, if there are any  -> InfoNCE with in-batch and hard negatives
 
 Inputs: text shards with the column `tokens` (`clearspan sentences`, `pairs` or `triplets`). The columns `positive`,
 `positive_1`, ... and `negative`, `negative_1`, ... are optional. If a row has several positives, each step draws one of
@@ -9,8 +9,9 @@ them. If it has several hard negatives, each step draws at most `negatives` of t
 
 Requires: dropout in the encoder if sentences are paired with themselves, because the two passes are equal without it.
 
-Related: the loss is `train.model.losses.info_nce`. The objective `spans` contrasts spans of long documents in both
-directions. `training.gradient_caching` contrasts all examples of a step.
+Related: the loss is `train.model.losses.info_nce`, in one direction, from `tokens` to the positives. The objective
+`spans` contrasts spans of long documents in both directions. With `training.gradient_caching`, all examples of a step
+are contrasted, not only the examples of a micro-batch.
 
 Example, unsupervised SimCSE of BERT-base:
 

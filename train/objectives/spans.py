@@ -1,8 +1,8 @@
 """DeCLUTR's contrastive objective (Giorgi et al. 2021, section 3): pair each anchor with the mean of its positives.
 
 Anchors and positives are spans of a document. Each document has A anchors, and each anchor has P positives. An anchor's
-negatives are all other anchors and all other means of positives in the batch. Those from the same document are hard
-negatives (section 3.2).
+negatives are all other anchors and all other means of positives in the batch. Negatives from the anchor's own document
+are hard negatives (section 3.2).
 
 Inputs: text shards with the column `tokens` (`clearspan documents`), or `positive` of `clearspan pairs` with
 `column: positive`. No labels are needed.
@@ -158,8 +158,8 @@ class SpanContrast(ContrastiveObjective):
     def _identities(self, batch: Batch, anchors: TokenSlices, positives: TokenSlices) -> Tensor | None:
         """Return the hashes by which false negatives are detected, (B A, 3 + P) int64; None if `mask_equal` is false.
 
-        The columns are the hashes of the id and of the text of the anchor's document, of the anchor, and of its P
-        positives.
+        For each anchor, they are the hashes of its document's id, of its document's text, of the anchor itself, and of
+        its P positives.
         """
         tokens = batch.lists(self.config.column)
         documents = self.identities(batch.ids, TokenSlices(tokens.values, tokens.offsets[:-1], tokens.lengths))

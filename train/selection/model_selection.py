@@ -23,7 +23,7 @@ SHOWN = (DEV, f"{PREFIX}loss")
 
 
 class Judge:
-    """Evaluates the weights of a run, and remembers the best result so far.
+    """Evaluator of the weights of a run. It remembers the best result so far.
 
     Args:
         recipe: the recipe of the run.
