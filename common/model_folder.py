@@ -160,7 +160,7 @@ def check_modules(folder: Path, modules: list[Module]) -> None:
         path = module.folder / "config.json"
         if module.kind in ("Router", "Asym"):
             raise EncoderError(
-                f"{folder}: the module {module.kind} is not supported: a text's route through it is unknown"
+                f"{folder}: the module {module.kind} is not supported: it has a route for each kind of text"
             )
         if module.kind == "Transformer":
             check_transformer(module.folder)

@@ -123,7 +123,9 @@ class Cache:
         try:
             for damaged in (path, _rows_of(path)):
                 damaged.unlink(missing_ok=True)
-            warn(f"{path}: damaged, or of another version ({reason}): deleted, its embeddings computed again")
+            warn(
+                f"{path}: damaged, or written by another version ({reason}): deleted; the embeddings are computed again"
+            )
         except OSError as error:
             self.warnings.append(f"{path} is damaged, and cannot be deleted ({error.strerror}): delete it")
         return None

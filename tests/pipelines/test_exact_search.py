@@ -348,7 +348,7 @@ def test_damaged_moments_are_named_and_computed_again(
         path.write_bytes(damaged)
         capsys.readouterr()
         assert clearspan.open_collection(made, model).search(QUERIES, TOP, weight=0.4) == expected
-        assert capsys.readouterr().err == f"{path}: damaged since it was kept: made again\n"
+        assert capsys.readouterr().err == f"{path}: damaged in the cache: made again\n"
         assert path.read_bytes() == whole
 
 

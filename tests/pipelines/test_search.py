@@ -172,7 +172,7 @@ def test_a_damaged_index_is_named_and_built_again(
         path.write_bytes(damaged)
         capsys.readouterr()
         assert found() == expected
-        assert capsys.readouterr().err == f"{path}: damaged since it was kept: made again\n"
+        assert capsys.readouterr().err == f"{path}: damaged in the cache: made again\n"
         assert path.read_bytes() == whole
 
 
