@@ -43,25 +43,26 @@ from clearspan.common import files, terminal
 from clearspan.common.child_commands import CommandError
 from clearspan.common.command import Command, Printed, Result
 
-PROG = "python -m adapt"
-EXAMPLE = """examples:
-  clearspan adapt --input articles.csv --output adapted
-  clearspan adapt --input articles.csv --fields title,abstract --model all-MiniLM-L6-v2 --output adapted
-  clearspan adapt --input texts.csv --text-field body --model static:all-MiniLM-L6-v2 --output adapted
-  clearspan adapt --input 'corpus/*.jsonl' --model MODEL --output adapted training.epochs=3 model.train=last-2
+EXAMPLE = """
+clearspan adapt --input articles.csv --output adapted
+clearspan adapt --input articles.csv --fields title,abstract --model all-MiniLM-L6-v2 --output adapted
+clearspan adapt --input texts.csv --text-field body --model static:all-MiniLM-L6-v2 --output adapted
+clearspan adapt --input 'corpus/*.jsonl' --model MODEL --output adapted training.epochs=3 model.train=last-2
 """
 
 
 @dataclass(frozen=True, kw_only=True)
 class AdaptCommand(Adapt, Command):
-    """The command `adapt`."""
+    """The command `adapt`: trains a model on texts, and delivers the system that searches them best."""
 
-    prog: ClassVar[str] = PROG
     error_prefix: ClassVar[str] = "adapt"
     example: ClassVar[str] = EXAMPLE
 
     def run(self) -> Result:
-        """Run the steps; the exit code is a failed step's."""
+        """Run the steps, and print each command before it runs; return the outcome.
+
+        If a step fails, the result has the exit code and the message of that step.
+        """
         signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C: the command that runs saves its work
         try:
             state = read_state(self)
@@ -71,8 +72,7 @@ class AdaptCommand(Adapt, Command):
             recipe.check(keys, options.overrides, is_static, options.titles is not None, options.recipe)
             if options.dry_run:
                 every = [*steps(options), embedding(options)]
-                terminal.say("\n".join(f"{title(step, options)}\n$ {step}" for step in every))
-                return Printed()
+                return Printed("\n".join(f"{title(step, options)}\n$ {step}" for step in every))
             if "texts" not in state["steps"]:
                 check_inputs(options)
                 check_kept(options)
@@ -83,10 +83,9 @@ class AdaptCommand(Adapt, Command):
                 announce(outcome)
                 deliver(outcome, state, options)
                 run_step(embedding(options), state, options)
-                finish(outcome, state, options)
+                return finish(outcome, state, options)
         except CommandError as error:
             return Printed(code=error.code, failure=terminal.one_line(error))
-        return Printed()
 
 
 main = AdaptCommand.main

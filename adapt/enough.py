@@ -14,6 +14,7 @@ from pathlib import Path
 
 from clearspan.adapt.options import Adapt
 from clearspan.common.child_commands import UsageError
+from clearspan.common.flags import flag
 from clearspan.common.progress import counted
 from clearspan.eval.data.heldout_data import FEWEST_TEXTS, read_dataset
 from clearspan.pipelines.errors import PipelineError
@@ -48,10 +49,11 @@ def check_inputs(options: Adapt) -> None:
     if not 0 < number < least:
         return
     larger = math.ceil(100 * SURE / number) / 100
-    advice = f", or hold out more by --holdout-fraction {larger:g}" if larger <= MOST_HELD_OUT else ""
+    advice = f", or hold out more by {flag('--holdout-fraction')} {larger:g}" if larger <= MOST_HELD_OUT else ""
     raise UsageError(
-        f"--input: {counted(number, 'text')}: a verdict needs {NEEDED} that are held out, and {fraction:.3g} of these "
-        f"are about {fraction * number:.0f}: give {math.ceil(round(SURE / fraction, 6)):,} texts or more{advice}"
+        f"{flag('--input')}: {counted(number, 'text')}: a verdict needs {NEEDED} that are held out, and {fraction:.3g} "
+        f"of these are about {fraction * number:.0f}: give {math.ceil(round(SURE / fraction, 6)):,} texts or "
+        f"more{advice}"
     )
 
 

@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from clearspan.common.child_commands import UsageError
+from clearspan.common.flags import flag
 from clearspan.common.progress import counted
 from clearspan.pipelines.errors import PipelineError
 from clearspan.pipelines.kinds.pairs import USUAL
@@ -135,9 +136,9 @@ def _mixture(files: Sequence[_File], entries: Sequence[Input]) -> str:
         parts.append(f"{' and '.join(names) if names else 'no titles'} in {listed}")
     title, text = next(filter(None, groups))
     return (
-        f"--input: {counted(len(entries), 'file')}, not all with titles of the same names: {'; '.join(parts)}: "
-        f"--fields {title},{text} takes these pairs and leaves other records out, --text-field {text} takes that field "
-        "of all files as texts without titles"
+        f"{flag('--input')}: {counted(len(entries), 'file')}, not all with titles of the same names: "
+        f"{'; '.join(parts)}: {flag('--fields')} {title},{text} takes these pairs and leaves other records out, "
+        f"{flag('--text-field')} {text} takes that field of all files as texts without titles"
     )
 
 

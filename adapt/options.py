@@ -12,6 +12,7 @@ from clearspan.common.child_commands import UsageError
 from clearspan.common.compute import AUTO, Precision
 from clearspan.common.encoder import static
 from clearspan.common.encoder.prompts import NONE, Prompts, Sides, check_two
+from clearspan.common.flags import flag
 from clearspan.common.model_folder import model_name
 from clearspan.common.model_forms import STATIC
 from clearspan.common.options import Flag, Options
@@ -87,24 +88,30 @@ class Adapt(Options):
     def check(self) -> None:
         """Raise UsageError for options that contradict each other or do not fit the texts."""
         if self.queries and not self.queries.is_file():
-            raise UsageError(f"--queries {self.queries}: no such file")
+            raise UsageError(f"{flag('--queries')} {self.queries}: no such file")
         if self.stemmer:
             try:
-                check_extra("search", "Stemmer", what=f"--stemmer {self.stemmer}")
+                check_extra("search", "Stemmer", what=f"{flag('--stemmer')} {self.stemmer}")
             except PipelineError as error:
                 raise UsageError(str(error)) from None
         if self.fields and self.alone:
-            raise UsageError(f"--fields and {self.alone}: a text with a title, or texts alone: leave one of them out")
+            raise UsageError(
+                f"{flag('--fields')} and {self.alone}: a text with a title, or texts alone: leave one of them out"
+            )
         if self.fields and len(self.fields) != 2:
-            raise UsageError("--fields must name two different fields, e.g. title,text")
+            raise UsageError(f"{flag('--fields')} must name two different fields, e.g. title,text")
         if self.titles and self.min_tokens is not None:
-            named = "as given" if self.fields else "found by their names: --text-field NAME takes the texts alone"
-            raise UsageError(f"--min-tokens has no effect on texts with titles ({named}): leave it out")
+            named = (
+                "as given"
+                if self.fields
+                else f"found by their names: {flag('--text-field')} NAME takes the texts alone"
+            )
+            raise UsageError(f"{flag('--min-tokens')} has no effect on texts with titles ({named}): leave it out")
         if self.group_field is not None and not self.titles:
             without = f"{self.alone} takes texts" if self.alone else "the inputs are texts"
-            raise UsageError(f"--group-field has no effect, since {without} without titles: leave it out")
+            raise UsageError(f"{flag('--group-field')} has no effect, since {without} without titles: leave it out")
         if self.skip_given and not (self.model and self.starts):
-            raise UsageError("--skip-given has no effect without --model static:DIR: leave it out")
+            raise UsageError(f"{flag('--skip-given')} has no effect without {flag('--model')} static:DIR: leave it out")
         try:
             check_two(self.prompt_name)
             self.known_prompts.sides(self.prompt_name)
@@ -112,7 +119,7 @@ class Adapt(Options):
             raise UsageError(str(error)) from None
         if self.prompt_name and (self.starts or not self.titles):
             without = "a static encoder has" if self.starts else "crops of texts without titles have"
-            raise UsageError(f"--prompt-name has no effect, since {without} no prompts: leave it out")
+            raise UsageError(f"{flag('--prompt-name')} has no effect, since {without} no prompts: leave it out")
 
     @functools.cached_property
     def known_prompts(self) -> Prompts:
@@ -130,7 +137,9 @@ class Adapt(Options):
     @property
     def alone(self) -> str:
         """The option by which the user says that the texts have no titles; "" if no option says so."""
-        return "--text-field" if self.text_field else "--text-per line" if self.text_per == "line" else ""
+        if self.text_field:
+            return flag("--text-field")
+        return f"{flag('--text-per')} line" if self.text_per == "line" else ""
 
     @functools.cached_property
     def found(self) -> "Titles":

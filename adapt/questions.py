@@ -17,6 +17,7 @@ from typing import Annotated, ClassVar
 from clearspan.common import files
 from clearspan.common.child_commands import UsageError
 from clearspan.common.command import Command, Errors, Printed, Result
+from clearspan.common.flags import flag
 from clearspan.common.options import Flag
 from clearspan.common.progress import counted
 from clearspan.common.queries import Query, read_queries
@@ -28,7 +29,6 @@ from clearspan.pipelines.readers.formats import format_named
 from clearspan.pipelines.records import Piece, Reading
 from clearspan.pipelines.units.plan import find_inputs
 
-PROG = "python -m clearspan.adapt.questions"
 NAMED = 3
 """Number of ids that a message names."""
 
@@ -37,7 +37,6 @@ NAMED = 3
 class Questions(Command):
     """Command that writes the user's questions, each with the text that should be found."""
 
-    prog: ClassVar[str] = PROG
     error_prefix: ClassVar[str] = "questions"
     expected: ClassVar[Errors] = (PipelineError, ValueError, OSError)
 
@@ -67,8 +66,8 @@ def write_questions(options: Questions) -> None:
     queries = read_queries(options.queries)
     if without := [query.place for query in queries if not query.has_answer]:
         raise UsageError(
-            f"--queries {options.queries}: {counted(len(without), 'row')} without the right text or its id, e.g. "
-            f"{without[0]}: give a column text or id"
+            f"{flag('--queries')} {options.queries}: {counted(len(without), 'row')} without the right text or its id, "
+            f"e.g. {without[0]}: give a column text or id"
         )
     texts = _texts_of([query for query in queries if query.answer_id is not None], options)
     rows = [{"query": query.text, "text": text} for query in queries for text in _answers(query, texts)]
@@ -93,8 +92,8 @@ def _texts_of(queries: Sequence[Query], options: Questions) -> dict[str, list[st
         return {}
     if options.id_field is None:
         raise UsageError(
-            f"--queries {options.queries}: names texts by id, and the inputs have no field with a usual name for it: "
-            "name it first in --keep-fields, or give a column text"
+            f"{flag('--queries')} {options.queries}: names texts by id, and the inputs have no field with a usual name "
+            f"for it: name it first in {flag('--keep-fields')}, or give a column text"
         )
     by_id: dict[str, list[str]] = {}
     for name, text in _records(options, options.id_field):
@@ -103,8 +102,9 @@ def _texts_of(queries: Sequence[Query], options: Questions) -> dict[str, list[st
     if missing := [name for name in wanted if name not in by_id]:
         shown = ", ".join(f"{name!r} ({wanted[name]})" for name in missing[:NAMED])
         raise UsageError(
-            f"--queries {options.queries}: {counted(len(missing), 'id')} of {len(wanted):,} in no record's field "
-            f"{options.id_field}: {shown}: mend the file, or name the field of the ids first in --keep-fields"
+            f"{flag('--queries')} {options.queries}: {counted(len(missing), 'id')} of {len(wanted):,} in no record's "
+            f"field {options.id_field}: {shown}: mend the file, or name the field of the ids first in "
+            f"{flag('--keep-fields')}"
         )
     return by_id
 
@@ -113,7 +113,12 @@ def _records(options: Questions, id_field: str) -> Iterator[tuple[str, str]]:
     """Yield the id and the text of every record that has both."""
     names = (id_field, options.text_field or "text")
     encoding = options.encoding and encoding_named(options.encoding)
-    reading = Reading(encoding=encoding, skip_unknown=True, columns=(names,), option="--keep-fields and --text-field")
+    reading = Reading(
+        encoding=encoding,
+        skip_unknown=True,
+        columns=(names,),
+        option=f"{flag('--keep-fields')} and {flag('--text-field')}",
+    )
     inputs = find_inputs(options.inputs, reading)
     pieces = [Piece(entry, 0, None) for entry in inputs.files if format_named(entry.format).has_fields]
     for record in read_pieces(inputs.root, pieces, dataclasses.replace(reading, whole=True)):

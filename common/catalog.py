@@ -1,6 +1,6 @@
 """Catalog of the commands: the module of each, and its summary. Imports nothing, so that `clearspan --help` is quick.
 
-A command's class takes its summary from here.
+A class that states a summary, such as a kind of dataset, takes it from here.
 """
 
 from typing import NamedTuple
@@ -9,14 +9,14 @@ PIPELINES = "clearspan.pipelines.__main__"
 
 
 class Entry(NamedTuple):
-    """A command: the module whose `main(argv, prog)` runs it, and its line of help."""
+    """A command: the module whose `main(argv, prog)` runs it, and its line in the list of commands."""
 
     module: str
     summary: str
 
     @property
     def kept(self) -> bool:
-        """Return whether `main` takes the command's name as its first word."""
+        """Return whether `argv` begins with the command's name, because the module runs several commands."""
         return self.module == PIPELINES
 
 

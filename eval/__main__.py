@@ -64,7 +64,8 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from clearspan.common import terminal
-from clearspan.common.command import Command, Errors, Printed, Result
+from clearspan.common.command import Command, Errors, Result
+from clearspan.common.flags import flag
 from clearspan.common.records import DataError
 from clearspan.eval.files import json_text
 from clearspan.eval.report.sections import terminal_summary
@@ -74,22 +75,35 @@ from clearspan.eval.results import Scored
 from clearspan.eval.run import EvaluationError, evaluate
 from clearspan.eval.tasks.registry import FAMILIES
 
-PROG = "python -m clearspan.eval"
-
 _FAMILIES = "\n".join(f"  {word:<18} {family.description}" for word, family in FAMILIES.items())
 _DESCRIPTION = str(__doc__).replace("{families}", _FAMILIES)
 
 
+@dataclass(frozen=True)
+class EvalResult(Result):
+    """Result of `clearspan eval`: the scores of each model."""
+
+    scored: Sequence[Scored]
+    code: int = 0
+    failure: str = ""
+
+    def __str__(self) -> str:
+        return terminal_summary(ScoreSummary(self.scored), shutil.get_terminal_size((100, 24)).columns)
+
+    def to_json(self) -> str:
+        first, *others = [each.results.to_json() for each in self.scored]
+        return json_text([json.loads(each) for each in (first, *others)]) if others else first
+
+
 @dataclass(frozen=True, kw_only=True)
 class Evaluate(EvalOptions, Command):
-    """The command `eval`."""
+    """The command `eval`: scores models on tasks, and writes results and report."""
 
-    prog: ClassVar[str] = PROG
     description: ClassVar[str] = _DESCRIPTION
     expected: ClassVar[Errors] = (DataError, OSError, EvaluationError)
 
-    def run(self) -> Result:
-        """Evaluate the models; the exit code is 1 if data is truncated and `--allow-missing` is not given."""
+    def run(self) -> EvalResult:
+        """Evaluate the models. The exit code is 1 if a data file lacks rows and `--allow-missing` is not given."""
         try:
             # Keeps text that a library or the model's own code prints out of the results.
             with contextlib.redirect_stdout(sys.stderr):
@@ -99,20 +113,10 @@ class Evaluate(EvalOptions, Command):
                 print(terminal.printable(f"skipped {name}: {reason}"), file=sys.stderr)
             raise
         truncated = "" if self.allow_missing else ", ".join(scored[0].results.truncated.values())
-        failure = f"truncated data: {truncated}: restore the files, or accept them with --allow-missing"
         if not truncated:
-            return Printed(_text(scored), _json(scored))
-        return Printed(_text(scored), _json(scored), 1, terminal.printable(failure))
-
-
-def _text(scored: Sequence[Scored]) -> str:
-    return terminal_summary(ScoreSummary(scored), shutil.get_terminal_size((100, 24)).columns)
-
-
-def _json(scored: Sequence[Scored]) -> str:
-    if len(scored) == 1:
-        return scored[0].results.to_json()
-    return json_text([json.loads(each.results.to_json()) for each in scored])
+            return EvalResult(scored)
+        failure = f"truncated data: {truncated}: restore the files, or accept them with {flag('--allow-missing')}"
+        return EvalResult(scored, 1, terminal.printable(failure))
 
 
 main = Evaluate.main

@@ -1,4 +1,4 @@
-"""Options of `clearspan eval`, checked."""
+"""Options of `clearspan eval`, and their checks."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,6 +10,7 @@ from clearspan.common.compute import AUTO, Device, Precision
 from clearspan.common.encoder.cache import CACHE, folder_of
 from clearspan.common.encoder.prompts import check_two
 from clearspan.common.encoder.sentence_encoder import Pooling
+from clearspan.common.flags import flag
 from clearspan.common.model_forms import HYBRID, misnamed
 from clearspan.common.options import Flag, Json, Options, Quiet, checking
 from clearspan.common.ranking import HYBRID_WEIGHT
@@ -93,18 +94,20 @@ class EvalOptions(Options):
     def __post_init__(self) -> None:
         super().__post_init__()
         if not self.tasks and not self.pairs and self.queries is None:
-            raise ValueError("give --tasks, --pairs or --queries, or several of them")
+            raise ValueError(f"give {flag('--tasks')}, {flag('--pairs')} or {flag('--queries')}, or several of them")
         if self.tasks and self.data is None:
-            raise ValueError("--tasks needs --data DIR")
+            raise ValueError(f"{flag('--tasks')} needs {flag('--data')} DIR")
         if self.queries is not None and self.data is None:
-            raise ValueError("--queries needs --data DIR, the dataset whose texts are ranked")
+            raise ValueError(f"{flag('--queries')} needs {flag('--data')} DIR, the dataset whose texts are ranked")
         if self.hybrid_weight is not None and not any(encoder_of(model) for model in self.model):
-            raise ValueError("--hybrid-weight has no effect without --model hybrid:DIR: leave it out")
+            raise ValueError(
+                f"{flag('--hybrid-weight')} has no effect without {flag('--model')} hybrid:DIR: leave it out"
+            )
         if self.name and len(self.name) != len(self.model):
-            number = f"{len(self.name)} --name for {len(self.model)} --model"
+            number = f"{len(self.name)} {flag('--name')} for {len(self.model)} {flag('--model')}"
             raise ValueError(f"{number}: give one each, in the same order")
         if twice := next((name for name in self.names if self.names.count(name) > 1), None):
-            raise ValueError(f"two models are called {twice!r}: tell them apart with --name")
+            raise ValueError(f"two models are called {twice!r}: tell them apart with {flag('--name')}")
         check_two(self.prompt_name)
         _check_device(self.device)
 
@@ -114,7 +117,7 @@ class EvalOptions(Options):
 
     @property
     def models(self) -> dict[str, str]:
-        """Name -> the spec that `eval.models.load` takes."""
+        """Name of a model in the results -> the value of `--model`."""
         return dict(zip(self.names, self.model, strict=True))
 
     @property
@@ -132,4 +135,4 @@ def _check_device(device: str) -> None:
     try:
         torch.empty(0, device=device)
     except (RuntimeError, AssertionError, NotImplementedError) as error:
-        raise ValueError(f"--device: {device!r} cannot be used here: {str(error).splitlines()[0]}") from None
+        raise ValueError(f"{flag('--device')}: {device!r} cannot be used here: {str(error).splitlines()[0]}") from None

@@ -18,7 +18,7 @@ import typing
 from pathlib import Path
 from typing import Any
 
-from clearspan.common import terminal
+from clearspan.common.command import Command, Printed, Result
 from clearspan.common.options import LIMITS
 
 ENTRY = re.compile(r"^    (\w+(?:, \w+)*): (.+(?:\n {5,}.+)*)", re.MULTILINE)
@@ -136,14 +136,15 @@ def _cell(text: str) -> str:
     return text.replace("|", r"\|")
 
 
-def main(argv: list[str] | None = None) -> int:
-    return terminal.run("train.reference", lambda: work(argv), (OSError,), remedy="run it again")
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Reference(Command):
+    """Command that prints docs/recipes.md."""
+
+    def run(self) -> Result:
+        return Printed(page())
 
 
-def work(argv: list[str] | None) -> int:
-    terminal.Parser(prog="python -m train.reference", description=__doc__).parse_args(argv)
-    terminal.say(page().rstrip("\n"))
-    return 0
+main = Reference.main
 
 
 if __name__ == "__main__":

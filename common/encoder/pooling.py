@@ -18,6 +18,7 @@ from sentence_transformers.sentence_transformer.modules import Pooling, Transfor
 from torch import nn
 
 from clearspan.common.encoder.poolings import OF_PLAIN_FOLDER
+from clearspan.common.flags import flag
 from clearspan.common.former import advice
 from clearspan.common.model_folder import EncoderError
 
@@ -64,8 +65,8 @@ def with_pooling(folder: str, pooling: str, **options: Any) -> list[nn.Module]:
         transformer = Transformer(folder, modality_config=HEAD, module_output_name="sentence_embedding", **options)
         if getattr(transformer.model, "pooler", None) is None:
             raise EncoderError(
-                f"{folder}: {type(transformer.model).__name__} has no head for [CLS]; "
-                "--pooling cls-before-head takes [CLS] from the last layer"
+                f"{folder}: {type(transformer.model).__name__} has no head for [CLS]; {flag('--pooling')} "
+                "cls-before-head takes [CLS] from the last layer"
             )
         return [transformer]
     transformer = Transformer(folder, **options)

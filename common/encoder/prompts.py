@@ -21,6 +21,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
+from clearspan.common.flags import flag
 from clearspan.common.model_folder import INFERENCE, EncoderError, read_inference, read_modules
 
 Side = Literal["query", "document", "other"]
@@ -137,7 +138,7 @@ class Prompts:
             if side != OTHER and not self.of_side(side) and names:
                 lines.append(
                     f"{whose} get no prompt, as with sentence-transformers' encode_{side}, although the model has "
-                    f"{', '.join(dict.fromkeys(names))}: choose with --prompt-name"
+                    f"{', '.join(dict.fromkeys(names))}: choose with {flag('--prompt-name')}"
                 )
         return "; ".join(lines)
 
@@ -147,13 +148,15 @@ class Prompts:
         if name == NONE:
             return ""
         known = f"the model has {', '.join(self.texts)}" if self.texts else "the model has none: leave it out"
-        raise EncoderError(f"--prompt-name {name}: {known}")
+        raise EncoderError(f"{flag('--prompt-name')} {name}: {known}")
 
 
 def check_two(names: Sequence[str]) -> None:
     """Raise ValueError if there are more than two names of prompts (one for queries and one for documents)."""
     if len(names) > 2:
-        raise ValueError(f"--prompt-name {','.join(names)}: give one name, or that of queries and that of documents")
+        raise ValueError(
+            f"{flag('--prompt-name')} {','.join(names)}: give one name, or that of queries and that of documents"
+        )
 
 
 def shown(prompt: str) -> str:

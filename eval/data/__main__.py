@@ -17,9 +17,8 @@ from clearspan.eval.details import Table
 from clearspan.eval.files import existing_folder, json_text
 from clearspan.eval.report.text import text_table
 
-_EXAMPLE = """example:
-  clearspan data check data
-
+_EXAMPLE = "clearspan data check data"
+_NOTES = """
 DIR is the folder that `clearspan eval` takes as --data. It may contain downstream/ and probing/ of SentEval (also in a
 folder senteval/), glue/, stsb_multi_mt/ and retrieval/. Nothing is downloaded.
 """
@@ -27,10 +26,10 @@ folder senteval/), glue/, stsb_multi_mt/ and retrieval/. Nothing is downloaded.
 
 @dataclass(frozen=True, kw_only=True)
 class Data(Command):
-    """The command `data`."""
+    """The command `data`: checks evaluation data."""
 
-    prog: ClassVar[str] = "python -m clearspan.eval.data"
     example: ClassVar[str] = _EXAMPLE
+    notes: ClassVar[str] = _NOTES
     expected: ClassVar[Errors] = (DataError, OSError)
 
     what: Annotated[str, Flag("the action: check the data in DIR", "check", positional=True, choices=("check",))]
@@ -38,7 +37,7 @@ class Data(Command):
     json: Json = False
 
     def run(self) -> Result:
-        """Return what data is there and whole; exit code 1 if some is not whole."""
+        """Check each data set. The exit code is 1 if one that is there has damaged or missing files."""
         findings = check(self.data)
         code = int(any(finding.state == "not whole" for finding in findings))
         return Printed(_text(findings), json_text([_record(finding) for finding in findings]), code)

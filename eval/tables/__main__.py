@@ -17,10 +17,11 @@ from clearspan.eval.files import json_text
 from clearspan.eval.tables.beside import FORMATS, beside, formatted
 from clearspan.eval.tables.published import tables
 
-_EXAMPLE = """example:
-  clearspan tables declutr-2 runs/eval runs/other/results.json --format markdown
-  clearspan tables --list
-
+_EXAMPLE = """
+clearspan tables declutr-2 runs/eval runs/other/results.json --format markdown
+clearspan tables --list
+"""
+_NOTES = """
 Without RESULTS, only the published rows are printed. Table D.1 of NonLing-CSE lists retrieved sentences instead of
 scores. For your own models, the report of `clearspan eval --tasks retrieval` shows such sentences.
 """
@@ -28,10 +29,10 @@ scores. For your own models, the report of `clearspan eval --tasks retrieval` sh
 
 @dataclass(frozen=True, kw_only=True)
 class Tables(Command):
-    """The command `tables`."""
+    """The command `tables`: prints a paper's table with rows for your own models."""
 
-    prog: ClassVar[str] = "python -m clearspan.eval.tables"
     example: ClassVar[str] = _EXAMPLE
+    notes: ClassVar[str] = _NOTES
     expected: ClassVar[Errors] = (DataError, OSError)
 
     name: Annotated[str | None, Flag("name of the table (see --list)", "NAME", positional=True)] = None

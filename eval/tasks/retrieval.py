@@ -58,7 +58,7 @@ class Ranked:
     first: Ints
 
     def scores(self) -> dict[str, float]:
-        """Return name of a score -> the mean over the queries, in percent."""
+        """Return the mean of each score over the queries, in percent, by the name of the score."""
         return {key: 100 * float(values.mean()) for key, values in self.figures.items()}
 
 

@@ -23,6 +23,7 @@ from typing import Any
 import apache_beam as beam
 from apache_beam.metrics import Metrics
 
+from clearspan.common.flags import called_by
 from clearspan.common.terminal import one_line
 from clearspan.pipelines.errors import PipelineError, carrying
 from clearspan.pipelines.units.commit import commit
@@ -41,6 +42,7 @@ NO_WORK: Element = (-1, 0)
 @contextlib.contextmanager
 def _working(job: Job) -> Iterator[None]:
     """Run a worker's code with access to the user's object stores, and carry expected errors to the driver."""
+    called_by(job.caller)
     with carrying():
         if storage.is_remote(job.folder) or storage.is_remote(job.root):  # not every runner does this
             storage.use_options(job.beam)

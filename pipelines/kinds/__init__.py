@@ -20,6 +20,7 @@ from typing import Annotated, Any, ClassVar, Protocol, Self
 import pyarrow as pa
 from annotated_types import Ge, Le
 
+from clearspan.common.flags import flag
 from clearspan.common.options import Flag, Json, Options, Quiet
 from clearspan.pipelines.records import MAX_BYTES, Inputs, Reading, Record
 from clearspan.pipelines.tally import Counts, RecordError, Tally
@@ -43,17 +44,21 @@ class CorpusOptions(Options):
     json: Json = False
 
 
-MENDS = {
-    "short_bytes": "lower --min-tokens",
-    "short_tokens": "lower --min-tokens",
-    "long_tokens": "raise --max-tokens; for a text file with a text per line add --text-per line",
-    "few_words": "lower --min-words",
-    "language": "name other languages, or lower --language-threshold",
-    "equal_texts": "name another pair with --fields",
-    "no_pair": "choose another --structure",
-    "unpaired": "a premise needs an entailed and a contradicting hypothesis in one file",
-}
-"""Advice to the user if all records are dropped, by the most frequent reason."""
+def mend(reason: str) -> str:
+    """Return advice for the user if all records are dropped, most for this reason; "" if there is no advice."""
+    mends = {
+        "short_bytes": f"lower {flag('--min-tokens')}",
+        "short_tokens": f"lower {flag('--min-tokens')}",
+        "long_tokens": (
+            f"raise {flag('--max-tokens')}; for a text file with a text per line add {flag('--text-per')} line"
+        ),
+        "few_words": f"lower {flag('--min-words')}",
+        "language": f"name other languages, or lower {flag('--language-threshold')}",
+        "equal_texts": f"name another pair with {flag('--fields')}",
+        "no_pair": f"choose another {flag('--structure')}",
+        "unpaired": "a premise needs an entailed and a contradicting hypothesis in one file",
+    }
+    return mends.get(reason, "")
 
 
 class Worker(Protocol):
@@ -228,10 +233,10 @@ class Kind(Options, ABC):
         sizes = ", ".join(f"{size:,} {unit}" for unit, size in counts.longest.items())
         longest = f"; the longest has {sizes}" if sizes else ""
         main = max(numbers, key=numbers.__getitem__, default="")
-        mend = counts.complaint() if main == "bad" else MENDS.get(main, "")
+        advice = counts.complaint() if main == "bad" else mend(main)
         lacking = f"; {counts.lacking}" if counts.lacking else ""
         line = f"none of {counts.read:,} {self.name} is kept: {dropped}{longest}{lacking}"
-        return f"{line}: {mend}" if mend else line
+        return f"{line}: {advice}" if advice else line
 
     def remarks(self, fingerprint: Mapping[str, Any], sums: Mapping[str, int]) -> list[str]:
         """Return extra lines for the summary of a run.

@@ -16,6 +16,7 @@ import pyarrow as pa
 from annotated_types import Ge
 
 from clearspan.common.catalog import COMMANDS
+from clearspan.common.flags import flag
 from clearspan.common.options import Flag
 from clearspan.pipelines.kinds.text import Kept, TextKind, TextWorker, excluded_of
 from clearspan.pipelines.kinds.text_inputs import EMPTY, grouped, text_in
@@ -51,7 +52,7 @@ class Documents(TextKind):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.max_tokens is not None and self.max_tokens < self.min_tokens:
-            raise ValueError("--max-tokens must be at least --min-tokens")
+            raise ValueError(f"{flag('--max-tokens')} must be at least {flag('--min-tokens')}")
 
     @property
     def reasons(self) -> tuple[str, ...]:

@@ -17,6 +17,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from clearspan.common import same_text
 from clearspan.common.catalog import COMMANDS
 from clearspan.common.encoder.prompts import DOCUMENT, QUERY, Prompts
+from clearspan.common.flags import flag
 from clearspan.common.options import Flag
 from clearspan.pipelines.kinds import groups
 from clearspan.pipelines.kinds.text import excluded_of
@@ -73,7 +74,7 @@ class Pairs(Triplets):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.fields is not None and len(self.fields) != 2:
-            raise ValueError("--fields must name two different fields, e.g. title,body")
+            raise ValueError(f"{flag('--fields')} must name two different fields, e.g. title,body")
         of_texts = {
             "--text-field": self.text_field,
             "--document-separator": self.document_separator,
@@ -81,9 +82,9 @@ class Pairs(Triplets):
         }
         given = [option for option, value in of_texts.items() if value]
         if given and not self.structure:
-            raise ValueError(f"{given[0]} has no effect without --structure: leave it out, or add that")
+            raise ValueError(f"{flag(given[0])} has no effect without {flag('--structure')}: leave it out, or add that")
         if self.structure and self.fields is not None:
-            raise ValueError("--fields and --structure: leave one of them out")
+            raise ValueError(f"{flag('--fields')} and {flag('--structure')}: leave one of them out")
 
     @property
     def named(self) -> tuple[str, ...] | None:

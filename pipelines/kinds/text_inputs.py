@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Annotated, Any, Literal, TypeVar
 
 from clearspan.common import same_text
+from clearspan.common.flags import flag
 from clearspan.common.options import Flag, Options, checking
 from clearspan.pipelines.kinds import Kind
 from clearspan.pipelines.readers import encodings
@@ -91,7 +92,9 @@ class TextReading(Options):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.document_separator is not None and self.text_per == "line":
-            raise ValueError("--document-separator has no effect with --text-per line: leave one of them out")
+            raise ValueError(
+                f"{flag('--document-separator')} has no effect with {flag('--text-per')} line: leave one of them out"
+            )
 
     def reading(self) -> Reading:
         return Reading(
@@ -143,7 +146,9 @@ def text_of(record: Record, field: str | None = None) -> tuple[str, bytes]:
         wanted = field or DEFAULT
         name = named(text, wanted)
         if name is None:
-            raise RecordError(f'no field "{wanted}" among {fields(text)}: name the one of the text with --text-field')
+            raise RecordError(
+                f'no field "{wanted}" among {fields(text)}: name the one of the text with {flag("--text-field")}'
+            )
         text = text[name]
         if not isinstance(text, str | None):
             raise RecordError(f'"{name}" is not a string but {json_name(text)}')

@@ -25,6 +25,7 @@ from annotated_types import Ge
 
 from clearspan.common.catalog import COMMANDS
 from clearspan.common.encoder.prompts import OTHER, Prompts, check_two, shown
+from clearspan.common.flags import flag
 from clearspan.common.model_folder import EncoderError
 from clearspan.common.options import Flag
 from clearspan.common.progress import counted
@@ -141,21 +142,31 @@ class Triplets(TextKind):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.max_tokens < self.min_tokens:
-            raise ValueError("--max-tokens must be at least --min-tokens")
+            raise ValueError(f"{flag('--max-tokens')} must be at least {flag('--min-tokens')}")
         if self.columns and self.nli and len(self.columns) != 3:
-            raise ValueError("--columns with --nli must name three: premise, hypothesis and label")
+            raise ValueError(f"{flag('--columns')} with {flag('--nli')} must name three: premise, hypothesis and label")
         if self.columns and len(self.columns) < 2:
-            raise ValueError("--columns must name two or more: sentence, positive and, optionally, negatives")
+            raise ValueError(
+                f"{flag('--columns')} must name two or more: sentence, positive and, optionally, negatives"
+            )
         if self.nli and (self.max_positives or self.max_negatives):
-            raise ValueError("--max-positives and --max-negatives have no effect with --nli: leave them out")
+            raise ValueError(
+                f"{flag('--max-positives')} and {flag('--max-negatives')} have no effect with {flag('--nli')}: leave "
+                "them out"
+            )
         if self.nli and self.group_field is not None:
-            raise ValueError("--group-field has no effect with --nli, which joins rows of one premise: leave it out")
+            raise ValueError(
+                f"{flag('--group-field')} has no effect with {flag('--nli')}, which joins rows of one premise: leave "
+                "it out"
+            )
         check_two(self.prompt_name)
         if self.prompt and self.prompt_name:
-            raise ValueError("--prompt and --prompt-name: leave one of them out")
+            raise ValueError(f"{flag('--prompt')} and {flag('--prompt-name')}: leave one of them out")
         most = 2 if self.are_pairs else 3
         if len(self.prompt) > most:
-            raise ValueError(f"--prompt {self.prompt[-1]!r}: a row has at most {most} texts: give it once for each")
+            raise ValueError(
+                f"{flag('--prompt')} {self.prompt[-1]!r}: a row has at most {most} texts: give it once for each"
+            )
 
     def resolved(self, began: Mapping[str, Any]) -> Self:
         """Return the kind with the texts of its prompts in `prompt`.
@@ -188,7 +199,10 @@ class Triplets(TextKind):
         names = [name for name, text in known.texts.items() if text]
         if known.of_side(OTHER) or not names:
             return ""
-        return f"no prompt before the texts, although the model has {', '.join(names)}: choose with --prompt-name"
+        return (
+            f"no prompt before the texts, although the model has {', '.join(names)}: choose with "
+            f"{flag('--prompt-name')}"
+        )
 
     @property
     def prompts(self) -> tuple[str, ...]:
@@ -304,10 +318,10 @@ class Triplets(TextKind):
         columns = chosen(list(value), self.rows)
         if columns is None:
             named = wanted(self.column_sets)
-            mend = f"name them in order with {self.rows.option}"
+            mend = f"name them in order with {flag(self.rows.option)}"
             of_labels = dataclasses.replace(self.rows, columns=nli.COLUMNS, by_order=False)
             if chosen(list(value), of_labels) and not self.named:
-                mend = "add --nli"
+                mend = f"add {flag('--nli')}"
             raise MissingFieldError(f"no fields {named} among {fields(value)}: {mend}")
         return [value[column] for column in columns]
 
@@ -329,7 +343,7 @@ class Triplets(TextKind):
         for sort, those, room in zip(("text", "positive", "negative"), found, most, strict=True):
             if len(those) > room:
                 if not getattr(self, f"max_{sort}s", None):
-                    option = f": keep some with --max-{sort}s N" if sort != "text" else ""
+                    option = f": keep some with {flag(f'--max-{sort}s')} N" if sort != "text" else ""
                     raise RecordError(
                         f"{len(those)} {sort}s in a row, which has {counted(room, 'column')} for them{option}"
                     )
@@ -352,7 +366,9 @@ class Triplets(TextKind):
         if sums.get("cut"):
             lines.append(f"{sums['cut']:,} rows with a text cut to {self.max_tokens:,} tokens")
         if sums.get("beyond"):
-            lines.append(f"{sums['beyond']:,} texts beyond --max-positives or --max-negatives left out")
+            lines.append(
+                f"{sums['beyond']:,} texts beyond {flag('--max-positives')} or {flag('--max-negatives')} left out"
+            )
         if prompts := fingerprint["options"].get("prompts"):
             first, second, *_ = prompts.values()
             others = f"before the first text of a row, {shown(second)} before the other"
@@ -438,7 +454,7 @@ class TripletWorker(TextWorker[Triplets]):
             if num_texts and len(row.texts) != num_texts:
                 raise PipelineError(
                     f"{row.source}: a row of {len(row.texts)} texts, after rows of {num_texts}: process them in "
-                    "separate runs, or name the columns that all rows have with --columns"
+                    f"separate runs, or name the columns that all rows have with {flag('--columns')}"
                 )
             num_texts = len(row.texts)
             if self._is_kept(row, tally.counts):
@@ -489,6 +505,7 @@ def _check_texts(rows: Sequence[TripletRow]) -> None:
             text.strip().lower() in nli.LABELS or NUMBER.fullmatch(text) for text in column
         ):
             raise PipelineError(
-                f"{rows[0].source}: {column[0]!r} and all below it are labels or numbers, not texts: add --nli if rows "
-                "are premise, hypothesis and label, or name the columns of texts in order with --columns"
+                f"{rows[0].source}: {column[0]!r} and all below it are labels or numbers, not texts: add "
+                f"{flag('--nli')} if rows are premise, hypothesis and label, or name the columns of texts in order "
+                f"with {flag('--columns')}"
             )

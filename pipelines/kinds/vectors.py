@@ -36,6 +36,7 @@ from clearspan.common.encoder.folder import device_of
 from clearspan.common.encoder.prompts import DOCUMENT, shown
 from clearspan.common.encoder.sentence_encoder import FolderEncoder
 from clearspan.common.encoder.shared_model import SharedModel
+from clearspan.common.flags import flag
 from clearspan.common.progress import counted
 from clearspan.pipelines.errors import PipelineError
 from clearspan.pipelines.kinds import model_processes
@@ -134,7 +135,9 @@ class Vectors(VectorOptions):
         for title in TITLES:
             if title != text and any(isinstance(value.get(named(value, title) or ""), str) for value in objects):
                 return title
-        raise PipelineError(f"--title-field: the records have none of {', '.join(TITLES)}: name the field of the title")
+        raise PipelineError(
+            f"{flag('--title-field')}: the records have none of {', '.join(TITLES)}: name the field of the title"
+        )
 
     @property
     def reasons(self) -> tuple[str, ...]:
@@ -190,7 +193,7 @@ class Vectors(VectorOptions):
         lines = [f"vectors {Compute(*(fingerprint['options'][name] for name in ('device', 'precision')))}"]
         if sums.get("truncated"):
             cut = f"{sums['truncated']:,} texts are longer than the model reads: their ends were cut off"
-            lines.append(f"{cut} (--chunk-tokens embeds them whole)")
+            lines.append(f"{cut} ({flag('--chunk-tokens')} embeds them whole)")
         if self.chunk_tokens is not None:
             lines.append(f"{counted(sums.get('documents', 0), 'text')} in {counted(sums.get('chunks', 0), 'chunk')}")
         if "prompt" in fingerprint["options"]:

@@ -16,6 +16,7 @@ import numpy as np
 from annotated_types import Ge
 from numpy.typing import NDArray
 
+from clearspan.common.flags import flag
 from clearspan.common.options import Flag, Options
 from clearspan.pipelines.mining.ranking import NONE, BestTexts, Indices, Scores
 from clearspan.shards import keyed
@@ -44,11 +45,14 @@ class ChoiceOptions(Options):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.bm25 > self.negatives:
-            raise ValueError(f"--bm25 {self.bm25} is more than --negatives {self.negatives}: lower it, or raise that")
+            raise ValueError(
+                f"{flag('--bm25')} {self.bm25} is more than {flag('--negatives')} {self.negatives}: lower it, or raise "
+                "that"
+            )
         if self.range_max - self.range_min < self.negatives:
             raise ValueError(
-                f"--range-max {self.range_max} and --range-min {self.range_min} leave fewer texts than --negatives "
-                f"{self.negatives}: raise --range-max"
+                f"{flag('--range-max')} {self.range_max} and {flag('--range-min')} {self.range_min} leave fewer texts "
+                f"than {flag('--negatives')} {self.negatives}: raise {flag('--range-max')}"
             )
 
 

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator
 from concurrent.futures import Executor, ThreadPoolExecutor
 from typing import BinaryIO
 
-from clearspan.pipelines.errors import PipelineError
+from clearspan.pipelines.errors import InputChangedError, PipelineError
 from clearspan.pipelines.readers import columns, encodings, sniff
 from clearspan.pipelines.readers.encodings import AUTO
 from clearspan.pipelines.readers.formats import built_in, format_named
@@ -25,7 +25,6 @@ from clearspan.shards import storage
 
 FIRST_FILES = 64
 """Maximum number of inputs whose first records are read."""
-CHANGED = "has changed since the run was planned: put back the file it was, or begin again with another --output"
 MODIFIED = "was modified while the run went on: run again, which compares it with what was read"
 HASHED_BYTES = 1 << 18
 
@@ -55,7 +54,7 @@ def _read_piece(
         status = storage.status(path)
         is_planned = not entry.sample or sniff.sample(stored, entry.bytes) == entry.sample
         if status.bytes != entry.bytes or not is_planned:
-            raise PipelineError(f"{path}: {CHANGED}")
+            raise InputChangedError.of(path)
         if entry.status and entry.status.written != status.written:
             raise PipelineError(f"{path}: {MODIFIED}")
         known = beside.submit(_identity, root, piece) if contents is not None else None
@@ -65,13 +64,15 @@ def _read_piece(
                 num_read = stored.tell()
         except PipelineError:
             if (now := storage.status(path)).written != status.written:
-                raise PipelineError(f"{path}: {CHANGED if now.bytes < entry.bytes else MODIFIED}") from None
+                if now.bytes < entry.bytes:
+                    raise InputChangedError.of(path) from None
+                raise PipelineError(f"{path}: {MODIFIED}") from None
             raise
         is_cut = piece.end is None and num_read < entry.bytes and not format_named(entry.format).seeks
         if is_cut and entry.format not in built_in() and storage.size(path) == entry.bytes:
             raise PipelineError(f"{path}: {entry.format} read {num_read:,} of {entry.bytes:,} bytes, not all")
         if is_cut or num_read > entry.bytes:
-            raise PipelineError(f"{path}: {CHANGED}")
+            raise InputChangedError.of(path)
         if contents is not None and known is not None:
             contents.append(known.result())
         if storage.status(path).written != status.written:

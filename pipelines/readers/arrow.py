@@ -15,6 +15,7 @@ from typing import BinaryIO
 
 import pyarrow as pa
 
+from clearspan.common.flags import flag
 from clearspan.pipelines.errors import PipelineError
 from clearspan.pipelines.readers.columns import ROWS, arrow_columns, arrow_records, kept_arrow_columns, taken
 from clearspan.pipelines.readers.formats import FirstBytes, Format
@@ -126,7 +127,7 @@ class _Messages(io.RawIOBase):
         if size > self.limit:
             raise PipelineError(
                 f"{self.name}: a batch of rows of {size:,} bytes, above {self.limit:,}: write it with fewer rows a "
-                "batch, or raise --max-document-bytes"
+                f"batch, or raise {flag('--max-document-bytes')}"
             )
         data = self._start[:size]
         self._start = self._start[size:]

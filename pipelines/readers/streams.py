@@ -16,6 +16,7 @@ from typing import Any, BinaryIO, cast
 
 import pyarrow as pa
 
+from clearspan.common.flags import flag
 from clearspan.pipelines.errors import PipelineError
 from clearspan.shards import storage
 
@@ -157,7 +158,9 @@ def _utf8(stored: BinaryIO, encoding: str) -> Iterator[bytes]:
         try:
             yield decode(data, not data).encode("utf-8", NOT_UTF8)
         except UnicodeError as error:
-            raise PipelineError(f"--encoding {encoding}: {error}: name that of the files, e.g. utf-16-le") from None
+            raise PipelineError(
+                f"{flag('--encoding')} {encoding}: {error}: name that of the files, e.g. utf-16-le"
+            ) from None
 
 
 def transcoded(stream: BinaryIO, encoding: str | None) -> BinaryIO:
@@ -198,6 +201,6 @@ def naming(name: str, kind: str | None) -> Iterator[None]:
     if any(words in reason for words in TOO_WIDE):
         raise PipelineError(
             f"{name}: its {kind} window takes more than {WINDOW_BYTES >> 20} MiB of memory: compress it again with a "
-            "smaller one, e.g. zstd without --long"
+            f"smaller one, e.g. zstd without --long"
         )
     raise PipelineError(f"{name}: damaged or cut short ({f'{kind}: ' if kind else ''}{reason}): fetch or make it again")

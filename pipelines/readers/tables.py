@@ -15,6 +15,7 @@ from collections.abc import Iterator, Sequence
 from typing import BinaryIO, cast
 
 from clearspan.common.delimited import TABLE_SUFFIXES, Form, are_quotes, form_of, parse, readable_rows
+from clearspan.common.flags import flag
 from clearspan.pipelines.errors import PipelineError
 from clearspan.pipelines.readers.columns import DEFAULT, kept_columns, plain, row_columns, text_column
 from clearspan.pipelines.readers.encodings import SPOOL_BYTES
@@ -90,7 +91,7 @@ def _open_table(stream: BinaryIO, name: str, reading: Reading) -> tuple[Iterator
         if problem:
             raise PipelineError(
                 f"{name}: its header is not readable ({problem}): mend its first line, or name the encoding of text "
-                "that is not UTF-8, e.g. --encoding cp1252"
+                f"that is not UTF-8, e.g. {flag('--encoding')} cp1252"
             )
         head = head[1:]
     if reading.columns:
@@ -111,7 +112,7 @@ def _check_names(columns: Sequence[str], name: str, option: str) -> None:
         if len(column.split()) > NAME_WORDS:
             raise PipelineError(
                 f'{name}: its first line ("{column[:40]}...") looks like a text, not like a column name: add '
-                f"--no-header if it is a text, or name it with {option}"
+                f"{flag('--no-header')} if it is a text, or name it with {flag(option)}"
             )
 
 
@@ -182,7 +183,7 @@ class _RowLines:
             if self.size > self.max_bytes + self.ends_line:
                 raise PipelineError(
                     f"{self.name}: the row at byte {self.offset:,} is longer than {self.max_bytes:,} bytes, or has a "
-                    "quote that is not closed: mend it, or raise --max-document-bytes"
+                    f"quote that is not closed: mend it, or raise {flag('--max-document-bytes')}"
                 )
             if self.offset == start == 0:
                 line = line.removeprefix(BOM)

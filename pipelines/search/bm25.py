@@ -15,6 +15,7 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
+from clearspan.common.flags import flag
 from clearspan.common.ranking import BM25, DECIMALS
 from clearspan.common.stemming import WordFunction
 from clearspan.pipelines.errors import PipelineError
@@ -197,7 +198,7 @@ def _texts(texts: Texts) -> Iterator[str]:
     for _, number, batch in texts.batches(f"indexing {texts.num_rows:,} texts"):
         if "text" not in batch.schema.names:
             folder = texts.datasets[number].folder
-            raise PipelineError(f"{folder}: keeps no texts, which BM25 needs: run embed with --keep-text")
+            raise PipelineError(f"{folder}: keeps no texts, which BM25 needs: run embed with {flag('--keep-text')}")
         title = FIELD + str(options_of(texts.datasets[number]).get("title_field"))
         found = batch.column("text").to_pylist()
         if title in batch.schema.names:  # the title stands before the text, as in embedding

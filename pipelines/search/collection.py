@@ -18,12 +18,12 @@ from typing import Any
 
 import numpy as np
 
-from clearspan.common.child_commands import naming_keywords
 from clearspan.common.compute import AUTO, Compute, resolve
 from clearspan.common.encoder.folder import device_of
 from clearspan.common.encoder.prompts import OTHER, QUERY, Prompts
 from clearspan.common.encoder.sentence_encoder import FolderEncoder
 from clearspan.common.files import write_bytes
+from clearspan.common.flags import flag
 from clearspan.common.former import RECORDED_POOLINGS
 from clearspan.common.model_folder import EncoderError
 from clearspan.common.sealed import build, seal, unseal
@@ -231,7 +231,7 @@ class Collection:
     def compute(self) -> Compute:
         """Return the device and precision with which queries are embedded."""
         return resolve(
-            device_of(Path(self._model_folder), self._device), self.options["precision"], "embed --precision"
+            device_of(Path(self._model_folder), self._device), self.options["precision"], f"embed {flag('--precision')}"
         )
 
     @property
@@ -255,7 +255,6 @@ class Collection:
         return before
 
     @checked
-    @naming_keywords()
     def search(
         self,
         queries: str | Sequence[str],
@@ -314,26 +313,28 @@ class Collection:
             try:
                 return exact.search(self.texts, parts, top, condition)
             except ConditionError as error:
-                raise UsageError(f"--where: {error}") from None
+                raise UsageError(f"{flag('--where')}: {error}") from None
 
     def _condition(self, where: str) -> Condition:
         try:
             condition = Condition.parse(where)
             condition.check_fields(self.fields)
         except ConditionError as error:
-            raise UsageError(f"--where: {error}") from None
+            raise UsageError(f"{flag('--where')}: {error}") from None
         return condition
 
     @functools.cached_property
     def _index(self) -> Index:
         if stemmer := self.words.stemmer:
-            check_extra("search", "Stemmer", what=f"--stemmer {stemmer}")
+            check_extra("search", "Stemmer", what=f"{flag('--stemmer')} {stemmer}")
         return Index.of(self.texts, self.words)
 
     @property
     def _model_folder(self) -> str:
         if self.model is None:
-            raise PipelineError(f"{self.folder}: names no model: pass --model DIR, the model that made the vectors")
+            raise PipelineError(
+                f"{self.folder}: names no model: pass {flag('--model')} DIR, the model that made the vectors"
+            )
         try:
             check_folder(self.model)
         except EncoderError as error:
@@ -346,8 +347,8 @@ class Collection:
         for dataset in self.texts.datasets[1:]:
             if options_of(dataset)["model"] != made["model"]:
                 raise PipelineError(
-                    f"{dataset.folder}: its vectors are another model's than those of {self.folder}: "
-                    "search one at a time, or with BM25 alone (--hybrid 0)"
+                    f"{dataset.folder}: its vectors are another model's than those of {self.folder}: search one at a "
+                    f"time, or with BM25 alone ({flag('--hybrid')} 0)"
                 )
         pooling = RECORDED_POOLINGS.get(made["pooling"], made["pooling"])
         return load_model(self._model_folder, made["model"], pooling, *self.compute[:2])
@@ -369,7 +370,7 @@ class Collection:
         except EncoderError as error:
             raise PipelineError(one_line(error)) from None
         if not np.isfinite(vectors).all():
-            raise PipelineError(f"--model {self.model}: the vector of a query is not finite")
+            raise PipelineError(f"{flag('--model')} {self.model}: the vector of a query is not finite")
         return vectors, self._encoder.similarity_name
 
 

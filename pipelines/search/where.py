@@ -24,6 +24,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from clearspan.common.flags import flag
 from clearspan.shards.schema import FIELD
 
 MOST_CHARACTERS = 10_000
@@ -100,7 +101,7 @@ class Condition:
         """Raise ConditionError unless all fields of the condition are among the stored fields `known`."""
         for name in sorted(self.fields - set(known)):
             if not known:
-                raise ConditionError(f"no field {name!r}: none are kept: run embed with --keep-fields {name}")
+                raise ConditionError(f"no field {name!r}: none are kept: run embed with {flag('--keep-fields')} {name}")
             near = difflib.get_close_matches(name, known, 1, 0)[0]
             raise ConditionError(f"no field {name!r}: the nearest is {near!r}; kept are {', '.join(known)}")
 
@@ -278,7 +279,7 @@ def _related(compare: str, left: Any, right: Any, name: str) -> Any:
     if kinds[0] != kinds[1]:
         column = kinds[0] if isinstance(left, pa.Array) else kinds[1]
         mends = {
-            "a text": f"write the value in quotes, or run embed with --keep-fields {name}:int64",
+            "a text": f"write the value in quotes, or run embed with {flag('--keep-fields')} {name}:int64",
             "a number": "write the number without quotes",
         }
         mend = f": {mends[column]}" if column in mends and {*kinds} == {*mends} else ""

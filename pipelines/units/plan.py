@@ -16,6 +16,7 @@ from typing import Any
 
 import orjson
 
+from clearspan.common.flags import flag
 from clearspan.pipelines.errors import PipelineError
 from clearspan.pipelines.readers.formats import built_in, described, format_named
 from clearspan.pipelines.readers.sniff import UnknownKindError, look, recognized, sample
@@ -213,7 +214,7 @@ def make_plan(
         unit_bytes = unit_bytes or max(UNIT_BYTES, num_bytes // MANY_UNITS)
         units = cut(inputs.root, inputs.files, unit_bytes, whole)
     if len(units) > MAX_UNITS:
-        raise PipelineError(f"{len(units):,} work units, more than {MAX_UNITS:,}: raise --unit-bytes")
+        raise PipelineError(f"{len(units):,} work units, more than {MAX_UNITS:,}: raise {flag('--unit-bytes')}")
     full = {
         **fingerprint,
         "options": {**fingerprint["options"], "unit_bytes": unit_bytes},

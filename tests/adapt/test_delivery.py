@@ -32,7 +32,9 @@ def test_the_winners_model_and_weight_are_delivered(
     outcome, state = decide(Verdicts(verdict(winner))), {"steps": {}}
     delivery.announce(outcome)
     delivery.deliver(outcome, state, options)
-    delivery.finish(outcome, state, options)
+    result = delivery.finish(outcome, state, options)
+    print(result)
+    assert result.outcome == outcome
     out = options.output
     assert (out / "model/config.json").read_text() == copied
     settings = unseal((out / "search.json").read_bytes())

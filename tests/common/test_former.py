@@ -27,7 +27,7 @@ class Sized(Options):
 
 @pytest.mark.guarantee("changed-words")
 def test_an_option(gone: None) -> None:
-    with pytest.raises(UsageError, match=r"^no such option: --lenght: write --size$"):
+    with pytest.raises(UsageError, match=r"^no such option: lenght: write --size$"):
         parse(Sized, ["--lenght", "3"], prog="sized", raises=True)
 
 

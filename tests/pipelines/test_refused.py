@@ -57,7 +57,7 @@ def test_a_file_that_holds_no_plain_text_is_refused_with_what_to_do(direct: Comm
     outcome = direct("--input", tmp_path / name)
     assert outcome.code == 1 and outcome.err.count("\n") == 1
     assert str(tmp_path / name) in outcome.err
-    mends = {mend for _, mend in BY_NAME.values()}
+    mends = {mend.format(pages=WORDS["html"]) for _, mend in BY_NAME.values()}
     assert any(mend in outcome.err for mend in mends), outcome.err
     assert WORDS.get(name.rpartition(".")[2], "") in outcome.err
 

@@ -13,6 +13,7 @@ from typing import Annotated, Any, Literal
 from annotated_types import Ge, Gt, Le, Lt
 
 from clearspan.common import plugins
+from clearspan.common.flags import flag
 from clearspan.common.parsing import did_you_mean
 from clearspan.common.terminal import UsageError
 from clearspan.train.config.optimizer import ADAMW, NotNegative, OptimizerConfig, Positive
@@ -368,7 +369,7 @@ def _check_training(recipe: Recipe) -> None:
         (
             training.eval_data == HELD_OUT and not any(data.validation for data in recipe.data.values()),
             "training.eval_data heldout: no dataset has held-out examples: set data.NAME.validation to the folder "
-            "`validation` that --holdout-fraction made",
+            f"`validation` that {flag('--holdout-fraction')} made",
         ),
         (
             bool(training.eval_data) and not training.eval_steps,

@@ -4,8 +4,8 @@ Anchors and positives are spans of a document. Each document has A anchors, and 
 negatives are all other anchors and all other means of positives in the batch. Negatives from the anchor's own document
 are hard negatives (section 3.2).
 
-Inputs: text shards with the column `tokens` (`clearspan documents`), or `positive` of `clearspan pairs` with
-`column: positive`. No labels are needed.
+Inputs: text shards with the column `tokens` (`clearspan documents`). With the option `column: positive`, shards of
+`clearspan pairs`. No labels are needed.
 
 Requires: documents that are long enough for the spans, or `data.NAME.short_documents: skip` or `shrink`.
 

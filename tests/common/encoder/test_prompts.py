@@ -92,11 +92,11 @@ def test_a_prompt_that_seems_to_be_meant_and_is_not_used_is_told(model: str, lin
 
 
 def test_an_unknown_name_and_a_prompt_that_is_no_text_are_refused() -> None:
-    with pytest.raises(EncoderError, match="--prompt-name title: the model has query, passage"):
+    with pytest.raises(EncoderError, match="prompt_name title: the model has query, passage"):
         Prompts.of(MODELS["query and passage"]).of_side(QUERY, "title")
     with pytest.raises(EncoderError, match="the model has query, passage"):
         Prompts.of(MODELS["query and passage"]).of_side(QUERY, ["title"])  # type: ignore[arg-type]
-    with pytest.raises(EncoderError, match="--prompt-name query: the model has none: leave it out"):
+    with pytest.raises(EncoderError, match="prompt_name query: the model has none: leave it out"):
         Prompts().of_side(QUERY, "query")
     with pytest.raises(EncoderError, match="the prompt 'query' is no text"):
         Prompts.of({"prompts": {"query": 7}})

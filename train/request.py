@@ -1,0 +1,38 @@
+"""Options of the command `train`. The command line also has the options of DeepSpeed's launcher (`train.__main__`)."""
+
+import argparse
+from dataclasses import dataclass
+from typing import Annotated
+
+from clearspan.common.flags import flag
+from clearspan.common.options import Flag, Options, words
+
+RESUME = "continue from the last complete checkpoint in the output folder, or start if there is none"
+DRY_RUN = "print the recipe, its parameters, device, data, token budget and memory; no training"
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainOptions(Options):
+    """Options of the command `train`, as each rank has them."""
+
+    overrides: Annotated[
+        tuple[str, ...],
+        Flag("recipe keys to change, e.g. data.text.batch_size=32", "key=value", positional=True),
+    ] = ()
+    recipe: Annotated[str, Flag("a recipe of --list, or a YAML file of your own", "NAME-or-FILE")] = ""
+    list: Annotated[bool, Flag("list the recipes, and exit")] = False
+    resume: Annotated[bool, Flag(RESUME)] = False
+    dry_run: Annotated[bool, Flag(DRY_RUN)] = False
+    quiet: Annotated[bool, Flag("no progress bar, no metrics on the terminal")] = False
+    local_rank: Annotated[int, Flag(argparse.SUPPRESS, name="--local_rank")] = 0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not self.recipe and not self.list:
+            raise ValueError(f"the following arguments are required: {flag('--recipe')}")
+
+
+def command_line(options: TrainOptions) -> list[str]:
+    """Return the words of the command line that sets the options."""
+    names = ("recipe", "resume", "dry_run", "quiet", "overrides")
+    return words(TrainOptions, {name: getattr(options, name) for name in names})
