@@ -104,7 +104,7 @@ def reach_verdicts(options: Judging) -> None:
             if unseal(options.output.read_bytes())["inputs"] == inputs:
                 return
         except (ValueError, KeyError) as error:
-            notice(f"{options.output}: damaged ({error}): the verdict is reached again")
+            notice(f"{options.output}: damaged ({error}): the verdict is computed again")
     judged = functools.partial(
         judge,
         options.entrants,

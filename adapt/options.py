@@ -96,7 +96,8 @@ class Adapt(Options):
                 raise UsageError(str(error)) from None
         if self.fields and self.alone:
             raise UsageError(
-                f"{flag('--fields')} and {self.alone}: a text with a title, or texts alone: leave one of them out"
+                f"{flag('--fields')} and {self.alone}: texts with titles, and texts without titles: leave one of them "
+                "out"
             )
         if self.fields and len(self.fields) != 2:
             raise UsageError(f"{flag('--fields')} must name two different fields, e.g. title,text")
@@ -104,7 +105,7 @@ class Adapt(Options):
             named = (
                 "as given"
                 if self.fields
-                else f"found by their names: {flag('--text-field')} NAME takes the texts alone"
+                else f"found by their names: {flag('--text-field')} NAME takes the texts without titles"
             )
             raise UsageError(f"{flag('--min-tokens')} has no effect on texts with titles ({named}): leave it out")
         if self.group_field is not None and not self.titles:

@@ -141,7 +141,7 @@ def read_inference(folder: Path) -> dict[str, Any]:
     prompts, name = settings.get("prompts") or {}, settings.get("default_prompt_name")
     texts = [key for key, prompt in prompts.items() if isinstance(prompt, str)] if isinstance(prompts, dict) else []
     if name is not None and name not in texts:
-        raise EncoderError(f"{path}: default_prompt_name {name!r} is no text among its prompts")
+        raise EncoderError(f"{path}: default_prompt_name {name!r} is not the name of one of its prompts")
     dim = settings.get("truncate_dim")
     if dim is not None and (type(dim) is not int or dim < 1):  # the library would cut dimensions from the end
         raise EncoderError(f"{path}: truncate_dim must be a positive whole number, not {dim!r}")

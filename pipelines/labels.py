@@ -134,7 +134,7 @@ def _label(name: str, pattern: str | None, skip: int) -> str:
     while folder.lower().endswith(PACKED):
         folder = folder[: folder.rindex(".")]
     if folder in ("", ".."):
-        raise PipelineError(f"{name}: is in no folder that tells its class: use {flag('--label-pattern')}")
+        raise PipelineError(f"{name}: is in no folder that could be its class: use {flag('--label-pattern')}")
     return folder
 
 
@@ -187,7 +187,7 @@ def find(listed: Collection[Listed], wanted: Wanted) -> Classes:
     if odd := [name for name in unstated if pattern is not None and not _matched(name, pattern)]:
         raise PipelineError(
             f"{flag('--label-pattern')} {pattern}: finds nothing in {len(odd):,} of {len(unstated):,} files, e.g. "
-            f"{odd[0]}: mend it; it is searched in the path below the inputs' common folder"
+            f"{odd[0]}: correct it; the pattern is searched in the path below the inputs' common folder"
         )
     all_classes = Classes((), pattern, 0 if pattern else _skip(unstated))
     members: dict[str, list[str]] = collections.defaultdict(list)
@@ -215,7 +215,10 @@ def _chosen(sizes: Mapping[str, int], wanted: Wanted) -> list[str]:
     every_class = sorted(sizes)
     if wanted.class_list is not None:
         if lost := [name for name in wanted.class_list if name not in sizes]:
-            raise PipelineError(f"{flag('--class-list')}: {len(lost):,} of its classes are not there, e.g. {lost[0]!r}")
+            raise PipelineError(
+                f"{flag('--class-list')}: {len(lost):,} of its classes do not occur in the inputs, e.g. {lost[0]!r}: "
+                "remove them"
+            )
         return list(dict.fromkeys(wanted.class_list))
     if wanted.top_classes is not None:
         if wanted.top_classes > len(sizes):

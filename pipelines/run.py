@@ -187,7 +187,7 @@ def _check_apart(options: RunOptions, plan: Plan) -> None:
     parents = {Path(plan.root, folder) for folder in {entry.name.rpartition("/")[0] for entry in plan.inputs}}
     inside = any(parent.resolve().is_relative_to(output) for parent in parents)
     if inside or any(output.is_relative_to(folder) for folder in folders):
-        raise PipelineError(f"{flag('--output')} {options.output} is among the inputs: choose one outside of them")
+        raise PipelineError(f"{flag('--output')} {options.output} is among the inputs: choose a folder outside of them")
 
 
 def prepare(job: Job, plan: Plan, files: Mapping[str, bytes], quiet: bool = False) -> list[Unit]:

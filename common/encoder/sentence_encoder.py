@@ -98,7 +98,9 @@ class Encoder(ABC):
             EncoderError: a text cannot be encoded or is not a string, or the model takes no prompts.
         """
         if prompt:
-            raise EncoderError(f"no model folder, so it has no prompts: {prompt!r} cannot be put before a text")
+            raise EncoderError(
+                f"this model has no folder and therefore no prompts: {prompt!r} cannot be put before a text"
+            )
         return self.encode_list(listed(texts), batch_tokens, progress)
 
     @abstractmethod
@@ -240,5 +242,5 @@ def listed(texts: Iterable[str]) -> list[str]:
     """Return texts as a list; raise EncoderError if an element is not a string."""
     rows = list(texts) if isinstance(texts, Iterable) else [texts]
     if other := [type(text).__name__ for text in rows if not isinstance(text, str)]:
-        raise EncoderError(f"texts must be a text or several, not {other[0]}")
+        raise EncoderError(f"texts must be a text or a list of texts, not {other[0]}")
     return rows

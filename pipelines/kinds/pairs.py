@@ -82,7 +82,10 @@ class Pairs(Triplets):
         }
         given = [option for option, value in of_texts.items() if value]
         if given and not self.structure:
-            raise ValueError(f"{flag(given[0])} has no effect without {flag('--structure')}: leave it out, or add that")
+            raise ValueError(
+                f"{flag(given[0])} has no effect without {flag('--structure')}: leave it out, or add "
+                f"{flag('--structure')}"
+            )
         if self.structure and self.fields is not None:
             raise ValueError(f"{flag('--fields')} and {flag('--structure')}: leave one of them out")
 

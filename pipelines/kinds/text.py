@@ -237,7 +237,7 @@ def check_languages(languages: Sequence[str]) -> None:
     except PipelineError as error:
         raise ValueError(str(error)) from None
     if unknown := [code for code in languages if code not in known]:
-        raise ValueError(f"{flag('--language')} {unknown[0]}: the detector knows {' '.join(known)}")
+        raise ValueError(f"{flag('--language')} {unknown[0]}: the detector knows the languages {' '.join(known)}")
 
 
 class Kept(NamedTuple):

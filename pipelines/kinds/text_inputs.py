@@ -147,7 +147,7 @@ def text_of(record: Record, field: str | None = None) -> tuple[str, bytes]:
         name = named(text, wanted)
         if name is None:
             raise RecordError(
-                f'no field "{wanted}" among {fields(text)}: name the one of the text with {flag("--text-field")}'
+                f'no field "{wanted}" among {fields(text)}: name the field of the text with {flag("--text-field")}'
             )
         text = text[name]
         if not isinstance(text, str | None):

@@ -314,7 +314,7 @@ class Triplets(TextKind):
             raise RecordError(record.problem)
         value = record.value
         if not isinstance(value, dict):
-            raise RecordError("a text, not a row of columns")
+            raise RecordError("expected a row of columns, found a text")
         columns = chosen(list(value), self.rows)
         if columns is None:
             named = wanted(self.column_sets)

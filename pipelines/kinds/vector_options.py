@@ -102,7 +102,8 @@ class VectorOptions(ModelOptions, TextInputs):
         check_names(self.keep_fields)
         if self.chunk_overlap is not None and self.chunk_tokens is None:
             raise ValueError(
-                f"{flag('--chunk-overlap')} has no effect without {flag('--chunk-tokens')}: leave it out, or add that"
+                f"{flag('--chunk-overlap')} has no effect without {flag('--chunk-tokens')}: leave it out, or add "
+                f"{flag('--chunk-tokens')}"
             )
         overlap = self.chunk_overlap or 0
         if self.chunk_tokens is not None and 2 * overlap > self.chunk_tokens:
@@ -110,7 +111,9 @@ class VectorOptions(ModelOptions, TextInputs):
                 f"{flag('--chunk-overlap')} {self.chunk_overlap}: must be at most half of {flag('--chunk-tokens')}"
             )
         if self.title_field is not None and plain(self.title_field) == plain(self.text_field or DEFAULT):
-            raise ValueError(f"{flag('--title-field')} {self.title_field}: is the field of the text: name another one")
+            raise ValueError(
+                f"{flag('--title-field')} {self.title_field}: is the field of the text: name another field"
+            )
 
 
 def check_device(device: str) -> str:

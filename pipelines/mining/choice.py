@@ -46,8 +46,8 @@ class ChoiceOptions(Options):
         super().__post_init__()
         if self.bm25 > self.negatives:
             raise ValueError(
-                f"{flag('--bm25')} {self.bm25} is more than {flag('--negatives')} {self.negatives}: lower it, or raise "
-                "that"
+                f"{flag('--bm25')} {self.bm25} is more than {flag('--negatives')} {self.negatives}: lower the "
+                "first, or raise the second"
             )
         if self.range_max - self.range_min < self.negatives:
             raise ValueError(

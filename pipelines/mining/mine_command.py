@@ -89,7 +89,7 @@ class Mine(ChoiceOptions, StoreCommand):
             self.prompts.sides(self.prompt_name)
         elif self.bm25 < self.negatives:
             raise ValueError(
-                f"{flag('--model')} DIR is missing: name a model, or take all by BM25 with {flag('--bm25')} "
+                f"{flag('--model')} DIR is missing: name a model, or let BM25 find all negatives with {flag('--bm25')} "
                 f"{self.negatives}"
             )
         elif given := [name for name in ("pooling", "prompt_name", "batch_tokens") if getattr(self, name)]:
@@ -142,15 +142,18 @@ class Mine(ChoiceOptions, StoreCommand):
                 f"{self.folder}: holds {manifest.kind}, not pairs: make them with `clearspan pairs` or `triplets`"
             )
         if held_out.is_held_out(manifest):
-            raise PipelineError(f"{self.folder}: a held-out part, which training never sees: name the folder around it")
+            raise PipelineError(
+                f"{self.folder}: is the held-out part of a dataset, which training never reads: name the folder that "
+                "contains it"
+            )
         if "mining" in manifest.fingerprint.get("options", {}):
-            raise PipelineError(f"{self.folder}: has mined negatives already: name the dataset that it was mined from")
+            raise PipelineError(f"{self.folder}: already has mined negatives: name the dataset from which it was made")
         if storage.is_remote(self.output) or storage.is_remote(self.folder):
             return
         source, output = Path(self.folder).resolve(), Path(self.output).resolve()
         if output.is_relative_to(source) or source.is_relative_to(output):
             raise PipelineError(
-                f"{flag('--output')} {self.output}: is in {self.folder}, or around it: choose another folder"
+                f"{flag('--output')} {self.output}: is inside {self.folder}, or contains it: choose another folder"
             )
 
     def _fingerprint(self, dataset: Dataset, compute: Compute) -> dict[str, Any]:
