@@ -106,5 +106,5 @@ def test_a_function_has_no_prompts_and_the_same_vectors_on_each_side(own_module:
     name = own_module("def encode(texts):\n    return [[float(len(text)), 1.0] for text in texts]\n")
     model = load_encoder(f"{name}:encode")
     assert model.encode_query(TEXTS).tolist() == model.encode_document(TEXTS).tolist() == model.encode(TEXTS).tolist()
-    with pytest.raises(EncoderError, match="the model has none"):
+    with pytest.raises(EncoderError, match="the model has no prompts"):
         model.encode(TEXTS, prompt_name="query")
