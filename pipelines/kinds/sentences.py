@@ -115,7 +115,7 @@ class Sentences(Augmenting, TextKind):
     name: ClassVar[str] = "sentences"
     summary: ClassVar[str] = COMMANDS["sentences"].summary
     description: ClassVar[str] = (
-        "Make a dataset of the sentences of texts, each with augmented views if --augment is given (CLEAR)."
+        "Make a dataset of the sentences of texts, with augmented views of each sentence if wanted (CLEAR)."
     )
     example: ClassVar[str] = (
         "clearspan sentences --input 'corpus/*.jsonl' --output data/sentences \\\n"

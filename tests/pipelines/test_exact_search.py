@@ -279,7 +279,9 @@ def test_a_collection_that_was_opened_before_an_update_says_so(
         embed(records["lines"][first:80], "--update")
         assert held.search(QUERIES, TOP) == before
         for search in (lambda: read.search(QUERIES, TOP), lambda: read.texts.hits(ranked)):
-            with pytest.raises(PipelineError, match=r"out: was updated .* after it was opened: open it.* again$"):
+            with pytest.raises(
+                PipelineError, match=r"out: was updated .* after it was opened: open the collection again, or restart"
+            ):
                 search()
     opened = clearspan.open_collection(made, model, keep=False)
     next(made.glob("*.tar")).write_bytes(b"")
