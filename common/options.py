@@ -342,6 +342,9 @@ def words(cls: type[Options], given: Mapping[str, Any]) -> list[str]:
             if is_on != field.default or field.flag.negatable:
                 line.append(field.word if is_on or field.is_negated else f"--no-{field.word.removeprefix('--')}")
             continue
+        if value is True and field.flag.const is not None:
+            line.append(field.word)
+            continue
         is_bare = field.flag.positional or field.flag.rest
         several = [value] if _is_one(value) else value
         line += [str(each) if is_bare else f"{field.word}={each}" for each in several]
@@ -351,7 +354,8 @@ def words(cls: type[Options], given: Mapping[str, Any]) -> list[str]:
 def from_keywords(cls: type[T], given: Mapping[str, Any]) -> T:
     """Return the options that keyword arguments set: names as on the command line, with underscores.
 
-    A text or a path is read as the flag reads a word. None leaves an option out.
+    A text or a path is read as the flag reads a word. True stands for a flag without a word, and None leaves an option
+    out.
 
     Raises:
         UsageError: an option is unknown or missing, or a value cannot work; the message names the option.
@@ -374,6 +378,8 @@ def from_keywords(cls: type[T], given: Mapping[str, Any]) -> T:
 
 def _read(field: _Field, value: Any) -> Any:
     """Return a field's value for a keyword argument. Only texts and paths are parsed; `Options` checks other values."""
+    if value is True and field.flag.const is not None:
+        return field.flag.const
     if not field.is_tuple:
         return _read_one(field, value)
     read = [_read_one(field, each) for each in ([value] if _is_one(value) else value)]

@@ -124,6 +124,7 @@ class Bake(Options):
     oven: Annotated[str, Flag("which", choices=("gas", "wood"))] = "gas"
     butter: Annotated[bool, Flag("none of it")] = True
     salt: Annotated[bool, Flag("a pinch", negatable=True)] = True
+    glaze: Annotated[str | None, Flag("of sugar, if no other is named", "NAME", const="sugar")] = None
     hidden: str = "not an option"
 
     def __post_init__(self) -> None:
@@ -196,6 +197,8 @@ def test_keywords_are_read_as_the_words_of_a_command_line(keywords: dict[str, An
         ({"butter_": 1}, None),
         ({"no_butter": False, "salt": True}, ["--salt"]),
         ({"no_salt": True}, ["--no-salt"]),
+        ({"glaze": True}, ["--glaze"]),
+        ({"glaze": "honey"}, ["--glaze=honey"]),
         ({"num_gpus": 2, "no_ssh": True}, ["--num_gpus=2", "--no_ssh"]),
     ],
 )
