@@ -50,10 +50,10 @@ def check_inputs(options: Adapt) -> None:
     if not 0 < number < least:
         return
     larger = math.ceil(100 * SURE / number) / 100
-    advice = f", or hold out more by {flag('--holdout-fraction')} {larger:g}" if larger <= MOST_HELD_OUT else ""
+    advice = f", or hold out more with {flag('--holdout-fraction')} {larger:g}" if larger <= MOST_HELD_OUT else ""
     raise UsageError(
-        f"{flag('--input')}: {counted(number, 'text')}: a verdict needs {NEEDED} that are held out, and {fraction:.3g} "
-        f"of these are about {fraction * number:.0f}: give {math.ceil(round(SURE / fraction, 6)):,} texts or "
+        f"{flag('--input')}: {counted(number, 'text')}: a verdict needs {NEEDED} held-out texts, but {fraction:.3g} "
+        f"of the texts are about {fraction * number:.0f}: give {math.ceil(round(SURE / fraction, 6)):,} texts or "
         f"more{advice}"
     )
 

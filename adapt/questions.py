@@ -40,9 +40,9 @@ class Questions(Command):
     error_prefix: ClassVar[str] = "questions"
     expected: ClassVar[Errors] = (PipelineError, ValueError, OSError)
 
-    queries: Annotated[Path, Flag("csv, tsv or jsonl with query and text, or query and id", "FILE")]
-    inputs: Annotated[tuple[str, ...], Flag("the texts, as `clearspan adapt` reads them", "GLOB", name="--input")]
-    output: Annotated[Path, Flag("file to write: a query and its text on each line", "FILE")]
+    queries: Annotated[Path, Flag("csv, tsv or jsonl file with the fields query and text, or query and id", "FILE")]
+    inputs: Annotated[tuple[str, ...], Flag("files of the texts, as for `clearspan adapt`", "GLOB", name="--input")]
+    output: Annotated[Path, Flag("file to write, with a query and its text on each line", "FILE")]
     id_field: Annotated[str | None, Flag("field or column of a text's id", "NAME")] = None
     text_field: Annotated[str | None, Flag("field or column of the text (default: text)", "NAME")] = None
     encoding: Annotated[str | None, Flag("encoding of text files (default utf-8)", "NAME")] = None
@@ -67,7 +67,7 @@ def write_questions(options: Questions) -> None:
     if without := [query.place for query in queries if not query.has_answer]:
         raise UsageError(
             f"{flag('--queries')} {options.queries}: {counted(len(without), 'row')} without the right text or its id, "
-            f"e.g. {without[0]}: give a column text or id"
+            f"e.g. {without[0]}: add the column text or id"
         )
     texts = _texts_of([query for query in queries if query.answer_id is not None], options)
     rows = [{"query": query.text, "text": text} for query in queries for text in _answers(query, texts)]
@@ -92,8 +92,8 @@ def _texts_of(queries: Sequence[Query], options: Questions) -> dict[str, list[st
         return {}
     if options.id_field is None:
         raise UsageError(
-            f"{flag('--queries')} {options.queries}: names texts by id, and the inputs have no field with a usual name "
-            f"for it: name it first in {flag('--keep-fields')}, or give a column text"
+            f"{flag('--queries')} {options.queries}: names texts by id, but the inputs have no field with a usual name "
+            f"for ids: name the field of the ids first in {flag('--keep-fields')}, or add the column text"
         )
     by_id: dict[str, list[str]] = {}
     for name, text in _records(options, options.id_field):
@@ -102,8 +102,9 @@ def _texts_of(queries: Sequence[Query], options: Questions) -> dict[str, list[st
     if missing := [name for name in wanted if name not in by_id]:
         shown = ", ".join(f"{name!r} ({wanted[name]})" for name in missing[:NAMED])
         raise UsageError(
-            f"{flag('--queries')} {options.queries}: {counted(len(missing), 'id')} of {len(wanted):,} in no record's "
-            f"field {options.id_field}: {shown}: mend the file, or name the field of the ids first in "
+            f"{flag('--queries')} {options.queries}: {counted(len(missing), 'id')} of {len(wanted):,} do not occur in "
+            "the "
+            f"field {options.id_field}: {shown}: correct the file, or name the field of the ids first in "
             f"{flag('--keep-fields')}"
         )
     return by_id

@@ -35,7 +35,7 @@ def read_state(options: Adapt) -> dict[str, Any]:
     if options.model is not None and (problem := misnamed(options.model, STATIC)):
         raise UsageError(f"{flag('--model')} {options.model!r}: {problem}")
     if given is not None and not given.is_dir():
-        raise UsageError(f"{flag('--model')} {given}: no such folder; give that of a sentence-transformers model")
+        raise UsageError(f"{flag('--model')} {given}: no such folder: name the folder of a sentence-transformers model")
     if given is not None and options.output.resolve().is_relative_to(given.resolve()):
         raise UsageError(
             f"{flag('--output')} {options.output}: is in {flag('--model')}, which is copied: name a folder outside of "
@@ -44,9 +44,7 @@ def read_state(options: Adapt) -> dict[str, Any]:
     state: dict[str, Any] = {"format": FORMAT, "steps": {}, "given": given and model_sha256(given)}
     if not path.is_file():
         if options.output.exists() and (not options.output.is_dir() or any(options.output.iterdir())):
-            raise UsageError(
-                f"{flag('--output')} {options.output}: holds something else: name a new or an empty folder"
-            )
+            raise UsageError(f"{flag('--output')} {options.output}: holds other files: name a new or an empty folder")
         return state
     try:
         saved = unseal(path.read_bytes(), optional=True)
@@ -62,7 +60,8 @@ def read_state(options: Adapt) -> dict[str, Any]:
         )
     if not same:
         raise UsageError(
-            f"{flag('--model')} {given}: is not, or no longer, the model of {path}: name another {flag('--output')}"
+            f"{flag('--model')} {given}: differs from the model with which {path} was made: name another "
+            f"{flag('--output')}"
         )
     return state
 

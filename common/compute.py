@@ -43,9 +43,10 @@ class Compute(NamedTuple):
         return f"computed on {self.device} in {self.precision}"
 
 
-Device = Annotated[str, Flag("cpu, cuda, cuda:1, ...; auto: cuda if there is a GPU, else cpu", "DEVICE")]
+Device = Annotated[str, Flag("device to use: cpu, cuda, cuda:1, ...; auto: cuda if there is a GPU, else cpu", "DEVICE")]
 Precision = Annotated[
-    str, Flag("precision of the transformer; auto: bf16 if the device multiplies it, else fp32", choices=PRECISIONS)
+    str,
+    Flag("precision of the transformer; auto: bf16 if the hardware computes in bf16, else fp32", choices=PRECISIONS),
 ]
 
 

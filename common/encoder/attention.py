@@ -89,7 +89,9 @@ def packed_attention(
     unsupported = {"a cap on": softcap is not None, "sinks in": s_aux is not None}
     unsupported["a bias of positions in"] = position_bias is not None and position_bias.shape[-1] != packed.longest
     for name in (name for name, is_given in unsupported.items() if is_given):
-        raise NotImplementedError(f"its attention has {name} the scores, which packed attention does not support")
+        raise NotImplementedError(
+            f"the model's attention has {name} the scores, which packed attention does not support"
+        )
     causal = bool(getattr(module, "is_causal", False))
     group = query.shape[1] // key.shape[1]
     if group > 1:

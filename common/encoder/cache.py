@@ -28,7 +28,8 @@ from clearspan.common.terminal import one_line, warn
 
 NO_CACHE = Path("none")
 CACHE = (
-    "folder that caches embeddings across runs, or none (default: embeddings/ in CLEARSPAN_CACHE or ~/.cache/clearspan)"
+    "folder that caches embeddings across runs; none: no cache (default: embeddings/ in CLEARSPAN_CACHE or "
+    "~/.cache/clearspan)"
 )
 """Help text of `--cache`."""
 Rows = NDArray[np.float32]
@@ -122,7 +123,9 @@ class Cache:
         try:
             for damaged in (path, _rows_of(path)):
                 damaged.unlink(missing_ok=True)
-            warn(f"{path}: damaged, or of another version ({reason}): deleted, its embeddings computed again")
+            warn(
+                f"{path}: damaged, or written by another version ({reason}): deleted; the embeddings are computed again"
+            )
         except OSError as error:
             self.warnings.append(f"{path} is damaged, and cannot be deleted ({error.strerror}): delete it")
         return None

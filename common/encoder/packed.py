@@ -183,7 +183,7 @@ def _checked_transformer(first: Any) -> tuple[Any, str]:
     if text.get("method") != "forward" or name not in ((LAST_STATES, HEAD_OUTPUT) if has_head else (LAST_STATES,)):
         raise EncoderError(f"it embeds with the transformer's {name}, which packed texts do not have")
     if first.query_expansion is not None:
-        raise EncoderError("it expands queries")
+        raise EncoderError("the model expands queries")
     return first.model, str(name)
 
 

@@ -15,7 +15,7 @@ from clearspan.common.encoder.prompts import DOCUMENT, OTHER, QUERY, Prompts, Si
 from clearspan.common.model_folder import EncoderError, model_name, refusing
 from clearspan.common.options import Flag
 
-Pooling = Annotated[str | None, Flag("pooling of a plain Hugging Face folder (default mean)", choices=OF_PLAIN_FOLDER)]
+Pooling = Annotated[str | None, Flag("pooling of a plain Hugging Face model (default mean)", choices=OF_PLAIN_FOLDER)]
 """The option `--pooling` for a plain Hugging Face folder; `common.encoder.library_pooling` defines the poolings."""
 SPECIAL_TOKENS = {"special tokens": "text"}
 """Part of a fingerprint: special tokens that a text spells out are read as text, unless a prompt spells out one."""
@@ -98,7 +98,9 @@ class Encoder(ABC):
             EncoderError: a text cannot be encoded or is not a string, or the model takes no prompts.
         """
         if prompt:
-            raise EncoderError(f"no model folder, so it has no prompts: {prompt!r} cannot be put before a text")
+            raise EncoderError(
+                f"this model has no folder and therefore no prompts: {prompt!r} cannot be put before a text"
+            )
         return self.encode_list(listed(texts), batch_tokens, progress)
 
     @abstractmethod
@@ -240,5 +242,5 @@ def listed(texts: Iterable[str]) -> list[str]:
     """Return texts as a list; raise EncoderError if an element is not a string."""
     rows = list(texts) if isinstance(texts, Iterable) else [texts]
     if other := [type(text).__name__ for text in rows if not isinstance(text, str)]:
-        raise EncoderError(f"texts must be a text or several, not {other[0]}")
+        raise EncoderError(f"texts must be a text or a list of texts, not {other[0]}")
     return rows
