@@ -34,7 +34,9 @@ def deliver(outcome: Outcome, state: dict[str, Any], options: Adapt) -> None:
     """Copy the model of the outcome to DIR/model."""
     folder, model = options.output / MODEL, source(outcome, options)
     if state.get("delivered", outcome.model) != outcome.model:
-        terminal.notice(f"{folder}: the verdict is another one: {outcome.model} in place of {state['delivered']}")
+        terminal.notice(
+            f"{folder}: the verdict has changed: the model is now {outcome.model}, not {state['delivered']}"
+        )
         for stale in (folder, options.output / VECTORS):
             shutil.rmtree(stale, ignore_errors=True)
         state["steps"].pop("embed", None)

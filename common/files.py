@@ -65,10 +65,12 @@ def sha256(path: str | Path) -> str:
 
 @contextlib.contextmanager
 def path_in_errors(path: str | Path, written_as: Path | None = None) -> Iterator[None]:
-    """Add a path to an OSError of the `with` block that names no file, such as "No space left on device".
+    """Add a path to an OSError that is raised in the `with` block without one, e.g. "No space left on device".
 
     Args:
-        written_as: the temporary path of the file; if an OSError names it, it is replaced by `path`.
+        path: the path of the file that the block reads or writes.
+        written_as: the temporary path of the file, which is replaced by `path` in an OSError; None if there is
+            no temporary file.
     """
     try:
         yield

@@ -38,7 +38,8 @@ class Flag:
     switch: `--NAME` if the default is False, `--no-NAME`, which turns the field off, if the default is True.
 
     Attributes:
-        help: a phrase for the help; the default is appended unless the phrase contains the word "default".
+        help: a phrase for the help; the default is appended unless the phrase contains the word "default". The default
+            of a switch is appended only if the switch has both forms.
         name: the flag, if it differs from the field's name.
         parse: function that returns the value of a word, or of each name if `commas` is set; its ValueError tells the
             user what is wrong.
@@ -212,8 +213,10 @@ def _argument(field: _Field) -> dict[str, Any]:
     """Return the keyword arguments of argparse's `add_argument`."""
     flag, is_tuple = field.flag, field.is_tuple
     default = None if is_tuple or field.default is dataclasses.MISSING else field.default
-    is_shown = default not in (None, "", ()) and not isinstance(default, bool) and "default" not in flag.help
-    help_ = flag.help + (" (default %(default)s)" if is_shown and flag.help != argparse.SUPPRESS else "")
+    is_shown = flag.negatable or (default not in (None, "", ()) and not isinstance(default, bool))
+    is_shown = is_shown and "default" not in flag.help and flag.help != argparse.SUPPRESS
+    shown = ("on" if default else "off") if flag.negatable else "%(default)s"
+    help_ = flag.help + (f" (default {shown})" if is_shown else "")
     given: dict[str, Any] = {"help": help_, "default": default}
     if not flag.positional:
         given |= {"dest": field.name, "required": field.required}
@@ -409,5 +412,5 @@ def parse(cls: type[T], argv: Sequence[str] | None = None, **described: Any) -> 
         parser.error(str(error))
 
 
-Json = Annotated[bool, Flag("print JSON for programs instead of text")]
-Quiet = Annotated[bool, Flag("no progress bar")]
+Json = Annotated[bool, Flag("print JSON instead of text")]
+Quiet = Annotated[bool, Flag("show no progress bar")]

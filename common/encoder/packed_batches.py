@@ -53,6 +53,6 @@ def embed_ids(ids: Tensor, lengths: NDArray[np.integer[Any]], dim: int, embed: C
 
 
 def _filled(lengths: NDArray[np.integer[Any]], rows: int) -> NDArray[np.integer[Any]]:
-    """Append the length of a filler sequence that brings the sum of the lengths to `rows`, unless the sum is `rows`."""
+    """Append the length of a filler sequence, so that the sum of the lengths is `rows`; none if it is already."""
     filler = rows - int(lengths.sum())
     return np.append(lengths, filler) if filler else lengths

@@ -75,7 +75,7 @@ class Prompts:
         if not isinstance(texts, Mapping):
             raise EncoderError(f"{place}: prompts must be texts by name, not {texts!r}")
         if wrong := [name for name, text in texts.items() if not isinstance(text, str | None)]:
-            raise EncoderError(f"{place}: the prompt {wrong[0]!r} is no text")
+            raise EncoderError(f"{place}: the prompt {wrong[0]!r} must be a text")
         return cls({name: text or "" for name, text in texts.items()}, settings.get("default_prompt_name"))
 
     @classmethod
@@ -147,7 +147,7 @@ class Prompts:
             return self.texts[name]
         if name == NONE:
             return ""
-        known = f"the model has {', '.join(self.texts)}" if self.texts else "the model has none: leave it out"
+        known = f"the model has {', '.join(self.texts)}" if self.texts else "the model has no prompts: leave it out"
         raise EncoderError(f"{flag('--prompt-name')} {name}: {known}")
 
 
@@ -155,7 +155,7 @@ def check_two(names: Sequence[str]) -> None:
     """Raise ValueError if there are more than two names of prompts (one for queries and one for documents)."""
     if len(names) > 2:
         raise ValueError(
-            f"{flag('--prompt-name')} {','.join(names)}: give one name, or that of queries and that of documents"
+            f"{flag('--prompt-name')} {','.join(names)}: give one name, or two names: for queries and for documents"
         )
 
 

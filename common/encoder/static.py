@@ -134,7 +134,8 @@ class StaticEncoder(FolderEncoder):
     def similarity(self, left: NDArray[np.float32], right: NDArray[np.float32]) -> NDArray[np.float32]:
         """Return the similarity of each row of `left` (n, dim) with each row of `right` (m, dim), (n, m) float32.
 
-        See `FolderEncoder.similarity`.
+        The function is `similarity_name`. Distances (euclidean, manhattan) are negated, so that a higher value always
+        means more similar.
         """
         if self.similarity_name in ("euclidean", "manhattan"):
             from scipy.spatial.distance import cdist

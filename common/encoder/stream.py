@@ -74,7 +74,16 @@ def embed_windows(
     batch_tokens: int,
     guard: ahead.Guard = nullcontext,
 ) -> Iterator[Embedded]:
-    """Yield what `embed` returns for each window of texts, in order; for `guard`, see `ahead.embed_windows`."""
+    """Yield the embeddings of each window of texts, in order, and whether each text was truncated.
+
+    Args:
+        reader: the reader that tokenizes texts for the model.
+        texts: the windows, each a list of texts.
+        prompt: the prompt to put before each text.
+        batch_tokens: the largest number of tokens in a batch; a longer text has a batch of its own.
+        guard: function that returns a context manager, e.g. to convert exceptions. It is active while texts are
+            tokenized and embedded, and not while a window is taken from `texts`.
+    """
 
     def started(_: Sequence[str], tokens: Tokens) -> ahead.Running:
         return Window(model, tokens, batch_tokens)
@@ -88,6 +97,7 @@ class Window:
     On a CPU, the computation is also complete when the instance has been created.
 
     Args:
+        model: the model that embeds the token ids.
         tokens: the token ids of the texts.
         batch_tokens: the largest number of tokens in a batch; a longer text has a batch of its own.
         vectors: the array to write the embeddings to, (n, dim) float32; None for a new array.

@@ -41,7 +41,7 @@ FAMILIES: dict[str, Family] = {
     "glue": glue.FAMILY,
     "captions": Family(
         lambda data: _loaded("captions", CAPTIONS, data),
-        "DIR/downstream/COCO/{train,valid,test}.pkl, SentEval's; hours on a CPU",
+        "DIR/downstream/COCO/{train,valid,test}.pkl, SentEval's files; takes hours on a CPU",
     ),
 }
 

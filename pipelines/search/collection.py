@@ -333,7 +333,8 @@ class Collection:
         for dataset in self.texts.datasets[1:]:
             if options_of(dataset)["model"] != made["model"]:
                 raise PipelineError(
-                    f"{dataset.folder}: its vectors are another model's than those of {self.folder}: search one at a "
+                    f"{dataset.folder}: its vectors and the vectors of {self.folder} were made by different models: "
+                    "search one at a "
                     f"time, or with BM25 alone ({flag('--hybrid')} 0)"
                 )
         pooling = RECORDED_POOLINGS.get(made["pooling"], made["pooling"])
@@ -370,7 +371,9 @@ def _vectors_of(settings: SearchSettings) -> Dataset:
     dataset = Dataset(settings.vectors)
     if dataset.kind.name != "vectors" or "model" not in options_of(dataset):
         kind = dataset.kind.name
-        raise PipelineError(f"{settings.vectors}: holds {kind}, not vectors that `embed` made: name others")
+        raise PipelineError(
+            f"{settings.vectors}: holds {kind}, not vectors that `embed` made: name a dataset of vectors"
+        )
     return dataset
 
 

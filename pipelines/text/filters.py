@@ -117,7 +117,7 @@ def text_filter(name: str) -> NamedFilter:
         ValueError: there is no such filter. The message begins with the name.
     """
     if name not in FILTERS and not plugins.is_spec(name):
-        raise ValueError(f"{name}: choose {', '.join(FILTERS)}, or module:name for one of your own")
+        raise ValueError(f"{name}: choose {', '.join(FILTERS)}, or a filter of your own as module:name")
     spec = FILTERS.get(name, name)
     loaded = plugins.load_function(spec, "a filter of texts (a function of a document)")
     function = plugins.call(spec, loaded, "without arguments") if inspect.isclass(loaded) else loaded

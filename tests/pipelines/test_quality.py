@@ -177,7 +177,7 @@ def test_a_run_counts_each_reason_and_keeps_the_rest(direct, head: Path, tmp_pat
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--quality", "gophers"], "--quality gophers: choose gopher, c4, or module:name"),
+        (["--quality", "gophers"], "--quality gophers: choose gopher, c4, or a filter of your own as module:name"),
         (["--quality", "no_such_module:short"], "--quality no_such_module:short: there is no module no_such_module"),
         (["--quality", ""], "--quality: names nothing: leave it out"),
         (["--quality", "c4,c4"], "--quality: c4 is named twice"),

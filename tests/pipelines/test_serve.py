@@ -306,7 +306,7 @@ def test_a_port_in_use_and_a_missing_package_are_one_line(
         port = str(taken.getsockname()[1])
         ended = pipeline("serve", tmp_path, "--model", encoder, "--port", port)
     assert ended.code == 1 and ended.err.count("\n") == 1
-    assert f"--port {port}: Address already in use: try --port 0, which picks a free one" in ended.err
+    assert f"--port {port}: Address already in use: try --port 0, which picks a free port" in ended.err
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     ended = pipeline("serve", tmp_path, "--model", encoder)
     assert ended.code == 1 and "the page needs starlette, uvicorn: pip install 'clearspan[serve]'\n" in ended.err
@@ -333,7 +333,7 @@ def test_a_collection_that_nothing_can_search_is_refused(
     (tmp_path / "lines.txt").write_text("An owl.\nA bat.\n")
     assert direct("embed", "--input", tmp_path / "lines.txt", "--text-per", "line", "--model", encoder).code == 0
     ended = pipeline("serve", tmp_path / "out", "--port", "0")
-    assert ended.code == 1 and "names no model, keeps no texts for BM25: pass --model DIR" in ended.err
+    assert ended.code == 1 and "names no model, and stores no texts for BM25: pass --model DIR" in ended.err
 
 
 @pytest.mark.parametrize(
