@@ -43,10 +43,11 @@ class Query:
 
 
 def read_queries(path: str | Path) -> list[Query]:
-    """Read a file of queries: lines of text, or a csv, tsv or jsonl file with `query` and optionally `text` or `id`.
+    """Read a file of queries: a csv, tsv or jsonl file, or any other text file with one query per line.
 
-    Blank lines are skipped, and a blank `text` or `id` counts as missing. Letter case and surrounding spaces of a
-    column's name do not matter.
+    A csv, tsv or jsonl file has a column or field `query`, and optionally `text`, the text that the query should find,
+    or `id`, the id of this text. Blank lines are skipped, and a blank `text` or `id` counts as missing. Letter case and
+    surrounding spaces of a column's name do not matter.
 
     Raises:
         DataError: the file cannot be read or holds no query; or a row has no query, or has both a text and an id.

@@ -2,8 +2,9 @@
 
     window of texts, tokenized (`common.encoder.ahead`) -> sorted by length -> batches -> embeddings, in the given order
 
-The last digits of an embedding depend on the other texts in its window, but not on threads. On CUDA, the host never
-waits for a batch: token ids and embeddings are copied by way of pinned memory while the next window is computed.
+The last digits of an embedding depend on the other texts in its window, but not on the timing of threads. On CUDA, the
+host never waits for a batch: token ids and embeddings are copied by way of pinned memory while the next window is
+computed.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
