@@ -150,7 +150,7 @@ class FastTokenizer:
         return Ragged.of(parts, self._dtype)
 
     def proven(self, texts: Sequence[str]) -> Ragged:
-        """Tokenize texts, by the faster method if its ids are correct for a sample of the texts, else as `exact` does.
+        """Tokenize texts, by the faster method if its ids are correct for a sample of the texts, otherwise by `exact`.
 
         Raises:
             TokenizerError: the tokenizer cannot encode a text.

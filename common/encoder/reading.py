@@ -33,7 +33,7 @@ class LibraryReader(TokenReader):
         name: the model's name, for messages.
 
     Attributes:
-        is_fast: whether texts are tokenized here rather than by the library.
+        is_fast: whether texts are tokenized by this class rather than by the library.
     """
 
     def __init__(self, transformer: Transformer, name: str) -> None:

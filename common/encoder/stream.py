@@ -162,7 +162,12 @@ class _Copying:
 
 
 class TokenBar(ProgressBar):
-    """Progress bar that counts tokens. Until all texts are tokenized, the total is estimated from their characters."""
+    """Progress bar that counts tokens. Until all texts are tokenized, the total is estimated from their characters.
+
+    Args:
+        texts: all texts that will be embedded.
+        quiet: whether nothing is shown.
+    """
 
     def __init__(self, texts: Sequence[str], quiet: bool) -> None:
         self._left = 0 if quiet else sum(map(len, texts))
