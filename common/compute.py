@@ -96,7 +96,7 @@ class Bfloat16(NamedTuple):
 
     Attributes:
         hardware: whether the device multiplies bfloat16 in hardware.
-        reason: the reason for `hardware`, for a message.
+        reason: a clause that says why `hardware` is true or false, for a message.
         cost: the speed of bf16, such as `slower than fp32`, for a message; "" if bf16 is not slower, or if this machine
             does not have the device.
     """

@@ -150,7 +150,7 @@ class FastTokenizer:
         return Ragged.of(parts, self._dtype)
 
     def proven(self, texts: Sequence[str]) -> Ragged:
-        """Tokenize texts, by the faster method if its ids are correct for a sample of the texts, else as `exact` does.
+        """Tokenize texts, by the faster method if its ids are correct for a sample of the texts, otherwise by `exact`.
 
         Raises:
             TokenizerError: the tokenizer cannot encode a text.
@@ -243,7 +243,12 @@ def _splits_at_spaces(pre_tokenizer: PreTokenizer | None) -> bool:
 
 
 def _steps(part: Any, sequence: Any) -> list[Any]:
-    """Return the steps of a normalizer or pre-tokenizer, which may be a `sequence` of steps, a single step, or None."""
+    """Return the steps of a normalizer or pre-tokenizer, in order.
+
+    Args:
+        part: a sequence of steps, a single step, or None for no steps.
+        sequence: the class of a sequence of steps in `tokenizers`, such as `normalizers.Sequence`.
+    """
     return list(part) if isinstance(part, sequence) else [] if part is None else [part]
 
 

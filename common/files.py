@@ -137,13 +137,13 @@ def atomic_write(path: str | Path) -> Iterator[BinaryIO]:
 
 
 def write_bytes(path: str | Path, content: bytes) -> None:
-    """Write a file with `atomic_write`."""
+    """Write a file atomically: it is replaced as a whole, or not at all."""
     with atomic_write(path) as stream:
         stream.write(content)
 
 
 def write_text(path: str | Path, text: str) -> None:
-    """Write a UTF-8 file with `atomic_write`; a lone surrogate is escaped."""
+    """Write a UTF-8 file atomically; a lone surrogate is escaped."""
     write_bytes(path, text.encode("utf-8", errors="backslashreplace"))
 
 

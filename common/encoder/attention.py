@@ -33,8 +33,8 @@ UNFUSED = 1024
 def _takes_dropout() -> bool:
     """Return whether torch's private function for variable-length attention can be used with dropout.
 
-    It must take the arguments that `_varlen` passes. It must also be marked as random, so that activation checkpointing
-    repeats the same dropout.
+    It must take the arguments that `_varlen` passes. torch must also declare it as random, so that activation
+    checkpointing repeats the same dropout.
     """
     expected = ["query", "key", "value", "cum_seq_q", "cum_seq_k", "max_q", "max_k", "dropout_p"]
     call = getattr(torch.ops.aten, PRIVATE, None)

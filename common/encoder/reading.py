@@ -33,7 +33,7 @@ class LibraryReader(TokenReader):
         name: the model's name, for messages.
 
     Attributes:
-        is_fast: whether texts are tokenized here rather than by the library.
+        is_fast: whether texts are tokenized by this class rather than by the library.
     """
 
     def __init__(self, transformer: Transformer, name: str) -> None:
@@ -95,7 +95,7 @@ class LibraryReader(TokenReader):
             return False
 
     def _by_library(self, texts: Sequence[str], prompt: str) -> Tokens:
-        """Tokenize texts with sentence-transformers; return truncated ids with special tokens."""
+        """Tokenize texts, each after the prompt, with sentence-transformers; the ids are truncated as by `encode`."""
         # One more token than the model reads shows that a text is longer.
         whole_texts = [prompt + text for text in texts]
         longest = self.limit + 1

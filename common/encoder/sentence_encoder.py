@@ -37,9 +37,10 @@ class Encoder(ABC):
     @property
     @abstractmethod
     def fingerprint(self) -> str | None:
-        """Hash of everything that affects an embedding, which is the key of the cache on disk.
+        """Hash of everything that affects an embedding, except the prompt; None if it cannot be computed.
 
-        None for a model whose hash cannot be computed, such as a Python function; its embeddings are not cached.
+        Embeddings are cached on disk under this hash. It cannot be computed for a Python function, for example, so the
+        embeddings of such a model are not cached.
         """
 
     def cache_key(self, prompt: str) -> str | None:

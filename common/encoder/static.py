@@ -180,7 +180,7 @@ def load_static(folder: Path) -> StaticEncoder:
 
 
 def _reads_tokens(path: Path) -> bool:
-    """Return whether a module's config.json names an input or output other than the sentence embedding."""
+    """Return whether a module's config.json, at `path`, names an input or output other than sentence embeddings."""
     return any(value != "sentence_embedding" for value in read_json(path).values())
 
 

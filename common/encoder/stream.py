@@ -2,8 +2,9 @@
 
     window of texts, tokenized (`common.encoder.ahead`) -> sorted by length -> batches -> embeddings, in the given order
 
-The last digits of an embedding depend on the other texts in its window, but not on threads. On CUDA, the host never
-waits for a batch: token ids and embeddings are copied by way of pinned memory while the next window is computed.
+The last digits of an embedding depend on the other texts in its window, but not on the timing of threads. On CUDA, the
+host never waits for a batch: token ids and embeddings are copied by way of pinned memory while the next window is
+computed.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -161,7 +162,12 @@ class _Copying:
 
 
 class TokenBar(ProgressBar):
-    """Progress bar that counts tokens. Until all texts are tokenized, the total is estimated from their characters."""
+    """Progress bar that counts tokens. Until all texts are tokenized, the total is estimated from their characters.
+
+    Args:
+        texts: all texts that will be embedded.
+        quiet: whether nothing is shown.
+    """
 
     def __init__(self, texts: Sequence[str], quiet: bool) -> None:
         self._left = 0 if quiet else sum(map(len, texts))

@@ -1,10 +1,10 @@
-"""Tokenize texts for a model with its tokenizer and without the model, each text once.
+"""Tokenize texts for a model with the model's tokenizer, but without the model.
 
     prompt + text -> ids (`common.fast_tokenizer`) -> truncation -> special tokens before and after -> one flat array
 
-In the process that has loaded a model, a subclass of `TokenReader` uses the tokenizer of the model
-(`common.encoder.reading`). A description of this reader suffices to tokenize in another process (`TokenReader.of`),
-without the model, torch and sentence-transformers.
+In a process that has loaded a model, texts are tokenized by a subclass of `TokenReader` (`common.encoder.reading`).
+From its description, `TokenReader.of` creates an equal reader in another process, which needs neither the model nor
+torch and sentence-transformers.
 """
 
 import dataclasses
