@@ -180,8 +180,8 @@ class Options:
             value = getattr(self, field.name)
             try:
                 value = conform(value, field.hint)
-                for each in value if field.is_tuple else [value]:
-                    if field.choices and each is not None:
+                if field.choices and value is not None:
+                    for each in value if field.is_tuple else [value]:
                         choose(each, field.choices)
             except MismatchError as error:
                 former = advice(f"{field.word} {error.value}")
