@@ -44,11 +44,17 @@ class Judging(Command):
     expected: ClassVar[Errors] = (DataError, EncoderError, ValueError, OSError)
 
     data: Annotated[Path, Flag("dataset with a held-out part", "DIR")]
-    trained: Annotated[Path, Flag("the model that was trained on it", "DIR")]
-    untrained: Annotated[tuple[str, ...], Flag("a model as it is, with its name; may be repeated", "NAME=DIR")] = ()
-    stemmer: Annotated[str | None, Flag("as of `clearspan search`", "LANGUAGE", choices=STEMMERS)] = None
-    queries: Annotated[Path | None, Flag("questions with their texts, judged too", "FILE")] = None
-    prompt_name: Annotated[tuple[str, ...], Flag("as of `clearspan eval`", "NAME", commas=True)] = ()
+    trained: Annotated[Path, Flag("folder of the model that was trained on the dataset", "DIR")]
+    untrained: Annotated[
+        tuple[str, ...], Flag("model to compare as it is, and its name; may be repeated", "NAME=DIR")
+    ] = ()
+    stemmer: Annotated[str | None, Flag("language whose word endings BM25 ignores", "LANGUAGE", choices=STEMMERS)] = (
+        None
+    )
+    queries: Annotated[Path | None, Flag("file of questions with their texts, to judge by as well", "FILE")] = None
+    prompt_name: Annotated[
+        tuple[str, ...], Flag("names of the models' prompts, as for `clearspan eval`", "NAME", commas=True)
+    ] = ()
     precision: Precision = "fp32"
     output: Annotated[Path, Flag("file to write", "FILE")]
 
@@ -98,7 +104,7 @@ def reach_verdicts(options: Judging) -> None:
             if unseal(options.output.read_bytes())["inputs"] == inputs:
                 return
         except (ValueError, KeyError) as error:
-            notice(f"{options.output}: damaged ({error}): the verdict is reached again")
+            notice(f"{options.output}: damaged ({error}): the verdict is computed again")
     judged = functools.partial(
         judge,
         options.entrants,

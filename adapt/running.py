@@ -28,7 +28,7 @@ def run_step(step: Step, state: dict[str, Any], options: Adapt) -> None:
     done = state["steps"].get(step.name)
     if done not in (None, str(step)) and step.name not in FOLLOWING:
         raise UsageError(
-            f"{flag('--output')} {options.output}: its step {step.name} is that of another command; name another "
+            f"{flag('--output')} {options.output}: its step {step.name} was made by another command; name another "
             f"folder: {done}"
         )
     if done != str(step):

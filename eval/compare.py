@@ -1,13 +1,13 @@
-"""The command `clearspan compare A B`: test which differences between two models exceed noise.
+"""Test which differences between the scores of two models exceed noise: `clearspan compare A B`.
 
     A, B: results.json + examples.npz ──> for each metric of each task: paired bootstrap over the task's examples
     ──> p-values, corrected by Holm's method for the number of comparisons ──> table
 
-Pairing matters: two models err on the same hard examples, so a difference can be significant although the intervals of
-the two scores overlap. Resampling tasks would answer another question: whether the difference would occur on other
-tasks.
+The test is paired because two models tend to fail on the same hard examples: a difference can therefore be significant
+although the confidence intervals of the two scores overlap. Examples are resampled, not tasks, so the test does not say
+whether the difference would occur on other tasks.
 
-Exit codes: 0 compared; 1 there is nothing to compare, or a file cannot be read; 2 bad usage.
+Exit codes: 0: compared; 1: there is nothing to compare, or a file cannot be read; 2: wrong usage.
 """
 
 import math
@@ -183,8 +183,10 @@ class Compare(Command):
     notes: ClassVar[str] = _NOTES
     expected: ClassVar[Errors] = (DataError, OSError)
 
-    a: Annotated[Path, Flag("the first model's evaluation", "A", positional=True)]
-    b: Annotated[Path, Flag("the second model's evaluation; differences are B - A", "B", positional=True)]
+    a: Annotated[Path, Flag("output folder of the first model's evaluation", "A", positional=True)]
+    b: Annotated[
+        Path, Flag("output folder of the second model's evaluation; differences are B - A", "B", positional=True)
+    ]
     json: Json = False
     quiet: Quiet = False
 

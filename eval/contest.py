@@ -72,7 +72,8 @@ class Contest:
         judged = held.collection
         if held.picking is None or len(held.picking.queries) < FEWEST_TEXTS:
             raise DataError(
-                f"{held.files[0].parent}: too few texts choose weights, {FEWEST_TEXTS} are needed: {hold_out_more()}"
+                f"{held.files[0].parent}: too few texts to choose the weights ({FEWEST_TEXTS} are needed): "
+                f"{hold_out_more()}"
             )
         number = min(MOST_CHOOSING, len(held.picking.queries))
         both = judged.joined(held.picking.part(range(number)))

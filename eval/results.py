@@ -185,7 +185,7 @@ def read(path: Path) -> Results:
     file = path / RESULTS if path.is_dir() else path
     if not file.is_file():
         raise DataError(
-            f"{file}: no such file: give an {flag('--output')} folder of {_COMMAND}, of several models one in it"
+            f"{file}: no such file: give an {flag('--output')} folder of {_COMMAND}, or the folder of one model in it"
         )
     problem = f"{file}: not a results.json of {_COMMAND}"
     if file.stat().st_size > _MOST_BYTES:

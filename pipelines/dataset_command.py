@@ -32,7 +32,8 @@ class MakeDataset(PipelineCommand):
         super().__post_init__()
         if self.kind.group_field is not None and not self.options.holdout_fraction:
             raise ValueError(
-                f"{flag('--group-field')} has no effect without {flag('--holdout-fraction')}: leave it out, or add that"
+                f"{flag('--group-field')} has no effect without {flag('--holdout-fraction')}: leave it out, or add "
+                f"{flag('--holdout-fraction')}"
             )
         if self.options.beam:
             check_beam(type(self), self.options.beam)

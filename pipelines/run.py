@@ -50,19 +50,23 @@ from clearspan.pipelines.units.plan import Plan, Unit
 from clearspan.shards import Manifest, classes, lengths, storage
 from clearspan.shards.claim import ClaimError, claim
 from clearspan.shards.manifest import NAME as MANIFEST
+from clearspan.shards.manifest import Reconciliation
+
+HOLDOUT = "fraction of the examples to hold out of training, written to OUTPUT/validation"
+WORKERS = "number of processes on this machine (default: the number that is estimated to be fastest)"
+UNIT = "size of a work unit in bytes of input (default: by the kind of dataset)"
+LONGER = "count records of more than N bytes as bad (default: 64 MB; images 200 MB, audio 600 MB, embed 8 MB)"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RunOptions(BeamOptions, CorpusOptions):
     """Options that every kind of dataset has (`clearspan KIND --help`)."""
 
-    limit: Annotated[int | None, Flag("keep the first N examples", "N"), Ge(1)] = None
-    holdout_fraction: Annotated[float, Flag("fraction to hold out in OUTPUT/validation", "F"), Ge(0), Lt(1)] = 0.0
-    workers: Annotated[int | None, Flag("processes (default: the fewest that finish soonest)", "N"), Ge(1)] = None
-    unit_bytes: Annotated[int | None, Flag("input bytes of a work unit (default by kind)", "N"), Ge(1)] = None
-    max_document_bytes: Annotated[
-        int | None, Flag("count longer records as bad (default 64 MB; images 200, audio 600, embed 8)", "N"), Ge(1)
-    ] = None
+    limit: Annotated[int | None, Flag("keep only the first N examples", "N"), Ge(1)] = None
+    holdout_fraction: Annotated[float, Flag(HOLDOUT, "F"), Ge(0), Lt(1)] = 0.0
+    workers: Annotated[int | None, Flag(WORKERS, "N"), Ge(1)] = None
+    unit_bytes: Annotated[int | None, Flag(UNIT, "N"), Ge(1)] = None
+    max_document_bytes: Annotated[int | None, Flag(LONGER, "N"), Ge(1)] = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -132,11 +136,10 @@ class DatasetSummary(Result):
         return json.dumps(record)
 
     def __str__(self) -> str:
-        counts, totals = self.manifest.counts, self.manifest.totals
-        filtered = "".join(f", {number:,} {reason}" for reason, number in counts["filtered"].items())
+        totals = self.manifest.totals
         lines = [
             f"{self.output}: {self.manifest.kind}, {len(self.manifest.shards):,} shards, {totals['bytes']:,} bytes",
-            f"  read {counts['read']:,} = kept {counts['kept']:,}{filtered}, bad {counts['bad']:,}",
+            f"  {Reconciliation(**self.manifest.counts)}",
             *([f"  tokens {totals['tokens']:,}"] if self.manifest.tokenizer else []),
             *(f"  {remark}" for remark in self.remarks),
         ]
@@ -184,7 +187,7 @@ def _check_apart(options: RunOptions, plan: Plan) -> None:
     parents = {Path(plan.root, folder) for folder in {entry.name.rpartition("/")[0] for entry in plan.inputs}}
     inside = any(parent.resolve().is_relative_to(output) for parent in parents)
     if inside or any(output.is_relative_to(folder) for folder in folders):
-        raise PipelineError(f"{flag('--output')} {options.output} is among the inputs: choose one outside of them")
+        raise PipelineError(f"{flag('--output')} {options.output} is among the inputs: choose a folder outside of them")
 
 
 def prepare(job: Job, plan: Plan, files: Mapping[str, bytes], quiet: bool = False) -> list[Unit]:

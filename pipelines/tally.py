@@ -27,9 +27,7 @@ NUM_RECODED = 20
 
 def name_encoding() -> str:
     """Return advice for the user on text that is not UTF-8."""
-    return (
-        f"name the encoding of text that is not UTF-8, e.g. {flag('--encoding')} cp1252, or auto for that of each file"
-    )
+    return f"name the encoding of text that is not UTF-8, e.g. {flag('--encoding')} cp1252, or auto to detect it"
 
 
 class RecordError(ValueError):

@@ -49,12 +49,14 @@ PIECE_BYTES = 16_000_000
 class Vocabulary(TextReading, CorpusOptions, StoreCommand):
     """The command `vocabulary`: learns a tokenizer from texts."""
 
-    output: Annotated[str, Flag("a folder on this machine: new, empty, or of the same command", "DIR", output=True)]
-    size: Annotated[int, Flag("number of ids", "N")] = 32000
-    max_document_bytes: Annotated[int, Flag("a longer record is bad (default 64 MB)", "N"), Ge(1)] = MAX_BYTES
+    output: Annotated[
+        str, Flag("local folder to write: a new or empty one, or the output of the same command", "DIR", output=True)
+    ]
+    size: Annotated[int, Flag("number of token ids", "N")] = 32000
+    max_document_bytes: Annotated[int, Flag("count longer records as bad (default 64 MB)", "N"), Ge(1)] = MAX_BYTES
 
     summary: ClassVar[str] = COMMANDS["vocabulary"].summary
-    description: ClassVar[str] = "learn a byte-level BPE tokenizer from texts: for a domain or language without one"
+    description: ClassVar[str] = "Learn a byte-level BPE tokenizer from texts, for a domain or a language without one."
     example: ClassVar[str] = "clearspan vocabulary --input 'corpus/*.jsonl' --size 32000 --output my-tokenizer"
 
     def __post_init__(self) -> None:

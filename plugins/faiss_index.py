@@ -55,7 +55,7 @@ def search(texts: Texts, similarity: str, queries: np.ndarray, top: int, quiet: 
         )
     if len(texts.datasets) > 1 or texts.is_chunked:
         what = "chunks of documents" if texts.is_chunked else "several collections"
-        raise PipelineError(f"{flag('--index')} faiss: searches no {what}: leave out {flag('--index')}")
+        raise PipelineError(f"{flag('--index')} faiss: {what} cannot be searched: leave out {flag('--index')}")
     (dataset,), is_cosine = texts.datasets, similarity == "cosine"
     built_by: dict[str, str | int] = {"version": VERSION, "similarity": similarity, "faiss": faiss.__version__}
     write = functools.partial(_write, faiss, dataset, is_cosine, quiet)

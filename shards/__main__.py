@@ -1,4 +1,4 @@
-"""The command `clearspan shards ls|verify|cat|export DIR`: summarize a dataset, verify it, print it, export it."""
+"""Summarize, verify, print or export a dataset of shards: `clearspan shards ls|verify|cat|export DIR`."""
 
 import functools
 import hashlib
@@ -20,7 +20,7 @@ from clearspan.common.options import Flag, Json, Quiet
 from clearspan.common.terminal import say
 from clearspan.shards import classes, export, lengths, reader, verification
 from clearspan.shards.layouts import array_of, is_array
-from clearspan.shards.manifest import TOKENIZER_FOLDER, Manifest, ManifestError
+from clearspan.shards.manifest import TOKENIZER_FOLDER, Manifest, ManifestError, Reconciliation
 from clearspan.shards.schema import KINDS, LABEL, is_vector, token_columns
 
 EXAMPLES = (
@@ -30,7 +30,7 @@ EXAMPLES = (
     "clearspan shards export data/vectors vectors-parquet",
 )
 NOTES = """
-For a folder on s3:// or gs://, set the client's environment variables (AWS_ENDPOINT_URL,
+For a folder on s3:// or gs://, set the environment variables of the object store's client (AWS_ENDPOINT_URL,
 GOOGLE_APPLICATION_CREDENTIALS, ...).
 """
 
@@ -42,7 +42,7 @@ class OfDataset(Command):
     error_prefix: ClassVar[str] = "shards"
     expected: ClassVar[Errors] = (ManifestError, reader.ShardError, OSError)
 
-    folder: Annotated[str, Flag("the dataset's folder, local or gs://... or s3://...", "DIR", positional=True)]
+    folder: Annotated[str, Flag("folder of the dataset, local or on gs:// or s3://", "DIR", positional=True)]
     json: Json = False
 
 
@@ -50,7 +50,7 @@ class OfDataset(Command):
 class Ls(OfDataset):
     """The command `shards ls`: summarizes a dataset."""
 
-    summary: ClassVar[str] = "Print a summary."
+    summary: ClassVar[str] = "Print a summary of the dataset."
 
     def run(self) -> Result:
         manifest = Manifest.load(self.folder)
@@ -61,7 +61,7 @@ class Ls(OfDataset):
 class Verify(OfDataset):
     """The command `shards verify`: reads and checks all files of a dataset."""
 
-    summary: ClassVar[str] = "Read and check everything; exit with 1 if there are problems."
+    summary: ClassVar[str] = "Read and check the whole dataset; exit with code 1 if there are problems."
 
     quiet: Quiet = False
 
@@ -76,10 +76,10 @@ class Verify(OfDataset):
 class Cat(OfDataset):
     """The command `shards cat`: prints examples of a dataset."""
 
-    summary: ClassVar[str] = "Print examples as text."
+    summary: ClassVar[str] = "Print the first examples as text."
 
-    limit: Annotated[int, Flag("examples to show", "N"), Ge(1)] = 5
-    width: Annotated[int, Flag("characters of a text to print (0: all)", "N"), Ge(0)] = 300
+    limit: Annotated[int, Flag("number of examples to print", "N"), Ge(1)] = 5
+    width: Annotated[int, Flag("maximum number of characters to print of a text; 0: no maximum", "N"), Ge(0)] = 300
 
     def run(self) -> Result:
         """Print each example as soon as it is read, since all examples of a dataset may not fit into memory."""
@@ -108,9 +108,9 @@ class Cat(OfDataset):
 class ParquetExport(OfDataset):
     """The command `shards export`: writes a dataset as Parquet files."""
 
-    summary: ClassVar[str] = "Write each shard as a Parquet file for pandas, DuckDB, datasets, LanceDB."
+    summary: ClassVar[str] = "Write each shard as a Parquet file, e.g. for pandas, DuckDB, datasets or LanceDB."
 
-    output: Annotated[Path, Flag("a folder on this machine, new or empty", "OUT", positional=True, output=True)]
+    output: Annotated[Path, Flag("local folder to write, new or empty", "OUT", positional=True, output=True)]
     quiet: Quiet = False
 
     def run(self) -> Result:
@@ -122,13 +122,12 @@ class ParquetExport(OfDataset):
 
 def summary(folder: str, manifest: Manifest) -> Iterator[str]:
     """Yield the lines of a summary of a dataset."""
-    totals, counts, tokenizer = manifest.totals, manifest.counts, manifest.tokenizer
+    totals, tokenizer = manifest.totals, manifest.tokenizer
     yield f"{folder}: {manifest.kind}, {len(manifest.shards)} shards, {totals['bytes']:,} bytes"
     columns = [f"{column} {number:,}" for column, number in manifest.column_tokens.items()]
     by_column = f": {', '.join(columns)}" if len(columns) > 1 else ""
     yield f"  examples {totals['examples']:,}" + (f"  tokens {totals['tokens']:,}{by_column}" if tokenizer else "")
-    filtered = "".join(f", {n:,} {reason}" for reason, n in counts["filtered"].items())
-    yield f"  read {counts['read']:,} = kept {counts['kept']:,}{filtered}, bad {counts['bad']:,}"
+    yield f"  {Reconciliation(**manifest.counts)}"
     if tokenizer:
         yield f"  tokenizer {tokenizer.sha256[:16]}, {tokenizer.vocab_size:,} ids"
     if statistics := manifest.statistics:

@@ -26,8 +26,9 @@ from clearspan.train.request import command_line
 TRAINER = "clearspan.train.run"
 LAUNCHERS = {"--include_devices": "--include", "--exclude_devices": "--exclude"}
 """Option of this command -> the launcher's option, whose name has a different meaning in other commands."""
-DEVICES = "devices to use on each machine, the first N (default: all)"
-LOG_LEVEL = "what the launcher prints: debug, info, warning, error or critical (default)"
+DEVICES = "number of devices to use on each machine (default: all)"
+HOSTFILE = "file that lists the machines, with one line 'NODE slots=N' for each"
+LOG_LEVEL = "level of the launcher's messages: debug, info, warning, error or critical (default)"
 
 _Text = Annotated[str | None, Flag("", "VALUE")]
 _Number = Annotated[int | None, Flag("", "VALUE")]
@@ -43,9 +44,9 @@ class LauncherOptions(Options):
 
     num_accelerators: Annotated[int | None, Flag(DEVICES, "VALUE"), Ge(1)] = None
     num_gpus: Annotated[int | None, Flag("", "VALUE"), Ge(1)] = None
-    include_devices: Annotated[str | None, Flag("devices to use, as 0,2 or NODE:0,2@NODE", "VALUE")] = None
-    exclude_devices: Annotated[str | None, Flag("devices not to use, in the same form", "VALUE")] = None
-    hostfile: Annotated[str | None, Flag("file with the machines, one line 'NODE slots=N' each", "VALUE")] = None
+    include_devices: Annotated[str | None, Flag("devices to use, e.g. 0,2 or NODE:0,2@NODE", "VALUE")] = None
+    exclude_devices: Annotated[str | None, Flag("devices not to use, e.g. 0,2 or NODE:0,2@NODE", "VALUE")] = None
+    hostfile: Annotated[str | None, Flag(HOSTFILE, "VALUE")] = None
     num_nodes: Annotated[int | None, Flag("", "VALUE"), Ge(1)] = None
     node_rank: _Number = None
     master_addr: _Text = None
@@ -55,7 +56,7 @@ class LauncherOptions(Options):
     ssh_port: _Number = None
     venv_script: _Text = None
     bind_core_list: _Text = None
-    enable_each_rank_log: Annotated[str | None, Flag("folder for a log file of each rank", "VALUE")] = None
+    enable_each_rank_log: Annotated[str | None, Flag("folder for the log files, one for each rank", "VALUE")] = None
     log_level: Annotated[str | None, Flag(LOG_LEVEL, "VALUE")] = None
     bind_cores_to_rank: _Switch = False
     no_ssh: _Switch = False

@@ -1,13 +1,13 @@
-"""Make a static encoder without training, of a local encoder or of random vectors: `clearspan distill`.
+"""Make a static encoder without training, from a local encoder or from random vectors: `clearspan distill`.
 
     each token of the tokenizer -> the encoder -> principal components, unit length ──┐
                                                   random dimensions beside them ──────┴─> x weight -> DIR
 
-A text is then embedded as the mean of its tokens' vectors: far faster than by the encoder, and without regard to word
-order. Weights are the inverse document frequencies of the tokens in your shards (--shards), without them
-those that Zipf's law gives to the ids. Without an encoder (--tokenizer) all dimensions are random. The same start,
-followed by training on your texts, is `model.init=distill` (`clearspan train --recipe static-pairs`), and
-`clearspan adapt --model static:DIR`.
+A static encoder embeds a text as the mean of its tokens' vectors. This is far faster than the encoder, and ignores the
+order of the words. The weight of a token is its inverse document frequency in your datasets (--shards); without
+--shards, the weights follow from the token ids by Zipf's law. Without an encoder (--tokenizer), all dimensions are
+random. `clearspan train --recipe static-pairs` (model.init=distill) and `clearspan adapt --model static:DIR` start from
+such an encoder and train it on your texts.
 """
 
 import sys
@@ -29,8 +29,11 @@ clearspan distill --model all-MiniLM-L6-v2 --shards data/documents --random-dims
 """
 
 
-TOKENIZER = "instead of --model, a tokenizer.json, or the folder with it: random vectors"
-RANDOM = "of them random, which keep apart words that the encoder embeds alike"
+TOKENIZER = "tokenizer.json, or the folder that holds it, instead of --model: all vectors are random"
+OUTPUT = "folder to write: a new one, or an export that has not been changed"
+SHARDS = "datasets of text in which to count the tokens, for their weights"
+DIMS = "number of dimensions in total (default: the encoder's + --random-dims)"
+RANDOM = "number of random dimensions to add; they keep apart words that the encoder embeds alike"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,11 +44,11 @@ class Distill(Command):
     example: ClassVar[str] = EXAMPLE
     remedy: ClassVar[str] = "run it again"
 
-    model: Annotated[Path | None, Flag("local folder of an encoder", "DIR")] = None
+    model: Annotated[Path | None, Flag("local folder of the encoder", "DIR")] = None
     tokenizer: Annotated[Path | None, Flag(TOKENIZER, "PATH")] = None
-    output: Annotated[Path, Flag("the folder to write: new, or an unchanged export", "DIR", output=True)]
-    shards: Annotated[tuple[str, ...], Flag("datasets of text to count tokens in", "DIR", many=True)] = ()
-    dims: Annotated[int | None, Flag("dimensions in all (default: the encoder's + --random-dims)", "N"), Ge(1)] = None
+    output: Annotated[Path, Flag(OUTPUT, "DIR", output=True)]
+    shards: Annotated[tuple[str, ...], Flag(SHARDS, "DIR", many=True)] = ()
+    dims: Annotated[int | None, Flag(DIMS, "N"), Ge(1)] = None
     random_dims: Annotated[int, Flag(RANDOM, "N"), Ge(0)] = 0
 
     def __post_init__(self) -> None:
@@ -54,7 +57,8 @@ class Distill(Command):
             raise ValueError(f"give either {flag('--model')} or {flag('--tokenizer')}")
         if self.random_dims and not self.model:
             raise ValueError(
-                f"{flag('--random-dims')} has no effect without {flag('--model')}: all dimensions are random: set "
+                f"{flag('--random-dims')} has no effect without {flag('--model')}, since all dimensions are random: "
+                "set "
                 f"{flag('--dims')}"
             )
         if self.model and (problem := misnamed(str(self.model))):
@@ -64,7 +68,7 @@ class Distill(Command):
             raise ValueError(f"{self.source} {self.model or self.tokenizer}: {missing}")
         if self.output.resolve().is_relative_to(self.folder.resolve()):
             raise ValueError(
-                f"{flag('--output')} {self.output}: is in {self.source}, which is read: name a folder outside of it"
+                f"{flag('--output')} {self.output}: is inside {self.source}, which is read: name a folder outside of it"
             )
 
     @property

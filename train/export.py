@@ -1,4 +1,4 @@
-"""Export of a run as a model folder that sentence-transformers and `clearspan eval` load.
+"""Write a checkpoint of a run as a model folder, which sentence-transformers and `clearspan eval` load.
 
     clearspan export RUN_DIR OUT_DIR [--checkpoint best|last]
 
@@ -295,9 +295,20 @@ class Export(Command):
     example: ClassVar[str] = EXAMPLE
     remedy: ClassVar[str] = "run it again"
 
-    of_run: Annotated[Path, Flag("the run's folder", "RUN_DIR", positional=True)]
-    out: Annotated[Path, Flag("the folder to write", "OUT_DIR", positional=True, output=True)]
-    checkpoint: Annotated[Literal["best", "last"] | None, Flag("default: best, else last")] = None
+    of_run: Annotated[Path, Flag("folder of the run", "RUN_DIR", positional=True)]
+    out: Annotated[
+        Path,
+        Flag(
+            "folder to write: a new one, or an export that has not been changed",
+            "OUT_DIR",
+            positional=True,
+            output=True,
+        ),
+    ]
+    checkpoint: Annotated[
+        Literal["best", "last"] | None,
+        Flag("checkpoint to write (default: best if the run has a best checkpoint, else last)"),
+    ] = None
 
     def run(self) -> Result:
         """Write the folder."""

@@ -79,7 +79,8 @@ def _prompts_of(datasets: Mapping[str, Dataset]) -> tuple[str, str]:
         (one, first), (other, second), *_ = found.items()
         raise RecipeError(
             f"data.{first} has the prompts {one[0]!r} and {one[1]!r}, data.{second} {other[0]!r} and {other[1]!r}: a "
-            f"model has one of queries and one of documents: make the datasets with the same (pairs {flag('--prompt')})"
+            "model has one prompt for queries and one for documents: make the datasets with the same prompts (pairs "
+            f"{flag('--prompt')})"
         )
     return next(iter(found), ("", ""))
 

@@ -7,8 +7,10 @@ from typing import Annotated
 from clearspan.common.flags import flag
 from clearspan.common.options import Flag, Options, words
 
-RESUME = "continue from the last complete checkpoint in the output folder, or start if there is none"
-DRY_RUN = "print the recipe, its parameters, device, data, token budget and memory; no training"
+RESUME = (
+    "continue from the last complete checkpoint in the output folder; without a checkpoint, start from the beginning"
+)
+DRY_RUN = "check everything; print the recipe, parameters, device, data, token budget and memory; do not train"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -19,11 +21,11 @@ class TrainOptions(Options):
         tuple[str, ...],
         Flag("recipe keys to change, e.g. data.text.batch_size=32", "key=value", positional=True),
     ] = ()
-    recipe: Annotated[str, Flag("a recipe of --list, or a YAML file of your own", "NAME-or-FILE")] = ""
+    recipe: Annotated[str, Flag("name of a recipe (see --list), or a YAML file of your own", "NAME-or-FILE")] = ""
     list: Annotated[bool, Flag("list the recipes, and exit")] = False
     resume: Annotated[bool, Flag(RESUME)] = False
     dry_run: Annotated[bool, Flag(DRY_RUN)] = False
-    quiet: Annotated[bool, Flag("no progress bar, no metrics on the terminal")] = False
+    quiet: Annotated[bool, Flag("show no progress bar, and print no metrics")] = False
     local_rank: Annotated[int, Flag(argparse.SUPPRESS, name="--local_rank")] = 0
 
     def __post_init__(self) -> None:

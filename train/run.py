@@ -1,9 +1,9 @@
 """Train a sentence encoder: `clearspan train --recipe NAME-or-FILE [key=value ...]`, or `deepspeed train/run.py ...`.
 
-Read the recipe, build the model and the stream of examples, train, and export the best checkpoint (else the last one)
-to OUTPUT/model. `--resume` continues a run; its length and its settings of logging, saving and evaluation may change.
-`--dry-run` makes every check that a run makes before its first step, prints the resolved recipe and the run's cost, and
-does not train.
+Read the recipe, build the model and the stream of examples, train, and export the best checkpoint (or the last, if
+checkpoints are not scored) to OUTPUT/model. `--resume` continues a run; the length of the run and its settings of
+logging, saving and evaluation may change. `--dry-run` makes all checks that precede the first step, prints the resolved
+recipe and the cost of the run, and does not train.
 """
 
 import contextlib

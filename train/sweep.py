@@ -2,8 +2,8 @@
 
     recipe x grid -> OUTPUT/NAME, one run each -> scores -> table.csv
 
-The same command continues where it stopped: it keeps finished runs, resumes halted ones, and trains values that were
-added to the grid. `train/sweeps` holds the papers' ablations by name.
+The same command continues a stopped sweep: it keeps finished runs, resumes unfinished runs, and starts runs for values
+that were added to the grid. `train/sweeps` holds the ablations of the papers, by name.
 """
 
 import signal

@@ -1,6 +1,6 @@
-"""The command `clearspan data check DIR`: list the data in a folder, and where to obtain the rest.
+"""Check the evaluation data in a folder, and say where to obtain missing data: `clearspan data check DIR`.
 
-Exit codes: 0 all existing data sets are whole; 1 one of them is not; 2 bad usage.
+Exit codes: 0: every data set in the folder is complete; 1: a data set is not complete; 2: wrong usage.
 """
 
 import sys
@@ -19,8 +19,8 @@ from clearspan.eval.report.text import text_table
 
 _EXAMPLE = "clearspan data check data"
 _NOTES = """
-DIR is the --data folder of `clearspan eval`. It may contain SentEval's downstream/ and probing/ (also inside
-senteval/), glue/, stsb_multi_mt/ and retrieval/. Nothing is downloaded.
+DIR is the folder that `clearspan eval` takes as --data. It may contain downstream/ and probing/ of SentEval (also in a
+folder senteval/), glue/, stsb_multi_mt/ and retrieval/. Nothing is downloaded.
 """
 
 
@@ -32,8 +32,8 @@ class Data(Command):
     notes: ClassVar[str] = _NOTES
     expected: ClassVar[Errors] = (DataError, OSError)
 
-    what: Annotated[str, Flag("check the data in DIR", "check", positional=True, choices=("check",))]
-    data: Annotated[Path, Flag("the data folder", "DIR", positional=True, parse=existing_folder)]
+    what: Annotated[str, Flag("the action: check the data in DIR", "check", positional=True, choices=("check",))]
+    data: Annotated[Path, Flag("folder of the data", "DIR", positional=True, parse=existing_folder)]
     json: Json = False
 
     def run(self) -> Result:

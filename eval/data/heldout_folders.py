@@ -34,11 +34,12 @@ def find(data: Path) -> dict[str, Path]:
         else:
             continue
         if other := found.get(f"{FOLDER}/{name}"):
-            raise DataError(f"{path}: would be the task {FOLDER}/{name}, as {other} is: rename one of them")
+            raise DataError(f"{path}: has the name {FOLDER}/{name} as a task, like {other}: rename one of them")
         found[f"{FOLDER}/{name}"] = part
     if not found:
         raise MissingDataError(
-            f"{data} is no dataset of shards ({MANIFEST}), and {data / FOLDER} holds none, nor a .jsonl or .csv file"
+            f"{data} is not a dataset of shards ({MANIFEST}), and {data / FOLDER} holds no dataset and no .jsonl or "
+            ".csv file"
         )
     return found
 

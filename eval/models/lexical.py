@@ -84,7 +84,9 @@ class Lexical(Similarity):
 
     def _fit(self, documents: Sequence[str]) -> _Fitted:
         if not any((self._split if self.name == "bm25" else words)(text) for text in documents):
-            raise UnscoredError(f"its texts hold no word of two letters, which the baseline {self.name} compares")
+            raise UnscoredError(
+                f"its texts hold no word of two or more letters, which the baseline {self.name} compares"
+            )
         return _bm25(documents, self._split) if self.name == "bm25" else BASELINES[self.name](documents)
 
 

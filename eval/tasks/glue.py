@@ -219,4 +219,4 @@ def _read(folder: Path, layout: GlueColumns) -> GlueTask:
     return GlueTask(f"glue/{folder.name}", train, dev, len(layout.classes), files)
 
 
-FAMILY = Family(load, "DIR/glue/<TASK>/{train,dev}.tsv, as GLUE ships them; fine-tunes, which takes hours on a CPU")
+FAMILY = Family(load, "DIR/glue/<TASK>/{train,dev}.tsv, GLUE's files; fine-tunes the model, which takes hours on a CPU")

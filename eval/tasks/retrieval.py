@@ -249,7 +249,7 @@ def _read(folder: Path) -> RetrievalTask:
     return RetrievalTask(f"retrieval/{folder.name}", LAYOUTS[layout](folder), tuple(folder / file for file in layout))
 
 
-FAMILY = Family(load, "DIR/retrieval/<name>/, BEIR's layout, or the files of Cranfield, Flickr8k or TREC-QA")
+FAMILY = Family(load, "DIR/retrieval/<name>/, in BEIR's layout, or the files of Cranfield, Flickr8k or TREC-QA")
 
 
 def _cut(text: str) -> str:

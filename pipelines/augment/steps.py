@@ -48,13 +48,19 @@ class Proportions(Options):
     the defaults (section 4.1).
     """
 
-    unit: Annotated[str, Flag("unit of deletion and reordering", choices=UNITS)] = "token"
-    del_word: Annotated[float, Flag("fraction of units deleted", "P"), Gt(0), Le(1)] = 0.7
-    del_spans: Annotated[int, Flag("spans deleted", "N"), Ge(1)] = 5
-    del_span: Annotated[float, Flag("fraction of units in each deleted span", "P"), Gt(0), Le(1)] = 0.05
-    reorder_pairs: Annotated[int, Flag("pairs of spans that are swapped", "N"), Ge(1)] = 5
-    reorder_span: Annotated[float, Flag("fraction of units in each span", "P"), Gt(0), Le(1)] = 0.05
-    subs: Annotated[float, Flag("fraction of words replaced", "P"), Gt(0), Le(1)] = 0.3
+    unit: Annotated[str, Flag("what del-word, del-span and reorder delete or move", choices=UNITS)] = "token"
+    del_word: Annotated[float, Flag("fraction of a sentence's units that del-word deletes", "P"), Gt(0), Le(1)] = 0.7
+    del_spans: Annotated[int, Flag("number of spans that del-span deletes", "N"), Ge(1)] = 5
+    del_span: Annotated[
+        float, Flag("length of each span of del-span, as a fraction of the sentence", "P"), Gt(0), Le(1)
+    ] = 0.05
+    reorder_pairs: Annotated[int, Flag("number of pairs of spans that reorder swaps", "N"), Ge(1)] = 5
+    reorder_span: Annotated[
+        float, Flag("length of each span of reorder, as a fraction of the sentence", "P"), Gt(0), Le(1)
+    ] = 0.05
+    subs: Annotated[float, Flag("fraction of a sentence's words that subs replaces by synonyms", "P"), Gt(0), Le(1)] = (
+        0.3
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -75,9 +75,9 @@ def types_of(words: Sequence[str], records: Sequence[Record], option: str = "--k
 def _missing(name: str, objects: Sequence[Mapping[str, Any]], num_records: int, option: str) -> str:
     known = list(dict.fromkeys(field for value in objects for field in names_in(value)))
     if not known:
-        return f'{flag(option)}: the inputs have no field "{name}": they are plain texts: leave it out'
+        return f'{flag(option)}: the inputs have no field "{name}": they are plain text: leave the option out'
     listed = ", ".join(known[:MOST_FIELDS])
-    where = f"none of the first {num_records:,} records has it; they have {listed}"
+    where = f"the first {num_records:,} records have only {listed}"
     return f'{flag(option)}: no field "{name}": {where}{did_you_mean(name, known)}'
 
 
@@ -158,7 +158,9 @@ def _value(record: Mapping[str, Any], name: str, kind: str) -> Plain:
         if number is not None and -INT64 <= number < INT64 and int(number) == number:
             return int(number)
     shown = json_name(value) if not isinstance(value, (int, float)) or isinstance(value, bool) else str(value)
-    raise RecordError(f'its "{name}" is {shown}, not {kind} as in the first records: name it {name}:string to keep all')
+    raise RecordError(
+        f'its "{name}" is {shown}, not {kind} as in the first records: write {name}:string to keep all values as text'
+    )
 
 
 def _number(value: Any) -> int | float | None:
@@ -177,4 +179,4 @@ def _check_utf8(value: str, name: str) -> None:
     try:
         value.encode("utf-8")
     except UnicodeEncodeError as error:
-        raise RecordError(f'half of a surrogate pair at character {error.start} of "{name}"') from None
+        raise RecordError(f'half of a surrogate pair at character {error.start} of the field "{name}"') from None

@@ -36,13 +36,14 @@ def load_model(folder: str, sha256: str, pooling: str | None, device: str, preci
     try:
         if model_hash(folder) != sha256:
             raise PipelineError(
-                f"{flag('--model')} {folder}: not the model of these vectors: its files differ, or have changed"
+                f"{flag('--model')} {folder}: not the model that made these vectors: its files are different or have "
+                "changed"
             )
         if device != "cpu" or not static.reads(Path(folder)):
             check_extra("embed", "torch", "sentence_transformers", what="embedding")
         if device != "cpu" and resolve_device(AUTO) == "cpu":
             raise PipelineError(
-                f"{flag('--device')} {device}: no GPU here: compute on the CPU with {flag('--device')} cpu"
+                f"{flag('--device')} {device}: this machine has no GPU: compute on the CPU with {flag('--device')} cpu"
             )
         return load_folder(Path(folder), pooling, device, precision)
     except EncoderError as error:

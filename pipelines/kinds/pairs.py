@@ -35,8 +35,8 @@ STRUCTURES = ("headings", "sentences")
 MISSING, EQUAL, WITHOUT_PAIR = "missing_field", "equal_texts", "no_pair"
 
 
-FIELDS = "the two fields (default: a title and a text by usual names, e.g. title,text or question,answer)"
-PARTS = "in place of fields, the parts of each text: a heading and its section, a sentence and its passage"
+FIELDS = "the two fields of a pair (default: a title and a text under usual names, e.g. title,text or question,answer)"
+PARTS = "pair parts of each text instead of two fields: a heading with its section, or a sentence with its passage"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -56,7 +56,7 @@ class Pairs(Triplets):
     document_separator: Separator = None
     long: Annotated[Literal["drop", "cut"], Flag(LONG)] = "cut"
     prompt_name: Annotated[
-        tuple[str, ...], Flag(NAMED.format("those of encode_query, encode_document"), "NAME", commas=True)
+        tuple[str, ...], Flag(NAMED.format("as encode_query and encode_document choose"), "NAME", commas=True)
     ] = ()
 
     command: ClassVar[str] = "pairs"
@@ -64,7 +64,9 @@ class Pairs(Triplets):
     usual: ClassVar[tuple[tuple[str, ...], ...]] = USUAL
     option: ClassVar[str] = "--fields"
     summary: ClassVar[str] = COMMANDS["pairs"].summary
-    description: ClassVar[str] = "two fields of each record, such as title and text, or parts of each text -> pairs"
+    description: ClassVar[str] = (
+        "Make a dataset of positive pairs: two fields of each record, such as title and text, or parts of each text."
+    )
     example: ClassVar[str] = (
         "clearspan pairs --input articles.csv --fields title,text --output data/pairs --tokenizer MODEL"
     )
@@ -80,7 +82,10 @@ class Pairs(Triplets):
         }
         given = [option for option, value in of_texts.items() if value]
         if given and not self.structure:
-            raise ValueError(f"{flag(given[0])} has no effect without {flag('--structure')}: leave it out, or add that")
+            raise ValueError(
+                f"{flag(given[0])} has no effect without {flag('--structure')}: leave it out, or add "
+                f"{flag('--structure')}"
+            )
         if self.structure and self.fields is not None:
             raise ValueError(f"{flag('--fields')} and {flag('--structure')}: leave one of them out")
 

@@ -48,9 +48,12 @@ NEAR_UNIT_BYTES = 16_000_000
 """Size of a work unit with --near-dedup, in bytes of input. It is small because a worker holds 650 to 1,300 bytes for
 each sentence of a unit.
 """
+AUGMENT = f"steps that make a view, joined by +: {', '.join(STEPS)}, e.g. subs+del-span (default: no views)"
+SYNONYMS_OF = "synonyms for subs: a JSON object of words to lists of words, or lines of a word and its synonyms (tabs)"
+PACK = "join a text's sentences to pieces of at most N tokens; 510 leaves room for <s> and </s> in 512"
 RULES = (
-    "ISO 639-1 code of the texts' language, for sentence splitting (default en). Several, e.g. de,fr, or one "
-    "with --language-threshold: keep only texts in these languages (extra `language`)"
+    "ISO 639-1 code of the language whose rules split sentences (default en). Several codes, e.g. de,fr, or one with "
+    "--language-threshold, also drop texts in other languages (extra `language`)"
 )
 
 
@@ -58,11 +61,13 @@ RULES = (
 class Augmenting(Proportions):
     """Options of augmented views."""
 
-    augment: Annotated[str | None, Flag(f"{', '.join(STEPS)}, joined by + (default none)", "STEPS")] = None
-    synonyms: Annotated[str | None, Flag("for subs: JSON of words to lists of words, or tabbed lines", "FILE")] = None
-    views: Annotated[int, Flag("augmented views of each sentence", "K"), Ge(1), Le(100)] = 2
+    augment: Annotated[str | None, Flag(AUGMENT, "STEPS")] = None
+    synonyms: Annotated[str | None, Flag(SYNONYMS_OF, "FILE")] = None
+    views: Annotated[int, Flag("number of augmented views of each sentence", "K"), Ge(1), Le(100)] = 2
     augment_seed: Annotated[int, Flag("random seed of the views", "N"), Ge(-(1 << 63)), Lt(1 << 63)] = 42
-    del_token: Annotated[bool, Flag(f"add {DEL} to the tokenizer even if no step deletes")] = False
+    del_token: Annotated[
+        bool, Flag(f"add the token {DEL} to the tokenizer even if no step deletes, for views made in training")
+    ] = False
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -100,14 +105,18 @@ class Sentences(Augmenting, TextKind):
     whitespace: Annotated[Literal["collapse"], Flag(SPACES)] = "collapse"
     dedup: Dedup = True
     language: Annotated[tuple[str, ...], Flag(RULES, "CODES", commas=True)] = ("en",)
-    no_split: Annotated[bool, Flag("each record is a sentence (for lines add --text-per line)")] = False
-    min_tokens: Annotated[int, Flag("drop shorter sentences, often scraps", "N"), Ge(1)] = 4
-    max_tokens: Annotated[int | None, Flag(f"drop longer sentences (default {MAX_TOKENS})", "N")] = None
-    pack: Annotated[int | None, Flag("join a text's sentences to N tokens (510: 512 with <s> and </s>)", "N")] = None
+    no_split: Annotated[
+        bool, Flag("take each record as one sentence (if each line is a sentence, add --text-per line)")
+    ] = False
+    min_tokens: Annotated[int, Flag("drop sentences of fewer tokens, which are often fragments", "N"), Ge(1)] = 4
+    max_tokens: Annotated[int | None, Flag(f"drop sentences of more tokens (default {MAX_TOKENS})", "N")] = None
+    pack: Annotated[int | None, Flag(PACK, "N")] = None
 
     name: ClassVar[str] = "sentences"
     summary: ClassVar[str] = COMMANDS["sentences"].summary
-    description: ClassVar[str] = "sentences of texts, each with augmented views (CLEAR)"
+    description: ClassVar[str] = (
+        "Make a dataset of the sentences of texts, with augmented views of each sentence if wanted (CLEAR)."
+    )
     example: ClassVar[str] = (
         "clearspan sentences --input 'corpus/*.jsonl' --output data/sentences \\\n"
         "    --tokenizer tokenizers/roberta-base --augment subs+del-span --synonyms synonyms.json"

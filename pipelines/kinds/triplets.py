@@ -83,11 +83,17 @@ class TripletRow(NamedTuple):
     group: str
 
 
-NAMED = "prompts of the model in --tokenizer, by name: of all texts, or FIRST,OTHERS; or none (default: {0})"
-GIVEN = "a text before each text, with the space that ends it: once for all columns, or once for each"
-SEVERAL = "fields hold lists of {0}: keep at most N of a row's"
-LONG = "a longer text: drop its row, or keep its first tokens"
-GROUP = "hold out rows with one value of this field together, e.g. versions of a document"
+NAMED = (
+    "name of the prompt before each text, from the model in --tokenizer; FIRST,OTHERS: two names, for the first column "
+    "and for the others; none: no prompt (default: {0})"
+)
+GIVEN = "text to put before each text, its final space included; give it once for all columns, or once for each"
+SEVERAL = "read lists of {0} from the fields, and keep at most N {0} of each row"
+LONG = "drop the row of a longer text, or cut the text after --max-tokens"
+GROUP = "hold out all or none of the rows with the same value of this field, e.g. versions of a document"
+COLUMNS_OF = (
+    "columns of the sentence, the positive and the negatives (default: by usual names, or all of 2 or 3 columns)"
+)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -103,13 +109,13 @@ class Triplets(TextKind):
     near_dedup: float | None = None
     columns: Annotated[
         tuple[str, ...] | None,
-        Flag("sentence, positive, negatives (default: by names, or all of 2 or 3)", "A,B[,C...]", commas=True),
+        Flag(COLUMNS_OF, "A,B[,C...]", commas=True),
     ] = None
     max_positives: Annotated[int | None, Flag(SEVERAL.format("positives"), "N"), Ge(1)] = None
     max_negatives: Annotated[int | None, Flag(SEVERAL.format("negatives"), "N"), Ge(1)] = None
-    nli: Annotated[bool, Flag("rows are premise, hypothesis and label: build triplets from them")] = False
-    min_tokens: Annotated[int, Flag("drop rows with a shorter text", "N"), Ge(1)] = 1
-    max_tokens: Annotated[int, Flag("longest text of a row", "N")] = MAX_TOKENS
+    nli: Annotated[bool, Flag("build the triplets from NLI rows: premise, hypothesis and label")] = False
+    min_tokens: Annotated[int, Flag("drop rows in which a text has fewer tokens", "N"), Ge(1)] = 1
+    max_tokens: Annotated[int, Flag("maximum number of tokens of a text", "N")] = MAX_TOKENS
     long: Annotated[Literal["drop", "cut"], Flag(LONG)] = "drop"
     prompt_name: Annotated[tuple[str, ...], Flag(NAMED.format("the model's default prompt"), "NAME", commas=True)] = ()
     prompt: Annotated[tuple[str, ...], Flag(GIVEN, "TEXT")] = ()
@@ -126,7 +132,8 @@ class Triplets(TextKind):
     name: ClassVar[str] = "triplets"
     summary: ClassVar[str] = COMMANDS["triplets"].summary
     description: ClassVar[str] = (
-        "rows of sentence, positive and optional hard negative (SimCSE), or built from NLI rows"
+        "Make a dataset of triplets, from rows of a sentence, a positive and, optionally, hard negatives (SimCSE), or\n"
+        "from NLI rows."
     )
     example: ClassVar[str] = (
         "clearspan triplets --input nli_for_simcse.csv --output data/nli --tokenizer tokenizers/roberta-base"
@@ -307,7 +314,7 @@ class Triplets(TextKind):
             raise RecordError(record.problem)
         value = record.value
         if not isinstance(value, dict):
-            raise RecordError("a text, not a row of columns")
+            raise RecordError("expected a row of columns, found a text")
         columns = chosen(list(value), self.rows)
         if columns is None:
             named = wanted(self.column_sets)

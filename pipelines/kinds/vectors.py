@@ -76,7 +76,9 @@ class Vectors(VectorOptions):
     can_update: ClassVar[bool] = True
     command: ClassVar[str] = "embed"
     summary: ClassVar[str] = COMMANDS["embed"].summary
-    description: ClassVar[str] = "embeddings of texts by a trained model, from the inputs that documents takes"
+    description: ClassVar[str] = (
+        "Embed texts with a trained model; make a dataset of the vectors, for `clearspan search`."
+    )
     example: ClassVar[str] = (
         "clearspan embed --input 'corpus/*.jsonl' --output data/vectors --model runs/mine/model --keep-text"
     )

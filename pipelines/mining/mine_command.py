@@ -38,7 +38,8 @@ from clearspan.common.ranking import DECIMALS
 from clearspan.common.terminal import one_line
 from clearspan.pipelines.command import StoreCommand
 from clearspan.pipelines.errors import PipelineError, check_extra
-from clearspan.pipelines.kinds.vector_options import check_device, check_folder
+from clearspan.pipelines.kinds import OUTPUT
+from clearspan.pipelines.kinds.vector_options import BATCH, check_device, check_folder
 from clearspan.pipelines.kinds.vectors import BATCH_TOKENS
 from clearspan.pipelines.mining.choice import ChoiceOptions
 from clearspan.pipelines.mining.miner import Figures, Miner, mine
@@ -51,9 +52,12 @@ from clearspan.shards.schema import numbered, of_sort
 
 VERSION = 1
 """Version of the rules for choosing negatives, increased whenever they change: part of the fingerprint."""
-MODEL = "a local folder of sentence-transformers or Hugging Face (not needed if --bm25 is --negatives)"
-PROMPTS = "the model's prompt before every text, or QUERY,DOCUMENT, by their names, or none"
-AMONG = "search among this many texts, chosen by their hashes (default: all)"
+MODEL = "local folder of a sentence-transformers or Hugging Face model (not needed if BM25 finds all negatives)"
+PROMPTS = (
+    "name of the model's prompt before every text; QUERY,DOCUMENT: two names, before titles and before texts; none: no "
+    "prompt (default: as encode_query and encode_document choose)"
+)
+AMONG = "search negatives among N texts, selected by a hash, to save time (default: among all)"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -63,15 +67,15 @@ class Mine(ChoiceOptions, StoreCommand):
     summary: ClassVar[str] = COMMANDS["mine"].summary
     example: ClassVar[str] = "clearspan mine data/pairs --model MODEL --negatives 4 --output data/mined"
 
-    folder: Annotated[str, Flag("a dataset that `pairs` or `triplets` made", "PAIRS", positional=True)]
-    output: Annotated[str, Flag("new or empty folder, or that of a run to continue", "DIR", output=True)]
+    folder: Annotated[str, Flag("dataset that `pairs` or `triplets` wrote", "PAIRS", positional=True)]
+    output: Annotated[str, Flag(OUTPUT, "DIR", output=True)]
     model: Annotated[str | None, Flag(MODEL, "DIR")] = None
     pooling: Pooling = None
     prompt_name: Annotated[tuple[str, ...], Flag(PROMPTS, "NAME", commas=True)] = ()
     candidates: Annotated[int | None, Flag(AMONG, "N"), Ge(1)] = None
     device: Device = AUTO
     precision: Precision = "fp32"
-    batch_tokens: Annotated[int | None, Flag("tokens of a batch (default: CPU 1024, GPU 16384)", "N"), Ge(1)] = None
+    batch_tokens: Annotated[int | None, Flag(BATCH, "N"), Ge(1)] = None
     cache: Annotated[Path | None, Flag(CACHE, "DIR", output=True)] = None
     quiet: Quiet = False
     json: Json = False
@@ -85,7 +89,7 @@ class Mine(ChoiceOptions, StoreCommand):
             self.prompts.sides(self.prompt_name)
         elif self.bm25 < self.negatives:
             raise ValueError(
-                f"{flag('--model')} DIR is missing: name a model, or take all by BM25 with {flag('--bm25')} "
+                f"{flag('--model')} DIR is missing: name a model, or let BM25 find all negatives with {flag('--bm25')} "
                 f"{self.negatives}"
             )
         elif given := [name for name in ("pooling", "prompt_name", "batch_tokens") if getattr(self, name)]:
@@ -138,15 +142,18 @@ class Mine(ChoiceOptions, StoreCommand):
                 f"{self.folder}: holds {manifest.kind}, not pairs: make them with `clearspan pairs` or `triplets`"
             )
         if held_out.is_held_out(manifest):
-            raise PipelineError(f"{self.folder}: a held-out part, which training never sees: name the folder around it")
+            raise PipelineError(
+                f"{self.folder}: is the held-out part of a dataset, which training never reads: name the folder that "
+                "contains it"
+            )
         if "mining" in manifest.fingerprint.get("options", {}):
-            raise PipelineError(f"{self.folder}: has mined negatives already: name the dataset that it was mined from")
+            raise PipelineError(f"{self.folder}: already has mined negatives: name the dataset from which it was made")
         if storage.is_remote(self.output) or storage.is_remote(self.folder):
             return
         source, output = Path(self.folder).resolve(), Path(self.output).resolve()
         if output.is_relative_to(source) or source.is_relative_to(output):
             raise PipelineError(
-                f"{flag('--output')} {self.output}: is in {self.folder}, or around it: choose another folder"
+                f"{flag('--output')} {self.output}: is inside {self.folder}, or contains it: choose another folder"
             )
 
     def _fingerprint(self, dataset: Dataset, compute: Compute) -> dict[str, Any]:

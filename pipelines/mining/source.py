@@ -114,8 +114,10 @@ def read(dataset: Dataset, quiet: bool = False) -> MiningSource:
                 columns = of_sort(sort, batch.schema.names)
                 if columns and prompt != before[1]:
                     raise PipelineError(
-                        f"{dataset.folder}: {before[1]!r} is before its positives and {prompt!r} before its negatives, "
-                        f"and a mined negative is a positive of another row: make it with one {flag('--prompt')} for "
+                        f"{dataset.folder}: its positives have the prompt {before[1]!r} and its negatives the prompt "
+                        f"{prompt!r}, "
+                        "although a mined negative is a positive of another row: make the dataset with one "
+                        f"{flag('--prompt')} for "
                         "both"
                     )
                 by_sort[sort] += _added(batch, columns, functools.partial(_decoded, tokenizer, prompt=prompt), texts)

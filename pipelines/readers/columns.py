@@ -256,7 +256,7 @@ def arrow_columns(schema: pa.Schema, name: str, reading: Reading) -> dict[str, l
             held = f"{field.type}, not text"
             if pa.types.is_struct(field.type):
                 held = f"fields, not text: name one of them, e.g. {column}.{field.type.field(0).name}"
-            raise PipelineError(f'{name}: its column "{column}" holds {held}: see {flag(option)}')
+            raise PipelineError(f'{name}: its column "{column}" holds {held}: name another column with {flag(option)}')
     return {column: paths[column] for column in columns}
 
 

@@ -76,5 +76,5 @@ def _parts(stream: BinaryIO, name: str, reading: Reading) -> Iterator[tuple[int,
             offset += len(part) + len(separator)
         if len(rest) > most:
             raise PipelineError(
-                f"{name}: no {flag('--document-separator')} in {most:,} bytes from byte {offset:,} on: mend it"
+                f"{name}: no {flag('--document-separator')} in {most:,} bytes from byte {offset:,} on: correct it"
             )

@@ -65,7 +65,9 @@ def records(stream: BinaryIO, name: str, reading: Reading) -> Iterator[Record]:
     for row, (cells, raw, problem) in enumerate(rows):
         number = row + 1
         if not problem and not names:
-            raise PipelineError(f"{name}: its first rows are not readable, so its columns are unknown: mend them")
+            raise PipelineError(
+                f"{name}: its first rows are not readable, so that its columns are not known: correct them"
+            )
         if not problem and len(cells) != len(names):
             problem = f"{len(cells):,} cells in a row, of {len(names):,} columns"
         if problem:
@@ -90,7 +92,7 @@ def _open_table(stream: BinaryIO, name: str, reading: Reading) -> tuple[Iterator
         names, _, problem = next(rows)
         if problem:
             raise PipelineError(
-                f"{name}: its header is not readable ({problem}): mend its first line, or name the encoding of text "
+                f"{name}: its header is not readable ({problem}): correct the first line, or name the encoding of text "
                 f"that is not UTF-8, e.g. {flag('--encoding')} cp1252"
             )
         head = head[1:]
@@ -112,7 +114,7 @@ def _check_names(columns: Sequence[str], name: str, option: str) -> None:
         if len(column.split()) > NAME_WORDS:
             raise PipelineError(
                 f'{name}: its first line ("{column[:40]}...") looks like a text, not like a column name: add '
-                f"{flag('--no-header')} if it is a text, or name it with {flag(option)}"
+                f"{flag('--no-header')} if the line is a text, or name the column with {flag(option)}"
             )
 
 

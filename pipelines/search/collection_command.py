@@ -10,10 +10,10 @@ from clearspan.pipelines.command import StoreCommand
 from clearspan.pipelines.kinds.vector_options import check_device, check_folder
 from clearspan.pipelines.search.collection import Collection
 
-FOLDER = "a dataset that `embed` made, local or on gs:// or s3://, or adapt's folder"
-MODEL = "the local folder of the model that made the vectors (default: the one that adapt's folder names)"
-ALSO = "another collection of the same model, searched together with the first; may be repeated"
-STEMMER = "leave out the endings of a language in BM25's words (extra `search`)"
+FOLDER = "dataset that `embed` wrote, local or on gs:// or s3://, or the output folder of `adapt`"
+MODEL = "local folder of the model that made the vectors (default: the model that the folder of `adapt` names)"
+ALSO = "another collection, embedded with the same model, to search together with DIR; may be repeated"
+STEMMER = "language whose word endings BM25 ignores (extra `search`; default: none)"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

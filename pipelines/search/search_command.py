@@ -35,12 +35,15 @@ INDEXES = {"faiss": "clearspan.plugins.faiss_index:search"}
 """Choices of --index, and the parts that search them."""
 WIDTH = 300
 """Number of characters of a text that are printed; JSON holds all of it."""
-QUERIES = "a file of queries: one a line, or csv, tsv or jsonl with query and, for its rank, text or id of the answer"
-WHERE = "a condition on kept fields, e.g. \"year > 2020 and lang = 'de'\"; other texts are no hits"
-APPROXIMATE = "search an approximate index, built once and kept in CLEARSPAN_CACHE (extra `faiss`)"
+QUERIES = (
+    "file of queries: one per line, or csv, tsv or jsonl with the field query and, to print the rank of the right "
+    "text, text or id"
+)
+WHERE = "search only texts whose stored fields meet a condition, e.g. \"year > 2020 and lang = 'de'\""
+APPROXIMATE = "search with an approximate index, which is built once and kept in CLEARSPAN_CACHE (extra `faiss`)"
 BESIDE = (
-    f"add BM25 over the kept texts; W: the model's weight, from 0 (BM25 alone) to 1; without W {HYBRID_WEIGHT} "
-    "(default: the weight that adapt's folder names, or the model alone)"
+    "combine the model with BM25, which needs stored texts. W: weight of the model, from 0 (BM25 alone) to 1; without "
+    f"W {HYBRID_WEIGHT} (default: the weight that the folder of `adapt` names, else the model alone)"
 )
 
 
@@ -51,12 +54,12 @@ class Search(CollectionCommand):
     summary: ClassVar[str] = COMMANDS["search"].summary
     example: ClassVar[str] = 'clearspan search data/vectors "How do owls hunt?" --model runs/mine/model --top 5'
 
-    words: Annotated[tuple[str, ...], Flag("texts to search for", "QUERY", positional=True)] = ()
-    query: Annotated[tuple[str, ...], Flag("a text to search for; may be repeated", "TEXT")] = ()
+    words: Annotated[tuple[str, ...], Flag("texts to search for, each in quotes", "QUERY", positional=True)] = ()
+    query: Annotated[tuple[str, ...], Flag("text to search for; may be repeated", "TEXT")] = ()
     queries: Annotated[Sequence[Query], Flag(QUERIES, "FILE", parse=read_queries)] = ()
     prompt_name: Annotated[str | None, Flag(PROMPT.format("query", QUERY), "NAME")] = None
     where: Annotated[str | None, Flag(WHERE, "CONDITION")] = None
-    top: Annotated[int, Flag("hits of each query", "N"), Ge(1)] = 10
+    top: Annotated[int, Flag("number of hits of each query", "N"), Ge(1)] = 10
     index: Annotated[str | None, Flag(APPROXIMATE, choices=tuple(INDEXES))] = None
     hybrid: Annotated[float | None, Flag(BESIDE, "W", const=HYBRID_WEIGHT), Ge(0), Le(1)] = None
     json: Json = False

@@ -145,7 +145,7 @@ class SideBySide:
         """
         if not any(self.systems()):
             raise PipelineError(
-                f"{self.collection.folder}: names no model, keeps no texts for BM25: pass {flag('--model')} DIR"
+                f"{self.collection.folder}: names no model, and stores no texts for BM25: pass {flag('--model')} DIR"
             )
         for _, _, weight in self.systems():
             for hit in self.collection.search(["text"], 1, weight=weight)[0]:

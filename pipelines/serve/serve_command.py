@@ -17,8 +17,11 @@ from clearspan.common.ranking import HYBRID_WEIGHT
 from clearspan.pipelines.errors import check_extra
 from clearspan.pipelines.search.collection_command import CollectionCommand
 
-WEIGHT = f"the model's weight beside BM25 at first, 0 to 1 (default: the collection's, else {HYBRID_WEIGHT})"
-HOST = "address to listen on; any other than 127.0.0.1 lets other machines read the collection"
+WEIGHT = (
+    "initial weight of the model beside BM25, 0 to 1 (default: the weight that the folder of `adapt` names, else "
+    f"{HYBRID_WEIGHT})"
+)
+HOST = "address to listen on; with any other than 127.0.0.1, other machines can read the collection"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -30,7 +33,7 @@ class Serve(CollectionCommand):
 
     weight: Annotated[float | None, Flag(WEIGHT, "W"), Ge(0), Le(1)] = None
     host: Annotated[str, Flag(HOST, "HOST")] = "127.0.0.1"
-    port: Annotated[int, Flag("port of the page; 0: any free one", "PORT"), Ge(0), Le(65535)] = 8765
+    port: Annotated[int, Flag("port of the page; 0: any free port", "PORT"), Ge(0), Le(65535)] = 8765
 
     def run(self) -> "Ended":
         """Serve the page until Ctrl-C.

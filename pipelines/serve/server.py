@@ -36,7 +36,7 @@ def listening(host: str, port: int) -> Iterator[socket.socket]:
     except (OSError, UnicodeError) as error:
         why = str(getattr(error, "strerror", None) or error).partition(" (while ")[0]
         raise PipelineError(
-            f"{flag('--host')} {host} {flag('--port')} {port}: {why}: try {flag('--port')} 0, which picks a free one"
+            f"{flag('--host')} {host} {flag('--port')} {port}: {why}: try {flag('--port')} 0, which picks a free port"
         ) from None
     with listener:
         yield listener

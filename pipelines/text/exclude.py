@@ -187,9 +187,7 @@ def read_texts(patterns: Sequence[str]) -> Iterator[str]:
                         num_texts += 1
                         yield text
             if is_blank:
-                raise PipelineError(
-                    f"{flag('--exclude')} {path}: holds no text: leave it out, or name what it should hold"
-                )
+                raise PipelineError(f"{flag('--exclude')} {path}: holds no text: leave it out, or name the right file")
         if not num_texts:
             raise PipelineError(f"{flag('--exclude')} {pattern}: holds only numbers: name the files with the texts")
 

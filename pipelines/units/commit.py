@@ -57,7 +57,9 @@ def _check_columns(shards: Iterable[ShardInfo]) -> None:
         first.setdefault(tuple(sorted(shard.lengths)), shard.name)
     if len(first) > 1:
         examples = "; ".join(f"{name}: {', '.join(columns)}" for columns, name in first.items())
-        raise PipelineError(f"the inputs do not all have the same columns ({examples}): make a dataset of each")
+        raise PipelineError(
+            f"the inputs do not all have the same columns ({examples}): make a separate dataset for each"
+        )
 
 
 def load_results(job: Job, stage: str = DONE) -> dict[int, UnitResult]:
@@ -93,7 +95,9 @@ def commit(job: Job) -> Manifest:
     """
     results = load_results(job)
     if missing := set(range(job.num_units)) - set(results):
-        raise PipelineError(f"{len(missing)} work units are not done, the first {min(missing)}: run again to continue")
+        raise PipelineError(
+            f"{len(missing)} work units are not finished (the first is {min(missing)}): run again to continue"
+        )
     manifest, held = reconcile(job, list(results.values()))
     if held:
         held.save(job.validation_folder)

@@ -99,7 +99,9 @@ def _read_list(path: str) -> Iterator[tuple[str, str]]:
     try:
         lines = storage.read_bytes(path).decode("utf-8-sig").splitlines()
     except UnicodeDecodeError as error:
-        raise PipelineError(f"{flag('--input')} {path}: not UTF-8 at byte {error.start}: convert it") from None
+        raise PipelineError(
+            f"{flag('--input')} {path}: not UTF-8 at byte {error.start}: convert the file to UTF-8"
+        ) from None
     for number, line in enumerate(lines, 1):
         if not line.strip():
             continue
@@ -113,7 +115,8 @@ def _read_list(path: str) -> Iterator[tuple[str, str]]:
         file = file if storage.is_remote(file) else absolute(file)
         if seen.setdefault(file, label) != label:
             raise PipelineError(
-                f"{flag('--input')} {path}: line {number}: {name} is {label!r} here, and {seen[file]!r} above"
+                f"{flag('--input')} {path}: line {number}: {name} has the class {label!r} here, and {seen[file]!r} "
+                "above: keep one of them"
             )
         yield file, label
     if not seen:

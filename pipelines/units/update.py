@@ -89,7 +89,8 @@ def check_options(folder: str, old: Mapping[str, Any], new: Mapping[str, Any]) -
     if lines := option_differences(old, new):
         shown = "; ".join(lines[:MOST_SHOWN])
         raise PipelineError(
-            f"{folder}: {flag('--update')} needs the model and the options that made it ({shown}): give those, or "
+            f"{folder}: {flag('--update')} needs the model and the options with which the folder was made ({shown}): "
+            "give the same, or "
             f"choose another {flag('--output')}"
         )
 

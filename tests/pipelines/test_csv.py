@@ -135,7 +135,9 @@ def test_a_first_row_that_is_longer_than_the_head_is_read_whole(delimiter: str, 
 
 
 def test_a_table_whose_rows_are_all_longer_than_allowed_is_rejected() -> None:
-    with pytest.raises(PipelineError, match=r"a.csv: its first rows are not readable, so its columns are unknown"):
+    with pytest.raises(
+        PipelineError, match=r"a.csv: its first rows are not readable, so that its columns are not known"
+    ):
         read(b"a" * 2_000_000 + b"\nCall me Ishmael\n", Reading(70_000, "1", header=False))
 
 

@@ -176,5 +176,5 @@ def test_the_files_of_a_sample_are_grouped_as_webdataset_does_and_none_is_passed
     assert listed == [[name for name in sample.values() if name.endswith(".jpg")] for sample in own]
     assert [sample.unknown for sample in found if not sample.listed] == [["t/Makefile"]]
     twice = [("t/a.jpg", 0, io.BytesIO(b"1")), ("t/a.jpg", 1, io.BytesIO(b"2"))]
-    with pytest.raises(PipelineError, match=r"t/a\.jpg: is twice in a sample: rename one of the two"):
+    with pytest.raises(PipelineError, match=r"t/a\.jpg: occurs twice in a sample: rename one of the two"):
         list(samples.listing(twice, Reading(as_bytes=True, extensions=(".jpg",))))

@@ -167,10 +167,13 @@ def read(name_or_file: str) -> Grid:
         return typed(Grid, read_yaml(path))
 
 
-WORDS = f"a sweep: {', '.join(names())}, or a YAML file; and recipe keys for all runs"
-GRID = "one run for each value; keys joined by ';' vary together; replaces a sweep's axis of the same first key"
-AT_ONCE = "train and evaluate N runs at a time, quietly, on the same devices, whose memory they share"
-LAUNCHER = 'options of the launcher of `clearspan train`, e.g. "--num_gpus 4"'
+WORDS = f"a sweep by name ({', '.join(names())}) or as a YAML file, and recipe keys to change in all runs"
+GRID = (
+    "train one run for each value of a recipe key; keys joined by ';' vary together; replaces the sweep's axis of the "
+    "same first key; may be repeated"
+)
+AT_ONCE = "train and evaluate N runs at a time, quietly, on the same devices, whose memory the runs share"
+LAUNCHER = 'launcher options of `clearspan train`, e.g. "--num_gpus 4"'
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -178,13 +181,15 @@ class Sweep(Options):
     """Options of the command `sweep`."""
 
     words: Annotated[tuple[str, ...], Flag(WORDS, "SWEEP | key=value", positional=True)] = ()
-    output: Annotated[Path, Flag("the sweep's folder: new, or to continue", "DIR", output=True)]
-    recipe: Annotated[str, Flag("the runs' recipe (default: the sweep's)", "NAME-or-FILE")] = ""
+    output: Annotated[Path, Flag("folder of the sweep: a new one, or one to continue", "DIR", output=True)]
+    recipe: Annotated[str, Flag("recipe of all runs (default: the sweep's recipe)", "NAME-or-FILE")] = ""
     grid: Annotated[tuple[str, ...], Flag(GRID, "KEY=A,B[;KEY=C,D]")] = ()
     launcher: Annotated[str, Flag(LAUNCHER, "ARGS", name="--launcher-options")] = ""
-    tasks: Annotated[str, Flag("tasks of `clearspan eval` (default: the sweep's)", "LIST")] = ""
-    data: Annotated[str, Flag("the tasks' data; without it no run is evaluated", "DIR")] = ""
+    tasks: Annotated[
+        str, Flag("tasks of `clearspan eval` that score the runs (default: the sweep's tasks)", "LIST")
+    ] = ""
+    data: Annotated[str, Flag("folder with the data of the tasks; without --data, no run is evaluated", "DIR")] = ""
     protocol: Annotated[Literal["full", "fast"], Flag("protocol of `clearspan eval`")] = "full"
     at_once: Annotated[int, Flag(AT_ONCE, "N"), Ge(1)] = 1
-    dry_run: Annotated[bool, Flag("list the runs and what each changes; no training")] = False
+    dry_run: Annotated[bool, Flag("list the runs and the keys that each run changes, without training")] = False
     quiet: Quiet = False

@@ -42,7 +42,7 @@ def test_texts_in_any_container_are_embedded_in_their_order(minilm: Path, vector
         for others in (iter(texts), np.array(texts), dict.fromkeys(texts)):
             assert model.encode(others).tolist() == rows
         for wrong, kind in ((None, "NoneType"), ([("a", "b")], "tuple"), (["a", None], "NoneType"), (3, "int")):
-            with pytest.raises(EncoderError, match=f"texts must be a text or several, not {kind}"):
+            with pytest.raises(EncoderError, match=f"texts must be a text or a list of texts, not {kind}"):
                 model.encode(wrong)
 
 
