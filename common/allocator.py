@@ -27,7 +27,7 @@ def keep_freed(mmap_bytes: int, trim_bytes: int, top_pad_bytes: int | None = Non
         top_pad_bytes: the number of extra bytes to request whenever the heap grows; None for glibc's default.
 
     Returns:
-        True if glibc accepted the thresholds; False if it refused one, or if the C library is not glibc.
+        True if glibc accepted these values; False if it refused one, or if the C library is not glibc.
     """
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None) if sys.platform.startswith("linux") else None
     if mallopt is None:

@@ -65,9 +65,9 @@ class Embedder:
         num_cached: the number of distinct texts whose embeddings came from the cache.
         num_nonfinite: the number of computed embeddings with a NaN or an infinity.
         num_zero: the number of computed embeddings that are all zeros, e.g. for a text without a known word.
-        constant: None unless the encoder gave nearly the same embedding to all texts of a call of `embed`. Then, the
-            number of distinct texts in the call, and the number of distinct directions of their embeddings, which is
-            below the fraction `FEW` of the texts. Of several such calls, the call with most texts.
+        constant: for a call of `embed` whose embeddings have few distinct directions (one, or fewer than the fraction
+            `FEW` of the texts): the number of distinct texts, and the number of distinct directions. If there are
+            several such calls, this is about the call with most texts; None if there is no such call.
         encode_s: the time spent in the encoder, in seconds.
     """
 
