@@ -12,11 +12,11 @@ words. Each step is a pure function of (ids, word starts, key), so a view does n
 or on the other sentences. Special tokens within a sentence are not changed and stay in place, except [DEL], which
 reordering moves.
 
-In short sentences, fractions are multiplied by the number of units in the sentence and rounded half up. A deletion
-removes at least one unit and leaves at least one. If the spans of a step together would have fewer units than there are
-spans, the number of spans is reduced until each has at least one unit. The lengths of a step's spans differ by at most
-one unit. Reordering takes at least two units. A sentence of one unit is neither deleted nor reordered. `subs` replaces
-at least one of the words that have synonyms, and at most all of them.
+A fraction is multiplied by the number of units in the sentence, and the product is rounded half up. In short sentences,
+further rules apply. A deletion removes at least one unit and leaves at least one. If the spans of a step together would
+have fewer units than there are spans, the number of spans is reduced until each has at least one unit. The lengths of a
+step's spans differ by at most one unit. Reordering takes at least two units. A sentence of one unit is neither deleted
+nor reordered. `subs` replaces at least one of the words that have synonyms, and at most all of them.
 """
 
 import dataclasses
@@ -43,8 +43,8 @@ CHUNK = 8192
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Proportions(Options):
-    """Options of the steps: the fraction of a sentence that each step changes. The paper's are
-    the defaults (section 4.1).
+    """Options of the steps, such as the fraction of a sentence that each step changes. The defaults are the values of
+    the CLEAR paper (section 4.1).
     """
 
     unit: Annotated[str, Flag("unit of deletion and reordering", choices=UNITS)] = "token"
@@ -108,7 +108,7 @@ class Augmentation(Proportions):
 
 @dataclasses.dataclass(frozen=True)
 class SentenceBatch:
-    """Sentences between two steps.
+    """Sentences, as each step takes and returns them.
 
     Attributes:
         tokens: token ids of the sentences, S in all.
@@ -155,10 +155,10 @@ class _Units:
         return np.diff(self.starts)
 
     def tokens_of(self, chosen: np.ndarray) -> np.ndarray:
-        """Return a mask of the tokens of the chosen units, (S,) bool.
+        """Return a mask of the tokens that belong to chosen units, (S,) bool, where S is the number of all tokens.
 
         Args:
-            chosen: mask of the chosen units among the free units.
+            chosen: mask of the chosen units, with one value for each unit that is not a special token.
         """
         marked = np.zeros(len(self.starts) - 1, bool)
         marked[self.free] = chosen
@@ -166,10 +166,11 @@ class _Units:
 
 
 def _delete(sentences: SentenceBatch, deleted: np.ndarray, del_id: int) -> SentenceBatch:
-    """Replace each run of deleted tokens by one [DEL]. Earlier [DEL] tokens next to a run become a part of it.
+    """Replace each run of deleted tokens by one [DEL]. Tokens that are [DEL] already count as deleted.
 
     Args:
-        deleted: mask of the tokens to delete, (S,) bool.
+        deleted: mask of the tokens to delete, (S,) bool, where S is the number of all tokens.
+        del_id: the id of [DEL].
     """
     values, offsets = sentences.tokens.values, sentences.tokens.offsets
     deleted = deleted | (values == del_id)
@@ -188,11 +189,14 @@ class Augmenter:
     """Function that makes a view of each sentence: an augmentation, prepared for a tokenizer.
 
     Args:
-        synonyms: lists of synonyms by word, for the step `subs`, or the table built from such lists (building takes
-            seconds).
+        augmentation: the steps and their options.
+        tokenizer: the tokenizer that made the token ids of the sentences.
+        synonyms: for the step `subs`, the synonyms of each word, or the table built from them (building it takes
+            seconds); None if there is no such step.
 
     Raises:
-        ValueError: a step deletes and the tokenizer has no [DEL], or a step substitutes and there are no synonyms.
+        ValueError: a step deletes and the tokenizer has no [DEL], or a step substitutes and there are no synonyms, or
+            the tokenizer cannot encode any of them.
     """
 
     def __init__(

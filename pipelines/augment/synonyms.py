@@ -125,9 +125,10 @@ def inflection(word: str, known: Container[str]) -> str:
 
 
 def forms(table: Mapping[str, Sequence[str]]) -> Iterator[tuple[str, list[str]]]:
-    """Yield (word, synonyms): first all words of the table as they are, then words capitalized and in capitals.
+    """Yield (word, synonyms): first for all words of the table as they are, then capitalized and in capitals.
 
-    An entry of several words, separated by spaces, is left out.
+    If some synonyms have the inflection of the word, only these are used. An expression of several words, separated by
+    spaces, gets no synonyms.
     """
     known = {word for entry in table.items() for word in (entry[0], *entry[1])}
     endings: dict[str, str] = {word: inflection(word, known) for word in known}
@@ -218,7 +219,10 @@ class SynonymTable:
 
 
 def _encode(texts: list[str], context: str, tokenizer: Tokenizer) -> dict[str, tuple[int, ...]]:
-    """Return the token ids that each text has after `context`. Texts that the tokenizer cannot encode are left out."""
+    """Return text -> its token ids after the string `context`, such as "(". The ids of `context` are not included.
+
+    Texts whose encoding has the unknown token or a special token are left out.
+    """
     added = tokenizer.get_added_tokens_decoder()
     barred = {unknown_id(tokenizer), *(token for token, content in added.items() if content.special)}
     (before,) = (e.ids for e in tokenizer.encode_batch_fast([context.strip()], add_special_tokens=False))

@@ -81,7 +81,7 @@ class DocumentWorker(TextWorker[Documents]):
             yield from self.kept(pieces, tally, self.kind.min_tokens, self.kind.max_tokens).singly()
 
     def _document(self, record: Record, counts: Counts) -> tuple[tuple[str, str, str], int] | None:
-        """Return ((prepared text, text that the filters leave, source), size of the prepared text in bytes).
+        """Return ((prepared text, text before the preparation, source), size of the prepared text in bytes).
 
         If the filters drop the document, or it has too few bytes to have enough tokens, count it and return None.
         """

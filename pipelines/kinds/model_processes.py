@@ -78,7 +78,7 @@ def connected() -> SharedModel | None:
 
 
 def _worker_number(folder: Path) -> int:
-    """Return a number that no other worker of the run has, counted from 0."""
+    """Return a number that no other worker of the run has, counted from 0. A file in `folder` reserves it."""
     for number in itertools.count():
         with contextlib.suppress(FileExistsError):
             (folder / f"worker-{number}").touch(exist_ok=False)

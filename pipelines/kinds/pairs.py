@@ -42,6 +42,8 @@ PARTS = "in place of fields, the parts of each text: a heading and its section, 
 class Pairs(Triplets):
     """Options of the command `pairs`. If `fields` is not set, a pair is the title and the text of a record, which are
     found by their usual names. With `structure`, a record is one text, and pairs are made of its parts.
+
+    The options `columns`, `max_positives`, `max_negatives` and `nli` of triplets are not available.
     """
 
     columns: tuple[str, ...] | None = None
@@ -88,7 +90,11 @@ class Pairs(Triplets):
         return self.fields
 
     def usual_prompts(self, known: Prompts) -> tuple[str, ...]:
-        """Return the model's query prompt for the first column and its document prompt for the second column."""
+        """Return the model's query prompt for the first column and its document prompt for the second column.
+
+        Args:
+            known: the prompts of the model.
+        """
         return known.of_side(QUERY), known.of_side(DOCUMENT)
 
     def unused_prompts(self, known: Prompts) -> str:
@@ -115,8 +121,10 @@ class Pairs(Triplets):
             self.cells(record)  # a record without the fields is filtered
 
     def cells(self, record: Record) -> list[Any]:
-        """Return the values of the two fields. Of several pairs of usual names, the first pair without null is chosen,
-        if there is such a pair.
+        """Return the values of the two fields.
+
+        If the user names no fields and a record has several fields with usual names, the first two that are not null
+        are chosen, if there are any.
         """
         value = record.value
         if isinstance(value, dict):
@@ -164,7 +172,7 @@ class PairWorker(TripletWorker):
         return super()._is_kept(row, counts)
 
     def _pairs(self, record: Record, counts: Counts) -> tuple[list[tuple[str, str]], str, str] | None:
-        """Return (pairs, source, group) of a text. If the text is empty, count it and return None."""
+        """Return (pairs, source, group) of a record's text. If the text is empty, count it and return None."""
         if (found := text_in(record, self.kind.text_field, counts)) is None:
             return None
         text, _ = found

@@ -220,14 +220,14 @@ def mine(
         dataset: the dataset whose rows get negatives.
         output: the output folder.
         fingerprint: the fingerprint of the output.
-        prepare: function that returns the miner of a source.
+        prepare: function that returns the miner of a source; called only if a unit has no result.
 
     Returns:
         (manifest, statistics of all units, source); the source is None if all units had results.
 
     Raises:
         ClaimError: the output folder belongs to a different run.
-        PipelineError: the source cannot be used, see `read`.
+        PipelineError: the source's positives and negatives have different prompts.
         ShardError: the source is damaged.
     """
     plan = seal({"fingerprint": dict(fingerprint)}, indent=1)
@@ -257,7 +257,12 @@ def mine(
 def _mine_units(
     dataset: Dataset, output: str, plan: str, miner: Miner, units: Sequence[int], quiet: bool
 ) -> dict[int, MinedUnit]:
-    """Mine the given work units of a dataset, and publish their shards and results; return unit -> result."""
+    """Mine the given work units of a dataset, and publish their shards and results; return unit -> result.
+
+    Args:
+        plan: the hash of plan.json.
+        units: the numbers of the work units.
+    """
     ends = np.cumsum([shard.examples for shard in dataset.shards]).tolist()
     firsts = {shard.name: end - shard.examples for shard, end in zip(dataset.shards, ends, strict=True)}
     own = [shard for shard in dataset.shards if shard.unit in units]
