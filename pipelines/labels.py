@@ -7,8 +7,8 @@
     0_george_0.wav                george: the match of --label-pattern, e.g. _(\\w+)_
 
 A list of files or a webdataset sample can also state a class; other modules read them (`Input.label`,
-`readers.samples`). Files and classes are selected by hashes of their names. The selection therefore depends neither on
-the order of the files nor on the tars that hold them.
+`readers.samples`). The options `classes` and `per_class` select by hashes of names, so that the selection depends
+neither on the order of the files nor on the tars that hold them.
 """
 
 import collections

@@ -40,7 +40,9 @@ NO_WORK: Element = (-1, 0)
 
 @contextlib.contextmanager
 def _working(job: Job) -> Iterator[None]:
-    """Run a worker's code with access to the user's object stores, and carry expected errors to the driver."""
+    """Give the code in this context, which runs in a worker, access to the user's object stores. Expected errors are
+    raised in a form that the driver recognizes.
+    """
     with carrying():
         if storage.is_remote(job.folder) or storage.is_remote(job.root):  # not every runner does this
             storage.use_options(job.beam)

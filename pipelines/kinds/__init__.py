@@ -75,9 +75,9 @@ class Kind(Options, ABC):
         dedup: keep only the first of equal examples. A kind that declares this field as `Dedup` has the option.
         near_dedup: Jaccard similarity at which two examples count as similar, so that only the first is kept; None to
             keep similar examples. If it is set, the worker attaches MinHash sketches to its batches (`text.minhash`).
-        group_field: field of the records that holds a group; None if there are no groups. The rows of a group are all
-            held out or all trained on (`kinds.groups`). A kind whose rows share texts may declare this field as an
-            option. The worker then attaches the hashes of the groups to its batches.
+        group_field: the field of the records that names the group of a row; None if there are no groups. The rows of a
+            group are all held out or all trained on (`kinds.groups`). A kind whose rows share texts may declare this
+            attribute as an option. The worker then attaches the hashes of the groups to its batches.
         update: bring a finished dataset up to date with changed inputs (`units.update`). A kind that declares this
             field as `Update` has the option.
         old: with `update`, the folder of the dataset before the update, and the file with the index of its vectors
@@ -140,7 +140,7 @@ class Kind(Options, ABC):
 
     @property
     def reasons(self) -> tuple[str, ...]:
-        """Reasons for which a good record may be filtered out: keys of the manifest's counts."""
+        """The reasons for which a good record may be filtered out. They are keys of the manifest's counts."""
         return ()
 
     @property
@@ -215,7 +215,7 @@ class Kind(Options, ABC):
 
     def shared_by(self, num_processes: int) -> AbstractContextManager[None]:
         """Return a context manager for a local run. On entry it starts what the worker processes share, such as a
-        process that holds the model. On exit, after the workers have ended, it stops this process.
+        process that holds the model. On exit, after the workers have ended, it stops what it started.
 
         Raises:
             PipelineError: what the workers share cannot be started.

@@ -59,8 +59,8 @@ class Text(NamedTuple):
 
     @property
     def model_input(self) -> str:
-        """The title, a space and the text, without whitespace at the ends, as in
-        `clearspan eval`; without the prompt.
+        """The text that is embedded after the prompt: the title, a space and the text, without whitespace at the ends.
+        `clearspan eval` joins title and text in the same way.
         """
         return f"{self.title} {self.text.strip()}".strip()
 

@@ -2,7 +2,7 @@
 
     driver -> one process per GPU, each with a Unix socket -> an equal number of workers at each socket
 
-    python -m clearspan.pipelines.kinds.model_processes PARENT SOCKET     such a process; its options are on stdin
+    python -m clearspan.pipelines.kinds.model_processes PARENT SOCKET    starts such a process; its options are on stdin
 
 The sockets are in a private folder; workers read its path from an environment variable (`common.encoder.shared_model`).
 The processes exit when the driver exits or is killed.

@@ -123,8 +123,8 @@ class Pairs(Triplets):
     def cells(self, record: Record) -> list[Any]:
         """Return the values of the two fields.
 
-        If the user names no fields and a record has several fields with usual names, the first two that are not null
-        are chosen, if there are any.
+        If the user names no fields, they are the first pair of usual names (USUAL) of which neither field is null; if
+        the record has no such pair, the first pair that it has.
         """
         value = record.value
         if isinstance(value, dict):

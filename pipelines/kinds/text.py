@@ -1,6 +1,6 @@
 """Base of the kinds of tokenized text: tokenizer, preparation, excluded texts, duplicates.
 
-    record -> text -> selected (words, language, quality) -> prepared (spaces, case) -> pieces with token ids
+    record -> text -> selected (words, language, quality) -> prepared (spaces, case) -> token ids
            -> kept (neither too short nor too long, without an excluded text) -> batches (1 MiB of tokens)
 
 An id is a hash of the prepared text's bytes. A text therefore has the same id however the corpus is divided into files.
@@ -157,7 +157,7 @@ class TextKind(TextInputs):
         return files
 
     def fingerprint(self, resources: Mapping[str, bytes]) -> dict[str, Any]:
-        """Return the base class's fingerprint with the tokenizer and the excluded texts."""
+        """Return the base class's fingerprint, with entries for the tokenizer and the excluded texts."""
         full = {"tokenizer": dataclasses.asdict(TokenizerFiles.of(resources).info), **super().fingerprint(resources)}
         excluded = excluded_of(resources)
         full["options"]["exclude"] = excluded.options() if excluded else None
@@ -169,7 +169,7 @@ class TextKind(TextInputs):
 
     @property
     def prompts(self) -> tuple[str, ...]:
-        """The prompt before each text of a column, one for each column; empty for a kind without prompts."""
+        """The prompts to put before the texts, one for each column; empty for a kind without prompts."""
         return ()
 
     def selected(self, text: str, counts: Counts, counted: str | None = None) -> Selected | None:
@@ -397,7 +397,7 @@ class TextWorker(Generic[AnyTextKind]):
 
         Args:
             columns: the token ids of each column.
-            optional: the names of those of these columns that not all datasets of the kind have.
+            optional: the names of the columns in `columns` that not all datasets of the kind have.
             others: further columns, which follow the columns of token ids.
         """
         fields = KINDS[self.kind.name].schema(pa.from_numpy_dtype(columns[0].values.dtype), optional)

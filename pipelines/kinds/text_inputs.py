@@ -31,7 +31,7 @@ def separator(word: str) -> str:
 
 
 def encoding_named(name: str) -> str | None:
-    """Return Python's usual name of a text encoding; None for UTF-8; `auto` unchanged.
+    """Return Python's usual name of a text encoding; None for UTF-8; "auto" for "auto".
 
     Raises:
         ValueError: there is no such encoding of text.

@@ -140,8 +140,8 @@ class Vectors(VectorOptions):
 
     @property
     def bytes_per_s(self) -> float:
-        """Number of input bytes that one process handles per second: with all-MiniLM-L6-v2 on a CPU core; or, with a
-        GPU or a static model, when it reads, tokenizes and writes.
+        """Number of input bytes that one process handles per second. On a CPU, it was measured with all-MiniLM-L6-v2
+        on one core. With a GPU or a static model, it is the rate of reading, tokenizing and writing.
         """
         return 2e6 if check_device(self.device) in SHARED or static.reads(Path(self.model)) else 2e4
 

@@ -163,7 +163,7 @@ def _read(sound: soundfile.SoundFile) -> np.ndarray:
 
 
 def _missing(data: bytes) -> int:
-    """Return the number of bytes that a WAV or AIFF lacks according to its header. libsndfile does not report them."""
+    """Return the number of bytes that a WAV or AIFF lacks according to its header, which libsndfile does not check."""
     order: Literal["little", "big"] = "big" if data.startswith((b"FORM", b"RIFX")) else "little"
     place = 12
     while place + 8 <= len(data):

@@ -6,9 +6,9 @@
 
 The bilinear filter is the default of torchvision's Resize, and therefore of most training. Pillow reads all formats
 except JPEG, because it does not report all damage in a JPEG. JPEGs are decoded with libjpeg-turbo, and each of its
-warnings counts as an error. JPEGs are also resized by a library other than Pillow, because most images are JPEGs and
-its vector instructions take a third of Pillow's time. The filter is the same, and the results differ from Pillow's by
-at most one gray level. Color profiles are dropped without being read.
+warnings counts as an error. Pillow resizes all other formats. JPEGs, the most frequent format, are resized by
+cykooz_resizer in a third of the time, with the same filter; the results differ from Pillow's by at most one gray level.
+Color profiles are dropped without being read.
 """
 
 import io
@@ -53,9 +53,9 @@ def shrunk(data: bytes, size: int) -> bytes:
     channel become 8.
 
     Args:
-        data: a JPEG, PNG, WebP, GIF, BMP or TIFF with one frame. Of a JPEG with several frames (MPO), the first is
-            used.
-        size: pixels.
+        data: the content of a JPEG, PNG, WebP, GIF, BMP or TIFF with one frame. Of a JPEG with several frames (MPO),
+            the first is used.
+        size: the maximum length of the short side, in pixels.
 
     Raises:
         RecordError: the data are not an image, or the image is damaged, truncated, too large or animated.
