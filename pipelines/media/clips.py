@@ -69,16 +69,16 @@ def spectrograms(data: bytes, frames: int, how: str) -> Iterator[np.ndarray]:
         RecordError: the data are not a clip, or the clip is damaged, truncated, silent or shorter than a frame.
     """
     span = WINDOW + HOP * (frames - 1)
-    pieces = _pieces(blocks(data, span if how == "cut" else None), frames, span)
+    parts = _parts(blocks(data, span if how == "cut" else None), frames, span)
     most = max(2, HELD_FRAMES // frames)
-    held = list(itertools.islice(pieces, most))
+    held = list(itertools.islice(parts, most))
     if len(held) == most:
         collections.deque(blocks(data), maxlen=0)
     yield from held
-    yield from pieces
+    yield from parts
 
 
-def _pieces(samples: Iterator[np.ndarray], frames: int, span: int) -> Iterator[np.ndarray]:
+def _parts(samples: Iterator[np.ndarray], frames: int, span: int) -> Iterator[np.ndarray]:
     """Yield the spectrogram of each part of a clip. The last part may be shorter, but has at least one frame.
 
     Args:
