@@ -6,7 +6,7 @@
     train/cat/images/a.png        cat: the last folder is skipped if it has the same name for all files
     0_george_0.wav                george: the match of --label-pattern, e.g. _(\\w+)_
 
-A list of files or a webdataset sample can also state a class; other modules read them (`Input.label`,
+A list of files or a webdataset sample can also state the class; other modules read it (`Input.label`,
 `readers.samples`). The options `classes` and `per_class` select by hashes of names, so that the selection depends
 neither on the order of the files nor on the tars that hold them.
 """

@@ -244,7 +244,11 @@ def _ragged(lists: Sequence[tuple[int, ...]], dtype: np.dtype | type) -> Ragged:
 
 
 def _hash(tokens: np.ndarray, starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
-    """Return the hashes of k ranges of token ids, (k,) int64. No range may be empty."""
+    """Return the hashes of k ranges of token ids, (k,) int64. No range may be empty.
+
+    Args:
+        tokens: token ids; range i is tokens[starts[i]:starts[i] + lengths[i]].
+    """
     if not len(starts):
         return np.empty(0, np.int64)
     places = members(np.zeros_like(starts), lengths)

@@ -192,8 +192,11 @@ class Kind(Options, ABC):
         return {}
 
     def fingerprint(self, resources: Mapping[str, bytes]) -> dict[str, Any]:
-        """Return everything that determines the dataset except its inputs: the kind, its
-        options, and hashes of its files.
+        """Return everything that determines the dataset except its inputs: the kind, its options, and the hashes of its
+        resources.
+
+        Args:
+            resources: the contents of the files that the method `resources` returns, by path.
         """
         options = self.options()
         folder = f"{FILES_FOLDER}/"

@@ -73,7 +73,7 @@ class DocumentWorker(TextWorker[Documents]):
         yield from self.batches(self._singly(records, tally), BATCH_EXAMPLES, self._batch)
 
     def _singly(self, records: Iterable[Record], tally: Tally) -> Iterator[Kept]:
-        """Yield each document to keep as a separate `Kept`, so that a batch can end after any document."""
+        """Yield each document to keep by itself, so that a batch can end after any document."""
         made = tally.made(records, lambda record: self._document(record, tally.counts))
         for documents in grouped(made, TOKENIZE_BYTES, TOKENIZE_BYTES):
             names, lines, sources = zip(*documents, strict=True)

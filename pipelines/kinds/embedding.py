@@ -67,7 +67,9 @@ class Text(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class _Window:
-    """A window of texts, and their distinct model inputs. In an update, the vectors of some inputs are already known.
+    """A window of texts, and the distinct inputs of the model. An input is a text after its title.
+
+    In an update of a dataset, the vectors of some inputs are already known.
 
     Attributes:
         inputs: the model input of each text.

@@ -123,8 +123,8 @@ class Pairs(Triplets):
     def cells(self, record: Record) -> list[Any]:
         """Return the values of the two fields.
 
-        If the user names no fields, they are the first pair of usual names (USUAL) of which neither field is null; if
-        the record has no such pair, the first pair that it has.
+        If the user names no fields, they are the first pair of usual names (USUAL) of which the record has both fields
+        and neither is null; if there is no such pair, the first pair of which it has both fields.
         """
         value = record.value
         if isinstance(value, dict):

@@ -144,7 +144,9 @@ class TextKind(TextInputs):
         return super().options() | own
 
     def resources(self, inputs: Inputs) -> dict[str, bytes]:
-        """Return the tokenizer's files, and the files of the excluded texts."""
+        """Return the tokenizer's files and, if the user excludes texts, a file with the hashes of these texts and a
+        file with their beginnings.
+        """
         tokenizer = read_tokenizer(self.tokenizer)
         for token in self.special_tokens:
             tokenizer = with_special_token(tokenizer, token)
@@ -266,7 +268,7 @@ class Kept(NamedTuple):
         return cls(ids, of_columns, names, lines, sources, hashes, of_groups)
 
     def singly(self) -> Iterator["Kept"]:
-        """Yield each example as a separate `Kept`."""
+        """Yield each example by itself."""
         for index in range(len(self.ids)):
             row = slice(index, index + 1)
             columns = [column.part(row) for column in self.columns]

@@ -153,7 +153,7 @@ def _opened(data: bytes) -> soundfile.SoundFile:
 
 
 def _read(sound: soundfile.SoundFile) -> np.ndarray:
-    """Return the next block of samples, float32 (samples, channels). At the end of the clip it has no samples."""
+    """Return the next block of samples, float32 (samples, channels). At the end of the clip, the block is empty."""
     try:
         num_samples = BLOCK * min(sound.samplerate, RATE) // (RATE * sound.channels)
         block: np.ndarray = sound.read(max(1, num_samples), dtype="float32", always_2d=True)
