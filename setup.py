@@ -40,7 +40,7 @@ setup(
     python_requires=">=3.11,<3.14",  # CI runs 3.11; the quick tests passed on 3.13.0; 3.12.1 resolves the constraints
     packages=find_packages(include=["clearspan*"]),
     package_data={
-        "clearspan": ["py.typed"],
+        "clearspan": ["py.typed", "__init__.pyi"],
         "clearspan.pipelines.serve": ["page/*"],
         "clearspan.train": ["model_card.md", "reference_page.md", "recipes/*.yaml", "sweeps/*.yaml"],
         "clearspan.eval": ["data/*.yaml", "report/templates/*", "tables/papers/*.yaml"],

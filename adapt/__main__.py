@@ -1,28 +1,29 @@
-"""Find what searches texts of your own best, and train a model that might: `clearspan adapt`.
+"""Train a model on texts of your own, and choose the system that searches these texts best: `clearspan adapt`.
 
     texts ──> documents or pairs ──> DIR/texts ──> mine ──> train ──> DIR/run ──> judge ──> DIR/verdict.json
-                     take the trained model, a model as it is, BM25, or a model beside BM25 ──> DIR/adapt.json
-                     the model of the verdict ──> DIR/model ──> embed ──> DIR/vectors ──> DIR/search.json
+             the best system: the trained model, a model as it is, BM25, or a model beside BM25 ──> DIR/adapt.json
+             the model of the best system ──> DIR/model ──> embed ──> DIR/vectors ──> DIR/search.json
 
-A text and its title are a pair: training teaches the title to find its text rather than hard negatives, wrong texts
-that the untrained model ranks high, which are mined from the whole collection. Without titles it trains on crops of the
-texts. Without --model it trains a static encoder from the texts alone; with `--model static:DIR`, one that starts from
-the vectors of single tokens by the encoder in DIR.
+If the texts have titles, a title and its text are a training pair: the model learns to find the text by its title,
+among hard negatives. These are wrong texts that the untrained model ranks high; they are mined from the whole
+collection. If the texts have no titles, the model is trained on crops of the texts. Without --model, the model is a
+static encoder, which embeds a text as the mean of its tokens' vectors; it is trained from the texts alone. With
+`--model static:DIR`, the static encoder starts from the vectors that the model in DIR gives to single tokens.
 
-A part of the texts is held out. One half of it picks the checkpoint, with the model before training as the first
-candidate, and the weight of each model beside BM25. The other half is judged: its titles, or crops, find their texts
+A part of the texts is held out. One half of it picks the checkpoint (the model before training is a candidate, too) and
+the weight of each model beside BM25. The other half gives the verdict: its titles, or crops, must find their texts
 among all texts of the collection. The verdict compares the trained model with systems that need no training: BM25, the
-given model as it is, and each model beside BM25. `--queries FILE` also judges by your own questions; if there are 50 or
-more, they decide.
+given model as it is, and each model beside BM25. `--queries FILE` adds your own questions; 50 questions or more decide
+the verdict.
 
-DIR holds the winner, ready for use: `clearspan search DIR "..."` needs nothing else.
+DIR holds the best system, ready for use: `clearspan search DIR "..."` needs no other option.
 
-A model with prompts, such as E5, gets them in every step: its query prompt before a title, its document prompt before a
-text. Crops of texts, and static encoders, have no prompts.
+If the model has prompts, as E5 has, all steps use them: the query prompt before titles, the document prompt before
+texts. Crops and static encoders have no prompts.
 
-Each step is a command of this project, printed before it runs. The same command continues where it stopped, unless a
-text or the model has changed: DIR/adapt.json holds the finished commands and a hash of the model. The output of a
-finished command is checked before it is used again, and made again if it is damaged or missing.
+Each step is a command of Clearspan and is printed before it runs. The same command continues a stopped run, unless a
+text or the model has changed: DIR/adapt.json holds the finished steps and a hash of the model. The output of a finished
+step is checked before it is used again; a step whose output is damaged or missing is repeated.
 """
 
 import signal
@@ -42,25 +43,26 @@ from clearspan.common import files, terminal
 from clearspan.common.child_commands import CommandError
 from clearspan.common.command import Command, Printed, Result
 
-PROG = "python -m adapt"
-EXAMPLE = """examples:
-  clearspan adapt --input articles.csv --output adapted
-  clearspan adapt --input articles.csv --fields title,abstract --model all-MiniLM-L6-v2 --output adapted
-  clearspan adapt --input texts.csv --text-field body --model static:all-MiniLM-L6-v2 --output adapted
-  clearspan adapt --input 'corpus/*.jsonl' --model MODEL --output adapted training.epochs=3 model.train=last-2
+EXAMPLE = """
+clearspan adapt --input articles.csv --output adapted
+clearspan adapt --input articles.csv --fields title,abstract --model all-MiniLM-L6-v2 --output adapted
+clearspan adapt --input texts.csv --text-field body --model static:all-MiniLM-L6-v2 --output adapted
+clearspan adapt --input 'corpus/*.jsonl' --model MODEL --output adapted training.epochs=3 model.train=last-2
 """
 
 
 @dataclass(frozen=True, kw_only=True)
 class AdaptCommand(Adapt, Command):
-    """The command `adapt`."""
+    """The command `adapt`: trains a model on texts, and delivers the system that searches them best."""
 
-    prog: ClassVar[str] = PROG
     error_prefix: ClassVar[str] = "adapt"
     example: ClassVar[str] = EXAMPLE
 
     def run(self) -> Result:
-        """Run the steps; the exit code is a failed step's."""
+        """Run the steps, and print each command before it runs; return the outcome.
+
+        If a step fails, the result has the exit code and the message of that step.
+        """
         signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C: the command that runs saves its work
         try:
             state = read_state(self)
@@ -70,8 +72,7 @@ class AdaptCommand(Adapt, Command):
             recipe.check(keys, options.overrides, is_static, options.titles is not None, options.recipe)
             if options.dry_run:
                 every = [*steps(options), embedding(options)]
-                terminal.say("\n".join(f"{title(step, options)}\n$ {step}" for step in every))
-                return Printed()
+                return Printed("\n".join(f"{title(step, options)}\n$ {step}" for step in every))
             if "texts" not in state["steps"]:
                 check_inputs(options)
                 check_kept(options)
@@ -82,10 +83,9 @@ class AdaptCommand(Adapt, Command):
                 announce(outcome)
                 deliver(outcome, state, options)
                 run_step(embedding(options), state, options)
-                finish(outcome, state, options)
+                return finish(outcome, state, options)
         except CommandError as error:
             return Printed(code=error.code, failure=terminal.one_line(error))
-        return Printed()
 
 
 main = AdaptCommand.main

@@ -9,8 +9,10 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from clearspan.adapt.options import Adapt
 from clearspan.adapt.state import STATE
-from clearspan.common.child_commands import CommandError, Option, UsageError, naming_keywords, run_module, words
+from clearspan.common.child_commands import Option, UsageError, run_module
+from clearspan.common.options import from_keywords, words
 from clearspan.common.typed import checked
 from clearspan.train.api import Overrides, assignments
 
@@ -86,17 +88,10 @@ def adapt(
     keys = assignments(overrides)
     if wrong := [key for key in keys if key.startswith("-") or "=" not in key]:
         raise UsageError(f"overrides: {wrong[0]}: is no recipe key with a value, such as training.epochs=3")
-    if isinstance(fields := options.get("fields"), list | tuple):
-        options["fields"] = ",".join(map(str, fields))
-    given = [inputs] if isinstance(inputs, str | Path) else list(inputs)
-    line = words({"input": given, "output": output, "model": model, "quiet": quiet, **options})
-    with naming_keywords():
-        try:
-            run_module("clearspan.adapt", [*keys, *line], quiet)
-        except CommandError as error:
-            if error.code == 2:
-                raise UsageError(str(error)) from None
-            raise
+    listed = [inputs] if isinstance(inputs, str | Path) else list(inputs)
+    given = {"overrides": keys, "input": listed, "output": output, "model": model, "quiet": quiet, **options}
+    from_keywords(Adapt, given)
+    run_module("clearspan.adapt", words(Adapt, given), quiet)
     state = json.loads((Path(output) / STATE).read_text(encoding="utf-8"))
     result = {field.name: state[field.name] for field in dataclasses.fields(Adapted) if field.name != "folder"}
     return Adapted(Path(output), **result)

@@ -1,4 +1,4 @@
-"""Deliver the winner: DIR/model, DIR/search.json, the report and the lines of the verdict.
+"""Deliver the winner: write DIR/model, DIR/search.json and the report, and print the verdict.
 
 The model is copied before the collection is embedded with it. If a later call adds questions and another model wins,
 the old copy is replaced together with its vectors.
@@ -6,6 +6,7 @@ the old copy is replaced together with its vectors.
 
 import shlex
 import shutil
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +16,11 @@ from clearspan.adapt.outcome import Outcome
 from clearspan.adapt.state import save
 from clearspan.adapt.steps import VECTORS
 from clearspan.common import files, terminal
-from clearspan.common.encoder.prompts import Prompts
+from clearspan.common.command import Result
+from clearspan.common.encoder.prompts import Prompts, Sides
 from clearspan.common.sealed_folder import set_aside
 from clearspan.eval.verdict import TRAINED
-from clearspan.pipelines.search.collection import write_collection
+from clearspan.pipelines.search.collection import SearchSettings, write_collection
 
 MODEL, METRICS = "model", "metrics.jsonl"
 
@@ -32,7 +34,9 @@ def deliver(outcome: Outcome, state: dict[str, Any], options: Adapt) -> None:
     """Copy the model of the outcome to DIR/model."""
     folder, model = options.output / MODEL, source(outcome, options)
     if state.get("delivered", outcome.model) != outcome.model:
-        terminal.notice(f"{folder}: the verdict is another one: {outcome.model} in place of {state['delivered']}")
+        terminal.notice(
+            f"{folder}: the verdict has changed: the model is now {outcome.model}, not {state['delivered']}"
+        )
         for stale in (folder, options.output / VECTORS):
             shutil.rmtree(stale, ignore_errors=True)
         state["steps"].pop("embed", None)
@@ -42,7 +46,7 @@ def deliver(outcome: Outcome, state: dict[str, Any], options: Adapt) -> None:
 
 
 def copy(model: Path, folder: Path) -> None:
-    """Copy a model folder to `folder`, unless the copy is there already; first move a different copy out of the way."""
+    """Copy a model folder to `folder`, unless the copy is there already. A copy that differs is moved away."""
     from clearspan.common.encoder.fingerprint import model_files
     from clearspan.common.model_folder import EncoderError
 
@@ -62,25 +66,56 @@ def copy(model: Path, folder: Path) -> None:
 
 
 def announce(outcome: Outcome) -> None:
-    """Print the verdict."""
+    """Print the verdict at once, because embedding the collection, which follows, may take long."""
     for line in report.lines(outcome.verdict, outcome.other, shutil.get_terminal_size((100, 24)).columns):
         terminal.say(line)
 
 
-def finish(outcome: Outcome, state: dict[str, Any], options: Adapt) -> None:
-    """Write the files that a search needs, the report and the verdict; print their paths."""
+@dataclass(frozen=True)
+class AdaptResult(Result):
+    """Result of `clearspan adapt`: the outcome, and the folder that is ready to search.
+
+    Attributes:
+        outcome: the verdicts, and the system to take; already printed by `announce`.
+        folder: the output folder.
+        origin: a phrase that says where the model in the folder comes from.
+        prompts: the prompts of the model in the folder.
+        report: the path of the report.
+    """
+
+    outcome: Outcome
+    folder: Path
+    origin: str
+    prompts: Sides
+    report: Path
+
+    def __str__(self) -> str:
+        name = shlex.quote(str(self.folder))
+        lines = [
+            *([f"its prompts: {self.prompts}"] if any(self.prompts) else []),
+            f"{self.folder / MODEL} is {self.origin}; report: {self.report}",
+            f'clearspan search {name} "..." searches the texts, clearspan serve {name} on a page',
+        ]
+        return "\n".join(lines)
+
+
+def finish(outcome: Outcome, state: dict[str, Any], options: Adapt) -> AdaptResult:
+    """Write the files that a search needs, the report and the verdict."""
     folder: Path = options.output
     prompt_name = options.prompt_name[0] if options.prompt_name else None
-    words = {"stemmer": options.stemmer, "prompt_name": prompt_name, "id_field": options.id_field}
-    write_collection(folder, folder / VECTORS, folder / MODEL, outcome.weight, **words)
+    settings = SearchSettings(
+        vectors=str(folder / VECTORS),
+        model=str(folder / MODEL),
+        weight=outcome.weight,
+        stemmer=options.stemmer,
+        prompt_name=prompt_name,
+        id_field=options.id_field,
+    )
+    write_collection(folder, settings)
     prompts = Prompts.read(folder / MODEL).sides(options.prompt_name)
     found = {**outcome.to_json(), "model": str(source(outcome, options)), "prompts": prompts._asdict()}
     save(folder, {**state, **found})
     origin = "the trained model" if outcome.model == TRAINED else f"{source(outcome, options)}, unchanged"
     metrics, steps = options.trained.parent / METRICS, state["steps"]
     page = report.write(folder, outcome.verdict, outcome.other, metrics=metrics, origin=origin, steps=steps)
-    if any(prompts):
-        terminal.say(f"its prompts: {prompts}")
-    terminal.say(f"{folder / MODEL} is {origin}; report: {page}")
-    name = shlex.quote(str(folder))
-    terminal.say(f'clearspan search {name} "..." searches the texts, clearspan serve {name} on a page')
+    return AdaptResult(outcome, folder, origin, prompts, page)

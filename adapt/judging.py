@@ -1,9 +1,9 @@
-"""The judge's command: which system finds the texts of a collection best, written to a file.
+"""Rank the texts of a collection with BM25 and with models, and write to a file which of them finds the texts best.
 
     dataset, models, questions ──> eval.verdict.judge ──> verdict.json: held_out, questions
 
-The file is sealed, and holds a fingerprint of everything that the verdict depends on: for the same inputs, the verdict
-is not computed again. Embeddings that mining or an earlier call has computed come from the cache.
+The file is sealed, and holds a fingerprint of everything on which the verdicts depend. If the fingerprint is the same,
+they are not computed again. Embeddings that mining or an earlier call has computed come from the cache.
 """
 
 import dataclasses
@@ -32,31 +32,35 @@ from clearspan.eval.verdict import TRAINED, Entrant, Verdict, judge
 from clearspan.shards.held_out import folder_of as held_out_folder
 from clearspan.shards.manifest import NAME as MANIFEST
 
-PROG = "python -m clearspan.adapt.judging"
 VERSION = 1
 """Version of how a verdict is reached, increased whenever that changes."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Judging(Command):
-    """Command that ranks the texts of a collection with each system, and writes the verdict."""
+    """Command that ranks the texts of a collection with each system, and writes which system finds them best."""
 
-    prog: ClassVar[str] = PROG
     error_prefix: ClassVar[str] = "judge"
     expected: ClassVar[Errors] = (DataError, EncoderError, ValueError, OSError)
 
     data: Annotated[Path, Flag("dataset with a held-out part", "DIR")]
-    trained: Annotated[Path, Flag("the model that was trained on it", "DIR")]
-    untrained: Annotated[tuple[str, ...], Flag("a model as it is, with its name; may be repeated", "NAME=DIR")] = ()
-    stemmer: Annotated[str | None, Flag("as of `clearspan search`", "LANGUAGE", choices=STEMMERS)] = None
-    queries: Annotated[Path | None, Flag("questions with their texts, judged too", "FILE")] = None
-    prompt_name: Annotated[tuple[str, ...], Flag("as of `clearspan eval`", "NAME", commas=True)] = ()
+    trained: Annotated[Path, Flag("folder of the model that was trained on the dataset", "DIR")]
+    untrained: Annotated[
+        tuple[str, ...], Flag("model to compare as it is, and its name; may be repeated", "NAME=DIR")
+    ] = ()
+    stemmer: Annotated[str | None, Flag("language whose word endings BM25 ignores", "LANGUAGE", choices=STEMMERS)] = (
+        None
+    )
+    queries: Annotated[Path | None, Flag("file of questions with their texts, to judge by as well", "FILE")] = None
+    prompt_name: Annotated[
+        tuple[str, ...], Flag("names of the models' prompts, as for `clearspan eval`", "NAME", commas=True)
+    ] = ()
     precision: Precision = "fp32"
     output: Annotated[Path, Flag("file to write", "FILE")]
 
     @property
     def entrants(self) -> list[Entrant]:
-        """The models that take part."""
+        """The models to compare: the trained model first, then the models that need no training."""
         named = [each.partition("=") for each in self.untrained]
         about = {UNTRAINED: "a static encoder before training"}
         untrained = [Entrant(name, path, about.get(name, f"{name} as it is")) for name, _, path in named]
@@ -100,7 +104,7 @@ def reach_verdicts(options: Judging) -> None:
             if unseal(options.output.read_bytes())["inputs"] == inputs:
                 return
         except (ValueError, KeyError) as error:
-            notice(f"{options.output}: damaged ({error}): the verdict is reached again")
+            notice(f"{options.output}: damaged ({error}): the verdict is computed again")
     judged = functools.partial(
         judge,
         options.entrants,

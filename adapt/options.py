@@ -12,6 +12,7 @@ from clearspan.common.child_commands import UsageError
 from clearspan.common.compute import AUTO, Precision
 from clearspan.common.encoder import static
 from clearspan.common.encoder.prompts import NONE, Prompts, Sides, check_two
+from clearspan.common.flags import flag
 from clearspan.common.model_folder import model_name
 from clearspan.common.model_forms import STATIC
 from clearspan.common.options import Flag, Options
@@ -23,15 +24,36 @@ if TYPE_CHECKING:
 
 UNTRAINED = "untrained static"
 """Name, in the verdict, of the static encoder before training; `eval.verdict` defines TRAINED and BM25."""
-BOTH = "fields or columns of title and text (default: by usual names, e.g. title,text or question,answer)"
-WHICH = "folder of a sentence-transformers model, or static:DIR (default: a static encoder from the texts alone)"
-ENCODING = "encoding of text files, e.g. cp1252, or auto: that of each (default utf-8)"
-QUERIES = "questions of your own, to judge by: csv, tsv or jsonl with query and text (the right one), or its id in hits"
-KEPT = "fields that hits show, e.g. id,title,url; the first but the title is the id (default: by usual names; none)"
-SKIPPED = "with static:DIR: judge without the encoder in DIR itself, whose embedding of all texts may take longest"
-STEMMER = "leave out the endings of a language in BM25's words, in the verdict and in searches (extra `search`)"
-GROUPED = "hold out texts with one value of this field together, e.g. versions of a document (texts with titles)"
-PROMPTS = "the model's prompt before titles and texts, or TITLES,TEXTS, by name, or none (default: its own for each)"
+INPUT = "files, folders, or globs in quotes, with the texts: csv, jsonl, txt, parquet or tars"
+OUTPUT = "folder to write: a new or empty one, or the folder of an earlier call, which is continued"
+BOTH = "fields or columns of the title and the text (default: by usual names, e.g. title,text or question,answer)"
+ALONE = "field or column of texts without titles; titles in the inputs are then not used (default: text)"
+WHICH = (
+    "folder of a sentence-transformers model to adapt, or static:DIR for a static encoder made of the model in DIR "
+    "(default: a static encoder from the texts alone)"
+)
+RECIPE = "recipe with a dataset `text`, by name or as a YAML file (default: chosen by the texts)"
+ENCODING = "encoding of text files, e.g. cp1252; auto: detect the encoding of each file (default utf-8)"
+QUERIES = (
+    "file of your own questions, to judge by: csv, tsv or jsonl with the field query, and text (the right text) or id "
+    "(the id of the right text, as hits show it)"
+)
+KEPT = (
+    "fields that hits show, e.g. id,title,url; the first field that is not the title is the id; none: no fields "
+    "(default: title, id and link, by usual names)"
+)
+SKIPPED = "with static:DIR, do not judge the model in DIR itself, because embedding all texts with it may take longest"
+STEMMER = "language whose word endings BM25 ignores, in the verdict and in searches (extra `search`; default: none)"
+GROUPED = (
+    "hold out all or none of the texts with the same value of this field, e.g. versions of a document; only for texts "
+    "with titles"
+)
+HELD_OUT = "fraction of the texts to hold out of training, for the verdict"
+SHORT = "drop texts of fewer tokens; only for texts without titles (default 16)"
+PROMPTS = (
+    "name of the model's prompt before titles and texts; TITLES,TEXTS: two names; none: no prompt (default: as "
+    "encode_query and encode_document choose)"
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,47 +63,56 @@ class Adapt(Options):
     overrides: Annotated[
         tuple[str, ...], Flag("recipe keys to change, e.g. optimizer.learning_rate=2e-5", "key=value", positional=True)
     ] = ()
-    inputs: Annotated[tuple[str, ...], Flag("csv, jsonl, txt, parquet, tars", "GLOB", name="--input", many=True)]
-    output: Annotated[Path, Flag("new or empty folder, or that of a call to continue", "DIR", output=True)]
+    inputs: Annotated[tuple[str, ...], Flag(INPUT, "GLOB", name="--input", many=True)]
+    output: Annotated[Path, Flag(OUTPUT, "DIR", output=True)]
     fields: Annotated[tuple[str, ...], Flag(BOTH, "A,B", commas=True)] = ()
-    text_field: Annotated[str | None, Flag("field or column of texts without titles (default: text)", "NAME")] = None
-    text_per: Annotated[Literal["file", "line"], Flag("the record of a plain text")] = "file"
+    text_field: Annotated[str | None, Flag(ALONE, "NAME")] = None
+    text_per: Annotated[Literal["file", "line"], Flag("read each file, or each line, of plain text as one text")] = (
+        "file"
+    )
     encoding: Annotated[str | None, Flag(ENCODING, "NAME")] = None
     model: Annotated[str | None, Flag(WHICH, "DIR")] = None
     prompt_name: Annotated[tuple[str, ...], Flag(PROMPTS, "NAME", commas=True)] = ()
-    recipe: Annotated[str | None, Flag("with a dataset `text` (default: by the texts)", "NAME-or-FILE")] = None
+    recipe: Annotated[str | None, Flag(RECIPE, "NAME-or-FILE")] = None
     queries: Annotated[Path | None, Flag(QUERIES, "FILE")] = None
     precision: Precision = AUTO
     keep_fields: Annotated[tuple[str, ...], Flag(KEPT, "A,B", commas=True)] = ()
     skip_given: Annotated[bool, Flag(SKIPPED)] = False
-    holdout_fraction: Annotated[float, Flag("texts not trained on", "F"), Gt(0), Lt(1)] = 0.1
+    holdout_fraction: Annotated[float, Flag(HELD_OUT, "F"), Gt(0), Lt(1)] = 0.1
     group_field: Annotated[str | None, Flag(GROUPED, "NAME")] = None
-    min_tokens: Annotated[int | None, Flag("drop shorter texts without titles (default 16)", "N"), Ge(1)] = None
+    min_tokens: Annotated[int | None, Flag(SHORT, "N"), Ge(1)] = None
     stemmer: Annotated[str | None, Flag(STEMMER, "LANGUAGE", choices=STEMMERS)] = None
-    dry_run: Annotated[bool, Flag("print the commands; run none")] = False
+    dry_run: Annotated[bool, Flag("print the commands of all steps, and run none of them")] = False
     quiet: Annotated[bool, Flag("print only the commands and the verdict")] = False
 
     def check(self) -> None:
         """Raise UsageError for options that contradict each other or do not fit the texts."""
         if self.queries and not self.queries.is_file():
-            raise UsageError(f"--queries {self.queries}: no such file")
+            raise UsageError(f"{flag('--queries')} {self.queries}: no such file")
         if self.stemmer:
             try:
-                check_extra("search", "Stemmer", what=f"--stemmer {self.stemmer}")
+                check_extra("search", "Stemmer", what=f"{flag('--stemmer')} {self.stemmer}")
             except PipelineError as error:
                 raise UsageError(str(error)) from None
         if self.fields and self.alone:
-            raise UsageError(f"--fields and {self.alone}: a text with a title, or texts alone: leave one of them out")
+            raise UsageError(
+                f"{flag('--fields')} and {self.alone}: texts with titles, and texts without titles: leave one of them "
+                "out"
+            )
         if self.fields and len(self.fields) != 2:
-            raise UsageError("--fields must name two different fields, e.g. title,text")
+            raise UsageError(f"{flag('--fields')} must name two different fields, e.g. title,text")
         if self.titles and self.min_tokens is not None:
-            named = "as given" if self.fields else "found by their names: --text-field NAME takes the texts alone"
-            raise UsageError(f"--min-tokens has no effect on texts with titles ({named}): leave it out")
+            named = (
+                "as given"
+                if self.fields
+                else f"found by their names: {flag('--text-field')} NAME takes the texts without titles"
+            )
+            raise UsageError(f"{flag('--min-tokens')} has no effect on texts with titles ({named}): leave it out")
         if self.group_field is not None and not self.titles:
             without = f"{self.alone} takes texts" if self.alone else "the inputs are texts"
-            raise UsageError(f"--group-field has no effect, since {without} without titles: leave it out")
+            raise UsageError(f"{flag('--group-field')} has no effect, since {without} without titles: leave it out")
         if self.skip_given and not (self.model and self.starts):
-            raise UsageError("--skip-given has no effect without --model static:DIR: leave it out")
+            raise UsageError(f"{flag('--skip-given')} has no effect without {flag('--model')} static:DIR: leave it out")
         try:
             check_two(self.prompt_name)
             self.known_prompts.sides(self.prompt_name)
@@ -89,7 +120,7 @@ class Adapt(Options):
             raise UsageError(str(error)) from None
         if self.prompt_name and (self.starts or not self.titles):
             without = "a static encoder has" if self.starts else "crops of texts without titles have"
-            raise UsageError(f"--prompt-name has no effect, since {without} no prompts: leave it out")
+            raise UsageError(f"{flag('--prompt-name')} has no effect, since {without} no prompts: leave it out")
 
     @functools.cached_property
     def known_prompts(self) -> Prompts:
@@ -106,12 +137,14 @@ class Adapt(Options):
 
     @property
     def alone(self) -> str:
-        """The option by which the user says that the texts have no titles; "" if no option says so."""
-        return "--text-field" if self.text_field else "--text-per line" if self.text_per == "line" else ""
+        """The given option that asks for texts without titles, e.g. `--text-field`; "" if no such option is given."""
+        if self.text_field:
+            return flag("--text-field")
+        return f"{flag('--text-per')} line" if self.text_per == "line" else ""
 
     @functools.cached_property
     def found(self) -> "Titles":
-        """The titles that the inputs have under usual names; no titles if the user's options name the fields.
+        """The fields of titles and texts, found by their usual names; none if the user's options name the fields.
 
         Raises:
             UsageError: some files have titles, and others have none, or have them under different names.

@@ -1,7 +1,7 @@
 """Outcome of the verdicts: the verdict that decides, the system to take, and the model and weight that it needs.
 
-The user's questions decide if there are at least `FEW` of them, otherwise the held-out texts: with fewer questions, the
-interval of a difference is wider than most differences.
+The verdict on the user's questions decides if there are at least `FEW` questions; otherwise the verdict on the held-out
+texts decides, because with few questions the interval of a difference is wider than most differences.
 """
 
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""Write the user's own questions, each with the text that should be found: `--queries` of `clearspan adapt`.
+"""Write the user's own questions (`--queries` of `clearspan adapt`), each with the text that should be found.
 
     file with queries and texts ───────────────────────────────> questions.jsonl: query and text on each line
     file with queries and ids ──> inputs: texts with these ids ──> questions.jsonl
@@ -17,6 +17,7 @@ from typing import Annotated, ClassVar
 from clearspan.common import files
 from clearspan.common.child_commands import UsageError
 from clearspan.common.command import Command, Errors, Printed, Result
+from clearspan.common.flags import flag
 from clearspan.common.options import Flag
 from clearspan.common.progress import counted
 from clearspan.common.queries import Query, read_queries
@@ -28,7 +29,6 @@ from clearspan.pipelines.readers.formats import format_named
 from clearspan.pipelines.records import Piece, Reading
 from clearspan.pipelines.units.plan import find_inputs
 
-PROG = "python -m clearspan.adapt.questions"
 NAMED = 3
 """Number of ids that a message names."""
 
@@ -37,27 +37,26 @@ NAMED = 3
 class Questions(Command):
     """Command that writes the user's questions, each with the text that should be found."""
 
-    prog: ClassVar[str] = PROG
     error_prefix: ClassVar[str] = "questions"
     expected: ClassVar[Errors] = (PipelineError, ValueError, OSError)
 
-    queries: Annotated[Path, Flag("csv, tsv or jsonl with query and text, or query and id", "FILE")]
-    inputs: Annotated[tuple[str, ...], Flag("the texts, as `clearspan adapt` reads them", "GLOB", name="--input")]
-    output: Annotated[Path, Flag("file to write: a query and its text on each line", "FILE")]
+    queries: Annotated[Path, Flag("csv, tsv or jsonl file with the fields query and text, or query and id", "FILE")]
+    inputs: Annotated[tuple[str, ...], Flag("files of the texts, as for `clearspan adapt`", "GLOB", name="--input")]
+    output: Annotated[Path, Flag("file to write, with a query and its text on each line", "FILE")]
     id_field: Annotated[str | None, Flag("field or column of a text's id", "NAME")] = None
     text_field: Annotated[str | None, Flag("field or column of the text (default: text)", "NAME")] = None
     encoding: Annotated[str | None, Flag("encoding of text files (default utf-8)", "NAME")] = None
 
     def run(self) -> Result:
-        """Write the questions; see `write_questions`."""
+        """Write the questions and their texts to the file `output`."""
         write_questions(self)
         return Printed()
 
 
 def write_questions(options: Questions) -> None:
-    """Write each question and its right text as a line of JSON, unless the file already has this content.
+    """Write each question, with the text that it should find, as a line of JSON. An equal file is not written again.
 
-    A question with several right texts gets several lines.
+    A question that should find several texts gets a line for each of them.
 
     Raises:
         UsageError: a question has neither a text nor an id, or there is no text with its id.
@@ -67,8 +66,8 @@ def write_questions(options: Questions) -> None:
     queries = read_queries(options.queries)
     if without := [query.place for query in queries if not query.has_answer]:
         raise UsageError(
-            f"--queries {options.queries}: {counted(len(without), 'row')} without the right text or its id, e.g. "
-            f"{without[0]}: give a column text or id"
+            f"{flag('--queries')} {options.queries}: {counted(len(without), 'row')} without the right text or its id, "
+            f"e.g. {without[0]}: add the column text or id"
         )
     texts = _texts_of([query for query in queries if query.answer_id is not None], options)
     rows = [{"query": query.text, "text": text} for query in queries for text in _answers(query, texts)]
@@ -93,8 +92,8 @@ def _texts_of(queries: Sequence[Query], options: Questions) -> dict[str, list[st
         return {}
     if options.id_field is None:
         raise UsageError(
-            f"--queries {options.queries}: names texts by id, and the inputs have no field with a usual name for it: "
-            "name it first in --keep-fields, or give a column text"
+            f"{flag('--queries')} {options.queries}: names texts by id, but the inputs have no field with a usual name "
+            f"for ids: name the field of the ids first in {flag('--keep-fields')}, or add the column text"
         )
     by_id: dict[str, list[str]] = {}
     for name, text in _records(options, options.id_field):
@@ -103,17 +102,24 @@ def _texts_of(queries: Sequence[Query], options: Questions) -> dict[str, list[st
     if missing := [name for name in wanted if name not in by_id]:
         shown = ", ".join(f"{name!r} ({wanted[name]})" for name in missing[:NAMED])
         raise UsageError(
-            f"--queries {options.queries}: {counted(len(missing), 'id')} of {len(wanted):,} in no record's field "
-            f"{options.id_field}: {shown}: mend the file, or name the field of the ids first in --keep-fields"
+            f"{flag('--queries')} {options.queries}: {counted(len(missing), 'id')} of {len(wanted):,} do not occur in "
+            "the "
+            f"field {options.id_field}: {shown}: correct the file, or name the field of the ids first in "
+            f"{flag('--keep-fields')}"
         )
     return by_id
 
 
 def _records(options: Questions, id_field: str) -> Iterator[tuple[str, str]]:
-    """Yield the id and the text of every record that has both."""
+    """Yield (id, text) of every record of the inputs that has both, where `id_field` is the name of the id's field."""
     names = (id_field, options.text_field or "text")
     encoding = options.encoding and encoding_named(options.encoding)
-    reading = Reading(encoding=encoding, skip_unknown=True, columns=(names,), option="--keep-fields and --text-field")
+    reading = Reading(
+        encoding=encoding,
+        skip_unknown=True,
+        columns=(names,),
+        option=f"{flag('--keep-fields')} and {flag('--text-field')}",
+    )
     inputs = find_inputs(options.inputs, reading)
     pieces = [Piece(entry, 0, None) for entry in inputs.files if format_named(entry.format).has_fields]
     for record in read_pieces(inputs.root, pieces, dataclasses.replace(reading, whole=True)):

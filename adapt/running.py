@@ -7,6 +7,7 @@ from clearspan.adapt.state import save
 from clearspan.adapt.steps import Step, title
 from clearspan.common import terminal
 from clearspan.common.child_commands import UsageError, run_module
+from clearspan.common.flags import flag
 from clearspan.common.sealed_folder import FolderChangedError, set_aside
 
 FOLLOWING = ("questions", "judge")
@@ -18,7 +19,7 @@ again.
 def run_step(step: Step, state: dict[str, Any], options: Adapt) -> None:
     """Run a command, unless an earlier call has finished it and its output is undamaged; then add it to `adapt.json`.
 
-    A command that finds out by itself whether its inputs have changed (`Step.compares`) runs on every call.
+    A command that itself checks whether its inputs have changed (`Step.compares`) runs on every call.
 
     Raises:
         UsageError: the earlier call had another command for this step, or the command refused an option.
@@ -27,7 +28,8 @@ def run_step(step: Step, state: dict[str, Any], options: Adapt) -> None:
     done = state["steps"].get(step.name)
     if done not in (None, str(step)) and step.name not in FOLLOWING:
         raise UsageError(
-            f"--output {options.output}: its step {step.name} is that of another command; name another folder: {done}"
+            f"{flag('--output')} {options.output}: its step {step.name} was made by another command; name another "
+            f"folder: {done}"
         )
     if done != str(step):
         done = None
@@ -45,9 +47,10 @@ def run_step(step: Step, state: dict[str, Any], options: Adapt) -> None:
 
 
 def damage(step: Step, options: Adapt) -> str:
-    """Return the damage to a finished step's output; "" if there is none, or if the command itself checks its output.
+    """Return a message about the damage to a finished step's output; "" if there is no damage.
 
-    A damaged folder that the command would not replace is moved out of the way.
+    Only models are checked here, because all other commands check their own output. A damaged folder that the command
+    would refuse to replace is moved out of the way.
     """
     from clearspan.train.run_folder import check_model
 

@@ -9,6 +9,7 @@ from clearspan.adapt.options import Adapt
 from clearspan.common import files, terminal
 from clearspan.common.child_commands import UsageError
 from clearspan.common.compute import AUTO, resolve
+from clearspan.common.flags import flag
 from clearspan.common.model_forms import STATIC, misnamed
 from clearspan.common.sealed import seal, unseal
 
@@ -32,15 +33,18 @@ def read_state(options: Adapt) -> dict[str, Any]:
 
     given, path = options.encoder, options.output / STATE
     if options.model is not None and (problem := misnamed(options.model, STATIC)):
-        raise UsageError(f"--model {options.model!r}: {problem}")
+        raise UsageError(f"{flag('--model')} {options.model!r}: {problem}")
     if given is not None and not given.is_dir():
-        raise UsageError(f"--model {given}: no such folder; give that of a sentence-transformers model")
+        raise UsageError(f"{flag('--model')} {given}: no such folder: name the folder of a sentence-transformers model")
     if given is not None and options.output.resolve().is_relative_to(given.resolve()):
-        raise UsageError(f"--output {options.output}: is in --model, which is copied: name a folder outside of it")
+        raise UsageError(
+            f"{flag('--output')} {options.output}: is in {flag('--model')}, which is copied: name a folder outside of "
+            "it"
+        )
     state: dict[str, Any] = {"format": FORMAT, "steps": {}, "given": given and model_sha256(given)}
     if not path.is_file():
         if options.output.exists() and (not options.output.is_dir() or any(options.output.iterdir())):
-            raise UsageError(f"--output {options.output}: holds something else: name a new or an empty folder")
+            raise UsageError(f"{flag('--output')} {options.output}: holds other files: name a new or an empty folder")
         return state
     try:
         saved = unseal(path.read_bytes(), optional=True)
@@ -48,20 +52,26 @@ def read_state(options: Adapt) -> dict[str, Any]:
         same, state = saved["given"] == state["given"], {**saved, "steps": dict(saved["steps"])}
     except (ValueError, KeyError, TypeError) as error:
         reason = f"lacks {error}" if isinstance(error, KeyError) else error
-        raise UsageError(f"{path}: is not a file of this command ({reason}): name another --output") from None
+        raise UsageError(f"{path}: is not a file of this command ({reason}): name another {flag('--output')}") from None
     if is_earlier:
-        raise UsageError(f"--output {options.output}: another version of this command made it: name another --output")
+        raise UsageError(
+            f"{flag('--output')} {options.output}: another version of this command made it: name another "
+            f"{flag('--output')}"
+        )
     if not same:
-        raise UsageError(f"--model {given}: is not, or no longer, the model of {path}: name another --output")
+        raise UsageError(
+            f"{flag('--model')} {given}: differs from the model with which {path} was made: name another "
+            f"{flag('--output')}"
+        )
     return state
 
 
 def with_precision(options: Adapt, state: dict[str, Any]) -> Adapt:
     """Return the options with the precision `auto` replaced by fp32 or bf16.
 
-    It is the precision that the state holds. If the state holds none yet, it is the precision that suits this machine,
-    which is printed and added to the state; if only static models are used, it is fp32. All steps have the same
-    precision, so that they share cached embeddings, and the verdict holds for later searches.
+    The first call chooses the precision that suits this machine, prints it and adds it to `state`. Later calls take it
+    from `state`, so that all steps have the same precision, share cached embeddings, and reach a verdict that holds
+    for later searches. If all models are static, the precision is fp32.
     """
     if options.precision != AUTO:
         return options

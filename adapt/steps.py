@@ -6,11 +6,18 @@ from pathlib import Path
 from typing import NamedTuple
 
 from clearspan.adapt.enough import check_held_out
+from clearspan.adapt.judging import Judging
 from clearspan.adapt.options import Adapt
+from clearspan.adapt.questions import Questions
 from clearspan.adapt.recipe import Choice, planned
-from clearspan.common.child_commands import Option, words
+from clearspan.common.child_commands import Option
 from clearspan.common.encoder.prompts import DOCUMENT, NONE, QUERY, shown
+from clearspan.common.flags import flag
+from clearspan.common.options import words
+from clearspan.pipelines.registry import COMMANDS
 from clearspan.shards import held_out
+from clearspan.train.distill import Distill
+from clearspan.train.request import TrainOptions
 
 PIPELINES, TRAIN, DISTILL = "clearspan.pipelines", "clearspan.train", "clearspan.train.distill"
 QUESTIONS, JUDGE = "clearspan.adapt.questions", "clearspan.adapt.judging"
@@ -64,7 +71,9 @@ def title(step: Step, options: Adapt) -> str:
 
 
 def steps(options: Adapt) -> Iterator[Step]:
-    """Yield the steps up to the verdict, in order; the command of the training depends on the output of earlier steps.
+    """Yield the steps up to the verdict, in order.
+
+    Run each step before the next one is requested: the command of the training depends on the output of earlier steps.
 
     Raises:
         DataError: the dataset of the texts, once it is written, has too few held-out texts.
@@ -82,7 +91,7 @@ def steps(options: Adapt) -> Iterator[Step]:
     check_held_out(texts)
     if options.starts:
         source = {"tokenizer": tokenizer} if given is None else {"model": given}
-        command = tuple(words({**source, "shards": texts, "dims": DIMS, "output": base}))
+        command = tuple(words(Distill, {**source, "shards": texts, "dims": DIMS, "output": base}))
         about = f"a static encoder of {DIMS:,} dimensions, {'random' if given is None else f'from {given}'}"
         yield Step("start", about, DISTILL, command)
     dataset = texts
@@ -101,17 +110,17 @@ def _texts(options: Adapt, texts: Path, tokenizer: Path) -> Step:
         named = f"pairs of {' and '.join(options.titles)}"
         if not options.fields:
             where = ", ".join(filter(None, ["found by their names", options.found.note]))
-            named += f" ({where}; --text-field NAME takes texts without titles)"
+            named += f" ({where}; {flag('--text-field')} NAME takes texts without titles)"
         chosen = ",".join(options.prompt_name) or None
         if options.starts and any(options.known_prompts.texts.values()):
             chosen = NONE
         line |= {"fields": ",".join(options.titles), "prompt_name": chosen, "group_field": options.group_field}
-        command = ("pairs", *words(line))
+        command = _pipeline("pairs", line)
     else:
         named = "texts" if options.alone else "texts (no columns of title and text found)"
         least = MIN_TOKENS if options.min_tokens is None else options.min_tokens
         reading: dict[str, Option] = {"text_field": options.text_field, "text_per": options.text_per}
-        command = ("documents", *words({**line, **reading, "min_tokens": least}))
+        command = _pipeline("documents", {**line, **reading, "min_tokens": least})
     about = f"{named} to tokens, {options.holdout_fraction:.0%} held out"
     if options.group_field is not None:
         about += f", those of one {options.group_field} together"
@@ -122,9 +131,9 @@ def _texts(options: Adapt, texts: Path, tokenizer: Path) -> Step:
 
 def _mine(options: Adapt, texts: Path, dataset: Path) -> tuple[str, ...]:
     chosen = ",".join(options.prompt_name) or None
-    line: dict[str, Option] = {"model": options.base, "prompt_name": chosen, "negatives": MINED, "range_max": NEAREST}
-    line["precision"] = options.precision_of(options.base)
-    return ("mine", str(texts), *words({**line, "output": dataset}))
+    line: dict[str, Option] = {"folder": texts, "model": options.base, "prompt_name": chosen, "negatives": MINED}
+    line |= {"range_max": NEAREST, "precision": options.precision_of(options.base), "output": dataset}
+    return _pipeline("mine", line)
 
 
 def _train(options: Adapt, dataset: Path) -> Step:
@@ -143,14 +152,14 @@ def _train(options: Adapt, dataset: Path) -> Step:
             options.recipe,
         )
     keys += [*choice.changes, *options.overrides]
-    command = (*words({"recipe": choice.recipe, "resume": True}), *keys)
-    return Step("train", choice.reason, TRAIN, command)
+    command = words(TrainOptions, {"recipe": choice.recipe, "resume": True, "overrides": keys})
+    return Step("train", choice.reason, TRAIN, tuple(command))
 
 
 def _questions(options: Adapt) -> tuple[str, ...]:
     line: dict[str, Option] = {"queries": options.queries, "input": options.inputs, "encoding": options.encoding}
     text = options.titles[1] if options.titles else options.text_field
-    return tuple(words({**line, "id_field": options.id_field, "text_field": text, "output": _file(options)}))
+    return tuple(words(Questions, {**line, "id_field": options.id_field, "text_field": text, "output": _file(options)}))
 
 
 def _file(options: Adapt) -> Path:
@@ -167,8 +176,10 @@ def _judge(options: Adapt, texts: Path, questions: Path | None) -> Step:
     about = f"which of BM25, {', '.join(options.untrained)}, trained, and these beside BM25 finds the text of {what}"
     about += f"{' and of your questions' if questions else ''} among all texts"
     if options.starts and line["precision"]:
-        about += f" ({options.encoder} itself embeds them all, which may take longest: --skip-given leaves it out)"
-    return Step("judge", about, JUDGE, tuple(words({**line, "output": options.output / VERDICT})))
+        about += (
+            f" ({options.encoder} itself embeds them all, which may take longest: {flag('--skip-given')} leaves it out)"
+        )
+    return Step("judge", about, JUDGE, tuple(words(Judging, {**line, "output": options.output / VERDICT})))
 
 
 def embedding(options: Adapt) -> Step:
@@ -183,17 +194,22 @@ def embedding(options: Adapt) -> Step:
 
 
 def _line(command: str, options: Adapt, **more: Option) -> tuple[str, ...]:
-    """Return the words of the command line of a command that reads the texts without their titles."""
+    """Return the command line of `vocabulary` or `embed`, which read the texts without their titles."""
     line: dict[str, Option] = {"input": options.inputs, "encoding": options.encoding}
     if options.titles:
         line["text_field"] = options.titles[1]
     else:
         line |= {"text_field": options.text_field, "text_per": options.text_per}
-    return (command, *words({**line, **more}))
+    return _pipeline(command, {**line, **more})
+
+
+def _pipeline(command: str, line: dict[str, Option]) -> tuple[str, ...]:
+    """Return the words of the command line of a command of `pipelines`."""
+    return (command, *words(COMMANDS[command], line))
 
 
 def prompts_in_words(options: Adapt) -> str:
-    """Return a phrase on the prompts that training puts before titles and texts, for a model that has prompts."""
+    """Return a phrase that says which prompts training puts before titles and texts; for a model with prompts."""
     prompts = options.prompts
     if options.starts:
         return "no prompts, since a static encoder has none"

@@ -31,10 +31,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.report import command, finish, machine, option
-from clearspan.common.child_commands import Option, run_module, words
+from clearspan.common.child_commands import Option, run_module
 from clearspan.common.compute import AUTO, resolve
 from clearspan.common.files import write_text
 from clearspan.common.model_forms import HYBRID
+from clearspan.common.options import words
 from clearspan.eval import results
 from clearspan.eval.contest import BESIDE, Contest, ContestResult
 from clearspan.eval.data import heldout_data
@@ -45,6 +46,7 @@ from clearspan.eval.models.lexical import Lexical
 from clearspan.eval.models.load import load_encoder
 from clearspan.eval.models.prompted import Prompted
 from clearspan.eval.models.similarity import Vectors
+from clearspan.eval.request import EvalOptions
 from clearspan.eval.scores import Difference, Examples, difference, figure, interval
 
 WAYS = {"texts": "", "static": "static:{}", "model": "{}"}
@@ -132,7 +134,7 @@ class Study:
             spec = model if weight is None else f"{HYBRID}{model}"
             options: dict[str, Option] = {"model": spec, "name": named, "tasks": "retrieval", "data": data}
             options |= {"output": folder, "quiet": True, "precision": AUTO, **of_weight}
-            run_module("clearspan.eval", [*words(options)], quiet=True)
+            run_module("clearspan.eval", words(EvalOptions, options), quiet=True)
         tasks = results.read_examples(results.read(folder))
         return {task: values.get("ndcg@10", values["mrr"]) for task, values in tasks.items()}
 

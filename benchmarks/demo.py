@@ -28,9 +28,10 @@ import torch
 
 from benchmarks.docstrings import modules, write_corpus, write_pairs, write_retrieval
 from clearspan.common import terminal
-from clearspan.common.child_commands import CommandError, UsageError, run_module, words
+from clearspan.common.child_commands import CommandError, UsageError, run_module
 from clearspan.common.encoder.cache import NO_CACHE
 from clearspan.common.files import remove_temporaries
+from clearspan.common.options import words
 from clearspan.common.progress import duration
 from clearspan.eval.details import cell_text, merged
 from clearspan.eval.report.figures import write_svg
@@ -41,6 +42,7 @@ from clearspan.eval.report.summary import ScoreSummary
 from clearspan.eval.request import EvalOptions
 from clearspan.eval.results import Scored
 from clearspan.eval.run import evaluate, with_differences
+from clearspan.pipelines.registry import COMMANDS
 from clearspan.pipelines.text.byte_level_bpe import learn_tokenizer
 from clearspan.shards import Dataset
 from clearspan.shards.held_out import folder_of
@@ -158,10 +160,10 @@ def work(out: Path) -> int:
     with stage(*next(stages)):
         options = {"input": out / "corpus.jsonl", "output": out / "shards", "tokenizer": out / "tokenizer"}
         options |= {"min_tokens": MIN_TOKENS, "unit_bytes": UNIT_BYTES, "holdout_fraction": HOLDOUT, "quiet": True}
-        run_module("clearspan.pipelines", ["documents", *words(options)], quiet=True)
+        run_module("clearspan.pipelines", ["documents", *words(COMMANDS["documents"], options)], quiet=True)
         options = {"input": out / "pairs.jsonl", "output": out / "pairs", "tokenizer": out / "tokenizer"}
         options |= {"holdout_fraction": HOLDOUT, "quiet": True}
-        run_module("clearspan.pipelines", ["pairs", *words(options)], quiet=True)
+        run_module("clearspan.pipelines", ["pairs", *words(COMMANDS["pairs"], options)], quiet=True)
     totals = Dataset(out / "shards").manifest.totals
     sizes = f"{totals['examples']:,} of {num_modules:,} modules, {totals['tokens']:,} tokens"
     held_out = f"{num_queries:,} summaries of other modules find their bodies among {num_texts:,}"
@@ -170,8 +172,8 @@ def work(out: Path) -> int:
     with stage(*next(stages)):
         models[SPANS] = str(train(out, TRAINED[SPANS], "static"))
     with stage(*next(stages)):
-        line = ["mine", str(out / "pairs"), *words({"model": models[SPANS], "output": out / "mined", "quiet": True})]
-        run_module("clearspan.pipelines", line, quiet=True)
+        options = {"folder": out / "pairs", "model": models[SPANS], "output": out / "mined", "quiet": True}
+        run_module("clearspan.pipelines", ["mine", *words(COMMANDS["mine"], options)], quiet=True)
     with stage(*next(stages)):
         start = f"model.path={models[SPANS]}"
         models[STATIC] = str(train(out, TRAINED[STATIC], "static-pairs", start, *PAIRED, shards="mined"))

@@ -102,7 +102,9 @@ def option(parser: argparse.ArgumentParser, name: str, default: float, descripti
 
 def precisions_option(parser: argparse.ArgumentParser, *default: str) -> None:
     """Add `--precisions`, by default these."""
-    text = f"precisions to measure; auto: bf16 if the device multiplies it, else fp32 (default {' '.join(default)})"
+    text = (
+        f"precisions to measure; auto: bf16 if the hardware computes in bf16, else fp32 (default {' '.join(default)})"
+    )
     parser.add_argument("--precisions", nargs="+", default=list(default), choices=PRECISIONS, help=text)
 
 

@@ -9,8 +9,9 @@
     open_collection  vectors and BM25, for many searches      adapt          a model for texts of your own: Adapted
     webdataset_pipeline   a dataset as a `webdataset` pipeline, for a training loop of your own
 
-Each name is imported on first use, so that `import clearspan` takes milliseconds. Everything else is reached by its
-module: `clearspan.shards`, `clearspan.pipelines`, `clearspan.train`, `clearspan.eval`, `clearspan.adapt`.
+`__init__.pyi` says where each name is defined. A name is imported on first use, so that `import clearspan` takes
+milliseconds. Everything else is reached by its module: `clearspan.shards`, `clearspan.pipelines`, `clearspan.train`,
+`clearspan.eval`, `clearspan.adapt`.
 """
 
 import sys
@@ -21,48 +22,14 @@ if MODULE.split(".")[0] == __name__ and not sys.flags.safe_path:
     del sys.path[0]  # the working folder, where the user's data lies (`common.working_folder`)
 
 import importlib  # noqa: E402
-from typing import TYPE_CHECKING, Any  # noqa: E402
+import re  # noqa: E402
+from pathlib import Path  # noqa: E402
+from typing import Any  # noqa: E402
 
-if TYPE_CHECKING:
-    from clearspan.adapt.api import Adapted, adapt
-    from clearspan.common.encoder.sentence_encoder import Encoder
-    from clearspan.eval.api import compare, evaluate, load_model
-    from clearspan.pipelines.api import make_dataset, make_tokenizer, mine_negatives, open_collection, search
-    from clearspan.shards import Dataset, verify
-    from clearspan.shards.as_webdataset import webdataset_pipeline
-    from clearspan.train.api import Run, export_model, load_recipe, train_model
-
-__all__ = [
-    "Adapted",
-    "Dataset",
-    "Encoder",
-    "Run",
-    "adapt",
-    "compare",
-    "evaluate",
-    "export_model",
-    "load_model",
-    "load_recipe",
-    "make_dataset",
-    "make_tokenizer",
-    "mine_negatives",
-    "open_collection",
-    "search",
-    "train_model",
-    "verify",
-    "webdataset_pipeline",
-]
-
-_NAMES = {
-    "adapt.api": ["Adapted", "adapt"],
-    "common.encoder.sentence_encoder": ["Encoder"],
-    "eval.api": ["compare", "evaluate", "load_model"],
-    "pipelines.api": ["make_dataset", "make_tokenizer", "mine_negatives", "open_collection", "search"],
-    "shards": ["Dataset", "verify"],
-    "shards.as_webdataset": ["webdataset_pipeline"],
-    "train.api": ["Run", "export_model", "load_recipe", "train_model"],
-}
-_PLACES = {name: f"clearspan.{module}" for module, names in _NAMES.items() for name in names}
+_STUB = Path(__file__).with_suffix(".pyi").read_text(encoding="utf-8")
+_PLACES = {name: module for module, name in re.findall(r"^from (\S+) import (\w+)", _STUB, re.MULTILINE)}
+"""Public name -> the module that defines it."""
+__all__ = sorted(_PLACES)
 
 
 def __getattr__(name: str) -> Any:

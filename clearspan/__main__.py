@@ -1,32 +1,30 @@
 """The command `clearspan COMMAND ...`: every step from raw data to a model, its scores and its vectors.
 
-A command's module is imported when the command is named: help takes a fraction of a second, and a Beam worker's image
-needs no torch. `python -m clearspan` is the same command. `common.catalog` lists the commands.
+`common.catalog` lists the commands. Only the module of the named command is imported. So `--help` takes a fraction of a
+second, and the image of a Beam worker needs no torch. `python -m clearspan` is the same command.
 """
 
 import argparse
 import importlib
+import inspect
 import sys
 from collections.abc import Sequence
 
 from clearspan.common import terminal
-from clearspan.common.catalog import COMMANDS, PIPELINES, Entry
+from clearspan.common.catalog import COMMANDS, PIPELINES
 
-EPILOG = """`clearspan COMMAND --help` explains a command's options. A kind of dataset of your own is a command too:
-`clearspan my_module:MyKind ...` (docs/data.md).
+EPILOG = """`clearspan COMMAND --help` explains a command's options. COMMAND can be your own, too: a command,
+`clearspan my_module:MyCommand ...` (docs/architecture.md), or a kind of dataset (docs/data.md).
 """
 
 
-OWN = Entry(PIPELINES, "your own kind of dataset")
-
-
-def parser(commands: dict[str, Entry], prog: str) -> terminal.Parser:
-    """Return the parser of the command's name."""
+def parser(prog: str) -> terminal.Parser:
+    """Return the parser of the first word, the name of a command."""
     lines = [f"  {name:<12}{entry.summary}" for name, entry in COMMANDS.items()]
     title = "Every step from raw data to a model, its scores and its vectors."
     description = "\n".join([title, "", "commands, in the order in which they are needed:", *lines])
     root = terminal.Parser(prog=prog, usage=f"{prog} COMMAND ...", description=description, epilog=EPILOG)
-    root.add_argument("command", choices=list(commands), metavar="COMMAND", help=argparse.SUPPRESS)
+    root.add_argument("command", choices=list(COMMANDS), metavar="COMMAND", help=argparse.SUPPRESS)
     return root
 
 
@@ -38,12 +36,34 @@ def main(argv: Sequence[str] | None = None, prog: str = "clearspan") -> int:
 
 def dispatch(words: list[str], prog: str) -> int:
     """Run the command that the first word names; return its exit code."""
-    commands = {**COMMANDS, words[0]: OWN} if words and ":" in words[0] else COMMANDS
-    if not words or words[0] not in commands:
-        parser(commands, prog).parse_args(words[:1])  # prints help or an error, and exits
-    name, command = words[0], commands[words[0]]
+    if words and ":" in words[0]:
+        return run_own(words, prog)
+    if not words or words[0] not in COMMANDS:
+        parser(prog).parse_args(words[:1])  # prints help or an error, and exits
+    name, command = words[0], COMMANDS[words[0]]
     module = importlib.import_module(command.module)
     code: int = module.main(words, prog) if command.kept else module.main(words[1:], f"{prog} {name}")
+    return code
+
+
+def run_own(words: list[str], prog: str) -> int:
+    """Run a command from outside this package; return its exit code.
+
+    Args:
+        words: the command line. Its first word, `module:name`, names a `Command` or a kind of dataset.
+    """
+    from clearspan.common import plugins
+    from clearspan.common.command import Command
+
+    spec = words[0]
+    try:
+        named = plugins.resolve(spec)
+        if inspect.isclass(named) and issubclass(named, Command):
+            command = plugins.load_class(spec, Command, "a command")
+            return command.main(words[1:], f"{prog} {spec}")
+    except plugins.PluginError as error:
+        parser(prog).error(str(error))
+    code: int = importlib.import_module(PIPELINES).main(words, prog)
     return code
 
 

@@ -1,18 +1,11 @@
-"""Commands of this project run from Python: keyword arguments as options, one-line errors as exceptions.
-
-    min_tokens=512, dedup=True, exclude=["a.txt"]  ->  --min-tokens=512 --dedup --exclude=a.txt
+"""Commands of this project run in a process of their own: their one-line errors are exceptions here.
 
 `run_module` runs a command in a process of its own, prints its output as it comes, and raises its failure
-(`common.failures`); `common.parallel` runs several commands at a time. `naming_keywords` names keyword arguments in
-place of options in messages:
-
-    --min-tokens must be at least 1; add --no-dedup  ->  min_tokens must be at least 1; add no_dedup
+(`common.failures`); `common.parallel` runs several commands at a time.
 """
 
 import contextlib
-import numbers
 import os
-import re
 import signal
 import subprocess
 import sys
@@ -20,7 +13,9 @@ import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
+from clearspan.common import flags
 from clearspan.common.failures import Failure, channel
+from clearspan.common.flags import flag
 from clearspan.common.terminal import UsageError
 from clearspan.common.working_folder import children_ignore_it
 
@@ -28,22 +23,16 @@ __all__ = [
     "CommandError",
     "Option",
     "UsageError",
-    "as_keywords",
     "continue_with",
-    "naming_keywords",
     "run_module",
-    "words",
 ]
 
 Option = str | bool | int | float | Path | Sequence[str | Path | int | float] | None
-"""Value of an option: True for one without a value, a sequence for one that may be repeated, None or False to leave it
+"""Value of an option: True or False for a switch, a sequence for an option that may be repeated; None leaves the option
 out."""
 STARTED_BY = "CLEARSPAN_STARTED_BY"
 """Environment variable of a process that `run_module` started: the id of the process that called `run_module`."""
 CONTINUED = "repeat the same command or call to continue"
-OPTION = re.compile(r"`[^`]*`|(?<![\w/=.-])--(?!(?:help|version|list|runner)\b)([a-z][\w-]*)")
-"""Pattern of an option that has a keyword argument, with the option's name as its group; it also matches a command line
-in backticks, without a group, which stays unchanged."""
 
 
 class Processes:
@@ -103,44 +92,9 @@ class CommandError(RuntimeError):
         code: the exit code.
     """
 
-    def __init__(self, message: str, code: int) -> None:
+    def __init__(self, message: str, code: int = 1) -> None:
         super().__init__(message)
         self.code = code
-
-
-def as_keywords(message: str) -> str:
-    """Return a message with keyword arguments in place of options."""
-    return OPTION.sub(lambda match: match[1].replace("-", "_") if match[1] else match[0], message)
-
-
-@contextlib.contextmanager
-def naming_keywords() -> Iterator[None]:
-    """Replace options by keyword arguments in the message of an exception that the `with` block raises."""
-    try:
-        yield
-    except Exception as error:
-        error.args = tuple(as_keywords(arg) if isinstance(arg, str) else arg for arg in error.args)
-        raise
-
-
-def words(options: Mapping[str, Option], underscores: bool = False) -> list[str]:
-    """Return the words of a command line that set the options.
-
-    Args:
-        underscores: whether the command writes its options with underscores, as DeepSpeed's launcher does.
-    """
-    line = []
-    for name, value in options.items():
-        flag = f"--{name if underscores else name.replace('_', '-')}"
-        if value is True:
-            line.append(flag)
-        elif value is False:
-            continue
-        elif isinstance(value, str | int | float | Path | numbers.Real):  # numpy's integers are Real, but not int
-            line.append(f"{flag}={value}")
-        elif value:
-            line += [f"{flag}={item}" for item in value]
-    return line
 
 
 def continue_with(option: str, advice: str = "") -> str:
@@ -149,24 +103,33 @@ def continue_with(option: str, advice: str = "") -> str:
     If `run_module` started this process, the advice is to repeat the command or call that started it; otherwise it is
     `advice`, or to use `option` of this command.
     """
-    return CONTINUED if os.environ.get(STARTED_BY) else advice or f"continue with {option}"
+    return CONTINUED if os.environ.get(STARTED_BY) else advice or f"continue with {flag(option)}"
 
 
-def run_module(module: str, line: Sequence[str], quiet: bool = False) -> None:
+def run_module(
+    module: str,
+    line: Sequence[str],
+    quiet: bool = False,
+    raises: Sequence[type[Exception]] = (),
+    otherwise: type[Exception] | None = None,
+) -> None:
     """Run `python -m MODULE LINE` to its end; print its output as it comes.
 
     An interrupt is passed on to the process, which saves its work; then KeyboardInterrupt is raised.
 
     Args:
         quiet: print nothing.
+        raises: types of exceptions that the caller documents, besides UsageError. If an exception of such a type ended
+            the command, it is raised here.
+        otherwise: type of the exception for all other failures; None for CommandError, which holds the exit code.
 
     Raises:
-        UsageError: the command refused an option.
+        UsageError: the command cannot work with these options.
         CommandError: the command failed.
     """
     with channel() as failures:
         command = [sys.executable, "-m", module, *line]
-        environment = os.environ | {STARTED_BY: str(os.getpid())} | failures.variables
+        environment = os.environ | {STARTED_BY: str(os.getpid())} | failures.variables | flags.variables()
         children_ignore_it(environment)
         with processes.started(command, environment) as process:
             assert process.stdout is not None
@@ -180,7 +143,7 @@ def run_module(module: str, line: Sequence[str], quiet: bool = False) -> None:
         if processes.are_interrupted:
             raise KeyboardInterrupt
         if process.returncode:
-            raise _error(failures.read(), f"{module} ended with exit code {process.returncode}", process.returncode)
+            raise _error(module, failures.read(), process.returncode, raises, otherwise)
 
 
 def _pass_on(lines: Iterable[str], quiet: bool) -> None:
@@ -190,8 +153,18 @@ def _pass_on(lines: Iterable[str], quiet: bool) -> None:
             print(line, end="")
 
 
-def _error(failures: Sequence[Failure], otherwise: str, code: int) -> UsageError | CommandError:
-    """Return the exception for a command's failures, or for its exit code if it reported none."""
-    if refused := [failure.message for failure in failures if failure.is_refused]:
-        return UsageError(refused[-1])
-    return CommandError("; ".join(dict.fromkeys(failure.message for failure in failures)) or otherwise, code)
+def _error(
+    module: str,
+    failures: Sequence[Failure],
+    code: int,
+    raises: Sequence[type[Exception]],
+    otherwise: type[Exception] | None,
+) -> Exception:
+    """Return the exception for the failures of a command, or for its exit code if it reported none."""
+    messages = dict.fromkeys(failure.message for failure in failures)
+    types = tuple(name for failure in failures for name in failure.types)
+    failure = Failure(module, "; ".join(messages) or f"{module} ended with exit code {code}", code, types=types)
+    error = failure.exception((*raises, UsageError), otherwise or CommandError)
+    if isinstance(error, CommandError):
+        error.code = code
+    return error

@@ -1,30 +1,36 @@
-"""Commands: one object each, which the command line, Python and other commands call alike.
+"""Commands. Each is one class, which the command line, Python and other commands use in the same way.
 
 A command declares its options as fields, and does its work in `run`:
 
     @dataclass(frozen=True, kw_only=True)
     class Compare(Command):
-        "The command `compare`."
+        "The command `compare`: tests which differences between two evaluations exceed noise."
 
-        prog: ClassVar[str] = "python -m clearspan.eval.compare"
+        example: ClassVar[str] = "clearspan compare runs/a runs/b"
         expected: ClassVar[Errors] = (DataError, OSError)
         a: Annotated[Path, Flag("the first model's evaluation", "A", positional=True)]
 
         def run(self) -> Result: ...
 
-    Compare(a=folder).run()             from Python: options checked, a `Result`
-    Compare.main(["runs/a"])            from a command line: text or JSON is printed, the exit code returned
+    Compare(a=folder).run()             from Python: checks the options, and returns a `Result`
+    Compare.main(["runs/a"])            from a command line: prints text or JSON, and returns the exit code
+
+A field whose type is a dataclass of options adds the options of that dataclass (`common.options`). In a `Group` of
+commands, the first word of a command line chooses the command.
 """
 
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Self
+from pathlib import Path
+from typing import Any, ClassVar, Self
 
 from clearspan.common import terminal
 from clearspan.common.failures import Failure, report
-from clearspan.common.options import Options, parse
+from clearspan.common.options import Options, add_fields, parse, parser_of
+from clearspan.common.plugins import PluginError
+from clearspan.common.terminal import Parser
 
 Errors = tuple[type[Exception], ...]
 """Types of exceptions."""
@@ -34,8 +40,9 @@ class Result(ABC):
     """Result of a command: text for a person, and JSON for a program.
 
     Attributes:
-        code: the exit code: 0, or another number if the work failed although there is a result.
-        failure: the reason for the failure, one line for the user; "" if there is none, or if it was already reported.
+        code: the exit code: 0, or another number if the work failed but there is something to print.
+        failure: the reason for the failure, one line for the user; "" if there is no failure, or if its reason was
+            already reported.
     """
 
     code: int = 0
@@ -46,7 +53,7 @@ class Result(ABC):
         """Return the text; "" if the command has already printed everything."""
 
     def to_json(self) -> str:
-        """Return the JSON; by default, the text."""
+        """Return the result as JSON; for a command without an option `json`, return its text."""
         return str(self)
 
 
@@ -71,19 +78,27 @@ class Command(Options, ABC):
     """A command. A subclass is a frozen dataclass whose fields with a `Flag` are its options.
 
     Attributes:
-        prog: the words that run the module; the usage line begins with them.
+        summary: one line for a list of commands.
+        description: the text above the options in the help. If it is "", the help shows the summary; if that is "" too,
+            the docstring of the command's module.
+        example: one or more command lines for the help, separated by newlines. An indented line continues the line
+            above it.
+        notes: the text below the examples in the help.
+        usage: the options in the usage line of the help, e.g. "--recipe NAME [options]"; "" to list all options.
+        prog: the words that run the command's module; "" stands for `python -m MODULE`.
         error_prefix: the beginning of error lines; "" stands for the words with which the command was called.
-        description, example: the texts above and below the options in the help. Without a description, the help begins
-            with the docstring of the command's module.
         expected: types of exceptions that mean that the work failed; the user sees each exception as one line.
         remedy: advice for a user who stops the command. If it is given, SIGINT and SIGTERM print it in one line and end
             the process at once.
     """
 
-    prog: ClassVar[str] = ""
-    error_prefix: ClassVar[str] = ""
+    summary: ClassVar[str] = ""
     description: ClassVar[str] = ""
     example: ClassVar[str] = ""
+    notes: ClassVar[str] = ""
+    usage: ClassVar[str] = ""
+    prog: ClassVar[str] = ""
+    error_prefix: ClassVar[str] = ""
     expected: ClassVar[Errors] = (ValueError, OSError)
     remedy: ClassVar[str] = ""
 
@@ -97,20 +112,41 @@ class Command(Options, ABC):
         """
 
     @classmethod
+    def help_texts(cls, prog: str = "") -> dict[str, Any]:
+        """Return the texts of the help, as arguments of an argparse parser.
+
+        Args:
+            prog: the words with which the command is called; "" stands for the words that run its module.
+        """
+        prog = prog or cls.prog or running(cls.__module__)
+        description = cls.description or cls.summary or sys.modules[cls.__module__].__doc__
+        usage = f"{prog} {cls.usage}" if cls.usage else None
+        return {"prog": prog, "usage": usage, "description": description, "epilog": epilog([cls.example], cls.notes)}
+
+    @classmethod
+    def parser(cls, prog: str = "") -> Parser:
+        """Return the parser of the command line.
+
+        Args:
+            prog: the words with which the command is called; "" stands for the words that run its module.
+        """
+        return parser_of(cls, **cls.help_texts(prog))
+
+    @classmethod
     def parsed(cls, argv: Sequence[str] | None = None, prog: str = "", raises: bool = False) -> Self:
         """Return the command with the options of a command line, whose positional words may stand anywhere.
 
         Args:
             argv: the words of the command line; None stands for the arguments of this process.
+            prog: the words with which the command is called; "" stands for the words that run its module.
             raises: raise UsageError for a wrong command line, instead of exiting with code 2.
         """
-        description = cls.description or sys.modules[cls.__module__].__doc__
-        return parse(cls, argv, prog=prog or cls.prog, description=description, epilog=cls.example, raises=raises)
+        return parse(cls, argv, raises=raises, **cls.help_texts(prog))
 
     @classmethod
     def main(cls, argv: Sequence[str] | None = None, prog: str = "") -> int:
         """Run a command line to its end, and print the result; return the exit code (`terminal.run`)."""
-        prefix = cls.error_prefix or prog or cls.prog
+        prefix = cls.error_prefix or cls.help_texts(prog)["prog"]
         return terminal.run(prefix, lambda: cls.parsed(argv, prog).tell(prefix), cls.expected, cls.remedy)
 
     def tell(self, prefix: str) -> int:
@@ -120,9 +156,89 @@ class Command(Options, ABC):
             prefix: the beginning of error lines.
         """
         result = self.run()
-        if result.failure:
-            report(Failure(prefix, result.failure, result.code))
         text = result.to_json() if getattr(self, "json", False) else str(result)
-        if text:
-            terminal.say(text.removesuffix("\n"))
+        try:
+            if text:
+                terminal.say(text.removesuffix("\n"))
+        finally:  # also if the reader of the text has gone
+            if result.failure:
+                report(Failure(prefix, result.failure, result.code))
         return result.code
+
+
+@dataclass(frozen=True)
+class Group:
+    """Commands among which the first word of a command line chooses, such as `ls` in `clearspan shards ls DIR`.
+
+    Attributes:
+        commands: the commands by name.
+        prog: the words that run the module; the usage line begins with them.
+        description: the text above the list of commands in the help.
+        examples: command lines for the help, each in the form of `Command.example`.
+        notes: the text below the examples.
+        load: function that returns the command for a first word of the form `module:name`, and raises `PluginError` if
+            there is none; None if the group has no commands from outside.
+    """
+
+    commands: Mapping[str, type[Command]]
+    prog: str
+    description: str
+    examples: Sequence[str] = ()
+    notes: str = ""
+    load: Callable[[str], type[Command]] | None = None
+
+    def main(self, argv: Sequence[str] | None = None, prog: str = "") -> int:
+        """Run the command that a command line names; return its exit code."""
+        words = list(sys.argv[1:] if argv is None else argv)
+        prog = prog or self.prog
+        return terminal.run(prog, lambda: self._named(words, prog).main(words[1:], f"{prog} {words[0]}"), (OSError,))
+
+    def parsed(self, words: Sequence[str]) -> Command:
+        """Return the command that a command line names, with the options of the command line."""
+        return self._named(words, self.prog).parsed(words[1:], f"{self.prog} {words[0]}")
+
+    def parser(self, prog: str) -> Parser:
+        """Return the parser of all commands. It prints the help of the group, and reports a first word that is wrong.
+
+        Args:
+            prog: the words with which the group is called.
+        """
+        root = Parser(prog=prog, description=self.description, epilog=epilog(self.examples, self.notes))
+        below = root.add_subparsers(dest="command", required=True)
+        for name, cls in self.commands.items():
+            parser = below.add_parser(name, help=cls.summary, **cls.help_texts(f"{prog} {name}"))
+            add_fields(parser, cls)
+            parser.set_defaults(parser=parser)
+        return root
+
+    def _named(self, words: Sequence[str], prog: str) -> type[Command]:
+        """Return the command that the first word names; otherwise print help or an error, and exit."""
+        if words and words[0] in self.commands:
+            return self.commands[words[0]]
+        if words and ":" in words[0] and self.load is not None:
+            try:
+                return self.load(words[0])
+            except PluginError as error:
+                self.parser(prog).error(str(error))
+        # Help, or an error in the first word, ends here; if it goes on, an option stands before the command's name.
+        given, rest = self.parser(prog).parse_known_args(words)
+        parser: Parser = given.parser
+        parser.error(parser.unknown(rest or words))
+
+
+def epilog(examples: Sequence[str], notes: str = "") -> str:
+    """Return the text below the options in the help: a list of examples, and notes."""
+    lines = [line for example in examples for line in example.strip().splitlines()]
+    is_one = sum(not line.startswith(" ") for line in lines) == 1
+    listed = ["example:" if is_one else "examples:", *(f"  {line}" for line in lines), ""] if lines else []
+    return "\n".join([*listed, notes.strip()])
+
+
+def running(module: str) -> str:
+    """Return the words that run a module: `python -m MODULE`, or `python FILE` if it was started by its file."""
+    if module == "__main__":
+        spec = sys.modules[module].__spec__
+        if spec is None:
+            return f"python {Path(sys.argv[0]).name}"
+        module = spec.name
+    return f"python -m {module.removesuffix('.__main__')}"

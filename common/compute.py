@@ -11,6 +11,7 @@ that `auto` became are recorded with the result. torch is imported only when `au
 import importlib.util
 from typing import Annotated, NamedTuple
 
+from clearspan.common.flags import flag
 from clearspan.common.options import Flag
 
 AUTO = "auto"
@@ -28,7 +29,7 @@ class Compute(NamedTuple):
     Attributes:
         device: the device, as torch names it.
         precision: fp32 or bf16.
-        line: a message for the user, which gives the reason for the value of `auto` or warns that bf16 is slow on this
+        line: a message for the user, which says why `auto` became this precision, or warns that bf16 is slow on this
             device; "" if there is no message.
         slow: whether the user chose bf16 on a device that emulates it.
     """
@@ -42,9 +43,10 @@ class Compute(NamedTuple):
         return f"computed on {self.device} in {self.precision}"
 
 
-Device = Annotated[str, Flag("cpu, cuda, cuda:1, ...; auto: cuda if there is a GPU, else cpu", "DEVICE")]
+Device = Annotated[str, Flag("device to use: cpu, cuda, cuda:1, ...; auto: cuda if there is a GPU, else cpu", "DEVICE")]
 Precision = Annotated[
-    str, Flag("precision of the transformer; auto: bf16 if the device multiplies it, else fp32", choices=PRECISIONS)
+    str,
+    Flag("precision of the transformer; auto: bf16 if the hardware computes in bf16, else fp32", choices=PRECISIONS),
 ]
 
 
@@ -63,26 +65,30 @@ def resolve(device: str, precision: str, key: str = "--precision", off: str = "-
     """Return the device and precision for the values of `--device` and `--precision`.
 
     Args:
+        device: a value of `--device`: `auto`, or a device as torch names it.
+        precision: a value of `--precision`: fp32, bf16 or auto.
         key: the option or recipe key that sets the precision, for messages.
-        off: the option or setting by which the user chooses fp32, for messages.
+        off: the option or recipe setting that a message tells the user to write for fp32.
 
     Raises:
         ValueError: the precision is not one of PRECISIONS.
     """
     if precision not in PRECISIONS:
-        raise ValueError(f"{key} {precision!r}: choose {', '.join(PRECISIONS)}")
+        raise ValueError(f"{flag(key)} {precision!r}: choose {', '.join(PRECISIONS)}")
     device, has_torch = resolve_device(device), importlib.util.find_spec("torch") is not None
     if precision == AUTO and not has_torch:
-        return Compute(device, "fp32", f"{key} auto: fp32: torch is not installed here")
+        return Compute(device, "fp32", f"{flag(key)} auto: fp32: torch is not installed here")
     if precision == "fp32" or not has_torch:
         return Compute(device, precision)
     support = bfloat16(device)
     if precision == AUTO:
         chosen = "bf16" if support.hardware else "fp32"
-        return Compute(device, chosen, f"{key} auto: {chosen}: {support.reason}")
+        return Compute(device, chosen, f"{flag(key)} auto: {chosen}: {support.reason}")
     if not support.cost:
         return Compute(device, "bf16")
-    return Compute(device, "bf16", f"{key}: {support.reason}, so bf16 is {support.cost}: set {off} for fp32", slow=True)
+    return Compute(
+        device, "bf16", f"{flag(key)}: {support.reason}, so bf16 is {support.cost}: set {flag(off)} for fp32", slow=True
+    )
 
 
 class Bfloat16(NamedTuple):
@@ -90,8 +96,9 @@ class Bfloat16(NamedTuple):
 
     Attributes:
         hardware: whether the device multiplies bfloat16 in hardware.
-        reason: the reason for `hardware`, for a message.
-        cost: the slowdown of bf16, such as `slower than fp32`; "" if there is none, or if the device is not known here.
+        reason: a clause that says why `hardware` is true or false, for a message.
+        cost: the speed of bf16, such as `slower than fp32`, for a message; "" if bf16 is not slower, or if this machine
+            does not have the device.
     """
 
     hardware: bool

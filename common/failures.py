@@ -3,8 +3,8 @@
     child_commands.run_module ──CLEARSPAN_FAILURES=FILE──> a command and its processes ──`report`──> a line of JSON each
                               <───────────────────────────── `Channel.read` ──────────────────────── FILE
 
-The caller raises the failure as an exception, so its message is printed once, by the command that the user called. If a
-process ends without a report, only its exit code is known.
+The caller raises the failure as an exception of the type that it had, if the caller documents that type. So the message
+is printed once, by the command that the user called. If a process ends without a report, only its exit code is known.
 """
 
 import contextlib
@@ -13,7 +13,7 @@ import json
 import os
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -32,17 +32,29 @@ class Failure:
         message: one line for the user.
         code: the exit code: 2 for wrong usage, 130 if the user interrupted the command, otherwise 1.
         is_refused: whether the command line was invalid, so that no work was done.
+        types: names of the class of the exception that ended the command, and of its base classes; empty if unknown.
     """
 
     name: str
     message: str
     code: int = 1
     is_refused: bool = False
+    types: tuple[str, ...] = ()
 
     @property
     def line(self) -> str:
         """Return the line that the user reads."""
         return f"{self.name}: {self.message}{HINT if self.is_refused else ''}"
+
+    def exception(self, documented: Iterable[type[Exception]], otherwise: type[Exception]) -> Exception:
+        """Return the failure as an exception of the first of its types that is documented, or of type `otherwise`."""
+        known = {each.__name__: each for each in documented}
+        return next((known[name] for name in self.types if name in known), otherwise)(self.message)
+
+
+def types_of(error: BaseException) -> tuple[str, ...]:
+    """Return the names of an exception's class and of its base classes, except `Exception`; the class comes first."""
+    return tuple(each.__name__ for each in type(error).__mro__ if issubclass(each, Exception) and each is not Exception)
 
 
 def report(failure: Failure) -> None:
@@ -98,8 +110,9 @@ class Channel:
         """Return the failures reported so far, in order, without lines that a killed process left incomplete."""
         failures = []
         for line in self.path.read_text("utf-8").splitlines():
-            with contextlib.suppress(ValueError, TypeError):
-                failures.append(Failure(**json.loads(line)))
+            with contextlib.suppress(ValueError, TypeError, KeyError):
+                record = json.loads(line)
+                failures.append(Failure(**{**record, "types": tuple(record["types"])}))
         return failures
 
 

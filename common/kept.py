@@ -49,7 +49,7 @@ def is_whole(path: Path, expected: str) -> bool:
         return False
     if sha256(path) == expected:
         return True
-    warn(f"{path}: damaged since it was kept: made again")
+    warn(f"{path}: damaged in the cache: made again")
     return False
 
 
@@ -73,7 +73,7 @@ def kept(name: str, make: Callable[[Path], None]) -> Iterator[Path]:
                 probe.unlink()
         except OSError as error:
             reason = f"{error.filename}: {error.strerror}" if error.filename else str(error)
-            warn(f"the cache cannot be used ({reason}): this time its content is made anew, and not kept")
+            warn(f"the cache cannot be used ({reason}): the content is made again, and not cached")
             path, is_kept = Path(stack.enter_context(temporary_folder())) / name, False
         if not is_kept:
             temporary = path.with_name(temporary_name(name))
@@ -88,9 +88,9 @@ def kept(name: str, make: Callable[[Path], None]) -> Iterator[Path]:
 
 
 def _is_kept(path: Path) -> bool:
-    """Return whether a cached file matches its record, the JSON file beside it; warn if either is damaged.
+    """Return whether a cached file has the hash in the JSON file beside it; warn if one of the two is damaged.
 
-    If there is no record, return False: the process that wrote the file was killed before it wrote the record.
+    If there is no JSON file, return False: the process that wrote the cached file was killed before it wrote the hash.
     """
     record = path.with_name(path.name + RECORD)
     if not path.exists() or not record.exists():
@@ -101,9 +101,9 @@ def _is_kept(path: Path) -> bool:
         if (name := content.get("name")) is None:  # earlier versions wrote no name
             return False
         if name != path.name:
-            raise ValueError(f"of {name}")
+            raise ValueError(f"it belongs to {name}")
     except (ValueError, KeyError) as error:
-        warn(f"{record}: damaged since it was kept ({error}): its file is made again")
+        warn(f"{record}: damaged in the cache ({error}): the file is made again")
         return False
     return is_whole(path, expected)
 

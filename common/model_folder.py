@@ -141,7 +141,7 @@ def read_inference(folder: Path) -> dict[str, Any]:
     prompts, name = settings.get("prompts") or {}, settings.get("default_prompt_name")
     texts = [key for key, prompt in prompts.items() if isinstance(prompt, str)] if isinstance(prompts, dict) else []
     if name is not None and name not in texts:
-        raise EncoderError(f"{path}: default_prompt_name {name!r} is no text among its prompts")
+        raise EncoderError(f"{path}: default_prompt_name {name!r} is not the name of one of its prompts")
     dim = settings.get("truncate_dim")
     if dim is not None and (type(dim) is not int or dim < 1):  # the library would cut dimensions from the end
         raise EncoderError(f"{path}: truncate_dim must be a positive whole number, not {dim!r}")
@@ -160,7 +160,7 @@ def check_modules(folder: Path, modules: list[Module]) -> None:
         path = module.folder / "config.json"
         if module.kind in ("Router", "Asym"):
             raise EncoderError(
-                f"{folder}: the module {module.kind} is not supported: a text's route through it is unknown"
+                f"{folder}: the module {module.kind} is not supported: it has a route for each kind of text"
             )
         if module.kind == "Transformer":
             check_transformer(module.folder)

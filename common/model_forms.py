@@ -3,18 +3,27 @@
     static:DIR   `clearspan adapt`: a static encoder that is distilled from the encoder in DIR
     hybrid:DIR   `clearspan eval`: the model in DIR combined with BM25
 
-A value without such a prefix, such as the folder of a model, is checked elsewhere.
+Any other value, such as the folder of a model, is checked when the model is loaded.
 """
 
 from pathlib import Path
 
+from clearspan.common.flags import flag
+
 STATIC, HYBRID = "static:", "hybrid:"
-ELSEWHERE = {
-    STATIC: "`clearspan adapt` takes static:DIR: make the static encoder with `clearspan distill --model DIR --output "
-    "NEW`, and name NEW",
-    HYBRID: "`clearspan eval` takes hybrid:DIR: name DIR alone, and `clearspan search` ranks beside BM25 with --hybrid",
-}
-"""Prefix -> error message of a command that does not accept the prefix."""
+
+
+def _elsewhere(form: str) -> str:
+    """Return the error message of a command that does not accept the prefix `form`."""
+    if form == STATIC:
+        return (
+            "`clearspan adapt` takes static:DIR: make the static encoder with `clearspan distill --model DIR --output "
+            "NEW`, and name NEW"
+        )
+    return (
+        "`clearspan eval` takes hybrid:DIR: name DIR alone, and `clearspan search` ranks beside BM25 with "
+        f"{flag('--hybrid')}"
+    )
 
 
 def misnamed(spec: str, accepted: str = "") -> str | None:
@@ -26,12 +35,12 @@ def misnamed(spec: str, accepted: str = "") -> str | None:
         spec: the value of `--model`.
         accepted: the prefix that the command accepts, STATIC or HYBRID; "" if it accepts none.
     """
-    form = next((form for form in ELSEWHERE if spec.startswith(form)), "")
+    form = next((form for form in (STATIC, HYBRID) if spec.startswith(form)), "")
     inner = spec.removeprefix(form).strip()
     if not inner:
         return f"names no folder: write {form if form == accepted else ''}DIR, the folder of a model"
     if Path(spec).exists() or not form:
         return None
     if form != accepted:
-        return ELSEWHERE[form]
+        return _elsewhere(form)
     return f"write {form} once: {form}DIR" if inner.startswith(form) else misnamed(inner)

@@ -2,36 +2,31 @@
 
     min_tokens: Annotated[int, Flag("drop shorter documents", "N"), Ge(1)] = 2048  ->  --min-tokens N
 
-`add_fields` adds the flags to an argparse parser. `from_namespace` creates the dataclass from the parsed flags,
-`from_keywords` from a user's keyword arguments; `Options` checks types, limits and choices in both cases. A field
-without a `Flag` is no option of the command: a subclass drops an option by declaring its field again without a `Flag`.
+`parse` creates the dataclass from the words of a command line, `from_keywords` from a user's keyword arguments, and
+`words` writes keyword arguments as the words of a command line. `Options` checks types, limits and choices in any case.
+A field without a `Flag` is no option of the command: a subclass drops an option by declaring its field again without a
+`Flag`. A field whose type is a dataclass of options is a part: the flags of the part are flags of the whole.
+
+    kind: Documents  ->  --min-tokens N, and all other flags of `Documents`
 """
 
 import argparse
 import dataclasses
 import itertools
-import operator
-import re
 import types
 import typing
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal, NamedTuple, TypeVar
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple, TypeVar
 
 from clearspan.common.files import file_in_way
+from clearspan.common.flags import flag
 from clearspan.common.former import advice
 from clearspan.common.parsing import NUMBERS, did_you_mean
-from clearspan.common.terminal import Parser, UsageError
-from clearspan.common.typed import conform, problem
+from clearspan.common.terminal import REQUIRED, Parser, UsageError
+from clearspan.common.typed import MismatchError, choose, conform
 
-T = TypeVar("T")
-LIMITS: dict[str, tuple[str, Callable[[Any, Any], bool]]] = {
-    "ge": ("at least", operator.ge),
-    "gt": ("above", operator.gt),
-    "le": ("at most", operator.le),
-    "lt": ("below", operator.lt),
-}
-"""Attribute of a limit from annotated_types -> (words for the limit in a message, function that tests it)."""
+T = TypeVar("T", bound="Options")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -43,7 +38,8 @@ class Flag:
     switch: `--NAME` if the default is False, `--no-NAME`, which turns the field off, if the default is True.
 
     Attributes:
-        help: a phrase for the help; the default is appended unless the phrase contains the word "default".
+        help: a phrase for the help; the default is appended unless the phrase contains the word "default". The default
+            of a switch is appended only if the switch has both forms.
         name: the flag, if it differs from the field's name.
         parse: function that returns the value of a word, or of each name if `commas` is set; its ValueError tells the
             user what is wrong.
@@ -55,6 +51,8 @@ class Flag:
         positional: whether the option is a word without a flag; such a word may be omitted if the field has a default.
         required: whether the option must be given although the field has a default.
         output: whether the value names a folder to write, on this machine or an object store.
+        rest: whether the field takes the words of a command line that are no option of the command. Without such a
+            field, these words are an error.
     """
 
     help: str
@@ -70,27 +68,48 @@ class Flag:
     positional: bool = False
     required: bool = False
     output: bool = False
+    rest: bool = False
 
 
 class _Field(NamedTuple):
-    """A field with a `Flag`: `type` is its type without None, `hint` its annotation, `limits` the limits of a value."""
+    """A field with a `Flag` of the dataclass `owner`.
 
+    Attributes:
+        type: the type without None.
+        hint: the annotation.
+    """
+
+    owner: "type[Options]"
     name: str
     flag: Flag
     type: Any
     hint: Any
     default: Any
-    limits: list[tuple[str, Any]]
+
+    @property
+    def word(self) -> str:
+        """Return the flag as a word of the command line, e.g. "--min-tokens"."""
+        name = self.name if self.owner.underscores else self.name.replace("_", "-")
+        return self.flag.name or f"--{'no-' if self.is_negated else ''}{name}"
+
+    @property
+    def keyword(self) -> str:
+        """Return the name of the keyword argument that sets the option from Python, e.g. "min_tokens"."""
+        return self.word.removeprefix("--").replace("-", "_")
 
     @property
     def option(self) -> str:
-        """Return the flag as the user writes it, e.g. "--min-tokens"."""
-        return self.flag.name or f"--{'no-' if self.is_negated else ''}{self.name.replace('_', '-')}"
+        """Return the name of the option in a message: the flag, or the keyword argument if Python called."""
+        return flag(self.word)
 
     @property
     def is_negated(self) -> bool:
         """Return whether the flag turns the field off."""
         return self.default is True and not self.flag.negatable
+
+    def turned_off_by(self, keyword: str) -> bool:
+        """Return whether True for a keyword argument of this field turns the field off."""
+        return self.is_negated or keyword != self.keyword
 
     @property
     def shown(self) -> str:
@@ -106,28 +125,31 @@ class _Field(NamedTuple):
         return typing.get_args(self.type) if typing.get_origin(self.type) is Literal else tuple(self.flag.choices)
 
     @property
-    def range(self) -> str:
-        """Return the limits in words, e.g. "from 0 to 1"."""
-        words = [f"{LIMITS[name][0]} {limit:,}" for name, limit in self.limits]
-        return re.sub(r"^at least (\S+) and at most ", r"from \1 to ", " and ".join(words))
-
-    def is_within(self, value: Any) -> bool:
-        return all(LIMITS[name][1](value, limit) for name, limit in self.limits)
-
-    @property
     def required(self) -> bool:
         return self.flag.required or self.default is dataclasses.MISSING
 
 
-def _fields(cls: Any) -> list[_Field]:
+def _fields(cls: "type[Options]") -> list[_Field]:
+    """Return the fields with a `Flag`; fields of the parts are left out."""
     hints, fields = typing.get_type_hints(cls, include_extras=True), []
     for field in dataclasses.fields(cls):
         metadata = getattr(hints[field.name], "__metadata__", ())
         if flags := [each for each in metadata if isinstance(each, Flag)]:
-            limits = [(name, getattr(each, name)) for each in metadata for name in LIMITS if hasattr(each, name)]
             hint = hints[field.name]
-            fields.append(_Field(field.name, flags[0], _without_none(hint), hint, field.default, limits))
+            fields.append(_Field(cls, field.name, flags[0], _without_none(hint), hint, field.default))
     return fields
+
+
+def _parts(cls: "type[Options]") -> "dict[str, type[Options]]":
+    """Return the fields whose type is a dataclass of options: name -> type."""
+    hints = typing.get_type_hints(cls)
+    named = {field.name: hints[field.name] for field in dataclasses.fields(cls)}
+    return {name: hint for name, hint in named.items() if isinstance(hint, type) and issubclass(hint, Options)}
+
+
+def _all_fields(cls: "type[Options]") -> list[_Field]:
+    """Return the fields with a `Flag`, also the fields of the parts, which come last."""
+    return [*_fields(cls), *(field for part in _parts(cls).values() for field in _all_fields(part))]
 
 
 def _without_none(hint: Any) -> Any:
@@ -141,18 +163,31 @@ def _without_none(hint: Any) -> Any:
 class Options:
     """Base of a command's options. A subclass checks in `__post_init__` whether the values of its fields fit together.
 
+    Attributes:
+        heading: heading of these options in the help of a command that has them as a part; "" if they have none.
+        underscores: whether flags are written with underscores, `--num_gpus`, as DeepSpeed writes them.
+
     Raises:
         ValueError: a value has the wrong type, is outside its limits or is not one of the choices, or a name is given
-            twice; the message names the flag.
+            twice; the message names the option.
     """
+
+    heading: ClassVar[str] = ""
+    underscores: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         for field in _fields(type(self)):
             value = getattr(self, field.name)
             try:
                 value = conform(value, field.hint)
-            except TypeError:
-                raise ValueError(problem(field.option, field.hint, value)) from None
+                if field.choices and value is not None:
+                    for each in value if field.is_tuple else [value]:
+                        choose(each, field.choices)
+            except MismatchError as error:
+                former = advice(f"{field.word} {error.value}")
+                raise ValueError(
+                    f"{field.option} {error.value}{former}" if former else error.message(field.option)
+                ) from None
             if value is None:
                 continue
             object.__setattr__(self, field.name, value)
@@ -160,29 +195,28 @@ class Options:
                 raise ValueError(
                     f"{field.shown} {value}: {file} is a file, not a folder: name a new or an empty folder"
                 )
-            if field.limits and not field.is_within(value):
-                raise ValueError(f"{field.option} must be {field.range}")
-            given = value if field.is_tuple else [value]
-            if field.choices and (wrong := [each for each in given if each not in field.choices]):
-                former = advice(f"{field.option} {wrong[0]}") or f": choose {', '.join(field.choices)}"
-                raise ValueError(f"{field.option} {wrong[0]}{former}")
             if field.flag.commas and (twice := [name for name in value if value.count(name) > 1]):
                 raise ValueError(f"{field.option}: {twice[0]} is named twice")
 
 
-def add_fields(parser: argparse.ArgumentParser, *classes: type) -> None:
-    """Add the flags of dataclasses to a parser, required flags first."""
-    fields = [field for cls in classes for field in _fields(cls)]
+def add_fields(parser: argparse.ArgumentParser, cls: type[Options]) -> None:
+    """Add the flags of a dataclass to a parser, required flags first."""
+    fields = [field for field in _all_fields(cls) if not field.flag.rest]
+    headings = dict.fromkeys(field.owner.heading for field in fields)
+    groups = {heading: parser.add_argument_group(heading) if heading else parser for heading in headings}
     for field in sorted(fields, key=lambda field: not field.required):
-        parser.add_argument(field.name if field.flag.positional else field.option, **_argument(field))
+        name = field.name if field.flag.positional else field.word
+        groups[field.owner.heading].add_argument(name, **_argument(field))
 
 
 def _argument(field: _Field) -> dict[str, Any]:
     """Return the keyword arguments of argparse's `add_argument`."""
     flag, is_tuple = field.flag, field.is_tuple
     default = None if is_tuple or field.default is dataclasses.MISSING else field.default
-    is_shown = default not in (None, "", ()) and not isinstance(default, bool) and "default" not in flag.help
-    help_ = flag.help + (" (default %(default)s)" if is_shown and flag.help != argparse.SUPPRESS else "")
+    is_shown = flag.negatable or (default not in (None, "", ()) and not isinstance(default, bool))
+    is_shown = is_shown and "default" not in flag.help and flag.help != argparse.SUPPRESS
+    shown = ("on" if default else "off") if flag.negatable else "%(default)s"
+    help_ = flag.help + (f" (default {shown})" if is_shown else "")
     given: dict[str, Any] = {"help": help_, "default": default}
     if not flag.positional:
         given |= {"dest": field.name, "required": field.required}
@@ -243,63 +277,97 @@ def checking(check: Callable[[str], object]) -> Callable[[str], str]:
     return parse
 
 
-def from_namespace(cls: type[T], namespace: argparse.Namespace, **others: Any) -> T:
-    """Return the options that were parsed by the flags of `add_fields`.
-
-    Args:
-        others: values of the fields that have no flag.
+def _build(cls: type[T], values: Mapping[str, Any]) -> T:
+    """Return the options with these values, by the names of their fields; the others have their defaults.
 
     Raises:
-        ValueError: the options do not fit together; the message names the flags.
+        ValueError: the options do not fit together; the message names them.
     """
-    given = {field.name: getattr(namespace, field.name) for field in _fields(cls)}
-    values = {name: tuple(value) if isinstance(value, list) else value for name, value in given.items()}
-    return cls(**{name: value for name, value in values.items() if value is not None}, **others)
+    own = {field.name: values[field.name] for field in _fields(cls) if field.name in values}
+    return cls(**own, **{name: _build(part, values) for name, part in _parts(cls).items()})
 
 
-def checked(parser: Parser, cls: type[T], namespace: argparse.Namespace, **others: Any) -> T:
-    """Return the result of `from_namespace`; call `parser.error` if the options do not fit together."""
-    try:
-        return from_namespace(cls, namespace, **others)
-    except ValueError as error:
-        parser.error(str(error))
+def _keywords(cls: type[Options]) -> dict[str, _Field]:
+    """Return the fields by the names of the keyword arguments that set them; a switch with two forms has two names."""
+    known = {field.keyword: field for field in _all_fields(cls)}
+    return known | {f"no_{field.name}": field for field in known.values() if field.flag.negatable}
+
+
+def _unknown(name: str, known: Iterable[str]) -> UsageError:
+    """Return the error for a keyword argument that sets no option."""
+    word = f"--{name.replace('_', '-')}"
+    return UsageError(f"no such option: {flag(word)}{advice(word) or did_you_mean(name, known)}")
+
+
+def words(cls: type[Options], given: Mapping[str, Any]) -> list[str]:
+    """Return the words of a command line that set the same options as `from_keywords`, in the order of the arguments.
+
+        {"min_tokens": 512, "dedup": True, "exclude": ["a.txt"]}  ->  --min-tokens=512 --dedup --exclude=a.txt
+
+    Values are not checked.
+
+    Raises:
+        UsageError: an option is unknown.
+    """
+    known, line = _keywords(cls), []
+    for name, value in given.items():
+        if name not in known:
+            raise _unknown(name, known)
+        field = known[name]
+        if value is None:
+            continue
+        if field.type is bool:
+            is_on = bool(value) != field.turned_off_by(name)
+            if is_on != field.default or field.flag.negatable:
+                line.append(field.word if is_on or field.is_negated else f"--no-{field.word.removeprefix('--')}")
+            continue
+        if value is True and field.flag.const is not None:
+            line.append(field.word)
+            continue
+        is_bare = field.flag.positional or field.flag.rest
+        several = [value] if _is_one(value) else value
+        line += [str(each) if is_bare else f"{field.word}={each}" for each in several]
+    return line
 
 
 def from_keywords(cls: type[T], given: Mapping[str, Any]) -> T:
     """Return the options that keyword arguments set: names as on the command line, with underscores.
 
-    A text or a path is read as the flag reads a word. None leaves an option out.
+    A text or a path is read as the flag reads a word. True stands for a flag without a word, and None leaves an option
+    out.
 
     Raises:
-        UsageError: an option is unknown or missing, or a value cannot work; the message names the flag.
+        UsageError: an option is unknown or missing, or a value cannot work; the message names the option.
     """
-    known = {field.option.removeprefix("--").replace("-", "_"): field for field in _fields(cls)}
-    turn_off = {f"no_{field.name}": field for field in known.values() if field.flag.negatable}
-    turn_off |= {name: field for name, field in known.items() if field.is_negated}
-    known |= turn_off
-    values = {}
+    known, values = _keywords(cls), {}
     for name, value in given.items():
         if name not in known:
-            flag = f"--{name.replace('_', '-')}"
-            raise UsageError(f"no such option: {flag}{advice(flag) or did_you_mean(name, known)}")
+            raise _unknown(name, known)
         if value is not None:
             field = known[name]
-            values[field.name] = not value if name in turn_off and isinstance(value, bool) else _read(field, value)
+            turns_off = field.turned_off_by(name) and isinstance(value, bool)
+            values[field.name] = not value if turns_off else _read(field, value)
     if missing := [name for name, field in known.items() if field.required and field.name not in values]:
-        raise UsageError(f"the following arguments are required: {', '.join(missing)}")
+        raise UsageError(f"{REQUIRED}{', '.join(missing)}")
     try:
-        return cls(**values)
+        return _build(cls, values)
     except ValueError as error:
         raise UsageError(str(error)) from None
 
 
 def _read(field: _Field, value: Any) -> Any:
     """Return a field's value for a keyword argument. Only texts and paths are parsed; `Options` checks other values."""
+    if value is True and field.flag.const is not None:
+        return field.flag.const
     if not field.is_tuple:
         return _read_one(field, value)
-    is_one = isinstance(value, str | bytes) or not isinstance(value, Iterable)
-    read = [_read_one(field, each) for each in ([value] if is_one else value)]
+    read = [_read_one(field, each) for each in ([value] if _is_one(value) else value)]
     return tuple(itertools.chain.from_iterable(read) if field.flag.commas else read)
+
+
+def _is_one(value: Any) -> bool:
+    """Return whether a keyword argument is a single value."""
+    return isinstance(value, str | bytes) or not isinstance(value, Iterable)
 
 
 def _read_one(field: _Field, value: Any) -> Any:
@@ -313,16 +381,36 @@ def _read_one(field: _Field, value: Any) -> Any:
         raise UsageError(f"{field.option}: {error}") from None
 
 
-def parse(cls: type[T], argv: Sequence[str] | None, **described: Any) -> T:
-    """Return the options of a command line, whose positional words may stand anywhere.
+def parser_of(cls: type[Options], **described: Any) -> Parser:
+    """Return a parser with the flags of a dataclass.
 
     Args:
-        described: arguments of `Parser`: prog, description, epilog, raises.
+        described: arguments of `Parser`: prog, usage, description, epilog, raises.
     """
     parser = Parser(**described)
     add_fields(parser, cls)
-    return checked(parser, cls, parser.parse_intermixed_args(argv))
+    return parser
 
 
-Json = Annotated[bool, Flag("print JSON for programs instead of text")]
-Quiet = Annotated[bool, Flag("no progress bar")]
+def parse(cls: type[T], argv: Sequence[str] | None = None, **described: Any) -> T:
+    """Return the options of a command line, whose positional words may stand anywhere.
+
+    Args:
+        argv: the words of the command line; None stands for the arguments of this process.
+        described: as for `parser_of`.
+    """
+    fields, parser = _all_fields(cls), parser_of(cls, **described)
+    namespace, rest = parser.parse_known_intermixed_args(argv)
+    takes_rest = next((field.name for field in fields if field.flag.rest), None)
+    if rest and takes_rest is None:
+        parser.error(parser.unknown(rest))
+    given = {**vars(namespace), **({takes_rest: rest} if takes_rest is not None else {})}
+    values = {field.name: given[field.name] for field in fields if given[field.name] is not None}
+    try:
+        return _build(cls, {name: tuple(each) if isinstance(each, list) else each for name, each in values.items()})
+    except ValueError as error:
+        parser.error(str(error))
+
+
+Json = Annotated[bool, Flag("print JSON instead of text")]
+Quiet = Annotated[bool, Flag("show no progress bar")]

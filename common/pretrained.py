@@ -24,6 +24,7 @@ from transformers import (
 )
 from transformers.models.auto import modeling_auto
 
+from clearspan.common.flags import flag
 from clearspan.common.model_folder import MEND, EncoderError, check_config, some
 
 
@@ -96,7 +97,8 @@ def _check_weights(folder: Path, model: PreTrainedModel, info: dict[str, Any], u
     """Check the loaded weights; return the names of the newly initialized weights outside the base model.
 
     Args:
-        info: transformers' `output_loading_info`.
+        info: the `output_loading_info` of transformers.
+        uses_pooler: whether the weights of the base model's `pooler` are checked too.
 
     Raises:
         EncoderError: weights of the base model are missing, surplus or of another shape.
@@ -116,7 +118,7 @@ def _check_weights(folder: Path, model: PreTrainedModel, info: dict[str, Any], u
     missing = [name for name in info["missing_keys"] if (model is base or name.startswith(prefix)) and of_base(name)]
     if missing:
         only_head = all(name.removeprefix(prefix).startswith("pooler.") for name in missing)
-        mend = f"{MEND}, or do without this head (--pooling cls-before-head)" if only_head else MEND
+        mend = f"{MEND}, or do without this head ({flag('--pooling')} cls-before-head)" if only_head else MEND
         raise EncoderError(f"{folder}: lacks {len(missing):,} of its weights: {some(sorted(missing))}: {mend}")
     # Older versions of transformers saved the buffer of position ids with the weights.
     surplus = [name for name in info["unexpected_keys"] if of_base(name) and not name.endswith(".position_ids")]

@@ -11,6 +11,7 @@ from importlib.metadata import version
 from typing import Any, Protocol
 
 from clearspan.common import words as plain
+from clearspan.common.flags import flag
 
 STEMMERS = (
     "arabic", "armenian", "basque", "catalan", "danish", "dutch", "english", "finnish", "french", "german", "greek",
@@ -25,7 +26,7 @@ class WordFunction(Protocol):
 
     @property
     def key(self) -> dict[str, str | int]:
-        """Names and versions of everything that determines which words the function returns."""
+        """Names and versions of everything that determines the words; they become a part of stored indexes' names."""
 
     def __call__(self, text: str) -> list[str]: ...
 
@@ -45,7 +46,7 @@ class Words:
 
     def __post_init__(self) -> None:
         if self.stemmer not in (None, *STEMMERS):
-            raise ValueError(f"--stemmer {self.stemmer}: choose {', '.join(STEMMERS[:-1])} or {STEMMERS[-1]}")
+            raise ValueError(f"{flag('--stemmer')} {self.stemmer}: choose {', '.join(STEMMERS[:-1])} or {STEMMERS[-1]}")
 
     @property
     def key(self) -> dict[str, str | int]:

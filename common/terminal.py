@@ -15,7 +15,8 @@ from importlib import metadata
 from types import FrameType
 from typing import Any, Literal, NoReturn
 
-from clearspan.common.failures import Failure, report, report_in_handler
+from clearspan.common.failures import Failure, report, report_in_handler, types_of
+from clearspan.common.flags import command_line, flag
 from clearspan.common.former import advice
 from clearspan.common.parsing import NUMBERS, did_you_mean
 from clearspan.common.working_folder import children_ignore_it
@@ -27,6 +28,8 @@ MOST_SAID = 300
 
 UNRECOGNIZED = "unrecognized arguments: "
 """Beginning of argparse's message on unknown words."""
+REQUIRED = "the following arguments are required: "
+"""Beginning of argparse's message on missing options."""
 
 
 @functools.cache
@@ -39,17 +42,25 @@ def version() -> str:
 
 
 def printable(text: str, keep: str = "") -> str:
-    """Escape control and direction characters, so that data cannot steer the terminal; characters in `keep` stay."""
+    """Escape control and direction characters, so that data cannot steer the terminal.
+
+    Args:
+        keep: characters that are not escaped.
+    """
     return "".join(c if c.isprintable() or c in keep else c.encode("unicode_escape").decode() for c in text)
 
 
 def visible(text: str) -> str:
-    """Return `printable` text of several lines: newlines and tabs stay."""
+    """Escape control and direction characters except newlines and tabs (see `printable`)."""
     return printable(text, keep="\n\t")
 
 
 def one_line(error: BaseException, limit: int | None = None) -> str:
-    """Return an error's message in one line that cannot steer the terminal, cut after `limit` characters."""
+    """Return an error's message as one line, with escapes as in `visible`.
+
+    Args:
+        limit: number of characters after which the line is cut; None for no limit.
+    """
     text = visible(" ".join(str(error).split())) or type(error).__name__
     return text if limit is None or len(text) <= limit else text[:limit] + " ..."
 
@@ -59,7 +70,7 @@ class UsageError(ValueError):
 
 
 class Parser(argparse.ArgumentParser):
-    """Argument parser of a command: an error is one line and suggests the option or choice most similar to a typo.
+    """Argument parser of a command. An error is one line; for a typo it suggests the most similar option or choice.
 
     `whole_number` parses `type=int` and `finite_number` parses `type=float`. Options cannot be abbreviated, since a new
     option would change what an abbreviation means. Description and epilog are shown as written.
@@ -71,7 +82,12 @@ class Parser(argparse.ArgumentParser):
     def __init__(self, raises: bool = False, **options: Any) -> None:
         self._words: list[str] = []
         self._raises = raises
-        super().__init__(**{"formatter_class": argparse.RawDescriptionHelpFormatter, "allow_abbrev": False, **options})
+        defaults = {
+            "formatter_class": argparse.RawDescriptionHelpFormatter,
+            "allow_abbrev": False,
+            "exit_on_error": False,  # `parse_known_args` names the option and calls `error`
+        }
+        super().__init__(**{**defaults, **options})
         for kind, read in NUMBERS.items():
             self.register("type", kind, read)
         self.add_argument("--version", action="version", version=version(), help="print the version and exit")
@@ -79,10 +95,15 @@ class Parser(argparse.ArgumentParser):
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> tuple[Any, list[str]]:
         """Parse as `ArgumentParser` does; keep the words for `error`."""
         self._words = list(sys.argv[1:] if args is None else args)
-        return super().parse_known_args(self._words, namespace)
+        try:
+            return super().parse_known_args(self._words, namespace)
+        except argparse.ArgumentError as error:
+            if error.argument_name:
+                error.argument_name = "/".join(map(flag, error.argument_name.split("/")))
+            self.error(str(error))
 
     def unknown(self, words: Sequence[str], others: Iterable[str] = ()) -> str:
-        """Return the error message for one or more unknown words.
+        """Return the error message for words of a command line that this parser does not know; it names one of them.
 
         Args:
             others: known options that this parser does not have, for suggestions.
@@ -92,13 +113,14 @@ class Parser(argparse.ArgumentParser):
             return f"unexpected argument: {name}"
         known = [*self._option_string_actions, *others]
         if name in known:  # the option stands before the subcommand
-            return f"{name} must come after {self.prog.rpartition(' ')[2]!r}"
-        return f"no such option: {name}{advice(name) or did_you_mean(name, known)}"
+            return f"{flag(name)} must come after {self.prog.rpartition(' ')[2]!r}"
+        return f"no such option: {flag(name)}{advice(name) or did_you_mean(flag(name), map(flag, known))}"
 
     def error(self, message: str) -> NoReturn:
         """Print the message in one line and exit with code 2.
 
-        argparse reports a mistyped required option only as missing: the message then names the mistyped word too.
+        If a required option is mistyped, argparse only reports that it is missing. The line also names the mistyped
+        word.
         """
         if message.startswith(UNRECOGNIZED):
             message = self.unknown(message.removeprefix(UNRECOGNIZED).split())
@@ -107,11 +129,13 @@ class Parser(argparse.ArgumentParser):
             for word in self._words
             if word.startswith("--") and word.split("=", 1)[0] not in self._option_string_actions
         ]
-        if message.startswith("the following arguments are required") and mistyped:
-            message = f"{message}; {self.unknown(mistyped)}"
+        if message.startswith(REQUIRED):
+            missing = ", ".join(map(flag, message.removeprefix(REQUIRED).split(", ")))
+            message = "; ".join([f"{REQUIRED}{missing}", *([self.unknown(mistyped)] if mistyped else [])])
         if self._raises:
             raise UsageError(message)
-        report(Failure(self.prog, one_line(ValueError(message)), 2, is_refused=True))
+        error = UsageError(message)
+        report(Failure(self.prog, one_line(error), 2, is_refused=True, types=types_of(error)))
         self.exit(2)
 
     def _print_message(self, message: str, file: Any = None) -> None:
@@ -135,7 +159,7 @@ class OutputClosedError(Exception):
 
 
 def say(text: str, end: str = "\n") -> None:
-    """Print `visible` text to stdout.
+    """Print a text to stdout, with escapes as in `visible`.
 
     Raises:
         OutputClosedError: the reader closed stdout.
@@ -173,13 +197,13 @@ def table(headings: Sequence[str], rows: Iterable[Sequence[str]], right: Contain
 
 
 def notice(text: str) -> None:
-    """Print a message that is not the command's result: work continues if the reader closed stdout."""
+    """Print a message on the way to the result. If the reader closed stdout, the work goes on without it."""
     with contextlib.suppress(OutputClosedError):
         say(text)
 
 
 def warn(text: str) -> None:
-    """Print `visible` text to stderr."""
+    """Print a text to stderr, with escapes as in `visible`."""
     print(visible(text), file=sys.stderr)
 
 
@@ -188,13 +212,13 @@ SIGNALS = {signal.SIGINT, signal.SIGTERM}
 
 @contextlib.contextmanager
 def ending_at_once(name: str, remedy: str) -> Iterator[None]:
-    """Let SIGINT and SIGTERM end the process at once; rank 0 prints a line.
+    """Let SIGINT and SIGTERM end the process at once. Of the ranks of a training, only rank 0 prints a line.
 
     No exception is raised, since other code might catch it.
 
     Args:
-        name: the command's name.
-        remedy: advice for the user, the end of the line.
+        name: the beginning of the line.
+        remedy: the end of the line: advice for the user.
     """
 
     def end(number: int, frame: FrameType | None) -> None:
@@ -210,7 +234,7 @@ def ending_at_once(name: str, remedy: str) -> Iterator[None]:
 
 
 def end_process(number: int, name: str, remedy: str) -> NoReturn:
-    """End the process with exit code 1 because of a signal; rank 0 prints a line."""
+    """End the process with exit code 1 because of a signal. Of the ranks of a training, only rank 0 prints a line."""
     if os.environ.get("RANK", "0") == "0":
         report_in_handler(Failure(name, f"stopped by {signal.Signals(number).name}: {remedy}"))
     os._exit(1)
@@ -222,7 +246,7 @@ def run(
     expected: tuple[type[Exception], ...] = (),
     remedy: str = "",
 ) -> int:
-    """Parse the options of a command and run it; return its exit code.
+    """Run the work of a command; return its exit code.
 
     An expected exception becomes one line on stderr. The exit code is 2 for wrong usage, 130 for Ctrl-C, and 1 for all
     other expected exceptions. A reader that closes stdout is no error. Characters that the terminal's encoding lacks
@@ -232,9 +256,13 @@ def run(
     the end of every parallel operation, on cores that other processes need. libgomp reads the variable when torch is
     imported, so torch must not be imported before `work` is called.
 
+    Messages name options as on a command line, unless Python started this process (`common.flags`).
+
     Processes that the work starts import nothing from the working folder (`common.working_folder`).
 
     Args:
+        name: the beginning of error lines.
+        work: parses the command line, does the work, prints the result, and returns the exit code.
         expected: types of exceptions that mean that the work failed.
         remedy: advice for a user who stops the command. If it is given, SIGINT and SIGTERM print it in one line and end
             the process at once.
@@ -244,16 +272,22 @@ def run(
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
+    with command_line():
+        return _exit_code(name, work, expected, remedy)
+
+
+def _exit_code(name: str, work: Callable[[], int], expected: tuple[type[Exception], ...], remedy: str) -> int:
+    """Return the exit code of the work, after reporting the exception that ended it, if any."""
     try:
         with ending_at_once(name, remedy) if remedy else contextlib.nullcontext():
             return work()
     except OutputClosedError:
         return 0
     except UsageError as error:
-        report(Failure(name, one_line(error), 2))
+        report(Failure(name, one_line(error), 2, types=types_of(error)))
         return 2
     except expected as error:
-        report(Failure(name, one_line(error)))
+        report(Failure(name, one_line(error), types=types_of(error)))
         return 1
     except KeyboardInterrupt:
         report(Failure(name, "stopped: run the same command again to continue", 130))

@@ -1,4 +1,4 @@
-"""Score sentence encoders with the published protocols: print a summary, write `results.json` and `report.html`.
+"""Score sentence encoders with the published protocols; print a summary, and write `results.json` and `report.html`.
 
 examples:
   clearspan eval --model runs/demo/model --tasks sts,transfer,probing --data data --output runs/demo/eval
@@ -7,43 +7,46 @@ examples:
   clearspan eval --model hybrid:runs/mine/model --model bm25 --queries questions.csv --data SHARDS
       --output runs/mine/own
 
-models:
-  a folder that sentence-transformers loads; a plain Hugging Face folder (--pooling); a file of word vectors (GloVe's,
-  fastText's or word2vec's, or JSON), averaged over the words of a text; module:function, a Python function that takes a
-  list of n texts and returns an array (n, dim), from an installed module or one in the working folder; a baseline
-  that compares words, fitted on each task's own texts: bow (bag of words), tfidf, bm25; or hybrid:DIR, the model in
-  DIR beside BM25, which ranks documents (heldout, retrieval)
+models (--model):
+  DIR                a folder that sentence-transformers loads, or a plain Hugging Face folder (see --pooling)
+  FILE               word vectors in the format of GloVe, fastText or word2vec, or JSON; a text is the mean of its words
+  bow, tfidf, bm25   baselines that compare words (bow: bag of words), fitted on the texts of each task
+  hybrid:DIR         the model in DIR combined with BM25; it ranks documents (heldout, retrieval)
+  module:function    a Python function that takes a list of n texts and returns an array (n, dim), from an installed
+                     module or a module in the working folder
 
-tasks, and the place of their files in DIR, the data folder:
+tasks (--tasks), and the place of their files in DIR, the folder given with --data:
 {families}
   module:name        your own task: a class that implements clearspan.eval.tasks.task.Task, called with DIR
-A task without its files is skipped with a line that says so; all others run. Files are compared with the published
-ones: other contents are a warning; fewer rows are exit code 1, after all is scored, unless --allow-missing is given.
+If the files of a task are missing, the task is skipped, and the output says so; all other tasks run. Files are compared
+with the published files: if the contents differ, there is a warning; if rows are missing, the exit code is 1 after all
+tasks are scored, unless --allow-missing is given.
 
-protocols:
-  full  the papers' protocols: SentEval's defaults (10 folds, Adam); GLUE as the median of five seeds
-  fast  for prototyping: SentEval's settings for it (5 folds, RMSprop); GLUE with one seed and fewer epochs
+protocols (--protocol):
+  full  the papers' settings: SentEval's defaults (10 folds, Adam); GLUE as the median of five seeds
+  fast  settings for prototyping: SentEval's own (5 folds, RMSprop); GLUE with one seed and fewer epochs
 
-pooling of a plain Hugging Face folder:
+pooling of a plain Hugging Face folder (--pooling):
   mean             the mean over the tokens of the last layer
   pooler           the first token, [CLS], through the model's own head: BERT's pooler, supervised SimCSE
   cls-before-head  [CLS] of the last layer: unsupervised SimCSE; sentence-transformers and model.pooling call it cls
   first-last       the mean over the tokens of the first and the last layer
 
-prompts:
-  A model such as E5 or BGE has prompts, in its config_sentence_transformers.json. In retrieval and heldout a query is
-  embedded with its prompt `query`, a document with its prompt `document`; in all other tasks a text is embedded with
-  its default prompt, if it names one. E5's published scores of such tasks have `query` before every text:
-  --prompt-name query. For a model whose prompt of documents has another name: --prompt-name query,passage
+prompts (--prompt-name):
+  Models such as E5 and BGE name prompts in config_sentence_transformers.json. In retrieval and heldout, queries are
+  embedded with the model's prompt `query`, and documents with the prompt `document`. In all other tasks, texts are
+  embedded with the model's default prompt, if it has one. For E5's published scores on these tasks, set --prompt-name
+  query. If the prompt for documents has another name, set e.g. --prompt-name query,passage
 
-cache:
-  embeddings are cached under a fingerprint of everything that affects them; those of a Python function are not cached
+cache (--cache):
+  Embeddings are cached under a fingerprint of everything that affects them. Embeddings by a Python function are not
+  cached.
 
 exit codes:
-  0  scored, also if tasks were skipped because they have no files
-  1  a file has fewer rows than the published one (without --allow-missing); or the work failed: a malformed file, a
-     folder that is no model, nothing to score
-  2  bad usage
+  0    the models are scored, even if tasks were skipped because their files are missing
+  1    a file has fewer rows than the published one (without --allow-missing), or the work failed, e.g. because a file
+       is malformed, a folder holds no model, or there is nothing to score
+  2    wrong usage
   130  interrupted
 
 related commands:
@@ -61,7 +64,8 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from clearspan.common import terminal
-from clearspan.common.command import Command, Errors, Printed, Result
+from clearspan.common.command import Command, Errors, Result
+from clearspan.common.flags import flag
 from clearspan.common.records import DataError
 from clearspan.eval.files import json_text
 from clearspan.eval.report.sections import terminal_summary
@@ -71,22 +75,35 @@ from clearspan.eval.results import Scored
 from clearspan.eval.run import EvaluationError, evaluate
 from clearspan.eval.tasks.registry import FAMILIES
 
-PROG = "python -m clearspan.eval"
-
 _FAMILIES = "\n".join(f"  {word:<18} {family.description}" for word, family in FAMILIES.items())
 _DESCRIPTION = str(__doc__).replace("{families}", _FAMILIES)
 
 
+@dataclass(frozen=True)
+class EvalResult(Result):
+    """Result of `clearspan eval`: the scores of each model."""
+
+    scored: Sequence[Scored]
+    code: int = 0
+    failure: str = ""
+
+    def __str__(self) -> str:
+        return terminal_summary(ScoreSummary(self.scored), shutil.get_terminal_size((100, 24)).columns)
+
+    def to_json(self) -> str:
+        first, *others = [each.results.to_json() for each in self.scored]
+        return json_text([json.loads(each) for each in (first, *others)]) if others else first
+
+
 @dataclass(frozen=True, kw_only=True)
 class Evaluate(EvalOptions, Command):
-    """The command `eval`."""
+    """The command `eval`: scores models on tasks, and writes results and report."""
 
-    prog: ClassVar[str] = PROG
     description: ClassVar[str] = _DESCRIPTION
     expected: ClassVar[Errors] = (DataError, OSError, EvaluationError)
 
-    def run(self) -> Result:
-        """Evaluate the models; the exit code is 1 if data is truncated and `--allow-missing` is not given."""
+    def run(self) -> EvalResult:
+        """Evaluate the models. The exit code is 1 if a data file lacks rows and `--allow-missing` is not given."""
         try:
             # Keeps text that a library or the model's own code prints out of the results.
             with contextlib.redirect_stdout(sys.stderr):
@@ -96,20 +113,10 @@ class Evaluate(EvalOptions, Command):
                 print(terminal.printable(f"skipped {name}: {reason}"), file=sys.stderr)
             raise
         truncated = "" if self.allow_missing else ", ".join(scored[0].results.truncated.values())
-        failure = f"truncated data: {truncated}: restore the files, or accept them with --allow-missing"
         if not truncated:
-            return Printed(_text(scored), _json(scored))
-        return Printed(_text(scored), _json(scored), 1, terminal.printable(failure))
-
-
-def _text(scored: Sequence[Scored]) -> str:
-    return terminal_summary(ScoreSummary(scored), shutil.get_terminal_size((100, 24)).columns)
-
-
-def _json(scored: Sequence[Scored]) -> str:
-    if len(scored) == 1:
-        return scored[0].results.to_json()
-    return json_text([json.loads(each.results.to_json()) for each in scored])
+            return EvalResult(scored)
+        failure = f"truncated data: {truncated}: restore the files, or accept them with {flag('--allow-missing')}"
+        return EvalResult(scored, 1, terminal.printable(failure))
 
 
 main = Evaluate.main

@@ -6,7 +6,7 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from clearspan.common.child_commands import Option, UsageError, as_keywords, naming_keywords
+from clearspan.common.child_commands import Option, UsageError
 from clearspan.common.compute import AUTO, resolve
 from clearspan.common.encoder.folder import device_of
 from clearspan.common.encoder.sentence_encoder import Encoder
@@ -20,7 +20,6 @@ from clearspan.eval.run import evaluate as run
 
 
 @checked
-@naming_keywords()
 def evaluate(
     model: str | Path,
     tasks: str | Sequence[str] = (),
@@ -56,7 +55,6 @@ def evaluate(
 
 
 @checked
-@naming_keywords()
 def load_model(
     model: str | Path, *, pooling: str | None = None, precision: str = "fp32", device: str | None = "auto"
 ) -> Encoder:
@@ -80,7 +78,7 @@ def load_model(
     except ValueError as error:
         raise UsageError(str(error)) from None
     if compute.line:
-        print(as_keywords(compute.line), file=sys.stderr)
+        print(compute.line, file=sys.stderr)
     return load_encoder(str(model), pooling, compute.precision, compute.device)
 
 

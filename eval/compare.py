@@ -1,12 +1,13 @@
-"""The command `clearspan compare A B`: test which differences between two models exceed noise.
+"""Test which differences between the scores of two models exceed noise: `clearspan compare A B`.
 
-    A, B: results.json + examples.npz ──> per task and metric: paired bootstrap over the task's examples ──> Holm's
-    correction over all of them ──> table
+    A, B: results.json + examples.npz ──> for each metric of each task: paired bootstrap over the task's examples
+    ──> p-values, corrected by Holm's method for the number of comparisons ──> table
 
-Pairing matters: two models err on the same hard examples, so a difference can be significant where the two intervals
-overlap. Resampling tasks would answer another question: whether the difference would occur on other tasks.
+The test is paired because two models tend to fail on the same hard examples: a difference can therefore be significant
+although the confidence intervals of the two scores overlap. Examples are resampled, not tasks, so the test does not say
+whether the difference would occur on other tasks.
 
-Exit codes: 0 compared; 1 there is nothing to compare, or a file cannot be read; 2 bad usage.
+Exit codes: 0: compared; 1: there is nothing to compare, or a file cannot be read; 2: wrong usage.
 """
 
 import math
@@ -18,7 +19,7 @@ from typing import Annotated, ClassVar
 
 import numpy as np
 
-from clearspan.common.command import Command, Errors, Printed, Result
+from clearspan.common.command import Command, Errors, Result
 from clearspan.common.encoder.prompts import Sides
 from clearspan.common.options import Flag, Json, Quiet
 from clearspan.common.records import DataError
@@ -30,11 +31,8 @@ from clearspan.eval.report.text import text_table
 from clearspan.eval.results import Results
 from clearspan.eval.scores import LEVEL, Examples, comparable, figure, num_resamples, tested
 
-_EXAMPLE = """example:
-  clearspan compare runs/baseline/eval runs/mine/eval
-
-A and B are output folders of `clearspan eval`, which hold results.json and examples.npz.
-"""
+_EXAMPLE = "clearspan compare runs/baseline/eval runs/mine/eval"
+_NOTES = "A and B are output folders of `clearspan eval`, which hold results.json and examples.npz."
 
 
 _ROUNDING = 0.01  # percentage points by which a score may differ from its examples: SentEval rounds a fold's accuracy
@@ -64,7 +62,7 @@ class ComparedFigure:
 
 
 @dataclass(frozen=True)
-class Comparison:
+class Comparison(Result):
     """All figures that two evaluations share, and the reason for each task that was not compared.
 
     Attributes:
@@ -78,6 +76,34 @@ class Comparison:
     not_compared: dict[str, str]
     notes: list[str]
     resamples: int
+
+    def to_json(self) -> str:
+        return json_text(asdict(self))
+
+    def __str__(self) -> str:
+        rows = [
+            (
+                row.task,
+                row.metric,
+                row.a,
+                row.b,
+                row.difference if math.isnan(row.difference) else f"{row.difference:+.2f}",
+                f"[{cell_text(row.low)}, {cell_text(row.high)}]",
+                *("" if math.isnan(p) else f"{p:.4f}" for p in (row.p, row.p_holm)),
+                "yes" if row.exceeds_noise else "",
+            )
+            for row in self.rows
+        ]
+        header = ("task", "metric", "A", "B", "B - A", "95 % interval", "p", "p (Holm)", "exceeds noise")
+        lines = [f"A: {self.a}", f"B: {self.b}", *text_table(Table(header, rows, names=2))]
+        number = sum(row.exceeds_noise for row in self.rows)
+        lines.append(
+            f"{number} of {len(rows)} differences exceed noise: p corrected by Holm over all {len(rows)} figures, "
+            f"below {LEVEL}; paired bootstrap over examples, {self.resamples} samples"
+        )
+        lines += [f"note: {note}" for note in self.notes]
+        lines += [f"not compared: {task}: {reason}" for task, reason in self.not_compared.items()]
+        return "\n".join(printable(line) for line in lines)
 
 
 def compare_folders(first: Path, second: Path, progress: bool = False) -> Comparison:
@@ -149,50 +175,24 @@ def _settings_notes(a: Results, b: Results) -> list[str]:
     return notes
 
 
-def terminal(comparison: Comparison) -> str:
-    """Return the comparison as text."""
-    rows = [
-        (
-            row.task,
-            row.metric,
-            row.a,
-            row.b,
-            row.difference if math.isnan(row.difference) else f"{row.difference:+.2f}",
-            f"[{cell_text(row.low)}, {cell_text(row.high)}]",
-            *("" if math.isnan(p) else f"{p:.4f}" for p in (row.p, row.p_holm)),
-            "yes" if row.exceeds_noise else "",
-        )
-        for row in comparison.rows
-    ]
-    header = ("task", "metric", "A", "B", "B - A", "95 % interval", "p", "p (Holm)", "exceeds noise")
-    lines = [f"A: {comparison.a}", f"B: {comparison.b}", *text_table(Table(header, rows, names=2))]
-    number = sum(row.exceeds_noise for row in comparison.rows)
-    lines.append(
-        f"{number} of {len(rows)} differences exceed noise: p corrected by Holm over all {len(rows)} figures, below "
-        f"{LEVEL}; paired bootstrap over examples, {comparison.resamples} samples"
-    )
-    lines += [f"note: {note}" for note in comparison.notes]
-    lines += [f"not compared: {task}: {reason}" for task, reason in comparison.not_compared.items()]
-    return "\n".join(printable(line) for line in lines) + "\n"
-
-
 @dataclass(frozen=True, kw_only=True)
 class Compare(Command):
-    """The command `compare`."""
+    """The command `compare`: tests which differences between two evaluations exceed noise."""
 
-    prog: ClassVar[str] = "python -m clearspan.eval.compare"
     example: ClassVar[str] = _EXAMPLE
+    notes: ClassVar[str] = _NOTES
     expected: ClassVar[Errors] = (DataError, OSError)
 
-    a: Annotated[Path, Flag("the first model's evaluation", "A", positional=True)]
-    b: Annotated[Path, Flag("the second model's evaluation; differences are B - A", "B", positional=True)]
+    a: Annotated[Path, Flag("output folder of the first model's evaluation", "A", positional=True)]
+    b: Annotated[
+        Path, Flag("output folder of the second model's evaluation; differences are B - A", "B", positional=True)
+    ]
     json: Json = False
     quiet: Quiet = False
 
-    def run(self) -> Result:
-        """Return the differences."""
-        comparison = compare_folders(self.a, self.b, progress=not self.quiet)
-        return Printed(terminal(comparison), json_text(asdict(comparison)))
+    def run(self) -> Comparison:
+        """Return the differences between the two evaluations."""
+        return compare_folders(self.a, self.b, progress=not self.quiet)
 
 
 main = Compare.main

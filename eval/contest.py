@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from clearspan.common.records import DataError
-from clearspan.eval.data.heldout_data import FEWEST_TEXTS, HOLD_OUT, HeldOutTexts, is_of_picking_half
+from clearspan.eval.data.heldout_data import FEWEST_TEXTS, HeldOutTexts, hold_out_more, is_of_picking_half
 from clearspan.eval.data.retrieval_data import Ints, RetrievalSet
 from clearspan.eval.models.hybrid import MOST_CHOOSING, WEIGHTS, Beside, best_weight
 from clearspan.eval.models.ranks import Ranks, ranks
@@ -26,14 +26,14 @@ BESIDE = " + BM25"
 
 @dataclass(frozen=True)
 class ContestResult:
-    """A system and its ranks.
+    """A system, and the ranks at which it finds the right texts.
 
     Attributes:
         about: description in one line.
         weight: the model's weight in the combination with BM25, the best weight over all choosing queries; None for the
             model alone or BM25 alone.
-        chosen_by: MRR, as a fraction of 1, by which the best trained and the best untrained system are chosen.
-        ranks: the ranks of the judged queries.
+        chosen_by: MRR, from 0 to 1, by which the best trained and the best untrained system are chosen.
+        ranks: for each judged query, the rank of its right text.
     """
 
     name: str
@@ -64,7 +64,7 @@ class Contest:
 
     @classmethod
     def of_halves(cls, held: HeldOutTexts) -> "Contest":
-        """Return the contest of held-out texts.
+        """Return the contest of held-out texts, which has one round.
 
         Raises:
             DataError: too few texts are in the half that picks checkpoints.
@@ -72,7 +72,8 @@ class Contest:
         judged = held.collection
         if held.picking is None or len(held.picking.queries) < FEWEST_TEXTS:
             raise DataError(
-                f"{held.files[0].parent}: too few texts choose weights, {FEWEST_TEXTS} are needed: {HOLD_OUT}"
+                f"{held.files[0].parent}: too few texts to choose the weights ({FEWEST_TEXTS} are needed): "
+                f"{hold_out_more()}"
             )
         number = min(MOST_CHOOSING, len(held.picking.queries))
         both = judged.joined(held.picking.part(range(number)))
@@ -81,7 +82,7 @@ class Contest:
 
     @classmethod
     def crossed(cls, questions: HeldOutTexts) -> "Contest":
-        """Return the contest of questions, halved by their hashes: each half chooses for the other."""
+        """Return the contest of questions. They are halved by their hashes; each half chooses weights for the other."""
         collection = questions.collection
         is_first = np.array([is_of_picking_half(query) for query in collection.queries])
         first, second = np.flatnonzero(is_first), np.flatnonzero(~is_first)
@@ -94,7 +95,7 @@ class Contest:
 
     @property
     def choosing(self) -> Ints:
-        """The rows of the queries that choose."""
+        """The rows of the queries that choose weights and systems."""
         return np.concatenate([choosing for choosing, _ in self.rounds])
 
     def alone(self, name: str, about: str, is_trained: bool, vectors: tuple[Vectors, Vectors]) -> ContestResult:

@@ -70,7 +70,7 @@ def check_writable(folder: Path) -> None:
 
 
 def _plain(value: Any) -> Any:
-    """Convert numpy values, paths and numbers that are not finite to types of JSON, also inside lists and dicts."""
+    """Convert numpy values, paths, NaN and infinities to types of JSON, in nested lists and dicts too."""
     if isinstance(value, dict):
         return {str(key): _plain(item) for key, item in value.items()}
     if isinstance(value, (np.ndarray, np.generic)):

@@ -1,4 +1,4 @@
-"""Options of `clearspan eval`, checked."""
+"""Options of `clearspan eval`, and their checks."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,6 +10,7 @@ from clearspan.common.compute import AUTO, Device, Precision
 from clearspan.common.encoder.cache import CACHE, folder_of
 from clearspan.common.encoder.prompts import check_two
 from clearspan.common.encoder.sentence_encoder import Pooling
+from clearspan.common.flags import flag
 from clearspan.common.model_forms import HYBRID, misnamed
 from clearspan.common.options import Flag, Json, Options, Quiet, checking
 from clearspan.common.ranking import HYBRID_WEIGHT
@@ -39,20 +40,23 @@ def check_name(text: str) -> None:
         raise ValueError(f"must be a valid folder name, not {text!r}")
 
 
-MODEL = "model to score; may be repeated"
+MODEL = "model to score, in one of the forms listed above; may be repeated"
+NAME = "name of a model in the results; if given, one for each --model, in the same order"
+DATA = "folder with the data of the tasks (see above), or with the dataset of --queries"
+PAIRS = "task of your own: csv or tsv file with two texts and a score in each row; may be repeated"
 PROMPTS = (
-    "the model's prompt before every text, or QUERY,DOCUMENT, by their names, or none (default: those of encode_query "
-    "and encode_document in retrieval and heldout, elsewhere the default prompt)"
+    "name of the model's prompt before every text; QUERY,DOCUMENT: two names; none: no prompt (default: in retrieval "
+    "and heldout, as encode_query and encode_document choose; elsewhere the model's default prompt)"
 )
 QUERIES = (
-    "your own questions, each with its right text (csv, tsv or jsonl: query,text), ranked among all texts of the "
-    "dataset --data"
+    "file of your own questions, csv, tsv or jsonl with the fields query and text (the right text), which is ranked "
+    "among all texts of the dataset in --data"
 )
 WEIGHT = (
-    "the model's weight in hybrid:DIR, 0 to 1 (default: "
-    f"{HYBRID_WEIGHT}; in heldout, the one that is best on the half that picks checkpoints)"
+    f"weight of the model in hybrid:DIR, 0 to 1 (default: {HYBRID_WEIGHT}; in heldout, the weight that is best on the "
+    "half that picks checkpoints)"
 )
-PROTOCOL = "the papers' protocols, or shorter ones for prototyping"
+PROTOCOL = "the papers' settings (full), or faster settings for prototyping (fast)"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,47 +64,50 @@ class EvalOptions(Options):
     """The models, tasks and settings of an evaluation."""
 
     model: Annotated[tuple[str, ...], Flag(MODEL, "MODEL", parse=checking(check_model))]
-    output: Annotated[Path, Flag("folder of the results; created if missing", "DIR", output=True)]
-    name: Annotated[tuple[str, ...], Flag("its name in the results; one per --model", parse=checking(check_name))] = ()
+    output: Annotated[Path, Flag("folder for the results; created if missing", "DIR", output=True)]
+    name: Annotated[tuple[str, ...], Flag(NAME, parse=checking(check_name))] = ()
     tasks: Annotated[
         tuple[str, ...],
-        Flag("tasks of the list below, comma-separated", "LIST", commas=True, parse=checking(family)),
+        Flag("tasks to score, separated by commas (see above)", "LIST", commas=True, parse=checking(family)),
     ] = ()
-    data: Annotated[Path | None, Flag("data folder, required by --tasks", "DIR", parse=existing_folder)] = None
-    pairs: Annotated[
-        tuple[Path, ...], Flag("your own task, csv or tsv: rows of two texts and a score; may be repeated", "FILE.csv")
-    ] = ()
+    data: Annotated[Path | None, Flag(DATA, "DIR", parse=existing_folder)] = None
+    pairs: Annotated[tuple[Path, ...], Flag(PAIRS, "FILE.csv")] = ()
     queries: Annotated[Path | None, Flag(QUERIES, "FILE")] = None
     hybrid_weight: Annotated[float | None, Flag(WEIGHT, "W"), Ge(0), Le(1)] = None
     protocol: Annotated[ProtocolName, Flag(PROTOCOL)] = "full"
     seed: Annotated[
-        int, Flag("seed of folds and classifiers (default: %(default)s, SentEval's)", "N"), Ge(0), Lt(1 << 31)
+        int,
+        Flag("random seed of folds and classifiers (default: %(default)s, as in SentEval)", "N"),
+        Ge(0),
+        Lt(1 << 31),
     ] = 1111
     pooling: Pooling = None
     prompt_name: Annotated[tuple[str, ...], Flag(PROMPTS, "NAME", commas=True)] = ()
     precision: Precision = "fp32"
-    batch_tokens: Annotated[int, Flag("tokens per forward pass", "N"), Ge(1)] = 16384
+    batch_tokens: Annotated[int, Flag("maximum number of tokens of a forward pass", "N"), Ge(1)] = 16384
     device: Device = AUTO
     cache: Annotated[Path | None, Flag(CACHE, "DIR", output=True)] = None
-    allow_missing: Annotated[bool, Flag("exit 0 although rows are missing in a file of published data")] = False
+    allow_missing: Annotated[bool, Flag("exit with code 0 even if a file of published data lacks rows")] = False
     json: Json = False
     quiet: Quiet = False
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if not self.tasks and not self.pairs and self.queries is None:
-            raise ValueError("give --tasks, --pairs or --queries, or several of them")
+            raise ValueError(f"give {flag('--tasks')}, {flag('--pairs')} or {flag('--queries')}, or several of them")
         if self.tasks and self.data is None:
-            raise ValueError("--tasks needs --data DIR")
+            raise ValueError(f"{flag('--tasks')} needs {flag('--data')} DIR")
         if self.queries is not None and self.data is None:
-            raise ValueError("--queries needs --data DIR, the dataset whose texts are ranked")
+            raise ValueError(f"{flag('--queries')} needs {flag('--data')} DIR, the dataset whose texts are ranked")
         if self.hybrid_weight is not None and not any(encoder_of(model) for model in self.model):
-            raise ValueError("--hybrid-weight has no effect without --model hybrid:DIR: leave it out")
+            raise ValueError(
+                f"{flag('--hybrid-weight')} has no effect without {flag('--model')} hybrid:DIR: leave it out"
+            )
         if self.name and len(self.name) != len(self.model):
-            number = f"{len(self.name)} --name for {len(self.model)} --model"
+            number = f"{len(self.name)} {flag('--name')} for {len(self.model)} {flag('--model')}"
             raise ValueError(f"{number}: give one each, in the same order")
         if twice := next((name for name in self.names if self.names.count(name) > 1), None):
-            raise ValueError(f"two models are called {twice!r}: tell them apart with --name")
+            raise ValueError(f"two models are called {twice!r}: tell them apart with {flag('--name')}")
         check_two(self.prompt_name)
         _check_device(self.device)
 
@@ -110,7 +117,7 @@ class EvalOptions(Options):
 
     @property
     def models(self) -> dict[str, str]:
-        """Name -> the spec that `eval.models.load` takes."""
+        """Name of a model in the results -> the value of `--model`."""
         return dict(zip(self.names, self.model, strict=True))
 
     @property
@@ -128,4 +135,4 @@ def _check_device(device: str) -> None:
     try:
         torch.empty(0, device=device)
     except (RuntimeError, AssertionError, NotImplementedError) as error:
-        raise ValueError(f"--device: {device!r} cannot be used here: {str(error).splitlines()[0]}") from None
+        raise ValueError(f"{flag('--device')}: {device!r} cannot be used here: {str(error).splitlines()[0]}") from None

@@ -23,6 +23,7 @@ import numpy as np
 from pydantic import BeforeValidator, TypeAdapter, ValidationError
 
 from clearspan.common.files import sha256
+from clearspan.common.flags import flag
 from clearspan.common.records import DataError
 from clearspan.common.sealed import seal, unseal
 from clearspan.common.terminal import one_line
@@ -183,7 +184,9 @@ def read(path: Path) -> Results:
     """
     file = path / RESULTS if path.is_dir() else path
     if not file.is_file():
-        raise DataError(f"{file}: no such file: give an --output folder of {_COMMAND}, of several models one in it")
+        raise DataError(
+            f"{file}: no such file: give an {flag('--output')} folder of {_COMMAND}, or the folder of one model in it"
+        )
     problem = f"{file}: not a results.json of {_COMMAND}"
     if file.stat().st_size > _MOST_BYTES:
         raise DataError(f"{problem}: larger than {_MOST_BYTES >> 20} MiB")
@@ -235,7 +238,7 @@ def check(path: Path) -> None:
 
 
 def read_examples(evaluation: Results) -> dict[str, dict[str, Examples]]:
-    """Return task -> score -> examples from the `examples.npz` of an evaluation.
+    """Return the examples of each score of each task, from the `examples.npz` of an evaluation.
 
     Args:
         evaluation: an evaluation that `read` returned.
@@ -252,7 +255,7 @@ def read_examples(evaluation: Results) -> dict[str, dict[str, Examples]]:
 
 
 def _examples(path: Path) -> dict[str, dict[str, Examples]]:
-    """Return task -> score -> examples from a file.
+    """Return the examples of each score of each task, from the `examples.npz` at `path`.
 
     Raises:
         DataError: the file is malformed.

@@ -17,6 +17,7 @@ from clearspan.common.compute import Compute, resolve
 from clearspan.common.encoder.prompts import DOCUMENT, QUERY
 from clearspan.common.encoder.sentence_encoder import FolderEncoder
 from clearspan.common.files import write_bytes, write_text
+from clearspan.common.flags import flag
 from clearspan.common.model_folder import EncoderError
 from clearspan.common.plugins import PluginError
 from clearspan.common.progress import ProgressBar
@@ -53,7 +54,11 @@ OWN = ("pairs", queries.NAME)
 
 
 class EvaluationError(Exception):
-    """The evaluation failed; the message is for the user, in one line. `skipped`: task -> why it was not scored."""
+    """The evaluation failed. The message is one line for the user.
+
+    Attributes:
+        skipped: name of a task -> the reason why it was not scored.
+    """
 
     def __init__(self, message: str, skipped: dict[str, str] | None = None) -> None:
         super().__init__(message)
@@ -139,7 +144,13 @@ def with_differences(scored: Sequence[Scored]) -> list[Scored]:
 
 
 class _Tasks(NamedTuple):
-    """The tasks of a request; task -> its family; task -> the reason why it is skipped."""
+    """Tasks to score.
+
+    Attributes:
+        tasks: the tasks whose data is there.
+        families: name of a task -> the word of `--tasks` that chose it.
+        skipped: name of a task -> the reason why it is skipped.
+    """
 
     tasks: list[Task]
     families: dict[str, str]
@@ -155,14 +166,14 @@ def _load_tasks(request: EvalOptions) -> _Tasks:
         try:
             loaded = family(word).load(request.data)
         except PluginError as error:
-            raise EvaluationError(f"--tasks: {error}") from None
+            raise EvaluationError(f"{flag('--tasks')}: {error}") from None
         tasks += loaded.tasks
         families |= dict.fromkeys((task.name for task in loaded.tasks), word)
         skipped |= loaded.missing
     try:
         of_user = sts.load_pairs(request.pairs)
     except (DataError, MissingDataError) as error:
-        raise DataError(f"--pairs: {error}") from None
+        raise DataError(f"{flag('--pairs')}: {error}") from None
     tasks += of_user
     families |= dict.fromkeys((task.name for task in of_user), "pairs")
     if request.queries is not None:
@@ -170,24 +181,25 @@ def _load_tasks(request: EvalOptions) -> _Tasks:
         try:
             tasks.append(queries.load(request.queries, request.data))
         except (DataError, MissingDataError) as error:
-            raise DataError(f"--queries: {error}") from None
+            raise DataError(f"{flag('--queries')}: {error}") from None
         families[queries.NAME] = queries.NAME
     names = [task.name for task in tasks]
     if twice := next((name for name in names if names.count(name) > 1), None):
-        raise EvaluationError(f"--tasks: two tasks are called {twice!r}: rename one of them")
+        raise EvaluationError(f"{flag('--tasks')}: two tasks are called {twice!r}: rename one of them")
     if not tasks:
         raise EvaluationError(
-            f"--data {request.data}: holds no data for --tasks {','.join(request.tasks)}, so nothing was scored",
+            f"{flag('--data')} {request.data}: holds no data for {flag('--tasks')} {','.join(request.tasks)}, so "
+            "nothing was scored",
             skipped,
         )
     return _Tasks(tasks, families, skipped)
 
 
 def _data_warnings(known: Mapping[str, Sequence[Compared]]) -> list[str]:
-    """Return a warning that names the tasks whose files differ from the published files; no score would reveal it.
+    """Return a warning that names the tasks whose files differ from the published files; no warning if all are equal.
 
     Args:
-        known: task -> its files, compared with the known copies.
+        known: name of a task -> its files, compared with the published files.
     """
     remarks = {task: [file.remark for file in files if file.remark] for task, files in known.items()}
     shown = {task: [each[0], "..."] if len(each) > 1 else each for task, each in remarks.items()}
@@ -218,9 +230,11 @@ def _score(request: EvalOptions, compute: Compute, name: str, spec: str, loaded:
         run = TaskContext(similarity, request.protocol, request.seed, compute.device, not request.quiet, folder)
         scored = _score_tasks(run, loaded.tasks, results)
     except EncoderError as error:
-        raise EvaluationError(f"--model: {error}") from None
+        raise EvaluationError(f"{flag('--model')}: {error}") from None
     if not scored:
-        raise EvaluationError(f"--model {spec}: no task of --tasks can be scored with it", results.skipped)
+        raise EvaluationError(
+            f"{flag('--model')} {spec}: no task of {flag('--tasks')} can be scored with it", results.skipped
+        )
     results.averages = averages(results.scores)
     if prompted and model:
         results.warnings += prompted.warnings()
@@ -252,7 +266,7 @@ def _score(request: EvalOptions, compute: Compute, name: str, spec: str, loaded:
 
 
 def _score_tasks(run: TaskContext, tasks: list[Task], results: Results) -> dict[str, TaskScores]:
-    """Score the tasks; return task -> scores, and add scores and skipped tasks to `results`."""
+    """Return the scores of each task by its name. Scores and skipped tasks are also added to `results`."""
     scored: dict[str, TaskScores] = {}
     for task in ProgressBar(len(tasks), "tasks", not run.progress, unit="task").over(tasks):
         try:
@@ -275,5 +289,6 @@ def _check_output(folder: Path) -> None:
     for name, is_ours in ((RESULTS, is_results), (EXAMPLES, is_examples), (REPORT, is_report)):
         if (folder / name).exists() and not is_ours(folder / name):
             raise EvaluationError(
-                f"--output {folder}: its {name} is not a file of this command: move it, or name another folder"
+                f"{flag('--output')} {folder}: its {name} is not a file of this command: move it, or name another "
+                "folder"
             )

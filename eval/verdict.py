@@ -7,8 +7,8 @@
 The systems are all ways to search that a user can choose from: BM25, each untrained model, the trained model, and each
 model combined with BM25. One half of the held-out texts, by which training chooses checkpoints, also chooses the
 weights of the combinations, and the trained and the untrained system to compare. The other half is scored. A user's
-questions are also halved, and each half is scored with the choices that the other half makes. All intervals come from
-the same bootstrap samples.
+questions are halved too. Each half is scored with the weights that the other half chooses, and the systems to compare
+are chosen on all questions. All intervals come from the same bootstrap samples.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -290,7 +290,8 @@ def _without_training(
 ) -> ContestResult:
     """Return the system to use if the trained system is not better: the best untrained system, or BM25.
 
-    BM25 needs no model, so it is returned unless the whole interval of the other system's lead over BM25 is above 0.
+    The best untrained system is returned if the 95 % interval of its lead over BM25 is above 0. Otherwise, BM25 is
+    returned, because it needs no model.
     """
     words = next((result for result in results if result.name == BM25), best)
     return best if difference(examples[words.name], examples[best.name]).low > 0 else words

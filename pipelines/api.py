@@ -8,13 +8,21 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from clearspan.common.child_commands import CommandError, Option, UsageError, naming_keywords, run_module, words
+from clearspan.common.child_commands import Option, UsageError, run_module
+from clearspan.common.options import from_keywords, words
+from clearspan.common.parsing import did_you_mean
+from clearspan.common.plugins import PluginError
 from clearspan.common.ranking import HYBRID_WEIGHT
 from clearspan.common.typed import checked
+from clearspan.pipelines.command import PipelineCommand
+from clearspan.pipelines.dataset_command import MakeDataset, making
 from clearspan.pipelines.errors import PipelineError
+from clearspan.pipelines.mining.mine_command import Mine
+from clearspan.pipelines.registry import KINDS, own_command
 from clearspan.pipelines.search.collection import Collection
 from clearspan.pipelines.search.hits import Hit
 from clearspan.pipelines.search.search_command import Search
+from clearspan.pipelines.vocabulary_command import Vocabulary
 from clearspan.shards import Dataset
 
 Inputs = str | Path | Iterable[str | Path]
@@ -47,7 +55,7 @@ def make_dataset(
         PipelineError: the dataset cannot be made; the message says why and what to do.
     """
     own = {"input": _listed(inputs), "output": output, **options}
-    _run(kind, own, quiet, [beam] if isinstance(beam, str) else beam)
+    _run(kind, _making(kind), own, quiet, [beam] if isinstance(beam, str) else beam)
     return Dataset(output)
 
 
@@ -69,7 +77,7 @@ def make_tokenizer(
         UsageError: an option is unknown or cannot work.
         PipelineError: the tokenizer cannot be made; the message says why and what to do.
     """
-    _run("vocabulary", {"input": _listed(inputs), "output": output, "size": size, **options}, quiet)
+    _run("vocabulary", Vocabulary, {"input": _listed(inputs), "output": output, "size": size, **options}, quiet)
     return Path(output)
 
 
@@ -102,13 +110,12 @@ def mine_negatives(
         UsageError: an option is unknown or cannot work.
         PipelineError: the negatives cannot be mined; the message says why and what to do.
     """
-    own = {"output": output, **({"model": model} if model is not None else {}), "negatives": negatives, "bm25": bm25}
-    _run("mine", {**own, **options}, quiet, [str(pairs)])
+    own = {"folder": pairs, "output": output, "model": model, "negatives": negatives, "bm25": bm25}
+    _run("mine", Mine, {**own, **options}, quiet)
     return Dataset(output)
 
 
 @checked
-@naming_keywords()
 def search(
     vectors: str | Path,
     queries: str | Sequence[str],
@@ -154,7 +161,6 @@ def search(
 
 
 @checked
-@naming_keywords()
 def open_collection(
     folder: str | Path,
     model: str | Path | None = None,
@@ -186,9 +192,21 @@ def _listed(inputs: Inputs) -> list[str | Path]:
     return [inputs] if isinstance(inputs, str | Path) else list(inputs)
 
 
-@naming_keywords()
-def _run(command: str, options: dict[str, Option], quiet: bool, more: Sequence[str] = ()) -> None:
+def _making(kind: str) -> type[MakeDataset]:
+    """Return the command that makes datasets of a kind; raise UsageError if there is no such kind."""
+    if kind in KINDS:
+        return making(KINDS[kind])
+    if ":" not in kind:
+        raise UsageError(f"no such kind: {kind!r}{did_you_mean(kind, KINDS)}; there are {', '.join(KINDS)}")
     try:
-        run_module("clearspan.pipelines", [command, *words(options), *more], quiet)
-    except CommandError as error:
-        raise PipelineError(str(error)) from None
+        return own_command(kind)
+    except PluginError as error:
+        raise UsageError(str(error)) from None
+
+
+def _run(
+    name: str, command: type[PipelineCommand], given: dict[str, Any], quiet: bool, beam: Sequence[str] = ()
+) -> None:
+    """Check the options of a command, then run it in a process of its own, which also checks the options of Beam."""
+    from_keywords(command, given)
+    run_module("clearspan.pipelines", [name, *words(command, given), *beam], quiet, otherwise=PipelineError)

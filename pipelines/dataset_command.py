@@ -1,18 +1,19 @@
-"""The command `clearspan KIND`, for each kind of dataset: it makes one from a corpus."""
+"""The commands that make a dataset from a corpus, one for each kind of dataset: `clearspan documents` and others."""
 
 import contextlib
 import dataclasses
 from typing import ClassVar
 
-from clearspan.common.command import Command, Errors, Printed, Result
-from clearspan.pipelines.errors import EXPECTED
+from clearspan.common.command import Printed, Result
+from clearspan.common.flags import flag
+from clearspan.pipelines.command import PipelineCommand, check_beam
 from clearspan.pipelines.execution.quiet import quiet_beam
 from clearspan.pipelines.kinds import Kind
 from clearspan.pipelines.run import RunOptions, run
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class MakeDataset(Command):
+class MakeDataset(PipelineCommand):
     """Command that makes a dataset of one kind from a corpus.
 
     Attributes:
@@ -20,10 +21,22 @@ class MakeDataset(Command):
         options: the options that all kinds share.
     """
 
-    expected: ClassVar[Errors] = EXPECTED
+    notes: ClassVar[str] = (
+        "The same command continues a stopped run. Options not listed here go to Beam (e.g. --runner)."
+    )
 
     kind: Kind
     options: RunOptions
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.kind.group_field is not None and not self.options.holdout_fraction:
+            raise ValueError(
+                f"{flag('--group-field')} has no effect without {flag('--holdout-fraction')}: leave it out, or add "
+                f"{flag('--holdout-fraction')}"
+            )
+        if self.options.beam:
+            check_beam(type(self), self.options.beam)
 
     @property
     def json(self) -> bool:
@@ -36,3 +49,16 @@ class MakeDataset(Command):
         if summary is None:
             return Printed(f"{self.options.output}: planned; the job was only described, not run")
         return summary
+
+
+def making(kind: type[Kind]) -> type[MakeDataset]:
+    """Return the command that makes datasets of a kind. It has the options of the kind and of `RunOptions`."""
+    texts = {"summary": kind.summary, "description": kind.description, "example": kind.example}
+    return dataclasses.make_dataclass(
+        f"Make{kind.__name__}",
+        [("kind", kind)],
+        bases=(MakeDataset,),
+        namespace={"__doc__": f"The command `{kind.command or kind.name}`.", **texts},
+        frozen=True,
+        kw_only=True,
+    )

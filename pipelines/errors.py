@@ -1,24 +1,42 @@
 """The error that ends a run with one line for the user, and how it gets from a Beam worker to the driver.
 
-Runners wrap a worker's exception in other text (tracebacks, step names, retries). The message is carried inside that
-text, base64-encoded so that nothing on the way alters it.
+Runners wrap a worker's exception in other text (tracebacks, step names, retries). The error's message and type are
+carried inside that text, base64-encoded so that nothing on the way alters them.
 """
 
 import base64
 import contextlib
 import importlib.util
+import json
 import re
 from collections.abc import Iterator
+from typing import Self
 
+from clearspan.common.failures import types_of
+from clearspan.common.flags import flag
 from clearspan.common.terminal import one_line
 from clearspan.shards.manifest import ManifestError
 from clearspan.shards.reader import ShardError
 
+PREFIX = "pipelines"
+"""The beginning of error lines, whichever command of `pipelines` runs."""
 _CARRIED = re.compile(r"\[clearspan:([A-Za-z0-9+/=]*)\]")
 
 
 class PipelineError(Exception):
     """The run cannot continue. The message says what is wrong, where, and what to do."""
+
+
+class InputChangedError(PipelineError):
+    """An input differs from the file that the run was planned for."""
+
+    @classmethod
+    def of(cls, path: str) -> Self:
+        """Return the error for an input."""
+        return cls(
+            f"{path}: has changed since the run was planned: put back the file it was, or begin again with another "
+            f"{flag('--output')}"
+        )
 
 
 def check_extra(extra: str, *packages: str, what: str) -> None:
@@ -42,11 +60,15 @@ def carrying() -> Iterator[None]:
         yield
     except EXPECTED as error:
         message = one_line(error)
-        code = base64.b64encode(message.encode("utf-8", "backslashreplace")).decode()
+        record = json.dumps({"message": message, "types": types_of(error)})
+        code = base64.b64encode(record.encode()).decode()
         raise RuntimeError(f"{message} [clearspan:{code}]") from None
 
 
 def carried(error: BaseException) -> PipelineError | None:
     """Return the worker's error that a runner's exception carries; None if it carries none."""
-    codes = _CARRIED.findall(str(error))
-    return PipelineError(base64.b64decode(codes[-1]).decode()) if codes else None
+    if not (codes := _CARRIED.findall(str(error))):
+        return None
+    record = json.loads(base64.b64decode(codes[-1]))
+    is_changed = InputChangedError.__name__ in record["types"]
+    return (InputChangedError if is_changed else PipelineError)(record["message"])

@@ -21,10 +21,12 @@ from typing import Annotated, NamedTuple
 
 from annotated_types import Ge
 
+from clearspan.common.flags import flag
 from clearspan.common.options import Flag, Options, checking, lines_in
 from clearspan.pipelines.errors import PipelineError
 from clearspan.pipelines.suffixes import COMPRESSED, TARS
 
+PATTERN = "regular expression that finds the class in a path: its first group, else its match (default: the folder)"
 PACKED = (*TARS, *COMPRESSED)
 """Extensions that are removed from a tar's name, one by one, to get the class of its members."""
 
@@ -58,22 +60,22 @@ class Wanted(Options):
 
     label_pattern: Annotated[
         str | None,
-        Flag("the first group that it matches in the path is the class", "REGEX", parse=checking(check_pattern)),
+        Flag(PATTERN, "REGEX", parse=checking(check_pattern)),
     ] = None
-    label_field: Annotated[str, Flag("field of a webdataset's .json", "NAME")] = "label"
-    classes: Annotated[int | None, Flag("take N classes, chosen by hash", "N"), Ge(1)] = None
-    per_class: Annotated[int | None, Flag("take M files of each class, chosen by hash", "M"), Ge(1)] = None
-    top_classes: Annotated[int | None, Flag("take the N largest classes", "N"), Ge(1)] = None
-    class_list: Annotated[Sequence[str] | None, Flag("the classes in FILE, one per line", "FILE", parse=lines_in)] = (
-        None
-    )
+    label_field: Annotated[str, Flag("field of the class in the .json files of a webdataset", "NAME")] = "label"
+    classes: Annotated[int | None, Flag("select N classes, by a hash of their names", "N"), Ge(1)] = None
+    per_class: Annotated[int | None, Flag("select M files of each class, by a hash of their names", "M"), Ge(1)] = None
+    top_classes: Annotated[int | None, Flag("select the N largest classes", "N"), Ge(1)] = None
+    class_list: Annotated[
+        Sequence[str] | None, Flag("select the classes in FILE, one per line", "FILE", parse=lines_in)
+    ] = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
         subsets = {"--classes": self.classes, "--top-classes": self.top_classes, "--class-list": self.class_list}
         chosen = [option for option, value in subsets.items() if value is not None]
         if len(chosen) > 1:
-            raise ValueError(f"{chosen[0]} and {chosen[1]}: choose one")
+            raise ValueError(f"{flag(chosen[0])} and {flag(chosen[1])}: choose one")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -133,7 +135,7 @@ def _label(name: str, pattern: str | None, skip: int) -> str:
     while folder.lower().endswith(PACKED):
         folder = folder[: folder.rindex(".")]
     if folder in ("", ".."):
-        raise PipelineError(f"{name}: is in no folder that tells its class: use --label-pattern")
+        raise PipelineError(f"{name}: is in no folder that could be its class: use {flag('--label-pattern')}")
     return folder
 
 
@@ -185,8 +187,8 @@ def find(listed: Collection[Listed], wanted: Wanted) -> Classes:
     pattern = wanted.label_pattern
     if odd := [name for name in unstated if pattern is not None and not _matched(name, pattern)]:
         raise PipelineError(
-            f"--label-pattern {pattern}: finds nothing in {len(odd):,} of {len(unstated):,} files, e.g. {odd[0]}: mend "
-            "it; it is searched in the path below the inputs' common folder"
+            f"{flag('--label-pattern')} {pattern}: finds nothing in {len(odd):,} of {len(unstated):,} files, e.g. "
+            f"{odd[0]}: correct it; the pattern is searched in the path below the inputs' common folder"
         )
     all_classes = Classes((), pattern, 0 if pattern else _skip(unstated))
     members: dict[str, list[str]] = collections.defaultdict(list)
@@ -214,18 +216,23 @@ def _chosen(sizes: Mapping[str, int], wanted: Wanted) -> list[str]:
     every_class = sorted(sizes)
     if wanted.class_list is not None:
         if lost := [name for name in wanted.class_list if name not in sizes]:
-            raise PipelineError(f"--class-list: {len(lost):,} of its classes are not there, e.g. {lost[0]!r}")
+            raise PipelineError(
+                f"{flag('--class-list')}: {len(lost):,} of its classes do not occur in the inputs, e.g. {lost[0]!r}: "
+                "remove them"
+            )
         return list(dict.fromkeys(wanted.class_list))
     if wanted.top_classes is not None:
         if wanted.top_classes > len(sizes):
-            raise PipelineError(f"--top-classes {wanted.top_classes}: there are {len(sizes):,} classes: lower it")
+            raise PipelineError(
+                f"{flag('--top-classes')} {wanted.top_classes}: there are {len(sizes):,} classes: lower it"
+            )
         return sorted(every_class, key=lambda name: (-sizes[name], name))[: wanted.top_classes]
     if wanted.classes is not None:
         least = wanted.per_class or 1
         large = [name for name in every_class if sizes[name] >= least]
         if wanted.classes > len(large):
             of = f" of at least {least:,}" if least > 1 else ""
-            raise PipelineError(f"--classes {wanted.classes}: there are {len(large):,} classes{of}: lower it")
+            raise PipelineError(f"{flag('--classes')} {wanted.classes}: there are {len(large):,} classes{of}: lower it")
         return sorted(large, key=lambda name: _key(name, ""))[: wanted.classes]
     return every_class
 

@@ -1,15 +1,16 @@
-"""The driver of a run: makes the plan, claims the output folder, runs Beam on the remaining units, reports.
+"""Make a dataset: plan the work units, claim the output folder, run Beam on the units that remain, summarize.
 
-    output folder          action
-    missing or empty       start
-    same plan              continue with the units that have no result, or whose shards are missing
-    same plan, finished    nothing
-    other plan             error, unless no shard was written under it
-    anything else          error
+What a run does depends on what the output folder holds:
 
-A run starts in an empty folder, so every file with a name from its plan was written by the run itself; a different file
-is never overwritten or removed (`units.ownership`). Only one run at a time writes to a local folder: a second run
-fails. An input that has changed since a unit read it is an error (`units.changes`).
+    nothing                   start
+    same plan, unfinished     process the units that have no result, or whose shards are missing
+    same plan, finished       nothing
+    other plan                an error, unless no shard was written under that plan
+    anything else             an error
+
+A run starts in an empty folder, so the files with names from its plan are its own. It never overwrites or removes
+another file (`units.ownership`). Only one run at a time writes to a local folder: a second run fails. It is an error if
+an input has changed since a unit read it (`units.changes`).
 """
 
 import contextlib
@@ -25,14 +26,16 @@ from annotated_types import Ge, Lt
 
 from clearspan.common.command import Result
 from clearspan.common.files import locked, remove_temporaries
+from clearspan.common.flags import flag
 from clearspan.common.options import Flag
 from clearspan.common.progress import counted
-from clearspan.pipelines.errors import PipelineError
+from clearspan.pipelines.command import BeamOptions
+from clearspan.pipelines.errors import InputChangedError, PipelineError
 from clearspan.pipelines.execution.progress import Progress
 from clearspan.pipelines.execution.quiet import quiet_beam
 from clearspan.pipelines.kinds import CorpusOptions, Kind
 from clearspan.pipelines.kinds.copied import write_index
-from clearspan.pipelines.readers import CHANGED, columns_read
+from clearspan.pipelines.readers import columns_read
 from clearspan.pipelines.tally import Counts, recoding
 from clearspan.pipelines.units import decisions, first_look, update
 from clearspan.pipelines.units import plan as planning
@@ -47,28 +50,34 @@ from clearspan.pipelines.units.plan import Plan, Unit
 from clearspan.shards import Manifest, classes, lengths, storage
 from clearspan.shards.claim import ClaimError, claim
 from clearspan.shards.manifest import NAME as MANIFEST
+from clearspan.shards.manifest import Reconciliation
+
+HOLDOUT = "fraction of the examples to hold out of training, written to OUTPUT/validation"
+WORKERS = "number of processes on this machine (default: the number that is estimated to be fastest)"
+UNIT = "size of a work unit in bytes of input (default: by the kind of dataset)"
+LONGER = "count records of more than N bytes as bad (default: 64 MB; images 200 MB, audio 600 MB, embed 8 MB)"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class RunOptions(CorpusOptions):
+class RunOptions(BeamOptions, CorpusOptions):
     """Options that every kind of dataset has (`clearspan KIND --help`)."""
 
-    limit: Annotated[int | None, Flag("keep the first N examples", "N"), Ge(1)] = None
-    holdout_fraction: Annotated[float, Flag("fraction to hold out in OUTPUT/validation", "F"), Ge(0), Lt(1)] = 0.0
-    workers: Annotated[int | None, Flag("processes (default: the fewest that finish soonest)", "N"), Ge(1)] = None
-    unit_bytes: Annotated[int | None, Flag("input bytes of a work unit (default by kind)", "N"), Ge(1)] = None
-    max_document_bytes: Annotated[
-        int | None, Flag("count longer records as bad (default 64 MB; images 200, audio 600, embed 8)", "N"), Ge(1)
-    ] = None
-    beam: Sequence[str] = ()
+    limit: Annotated[int | None, Flag("keep only the first N examples", "N"), Ge(1)] = None
+    holdout_fraction: Annotated[float, Flag(HOLDOUT, "F"), Ge(0), Lt(1)] = 0.0
+    workers: Annotated[int | None, Flag(WORKERS, "N"), Ge(1)] = None
+    unit_bytes: Annotated[int | None, Flag(UNIT, "N"), Ge(1)] = None
+    max_document_bytes: Annotated[int | None, Flag(LONGER, "N"), Ge(1)] = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.runner_named and self.workers:
-            raise ValueError("--workers is for this machine: with --runner, use that runner's options")
+            raise ValueError(f"{flag('--workers')} is for this machine: with --runner, use that runner's options")
         on_dataflow = self.runner_named and any(argument.endswith("DataflowRunner") for argument in self.beam)
         if on_dataflow and not all(map(storage.is_remote, [*self.inputs, self.output])):
-            raise ValueError("Dataflow does not see this machine's files: --input and --output must be in a bucket")
+            raise ValueError(
+                f"Dataflow does not see this machine's files: {flag('--input')} and {flag('--output')} must be in a "
+                "bucket"
+            )
 
     @property
     def runner_named(self) -> bool:
@@ -81,8 +90,9 @@ class DatasetSummary(Result):
     """Result of a run: the committed dataset, and the work of this run.
 
     Attributes:
-        num_units, input_bytes, records, seconds: the work of this run; 0 if the dataset was already finished.
-        sums: further counts of the kind.
+        num_units, input_bytes, records, seconds: the size and the duration of this run's work; 0 if the dataset was
+            already finished.
+        sums: further counts, which depend on the kind of dataset.
         encodings, recoded: the files that are not UTF-8 (see `Counts`).
         remarks: lines for the user about the dataset.
         changes: with --update, the numbers of texts that were added, removed and kept.
@@ -126,11 +136,10 @@ class DatasetSummary(Result):
         return json.dumps(record)
 
     def __str__(self) -> str:
-        counts, totals = self.manifest.counts, self.manifest.totals
-        filtered = "".join(f", {number:,} {reason}" for reason, number in counts["filtered"].items())
+        totals = self.manifest.totals
         lines = [
             f"{self.output}: {self.manifest.kind}, {len(self.manifest.shards):,} shards, {totals['bytes']:,} bytes",
-            f"  read {counts['read']:,} = kept {counts['kept']:,}{filtered}, bad {counts['bad']:,}",
+            f"  {Reconciliation(**self.manifest.counts)}",
             *([f"  tokens {totals['tokens']:,}"] if self.manifest.tokenizer else []),
             *(f"  {remark}" for remark in self.remarks),
         ]
@@ -178,7 +187,7 @@ def _check_apart(options: RunOptions, plan: Plan) -> None:
     parents = {Path(plan.root, folder) for folder in {entry.name.rpartition("/")[0] for entry in plan.inputs}}
     inside = any(parent.resolve().is_relative_to(output) for parent in parents)
     if inside or any(output.is_relative_to(folder) for folder in folders):
-        raise PipelineError(f"--output {options.output} is among the inputs: choose one outside of them")
+        raise PipelineError(f"{flag('--output')} {options.output} is among the inputs: choose a folder outside of them")
 
 
 def prepare(job: Job, plan: Plan, files: Mapping[str, bytes], quiet: bool = False) -> list[Unit]:
@@ -186,7 +195,7 @@ def prepare(job: Job, plan: Plan, files: Mapping[str, bytes], quiet: bool = Fals
 
     Raises:
         ClaimError: the folder belongs to a different plan, or holds files that no run wrote.
-        PipelineError: an input has changed since a unit read it.
+        InputChangedError: an input has changed since a unit read it.
     """
     claim(job.folder, planning.NAME, plan.to_json(), fruitless)
     _tidy(job)
@@ -209,7 +218,10 @@ def prepare(job: Job, plan: Plan, files: Mapping[str, bytes], quiet: bool = Fals
 
 
 def run(kind: Kind, options: RunOptions) -> DatasetSummary | None:
-    """Make a dataset, or finish it; return None if Beam's options only request a description of the job.
+    """Make a dataset, or finish a dataset that an earlier run began.
+
+    Returns:
+        None if Beam's options only request a description of the job, such as a Dataflow template.
 
     Raises:
         PipelineError, OSError: the dataset cannot be made; the message says why and what to do.
@@ -263,15 +275,20 @@ def run(kind: Kind, options: RunOptions) -> DatasetSummary | None:
             return _update(job, plan, files, options)
         try:
             units = prepare(job, plan, files, options.quiet)
-        except (ClaimError, PipelineError) as error:
-            raise type(error)(f"{error}{update.advice(job, error)}") from None
+        except (ClaimError, InputChangedError) as error:
+            if not update.is_possible(job):
+                raise
+            raise PipelineError(f"{error}, or bring it up to date with {flag('--update')}") from None
         return _run(job, plan, units, options)
 
 
 def _update(job: Job, plan: Plan, files: Mapping[str, bytes], options: RunOptions) -> DatasetSummary | None:
     """Bring a finished dataset up to date with the plan's inputs."""
     if job.num_units > update.SECOND:
-        raise PipelineError(f"--update: {job.num_units:,} work units, more than {update.SECOND:,}: raise --unit-bytes")
+        raise PipelineError(
+            f"{flag('--update')}: {job.num_units:,} work units, more than {update.SECOND:,}: raise "
+            f"{flag('--unit-bytes')}"
+        )
     beside = update.begin(job.folder, plan.to_json())
     index = beside / f".{hashlib.sha256(storage.read_bytes(job.path(MANIFEST))).hexdigest()}.npy"
     if not index.exists():
@@ -281,9 +298,7 @@ def _update(job: Job, plan: Plan, files: Mapping[str, bytes], options: RunOption
     new = dataclasses.replace(job, folder=str(beside), kind=kind, first_shard=first)
     try:
         units = prepare(new, plan, files, options.quiet)
-    except PipelineError as error:
-        if CHANGED not in str(error):
-            raise
+    except InputChangedError:
         update.abandon(job.folder)  # a killed run on inputs that were edited since
         return _update(job, plan, files, options)
     if (summary := _run(new, plan, units, options)) is None:
@@ -313,17 +328,17 @@ def _run(job: Job, plan: Plan, units: list[Unit], options: RunOptions) -> Datase
 
 
 def _check_after(job: Job, plan: Plan, options: RunOptions) -> None:
-    """Check that inputs were not modified during the run, for workers on other machines, which cannot check it.
+    """Check that no input was modified during the run; workers on other machines cannot check this.
 
     Raises:
-        PipelineError: an input has changed; the manifests are removed.
+        InputChangedError: an input has changed; the manifests are removed.
     """
     now = (storage.status(storage.join(plan.root, entry.name)) for entry in plan.inputs)
     pairs = zip(plan.inputs, now, strict=True)
     inputs = tuple(dataclasses.replace(entry, status=status) for entry, status in pairs)
     try:
         check_inputs(job.folder, dataclasses.replace(plan, inputs=inputs), done_units(job.folder), options.quiet)
-    except PipelineError:
+    except InputChangedError:
         _uncommit(job)
         raise
 

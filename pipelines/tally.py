@@ -10,6 +10,7 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
+from clearspan.common.flags import flag
 from clearspan.pipelines.errors import PipelineError
 from clearspan.pipelines.records import HEAD_BYTES, INVALID, Record
 
@@ -22,8 +23,11 @@ NUM_EXAMPLES = 3
 """Maximum number of bad records, and of files, that a message names."""
 NUM_RECODED = 20
 """Maximum number of files that are not UTF-8 that the summary names."""
-NOT_UTF8 = "name the encoding of text that is not UTF-8, e.g. --encoding cp1252, or auto for that of each file"
-"""Advice to the user on text that is not UTF-8."""
+
+
+def name_encoding() -> str:
+    """Return advice for the user on text that is not UTF-8."""
+    return f"name the encoding of text that is not UTF-8, e.g. {flag('--encoding')} cp1252, or auto to detect it"
 
 
 class RecordError(ValueError):
@@ -115,14 +119,14 @@ class Counts:
             where: text to add to the message, such as the place of the list of bad records.
         """
         if self.bad > most * self.read:
-            raise PipelineError(f"{self.complaint()} (allowed: --max-bad-fraction {most:g}{where})")
+            raise PipelineError(f"{self.complaint()} (allowed: {flag('--max-bad-fraction')} {most:g}{where})")
 
     def complaint(self) -> str:
         """Return a line with the number of bad records, examples with their reasons, and advice on encodings."""
         sources = {reason: source for source, reason in reversed(self.bad_examples)}
         examples = "; ".join(f"{source}: {reason}" for reason, source in sources.items())
         is_encoding = any(reason.startswith(INVALID) for _, reason in self.bad_examples)
-        mend = f": {NOT_UTF8}" if is_encoding else ""
+        mend = f": {name_encoding()}" if is_encoding else ""
         return f"{self.bad:,} of {self.read:,} records are bad, e.g. {examples}{mend}"
 
 

@@ -1,28 +1,30 @@
 """`clearspan vocabulary`: learn a tokenizer from a corpus.
 
-    inputs, read like those of a kind of text -> texts (bad records counted) -> text.byte_level_bpe -> a new folder
+    inputs -> texts, as for a dataset of texts -> text.byte_level_bpe -> a new folder
 
-The folder stays empty until all texts are read and the tokenizer is learned. It then holds plan.json, as a dataset
-does, the tokenizer and, written last, summary.json with the hashes of its files: the same command on it reads nothing
-and says so, one with other inputs or options is refused, and so is an input that was edited since. A tokenizer that is
-not what was written is learned again.
+The folder stays empty until the tokenizer is learned. Then it gets plan.json, the files of the tokenizer and, last,
+summary.json with the hashes of these files. If the same command is run again, it reads nothing and says so. A command
+with other inputs or options on this folder is refused, and so is an input that was edited since. If a file of the
+tokenizer has changed, the tokenizer is learned again.
 """
 
 import dataclasses
 import json
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Annotated, Any, ClassVar
 
 from annotated_types import Ge
 
 from clearspan.common.catalog import COMMANDS
-from clearspan.common.command import Command, Result
+from clearspan.common.command import Result
 from clearspan.common.files import sha256
+from clearspan.common.flags import flag
 from clearspan.common.options import Flag
 from clearspan.common.progress import ProgressBar
 from clearspan.common.sealed import seal, unseal
+from clearspan.pipelines.command import StoreCommand
 from clearspan.pipelines.errors import PipelineError
 from clearspan.pipelines.kinds import CorpusOptions
 from clearspan.pipelines.kinds.text_inputs import EMPTY, TextReading, text_of, texts_of
@@ -44,32 +46,40 @@ PIECE_BYTES = 16_000_000
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Vocabulary(TextReading, CorpusOptions, Command):
-    """The command `vocabulary`."""
+class Vocabulary(TextReading, CorpusOptions, StoreCommand):
+    """The command `vocabulary`: learns a tokenizer from texts."""
 
-    output: Annotated[str, Flag("a folder on this machine: new, empty, or of the same command", "DIR", output=True)]
-    size: Annotated[int, Flag("number of ids", "N")] = 32000
-    max_document_bytes: Annotated[int, Flag("a longer record is bad (default 64 MB)", "N"), Ge(1)] = MAX_BYTES
+    output: Annotated[
+        str, Flag("local folder to write: a new or empty one, or the output of the same command", "DIR", output=True)
+    ]
+    size: Annotated[int, Flag("number of token ids", "N")] = 32000
+    max_document_bytes: Annotated[int, Flag("count longer records as bad (default 64 MB)", "N"), Ge(1)] = MAX_BYTES
 
-    name: ClassVar[str] = "vocabulary"
     summary: ClassVar[str] = COMMANDS["vocabulary"].summary
-    description: ClassVar[str] = "learn a byte-level BPE tokenizer from texts: for a domain or language without one"
+    description: ClassVar[str] = "Learn a byte-level BPE tokenizer from texts, for a domain or a language without one."
     example: ClassVar[str] = "clearspan vocabulary --input 'corpus/*.jsonl' --size 32000 --output my-tokenizer"
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.size < SMALLEST:
-            raise ValueError(f"--size must be at least {SMALLEST}: 256 bytes and five special tokens have an id")
+            raise ValueError(
+                f"{flag('--size')} must be at least {SMALLEST}: 256 bytes and five special tokens have an id"
+            )
         if storage.is_remote(self.output):
-            raise ValueError("--output must be a folder on this machine, because --tokenizer is read locally")
+            raise ValueError(
+                f"{flag('--output')} must be a folder on this machine, because {flag('--tokenizer')} is read locally"
+            )
 
     @property
     def shaping(self) -> dict[str, Any]:
-        """The options that shape the tokenizer, for its fingerprint."""
-        apart: tuple[str, ...] = ("inputs", "output", "max_bad_fraction", "quiet", "skip_unknown", "json")
+        """The options on which the tokenizer depends, for its fingerprint."""
+        apart: tuple[str, ...] = ("inputs", "output", "max_bad_fraction", "quiet", "skip_unknown", "json", "beam")
         options = {name: value for name, value in dataclasses.asdict(self).items() if name not in apart}
         encoding = options.pop("encoding")
         return {**options, **({"encoding": described(encoding)} if encoding else {})}
+
+    def paths(self) -> Sequence[str]:
+        return self.inputs
 
     def reading(self) -> Reading:
         return dataclasses.replace(super().reading(), max_bytes=self.max_document_bytes, skip_unknown=self.skip_unknown)
@@ -80,6 +90,7 @@ class Vocabulary(TextReading, CorpusOptions, Command):
         Raises:
             PipelineError, OSError: it cannot be made; the message says why and what to do.
         """
+        self.use_store()
         output = Path(self.output)
         inputs = planning.find_inputs(self.inputs, self.reading())
         plan = planning.make_plan(inputs, {"options": self.shaping}, PIECE_BYTES, self.reading().uncut)
@@ -102,9 +113,15 @@ class Vocabulary(TextReading, CorpusOptions, Command):
 
 @dataclasses.dataclass
 class TokenizerSummary(Result):
-    """Summary of a tokenizer and of the texts that it was learned from; `text_bytes` in UTF-8.
+    """Summary of a tokenizer, and of the texts from which it was learned.
 
-    `is_new` is False if an earlier run had learned it.
+    Attributes:
+        ids: number of the tokenizer's ids.
+        read, texts, empty, bad: numbers of records: read; with a text; with an empty text; that cannot be read.
+        text_bytes: size of the texts in UTF-8.
+        bad_examples: (place, reason) of some bad records.
+        encodings, recoded: the files that are not UTF-8 (see `Counts`).
+        is_new: False if an earlier run learned the tokenizer.
     """
 
     output: str
@@ -133,7 +150,7 @@ class TokenizerSummary(Result):
 
 
 def _known(output: Path, plan: Plan) -> dict[str, Any] | None:
-    """Return the summary of a tokenizer that an earlier run with this plan wrote; None if a file is lost or changed."""
+    """Return the summary that an earlier run with this plan wrote; None if the tokenizer is missing or has changed."""
     try:
         record = unseal((output / SUMMARY).read_bytes())
         of_plan, hashes = record.pop("plan"), record.pop("files")
@@ -144,7 +161,7 @@ def _known(output: Path, plan: Plan) -> dict[str, Any] | None:
 
 
 def _texts(options: Vocabulary, plan: Plan, tally: Tally, contents: list[str]) -> Iterator[str]:
-    """Yield the texts of a plan; count each record, and the bytes of the texts.
+    """Yield the texts of a plan's only unit; count each record, and the bytes of the texts, in `tally`.
 
     Args:
         contents: list to which the `readers.identity` of each piece is added.
@@ -169,7 +186,9 @@ def _learn(options: Vocabulary, output: Path, plan: Plan) -> TokenizerSummary:
         ids = learn_tokenizer(_texts(options, plan, tally, contents), options.size, Path(temporary))
         counts.check_bad(options.max_bad_fraction)
         if not counts.kept:
-            raise PipelineError(f"the inputs hold no text ({counts.read:,} records): check --input and --text-field")
+            raise PipelineError(
+                f"the inputs hold no text ({counts.read:,} records): check {flag('--input')} and {flag('--text-field')}"
+            )
         empty, text_bytes, examples = counts.filtered[EMPTY], counts.sums["text_bytes"], counts.bad_examples
         numbers = (ids, counts.read, counts.kept, empty, counts.bad, text_bytes)
         summary = TokenizerSummary(options.output, *numbers, examples, counts.encodings, counts.recoded)

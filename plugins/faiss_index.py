@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from clearspan.common.flags import flag
 from clearspan.common.progress import ProgressBar
 from clearspan.common.ranking import rounded
 from clearspan.common.terminal import one_line
@@ -45,14 +46,16 @@ def search(texts: Texts, similarity: str, queries: np.ndarray, top: int, quiet: 
         PipelineError: faiss is not installed, has no index for this similarity, or cannot search these texts.
         ShardError: a shard is damaged.
     """
-    check_extra("faiss", "faiss", what="--index faiss")
+    check_extra("faiss", "faiss", what=f"{flag('--index')} faiss")
     import faiss
 
     if similarity not in ("cosine", "dot"):
-        raise PipelineError(f"--index faiss: the model compares by {similarity} distance: leave out --index")
+        raise PipelineError(
+            f"{flag('--index')} faiss: the model compares by {similarity} distance: leave out {flag('--index')}"
+        )
     if len(texts.datasets) > 1 or texts.is_chunked:
         what = "chunks of documents" if texts.is_chunked else "several collections"
-        raise PipelineError(f"--index faiss: searches no {what}: leave out --index")
+        raise PipelineError(f"{flag('--index')} faiss: {what} cannot be searched: leave out {flag('--index')}")
     (dataset,), is_cosine = texts.datasets, similarity == "cosine"
     built_by: dict[str, str | int] = {"version": VERSION, "similarity": similarity, "faiss": faiss.__version__}
     write = functools.partial(_write, faiss, dataset, is_cosine, quiet)

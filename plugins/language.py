@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from importlib import metadata
 from typing import TYPE_CHECKING, Any
 
+from clearspan.common.flags import flag
 from clearspan.pipelines.errors import check_extra
 
 if TYPE_CHECKING:
@@ -40,7 +41,7 @@ def identifier() -> "LanguageIdentifier":
     Raises:
         PipelineError: the extra `language` is not installed.
     """
-    check_extra("language", PACKAGE, what="--language")
+    check_extra("language", PACKAGE, what=flag("--language"))
     from py3langid.langid import MODEL_FILE, LanguageIdentifier
 
     return LanguageIdentifier.from_model_file(MODEL_FILE, norm_probs=True)

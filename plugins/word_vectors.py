@@ -67,7 +67,7 @@ def _open(path: Path) -> Opened:
     if len(fields) == 2 and all(field.isdigit() for field in fields):
         number, dim = int(fields[0]), int(fields[1])
         if not dim:
-            raise EncoderError(f"{path}:1: promises vectors of 0 numbers")
+            raise EncoderError(f"{path}:1: declares vectors of 0 numbers")
         content.seek(len(line) + 1)
         return (_binary if _BINARY.search(rest[:4096]) else _text)(path, content, dim, number)
     if _BINARY.search(line):
@@ -125,7 +125,7 @@ def _text(path: Path, content: mmap.mmap, dim: int, number: int | None = None) -
             count += 1
         start += len(line)
     if count < (number or 1):
-        raise EncoderError(f"{path}: holds {count:,} of the {number or 1:,} words that it promises: {AGAIN}")
+        raise EncoderError(f"{path}: holds {count:,} of the {number or 1:,} words that it declares: {AGAIN}")
 
     def row_at(place: int) -> list[float]:
         content.seek(place)
@@ -152,11 +152,11 @@ def _binary(path: Path, content: mmap.mmap, dim: int, number: int) -> Opened:
             start += 1
         end = content.find(b" ", start, start + MOST_WORD)
         if end < 0 or end + 1 + 4 * dim > len(content):
-            raise EncoderError(f"{path}: ends within word {row + 1:,} of the {number:,} that it promises: {AGAIN}")
+            raise EncoderError(f"{path}: ends within word {row + 1:,} of the {number:,} that it declares: {AGAIN}")
         places.setdefault(content[start:end], end + 1)
         start = end + 1 + 4 * dim
     if content[start : start + MOST_WORD].strip():
-        raise EncoderError(f"{path}: goes on after the {number:,} words of {dim} numbers that it promises: {AGAIN}")
+        raise EncoderError(f"{path}: goes on after the {number:,} words of {dim} numbers that it declares: {AGAIN}")
     return dim, places, lambda place: np.frombuffer(content, "<f4", dim, place)
 
 

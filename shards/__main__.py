@@ -1,4 +1,4 @@
-"""The command `clearspan shards ls|verify|cat|export DIR`: summarize a dataset, verify it, print it, export it."""
+"""Summarize, verify, print or export a dataset of shards: `clearspan shards ls|verify|cat|export DIR`."""
 
 import functools
 import hashlib
@@ -8,29 +8,29 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 import pyarrow as pa
 from annotated_types import Ge
 
 from clearspan.common import terminal
-from clearspan.common.command import Command, Printed, Result
-from clearspan.common.options import Flag, Json, Quiet, add_fields, checked
+from clearspan.common.command import Command, Errors, Group, Printed, Result
+from clearspan.common.options import Flag, Json, Quiet
 from clearspan.common.terminal import say
 from clearspan.shards import classes, export, lengths, reader, verification
 from clearspan.shards.layouts import array_of, is_array
-from clearspan.shards.manifest import TOKENIZER_FOLDER, Manifest, ManifestError
+from clearspan.shards.manifest import TOKENIZER_FOLDER, Manifest, ManifestError, Reconciliation
 from clearspan.shards.schema import KINDS, LABEL, is_vector, token_columns
 
-PROG = "python -m shards"
-EXAMPLES = """examples:
-  clearspan shards ls data/train
-  clearspan shards verify data/train
-  clearspan shards cat data/train --limit 3
-  clearspan shards export data/vectors vectors-parquet
-
-For a folder on s3:// or gs://, set the client's environment variables (AWS_ENDPOINT_URL,
+EXAMPLES = (
+    "clearspan shards ls data/train",
+    "clearspan shards verify data/train",
+    "clearspan shards cat data/train --limit 3",
+    "clearspan shards export data/vectors vectors-parquet",
+)
+NOTES = """
+For a folder on s3:// or gs://, set the environment variables of the object store's client (AWS_ENDPOINT_URL,
 GOOGLE_APPLICATION_CREDENTIALS, ...).
 """
 
@@ -39,13 +39,18 @@ GOOGLE_APPLICATION_CREDENTIALS, ...).
 class OfDataset(Command):
     """A command of `clearspan shards`, with the options that all of them take."""
 
-    folder: Annotated[str, Flag("the dataset's folder, local or gs://... or s3://...", "DIR", positional=True)]
+    error_prefix: ClassVar[str] = "shards"
+    expected: ClassVar[Errors] = (ManifestError, reader.ShardError, OSError)
+
+    folder: Annotated[str, Flag("folder of the dataset, local or on gs:// or s3://", "DIR", positional=True)]
     json: Json = False
 
 
 @dataclass(frozen=True, kw_only=True)
 class Ls(OfDataset):
-    """Print a summary."""
+    """The command `shards ls`: summarizes a dataset."""
+
+    summary: ClassVar[str] = "Print a summary of the dataset."
 
     def run(self) -> Result:
         manifest = Manifest.load(self.folder)
@@ -54,7 +59,9 @@ class Ls(OfDataset):
 
 @dataclass(frozen=True, kw_only=True)
 class Verify(OfDataset):
-    """Read and check everything; exit with 1 if there are problems."""
+    """The command `shards verify`: reads and checks all files of a dataset."""
+
+    summary: ClassVar[str] = "Read and check the whole dataset; exit with code 1 if there are problems."
 
     quiet: Quiet = False
 
@@ -67,12 +74,15 @@ class Verify(OfDataset):
 
 @dataclass(frozen=True, kw_only=True)
 class Cat(OfDataset):
-    """Print examples as text."""
+    """The command `shards cat`: prints examples of a dataset."""
 
-    limit: Annotated[int, Flag("examples to show", "N"), Ge(1)] = 5
-    width: Annotated[int, Flag("characters of a text to print (0: all)", "N"), Ge(0)] = 300
+    summary: ClassVar[str] = "Print the first examples as text."
+
+    limit: Annotated[int, Flag("number of examples to print", "N"), Ge(1)] = 5
+    width: Annotated[int, Flag("maximum number of characters to print of a text; 0: no maximum", "N"), Ge(0)] = 300
 
     def run(self) -> Result:
+        """Print each example as soon as it is read, since all examples of a dataset may not fit into memory."""
         dataset = reader.Dataset(self.folder)
         decode: Callable[[list[int]], str] | None = None
         if dataset.kind.has_tokens:
@@ -96,9 +106,11 @@ class Cat(OfDataset):
 
 @dataclass(frozen=True, kw_only=True)
 class ParquetExport(OfDataset):
-    """Write each shard as a Parquet file for pandas, DuckDB, datasets, LanceDB."""
+    """The command `shards export`: writes a dataset as Parquet files."""
 
-    output: Annotated[Path, Flag("a folder on this machine, new or empty", "OUT", positional=True, output=True)]
+    summary: ClassVar[str] = "Write each shard as a Parquet file, e.g. for pandas, DuckDB, datasets or LanceDB."
+
+    output: Annotated[Path, Flag("local folder to write, new or empty", "OUT", positional=True, output=True)]
     quiet: Quiet = False
 
     def run(self) -> Result:
@@ -108,29 +120,14 @@ class ParquetExport(OfDataset):
         return Printed(f"{self.output}: {len(sizes):,} files, {sum(sizes):,} bytes", json.dumps(report))
 
 
-COMMANDS: dict[str, type[OfDataset]] = {"ls": Ls, "verify": Verify, "cat": Cat, "export": ParquetExport}
-
-
-def parser(prog: str = PROG) -> terminal.Parser:
-    """Return the command's argument parser."""
-    root = terminal.Parser(prog=prog, description=__doc__, epilog=EXAMPLES)
-    commands = root.add_subparsers(dest="command", required=True)
-    for name, cls in COMMANDS.items():
-        command = commands.add_parser(name, help=cls.__doc__, description=cls.__doc__)
-        add_fields(command, cls)
-        command.set_defaults(parser=command)
-    return root
-
-
 def summary(folder: str, manifest: Manifest) -> Iterator[str]:
     """Yield the lines of a summary of a dataset."""
-    totals, counts, tokenizer = manifest.totals, manifest.counts, manifest.tokenizer
+    totals, tokenizer = manifest.totals, manifest.tokenizer
     yield f"{folder}: {manifest.kind}, {len(manifest.shards)} shards, {totals['bytes']:,} bytes"
     columns = [f"{column} {number:,}" for column, number in manifest.column_tokens.items()]
     by_column = f": {', '.join(columns)}" if len(columns) > 1 else ""
     yield f"  examples {totals['examples']:,}" + (f"  tokens {totals['tokens']:,}{by_column}" if tokenizer else "")
-    filtered = "".join(f", {n:,} {reason}" for reason, n in counts["filtered"].items())
-    yield f"  read {counts['read']:,} = kept {counts['kept']:,}{filtered}, bad {counts['bad']:,}"
+    yield f"  {Reconciliation(**manifest.counts)}"
     if tokenizer:
         yield f"  tokenizer {tokenizer.sha256[:16]}, {tokenizer.vocab_size:,} ids"
     if statistics := manifest.statistics:
@@ -153,7 +150,7 @@ def summary(folder: str, manifest: Manifest) -> Iterator[str]:
 
 
 def options_given(options: Mapping[str, Any], above: str = "") -> Iterator[str]:
-    """Yield each pipeline option that is set, by its name in the fingerprint: "min_tokens 2048", "taken.files 9"."""
+    """Yield the name and the value of each option that is set, e.g. "min_tokens 2048"; "taken.files 9" if nested."""
     for name, value in options.items():
         if isinstance(value, dict):
             if name != "files":  # the hashes of the resources, which have lines of their own
@@ -163,7 +160,7 @@ def options_given(options: Mapping[str, Any], above: str = "") -> Iterator[str]:
 
 
 def examples(dataset: reader.Dataset, limit: int) -> Iterator[tuple[dict[str, Any], list[str]]]:
-    """Yield the first `limit` examples as (values by column, names of the columns of token ids)."""
+    """Yield the first `limit` examples: the values by column, and the names of the columns that hold token ids."""
     for batch in dataset:
         part = batch.slice(0, limit)
         for values in zip(*map(_values, part), strict=True):
@@ -198,23 +195,23 @@ def as_text(value: Any) -> str:
     return " x ".join(f"{number:,}" for number in value.shape) if isinstance(value, np.ndarray) else str(value)
 
 
-def main(argv: Sequence[str] | None = None, prog: str = PROG) -> int:
-    """Run the command line; return the exit code."""
-    expected = (ManifestError, reader.ShardError, OSError)
+COMMANDS = Group(
+    {"ls": Ls, "verify": Verify, "cat": Cat, "export": ParquetExport},
+    prog="python -m clearspan.shards",
+    description=str(__doc__),
+    examples=EXAMPLES,
+    notes=NOTES,
+)
+
+
+def main(argv: Sequence[str] | None = None, prog: str = "") -> int:
+    """Run the command line; return the exit code. Logging is disabled, since Beam logs the errors that it raises."""
     level = logging.root.manager.disable
-    logging.disable(logging.CRITICAL)  # Beam also logs the errors that it raises
+    logging.disable(logging.CRITICAL)
     try:
-        return terminal.run("shards", lambda: work(argv, prog), expected)
+        return COMMANDS.main(argv, prog)
     finally:
         logging.disable(level)
-
-
-def work(argv: Sequence[str] | None, prog: str) -> int:
-    """Run a command; return its exit code."""
-    given, rest = parser(prog).parse_known_args(argv)
-    if rest:
-        given.parser.error(given.parser.unknown(rest))
-    return checked(given.parser, COMMANDS[given.command], given).tell("shards")
 
 
 if __name__ == "__main__":

@@ -16,6 +16,7 @@ import json
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from clearspan.common.flags import flag
 from clearspan.shards import storage
 
 MOST_SHOWN = 6
@@ -43,7 +44,7 @@ def claim(
     if not storage.exists(path):
         others = [other for other in storage.tree(folder) if not other.startswith(".") and "/." not in other]
         if others:
-            raise ClaimError(f"{folder}: holds other files ({others[0]}): choose a new or empty --output")
+            raise ClaimError(f"{folder}: holds other files ({others[0]}): choose a new or empty {flag('--output')}")
         return
     old = storage.read_bytes(path)
     if old == content:
@@ -52,7 +53,7 @@ def claim(
         for other in names:
             storage.remove(storage.join(folder, *other.split("/")))
         return
-    remedy = f"choose another --output, or delete {folder}"
+    remedy = f"choose another {flag('--output')}, or delete {folder}"
     try:
         record = dict(json.loads(old))
         current = json.loads(content)
@@ -60,7 +61,7 @@ def claim(
     except (ValueError, TypeError, RecursionError):
         raise ClaimError(f"{folder}: its {name} is not readable: {remedy}") from None
     if record.keys().isdisjoint(current):
-        raise ClaimError(f"{folder}: holds other files ({name}): choose a new or empty --output")
+        raise ClaimError(f"{folder}: holds other files ({name}): choose a new or empty {flag('--output')}")
     raise ClaimError(
         f"{folder} was begun with other inputs or options ({'; '.join(lines[:MOST_SHOWN]) or name}): {remedy}"
     )

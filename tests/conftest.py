@@ -14,6 +14,7 @@ from pathlib import Path
 import hypothesis
 import pytest
 
+from clearspan.common import flags
 from clearspan.common.working_folder import NAMED
 from tests.skipped import pytest_deselected, pytest_terminal_summary, pytest_testnodedown
 
@@ -65,6 +66,13 @@ def no_waiting_for_the_disk() -> Iterator[None]:
     """Replace `os.fsync` by nothing: it takes a fifth of the tests' time, and only a power cut would need it."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(os, "fsync", lambda _: None)
+        yield
+
+
+@pytest.fixture
+def command_line() -> Iterator[None]:
+    """Name options in messages as on a command line. A test without this fixture is a caller from Python."""
+    with flags.command_line():
         yield
 
 

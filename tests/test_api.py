@@ -1,6 +1,7 @@
 """`import clearspan`: quick, complete, and with the commands' own checks as exceptions."""
 
 import ast
+import json
 import os
 import re
 import signal
@@ -13,7 +14,7 @@ import numpy as np
 import pytest
 
 import clearspan
-from clearspan.common.child_commands import UsageError, run_module, words
+from clearspan.common.child_commands import UsageError, run_module
 from clearspan.pipelines.errors import PipelineError
 from clearspan.train.config.options import RecipeError
 from tests.conftest import ROOT
@@ -45,16 +46,11 @@ def test_adapt_refuses_what_has_no_result(options: dict[str, object], complaint:
         clearspan.adapt("a.csv", tmp_path / "adapted", **options)
 
 
-def test_type_checkers_see_the_names_that_are_loaded() -> None:
-    tree = ast.parse(Path(clearspan.__file__).read_text())
-    block = next(each for each in tree.body if isinstance(each, ast.If) and ast.unparse(each.test) == "TYPE_CHECKING")
-    imported = {
-        alias.asname or alias.name: node.module
-        for node in block.body
-        if isinstance(node, ast.ImportFrom)
-        for alias in node.names
-    }
-    assert imported == clearspan._PLACES and list(imported) and sorted(imported) == clearspan.__all__
+def test_the_stub_exports_each_of_its_names_and_each_is_loaded() -> None:
+    lines = ast.parse(Path(clearspan.__file__).with_suffix(".pyi").read_text()).body
+    named = [(line.module, alias.name, alias.asname) for line in lines for alias in line.names]  # type: ignore[attr-defined]
+    assert named and all(name == exported for _, name, exported in named), "only `NAME as NAME` is exported by a stub"
+    assert {name: module for module, name, _ in named} == clearspan._PLACES and len(named) == len(clearspan._PLACES)
 
 
 def test_no_name_is_hidden_by_a_package() -> None:
@@ -65,13 +61,6 @@ def test_no_name_is_hidden_by_a_package() -> None:
         code = f"import clearspan; {first}a = clearspan.adapt; import clearspan.adapt.api; assert a is clearspan.adapt"
         done = subprocess.run([sys.executable, "-c", f"{code}; a('')"], capture_output=True, text=True)
         assert "missing a required argument: 'output'" in done.stderr
-
-
-def test_keyword_arguments_are_a_commands_options() -> None:
-    options = {"min_tokens": 512, "dedup": True, "nli": False, "size": None, "exclude": ["a", Path("b")], "x": 0}
-    assert words(options) == ["--min-tokens=512", "--dedup", "--exclude=a", "--exclude=b", "--x=0"]
-    assert words({"num_gpus": 2}, underscores=True) == ["--num_gpus=2"]
-    assert words({"min_tokens": np.int64(3), "rate": np.float32(0.5)}) == ["--min-tokens=3", "--rate=0.5"]
 
 
 def test_what_a_process_prints_need_not_be_text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd) -> None:
@@ -111,6 +100,33 @@ def test_a_pipeline_that_fails_raises_its_one_line(tmp_path: Path) -> None:
     assert "\n" not in str(raised.value) and not str(raised.value).startswith("pipelines: ")
 
 
+@pytest.mark.exhaustive
+def test_a_worker_of_beam_names_options_as_its_caller_does(tmp_path: Path, roberta_tokenizer: Path) -> None:
+    lines = [{"text": "Owls hunt at dusk."}, *[{"body": f"Owl {number} hunts at dusk."} for number in range(2000)]]
+    (tmp_path / "owls.jsonl").write_text("\n".join(map(json.dumps, lines)))
+    options = {"tokenizer": roberta_tokenizer, "workers": 2, "unit_bytes": 20_000, "quiet": True}
+    with pytest.raises(PipelineError, match=r"with text_field \(allowed: max_bad_fraction 0\.001"):
+        clearspan.make_dataset("documents", tmp_path / "owls.jsonl", tmp_path / "out", **options)
+
+
+@pytest.mark.parametrize(
+    ("kind", "options", "complaint"),
+    [
+        ("docs", {}, "no such kind: 'docs'; did you mean 'documents'?"),
+        ("absent.module:Kind", {}, "absent.module"),
+        ("documents", {"min_token": 3}, "no such option: min_token; did you mean 'min_tokens'?"),
+        ("documents", {"min_tokens": "few"}, "min_tokens: not a whole number: 'few'"),
+        ("documents", {}, "the following arguments are required: tokenizer"),
+    ],
+)
+def test_wrong_options_of_a_dataset_are_refused_before_a_process_starts(
+    kind: str, options: dict, complaint: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr("clearspan.pipelines.api.run_module", lambda *_, **__: pytest.fail("a process was started"))
+    with pytest.raises(UsageError, match=re.escape(complaint)):
+        clearspan.make_dataset(kind, "a.jsonl", tmp_path / "out", **options)
+
+
 def test_a_recipe_takes_values_of_python() -> None:
     changes = {"data.text.path": Path("shards"), "output": "out", "training.bf16": False, "model.config": None}
     numbers = {"optimizer.betas": [0.8, np.float64(0.9)], "training.max_steps": np.int64(3)}
@@ -127,9 +143,8 @@ def test_a_text_of_python_is_no_yaml(path: str) -> None:
     assert (recipe.data["text"].path, recipe.data["text"].validation) == ("shards", path)
 
 
-@pytest.mark.slow
 def test_an_option_of_the_launcher_that_is_no_number_is_named() -> None:
-    with pytest.raises(UsageError, match="argument num_gpus: invalid int value: 'two'"):
+    with pytest.raises(UsageError, match="num_gpus: not a whole number: 'two'"):
         clearspan.train_model("demo", {"data.text.path": "shards", "output": "out"}, num_gpus="two")
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from clearspan.__main__ import main
 from clearspan.common.catalog import COMMANDS, PIPELINES
-from clearspan.pipelines.__main__ import KINDS, OTHERS
+from clearspan.pipelines import registry
 from tests.conftest import ROOT
 
 HEAVY = {
@@ -22,7 +22,7 @@ IMPORTED = "import sys; from clearspan.__main__ import main\ntry: main(sys.argv[
 
 def test_every_kind_of_dataset_is_a_subcommand() -> None:
     named = {name for name, command in COMMANDS.items() if command.module == PIPELINES}
-    assert named == {*KINDS, *OTHERS}
+    assert named == {*registry.COMMANDS}
 
 
 @pytest.mark.slow

@@ -9,7 +9,7 @@ import yaml
 from apache_beam.options.pipeline_options import FlinkRunnerOptions
 from apache_beam.version import __version__ as beam
 
-from clearspan.pipelines.__main__ import prepare
+from clearspan.pipelines.__main__ import GROUP
 from tests.conftest import ROOT
 
 DEPLOY = ROOT / "deploy"
@@ -61,7 +61,7 @@ def test_the_versions_are_those_of_the_beam_that_is_installed() -> None:
 
 
 def test_the_run_on_kubernetes_is_a_command_of_ours_that_uses_every_slot() -> None:
-    assert prepare(containers()["clearspan"]["args"])
+    assert GROUP.parsed(containers()["clearspan"]["args"])
     options = dict(re.findall(r"--(\w+)=(.*)", "\n".join(containers()["clearspan"]["args"])))
     (managers,) = (m["spec"]["replicas"] for m in MANIFESTS if names(m) == "Deployment flink-taskmanager")
     (properties,) = (variable["value"] for variable in containers()["taskmanager"]["env"])
@@ -84,7 +84,7 @@ def test_the_flex_templates_spec_is_one() -> None:
     named = {f"{main['INPUT']}gs://b/*.jsonl", "--output=gs://b/out", "--tokenizer=gs://b/t"}
     names = [parameter.name for parameter in spec.metadata.parameters]
     assert names == ["kind", "input", "output", "tokenizer", "options"]
-    assert prepare(main["words"]([*named, "--options=--dedup --limit 3"])).options.limit == 3
+    assert GROUP.parsed(main["words"]([*named, "--options=--dedup --limit 3"])).options.limit == 3
 
 
 def test_the_flex_templates_parameters_become_words() -> None:

@@ -17,7 +17,8 @@ from clearspan.__main__ import main
 from clearspan.adapt import state
 from clearspan.common import sealed_folder
 from clearspan.common.terminal import Parser
-from clearspan.pipelines.__main__ import check_beam
+from clearspan.pipelines import registry
+from clearspan.pipelines.command import check_beam
 from clearspan.pipelines.units import plan
 from clearspan.shards import manifest
 from tests.conftest import ROOT
@@ -177,8 +178,8 @@ def test_a_documented_command_has_these_options(
 
     def parse(self: Parser, args: Any = None, namespace: Any = None) -> tuple[Any, list[str]]:
         parsed, rest = usual(self, args, namespace)
-        if hasattr(parsed, "kind"):
-            check_beam(self, rest)
+        if rest and words[0] in registry.KINDS:
+            check_beam(registry.COMMANDS[words[0]], rest)
             raise Parsed
         if self.prog != "clearspan" and not any(word.startswith("-") for word in rest):
             raise Parsed

@@ -9,20 +9,27 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
+import numpy as np
 import pytest
 from annotated_types import Ge, Gt, Lt
 
+from clearspan.common import flags
 from clearspan.common.catalog import COMMANDS
-from clearspan.common.child_commands import UsageError, as_keywords
-from clearspan.common.options import Flag, Options, from_keywords, parse
+from clearspan.common.child_commands import UsageError
+from clearspan.common.flags import command_line, flag
+from clearspan.common.options import Flag, Options, from_keywords, parse, words
 from clearspan.common.terminal import Parser
-from clearspan.pipelines.__main__ import KINDS
+from clearspan.pipelines.registry import KINDS
+from clearspan.train.__main__ import LauncherOptions
 from tests.conftest import ROOT
 
 PAGE = (ROOT / "docs" / "options.md").read_text(encoding="utf-8")
 GROUPS = {"datasets": [*KINDS], "texts": ["vocabulary", "documents", "sentences", "pairs", "triplets", "embed"]}
 Option = tuple[str, str]
 """A command and its option."""
+
+
+TINS = ["--tin=a", "--tin=b"]
 
 
 class FoundError(Exception):
@@ -117,16 +124,18 @@ class Bake(Options):
     oven: Annotated[str, Flag("which", choices=("gas", "wood"))] = "gas"
     butter: Annotated[bool, Flag("none of it")] = True
     salt: Annotated[bool, Flag("a pinch", negatable=True)] = True
+    glaze: Annotated[str | None, Flag("of sugar, if no other is named", "NAME", const="sugar")] = None
     hidden: str = "not an option"
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.eggs > 2 and not self.butter:
-            raise ValueError("--eggs is too much for --no-butter")
+            raise ValueError(f"{flag('--eggs')} is too much for {flag('--no-butter')}")
 
 
 def baked(*words: str) -> Bake:
-    return parse(Bake, words, prog="bake", raises=True)
+    with command_line():
+        return parse(Bake, words, prog="bake", raises=True)
 
 
 def test_fields_are_flags() -> None:
@@ -157,7 +166,7 @@ def test_a_value_that_cannot_be_is_a_usage_error(words: list[str], message: str)
 
 @pytest.mark.parametrize(
     ("options", "message"),
-    [({"eggs": "two"}, "--eggs must be"), ({"oven": "solar"}, "--oven solar: choose gas, wood")],
+    [({"eggs": "two"}, "eggs must be"), ({"oven": "solar"}, "oven solar: choose gas, wood")],
 )
 def test_options_of_python_are_checked_by_the_same_limits(options: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
@@ -180,17 +189,43 @@ def test_keywords_are_read_as_the_words_of_a_command_line(keywords: dict[str, An
 
 
 @pytest.mark.parametrize(
+    ("keywords", "line"),
+    [
+        ({"recipe": Path("c"), "eggs": np.int64(3), "share": np.float32(0.5)}, ["c", "--eggs=3", "--share=0.5"]),
+        ({"fruits": ["plum", "fig,date"], "tin": ["a", Path("b")]}, ["--fruits=plum", "--fruits=fig,date", *TINS]),
+        ({"oven": None, "no_butter": True, "salt": False}, ["--no-butter", "--no-salt"]),
+        ({"butter_": 1}, None),
+        ({"no_butter": False, "salt": True}, ["--salt"]),
+        ({"no_salt": True}, ["--no-salt"]),
+        ({"glaze": True}, ["--glaze"]),
+        ({"glaze": "honey"}, ["--glaze=honey"]),
+        ({"num_gpus": 2, "no_ssh": True}, ["--num_gpus=2", "--no_ssh"]),
+    ],
+)
+def test_keywords_are_written_as_the_words_that_set_them(keywords: dict[str, Any], line: list[str] | None) -> None:
+    cls = LauncherOptions if "num_gpus" in keywords else Bake
+    if line is None:
+        with pytest.raises(UsageError, match="no such option: butter_"):
+            words(cls, keywords)
+        return
+    assert words(cls, keywords) == line
+    if cls is Bake:
+        given = {"recipe": "c", **keywords}
+        assert from_keywords(Bake, given) == baked(*words(Bake, given))
+
+
+@pytest.mark.parametrize(
     ("keywords", "message"),
     [
-        ({"egs": 3}, "no such option: --egs; did you mean 'eggs'?"),
+        ({"egs": 3}, "no such option: egs; did you mean 'eggs'?"),
         ({"recipe": None}, "the following arguments are required: recipe"),
-        ({"eggs": 0}, "--eggs must be at least 1"),
-        ({"eggs": "1_0"}, "--eggs: not a whole number: '1_0'"),
-        ({"eggs": True}, "--eggs must be a whole number, not True"),
-        ({"no_butter": "yes"}, "--no-butter must be True or False, not 'yes'"),
-        ({"eggs": 3, "no_butter": True}, "--eggs is too much for --no-butter"),
-        ({"fruits": ""}, "--fruits: names nothing: leave it out"),
-        ({"hidden": "x"}, "no such option: --hidden"),
+        ({"eggs": 0}, "eggs must be at least 1, not 0"),
+        ({"eggs": "1_0"}, "eggs: not a whole number: '1_0'"),
+        ({"eggs": True}, "eggs must be a whole number, not True"),
+        ({"no_butter": "yes"}, "no_butter must be True or False, not 'yes'"),
+        ({"eggs": 3, "no_butter": True}, "eggs is too much for no_butter"),
+        ({"fruits": ""}, "fruits: names nothing: leave it out"),
+        ({"hidden": "x"}, "no such option: hidden"),
     ],
 )
 def test_keywords_that_cannot_be_are_a_usage_error(keywords: dict[str, Any], message: str) -> None:
@@ -199,16 +234,19 @@ def test_keywords_that_cannot_be_are_a_usage_error(keywords: dict[str, Any], mes
 
 
 @pytest.mark.parametrize(
-    ("message", "said"),
+    ("words", "message"),
     [
-        ("--min-tokens must be at least 1; add --no-dedup", "min_tokens must be at least 1; add no_dedup"),
-        (
-            "no such option: --min-token; did you mean '--min-tokens'?",
-            "no such option: min_token; did you mean 'min_tokens'?",
-        ),
-        ("a runner named with --runner; /data/--min-tokens/x", "a runner named with --runner; /data/--min-tokens/x"),
-        ("run `clearspan documents --min-tokens 16`", "run `clearspan documents --min-tokens 16`"),
+        ([], "the following arguments are required: FILE"),
+        (["c", "--eggs=1_0"], "argument eggs: invalid int value: '1_0'"),
+        (["c", "--no-salt=x"], "argument salt/no_salt: ignored explicit argument 'x'"),
+        (["c", "--no-buter"], "no such option: no_buter; did you mean 'no_butter'?"),
+        (["c", "--eggs=0"], "eggs must be at least 1, not 0"),
+        (["c", "--eggs=3", "--no-butter"], "eggs is too much for no_butter"),
     ],
 )
-def test_an_error_from_python_names_keyword_arguments(message: str, said: str) -> None:
-    assert as_keywords(message) == said
+def test_a_command_that_python_starts_names_keyword_arguments(
+    words: list[str], message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(*flags.variables().popitem())
+    with pytest.raises(UsageError, match=f"^{re.escape(message)}$"):
+        baked(*words)

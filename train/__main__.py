@@ -1,84 +1,105 @@
 """Train on one or more devices: `clearspan train`, DeepSpeed's launcher with this package's trainer.
 
---num_accelerators 2 ...  to the launcher        --recipe NAME key=value ...  to `train.run`, one process per device
+The command takes the options of both:
+
+    --num_accelerators 2 ...           options of the launcher
+    --recipe NAME --resume key=value   options of `train.run`, which the launcher starts once for each device
 """
 
-import argparse
 import contextlib
+import dataclasses
 import io
 import subprocess
 from collections.abc import Sequence
+from dataclasses import dataclass
 from types import SimpleNamespace
+from typing import Annotated, ClassVar
 
-from clearspan.common import terminal
-from clearspan.common.options import add_fields, checked, from_namespace
+from annotated_types import Ge
+
+from clearspan.common.command import Errors, Printed, Result
+from clearspan.common.options import Flag, Options, words
 from clearspan.train import run
 from clearspan.train.engine.signals import Launcher
+from clearspan.train.request import command_line
 
-PROG = "python -m train"
 TRAINER = "clearspan.train.run"
-OPTIONS = (
-    *("num_accelerators", "num_gpus", "include_devices", "exclude_devices", "hostfile", "num_nodes", "node_rank"),
-    *("master_addr", "master_port", "launcher", "launcher_args", "ssh_port", "venv_script", "bind_core_list"),
-    *("enable_each_rank_log", "log_level"),
-)
-NUMBERS = {"num_accelerators", "num_gpus", "num_nodes", "node_rank", "master_port", "ssh_port"}
-SWITCHES = ("bind_cores_to_rank", "no_ssh", "no_ssh_check", "force_multi", "save_pid")
-LAUNCHERS = {"include_devices": "include", "exclude_devices": "exclude"}
-"""Option of this command -> name of the launcher's option, which has a different meaning in other commands."""
-HELP = {
-    "num_accelerators": "devices to use on each machine, the first N (default: all)",
-    "include_devices": "devices to use, as 0,2 or NODE:0,2@NODE",
-    "exclude_devices": "devices not to use, in the same form",
-    "hostfile": "file with the machines, one line 'NODE slots=N' each",
-    "enable_each_rank_log": "folder for a log file of each rank",
-    "log_level": "what the launcher prints: debug, info, warning, error or critical (default)",
-}
+LAUNCHERS = {"--include_devices": "--include", "--exclude_devices": "--exclude"}
+"""Option of this command -> the launcher's option, whose name has a different meaning in other commands."""
+DEVICES = "number of devices to use on each machine (default: all)"
+HOSTFILE = "file that lists the machines, with one line 'NODE slots=N' for each"
+LOG_LEVEL = "level of the launcher's messages: debug, info, warning, error or critical (default)"
+
+_Text = Annotated[str | None, Flag("", "VALUE")]
+_Number = Annotated[int | None, Flag("", "VALUE")]
+_Switch = Annotated[bool, Flag("")]
 
 
-def parser(prog: str = PROG) -> terminal.Parser:
-    """Return the parser of the options of `train.run`, and of the launcher."""
-    usage = f"{prog} --recipe NAME-or-FILE [options] [launcher's options] [key=value ...]"
-    root = terminal.Parser(prog=prog, usage=usage, description=run.__doc__, epilog=run.EXAMPLE)
-    add_fields(root, run.Training)
-    launcher = root.add_argument_group("the launcher's options (`deepspeed --help` explains all of them)")
-    for name in OPTIONS:
-        type_ = int if name in NUMBERS else str
-        launcher.add_argument(f"--{name}", type=type_, metavar="VALUE", help=HELP.get(name))
-    for name in SWITCHES:
-        launcher.add_argument(f"--{name}", action="store_true")
-    return root
+@dataclass(frozen=True, kw_only=True)
+class LauncherOptions(Options):
+    """Options of DeepSpeed's launcher. An option without help means what `deepspeed --help` says."""
+
+    heading: ClassVar[str] = "the launcher's options (`deepspeed --help` explains all of them)"
+    underscores: ClassVar[bool] = True
+
+    num_accelerators: Annotated[int | None, Flag(DEVICES, "VALUE"), Ge(1)] = None
+    num_gpus: Annotated[int | None, Flag("", "VALUE"), Ge(1)] = None
+    include_devices: Annotated[str | None, Flag("devices to use, e.g. 0,2 or NODE:0,2@NODE", "VALUE")] = None
+    exclude_devices: Annotated[str | None, Flag("devices not to use, e.g. 0,2 or NODE:0,2@NODE", "VALUE")] = None
+    hostfile: Annotated[str | None, Flag(HOSTFILE, "VALUE")] = None
+    num_nodes: Annotated[int | None, Flag("", "VALUE"), Ge(1)] = None
+    node_rank: _Number = None
+    master_addr: _Text = None
+    master_port: _Number = None
+    launcher: _Text = None
+    launcher_args: _Text = None
+    ssh_port: _Number = None
+    venv_script: _Text = None
+    bind_core_list: _Text = None
+    enable_each_rank_log: Annotated[str | None, Flag("folder for the log files, one for each rank", "VALUE")] = None
+    log_level: Annotated[str | None, Flag(LOG_LEVEL, "VALUE")] = None
+    bind_cores_to_rank: _Switch = False
+    no_ssh: _Switch = False
+    no_ssh_check: _Switch = False
+    force_multi: _Switch = False
+    save_pid: _Switch = False
+
+    def words(self) -> list[str]:
+        """Return the words of the launcher's command line that set these options."""
+        named = (word.partition("=") for word in words(type(self), dataclasses.asdict(self)))
+        return [f"{LAUNCHERS.get(option, option)}{equals}{value}" for option, equals, value in named]
 
 
-def command(given: argparse.Namespace) -> list[str]:
-    """Return the arguments of the deepspeed command for a command line."""
-    values = {LAUNCHERS.get(name, name): getattr(given, name) for name in OPTIONS}
-    words = [f"--{name}={value}" for name, value in values.items() if value is not None]
-    words += [f"--{name}" for name in SWITCHES if getattr(given, name)]
-    return [*words, "--module", TRAINER, *run.words(from_namespace(run.Training, given))]
+@dataclass(frozen=True, kw_only=True)
+class Train(run.Training):
+    """The command `train`: checks the recipe, and starts a process for each device."""
 
+    description: ClassVar[str] = str(run.__doc__)
+    usage: ClassVar[str] = "--recipe NAME-or-FILE [options] [launcher's options] [key=value ...]"
+    prog: ClassVar[str] = ""  # `python -m MODULE`, unlike `Training`
+    expected: ClassVar[Errors] = (ValueError, RuntimeError, OSError)
+    remedy: ClassVar[str] = "run it again"
 
-def main(argv: Sequence[str] | None = None, prog: str = PROG) -> int:
-    expected = (ValueError, RuntimeError, OSError)
-    return terminal.run("train", lambda: work(parser(prog), argv), expected, remedy="run it again")
+    launcher: LauncherOptions = LauncherOptions()
 
+    def run(self) -> Result:
+        """Train. The ranks are processes of their own, so they print the end of the run; the result is their exit code.
 
-def work(root: terminal.Parser, argv: Sequence[str] | None) -> int:
-    """Check the recipe, then train; return the exit code."""
-    given = root.parse_intermixed_args(argv)
-    for name in ("num_accelerators", "num_gpus", "num_nodes"):
-        if getattr(given, name) == 0:
-            root.error(f"--{name} must be at least 1")
-    options = checked(root, run.Training, given)
-    if options.list:
-        terminal.say(str(run.catalog()))
-        return 0
-    run.check(options)
-    return launch(command(given))
+        Raises:
+            RecipeError, ManifestError, OSError: the recipe cannot work, or its data or its output folder is unusable.
+        """
+        if self.list:
+            return run.catalog()
+        run.check(self)
+        return Printed(code=launch(self.command()))
+
+    def command(self) -> list[str]:
+        """Return the arguments of DeepSpeed's launcher."""
+        return [*self.launcher.words(), "--module", TRAINER, *command_line(self)]
 
 
 def launch(arguments: Sequence[str]) -> int:
-    """Run the launcher to its end. A rank's exit code becomes this process's, by SystemExit.
+    """Run the launcher to its end; return the exit code of the ranks.
 
     Without --log_level the launcher prints nothing: the ranks and this process report failures better.
     """
@@ -89,9 +110,15 @@ def launch(arguments: Sequence[str]) -> int:
     from deepspeed.launcher import runner
 
     runner.subprocess = SimpleNamespace(**{**vars(subprocess), "Popen": Launcher})
-    with contextlib.nullcontext() if verbose else contextlib.redirect_stdout(io.StringIO()):
-        runner.main(arguments if verbose else ["--log_level=critical", *arguments])
+    try:
+        with contextlib.nullcontext() if verbose else contextlib.redirect_stdout(io.StringIO()):
+            runner.main(arguments if verbose else ["--log_level=critical", *arguments])
+    except SystemExit as ended:
+        return ended.code if isinstance(ended.code, int) else int(ended.code is not None)
     return 0
+
+
+main = Train.main
 
 
 if __name__ == "__main__":

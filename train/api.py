@@ -15,9 +15,11 @@ from pathlib import Path
 from typing import Any
 
 from clearspan.common import terminal
-from clearspan.common.child_commands import CommandError, Option, UsageError, naming_keywords, run_module, words
-from clearspan.common.typed import checked, conform, problem
+from clearspan.common.child_commands import Option, UsageError, run_module
+from clearspan.common.options import from_keywords, words
+from clearspan.common.typed import MismatchError, checked, conform
 from clearspan.train import recipe as recipes
+from clearspan.train.__main__ import LauncherOptions, Train
 from clearspan.train.config.options import Recipe, RecipeError
 from clearspan.train.curves import NEVER_BETTER, never_better
 from clearspan.train.run_folder import METRICS, repeated
@@ -92,7 +94,8 @@ def train_model(
         TrainingError: the run failed.
     """
     changes = assignments(overrides)
-    with naming_keywords(), tempfile.TemporaryDirectory() as folder:
+    from_keywords(LauncherOptions, launcher)
+    with tempfile.TemporaryDirectory() as folder:
         loaded = recipes.load_recipe(str(recipe), changes) if isinstance(recipe, str | Path) else recipe
         if isinstance(recipe, Recipe):
             file = Path(folder) / "recipe.yaml"
@@ -106,17 +109,13 @@ def train_model(
                     said = f"; {NEVER_BETTER}" if never_better(Path(loaded.output) / METRICS) else ""
                     terminal.notice(f"{loaded.output}: this run has finished already: nothing to do{said}")
                 return Run(Path(loaded.output))
-        switches = words({"recipe": recipe, "resume": resume, "dry_run": dry_run, "quiet": quiet})
-        line = [*words(launcher, underscores=True), *switches, *changes]
-        try:
-            run_module("clearspan.train", line, quiet)
-        except CommandError as error:
-            raise (RecipeError if error.code == 2 else TrainingError)(str(error)) from None
+        given = {**launcher, "recipe": recipe, "resume": resume, "dry_run": dry_run, "quiet": quiet}
+        given["overrides"] = changes
+        run_module("clearspan.train", words(Train, given), quiet, raises=[RecipeError], otherwise=TrainingError)
     return Run(Path(loaded.output))
 
 
 @checked
-@naming_keywords()
 def export_model(run: Run | str | Path, output: str | Path, checkpoint: str | None = None) -> Path:
     """Export a checkpoint of a run, `best` or `last`, as a model folder (default: the best if there is one).
 
@@ -150,6 +149,6 @@ def _plain(value: object) -> object:
     """Convert a numpy number to a Python number, and a path to a text."""
     try:
         plain = conform(value, Plain)
-    except TypeError:
-        raise UsageError(problem("the value of a recipe key", Plain, value)) from None
+    except MismatchError as error:
+        raise UsageError(error.message("the value of a recipe key")) from None
     return str(plain) if isinstance(plain, Path) else plain

@@ -1,13 +1,13 @@
-"""Make a static encoder without training, of a local encoder or of random vectors: `clearspan distill`.
+"""Make a static encoder without training, from a local encoder or from random vectors: `clearspan distill`.
 
     each token of the tokenizer -> the encoder -> principal components, unit length ──┐
                                                   random dimensions beside them ──────┴─> x weight -> DIR
 
-A text is then embedded as the mean of its tokens' vectors: far faster than by the encoder, and without regard to word
-order. Weights are the inverse document frequencies of the tokens in your shards (--shards), without them
-those that Zipf's law gives to the ids. Without an encoder (--tokenizer) all dimensions are random. The same start,
-followed by training on your texts, is `model.init=distill` (`clearspan train --recipe static-pairs`), and
-`clearspan adapt --model static:DIR`.
+A static encoder embeds a text as the mean of its tokens' vectors. This is far faster than the encoder, and ignores the
+order of the words. The weight of a token is its inverse document frequency in your datasets (--shards); without
+--shards, the weights follow from the token ids by Zipf's law. Without an encoder (--tokenizer), all dimensions are
+random. `clearspan train --recipe static-pairs` (model.init=distill) and `clearspan adapt --model static:DIR` start from
+such an encoder and train it on your texts.
 """
 
 import sys
@@ -19,54 +19,62 @@ from annotated_types import Ge
 
 from clearspan.common.command import Command, Printed, Result
 from clearspan.common.encoder.prompts import Prompts
+from clearspan.common.flags import flag
 from clearspan.common.model_forms import misnamed
 from clearspan.common.options import Flag
 
-EXAMPLE = """examples:
-  clearspan distill --model all-MiniLM-L6-v2 --output static-minilm
-  clearspan distill --model all-MiniLM-L6-v2 --shards data/documents --random-dims 640 --output static-minilm
+EXAMPLE = """
+clearspan distill --model all-MiniLM-L6-v2 --output static-minilm
+clearspan distill --model all-MiniLM-L6-v2 --shards data/documents --random-dims 640 --output static-minilm
 """
 
 
-PROG = "python -m train.distill"
-TOKENIZER = "instead of --model, a tokenizer.json, or the folder with it: random vectors"
-RANDOM = "of them random, which keep apart words that the encoder embeds alike"
+TOKENIZER = "tokenizer.json, or the folder that holds it, instead of --model: all vectors are random"
+OUTPUT = "folder to write: a new one, or an export that has not been changed"
+SHARDS = "datasets of text in which to count the tokens, for their weights"
+DIMS = "number of dimensions in total (default: the encoder's + --random-dims)"
+RANDOM = "number of random dimensions to add; they keep apart words that the encoder embeds alike"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Distill(Command):
-    """The command `distill`."""
+    """The command `distill`: makes a static encoder without training."""
 
-    prog: ClassVar[str] = PROG
     error_prefix: ClassVar[str] = "distill"
     example: ClassVar[str] = EXAMPLE
     remedy: ClassVar[str] = "run it again"
 
-    model: Annotated[Path | None, Flag("local folder of an encoder", "DIR")] = None
+    model: Annotated[Path | None, Flag("local folder of the encoder", "DIR")] = None
     tokenizer: Annotated[Path | None, Flag(TOKENIZER, "PATH")] = None
-    output: Annotated[Path, Flag("the folder to write: new, or an unchanged export", "DIR", output=True)]
-    shards: Annotated[tuple[str, ...], Flag("datasets of text to count tokens in", "DIR", many=True)] = ()
-    dims: Annotated[int | None, Flag("dimensions in all (default: the encoder's + --random-dims)", "N"), Ge(1)] = None
+    output: Annotated[Path, Flag(OUTPUT, "DIR", output=True)]
+    shards: Annotated[tuple[str, ...], Flag(SHARDS, "DIR", many=True)] = ()
+    dims: Annotated[int | None, Flag(DIMS, "N"), Ge(1)] = None
     random_dims: Annotated[int, Flag(RANDOM, "N"), Ge(0)] = 0
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if (self.model is None) == (self.tokenizer is None):
-            raise ValueError("give either --model or --tokenizer")
+            raise ValueError(f"give either {flag('--model')} or {flag('--tokenizer')}")
         if self.random_dims and not self.model:
-            raise ValueError("--random-dims has no effect without --model: all dimensions are random: set --dims")
+            raise ValueError(
+                f"{flag('--random-dims')} has no effect without {flag('--model')}, since all dimensions are random: "
+                "set "
+                f"{flag('--dims')}"
+            )
         if self.model and (problem := misnamed(str(self.model))):
-            raise ValueError(f"--model {str(self.model)!r}: {problem}")
+            raise ValueError(f"{flag('--model')} {str(self.model)!r}: {problem}")
         if not self.folder.is_dir():
             missing = "no such folder" + (" or tokenizer.json" if self.tokenizer else "")
             raise ValueError(f"{self.source} {self.model or self.tokenizer}: {missing}")
         if self.output.resolve().is_relative_to(self.folder.resolve()):
-            raise ValueError(f"--output {self.output}: is in {self.source}, which is read: name a folder outside of it")
+            raise ValueError(
+                f"{flag('--output')} {self.output}: is inside {self.source}, which is read: name a folder outside of it"
+            )
 
     @property
     def source(self) -> str:
-        """The name of the option that gives the encoder or the tokenizer."""
-        return "--model" if self.model else "--tokenizer"
+        """The option that was given: `--model` or `--tokenizer`."""
+        return flag("--model" if self.model else "--tokenizer")
 
     @property
     def folder(self) -> Path:
@@ -102,13 +110,13 @@ class Distill(Command):
         for path, dataset in datasets.items():
             made_with = load_tokenizer(dataset.local_tokenizer()) if dataset.manifest.tokenizer else None
             if made_with is None or made_with.get_vocab() != tokenizer.get_vocab():
-                raise ValueError(f"--shards {path}: {other_tokenizer(folder, self.source)}")
+                raise ValueError(f"{flag('--shards')} {path}: {other_tokenizer(folder, self.source)}")
         encoder = build_encoder(recipe, tokenizer, datasets.values())
         write_folder(encoder, tokenizer, self.output, to_yaml(recipe), Origin(data=facts(datasets)))
         counted = f"weighted by their frequency in {', '.join(self.shards)}" if datasets else "weighted by Zipf's law"
         shape = f"{encoder.config.vocab_size:,} tokens x {encoder.dim:,} dimensions"
         prompted = self.model and any(Prompts.read(self.model).texts.values())
-        left_out = "; the prompts of --model are left out: single tokens have none" if prompted else ""
+        left_out = f"; the prompts of {flag('--model')} are left out: single tokens have none" if prompted else ""
         return Printed(f"{self.output}: a static encoder of {shape}, {counted}{left_out}")
 
 

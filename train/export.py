@@ -1,11 +1,11 @@
-"""Export of a run as a model folder that sentence-transformers and `clearspan eval` load.
+"""Write a checkpoint of a run as a model folder, which sentence-transformers and `clearspan eval` load.
 
     clearspan export RUN_DIR OUT_DIR [--checkpoint best|last]
 
-transformers loads the transformer in it, without pooling; in that of a static encoder there is none. Weights are
-safetensors. A masked-LM head that the run trained has a file of its own (`train.model.mlm_head`); the objectives' parts
-are left out. The folder is sealed (`common.sealed_folder`): an export replaces only a folder that an export wrote and
-nobody changed.
+transformers loads the transformer of the folder, without its pooling; the folder of a static encoder has no
+transformer. Weights are safetensors. A masked-LM head that the run trained has a file of its own
+(`train.model.mlm_head`). Parameters of objectives are left out. The folder is sealed (`common.sealed_folder`): an
+export replaces only a folder that an export wrote and that has not changed since.
 """
 
 import contextlib
@@ -22,6 +22,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from clearspan.common import files, terminal
 from clearspan.common.command import Command, Printed, Result
+from clearspan.common.flags import flag
 from clearspan.common.model_folder import model_name, read_json
 from clearspan.common.options import Flag
 from clearspan.train.card import NO_STEP, PREPARED, UNCHANGED, Origin, card, read_scores
@@ -31,9 +32,7 @@ KIND, SKELETON = "model", "encoder"
 INFERENCE, DATA = "inference.json", "data.json"
 WEIGHTS = "model.safetensors"
 
-EXAMPLE = """example:
-  clearspan export runs/declutr-small exported/declutr-small
-"""
+EXAMPLE = "clearspan export runs/declutr-small exported/declutr-small"
 
 
 def save_model(
@@ -42,9 +41,9 @@ def save_model(
     """Write an encoder as a model folder.
 
     Args:
-        recipe: the run's YAML, for the model card.
-        name: the model's name on the card; "": the name of the folder.
-        origin: the checkpoint, its data and its scores, for the card.
+        recipe: the run's recipe as YAML, for the model card.
+        name: the model's name on the model card; "" stands for the name of the folder.
+        origin: what the model card says about the checkpoint, its data and its scores; None for nothing.
     """
     from sentence_transformers import SentenceTransformer
     from sentence_transformers.sentence_transformer.modules import Normalize
@@ -113,9 +112,12 @@ def _transformer(encoder: Any, tokenizer: Any, stage: str) -> list[Any]:
 
 
 def save_skeleton(encoder: Any, tokenizer: Any, folder: Path, data: Mapping[str, Any] | None = None) -> None:
-    """Write everything that an export needs except the weights, and replace an older version: configuration,
-    tokenizer, inference settings, the layers after the pooling, and the facts about the training data
-    (`train.card.facts`).
+    """Write what an export needs in addition to the weights of a checkpoint; replace an older version.
+
+    The files are configuration, tokenizer, inference settings, the layers after the pooling, and `data`.
+
+    Args:
+        data: facts about the training data (`train.card.facts`); None for no facts.
 
     Raises:
         CheckpointError: a file cannot be written.
@@ -157,8 +159,9 @@ def load_skeleton(folder: Path) -> Any:
 
 
 def check_replaceable(folder: Path) -> None:
-    """Raise CheckpointError for a folder with files that no export wrote, or that changed since; hidden files are
-    ignored.
+    """Raise CheckpointError for a folder with files that no export wrote, or that have changed since the export.
+
+    Hidden files are ignored.
     """
     from clearspan.common.sealed_folder import NAME, FolderChangedError, check_folder, files_in
     from clearspan.train.engine.checkpoint import CheckpointError
@@ -217,14 +220,18 @@ def write_folder(encoder: Any, tokenizer: Any, out: Path, recipe: str, origin: O
 
 
 def _trained(run: Path, states: dict[str, Any]) -> tuple[Any, Any, str]:
-    """Return (encoder, tokenizer, recipe's YAML) of a run, with the weights of a checkpoint's states."""
+    """Return the encoder, the tokenizer and the recipe (as YAML) of a run.
+
+    Args:
+        states: the weights of a checkpoint, by name.
+    """
     from clearspan.common.sealed_folder import FolderChangedError, check_folder
     from clearspan.train.engine.checkpoint import CheckpointError
     from clearspan.train.model.tokenizer import load_tokenizer
     from clearspan.train.recipe import is_written
 
     skeleton, recipe = run / SKELETON, run / "recipe.yaml"
-    mend = "the run's own command with --resume writes the others again"
+    mend = f"the run's own command with {flag('--resume')} writes the others again"
     try:
         check_folder(skeleton, SKELETON)
     except FolderChangedError as error:
@@ -250,9 +257,9 @@ def _trained(run: Path, states: dict[str, Any]) -> tuple[Any, Any, str]:
 
 @contextlib.contextmanager
 def _replacing(folder: Path, kind: str) -> Iterator[Path]:
-    """Yield the path of a new folder to write; its files then replace the files of the sealed folder.
+    """Yield the path of a temporary folder to write; its files then replace the files of the sealed folder.
 
-    If the replacement is interrupted, the folder lacks files. The weights are replaced last.
+    If the replacement is interrupted, some files are missing from the folder. The weights are replaced last.
 
     Raises:
         CheckpointError: a file cannot be written.
@@ -282,16 +289,26 @@ def _replacing(folder: Path, kind: str) -> Iterator[Path]:
 
 @dataclass(frozen=True, kw_only=True)
 class Export(Command):
-    """The command `export`."""
+    """The command `export`: writes a checkpoint of a run as a model folder."""
 
-    prog: ClassVar[str] = "python -m train.export"
-    error_prefix: ClassVar[str] = "train.export"
+    error_prefix: ClassVar[str] = "export"
     example: ClassVar[str] = EXAMPLE
     remedy: ClassVar[str] = "run it again"
 
-    of_run: Annotated[Path, Flag("the run's folder", "RUN_DIR", positional=True)]
-    out: Annotated[Path, Flag("the folder to write", "OUT_DIR", positional=True, output=True)]
-    checkpoint: Annotated[Literal["best", "last"] | None, Flag("default: best, else last")] = None
+    of_run: Annotated[Path, Flag("folder of the run", "RUN_DIR", positional=True)]
+    out: Annotated[
+        Path,
+        Flag(
+            "folder to write: a new one, or an export that has not been changed",
+            "OUT_DIR",
+            positional=True,
+            output=True,
+        ),
+    ]
+    checkpoint: Annotated[
+        Literal["best", "last"] | None,
+        Flag("checkpoint to write (default: best if the run has a best checkpoint, else last)"),
+    ] = None
 
     def run(self) -> Result:
         """Write the folder."""

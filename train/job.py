@@ -1,4 +1,4 @@
-"""One rank's part of a run, from the recipe to the exported model: what `train.run` starts once its options are parsed.
+"""One rank's part of a training run, from the recipe to the exported model. `train.run` parses the options.
 
 recipe -> datasets, learner, feed, held-out examples -> output folder -> Trainer -> OUTPUT/model
 
@@ -19,7 +19,8 @@ from clearspan.common.allocator import keep_tensors
 from clearspan.common.child_commands import continue_with
 from clearspan.common.encoder import flash3
 from clearspan.common.encoder.attention import VARLEN_DROPOUT
-from clearspan.common.failures import Failure, report
+from clearspan.common.failures import Failure, report, types_of
+from clearspan.common.flags import flag
 from clearspan.common.model_folder import EncoderError, some
 from clearspan.shards import Dataset, ShardError
 from clearspan.shards.manifest import ManifestError
@@ -32,7 +33,7 @@ from clearspan.train.engine.checkpoint import CheckpointError
 from clearspan.train.engine.loop import Trainer, total_steps
 from clearspan.train.engine.precision import check_ranks, resolve_precision
 from clearspan.train.engine.ranks import ReportedElsewhereError, agreed, join_ranks
-from clearspan.train.engine.signals import leave_to_rank_0
+from clearspan.train.engine.signals import PREFIX, leave_to_rank_0
 from clearspan.train.export import SKELETON, check_replaceable, export, save_skeleton
 from clearspan.train.recipe import load_recipe, to_yaml
 from clearspan.train.selection.dev_score import evaluator
@@ -51,10 +52,10 @@ NOT_COMPARED = "whether it is better than the model you began with was not measu
 
 @contextlib.contextmanager
 def output(recipe: Recipe, resume: bool, dry_run: bool = False) -> Iterator[bool]:
-    """Check and lock the run's folder, and save the resolved recipe and a record of the run's inputs in it; yield
-    whether there is a checkpoint to resume from. A run that was killed before its first checkpoint starts over.
+    """Check and lock the run's folder, and save the recipe and a record of the run's inputs in it.
 
-    A dry run makes the same checks, but neither makes the folder nor writes to it.
+    Yield whether there is a checkpoint to resume from. A run that was killed before its first checkpoint starts over. A
+    dry run makes the same checks, but does not create the folder or write to it.
 
     Raises:
         RecipeError: see `run_folder.check`.
@@ -75,7 +76,11 @@ def output(recipe: Recipe, resume: bool, dry_run: bool = False) -> Iterator[bool
 
 
 def notes(recipe: Recipe, learner: Learner, feed: Feed, held_out: HeldOutExamples | None, total: int) -> list[str]:
-    """Return the notes of the encoder, datasets, objectives and held-out examples for a run of `total` steps."""
+    """Return lines for the user about the encoder, the datasets, the objectives and the held-out examples.
+
+    Args:
+        total: number of steps of the run.
+    """
     lines: list[str] = learner.encoder.notes + feed.notes(total)
     for objective in (each for turn in learner.turns for each in learner.of_turn(turn)):
         lines += objective.notes(total / feed.streams[objective.data].steps_per_epoch)
@@ -170,10 +175,13 @@ def work(name_or_file: str, overrides: Sequence[str], resume: bool, dry_run: boo
         return failed("", 2 if issubclass(error.kind, RecipeError) else 1)
     except (*same_everywhere, ShardError, CheckpointError, EncoderError, OSError) as error:
         printed = os.environ.get("RANK", "0") != "0" and isinstance(error, same_everywhere)  # rank 0 prints it
-        return failed("" if printed else terminal.one_line(error), 2 if isinstance(error, RecipeError) else 1)
+        code = 2 if isinstance(error, RecipeError) else 1
+        return failed("" if printed else terminal.one_line(error), code, types_of(error))
     except dist.DistNetworkError as error:
         reason = str(error).splitlines()[0]
-        return failed(f"the ranks cannot connect ({reason}): is the port in use? choose another with --master_port")
+        return failed(
+            f"the ranks cannot connect ({reason}): is the port in use? choose another with {flag('--master_port')}"
+        )
     except TorchDynamoException as error:
         reason = terminal.one_line(error)
         return failed(f"the encoder cannot be compiled as one graph ({reason}): set training.compile=false")
@@ -193,9 +201,14 @@ def work(name_or_file: str, overrides: Sequence[str], resume: bool, dry_run: boo
     return 0
 
 
-def failed(problem: str, code: int = 1) -> int:
-    """Report the problem that ended the run, if any, after giving rank 0 time to report; return the exit code."""
+def failed(problem: str, code: int = 1, types: tuple[str, ...] = ()) -> int:
+    """Report the problem that ended the run, after giving rank 0 time to report; return the exit code.
+
+    Args:
+        problem: one line for the user; "" if another rank reports the problem.
+        types: see `Failure`.
+    """
     leave_to_rank_0()
     if problem:
-        report(Failure("train", problem, code))
+        report(Failure(PREFIX, problem, code, types=types))
     return code

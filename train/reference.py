@@ -18,8 +18,8 @@ import typing
 from pathlib import Path
 from typing import Any
 
-from clearspan.common import terminal
-from clearspan.common.options import LIMITS
+from clearspan.common.command import Command, Printed, Result
+from clearspan.common.typed import LIMITS, limits
 
 ENTRY = re.compile(r"^    (\w+(?:, \w+)*): (.+(?:\n {5,}.+)*)", re.MULTILINE)
 """An entry under "Args:", with its continuation lines."""
@@ -48,8 +48,7 @@ def type_name(hint: Any) -> str:
     """Return a field's type in a few words, with its range or choices."""
     origin, inner = typing.get_origin(hint), typing.get_args(hint)
     if origin is typing.Annotated:
-        values = [(name, getattr(limit, name)) for limit in inner[1:] for name in LIMITS if hasattr(limit, name)]
-        ranges = [f"{LIMITS[name][0]} {value:g}" for name, value in values if abs(value) < 1 << 62]
+        ranges = [f"{LIMITS[name][0]} {limit:g}" for name, limit in limits(inner[1:]) if abs(limit) < 1 << 62]
         return f"{type_name(inner[0])}, {', '.join(ranges)}" if ranges else type_name(inner[0])
     if origin in (typing.Union, types.UnionType):
         return " or ".join(type_name(part) for part in inner)
@@ -136,14 +135,15 @@ def _cell(text: str) -> str:
     return text.replace("|", r"\|")
 
 
-def main(argv: list[str] | None = None) -> int:
-    return terminal.run("train.reference", lambda: work(argv), (OSError,), remedy="run it again")
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Reference(Command):
+    """Command that prints docs/recipes.md."""
+
+    def run(self) -> Result:
+        return Printed(page())
 
 
-def work(argv: list[str] | None) -> int:
-    terminal.Parser(prog="python -m train.reference", description=__doc__).parse_args(argv)
-    terminal.say(page().rstrip("\n"))
-    return 0
+main = Reference.main
 
 
 if __name__ == "__main__":

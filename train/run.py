@@ -1,19 +1,18 @@
 """Train a sentence encoder: `clearspan train --recipe NAME-or-FILE [key=value ...]`, or `deepspeed train/run.py ...`.
 
-Read the recipe, build the model and the stream of examples, train, and export the best checkpoint (else the last one)
-to OUTPUT/model. `--resume` continues a run; its length and its settings of logging, saving and evaluation may change.
-`--dry-run` makes every check that a run makes before its first step, prints the resolved recipe and the run's cost, and
-does not train.
+Read the recipe, build the model and the stream of examples, train, and export the best checkpoint (or the last, if
+checkpoints are not scored) to OUTPUT/model. `--resume` continues a run; the length of the run and its settings of
+logging, saving and evaluation may change. `--dry-run` makes all checks that precede the first step, prints the resolved
+recipe and the cost of the run, and does not train.
 """
 
-import argparse
 import contextlib
 import os
 import sys
 import warnings
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, ClassVar
+from typing import ClassVar
 
 # `deepspeed train/run.py` puts train/ first, where its data/, model/ or config/ could hide a user's module.
 sys.path[:] = [folder for folder in sys.path if Path(folder) != Path(__file__).parent]
@@ -21,48 +20,34 @@ sys.path[:] = [folder for folder in sys.path if Path(folder) != Path(__file__).p
 from clearspan.common import child_commands, files  # noqa: E402
 from clearspan.common.allocator import keep_few_kernels  # noqa: E402
 from clearspan.common.command import Command, Errors, Printed, Result  # noqa: E402
-from clearspan.common.options import Flag  # noqa: E402
+from clearspan.train.engine.signals import PREFIX  # noqa: E402
+from clearspan.train.request import TrainOptions  # noqa: E402
 
-EXAMPLE = """examples:
-  clearspan train --recipe declutr-small data.text.path=data/train output=runs/declutr-small model.path=MODEL
-  clearspan train --num_accelerators 2 --recipe my-recipe.yaml data.text.batch_size=64
-  clearspan train --recipe declutr-base data.text.path=data/train output=runs/try model.path=MODEL --dry-run
+EXAMPLE = """
+clearspan train --recipe declutr-small data.text.path=data/train output=runs/declutr-small model.path=MODEL
+clearspan train --num_accelerators 2 --recipe my-recipe.yaml data.text.batch_size=64
+clearspan train --recipe declutr-base data.text.path=data/train output=runs/try model.path=MODEL --dry-run
 """
-
-RESUME = "continue from the last complete checkpoint in the output folder, or start if there is none"
-DRY_RUN = "print the recipe, its parameters, device, data, token budget and memory; no training"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Training(Command):
-    """The command `train`, as each rank has it."""
+class Training(TrainOptions, Command):
+    """The command `deepspeed train/run.py`, which runs once on each device: one rank of a training."""
 
     prog: ClassVar[str] = "deepspeed train/run.py"
-    error_prefix: ClassVar[str] = "train"
+    error_prefix: ClassVar[str] = PREFIX
     example: ClassVar[str] = EXAMPLE
     expected: ClassVar[Errors] = ()
     remedy: ClassVar[str] = child_commands.continue_with(
         "--resume", "run it again, with --resume if a checkpoint is there"
     )
 
-    overrides: Annotated[
-        tuple[str, ...],
-        Flag("recipe keys to change, e.g. data.text.batch_size=32", "key=value", positional=True),
-    ] = ()
-    recipe: Annotated[str, Flag("a recipe of --list, or a YAML file of your own", "NAME-or-FILE")] = ""
-    list: Annotated[bool, Flag("list the recipes, and exit")] = False
-    resume: Annotated[bool, Flag(RESUME)] = False
-    dry_run: Annotated[bool, Flag(DRY_RUN)] = False
-    quiet: Annotated[bool, Flag("no progress bar, no metrics on the terminal")] = False
-    local_rank: Annotated[int, Flag(argparse.SUPPRESS, name="--local_rank")] = 0
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if not self.recipe and not self.list:
-            raise ValueError("the following arguments are required: --recipe")
-
     def run(self) -> Result:
-        """Train; the exit code is 1 if the work failed, 2 if the recipe cannot work."""
+        """Train as one of the ranks; the exit code is 1 if the work failed, 2 if the recipe cannot work.
+
+        The ranks agree which of them prints a message (notes, the end of the run, a failure). `train.job` prints it as
+        long as they are connected, and the result holds only the exit code.
+        """
         if self.list:
             return catalog()
         from clearspan.train.engine.ranks import name_accelerator
@@ -75,19 +60,13 @@ class Training(Command):
 
 
 def catalog() -> Result:
-    """Return the list of recipes."""
+    """Return the list of recipes, for `--list`."""
     from clearspan.train import reference
 
     return Printed(reference.catalog())
 
 
-def words(options: Training) -> list[str]:
-    """Return the command line of the options."""
-    switches = {"resume": options.resume, "dry_run": options.dry_run, "quiet": options.quiet}
-    return [*child_commands.words({"recipe": options.recipe, **switches}), *options.overrides]
-
-
-def check(options: Training) -> None:
+def check(options: TrainOptions) -> None:
     """Check the recipe, its datasets' manifests and its output folder before ranks start.
 
     Raises:

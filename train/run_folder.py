@@ -21,6 +21,7 @@ from typing import Any, Literal
 
 from clearspan.common import files, terminal
 from clearspan.common.encoder.fingerprint import OTHERS, digest, model_sha256
+from clearspan.common.flags import flag
 from clearspan.common.records import MissingDataError
 from clearspan.common.sealed import seal, unseal
 from clearspan.common.sealed_folder import FolderChangedError, check_folder, set_aside
@@ -154,7 +155,7 @@ def repeated(recipe: Recipe) -> Literal["new", "halted", "finished"]:
         return "new"
     differences = differing(load_saved(run / RECIPE, recipe), recipe)
     if changed := [key for key in differences if not matches(key, ["data.*.path"])]:  # `check` compares the content
-        mend = "name another output, or continue it with --resume"
+        mend = f"name another output, or continue it with {flag('--resume')}"
         raise RecipeError(f"output {run}: its run has another {', '.join(changed)} (see {run / RECIPE}): {mend}")
     if not _read_state(run)["finished"]:
         return "halted"
@@ -178,7 +179,9 @@ def check(recipe: Recipe, resume: bool) -> None:
     if tags(run) and resume:
         _check_same(run, recipe)
     elif tags(run):
-        raise RecipeError(f"output {run}: holds a run already; continue it with --resume, or name another folder")
+        raise RecipeError(
+            f"output {run}: holds a run already; continue it with {flag('--resume')}, or name another folder"
+        )
     elif run.is_dir():
         _check_written(run)
 
@@ -190,8 +193,8 @@ def other_tokenizer(folder: Path, named_by: str = "model.path") -> str:
         named_by: the recipe key or the option that names the folder.
     """
     return (
-        f"{named_by} {folder}: its tokenizer is not the one the shards were made with: run the pipeline "
-        f"with --tokenizer {folder}"
+        f"{named_by} {folder}: its tokenizer is not the one the shards were made with: run the pipeline with "
+        f"{flag('--tokenizer')} {folder}"
     )
 
 
@@ -236,7 +239,7 @@ def _check_same(run: Path, recipe: Recipe) -> None:
     if not saved.is_file():
         raise RecipeError(
             f"{saved}: missing, so this run's recipe cannot be compared: put the file back, or the recipe that "
-            "--dry-run prints"
+            f"{flag('--dry-run')} prints"
         )
     started_with = load_saved(saved, recipe)
     if changed := shaping(started_with, recipe):

@@ -2,39 +2,37 @@
 
     recipe x grid -> OUTPUT/NAME, one run each -> scores -> table.csv
 
-The same command continues where it stopped: it keeps finished runs, resumes halted ones, and trains values that were
-added to the grid. `train/sweeps` holds the papers' ablations by name.
+The same command continues a stopped sweep: it keeps finished runs, resumes unfinished runs, and starts runs for values
+that were added to the grid. `train/sweeps` holds the ablations of the papers, by name.
 """
 
 import signal
 from dataclasses import dataclass
 from typing import ClassVar
 
-from clearspan.common.command import Command, Printed, Result
+from clearspan.common.command import Command, Result
 from clearspan.train.sweeps.grid import Sweep
 
-PROG = "python -m train.sweep"
-EXAMPLE = """examples:
-  clearspan sweep declutr-figure-2 data.text.path=data/train model.path=MODEL --output sweeps/figure-2
-  clearspan sweep --recipe declutr-small --grid objectives.spans.sampler.num_anchors=1,2 \\
-      --grid "optimizer.learning_rate=5e-5,1e-4;training.epochs=1,2" --output sweeps/mine data.text.path=data/train
+EXAMPLE = """
+clearspan sweep declutr-figure-2 data.text.path=data/train model.path=MODEL --output sweeps/figure-2
+clearspan sweep --recipe declutr-small --grid objectives.spans.sampler.num_anchors=1,2 \\
+    --grid "optimizer.learning_rate=5e-5,1e-4;training.epochs=1,2" --output sweeps/mine data.text.path=data/train
 """
 
 
 @dataclass(frozen=True, kw_only=True)
 class SweepCommand(Sweep, Command):
-    """The command `sweep`."""
+    """The command `sweep`: trains a grid of runs, and compares them."""
 
-    prog: ClassVar[str] = PROG
     error_prefix: ClassVar[str] = "sweep"
     example: ClassVar[str] = EXAMPLE
 
     def run(self) -> Result:
-        """Run the sweep; the exit code is 1 if a run failed."""
+        """Train and score the runs; print a line when a run begins. The exit code is 1 if a run failed."""
         signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C: the run that trains saves its work
         from clearspan.train.sweeps.running import sweep
 
-        return Printed(code=sweep(self))
+        return sweep(self)
 
 
 main = SweepCommand.main

@@ -163,12 +163,12 @@ class Study:
         parallel_map(lambda each: self.score(*each, data), list(self.baselines().items()), self.at_once)
         for name, system in self.systems.items():
             self.write_recipe(name, system, {"path": str(self.base)})
-        failed: list[CommandError] = []
+        failed: list[Exception] = []
         for num_seeds in range(1, self.options.seeds + 1):
             for names in self.sweeps(num_seeds - 1):
                 try:
                     self.sweep(names, num_seeds, data)
-                except CommandError as error:
+                except (CommandError, UsageError) as error:
                     failed.append(error)
         if failed:
             raise CommandError(f"{'; '.join(map(str, failed))}; --systems can leave a system out", 1)

@@ -21,6 +21,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
+from clearspan.common.flags import flag
 from clearspan.common.model_folder import INFERENCE, EncoderError, read_inference, read_modules
 
 Side = Literal["query", "document", "other"]
@@ -74,7 +75,7 @@ class Prompts:
         if not isinstance(texts, Mapping):
             raise EncoderError(f"{place}: prompts must be texts by name, not {texts!r}")
         if wrong := [name for name, text in texts.items() if not isinstance(text, str | None)]:
-            raise EncoderError(f"{place}: the prompt {wrong[0]!r} is no text")
+            raise EncoderError(f"{place}: the prompt {wrong[0]!r} must be a text")
         return cls({name: text or "" for name, text in texts.items()}, settings.get("default_prompt_name"))
 
     @classmethod
@@ -90,8 +91,8 @@ class Prompts:
         """Return the prompt to put before a text; "" for no prompt.
 
         Args:
-            side: QUERY, DOCUMENT or OTHER.
-            name: the name of a prompt to use in place of the side's prompt; `NONE` for no prompt.
+            side: whether the text is a query, a document or neither: QUERY, DOCUMENT or OTHER.
+            name: the name of the prompt to use, or `NONE` for no prompt; None for the model's own prompt for this side.
 
         Raises:
             EncoderError: the model has no prompt of this name.
@@ -101,11 +102,11 @@ class Prompts:
         return self.texts.get(side if side != OTHER else self.default_name or "", "")
 
     def sides(self, names: Sequence[str] = ()) -> Sides:
-        """Return the prompt of each side.
+        """Return the prompts to put before queries, before documents and before other texts.
 
         Args:
-            names: the name of one prompt for every text, or the names of two prompts, for queries and for documents.
-                If empty, each side has the model's own prompt.
+            names: the name of one prompt for every text; or the names of two prompts, the first for queries and the
+                second for documents. Where no name is given, the model's own prompts are used.
 
         Raises:
             EncoderError: the model has no prompt with one of these names.
@@ -126,7 +127,7 @@ class Prompts:
         `passage`, or if it is the model's default prompt.
 
         Args:
-            sides: the sides of the texts that will be embedded.
+            sides: the sides of the texts that will be embedded, each QUERY, DOCUMENT or OTHER (neither of the two).
         """
         lines = []
         for side in sides:
@@ -137,7 +138,7 @@ class Prompts:
             if side != OTHER and not self.of_side(side) and names:
                 lines.append(
                     f"{whose} get no prompt, as with sentence-transformers' encode_{side}, although the model has "
-                    f"{', '.join(dict.fromkeys(names))}: choose with --prompt-name"
+                    f"{', '.join(dict.fromkeys(names))}: choose with {flag('--prompt-name')}"
                 )
         return "; ".join(lines)
 
@@ -146,14 +147,16 @@ class Prompts:
             return self.texts[name]
         if name == NONE:
             return ""
-        known = f"the model has {', '.join(self.texts)}" if self.texts else "the model has none: leave it out"
-        raise EncoderError(f"--prompt-name {name}: {known}")
+        known = f"the model has {', '.join(self.texts)}" if self.texts else "the model has no prompts: leave it out"
+        raise EncoderError(f"{flag('--prompt-name')} {name}: {known}")
 
 
 def check_two(names: Sequence[str]) -> None:
     """Raise ValueError if there are more than two names of prompts (one for queries and one for documents)."""
     if len(names) > 2:
-        raise ValueError(f"--prompt-name {','.join(names)}: give one name, or that of queries and that of documents")
+        raise ValueError(
+            f"{flag('--prompt-name')} {','.join(names)}: give one name, or two names: for queries and for documents"
+        )
 
 
 def shown(prompt: str) -> str:

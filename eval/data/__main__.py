@@ -1,6 +1,6 @@
-"""The command `clearspan data check DIR`: list the data in a folder, and where to obtain the rest.
+"""Check the evaluation data in a folder, and say where to obtain missing data: `clearspan data check DIR`.
 
-Exit codes: 0 all existing data sets are whole; 1 one of them is not; 2 bad usage.
+Exit codes: 0: every data set in the folder is complete; 1: a data set is not complete; 2: wrong usage.
 """
 
 import sys
@@ -17,28 +17,27 @@ from clearspan.eval.details import Table
 from clearspan.eval.files import existing_folder, json_text
 from clearspan.eval.report.text import text_table
 
-_EXAMPLE = """example:
-  clearspan data check data
-
-DIR is the --data folder of `clearspan eval`. It may contain SentEval's downstream/ and probing/ (also inside
-senteval/), glue/, stsb_multi_mt/ and retrieval/. Nothing is downloaded.
+_EXAMPLE = "clearspan data check data"
+_NOTES = """
+DIR is the folder that `clearspan eval` takes as --data. It may contain downstream/ and probing/ of SentEval (also in a
+folder senteval/), glue/, stsb_multi_mt/ and retrieval/. Nothing is downloaded.
 """
 
 
 @dataclass(frozen=True, kw_only=True)
 class Data(Command):
-    """The command `data`."""
+    """The command `data`: checks evaluation data."""
 
-    prog: ClassVar[str] = "python -m clearspan.eval.data"
     example: ClassVar[str] = _EXAMPLE
+    notes: ClassVar[str] = _NOTES
     expected: ClassVar[Errors] = (DataError, OSError)
 
-    what: Annotated[str, Flag("check the data in DIR", "check", positional=True, choices=("check",))]
-    data: Annotated[Path, Flag("the data folder", "DIR", positional=True, parse=existing_folder)]
+    what: Annotated[str, Flag("the action: check the data in DIR", "check", positional=True, choices=("check",))]
+    data: Annotated[Path, Flag("folder of the data", "DIR", positional=True, parse=existing_folder)]
     json: Json = False
 
     def run(self) -> Result:
-        """Return what data is there and whole; exit code 1 if some is not whole."""
+        """Check each data set. The exit code is 1 if one that is there has damaged or missing files."""
         findings = check(self.data)
         code = int(any(finding.state == "not whole" for finding in findings))
         return Printed(_text(findings), json_text([_record(finding) for finding in findings]), code)

@@ -1,4 +1,4 @@
-"""Cut two crops that do not overlap from a text: one is the query and the other the document to retrieve.
+"""Cut two crops that do not overlap from a text. One is a query, and the other is the document to retrieve.
 
 No labels are needed. A crop is a run of whole words. Its position and length are random numbers derived from the text's
 id and `SEED`, so they are the same in every run and for every model.

@@ -28,6 +28,7 @@ from typing import NamedTuple
 import numpy as np
 
 from clearspan.common import same_text
+from clearspan.common.flags import flag
 from clearspan.common.records import DataError, csv_records, json_records, string_field
 from clearspan.eval.data.crops import FEWEST_WORDS, MOST_WORDS, crops
 from clearspan.eval.data.dataset_texts import DatasetTexts, Row, lowest
@@ -41,7 +42,11 @@ MOST_RANKED = 1_000_000
 """The most texts that are ranked."""
 FEWEST_TEXTS = 10
 """The fewest queries in a collection. With fewer queries, a mean of their ranks says nothing."""
-HOLD_OUT = "hold out more, by a larger --holdout-fraction into a new folder, or give more texts"
+
+
+def hold_out_more() -> str:
+    """Return advice for the user on too few held-out texts."""
+    return f"hold out more, by a larger {flag('--holdout-fraction')} into a new folder, or give more texts"
 
 
 @dataclass(frozen=True)
@@ -114,7 +119,7 @@ def read(path: Path) -> HeldOutTexts:
         path: the folder of a held-out part, or the file.
 
     Raises:
-        DataError: the dataset or file is malformed, holds no text, or too few texts of at least 8 words.
+        DataError: the dataset or file is malformed, or has too few texts of at least 8 words.
     """
     texts = _texts_of_dataset(path, training_part(path)) if path.is_dir() else _texts_of_file(path)
     return _collection_of(texts, LIMIT)
@@ -160,7 +165,7 @@ def read_dataset(
             shards, which is faster than to sample all shards.
 
     Raises:
-        DataError: the dataset is malformed, holds no text, or too few texts of at least 8 words.
+        DataError: the dataset is malformed, or has too few texts of at least 8 words.
     """
     return _collection_of(_texts_of_dataset(folder, training, most_ranked), limit, picking)
 
@@ -213,7 +218,7 @@ def _collection_of(texts: _Texts, limit: int, picking: bool = False, passages: b
         least = "" if are_pairs else f" of at least {2 * FEWEST_WORDS} words"
         raise DataError(
             f"{texts.place}: {len(collection.queries)} different texts{least} are too few to rank, {FEWEST_TEXTS} are "
-            f"needed: {HOLD_OUT if texts.place.is_dir() else 'give more'}"
+            f"needed: {hold_out_more() if texts.place.is_dir() else 'give more'}"
         )
     left_out = sum(not (finding.query and finding.documents) for finding in mine)
     is_sample = texts.num_texts > len(texts.held) + len(texts.trained)
@@ -313,9 +318,10 @@ def is_of_picking_half(text: str) -> bool:
 
 
 def _texts_of_file(path: Path) -> _Texts:
-    """Return the texts of a jsonl or csv file. Its records have a field `text` and, in all of them or none, `title`.
+    """Return the texts of a jsonl or csv file.
 
-    The id of a text is the hash of its fields.
+    The records have the field `text`. If the first record also has the field `title`, all records must have it. The id
+    of a text is the hash of its fields.
 
     Raises:
         DataError: the file is malformed, or the records have different fields.

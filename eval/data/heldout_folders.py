@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+from clearspan.common.flags import flag
 from clearspan.common.records import DataError, MissingDataError
 from clearspan.shards import held_out
 from clearspan.shards.held_out import NoHeldOutPartError
@@ -13,10 +14,10 @@ FOLDER = "heldout"
 
 
 def find(data: Path) -> dict[str, Path]:
-    """Return the sources of held-out texts in a data folder: task name -> the folder of a held-out part, or a file.
+    """Return the folders of held-out parts, and the files, that hold held-out texts in a data folder, by task name.
 
-    If `data` is itself a dataset, the only source is its held-out part. Otherwise, the sources are the datasets and the
-    jsonl and csv files in `data/heldout/`.
+    If `data` is itself a dataset, this is only its held-out part. Otherwise, these are the datasets and the jsonl and
+    csv files in `data/heldout/`.
 
     Raises:
         MissingDataError: there are no held-out texts.
@@ -33,11 +34,12 @@ def find(data: Path) -> dict[str, Path]:
         else:
             continue
         if other := found.get(f"{FOLDER}/{name}"):
-            raise DataError(f"{path}: would be the task {FOLDER}/{name}, as {other} is: rename one of them")
+            raise DataError(f"{path}: has the name {FOLDER}/{name} as a task, like {other}: rename one of them")
         found[f"{FOLDER}/{name}"] = part
     if not found:
         raise MissingDataError(
-            f"{data} is no dataset of shards ({MANIFEST}), and {data / FOLDER} holds none, nor a .jsonl or .csv file"
+            f"{data} is not a dataset of shards ({MANIFEST}), and {data / FOLDER} holds no dataset and no .jsonl or "
+            ".csv file"
         )
     return found
 
@@ -52,8 +54,8 @@ def held_out_part(folder: Path) -> Path:
         return Path(held_out.held_out_part(str(folder)))
     except NoHeldOutPartError as error:
         raise DataError(
-            f"{error}: run its pipeline with --holdout-fraction 0.05; or put a dataset that no training reads at "
-            f"DIR/{FOLDER}/NAME, and give --data DIR"
+            f"{error}: run its pipeline with {flag('--holdout-fraction')} 0.05; or put a dataset that no training "
+            f"reads at DIR/{FOLDER}/NAME, and give {flag('--data')} DIR"
         ) from None
     except ManifestError as error:
         raise DataError(str(error)) from None

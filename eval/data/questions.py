@@ -43,17 +43,17 @@ def read_questions(path: Path, data: Path) -> HeldOutTexts:
     """
     queries = read_queries(path)
     if without := [query.place for query in queries if not query.has_answer]:
-        raise DataError(
-            f"{without[0]}: names no text that should be found ({counted(len(without), 'such row')}): give a column "
-            "text"
-        )
+        raise DataError(f"{without[0]}: names no right text ({counted(len(without), 'such row')}): add the column text")
     if by_id := next((query.place for query in queries if query.answer_id is not None), None):
         raise DataError(
-            f"{by_id}: names a text by its id, which a dataset of tokens does not keep: give a column text, or rank in "
+            f"{by_id}: names a text by its id, but a dataset of tokens stores no ids: add the column text, or rank in "
             "a collection with `clearspan search --queries`"
         )
     if not held_out.is_dataset(str(data)):
-        raise MissingDataError(f"{data} is no dataset of shards ({MANIFEST}), among whose texts {path} could be ranked")
+        raise MissingDataError(
+            f"{data} is not a dataset of shards ({MANIFEST}): name the dataset in which the answers of {path} are "
+            "ranked"
+        )
     whole = training_part(data) or data
     folders = list(map(Path, held_out.parts(str(whole))))
     datasets = [DatasetTexts(folder, MOST_RANKED) for folder in folders]
@@ -68,7 +68,9 @@ def read_questions(path: Path, data: Path) -> HeldOutTexts:
             answered.setdefault(same_text.digest(query.text), (query.text, set()))[1].add(place)
     named = ", ".join([*missing[:NAMED], "..."] if len(missing) > NAMED else missing)
     if not answered:
-        raise DataError(f"{path}: no answer is a text of {whole} ({named}): give the texts as the dataset's inputs do")
+        raise DataError(
+            f"{path}: no answer is a text of {whole} ({named}): write the texts as in the inputs of the dataset"
+        )
     relevant = [np.array(sorted(positions), np.int64) for _, positions in answered.values()]
     grades = [np.ones(len(each), np.int64) for each in relevant]
     num_texts = sum(map(len, datasets))

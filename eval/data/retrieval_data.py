@@ -41,7 +41,8 @@ class RetrievalSet:
             int64; that document is not ranked for the query. None if no query is a document.
         candidates: for each query, the positions of the documents to rank, int64, ascending; None if all documents are
             ranked for each query.
-        num_dropped: the number of queries that were left out, because all or none of their documents are relevant.
+        num_dropped: the number of queries that were left out, because they have no relevant document, or because all of
+            their candidates are relevant.
         names: the ids of the documents, which break ties between equal scores; None to break ties by the hashes of the
             texts.
     """
@@ -263,7 +264,7 @@ def _check_known(place: str, *ids: tuple[str, str, Mapping[str, str]]) -> None:
 
 
 def smart_records(path: Path, tags: str) -> Iterator[tuple[int, dict[str, str]]]:
-    """Yield (record number from 1, tag -> text) for each record of a file in the format of the SMART system.
+    """Yield each record of a file in the format of the SMART system: its number, from 1, and its texts by their tags.
 
     A record starts with a line `.I n`. A line such as `.T` or `.W` sets the tag of the lines that follow it.
 
@@ -297,9 +298,9 @@ def _joined(fields: Mapping[str, list[str]]) -> dict[str, str]:
 
 
 def _read_jsonl(path: Path, fields: tuple[str, ...]) -> dict[str, str]:
-    """Return id -> text of each record, in the order of the file. The text is the values of `fields`, joined by spaces.
+    """Return the texts of a jsonl file by their ids, in the order of the file.
 
-    All fields except the last may be absent or null.
+    A text consists of the values of `fields`, joined by spaces. All fields except the last may be absent or null.
     """
     texts: dict[str, str] = {}
     for place, row in json_records(path):
@@ -312,7 +313,7 @@ def _read_jsonl(path: Path, fields: tuple[str, ...]) -> dict[str, str]:
 
 
 def _read_qrels(path: Path, corpus: Mapping[str, str], queries: Mapping[str, str]) -> dict[str, dict[str, int]]:
-    """Return query id -> document id -> grade."""
+    """Return the grade of each judged document, by the id of the query and the id of the document."""
     judged: dict[str, dict[str, int]] = {}
     for number, (query, document, grade, *_) in table_rows(path, 3, "query-id"):
         place = f"{path}:{number}"

@@ -2,8 +2,8 @@
 
     DATA/{downstream,probing}/, DATA/senteval/{downstream,probing}/, or DATA is itself one of the two folders
 
-The readers of SentEval's files share `joined`, because SentEval passes a text to an encoder as its tokens, joined by
-single spaces, in their original case.
+SentEval passes a text to an encoder as its tokens, joined by single spaces, in their original case. `joined` does the
+same for the readers of SentEval's files.
 """
 
 from collections.abc import Sequence

@@ -189,7 +189,7 @@ def _train_each(train: Callable[[list[int]], None], cohorts: list[list[int]], de
 
 @dataclass(frozen=True)
 class _Split:
-    """The rows of a fold, after dev rows were drawn if the fold came without.
+    """The training rows and the dev rows of a fold. The dev rows have been drawn if the fold had none.
 
     Attributes:
         train, dev: the row indices of the training and of the dev examples.
@@ -343,7 +343,7 @@ class _Cohort:
     def _dropout(self, batch: int, shares: Tensor | None) -> Tensor | None:
         """Return random dropout factors, (folds, 1, hidden, batch); None without dropout.
 
-        The factors are the ones that `torch.nn.Dropout` draws on a CPU.
+        They equal the factors that `torch.nn.Dropout` draws on a CPU.
 
         Args:
             batch: the number of rows in the largest fold's batch.

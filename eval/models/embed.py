@@ -33,7 +33,7 @@ class EmbeddingSimilarity(embedder.Embedder, Similarity):
         return unit_vectors(self.embed(queries)), of_documents
 
     def pairs(self, subsets: TextPairs) -> dict[str, NDArray[np.float64]]:
-        """Return subset -> the cosine of each of its n pairs, (n,) float64."""
+        """Return the cosines of the n pairs of each subset, (n,) float64 each."""
         # A single call for the whole task, since the encoder batches by length within a call.
         self.embed_missing(text for left, right in subsets.values() for text in [*left, *right])
         return {name: cosines(self.embed(left), self.embed(right)) for name, (left, right) in subsets.items()}

@@ -35,8 +35,8 @@ class Beside:
     Attributes:
         dense: the model's vectors of the queries and of the documents, (m, dim) and (n, dim).
         words: BM25's vectors of the queries and of the documents, sparse, (m, vocabulary) and (n, vocabulary).
-        dense_scales: a scale and a shift for each query, (m,) each. Multiplied by the scale and added to the shift, the
-            model's scores of a query have mean 0 and standard deviation 1 over all documents.
+        dense_scales: a scale and a shift for each query, (m,) each. The model's scores of a query, times the scale plus
+            the shift, have mean 0 and standard deviation 1 over all documents.
         words_scales: a scale and a shift for each query, (m,) each, for the scores of BM25.
     """
 

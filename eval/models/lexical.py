@@ -62,7 +62,7 @@ class Lexical(Similarity):
         return fitted.queries(queries).astype(np.float32), fitted.documents.astype(np.float32)
 
     def pairs(self, subsets: TextPairs) -> dict[str, NDArray[np.float64]]:
-        """Fit the baseline on all texts, and return subset -> the similarity of each of its n pairs, (n,) float64.
+        """Fit the baseline on all texts, and return the similarities of the n pairs of each subset, (n,) float64 each.
 
         BM25's similarity is the mean of two scores, because each text of a pair is once the query and once the
         document.
@@ -84,7 +84,9 @@ class Lexical(Similarity):
 
     def _fit(self, documents: Sequence[str]) -> _Fitted:
         if not any((self._split if self.name == "bm25" else words)(text) for text in documents):
-            raise UnscoredError(f"its texts hold no word of two letters, which the baseline {self.name} compares")
+            raise UnscoredError(
+                f"its texts hold no word of two or more letters, which the baseline {self.name} compares"
+            )
         return _bm25(documents, self._split) if self.name == "bm25" else BASELINES[self.name](documents)
 
 

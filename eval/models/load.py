@@ -16,10 +16,10 @@ from clearspan.common import plugins
 from clearspan.common.encoder import folder
 from clearspan.common.encoder.batching import batches_by_length
 from clearspan.common.encoder.sentence_encoder import Encoder
+from clearspan.common.flags import flag
 from clearspan.common.model_folder import EncoderError, model_name
 from clearspan.common.model_forms import misnamed
 from clearspan.common.progress import ProgressBar
-from clearspan.common.terminal import MOST_SAID, one_line
 from clearspan.eval.models.hybrid import encoder_of
 from clearspan.eval.models.lexical import is_baseline
 
@@ -74,8 +74,7 @@ class FunctionEncoder(Encoder):
         try:
             result = self._function(list(texts))
         except (Exception, SystemExit) as error:  # the user's code may raise anything
-            raised = f"{type(error).__name__}: {one_line(error, MOST_SAID)}"
-            raise EncoderError(f"{self.name}: raised {raised} on {num_texts} texts") from None
+            raise EncoderError(f"{self.name}: raised {plugins.cause(error)} on {num_texts} texts") from None
         try:
             array = _array(result)
         except Exception:  # e.g. rows of different lengths
@@ -107,8 +106,8 @@ def load_encoder(spec: str, pooling: str | None = None, precision: str = "fp32",
     Args:
         spec: a folder, a file of word vectors, or `module:function`. The name of an existing file or folder is always a
             path.
-        pooling: the pooling of a plain Hugging Face folder, one of `common.encoder.poolings.OF_PLAIN_FOLDER`; None for
-            the mean.
+        pooling: the pooling of a plain Hugging Face folder, one of `common.encoder.pooling_names.OF_PLAIN_FOLDER`;
+            None for the mean.
         precision: the precision of a folder's transformer, `fp32` or `bf16`; ignored for word vectors and functions.
         device: the torch device of a folder's model; ignored for word vectors and functions.
 
@@ -119,14 +118,14 @@ def load_encoder(spec: str, pooling: str | None = None, precision: str = "fp32",
     path = Path(spec)
     if is_baseline(spec) or encoder_of(spec) is not None:
         kind = "a baseline that compares words" if is_baseline(spec) else "a model beside BM25 that ranks documents"
-        raise EncoderError(f"{spec}: {kind} and embeds no text; evaluate it with --model {spec}")
+        raise EncoderError(f"{spec}: {kind} and embeds no text; evaluate it with {flag('--model')} {spec}")
     if problem := misnamed(spec):
         raise EncoderError(f"{spec!r}: {problem}")
     if path.is_dir():
         return folder.load_folder(path, pooling, device, precision)
     if pooling:
         kind = "a file of word vectors" if path.is_file() else "no folder"
-        raise EncoderError(f"{spec}: is {kind}, and --pooling applies to plain Hugging Face folders only")
+        raise EncoderError(f"{spec}: is {kind}, and {flag('--pooling')} applies to plain Hugging Face folders only")
     if path.is_file():
         open_vectors = plugins.load_function(WORD_VECTORS, "a function of the path of a file of word vectors")
         encoder: Encoder = open_vectors(path)

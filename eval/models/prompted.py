@@ -91,5 +91,5 @@ class Prompted(Similarity):
         return unit_vectors(self._queries.embed(queries)), unit_vectors(self._documents.embed(documents, keep=False))
 
     def pairs(self, subsets: TextPairs) -> dict[str, NDArray[np.float64]]:
-        """Return subset -> the cosine of each of its n pairs, (n,) float64."""
+        """Return the cosines of the n pairs of each subset, (n,) float64 each."""
         return self._others.pairs(subsets)

@@ -44,7 +44,7 @@ class Ranks:
 
     @classmethod
     def concatenate(cls, parts: Sequence["Ranks"]) -> "Ranks":
-        """Return the results of several sets of queries as one."""
+        """Join the results of several sets of queries."""
         return cls(np.concatenate([part.ranks for part in parts]), np.concatenate([part.first for part in parts]))
 
 

@@ -92,7 +92,10 @@ class Similarity(ABC):
         """
 
     def pairs(self, subsets: TextPairs) -> dict[str, NDArray[np.float64]]:
-        """Return subset -> the similarity of each of its n pairs, (n,) float64.
+        """Return the similarities of the n pairs of each subset, (n,) float64 each.
+
+        Args:
+            subsets: name of a subset -> the first texts and the second texts of its pairs.
 
         Raises:
             UnscoredError: the texts cannot be compared.

@@ -202,7 +202,7 @@ def _task(summary: ScoreSummary, task: str, family: str) -> Section:
     counts = ", ".join(f"{number} {noun}" for noun, number in next(iter(by_model.values())).counts.items())
     scores = Table(("metric", *summary.names), [(each, *summary.values(task, each)) for each in metrics], counts)
     tables = [turned(scores) if len(summary.names) > len(metrics) else scores]
-    if family not in RANKED:  # whose tables are the nearest neighbors
+    if family not in RANKED:  # the tables of ranked tasks are in the section of nearest neighbors
         tables += _merged(by_model)
     if settings := _settings({model: scores.settings for model, scores in by_model.items()}):
         tables.append(Table(("setting", *by_model), settings, "settings"))

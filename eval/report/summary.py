@@ -52,13 +52,13 @@ class ScoreSummary:
 
     @property
     def families(self) -> dict[str, str]:
-        """Return task -> family, for each task on which a model was scored. The tasks of a family are adjacent."""
+        """Return the family of each task on which a model was scored. The tasks of a family are adjacent."""
         families = {task: scored.families.get(task, "tasks") for scored in self.scored for task in scored.tasks}
         order = list(dict.fromkeys(families.values()))
         return dict(sorted(families.items(), key=lambda item: order.index(item[1])))
 
     def of(self, task: str) -> dict[str, TaskScores]:
-        """Return model -> scores on a task, for the models that were scored on the task."""
+        """Return the scores on a task by the name of the model, for all models that were scored on the task."""
         return {scored.results.model: scored.tasks[task] for scored in self.scored if task in scored.tasks}
 
     def main(self, task: str) -> str:
@@ -143,10 +143,10 @@ class ScoreSummary:
         return [f"{models}: {text}" if models else text for text, models in warnings.items()]
 
     def _models_by_item(self, items: Iterable[tuple[_Item, Scored]]) -> dict[_Item, str]:
-        """Return item -> the names of the models that have it, as one text; "" if all models have it.
+        """Return for each distinct item the names of the models that have it, as one text; "" if all models have it.
 
         Args:
-            items: (item, model) pairs, in which an item may occur several times.
+            items: pairs of an item and a model that has the item.
         """
         models: dict[_Item, list[str]] = {}
         for item, scored in items:

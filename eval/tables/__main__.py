@@ -1,6 +1,6 @@
-"""The command `clearspan tables`: a paper's table, with the user's models added to the published rows.
+"""Print a paper's table, with your own models added to the published rows: `clearspan tables`.
 
-Exit codes: 0 printed; 1 a results.json cannot be read; 2 bad usage.
+Exit codes: 0: printed; 1: a results.json cannot be read; 2: wrong usage.
 """
 
 import sys
@@ -17,30 +17,31 @@ from clearspan.eval.files import json_text
 from clearspan.eval.tables.beside import FORMATS, beside, formatted
 from clearspan.eval.tables.published import tables
 
-_EXAMPLE = """example:
-  clearspan tables declutr-2 runs/eval runs/other/results.json --format markdown
-  clearspan tables --list
-
-Without RESULTS only the published rows are printed. NonLing-CSE's Table D.1 lists retrieved sentences instead of
-figures: the report of --tasks retrieval shows those of your models.
+_EXAMPLE = """
+clearspan tables declutr-2 runs/eval runs/other/results.json --format markdown
+clearspan tables --list
+"""
+_NOTES = """
+Without RESULTS, only the published rows are printed. Table D.1 of NonLing-CSE lists retrieved sentences instead of
+scores. For your own models, the report of `clearspan eval --tasks retrieval` shows such sentences.
 """
 
 
 @dataclass(frozen=True, kw_only=True)
 class Tables(Command):
-    """The command `tables`."""
+    """The command `tables`: prints a paper's table with rows for your own models."""
 
-    prog: ClassVar[str] = "python -m clearspan.eval.tables"
     example: ClassVar[str] = _EXAMPLE
+    notes: ClassVar[str] = _NOTES
     expected: ClassVar[Errors] = (DataError, OSError)
 
-    name: Annotated[str | None, Flag("name of the table; --list prints all names", "NAME", positional=True)] = None
+    name: Annotated[str | None, Flag("name of the table (see --list)", "NAME", positional=True)] = None
     results: Annotated[
         tuple[Path, ...],
-        Flag("results.json, its folder, or a folder with a subfolder for each model", "RESULTS", positional=True),
+        Flag("a results.json, its folder, or a folder with a subfolder for each model", "RESULTS", positional=True),
     ] = ()
     list: Annotated[bool, Flag("print the names of all tables")] = False
-    format: Annotated[str, Flag("form of the table", choices=tuple(FORMATS))] = "text"
+    format: Annotated[str, Flag("format of the printed table", choices=tuple(FORMATS))] = "text"
     json: Json = False
 
     def __post_init__(self) -> None:

@@ -147,6 +147,6 @@ def missing_tasks(name: str, scores: Scores) -> list[str]:
 
 
 def averages(scores: Scores) -> dict[str, dict[str, Any]]:
-    """Return name -> result of `average`, for each average of which enough tasks are scored."""
+    """Return the result of `average` by the name of the average, for all averages of which enough tasks are scored."""
     results = {name: average(name, scores) for name in (*AVERAGES, *HALVES)}
     return {name: result for name, result in results.items() if result is not None}

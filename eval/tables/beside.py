@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from tabulate import tabulate
 
+from clearspan.common.flags import flag
 from clearspan.common.terminal import printable
 from clearspan.eval.details import Table
 from clearspan.eval.report.text import text_table
@@ -114,7 +115,7 @@ def _missing_notes(table: PaperTable, model: Results) -> list[str]:
         if missing == [CAPTIONS]:
             notes.append(
                 f"{column.head} ({column.average}) is without COCO's captions, the published ones with them: add "
-                "--tasks captions"
+                f"{flag('--tasks')} captions"
             )
         elif missing:
             notes.append(f"no {column.head} ({column.average}) without {', '.join(missing)}")

@@ -85,7 +85,7 @@ class PaperTable:
 
 @cache
 def tables() -> dict[str, PaperTable]:
-    """Return name of a table -> table, for all tables. Their order is the order of the papers' file names."""
+    """Return all tables by their names, in the order of the papers' file names."""
     by_name: dict[str, PaperTable] = {}
     for path in sorted(_FOLDER.glob("*.yaml"), key=lambda path: path.stem):
         content = yaml.load(path.read_text(encoding="utf-8"), _loader())

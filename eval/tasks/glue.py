@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from clearspan.common.flags import flag
 from clearspan.eval.data.glue_data import LAYOUTS, GlueColumns, read_glue
 from clearspan.eval.data.labeled import Labeled
 from clearspan.eval.details import Details, Table
@@ -33,7 +34,7 @@ METRICS: dict[str, dict[str, str]] = {
     "STS-B": {"mean": "pearson_spearman", "pearson": "pearson", "spearman": "spearman"},
     "MNLI": {"mean": "accuracy"},  # the plain mean over its two dev files, which are Examples' groups
 }
-"""Task -> name of a score -> its metric, a key of eval.scores.METRICS. The first score is the one that CLEAR reports.
+"""Task -> name of a score -> its metric, a key of `eval.scores.METRICS`. CLEAR reports the first score of a task.
 Tasks that are not listed have the score `accuracy`."""
 SEARCHED: dict[str, tuple[int, float]] = {
     "MNLI": (32, 1e-5),
@@ -52,7 +53,7 @@ EPOCHS = {"full": 10, "fast": 3}
 
 
 def examples_of(task: str, predicted: NDArray[np.float64], dev: dict[str, Labeled]) -> dict[str, Examples]:
-    """Return name of a score -> examples, for all scores of a task. The first score is the one that CLEAR reports.
+    """Return the examples of all scores of a task, by the name of the score. The first score is what CLEAR reports.
 
     CLEAR reports Matthews' coefficient for CoLA, the mean of accuracy and F1 for MRPC and QQP, the mean of Pearson and
     Spearman for STS-B, the mean of the accuracies on the two dev files for MNLI, and accuracy for all other tasks.
@@ -111,7 +112,7 @@ class GlueTask:
             raise UnscoredError("is fine-tuned, which takes a model folder with a transformer")
         if not is_trainer_device(run.device):
             raise UnscoredError(
-                f"transformers' Trainer cannot be told --device {run.device}: give cpu or cuda, with "
+                f"transformers' Trainer cannot be told {flag('--device')} {run.device}: give cpu or cuda, with "
                 "CUDA_VISIBLE_DEVICES for another GPU than the first"
             )
         settings = FinetuningSettings(*SEARCHED[self.name.partition("/")[2]], epochs=EPOCHS[run.protocol])
@@ -218,4 +219,4 @@ def _read(folder: Path, layout: GlueColumns) -> GlueTask:
     return GlueTask(f"glue/{folder.name}", train, dev, len(layout.classes), files)
 
 
-FAMILY = Family(load, "DIR/glue/<TASK>/{train,dev}.tsv, as GLUE ships them; fine-tunes, which takes hours on a CPU")
+FAMILY = Family(load, "DIR/glue/<TASK>/{train,dev}.tsv, GLUE's files; fine-tunes the model, which takes hours on a CPU")

@@ -82,7 +82,7 @@ def load(data: Path) -> Loaded:
 
 
 FAMILY = Family(
-    load, "the validation/ part of DIR, a dataset of shards, or DIR/heldout/<name>: such a dataset, .jsonl or .csv"
+    load, "DIR/validation/, if DIR is a dataset of shards, or DIR/heldout/<name>: a dataset of shards, .jsonl or .csv"
 )
 
 

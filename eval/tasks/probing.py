@@ -40,7 +40,7 @@ def load_mlp(data: Path) -> Loaded:
 
 
 FAMILY = Family(load_linear, f"{_WHERE}; by logistic regression")
-MLP_FAMILY = Family(load_mlp, f"{_WHERE}; by a hidden layer of sigmoids")
+MLP_FAMILY = Family(load_mlp, f"{_WHERE}; by an MLP with one hidden layer of sigmoids")
 
 
 def _load(data: Path, suffix: str, heads: tuple[Head, ...]) -> Loaded:

@@ -58,7 +58,7 @@ class Ranked:
     first: Ints
 
     def scores(self) -> dict[str, float]:
-        """Return name of a score -> the mean over the queries, in percent."""
+        """Return the mean of each score over the queries, in percent, by the name of the score."""
         return {key: 100 * float(values.mean()) for key, values in self.figures.items()}
 
 
@@ -249,7 +249,7 @@ def _read(folder: Path) -> RetrievalTask:
     return RetrievalTask(f"retrieval/{folder.name}", LAYOUTS[layout](folder), tuple(folder / file for file in layout))
 
 
-FAMILY = Family(load, "DIR/retrieval/<name>/, BEIR's layout, or the files of Cranfield, Flickr8k or TREC-QA")
+FAMILY = Family(load, "DIR/retrieval/<name>/, in BEIR's layout, or the files of Cranfield, Flickr8k or TREC-QA")
 
 
 def _cut(text: str) -> str:

@@ -261,8 +261,8 @@ def load_pairs(paths: Sequence[Path]) -> list[Task]:
     ]
 
 
-FAMILY = Family(load, "DIR/downstream/STS/... and DIR/downstream/SICK/, SentEval's layout; by cosine")
-LANGUAGES = Family(load_languages, "DIR/stsb_multi_mt/stsb-<language>-{test,dev}.csv; by cosine")
+FAMILY = Family(load, "DIR/downstream/STS/... and DIR/downstream/SICK/, SentEval's layout; by cosine similarity")
+LANGUAGES = Family(load_languages, "DIR/stsb_multi_mt/stsb-<language>-{test,dev}.csv; by cosine similarity")
 
 
 def _read_year(data: Path, year: str) -> StsTask:

@@ -1,7 +1,9 @@
-"""A command of your own: the longest examples of a dataset. Run this file, or make it a subcommand of `clearspan` by a
-line in `COMMANDS` of common/catalog.py:
+"""A command of your own: the longest examples of a dataset. With this file in the working folder, run
 
-    python longest.py data/train --top 3
+    clearspan longest:Longest data/train --top 3
+
+or the file itself, `python longest.py data/train --top 3`. In a fork of Clearspan, a line in `COMMANDS` of
+common/catalog.py makes it a subcommand of `clearspan`, with a name of its own.
 """
 
 import heapq
@@ -22,7 +24,6 @@ from clearspan.shards.manifest import ManifestError
 class Longest(Command):
     """A field with a `Flag` is an option: its type, its limits, its default and its help."""
 
-    prog: ClassVar[str] = "python longest.py"
     description: ClassVar[str] = "Print the examples of a dataset with the most tokens."
     expected: ClassVar[Errors] = (ShardError, ManifestError, OSError)
 

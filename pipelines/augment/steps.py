@@ -27,6 +27,7 @@ import numpy as np
 from annotated_types import Ge, Gt, Le
 from tokenizers import Tokenizer
 
+from clearspan.common.flags import flag
 from clearspan.common.options import Flag, Options
 from clearspan.common.ragged import Ragged, bounds, segments
 from clearspan.pipelines.augment.choices import choose, fraction_of, members, shuffled, spans_of
@@ -47,21 +48,30 @@ class Proportions(Options):
     the CLEAR paper (section 4.1).
     """
 
-    unit: Annotated[str, Flag("unit of deletion and reordering", choices=UNITS)] = "token"
-    del_word: Annotated[float, Flag("fraction of units deleted", "P"), Gt(0), Le(1)] = 0.7
-    del_spans: Annotated[int, Flag("spans deleted", "N"), Ge(1)] = 5
-    del_span: Annotated[float, Flag("fraction of units in each deleted span", "P"), Gt(0), Le(1)] = 0.05
-    reorder_pairs: Annotated[int, Flag("pairs of spans that are swapped", "N"), Ge(1)] = 5
-    reorder_span: Annotated[float, Flag("fraction of units in each span", "P"), Gt(0), Le(1)] = 0.05
-    subs: Annotated[float, Flag("fraction of words replaced", "P"), Gt(0), Le(1)] = 0.3
+    unit: Annotated[str, Flag("what del-word, del-span and reorder delete or move", choices=UNITS)] = "token"
+    del_word: Annotated[float, Flag("fraction of a sentence's units that del-word deletes", "P"), Gt(0), Le(1)] = 0.7
+    del_spans: Annotated[int, Flag("number of spans that del-span deletes", "N"), Ge(1)] = 5
+    del_span: Annotated[
+        float, Flag("length of each span of del-span, as a fraction of the sentence", "P"), Gt(0), Le(1)
+    ] = 0.05
+    reorder_pairs: Annotated[int, Flag("number of pairs of spans that reorder swaps", "N"), Ge(1)] = 5
+    reorder_span: Annotated[
+        float, Flag("length of each span of reorder, as a fraction of the sentence", "P"), Gt(0), Le(1)
+    ] = 0.05
+    subs: Annotated[float, Flag("fraction of a sentence's words that subs replaces by synonyms", "P"), Gt(0), Le(1)] = (
+        0.3
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.del_spans * self.del_span > 1 + 1e-9:
-            raise ValueError(f"--del-spans {self.del_spans}: spans of {self.del_span} are more than a whole sentence")
+            raise ValueError(
+                f"{flag('--del-spans')} {self.del_spans}: spans of {self.del_span} are more than a whole sentence"
+            )
         if 2 * self.reorder_pairs * self.reorder_span > 1 + 1e-9:
             raise ValueError(
-                f"--reorder-pairs {self.reorder_pairs}: pairs of spans of {self.reorder_span} exceed the sentence"
+                f"{flag('--reorder-pairs')} {self.reorder_pairs}: pairs of spans of {self.reorder_span} exceed the "
+                "sentence"
             )
 
 
@@ -84,9 +94,11 @@ class Augmentation(Proportions):
         steps = tuple(text.split("+"))
         for step in steps:
             if step not in STEPS:
-                raise ValueError(f"--augment {text!r}: {step!r} is not one of {', '.join(STEPS)} (joined by +)")
+                raise ValueError(
+                    f"{flag('--augment')} {text!r}: {step!r} is not one of {', '.join(STEPS)} (joined by +)"
+                )
         if len(set(steps)) < len(steps):
-            raise ValueError(f"--augment {text!r} names a step twice")
+            raise ValueError(f"{flag('--augment')} {text!r} names a step twice")
         return cls(steps=steps, **options)
 
     def __str__(self) -> str:

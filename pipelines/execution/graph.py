@@ -23,6 +23,7 @@ from typing import Any
 import apache_beam as beam
 from apache_beam.metrics import Metrics
 
+from clearspan.common.flags import called_by
 from clearspan.common.terminal import one_line
 from clearspan.pipelines.errors import PipelineError, carrying
 from clearspan.pipelines.units.commit import commit
@@ -43,6 +44,7 @@ def _working(job: Job) -> Iterator[None]:
     """Give the code in this context, which runs in a worker, access to the user's object stores. Expected errors are
     raised in a form that the driver recognizes.
     """
+    called_by(job.caller)
     with carrying():
         if storage.is_remote(job.folder) or storage.is_remote(job.root):  # not every runner does this
             storage.use_options(job.beam)

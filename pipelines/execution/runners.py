@@ -19,7 +19,7 @@ from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 from apache_beam.transforms import environments
 
 from clearspan.common.failures import Failure, report
-from clearspan.pipelines.errors import carried
+from clearspan.pipelines.errors import PREFIX, carried
 
 START_S = 4.0
 """Start-up time of worker processes (Beam's imports, the tokenizer) in seconds; work in this process has no such time.
@@ -139,5 +139,5 @@ def _thread_failed(arguments: threading.ExceptHookArgs) -> None:
 def _leave() -> None:
     _leaving.acquire()
     message = "a worker process was killed or could not start: run again, with fewer workers if memory ran out"
-    report(Failure("pipelines", message))
+    report(Failure(PREFIX, message))
     os._exit(1)

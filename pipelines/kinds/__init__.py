@@ -20,35 +20,45 @@ from typing import Annotated, Any, ClassVar, Protocol, Self
 import pyarrow as pa
 from annotated_types import Ge, Le
 
+from clearspan.common.flags import flag
 from clearspan.common.options import Flag, Json, Options, Quiet
 from clearspan.pipelines.records import MAX_BYTES, Inputs, Reading, Record
 from clearspan.pipelines.tally import Counts, RecordError, Tally
-from clearspan.shards.manifest import FILES_FOLDER
+from clearspan.shards.manifest import FILES_FOLDER, numbered
+
+OUTPUT = "folder to write: a new or empty one, or the folder of an unfinished run, which is continued"
+BAD = "fail if a larger fraction of the records is bad, 0 to 1"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class CorpusOptions(Options):
     """Options of every command that reads a corpus: input, output, tolerated faults, and printed output."""
 
-    inputs: Annotated[tuple[str, ...], Flag("files, folders or quoted globs", "GLOB", name="--input", many=True)]
-    output: Annotated[str, Flag("new or empty folder, or that of a run to continue", "DIR", output=True)]
-    max_bad_fraction: Annotated[float, Flag("fail above this fraction of bad records", "X"), Ge(0), Le(1)] = 0.001
-    skip_unknown: Annotated[bool, Flag("skip files of unknown type in folders and globs")] = False
+    inputs: Annotated[
+        tuple[str, ...], Flag("input files, folders, or globs in quotes", "GLOB", name="--input", many=True)
+    ]
+    output: Annotated[str, Flag(OUTPUT, "DIR", output=True)]
+    max_bad_fraction: Annotated[float, Flag(BAD, "X"), Ge(0), Le(1)] = 0.001
+    skip_unknown: Annotated[bool, Flag("skip files of unknown types in folders and globs, instead of failing")] = False
     quiet: Quiet = False
     json: Json = False
 
 
-MENDS = {
-    "short_bytes": "lower --min-tokens",
-    "short_tokens": "lower --min-tokens",
-    "long_tokens": "raise --max-tokens; for a text file with a text per line add --text-per line",
-    "few_words": "lower --min-words",
-    "language": "name other languages, or lower --language-threshold",
-    "equal_texts": "name another pair with --fields",
-    "no_pair": "choose another --structure",
-    "unpaired": "a premise needs an entailed and a contradicting hypothesis in one file",
-}
-"""Advice to the user if all records are dropped, by the most frequent reason."""
+def mend(reason: str) -> str:
+    """Return advice for the user if all records are dropped, most for this reason; "" if there is no advice."""
+    mends = {
+        "short_bytes": f"lower {flag('--min-tokens')}",
+        "short_tokens": f"lower {flag('--min-tokens')}",
+        "long_tokens": (
+            f"raise {flag('--max-tokens')}; for a text file with a text per line add {flag('--text-per')} line"
+        ),
+        "few_words": f"lower {flag('--min-words')}",
+        "language": f"name other languages, or lower {flag('--language-threshold')}",
+        "equal_texts": f"name another pair with {flag('--fields')}",
+        "no_pair": f"choose another {flag('--structure')}",
+        "unpaired": "a premise needs an entailed and a contradicting hypothesis in one file",
+    }
+    return mends.get(reason, "")
 
 
 class Worker(Protocol):
@@ -61,9 +71,9 @@ class Worker(Protocol):
         """
 
 
-UPDATED = "bring a finished OUTPUT up to date with changed inputs: what is new is embedded, what is gone goes"
+UPDATED = "bring a finished OUTPUT up to date with changed inputs: embed new texts, remove deleted ones"
 Update = Annotated[bool, Flag(UPDATED)]
-Dedup = Annotated[bool, Flag("keep the first of equal examples (default: %(default)s)", negatable=True)]
+Dedup = Annotated[bool, Flag("drop duplicates: keep only the first of equal examples", negatable=True)]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -228,14 +238,14 @@ class Kind(Options, ABC):
     def nothing_kept(self, counts: Counts) -> str:
         """Return the error message for a run that keeps no record: counts by reason, and advice on the main reason."""
         numbers = {reason: number for reason, number in {**counts.filtered, "bad": counts.bad}.items() if number}
-        dropped = ", ".join(f"{number:,} {reason}" for reason, number in numbers.items())
+        dropped = ", ".join(numbered(numbers))
         sizes = ", ".join(f"{size:,} {unit}" for unit, size in counts.longest.items())
         longest = f"; the longest has {sizes}" if sizes else ""
         main = max(numbers, key=numbers.__getitem__, default="")
-        mend = counts.complaint() if main == "bad" else MENDS.get(main, "")
+        advice = counts.complaint() if main == "bad" else mend(main)
         lacking = f"; {counts.lacking}" if counts.lacking else ""
         line = f"none of {counts.read:,} {self.name} is kept: {dropped}{longest}{lacking}"
-        return f"{line}: {mend}" if mend else line
+        return f"{line}: {advice}" if advice else line
 
     def remarks(self, fingerprint: Mapping[str, Any], sums: Mapping[str, int]) -> list[str]:
         """Return the lines that the kind adds to the summary of a run.

@@ -22,19 +22,22 @@ from clearspan.pipelines.tally import Counts
 from clearspan.shards.layouts import array_column
 from clearspan.shards.schema import MEL_BINS
 
-LONG = "a longer clip: keep its first frames, or split it into examples"
+LONG = "whether to cut a longer clip after its first --frames, or split it into several examples"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Audio(LabeledKind):
     """Options of the kind `audio`: log-mel spectrograms of labeled clips."""
 
-    frames: Annotated[int, Flag("most 10 ms frames of an example", "N"), Ge(1), Le(100_000)] = 1024
+    frames: Annotated[int, Flag("maximum length of an example, in frames of 10 ms", "N"), Ge(1), Le(100_000)] = 1024
     long: Annotated[Literal["cut", "split"], Flag(LONG)] = "cut"
 
     name: ClassVar[str] = "audio"
     summary: ClassVar[str] = COMMANDS["audio"].summary
-    description: ClassVar[str] = "labeled clips (by speaker or class): folders, tars, lists; wav, flac, ogg, mp3"
+    description: ClassVar[str] = (
+        "Make a dataset of log-mel spectrograms with classes, such as speakers, from wav, flac, ogg or mp3 clips in\n"
+        "folders, tars or lists."
+    )
     example: ClassVar[str] = (
         r"clearspan audio --input 'LibriSpeech/**/*.flac' --label-pattern '(\d+)-\d+-\d+\.flac' "
         "--output data/audio --top-classes 50"

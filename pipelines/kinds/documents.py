@@ -16,6 +16,7 @@ import pyarrow as pa
 from annotated_types import Ge
 
 from clearspan.common.catalog import COMMANDS
+from clearspan.common.flags import flag
 from clearspan.common.options import Flag
 from clearspan.pipelines.kinds.text import Kept, TextKind, TextWorker, excluded_of
 from clearspan.pipelines.kinds.text_inputs import EMPTY, grouped, text_in
@@ -32,14 +33,15 @@ class Documents(TextKind):
     """Options of the kind `documents`: long texts."""
 
     min_tokens: Annotated[
-        int, Flag("drop shorter documents (default 2048, DeCLUTR's length; for short texts 16)", "N"), Ge(1)
+        int, Flag("drop documents of fewer tokens (default 2048, as in DeCLUTR; for short texts, use 16)", "N"), Ge(1)
     ] = 2048
-    max_tokens: Annotated[int | None, Flag("drop longer documents", "N")] = None
+    max_tokens: Annotated[int | None, Flag("drop documents of more tokens (default: no limit)", "N")] = None
 
     name: ClassVar[str] = "documents"
     summary: ClassVar[str] = COMMANDS["documents"].summary
     description: ClassVar[str] = (
-        "long texts: JSON lines, plain text, tars of texts (plain, .gz, .bz2, .xz, .zst), parquet"
+        "Make a dataset of tokenized documents, from Parquet, or from JSON lines, tables, plain text or tars of\n"
+        "texts, also compressed (.gz, .bz2, .xz, .zst)."
     )
     example: ClassVar[str] = (
         "clearspan documents --input 'corpus/*.jsonl' --output data/train --tokenizer tokenizers/roberta-base"
@@ -50,7 +52,7 @@ class Documents(TextKind):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.max_tokens is not None and self.max_tokens < self.min_tokens:
-            raise ValueError("--max-tokens must be at least --min-tokens")
+            raise ValueError(f"{flag('--max-tokens')} must be at least {flag('--min-tokens')}")
 
     @property
     def reasons(self) -> tuple[str, ...]:

@@ -15,6 +15,7 @@ from collections.abc import Sequence
 import numpy as np
 import orjson
 
+from clearspan.common.flags import flag
 from clearspan.pipelines.kinds.kept_fields import types_of
 from clearspan.pipelines.kinds.text_inputs import utf8
 from clearspan.pipelines.readers import first_records
@@ -55,7 +56,7 @@ def group_of(record: Record, field: str | None) -> str:
     if value is None:
         return ""
     if not isinstance(value, str | int | float):
-        raise RecordError(f'its "{field}" is {json_name(value)}: {OPTION} takes a text, a number, true or false')
+        raise RecordError(f'its "{field}" is {json_name(value)}: {flag(OPTION)} takes a text, a number, true or false')
     text = value.strip() if isinstance(value, str) else orjson.dumps(value).decode()
     utf8(text)
     return text

@@ -23,11 +23,16 @@ from clearspan.pipelines.tally import Counts
 class Images(LabeledKind):
     """Options of the kind `images`: labeled images as JPEG."""
 
-    size: Annotated[int, Flag("scale the short side down to N pixels", "N"), Ge(8), Le(4096)] = 256
+    size: Annotated[int, Flag("scale larger images down so that the short side has N pixels", "N"), Ge(8), Le(4096)] = (
+        256
+    )
 
     name: ClassVar[str] = "images"
     summary: ClassVar[str] = COMMANDS["images"].summary
-    description: ClassVar[str] = "labeled images: folders, tars (one per class, of folders, or webdataset's), lists"
+    description: ClassVar[str] = (
+        "Make a dataset of images with classes, from folders, lists, webdatasets, or other tars (of one class each,\n"
+        "or with a folder per class)."
+    )
     example: ClassVar[str] = "clearspan images --input ILSVRC/train --output data/images"
     extensions: ClassVar[tuple[str, ...]] = (".jpg", ".jpeg", ".png", ".webp")
     max_bytes: ClassVar[int] = 200_000_000

@@ -18,6 +18,7 @@ from typing import Any
 import orjson
 import pyarrow as pa
 
+from clearspan.common.flags import flag
 from clearspan.common.parsing import did_you_mean, finite_number, whole_number
 from clearspan.pipelines.errors import PipelineError
 from clearspan.pipelines.kinds.text_inputs import MOST_FIELDS
@@ -43,9 +44,9 @@ def check_names(words: Sequence[str]) -> None:
     """Raise ValueError if two entries of --keep-fields name the same field, or if a name is empty or not printable."""
     names = [split(word)[0] for word in words]
     if twice := next((name for name in names if names.count(name) > 1), None):
-        raise ValueError(f"--keep-fields names {twice} twice: leave one out")
+        raise ValueError(f"{flag('--keep-fields')} names {twice} twice: leave one out")
     if odd := next((name for name in names if not name or not name.isprintable()), None):
-        raise ValueError(f"--keep-fields: {odd!r} is not the name of a field")
+        raise ValueError(f"{flag('--keep-fields')}: {odd!r} is not the name of a field")
 
 
 def types_of(words: Sequence[str], records: Sequence[Record], option: str = "--keep-fields") -> dict[str, str]:
@@ -74,17 +75,17 @@ def types_of(words: Sequence[str], records: Sequence[Record], option: str = "--k
 def _missing(name: str, objects: Sequence[Mapping[str, Any]], num_records: int, option: str) -> str:
     known = list(dict.fromkeys(field for value in objects for field in names_in(value)))
     if not known:
-        return f'{option}: the inputs have no field "{name}": they are plain texts: leave it out'
+        return f'{flag(option)}: the inputs have no field "{name}": they are plain text: leave the option out'
     listed = ", ".join(known[:MOST_FIELDS])
-    where = f"none of the first {num_records:,} records has it; they have {listed}"
-    return f'{option}: no field "{name}": {where}{did_you_mean(name, known)}'
+    where = f"the first {num_records:,} records have only {listed}"
+    return f'{flag(option)}: no field "{name}": {where}{did_you_mean(name, known)}'
 
 
 def _type_of(name: str, values: Sequence[Any], option: str) -> str:
     kinds = {type(value) for value in values}
     if other := [value for value in values if not isinstance(value, (str, int, float))]:
         held = json_name(other[0])
-        raise PipelineError(f'{option}: "{name}" holds {held}: name fields of texts, numbers or booleans')
+        raise PipelineError(f'{flag(option)}: "{name}" holds {held}: name fields of texts, numbers or booleans')
     if kinds == {bool}:
         return "bool"
     if kinds == {int} and all(-INT64 <= value < INT64 for value in values):
@@ -157,7 +158,9 @@ def _value(record: Mapping[str, Any], name: str, kind: str) -> Plain:
         if number is not None and -INT64 <= number < INT64 and int(number) == number:
             return int(number)
     shown = json_name(value) if not isinstance(value, (int, float)) or isinstance(value, bool) else str(value)
-    raise RecordError(f'its "{name}" is {shown}, not {kind} as in the first records: name it {name}:string to keep all')
+    raise RecordError(
+        f'its "{name}" is {shown}, not {kind} as in the first records: write {name}:string to keep all values as text'
+    )
 
 
 def _number(value: Any) -> int | float | None:
@@ -176,4 +179,4 @@ def _check_utf8(value: str, name: str) -> None:
     try:
         value.encode("utf-8")
     except UnicodeEncodeError as error:
-        raise RecordError(f'half of a surrogate pair at character {error.start} of "{name}"') from None
+        raise RecordError(f'half of a surrogate pair at character {error.start} of the field "{name}"') from None

@@ -104,7 +104,7 @@ def _wait(process: "subprocess.Popen[str]", device: str) -> None:
     assert process.stdout is not None
     told = process.stdout.readline()
     if not told:
-        raise PipelineError(f"the process of the model on {device} ended while it loaded it (code {process.wait()})")
+        raise PipelineError(f"the process that loads the model on {device} ended with exit code {process.wait()}")
     if problem := json.loads(told).get("error"):
         raise PipelineError(problem)
 

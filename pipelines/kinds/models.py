@@ -7,6 +7,7 @@ from clearspan.common.encoder import static
 from clearspan.common.encoder.fingerprint import model_sha256
 from clearspan.common.encoder.folder import load_folder
 from clearspan.common.encoder.sentence_encoder import FolderEncoder
+from clearspan.common.flags import flag
 from clearspan.common.model_folder import EncoderError
 from clearspan.common.terminal import one_line
 from clearspan.pipelines.errors import PipelineError, check_extra
@@ -34,11 +35,16 @@ def load_model(folder: str, sha256: str, pooling: str | None, device: str, preci
     """
     try:
         if model_hash(folder) != sha256:
-            raise PipelineError(f"--model {folder}: not the model of these vectors: its files differ, or have changed")
+            raise PipelineError(
+                f"{flag('--model')} {folder}: not the model that made these vectors: its files are different or have "
+                "changed"
+            )
         if device != "cpu" or not static.reads(Path(folder)):
             check_extra("embed", "torch", "sentence_transformers", what="embedding")
         if device != "cpu" and resolve_device(AUTO) == "cpu":
-            raise PipelineError(f"--device {device}: no GPU here: compute on the CPU with --device cpu")
+            raise PipelineError(
+                f"{flag('--device')} {device}: this machine has no GPU: compute on the CPU with {flag('--device')} cpu"
+            )
         return load_folder(Path(folder), pooling, device, precision)
     except EncoderError as error:
         raise PipelineError(one_line(error)) from None

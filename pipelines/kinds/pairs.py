@@ -17,6 +17,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from clearspan.common import same_text
 from clearspan.common.catalog import COMMANDS
 from clearspan.common.encoder.prompts import DOCUMENT, QUERY, Prompts
+from clearspan.common.flags import flag
 from clearspan.common.options import Flag
 from clearspan.pipelines.kinds import groups
 from clearspan.pipelines.kinds.text import excluded_of
@@ -34,8 +35,8 @@ STRUCTURES = ("headings", "sentences")
 MISSING, EQUAL, WITHOUT_PAIR = "missing_field", "equal_texts", "no_pair"
 
 
-FIELDS = "the two fields (default: a title and a text by usual names, e.g. title,text or question,answer)"
-PARTS = "in place of fields, the parts of each text: a heading and its section, a sentence and its passage"
+FIELDS = "the two fields of a pair (default: a title and a text under usual names, e.g. title,text or question,answer)"
+PARTS = "pair parts of each text instead of two fields: a heading with its section, or a sentence with its passage"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -57,7 +58,7 @@ class Pairs(Triplets):
     document_separator: Separator = None
     long: Annotated[Literal["drop", "cut"], Flag(LONG)] = "cut"
     prompt_name: Annotated[
-        tuple[str, ...], Flag(NAMED.format("those of encode_query, encode_document"), "NAME", commas=True)
+        tuple[str, ...], Flag(NAMED.format("as encode_query and encode_document choose"), "NAME", commas=True)
     ] = ()
 
     command: ClassVar[str] = "pairs"
@@ -65,7 +66,9 @@ class Pairs(Triplets):
     usual: ClassVar[tuple[tuple[str, ...], ...]] = USUAL
     option: ClassVar[str] = "--fields"
     summary: ClassVar[str] = COMMANDS["pairs"].summary
-    description: ClassVar[str] = "two fields of each record, such as title and text, or parts of each text -> pairs"
+    description: ClassVar[str] = (
+        "Make a dataset of positive pairs: two fields of each record, such as title and text, or parts of each text."
+    )
     example: ClassVar[str] = (
         "clearspan pairs --input articles.csv --fields title,text --output data/pairs --tokenizer MODEL"
     )
@@ -73,7 +76,7 @@ class Pairs(Triplets):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.fields is not None and len(self.fields) != 2:
-            raise ValueError("--fields must name two different fields, e.g. title,body")
+            raise ValueError(f"{flag('--fields')} must name two different fields, e.g. title,body")
         of_texts = {
             "--text-field": self.text_field,
             "--document-separator": self.document_separator,
@@ -81,9 +84,12 @@ class Pairs(Triplets):
         }
         given = [option for option, value in of_texts.items() if value]
         if given and not self.structure:
-            raise ValueError(f"{given[0]} has no effect without --structure: leave it out, or add that")
+            raise ValueError(
+                f"{flag(given[0])} has no effect without {flag('--structure')}: leave it out, or add "
+                f"{flag('--structure')}"
+            )
         if self.structure and self.fields is not None:
-            raise ValueError("--fields and --structure: leave one of them out")
+            raise ValueError(f"{flag('--fields')} and {flag('--structure')}: leave one of them out")
 
     @property
     def named(self) -> tuple[str, ...] | None:

@@ -23,6 +23,7 @@ import pyarrow as pa
 from annotated_types import Ge, Le, Lt
 
 from clearspan.common.catalog import COMMANDS
+from clearspan.common.flags import flag
 from clearspan.common.options import Flag
 from clearspan.pipelines.augment import words as word_starts
 from clearspan.pipelines.augment.steps import DEL, STEPS, Augmentation, Augmenter, Proportions
@@ -47,9 +48,12 @@ NEAR_UNIT_BYTES = 16_000_000
 """Size of a work unit with --near-dedup, in bytes of input. It is small because a worker holds 650 to 1,300 bytes for
 each sentence of a unit.
 """
+AUGMENT = f"steps that make a view, joined by +: {', '.join(STEPS)}, e.g. subs+del-span (default: no views)"
+SYNONYMS_OF = "synonyms for subs: a JSON object of words to lists of words, or lines of a word and its synonyms (tabs)"
+PACK = "join a text's sentences to pieces of at most N tokens; 510 leaves room for <s> and </s> in 512"
 RULES = (
-    "ISO 639-1 code of the texts' language, for sentence splitting (default en). Several, e.g. de,fr, or one "
-    "with --language-threshold: keep only texts in these languages (extra `language`)"
+    "ISO 639-1 code of the language whose rules split sentences (default en). Several codes, e.g. de,fr, or one with "
+    "--language-threshold, also drop texts in other languages (extra `language`)"
 )
 
 
@@ -57,11 +61,13 @@ RULES = (
 class Augmenting(Proportions):
     """Options of augmented views."""
 
-    augment: Annotated[str | None, Flag(f"{', '.join(STEPS)}, joined by + (default none)", "STEPS")] = None
-    synonyms: Annotated[str | None, Flag("for subs: JSON of words to lists of words, or tabbed lines", "FILE")] = None
-    views: Annotated[int, Flag("augmented views of each sentence", "K"), Ge(1), Le(100)] = 2
+    augment: Annotated[str | None, Flag(AUGMENT, "STEPS")] = None
+    synonyms: Annotated[str | None, Flag(SYNONYMS_OF, "FILE")] = None
+    views: Annotated[int, Flag("number of augmented views of each sentence", "K"), Ge(1), Le(100)] = 2
     augment_seed: Annotated[int, Flag("random seed of the views", "N"), Ge(-(1 << 63)), Lt(1 << 63)] = 42
-    del_token: Annotated[bool, Flag(f"add {DEL} to the tokenizer even if no step deletes")] = False
+    del_token: Annotated[
+        bool, Flag(f"add the token {DEL} to the tokenizer even if no step deletes, for views made in training")
+    ] = False
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -69,13 +75,17 @@ class Augmenting(Proportions):
         for field in dataclasses.fields(Augmenting):
             if field.name in ("augment", "del_token") or getattr(self, field.name) == field.default:
                 continue
-            option, named = f"--{field.name.replace('_', '-')}", "subs" if field.name == "synonyms" else field.name
+            option = flag(f"--{field.name.replace('_', '-')}")
+            named = "subs" if field.name == "synonyms" else field.name
             if not self.augmentation:
-                raise ValueError(f"{option} has no effect without --augment: add it, e.g. --augment subs+del-span")
+                raise ValueError(
+                    f"{option} has no effect without {flag('--augment')}: add it, e.g. {flag('--augment')} "
+                    "subs+del-span"
+                )
             if missing := [step for step in STEPS if named.startswith(step.replace("-", "_")) and step not in steps]:
-                raise ValueError(f"{option} has no effect without the step {missing[0]}: add it to --augment")
+                raise ValueError(f"{option} has no effect without the step {missing[0]}: add it to {flag('--augment')}")
         if self.augmentation and self.augmentation.substitutes and not self.synonyms:
-            raise ValueError(f"--augment with subs needs --synonyms FILE: {EXPECTED}; {SOURCES}")
+            raise ValueError(f"{flag('--augment')} with subs needs {flag('--synonyms')} FILE: {EXPECTED}; {SOURCES}")
 
     @functools.cached_property
     def augmentation(self) -> Augmentation | None:
@@ -95,28 +105,39 @@ class Sentences(Augmenting, TextKind):
     whitespace: Annotated[Literal["collapse"], Flag(SPACES)] = "collapse"
     dedup: Dedup = True
     language: Annotated[tuple[str, ...], Flag(RULES, "CODES", commas=True)] = ("en",)
-    no_split: Annotated[bool, Flag("each record is a sentence (for lines add --text-per line)")] = False
-    min_tokens: Annotated[int, Flag("drop shorter sentences, often scraps", "N"), Ge(1)] = 4
-    max_tokens: Annotated[int | None, Flag(f"drop longer sentences (default {MAX_TOKENS})", "N")] = None
-    pack: Annotated[int | None, Flag("join a text's sentences to N tokens (510: 512 with <s> and </s>)", "N")] = None
+    no_split: Annotated[
+        bool, Flag("take each record as one sentence (if each line is a sentence, add --text-per line)")
+    ] = False
+    min_tokens: Annotated[int, Flag("drop sentences of fewer tokens, which are often fragments", "N"), Ge(1)] = 4
+    max_tokens: Annotated[int | None, Flag(f"drop sentences of more tokens (default {MAX_TOKENS})", "N")] = None
+    pack: Annotated[int | None, Flag(PACK, "N")] = None
 
     name: ClassVar[str] = "sentences"
     summary: ClassVar[str] = COMMANDS["sentences"].summary
-    description: ClassVar[str] = "sentences of texts, each with augmented views (CLEAR)"
+    description: ClassVar[str] = (
+        "Make a dataset of the sentences of texts, with augmented views of each sentence if wanted (CLEAR)."
+    )
     example: ClassVar[str] = (
         "clearspan sentences --input 'corpus/*.jsonl' --output data/sentences \\\n"
-        "      --tokenizer tokenizers/roberta-base --augment subs+del-span --synonyms synonyms.json"
+        "    --tokenizer tokenizers/roberta-base --augment subs+del-span --synonyms synonyms.json"
     )
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.pack is not None and self.max_tokens is not None:
-            raise ValueError("--max-tokens has no effect with --pack, which cuts longer sentences: leave one out")
+            raise ValueError(
+                f"{flag('--max-tokens')} has no effect with {flag('--pack')}, which cuts longer sentences: leave one "
+                "out"
+            )
         if self.most_tokens < self.min_tokens:
-            raise ValueError(f"{'--max-tokens' if self.pack is None else '--pack'} must be at least --min-tokens")
+            raise ValueError(
+                f"{flag('--max-tokens' if self.pack is None else '--pack')} must be at least {flag('--min-tokens')}"
+            )
         if not LANGUAGES.issuperset(self.language):
             named = ",".join(self.language)
-            raise ValueError(f"--language {named}: give a code of ISO 639-1 in lower case, such as en, de or zh")
+            raise ValueError(
+                f"{flag('--language')} {named}: give a code of ISO 639-1 in lower case, such as en, de or zh"
+            )
 
     @property
     def most_tokens(self) -> int:
@@ -181,9 +202,9 @@ class Sentences(Augmenting, TextKind):
         try:
             table = read_synonyms(self.synonyms)
         except ValueError as error:
-            raise PipelineError(f"--synonyms {error}; {SOURCES}") from None
+            raise PipelineError(f"{flag('--synonyms')} {error}; {SOURCES}") from None
         except OSError as error:
-            reason = f"--synonyms {self.synonyms}: {error.strerror or error}"
+            reason = f"{flag('--synonyms')} {self.synonyms}: {error.strerror or error}"
             raise PipelineError(f"{reason}: {EXPECTED}; {SOURCES}") from None
         return {**files, SYNONYMS: json.dumps(table, ensure_ascii=False, separators=(",", ":")).encode()}
 
@@ -198,7 +219,7 @@ class Sentences(Augmenting, TextKind):
         try:
             augmenter = Augmenter(self.augmentation, tokenization.tokenizer, synonyms) if self.augmentation else None
         except ValueError as error:
-            raise PipelineError(f"--synonyms {self.synonyms}: {error}") from None
+            raise PipelineError(f"{flag('--synonyms')} {self.synonyms}: {error}") from None
         return SentenceWorker(self, tokenization, excluded_of(resources), augmenter)
 
     def remarks(self, fingerprint: Mapping[str, Any], sums: Mapping[str, int]) -> list[str]:

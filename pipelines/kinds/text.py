@@ -18,6 +18,7 @@ import pyarrow as pa
 from annotated_types import Ge, Gt, Le
 
 from clearspan.common import same_text
+from clearspan.common.flags import flag
 from clearspan.common.options import Flag
 from clearspan.common.ragged import Ragged
 from clearspan.pipelines.attached import GROUPS, HASHES, attach
@@ -39,7 +40,7 @@ from clearspan.pipelines.text.tokenization import (
     with_prefix_space,
     with_special_token,
 )
-from clearspan.shards.manifest import FILES_FOLDER
+from clearspan.shards.manifest import FILES_FOLDER, numbered
 from clearspan.shards.schema import KINDS
 
 EXCLUDED = f"{FILES_FOLDER}/excluded.u64"
@@ -64,9 +65,14 @@ class Selected(NamedTuple):
     language: str | None
 
 
-SPACES = "collapse: a single space between words"
-QUALITY = "filters in turn: published heuristics for web pages (gopher, c4), or your own (docs/data.md), as module:name"
-SIMILAR = "drop examples similar to an earlier one: Jaccard similarity of 5-word sequences, 0.5 to 1"
+SPACES = "keep whitespace as it is, or collapse each run of whitespace to one space"
+QUALITY = "apply these filters in turn: gopher or c4 (English web pages), or your own as module:name (docs/data.md)"
+SIMILAR = "drop near-duplicates: examples whose Jaccard similarity to an earlier one is at least S (0.5 to 1, e.g. 0.8)"
+PREFIX = "put a space before each text, like the tokenizer option add_prefix_space"
+LANGUAGE = "keep only texts in these languages: ISO 639-1 codes, e.g. de,fr (extra `language`; default: any language)"
+THRESHOLD = f"minimum probability of the language that --language identifies, 0 to 1 (default {LANGUAGE_THRESHOLD})"
+EXCLUDE = "drop examples that contain a text of these files or folders, such as evaluation data"
+TOKENIZATION = "tokenizers: use that library alone; auto: use a faster implementation where its ids are the same"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -75,35 +81,35 @@ class TextKind(TextInputs):
     DeCLUTR's published preparation.
     """
 
-    tokenizer: Annotated[str, Flag("a tokenizer.json, or the folder with it", "PATH", required=True)] = ""
+    tokenizer: Annotated[
+        str, Flag("tokenizer.json, or the folder that holds it, e.g. a model's", "PATH", required=True)
+    ] = ""
     whitespace: Annotated[Literal["keep", "collapse"], Flag(SPACES)] = "keep"
     lowercase: Annotated[bool, Flag("lower-case the text")] = False
-    prefix_space: Annotated[bool, Flag("set the tokenizer's add_prefix_space: a space before each text")] = False
-    min_words: Annotated[int | None, Flag("drop texts of fewer words (split at whitespace)", "N"), Ge(1)] = None
-    language: Annotated[
-        tuple[str, ...],
-        Flag("keep texts in these languages, e.g. de,fr (extra `language`; default: any)", "CODES", commas=True),
-    ] = ()
-    language_threshold: Annotated[
-        float | None, Flag("least probability of --language (default 0.5)", "P"), Gt(0), Le(1)
-    ] = None
+    prefix_space: Annotated[bool, Flag(PREFIX)] = False
+    min_words: Annotated[int | None, Flag("drop texts of fewer words, counted by whitespace", "N"), Ge(1)] = None
+    language: Annotated[tuple[str, ...], Flag(LANGUAGE, "CODES", commas=True)] = ()
+    language_threshold: Annotated[float | None, Flag(THRESHOLD, "P"), Gt(0), Le(1)] = None
     quality: Annotated[tuple[str, ...], Flag(QUALITY, "NAMES", commas=True)] = ()
     dedup: Dedup = False
     near_dedup: Annotated[float | None, Flag(SIMILAR, "S"), Ge(LOWEST), Le(1)] = None
-    exclude: Annotated[tuple[str, ...], Flag("drop examples that contain a text of FILE", "FILE", many=True)] = ()
-    tokenization: Annotated[str, Flag("auto: a faster way if its ids are the same", choices=BACKENDS)] = "auto"
+    exclude: Annotated[tuple[str, ...], Flag(EXCLUDE, "FILE", many=True)] = ()
+    tokenization: Annotated[str, Flag(TOKENIZATION, choices=BACKENDS)] = "auto"
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.language_threshold is not None and not self.languages:
-            raise ValueError("--language-threshold has no effect without --language: add it, e.g. --language de,fr")
+            raise ValueError(
+                f"{flag('--language-threshold')} has no effect without {flag('--language')}: add it, e.g. "
+                f"{flag('--language')} de,fr"
+            )
         if self.languages:
             check_languages(self.languages)
         for name in self.quality:
             try:
                 text_filter(name)
             except ValueError as error:
-                raise ValueError(f"--quality {error}") from None
+                raise ValueError(f"{flag('--quality')} {error}") from None
 
     @property
     def languages(self) -> tuple[str, ...]:
@@ -221,8 +227,8 @@ class TextKind(TextInputs):
             without = f"; {excluded['without_words']:,} without words" if excluded["without_words"] else ""
             lines.append(f"{excluded['texts']:,} texts excluded{without}")
         prefixes = tuple(text_filter(name).prefix for name in self.quality)
-        if removed := [f"{number:,} {reason}" for reason, number in sums.items() if reason.startswith(prefixes)]:
-            lines.append(f"lines removed: {', '.join(removed)}")
+        if removed := {reason: number for reason, number in sums.items() if reason.startswith(prefixes)}:
+            lines.append(f"lines removed: {', '.join(numbered(removed))}")
         return lines
 
 
@@ -233,7 +239,7 @@ def check_languages(languages: Sequence[str]) -> None:
     except PipelineError as error:
         raise ValueError(str(error)) from None
     if unknown := [code for code in languages if code not in known]:
-        raise ValueError(f"--language {unknown[0]}: the detector knows {' '.join(known)}")
+        raise ValueError(f"{flag('--language')} {unknown[0]}: the detector knows the languages {' '.join(known)}")
 
 
 class Kept(NamedTuple):

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Annotated, Any, Literal, TypeVar
 
 from clearspan.common import same_text
+from clearspan.common.flags import flag
 from clearspan.common.options import Flag, Options, checking
 from clearspan.pipelines.kinds import Kind
 from clearspan.pipelines.readers import encodings
@@ -50,10 +51,10 @@ def encoding_named(name: str) -> str | None:
 
 TextField = Annotated[
     str | None,
-    Flag("JSON field or table column, nested too: meta.text (default: text, or a table's only text)", "NAME"),
+    Flag("JSON field or table column of the text, e.g. meta.text (default: text, or the only column of text)", "NAME"),
 ]
-TextPer = Annotated[Literal["file", "line"], Flag("the record of a plain text")]
-BETWEEN = r"text between the documents of a plain text, e.g. '\n\n\n' (if it begins with -, write =TEXT)"
+TextPer = Annotated[Literal["file", "line"], Flag("read each file, or each line, of plain text as one text")]
+BETWEEN = r"split plain-text files into documents at TEXT, e.g. '\n\n\n' (if it begins with -, write =TEXT)"
 Separator = Annotated[str | None, Flag(BETWEEN, "TEXT", parse=separator)]
 TITLES = ("title", "headline", "summary", "question", "query", "subject")
 """Usual names of a field with a title, in the order in which they are tried."""
@@ -64,8 +65,11 @@ MOST_FIELDS = 20
 """Maximum number of a record's fields that an error message names."""
 EMPTY = "empty"
 """Reason for which an empty or null text is filtered, in every kind and format."""
-OWN_FORMAT = "an input format of your own, tried before the built-in ones (docs/data.md)"
-ENCODING = "encoding of text files, e.g. cp1252, or auto: that of each (default utf-8); others than utf-8 are not cut"
+OWN_FORMAT = "input format of your own, tried before the built-in ones (docs/data.md); may be repeated"
+ENCODING = (
+    "encoding of text files, e.g. cp1252; auto: detect the encoding of each file (default utf-8). Files in other "
+    "encodings than utf-8 are not split"
+)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -82,7 +86,7 @@ class TextReading(Options):
     text_field: TextField = None
     text_per: TextPer = "file"
     document_separator: Separator = None
-    header: Annotated[bool, Flag("csv files begin with data: their columns are named 1, 2, ...")] = True
+    header: Annotated[bool, Flag("csv and tsv files have no header row: their columns are named 1, 2, ...")] = True
     formats: Annotated[
         tuple[str, ...], Flag(OWN_FORMAT, "MODULE:NAME", name="--format", parse=checking(own_format))
     ] = ()
@@ -91,7 +95,9 @@ class TextReading(Options):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.document_separator is not None and self.text_per == "line":
-            raise ValueError("--document-separator has no effect with --text-per line: leave one of them out")
+            raise ValueError(
+                f"{flag('--document-separator')} has no effect with {flag('--text-per')} line: leave one of them out"
+            )
 
     def reading(self) -> Reading:
         return Reading(
@@ -144,7 +150,9 @@ def text_of(record: Record, field: str | None = None) -> tuple[str, bytes]:
         wanted = field or DEFAULT
         name = named(text, wanted)
         if name is None:
-            raise RecordError(f'no field "{wanted}" among {fields(text)}: name the one of the text with --text-field')
+            raise RecordError(
+                f'no field "{wanted}" among {fields(text)}: name the field of the text with {flag("--text-field")}'
+            )
         text = text[name]
         if not isinstance(text, str | None):
             raise RecordError(f'"{name}" is not a string but {json_name(text)}')

@@ -25,6 +25,7 @@ from annotated_types import Ge
 
 from clearspan.common.catalog import COMMANDS
 from clearspan.common.encoder.prompts import OTHER, Prompts, check_two, shown
+from clearspan.common.flags import flag
 from clearspan.common.model_folder import EncoderError
 from clearspan.common.options import Flag
 from clearspan.common.progress import counted
@@ -82,11 +83,17 @@ class TripletRow(NamedTuple):
     group: str
 
 
-NAMED = "prompts of the model in --tokenizer, by name: of all texts, or FIRST,OTHERS; or none (default: {0})"
-GIVEN = "a text before each text, with the space that ends it: once for all columns, or once for each"
-SEVERAL = "fields hold lists of {0}: keep at most N of a row's"
-LONG = "a longer text: drop its row, or keep its first tokens"
-GROUP = "hold out rows with one value of this field together, e.g. versions of a document"
+NAMED = (
+    "name of the prompt before each text, from the model in --tokenizer; FIRST,OTHERS: two names, for the first column "
+    "and for the others; none: no prompt (default: {0})"
+)
+GIVEN = "text to put before each text, its final space included; give it once for all columns, or once for each"
+SEVERAL = "read lists of {0} from the fields, and keep at most N {0} of each row"
+LONG = "drop the row of a longer text, or cut the text after --max-tokens"
+GROUP = "hold out all or none of the rows with the same value of this field, e.g. versions of a document"
+COLUMNS_OF = (
+    "columns of the sentence, the positive and the negatives (default: by usual names, or all of 2 or 3 columns)"
+)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -109,13 +116,13 @@ class Triplets(TextKind):
     near_dedup: float | None = None
     columns: Annotated[
         tuple[str, ...] | None,
-        Flag("sentence, positive, negatives (default: by names, or all of 2 or 3)", "A,B[,C...]", commas=True),
+        Flag(COLUMNS_OF, "A,B[,C...]", commas=True),
     ] = None
     max_positives: Annotated[int | None, Flag(SEVERAL.format("positives"), "N"), Ge(1)] = None
     max_negatives: Annotated[int | None, Flag(SEVERAL.format("negatives"), "N"), Ge(1)] = None
-    nli: Annotated[bool, Flag("rows are premise, hypothesis and label: build triplets from them")] = False
-    min_tokens: Annotated[int, Flag("drop rows with a shorter text", "N"), Ge(1)] = 1
-    max_tokens: Annotated[int, Flag("longest text of a row", "N")] = MAX_TOKENS
+    nli: Annotated[bool, Flag("build the triplets from NLI rows: premise, hypothesis and label")] = False
+    min_tokens: Annotated[int, Flag("drop rows in which a text has fewer tokens", "N"), Ge(1)] = 1
+    max_tokens: Annotated[int, Flag("maximum number of tokens of a text", "N")] = MAX_TOKENS
     long: Annotated[Literal["drop", "cut"], Flag(LONG)] = "drop"
     prompt_name: Annotated[tuple[str, ...], Flag(NAMED.format("the model's default prompt"), "NAME", commas=True)] = ()
     prompt: Annotated[tuple[str, ...], Flag(GIVEN, "TEXT")] = ()
@@ -130,7 +137,8 @@ class Triplets(TextKind):
     name: ClassVar[str] = "triplets"
     summary: ClassVar[str] = COMMANDS["triplets"].summary
     description: ClassVar[str] = (
-        "rows of sentence, positive and optional hard negative (SimCSE), or built from NLI rows"
+        "Make a dataset of triplets, from rows of a sentence, a positive and, optionally, hard negatives (SimCSE), or\n"
+        "from NLI rows."
     )
     example: ClassVar[str] = (
         "clearspan triplets --input nli_for_simcse.csv --output data/nli --tokenizer tokenizers/roberta-base"
@@ -139,21 +147,31 @@ class Triplets(TextKind):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.max_tokens < self.min_tokens:
-            raise ValueError("--max-tokens must be at least --min-tokens")
+            raise ValueError(f"{flag('--max-tokens')} must be at least {flag('--min-tokens')}")
         if self.columns and self.nli and len(self.columns) != 3:
-            raise ValueError("--columns with --nli must name three: premise, hypothesis and label")
+            raise ValueError(f"{flag('--columns')} with {flag('--nli')} must name three: premise, hypothesis and label")
         if self.columns and len(self.columns) < 2:
-            raise ValueError("--columns must name two or more: sentence, positive and, optionally, negatives")
+            raise ValueError(
+                f"{flag('--columns')} must name two or more: sentence, positive and, optionally, negatives"
+            )
         if self.nli and (self.max_positives or self.max_negatives):
-            raise ValueError("--max-positives and --max-negatives have no effect with --nli: leave them out")
+            raise ValueError(
+                f"{flag('--max-positives')} and {flag('--max-negatives')} have no effect with {flag('--nli')}: leave "
+                "them out"
+            )
         if self.nli and self.group_field is not None:
-            raise ValueError("--group-field has no effect with --nli, which joins rows of one premise: leave it out")
+            raise ValueError(
+                f"{flag('--group-field')} has no effect with {flag('--nli')}, which joins rows of one premise: leave "
+                "it out"
+            )
         check_two(self.prompt_name)
         if self.prompt and self.prompt_name:
-            raise ValueError("--prompt and --prompt-name: leave one of them out")
+            raise ValueError(f"{flag('--prompt')} and {flag('--prompt-name')}: leave one of them out")
         most = 2 if self.are_pairs else 3
         if len(self.prompt) > most:
-            raise ValueError(f"--prompt {self.prompt[-1]!r}: a row has at most {most} texts: give it once for each")
+            raise ValueError(
+                f"{flag('--prompt')} {self.prompt[-1]!r}: a row has at most {most} texts: give it once for each"
+            )
 
     def resolved(self, began: Mapping[str, Any]) -> Self:
         """Return a copy of the kind with the texts of its prompts in `prompt`, instead of names in `prompt_name`.
@@ -194,7 +212,10 @@ class Triplets(TextKind):
         names = [name for name, text in known.texts.items() if text]
         if known.of_side(OTHER) or not names:
             return ""
-        return f"no prompt before the texts, although the model has {', '.join(names)}: choose with --prompt-name"
+        return (
+            f"no prompt before the texts, although the model has {', '.join(names)}: choose with "
+            f"{flag('--prompt-name')}"
+        )
 
     @property
     def prompts(self) -> tuple[str, ...]:
@@ -306,14 +327,14 @@ class Triplets(TextKind):
             raise RecordError(record.problem)
         value = record.value
         if not isinstance(value, dict):
-            raise RecordError("a text, not a row of columns")
+            raise RecordError("expected a row of columns, found a text")
         columns = chosen(list(value), self.rows)
         if columns is None:
             named = wanted(self.column_sets)
-            mend = f"name them in order with {self.rows.option}"
+            mend = f"name them in order with {flag(self.rows.option)}"
             of_labels = dataclasses.replace(self.rows, columns=nli.COLUMNS, by_order=False)
             if chosen(list(value), of_labels) and not self.named:
-                mend = "add --nli"
+                mend = f"add {flag('--nli')}"
             raise MissingFieldError(f"no fields {named} among {fields(value)}: {mend}")
         return [value[column] for column in columns]
 
@@ -335,7 +356,7 @@ class Triplets(TextKind):
         for sort, those, room in zip(("text", "positive", "negative"), found, most, strict=True):
             if len(those) > room:
                 if not getattr(self, f"max_{sort}s", None):
-                    option = f": keep some with --max-{sort}s N" if sort != "text" else ""
+                    option = f": keep some with {flag(f'--max-{sort}s')} N" if sort != "text" else ""
                     raise RecordError(
                         f"{len(those)} {sort}s in a row, which has {counted(room, 'column')} for them{option}"
                     )
@@ -360,7 +381,9 @@ class Triplets(TextKind):
         if sums.get("cut"):
             lines.append(f"{sums['cut']:,} rows with a text cut to {self.max_tokens:,} tokens")
         if sums.get("beyond"):
-            lines.append(f"{sums['beyond']:,} texts beyond --max-positives or --max-negatives left out")
+            lines.append(
+                f"{sums['beyond']:,} texts beyond {flag('--max-positives')} or {flag('--max-negatives')} left out"
+            )
         if prompts := fingerprint["options"].get("prompts"):
             first, second, *_ = prompts.values()
             others = f"before the first text of a row, {shown(second)} before the other"
@@ -447,7 +470,7 @@ class TripletWorker(TextWorker[Triplets]):
             if num_texts and len(row.texts) != num_texts:
                 raise PipelineError(
                     f"{row.source}: a row of {len(row.texts)} texts, after rows of {num_texts}: process them in "
-                    "separate runs, or name the columns that all rows have with --columns"
+                    f"separate runs, or name the columns that all rows have with {flag('--columns')}"
                 )
             num_texts = len(row.texts)
             if self._is_kept(row, tally.counts):
@@ -498,6 +521,7 @@ def _check_texts(rows: Sequence[TripletRow]) -> None:
             text.strip().lower() in nli.LABELS or NUMBER.fullmatch(text) for text in column
         ):
             raise PipelineError(
-                f"{rows[0].source}: {column[0]!r} and all below it are labels or numbers, not texts: add --nli if rows "
-                "are premise, hypothesis and label, or name the columns of texts in order with --columns"
+                f"{rows[0].source}: {column[0]!r} and all below it are labels or numbers, not texts: add "
+                f"{flag('--nli')} if rows are premise, hypothesis and label, or name the columns of texts in order "
+                f"with {flag('--columns')}"
             )

@@ -10,6 +10,7 @@ from annotated_types import Ge
 from clearspan.common.compute import AUTO, Device, Precision
 from clearspan.common.encoder.prompts import DOCUMENT, Prompts, Side
 from clearspan.common.encoder.sentence_encoder import Pooling
+from clearspan.common.flags import flag
 from clearspan.common.model_folder import EncoderError, read_modules
 from clearspan.common.model_forms import misnamed
 from clearspan.common.options import Flag, Options
@@ -20,11 +21,14 @@ from clearspan.pipelines.readers.columns import DEFAULT, plain
 from clearspan.shards.schema import VECTOR_TYPES
 
 DEVICE = re.compile(r"auto|(cpu|cuda)((?<=cuda):\d+)?")
-KEPT = "fields that travel with the vectors, e.g. id,title,meta.year; NAME:string sets a type"
-TITLE = "embed this field before each text (without NAME: title, headline, ...); it is kept, too"
-CHUNKS = "embed texts in chunks of whole sentences of at most N tokens (default: cut off what the model does not read)"
-STORED = "type of the stored values; int8 has a scale for each vector"
-PROMPT = "the model's prompt before each {0}, by its name, or none (default: that of encode_{1})"
+KEPT = "fields to store with the vectors, e.g. id,title,meta.year; NAME:string sets the type of a field"
+TITLE = "put this field before each text, and store it; without NAME, the first of title, headline, ... that exists"
+CHUNKS = "embed texts in chunks of whole sentences, of at most N tokens (default: cut texts after the model's maximum)"
+OVERLAP = "repeat up to N tokens, in whole sentences, at the beginning of the next chunk (default 0)"
+STORED = "type of the stored numbers; int8 stores a scale with each vector"
+PROMPT = "name of the model's prompt before each {0}; none: no prompt (default: as encode_{1} chooses)"
+MODEL = "local folder of a sentence-transformers or Hugging Face model"
+BATCH = "maximum number of tokens of a batch (default: 1024 on a CPU, 16384 on a GPU)"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -35,7 +39,7 @@ class ModelOptions(Options):
         side: whether the texts are queries or documents.
     """
 
-    model: Annotated[str, Flag("a local folder of sentence-transformers or Hugging Face", "DIR")]
+    model: Annotated[str, Flag(MODEL, "DIR")]
     prompt_name: str | None = None
     device: Device = AUTO
 
@@ -75,16 +79,16 @@ class VectorOptions(ModelOptions, TextInputs):
     precision: Precision = "fp32"
     pooling: Pooling = None
     vector_dtype: Annotated[str, Flag(STORED, choices=tuple(VECTOR_TYPES))] = "float32"
-    keep_text: Annotated[bool, Flag("store each text beside its vector")] = False
+    keep_text: Annotated[bool, Flag("store each text with its vector; search with BM25 and texts in hits need it")] = (
+        False
+    )
     keep_fields: Annotated[tuple[str, ...], Flag(KEPT, "NAMES", commas=True)] = ()
     title_field: Annotated[str | None, Flag(TITLE, "NAME", const=AUTO)] = None
     chunk_tokens: Annotated[int | None, Flag(CHUNKS, "N"), Ge(8)] = None
-    chunk_overlap: Annotated[
-        int | None, Flag("tokens of whole sentences that a chunk repeats of the one before (default 0)", "N"), Ge(0)
-    ] = None
+    chunk_overlap: Annotated[int | None, Flag(OVERLAP, "N"), Ge(0)] = None
     dedup: Dedup = False
     update: Update = False
-    batch_tokens: Annotated[int | None, Flag("tokens of a batch (default: CPU 1024, GPU 16384)", "N"), Ge(1)] = None
+    batch_tokens: Annotated[int | None, Flag(BATCH, "N"), Ge(1)] = None
 
     kept: tuple[tuple[str, str], ...] = ()
 
@@ -93,27 +97,34 @@ class VectorOptions(ModelOptions, TextInputs):
     def __post_init__(self) -> None:
         super().__post_init__()
         if read_modules(Path(self.model)) and self.pooling:
-            raise ValueError(f"--model {self.model} defines its own pooling: leave out --pooling")
+            raise ValueError(f"{flag('--model')} {self.model} defines its own pooling: leave out {flag('--pooling')}")
         check_names(self.keep_fields)
         if self.chunk_overlap is not None and self.chunk_tokens is None:
-            raise ValueError("--chunk-overlap has no effect without --chunk-tokens: leave it out, or add that")
+            raise ValueError(
+                f"{flag('--chunk-overlap')} has no effect without {flag('--chunk-tokens')}: leave it out, or add "
+                f"{flag('--chunk-tokens')}"
+            )
         overlap = self.chunk_overlap or 0
         if self.chunk_tokens is not None and 2 * overlap > self.chunk_tokens:
-            raise ValueError(f"--chunk-overlap {self.chunk_overlap}: must be at most half of --chunk-tokens")
+            raise ValueError(
+                f"{flag('--chunk-overlap')} {self.chunk_overlap}: must be at most half of {flag('--chunk-tokens')}"
+            )
         if self.title_field is not None and plain(self.title_field) == plain(self.text_field or DEFAULT):
-            raise ValueError(f"--title-field {self.title_field}: is the field of the text: name another one")
+            raise ValueError(
+                f"{flag('--title-field')} {self.title_field}: is the field of the text: name another field"
+            )
 
 
 def check_device(device: str) -> str:
     """Return the type of a device: auto, cpu or cuda. Raise ValueError for any other device."""
     if not (match := DEVICE.fullmatch(device)):
-        raise ValueError(f"--device {device}: choose auto, cpu, cuda, or one GPU as cuda:1")
+        raise ValueError(f"{flag('--device')} {device}: choose auto, cpu, cuda, or one GPU as cuda:1")
     return match[1] or AUTO
 
 
 def check_folder(folder: str) -> None:
     """Raise EncoderError unless the path is an existing folder. The model in it is not read."""
     if problem := misnamed(folder):
-        raise EncoderError(f"--model {folder!r}: {problem}")
+        raise EncoderError(f"{flag('--model')} {folder!r}: {problem}")
     if not Path(folder).is_dir():
-        raise EncoderError(f"--model {folder}: no such folder: name a local folder with a model")
+        raise EncoderError(f"{flag('--model')} {folder}: no such folder: name a local folder with a model")

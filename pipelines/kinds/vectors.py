@@ -36,6 +36,7 @@ from clearspan.common.encoder.folder import device_of
 from clearspan.common.encoder.prompts import DOCUMENT, shown
 from clearspan.common.encoder.sentence_encoder import FolderEncoder
 from clearspan.common.encoder.shared_model import SharedModel
+from clearspan.common.flags import flag
 from clearspan.common.progress import counted
 from clearspan.pipelines.errors import PipelineError
 from clearspan.pipelines.kinds import model_processes
@@ -75,7 +76,9 @@ class Vectors(VectorOptions):
     can_update: ClassVar[bool] = True
     command: ClassVar[str] = "embed"
     summary: ClassVar[str] = COMMANDS["embed"].summary
-    description: ClassVar[str] = "embeddings of texts by a trained model, from the inputs that documents takes"
+    description: ClassVar[str] = (
+        "Embed texts with a trained model; make a dataset of the vectors, for `clearspan search`."
+    )
     example: ClassVar[str] = (
         "clearspan embed --input 'corpus/*.jsonl' --output data/vectors --model runs/mine/model --keep-text"
     )
@@ -132,7 +135,9 @@ class Vectors(VectorOptions):
         for title in TITLES:
             if title != text and any(isinstance(value.get(named(value, title) or ""), str) for value in objects):
                 return title
-        raise PipelineError(f"--title-field: the records have none of {', '.join(TITLES)}: name the field of the title")
+        raise PipelineError(
+            f"{flag('--title-field')}: the records have none of {', '.join(TITLES)}: name the field of the title"
+        )
 
     @property
     def reasons(self) -> tuple[str, ...]:
@@ -190,7 +195,7 @@ class Vectors(VectorOptions):
         lines = [f"vectors {Compute(*(fingerprint['options'][name] for name in ('device', 'precision')))}"]
         if sums.get("truncated"):
             cut = f"{sums['truncated']:,} texts are longer than the model reads: their ends were cut off"
-            lines.append(f"{cut} (--chunk-tokens embeds them whole)")
+            lines.append(f"{cut} ({flag('--chunk-tokens')} embeds them whole)")
         if self.chunk_tokens is not None:
             lines.append(f"{counted(sums.get('documents', 0), 'text')} in {counted(sums.get('chunks', 0), 'chunk')}")
         if "prompt" in fingerprint["options"]:

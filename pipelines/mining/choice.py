@@ -16,38 +16,43 @@ import numpy as np
 from annotated_types import Ge
 from numpy.typing import NDArray
 
+from clearspan.common.flags import flag
 from clearspan.common.options import Flag, Options
 from clearspan.pipelines.mining.ranking import NONE, BestTexts, Indices, Scores
 from clearspan.shards import keyed
 
-RELATIVE = "leave out texts above this share below the positive's score, e.g. 0.05: above 0.95 times it"
+RELATIVE = "leave out texts that score above (1 - X) times the positive's score; they may be right answers"
+STRATEGY = "take the nearest of the texts that are left (top), or random ones (random)"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ChoiceOptions(Options):
     """Options for the choice of negatives, named as in sentence-transformers."""
 
-    negatives: Annotated[int, Flag("hard negatives of each row", "N"), Ge(1)] = 4
-    bm25: Annotated[int, Flag("how many of them to take by BM25 in place of the model", "N"), Ge(0)] = 0
-    range_min: Annotated[int, Flag("skip this many of the nearest texts", "N"), Ge(0)] = 0
-    range_max: Annotated[int, Flag("take negatives from this many of the nearest texts", "N"), Ge(1)] = 40
+    negatives: Annotated[int, Flag("number of hard negatives to add to each row", "N"), Ge(1)] = 4
+    bm25: Annotated[int, Flag("number of these negatives that BM25 finds, instead of the model", "N"), Ge(0)] = 0
+    range_min: Annotated[int, Flag("skip the N texts nearest to the query", "N"), Ge(0)] = 0
+    range_max: Annotated[int, Flag("take negatives from the N texts nearest to the query", "N"), Ge(1)] = 40
     relative_margin: Annotated[float | None, Flag(RELATIVE, "X"), Ge(0)] = 0.05
-    absolute_margin: Annotated[float | None, Flag("leave out texts above the positive's score less X", "X")] = None
-    max_score: Annotated[float | None, Flag("leave out texts above this score", "X")] = None
-    min_score: Annotated[float | None, Flag("leave out texts below this score", "X")] = None
-    sampling_strategy: Annotated[
-        Literal["top", "random"], Flag("the nearest of those that are left, or any of them")
-    ] = "top"
-    seed: Annotated[int, Flag("seed of random choices", "N"), Ge(0)] = 0
+    absolute_margin: Annotated[
+        float | None, Flag("leave out texts that score above the positive's score minus X", "X")
+    ] = None
+    max_score: Annotated[float | None, Flag("leave out texts that score above X", "X")] = None
+    min_score: Annotated[float | None, Flag("leave out texts that score below X", "X")] = None
+    sampling_strategy: Annotated[Literal["top", "random"], Flag(STRATEGY)] = "top"
+    seed: Annotated[int, Flag("seed of the random choice of --sampling-strategy random", "N"), Ge(0)] = 0
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.bm25 > self.negatives:
-            raise ValueError(f"--bm25 {self.bm25} is more than --negatives {self.negatives}: lower it, or raise that")
+            raise ValueError(
+                f"{flag('--bm25')} {self.bm25} is more than {flag('--negatives')} {self.negatives}: lower the "
+                "first, or raise the second"
+            )
         if self.range_max - self.range_min < self.negatives:
             raise ValueError(
-                f"--range-max {self.range_max} and --range-min {self.range_min} leave fewer texts than --negatives "
-                f"{self.negatives}: raise --range-max"
+                f"{flag('--range-max')} {self.range_max} and {flag('--range-min')} {self.range_min} leave fewer texts "
+                f"than {flag('--negatives')} {self.negatives}: raise {flag('--range-max')}"
             )
 
 

@@ -4,8 +4,9 @@
                              └──> BM25 ──────────────────> the texts with its words ─────────┴─> without those that
     may be right (margins, equal texts, texts of rows with the same title) ──> negatives ──> a dataset of triplets
 
-The output has the ids, texts and positives of the source, and takes its place in training. Held-out texts are never
-read: its `validation/` is copied. Options and margins are those of sentence-transformers' `mine_hard_negatives`.
+The output has the ids, texts and positives of the source dataset, and replaces it in training. Held-out texts are never
+read: `validation/` of the source is copied. Options and margins mean the same as in sentence-transformers'
+`mine_hard_negatives`.
 """
 
 import dataclasses
@@ -21,7 +22,7 @@ from annotated_types import Ge
 
 from clearspan.common import same_text, words
 from clearspan.common.catalog import COMMANDS
-from clearspan.common.command import Command, Result
+from clearspan.common.command import Result
 from clearspan.common.compute import AUTO, Compute, Device, Precision, resolve, resolve_device
 from clearspan.common.encoder.cache import CACHE, folder_of
 from clearspan.common.encoder.embedder import Embedder, cache_of, encode_of, unit_vectors
@@ -29,13 +30,16 @@ from clearspan.common.encoder.fingerprint import model_sha256
 from clearspan.common.encoder.folder import device_of, load_folder
 from clearspan.common.encoder.prompts import Prompts, Sides, check_two
 from clearspan.common.encoder.sentence_encoder import FolderEncoder, Pooling
+from clearspan.common.flags import flag
 from clearspan.common.model_folder import EncoderError
 from clearspan.common.options import Flag, Json, Quiet
 from clearspan.common.progress import counted, duration
 from clearspan.common.ranking import DECIMALS
 from clearspan.common.terminal import one_line
+from clearspan.pipelines.command import StoreCommand
 from clearspan.pipelines.errors import PipelineError, check_extra
-from clearspan.pipelines.kinds.vector_options import check_device, check_folder
+from clearspan.pipelines.kinds import OUTPUT
+from clearspan.pipelines.kinds.vector_options import BATCH, check_device, check_folder
 from clearspan.pipelines.kinds.vectors import BATCH_TOKENS
 from clearspan.pipelines.mining.choice import ChoiceOptions
 from clearspan.pipelines.mining.miner import Figures, Miner, mine
@@ -48,28 +52,30 @@ from clearspan.shards.schema import numbered, of_sort
 
 VERSION = 1
 """Version of the rules for choosing negatives, increased whenever they change: part of the fingerprint."""
-MODEL = "a local folder of sentence-transformers or Hugging Face (not needed if --bm25 is --negatives)"
-PROMPTS = "the model's prompt before every text, or QUERY,DOCUMENT, by their names, or none"
-AMONG = "search among this many texts, chosen by their hashes (default: all)"
+MODEL = "local folder of a sentence-transformers or Hugging Face model (not needed if BM25 finds all negatives)"
+PROMPTS = (
+    "name of the model's prompt before every text; QUERY,DOCUMENT: two names, before titles and before texts; none: no "
+    "prompt (default: as encode_query and encode_document choose)"
+)
+AMONG = "search negatives among N texts, selected by a hash, to save time (default: among all)"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Mine(ChoiceOptions, Command):
-    """The command `mine`."""
+class Mine(ChoiceOptions, StoreCommand):
+    """The command `mine`: adds hard negatives to a dataset of pairs or triplets."""
 
-    name: ClassVar[str] = "mine"
     summary: ClassVar[str] = COMMANDS["mine"].summary
     example: ClassVar[str] = "clearspan mine data/pairs --model MODEL --negatives 4 --output data/mined"
 
-    folder: Annotated[str, Flag("a dataset that `pairs` or `triplets` made", "PAIRS", positional=True)]
-    output: Annotated[str, Flag("new or empty folder, or that of a run to continue", "DIR", output=True)]
+    folder: Annotated[str, Flag("dataset that `pairs` or `triplets` wrote", "PAIRS", positional=True)]
+    output: Annotated[str, Flag(OUTPUT, "DIR", output=True)]
     model: Annotated[str | None, Flag(MODEL, "DIR")] = None
     pooling: Pooling = None
     prompt_name: Annotated[tuple[str, ...], Flag(PROMPTS, "NAME", commas=True)] = ()
     candidates: Annotated[int | None, Flag(AMONG, "N"), Ge(1)] = None
     device: Device = AUTO
     precision: Precision = "fp32"
-    batch_tokens: Annotated[int | None, Flag("tokens of a batch (default: CPU 1024, GPU 16384)", "N"), Ge(1)] = None
+    batch_tokens: Annotated[int | None, Flag(BATCH, "N"), Ge(1)] = None
     cache: Annotated[Path | None, Flag(CACHE, "DIR", output=True)] = None
     quiet: Quiet = False
     json: Json = False
@@ -82,13 +88,16 @@ class Mine(ChoiceOptions, Command):
             check_folder(self.model)
             self.prompts.sides(self.prompt_name)
         elif self.bm25 < self.negatives:
-            raise ValueError(f"--model DIR is missing: name a model, or take all by BM25 with --bm25 {self.negatives}")
+            raise ValueError(
+                f"{flag('--model')} DIR is missing: name a model, or let BM25 find all negatives with {flag('--bm25')} "
+                f"{self.negatives}"
+            )
         elif given := [name for name in ("pooling", "prompt_name", "batch_tokens") if getattr(self, name)]:
-            raise ValueError(f"--{given[0].replace('_', '-')} has no effect without --model: leave it out")
+            raise ValueError(
+                f"{flag('--' + given[0].replace('_', '-'))} has no effect without {flag('--model')}: leave it out"
+            )
 
-    @property
-    def inputs(self) -> list[str]:
-        """Return the paths that the command reads or writes, perhaps in a bucket."""
+    def paths(self) -> list[str]:
         return [self.folder, self.output]
 
     @property
@@ -96,12 +105,13 @@ class Mine(ChoiceOptions, Command):
         return Prompts.read(Path(self.model)) if self.model else Prompts()
 
     def run(self) -> "MiningSummary":
-        """Mine, or finish what an earlier run began.
+        """Mine the negatives, or finish the work of an earlier run.
 
         Raises:
             PipelineError, OSError: negatives cannot be mined; the message says why and what to do.
             ManifestError, ShardError: the dataset is damaged.
         """
+        self.use_store()
         start = time.perf_counter()
         dataset = Dataset(self.folder)
         self._check(dataset)
@@ -132,17 +142,22 @@ class Mine(ChoiceOptions, Command):
                 f"{self.folder}: holds {manifest.kind}, not pairs: make them with `clearspan pairs` or `triplets`"
             )
         if held_out.is_held_out(manifest):
-            raise PipelineError(f"{self.folder}: a held-out part, which training never sees: name the folder around it")
+            raise PipelineError(
+                f"{self.folder}: is the held-out part of a dataset, which training never reads: name the folder that "
+                "contains it"
+            )
         if "mining" in manifest.fingerprint.get("options", {}):
-            raise PipelineError(f"{self.folder}: has mined negatives already: name the dataset that it was mined from")
+            raise PipelineError(f"{self.folder}: already has mined negatives: name the dataset from which it was made")
         if storage.is_remote(self.output) or storage.is_remote(self.folder):
             return
         source, output = Path(self.folder).resolve(), Path(self.output).resolve()
         if output.is_relative_to(source) or source.is_relative_to(output):
-            raise PipelineError(f"--output {self.output}: is in {self.folder}, or around it: choose another folder")
+            raise PipelineError(
+                f"{flag('--output')} {self.output}: is inside {self.folder}, or contains it: choose another folder"
+            )
 
     def _fingerprint(self, dataset: Dataset, compute: Compute) -> dict[str, Any]:
-        """Return the fingerprint of the output: the source's fingerprint, and all that determines the negatives."""
+        """Return the fingerprint of the output: the source's fingerprint, and everything that affects the negatives."""
         before, prompts = dataset.manifest.fingerprint, dataset.manifest.prompts
         choice = {field.name: getattr(self, field.name) for field in dataclasses.fields(ChoiceOptions)}
         part = held_out.find(self.folder)
@@ -172,7 +187,7 @@ class Mine(ChoiceOptions, Command):
         return self.prompts.sides(self.prompt_name)
 
     def _miner(self, source: MiningSource, compute: Compute, warnings: list[str]) -> Miner:
-        """Return the miner of a source's rows; add a warning to `warnings` for each fault of the embeddings."""
+        """Return the miner of a source's rows. Warnings about the embeddings are added to `warnings`."""
         pool = self._pool(source.texts)
         lexical = LexicalSearch(source.texts, pool) if self.bm25 else None
         if self.model is None:
@@ -220,9 +235,10 @@ def _sha256(folder: str) -> str:
 
 @dataclasses.dataclass(frozen=True)
 class MiningSummary(Result):
-    """Result of a run.
+    """Summary of mined negatives.
 
     Attributes:
+        figures: counts of rows and negatives, and sums of their scores.
         wanted: the number of negatives that a row should have.
         num_texts: number of distinct texts of the source; None if nothing was left to do.
         num_shared: number of rows that share their title with another row; None if nothing was left to do.
@@ -275,7 +291,7 @@ class MiningSummary(Result):
         ]
         if self.num_texts is not None:
             lines.append(f"  from {counted(self.num_texts, 'distinct text')}; {self.num_shared:,} rows share a title")
-        if out := [f"{number:,} by --{name.replace('_', '-')}" for name, number in figures.left_out.items()]:
+        if out := [f"{number:,} by {flag('--' + name.replace('_', '-'))}" for name, number in figures.left_out.items()]:
             lines.append(f"  near texts left out, since they may be right too: {', '.join(out)}")
         if self.mean_positive is not None and self.mean_negative is not None:
             means = f"positives {self.mean_positive:.3f}, negatives {self.mean_negative:.3f}"

@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from clearspan.common import same_text
 from clearspan.common.fast_tokenizer import load_tokenizer
+from clearspan.common.flags import flag
 from clearspan.common.progress import ProgressBar
 from clearspan.common.ragged import Ragged
 from clearspan.common.token_ids import without_prompt
@@ -113,8 +114,11 @@ def read(dataset: Dataset, quiet: bool = False) -> MiningSource:
                 columns = of_sort(sort, batch.schema.names)
                 if columns and prompt != before[1]:
                     raise PipelineError(
-                        f"{dataset.folder}: {before[1]!r} is before its positives and {prompt!r} before its negatives, "
-                        "and a mined negative is a positive of another row: make it with one --prompt for both"
+                        f"{dataset.folder}: its positives have the prompt {before[1]!r} and its negatives the prompt "
+                        f"{prompt!r}, "
+                        "although a mined negative is a positive of another row: make the dataset with one "
+                        f"{flag('--prompt')} for "
+                        "both"
                     )
                 by_sort[sort] += _added(batch, columns, functools.partial(_decoded, tokenizer, prompt=prompt), texts)
             bar.update(batch.num_rows)

@@ -69,7 +69,7 @@ def records(stream: BinaryIO, name: str, reading: Reading) -> Iterator[Record]:
             raise DamagedFileError(f"the array is not closed at its end, or not JSON at byte {offset:,} ({reason})")
         offset += len(_bytes(text[at:start]))
         if is_last and end < len(text):
-            raise DamagedFileError(f"it goes on after the array's end at byte {offset:,}")
+            raise DamagedFileError(f"data follows the end of the array at byte {offset:,}")
         if is_last:
             return
         data, number = _bytes(text[start:end]), number + 1

@@ -15,6 +15,7 @@ from typing import BinaryIO
 
 import pyarrow as pa
 
+from clearspan.common.flags import flag
 from clearspan.pipelines.errors import PipelineError
 from clearspan.pipelines.readers.columns import ROWS, arrow_columns, arrow_records, kept_arrow_columns, taken
 from clearspan.pipelines.readers.formats import FirstBytes, Format
@@ -125,8 +126,8 @@ class _Messages(io.RawIOBase):
     def read(self, size: int = -1) -> bytes:
         if size > self.limit:
             raise PipelineError(
-                f"{self.name}: a batch of rows of {size:,} bytes, above {self.limit:,}: write it with fewer rows a "
-                "batch, or raise --max-document-bytes"
+                f"{self.name}: a batch of rows has {size:,} bytes, more than {self.limit:,}: write fewer rows "
+                f"per batch, or raise {flag('--max-document-bytes')}"
             )
         data = self._start[:size]
         self._start = self._start[size:]
@@ -138,11 +139,11 @@ class _Messages(io.RawIOBase):
     def check_end(self) -> None:
         """Raise DamagedFileError if the end mark is missing, or anything but an Arrow file's footer follows it."""
         if self.tail != END:
-            raise DamagedFileError("no mark at its end: batches may be missing")
+            raise DamagedFileError("the end-of-stream marker is missing: batches may be missing, too")
         rest = b""
         while part := self.stream.read(BUFFER_BYTES):
             rest = (rest + part)[-BUFFER_BYTES:]
         if self.is_file and not rest.endswith(FILE.rstrip(b"\0")):
             raise DamagedFileError("no footer at its end")
         if rest and not self.is_file:
-            raise DamagedFileError("it goes on after its end")
+            raise DamagedFileError("data follows its end")

@@ -20,6 +20,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from clearspan.common.flags import flag
 from clearspan.pipelines.errors import PipelineError
 from clearspan.pipelines.readers.streams import check_holes
 from clearspan.pipelines.records import HEAD_BYTES, Reading, Record
@@ -183,7 +184,9 @@ def text_column(
     if field is None and len(texts) == 1:
         return texts[0]
     existing = f"columns of text: {', '.join(texts) or 'none'}; all: {', '.join(shown or names)}"
-    raise PipelineError(f'{name}: no column "{sought}" ({existing}): name the column of the text with --text-field')
+    raise PipelineError(
+        f'{name}: no column "{sought}" ({existing}): name the column of the text with {flag("--text-field")}'
+    )
 
 
 def row_columns(names: Sequence[str], name: str, reading: Reading, shown: Iterable[str] | None = None) -> list[str]:
@@ -201,7 +204,7 @@ def row_columns(names: Sequence[str], name: str, reading: Reading, shown: Iterab
     if columns is None:
         raise PipelineError(
             f"{name}: no columns {wanted(reading.columns)}; there are {', '.join(shown or names) or 'none'}: name them "
-            f"in order with {reading.option}"
+            f"in order with {flag(reading.option)}"
         )
     _check_once(names, columns, name)
     return columns
@@ -253,7 +256,7 @@ def arrow_columns(schema: pa.Schema, name: str, reading: Reading) -> dict[str, l
             held = f"{field.type}, not text"
             if pa.types.is_struct(field.type):
                 held = f"fields, not text: name one of them, e.g. {column}.{field.type.field(0).name}"
-            raise PipelineError(f'{name}: its column "{column}" holds {held}: see {option}')
+            raise PipelineError(f'{name}: its column "{column}" holds {held}: name another column with {flag(option)}')
     return {column: paths[column] for column in columns}
 
 
@@ -273,8 +276,8 @@ def kept_arrow_columns(schema: pa.Schema, name: str, reading: Reading) -> dict[s
             held = held.field(step).type
         if not is_plain(held):
             raise PipelineError(
-                f'{name}: its column "{wanted}" holds {held}: --keep-fields and --group-field take texts, numbers, '
-                "booleans and times"
+                f'{name}: its column "{wanted}" holds {held}: {flag("--keep-fields")} and {flag("--group-field")} '
+                "take texts, numbers, booleans and times"
             )
     return paths
 

@@ -70,7 +70,7 @@ def lines(
         line = stream.readline(max_bytes + 1)
         if not line:
             if end is not None:
-                raise DamagedFileError(f"it ends at byte {offset:,} of {end:,}")
+                raise DamagedFileError(f"it ends at byte {offset:,}, before byte {end:,}")
             return
         check_holes(line, offset)
         number += 1

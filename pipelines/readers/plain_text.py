@@ -7,6 +7,7 @@ import itertools
 from collections.abc import Iterator
 from typing import BinaryIO
 
+from clearspan.common.flags import flag
 from clearspan.pipelines.errors import PipelineError
 from clearspan.pipelines.readers.formats import PLAIN_TEXT, FirstBytes, Format
 from clearspan.pipelines.readers.lines import TextLines
@@ -74,4 +75,6 @@ def _parts(stream: BinaryIO, name: str, reading: Reading) -> Iterator[tuple[int,
             yield offset, part
             offset += len(part) + len(separator)
         if len(rest) > most:
-            raise PipelineError(f"{name}: no --document-separator in {most:,} bytes from byte {offset:,} on: mend it")
+            raise PipelineError(
+                f"{name}: no {flag('--document-separator')} in {most:,} bytes from byte {offset:,} on: correct it"
+            )

@@ -7,6 +7,7 @@ bytes. A file with an extension of text (`.txt`, `.md`) may begin like a web pag
 
 import re
 
+from clearspan.common.flags import flag
 from clearspan.pipelines.readers import formats
 from clearspan.pipelines.readers.formats import FirstBytes
 from clearspan.pipelines.suffixes import type_suffix
@@ -14,7 +15,7 @@ from clearspan.pipelines.suffixes import type_suffix
 PAGES = "clearspan.plugins.web:Pages"
 CONVERT = "convert it to plain text, e.g. with pandoc"
 PAGE_SUFFIXES = (".html", ".htm", ".xhtml", ".shtml")
-_PAGE = ("an HTML page", f"read its main text with --format {PAGES} (extra `web`)")
+_PAGE = ("an HTML page", "read its main text with {pages} (extra `web`)")
 _XML = ("XML", "convert it to text or JSON lines")
 _SHEET = ("a spreadsheet", "export it as .csv")
 _ARCHIVE = ("an archive of files", "unpack it")
@@ -30,7 +31,7 @@ BY_NAME: dict[str, tuple[str, str]] = {
     ".epub": ("an e-book", CONVERT),
     **dict.fromkeys((".doc", ".docx", ".odt", ".ppt", ".pptx", ".odp"), ("an office document", CONVERT)),
 }
-"""Extension -> (type of the file, advice to the user)."""
+"""Extension -> (type of the file, advice to the user, in which {pages} stands for the option that reads pages)."""
 NO_TEXT = re.compile(
     rb"(?P<pdf>%PDF-)|(?P<rtf>\{\\rtf)|(?P<zip>PK\x03\x04|PK\x05\x06)|(?P<rar>Rar!\x1a\x07)|(?P<doc>\xd0\xcf\x11\xe0)"
     rb"|7z\xbc\xaf\x27\x1c"
@@ -60,4 +61,5 @@ def refusal(path: str, head: FirstBytes = NOTHING) -> str:
     magic = NO_TEXT.match(head) or (None if is_promised else _MARKUP.match(head))
     by_content = f".{magic.lastgroup or '7z'}" if magic else ""
     what, mend = BY_NAME.get(suffix) or BY_NAME.get(by_content) or ("", "")
-    return f"{what}: {mend}" if what else ""
+    pages = f"{flag('--format')} {PAGES}"
+    return f"{what}: {mend.format(pages=pages)}" if what else ""

@@ -13,6 +13,7 @@ import dataclasses
 from collections.abc import Callable, Iterable, Iterator
 from typing import BinaryIO, Generic, NamedTuple, TypeVar
 
+from clearspan.common.flags import flag
 from clearspan.pipelines.errors import PipelineError
 from clearspan.pipelines.labels import Listed, Wanted
 from clearspan.pipelines.readers import files
@@ -125,7 +126,8 @@ def _samples(
             if label is not None and (before := stated.setdefault(end, (name, label)))[1] != label:
                 raise PipelineError(
                     f"{name}: says {label!r}, and {before[0].rpartition('/')[2]} of the same sample {before[1]!r}: "
-                    "files with the same name up to the first dot are one sample: rename them, or use --label-pattern"
+                    "files with the same name up to the first dot are one sample: rename them, or use "
+                    f"{flag('--label-pattern')}"
                 )
         taken = [file.taken for file in group if file.taken is not None]
         others = [file.name for file in group if file.taken is None]
@@ -165,7 +167,9 @@ def _grouped(files: Iterable[_File[Taken]]) -> Iterator[list[_File[Taken]]]:
             sample = next(grouped, None)
         except ValueError as error:
             name = str(error.args[0]).partition(": duplicate file name")[0]
-            raise PipelineError(f"{name}: is twice in a sample: rename one of the two, or pack the tar again") from None
+            raise PipelineError(
+                f"{name}: occurs twice in a sample: rename one of the two files, or pack the tar again"
+            ) from None
         if sample is None:
             return
         yield [file for file in sample.values() if isinstance(file, _File)]
@@ -178,7 +182,10 @@ def _class_in(name: str, extension: str, data: bytes, reading: Reading) -> str |
         extension: extension of the file, in lower case.
     """
     if len(data) > SIDE_BYTES:
-        raise PipelineError(f"{name}: more than {SIDE_BYTES:,} bytes, too large for a class: use --label-pattern")
+        raise PipelineError(
+            f"{name}: more than {SIDE_BYTES:,} bytes, which is too large for the name of a class: use "
+            f"{flag('--label-pattern')}"
+        )
     if extension == ".json":
         value = (parse(data)[0] or {}).get(reading.wanted.label_field)
         if not isinstance(value, (str, int)) or isinstance(value, bool):
@@ -190,7 +197,9 @@ def _class_in(name: str, extension: str, data: bytes, reading: Reading) -> str |
         except UnicodeDecodeError:
             label = ""
     if not 0 < len(label) <= CLASS_CHARACTERS or not label.isprintable():
-        raise PipelineError(f"{name}: {data[:40]!r} is not a class: mend it, or take the class from the name")
+        raise PipelineError(
+            f"{name}: {data[:40]!r} is not the name of a class: correct it, or take the class from the file's name"
+        )
     return label
 
 
@@ -199,6 +208,6 @@ def _check_stated(name: str, others: list[str], reading: Reading) -> None:
     if silent := [other for other in others if other.lower().endswith(CLASS_FILES)]:
         raise PipelineError(
             f'{silent[0]}: states no class of {name.rpartition("/")[2]}: it has no "{reading.wanted.label_field}" '
-            "that is a text or a whole number: name the field with --label-field, or take the class from the name with "
-            "--label-pattern"
+            f"with a text or a whole number: name the field with {flag('--label-field')}, or take the class "
+            f"from the file's name with {flag('--label-pattern')}"
         )

@@ -7,6 +7,7 @@ import re
 from collections.abc import Sequence
 from typing import BinaryIO, cast
 
+from clearspan.common.flags import flag
 from clearspan.pipelines.errors import PipelineError
 from clearspan.pipelines.readers import formats
 from clearspan.pipelines.readers.encodings import AUTO, detected
@@ -78,7 +79,8 @@ def recognized(path: str, named: Sequence[str]) -> tuple[str, str | None] | None
         named: the user's own formats, as `module:name`.
 
     Raises:
-        PipelineError: the file is compressed and damaged, or a package that reads it is not installed.
+        PipelineError: the file is compressed and damaged, a package that reads it is not installed, or the code of a
+            format raises an error.
     """
     if not named:
         return None
@@ -88,9 +90,10 @@ def recognized(path: str, named: Sequence[str]) -> tuple[str, str | None] | None
         head = _head(content)
     for spec in named:
         own = formats.own_format(spec)
-        if not (own.seeks and compression) and own.recognizes(head, path):
-            own.check(path)
-            return spec, compression
+        with formats.blaming(spec, path):
+            if not (own.seeks and compression) and own.recognizes(head, path):
+                own.check(path)
+                return spec, compression
     return None
 
 
@@ -128,11 +131,13 @@ def look(stream: BinaryIO, path: str, encoding: str | None = None) -> tuple[str,
     if encoding == AUTO:
         encoding = detected([head])
     elif encoding and len(_MULTIBYTE.findall(head)) >= UTF8_CHARACTERS and is_utf8(head, head.is_whole):
-        raise PipelineError(f"{path}: UTF-8, not {encoding}: leave --encoding out, or use auto if files differ")
+        raise PipelineError(
+            f"{path}: UTF-8, not {encoding}: leave {flag('--encoding')} out, or use auto if files differ"
+        )
     if encoding:
         head = FirstBytes(transcoded(cast(BinaryIO, io.BytesIO(head)), encoding).read(), head.is_whole)
     if head.startswith((b"\xff\xfe", b"\xfe\xff")):
-        raise PipelineError(f"{path}: UTF-16 text: convert it to UTF-8, or pass --encoding utf-16 or auto")
+        raise PipelineError(f"{path}: UTF-16 text: convert it to UTF-8, or pass {flag('--encoding')} utf-16 or auto")
     is_named = any(known.is_text and not known.by_name for known in formats.with_suffixes(suffixes))
     if 0 in head and not is_named:
         raise UnknownKindError(f"{path}: binary: expected {formats.described()}")

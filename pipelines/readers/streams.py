@@ -16,6 +16,7 @@ from typing import Any, BinaryIO, cast
 
 import pyarrow as pa
 
+from clearspan.common.flags import flag
 from clearspan.pipelines.errors import PipelineError
 from clearspan.shards import storage
 
@@ -57,6 +58,10 @@ def _not_utf8(error: UnicodeError) -> tuple[str | bytes, int]:
 
 
 codecs.register_error(NOT_UTF8, _not_utf8)
+
+
+DAMAGE = (OSError, EOFError, lzma.LZMAError, tarfile.TarError, pa.ArrowException)
+"""Errors that readers of compressed files and of containers raise if a file is damaged."""
 
 
 class DamagedFileError(Exception):
@@ -127,7 +132,7 @@ def _unxz(stored: BinaryIO) -> Iterator[bytes]:
             yield stream.decompress(packed, BUFFER_BYTES)
             packed = stored.read(PACKED_BYTES) if stream.needs_input else b""
             if stream.needs_input and not packed:
-                raise EOFError("it ends within a stream")
+                raise EOFError("it ends within a compressed stream")
         packed, padded = stream.unused_data or stored.read(PACKED_BYTES), 0
         while packed and not packed.lstrip(b"\0"):
             packed, padded = stored.read(PACKED_BYTES), padded + len(packed)
@@ -157,7 +162,9 @@ def _utf8(stored: BinaryIO, encoding: str) -> Iterator[bytes]:
         try:
             yield decode(data, not data).encode("utf-8", NOT_UTF8)
         except UnicodeError as error:
-            raise PipelineError(f"--encoding {encoding}: {error}: name that of the files, e.g. utf-16-le") from None
+            raise PipelineError(
+                f"{flag('--encoding')} {encoding}: {error}: name the encoding of the files, e.g. utf-16-le"
+            ) from None
 
 
 def transcoded(stream: BinaryIO, encoding: str | None) -> BinaryIO:
@@ -188,7 +195,7 @@ def naming(name: str, kind: str | None) -> Iterator[None]:
         yield
     except DamagedFileError as error:
         reason = str(error)
-    except (OSError, EOFError, lzma.LZMAError, tarfile.TarError, pa.ArrowException, UnicodeDecodeError) as error:
+    except (*DAMAGE, UnicodeDecodeError) as error:
         damage = not isinstance(error, OSError) or (type(error) is OSError and error.errno is None)
         if kind is None or not damage:
             raise
@@ -198,6 +205,6 @@ def naming(name: str, kind: str | None) -> Iterator[None]:
     if any(words in reason for words in TOO_WIDE):
         raise PipelineError(
             f"{name}: its {kind} window takes more than {WINDOW_BYTES >> 20} MiB of memory: compress it again with a "
-            "smaller one, e.g. zstd without --long"
+            "smaller window, e.g. zstd without --long"
         )
     raise PipelineError(f"{name}: damaged or cut short ({f'{kind}: ' if kind else ''}{reason}): fetch or make it again")

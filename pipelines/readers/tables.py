@@ -15,6 +15,7 @@ from collections.abc import Iterator, Sequence
 from typing import BinaryIO, cast
 
 from clearspan.common.delimited import TABLE_SUFFIXES, Form, are_quotes, form_of, parse, readable_rows
+from clearspan.common.flags import flag
 from clearspan.pipelines.errors import PipelineError
 from clearspan.pipelines.readers.columns import DEFAULT, kept_columns, plain, row_columns, text_column
 from clearspan.pipelines.readers.encodings import SPOOL_BYTES
@@ -64,7 +65,9 @@ def records(stream: BinaryIO, name: str, reading: Reading) -> Iterator[Record]:
     for row, (cells, raw, problem) in enumerate(rows):
         number = row + 1
         if not problem and not names:
-            raise PipelineError(f"{name}: its first rows are not readable, so its columns are unknown: mend them")
+            raise PipelineError(
+                f"{name}: its first rows are not readable, so that its columns are not known: correct them"
+            )
         if not problem and len(cells) != len(names):
             problem = f"{len(cells):,} cells in a row, of {len(names):,} columns"
         if problem:
@@ -89,8 +92,8 @@ def _open_table(stream: BinaryIO, name: str, reading: Reading) -> tuple[Iterator
         names, _, problem = next(rows)
         if problem:
             raise PipelineError(
-                f"{name}: its header is not readable ({problem}): mend its first line, or name the encoding of text "
-                "that is not UTF-8, e.g. --encoding cp1252"
+                f"{name}: its header is not readable ({problem}): correct the first line, or name the encoding of text "
+                f"that is not UTF-8, e.g. {flag('--encoding')} cp1252"
             )
         head = head[1:]
     if reading.columns:
@@ -111,7 +114,7 @@ def _check_names(columns: Sequence[str], name: str, option: str) -> None:
         if len(column.split()) > NAME_WORDS:
             raise PipelineError(
                 f'{name}: its first line ("{column[:40]}...") looks like a text, not like a column name: add '
-                f"--no-header if it is a text, or name it with {option}"
+                f"{flag('--no-header')} if the line is a text, or name the column with {flag(option)}"
             )
 
 
@@ -182,7 +185,7 @@ class _RowLines:
             if self.size > self.max_bytes + self.ends_line:
                 raise PipelineError(
                     f"{self.name}: the row at byte {self.offset:,} is longer than {self.max_bytes:,} bytes, or has a "
-                    "quote that is not closed: mend it, or raise --max-document-bytes"
+                    f"quote that is not closed: mend it, or raise {flag('--max-document-bytes')}"
                 )
             if self.offset == start == 0:
                 line = line.removeprefix(BOM)

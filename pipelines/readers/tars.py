@@ -14,6 +14,7 @@ import tarfile
 from collections.abc import Iterator
 from typing import Any, BinaryIO, Literal, Self, cast
 
+from clearspan.common.flags import flag
 from clearspan.pipelines.readers import encodings, formats, samples, sniff
 from clearspan.pipelines.readers.encodings import AUTO
 from clearspan.pipelines.readers.formats import FirstBytes, Format
@@ -142,7 +143,7 @@ def _documents(
         yield Record(name, None, None, b"", skipped=CLASS_LABEL)
         return
     if reason := refusal(name, head):
-        problem = "" if reading.skip_unknown else f"{reason}, or leave it out with --skip-unknown"
+        problem = "" if reading.skip_unknown else f"{reason}, or leave it out with {flag('--skip-unknown')}"
         yield Record(name, None, None, head[:HEAD_BYTES], problem, skipped="" if problem else UNKNOWN_TYPE)
         return
     sniff.check_claims(name, compression, head)

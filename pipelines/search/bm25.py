@@ -15,6 +15,7 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
+from clearspan.common.flags import flag
 from clearspan.common.ranking import BM25, DECIMALS
 from clearspan.common.stemming import WordFunction
 from clearspan.pipelines.errors import PipelineError
@@ -185,7 +186,9 @@ def _write(texts: Texts, words: WordFunction, path: Path) -> None:
     """Write the index of texts to a file."""
     index = BM25.of(_texts(texts), "float32", words)
     if not index.vocabulary:
-        raise PipelineError(f"{texts.datasets[0].folder}: its texts hold no word of two letters: leave out BM25")
+        raise PipelineError(
+            f"{texts.datasets[0].folder}: its texts hold no word of two or more letters: search without BM25"
+        )
     numbers = np.frombuffer("\n".join(index.vocabulary).encode(), np.uint8)
     weights = index.weights
     weights.sort_indices()
@@ -197,7 +200,9 @@ def _texts(texts: Texts) -> Iterator[str]:
     for _, number, batch in texts.batches(f"indexing {texts.num_rows:,} texts"):
         if "text" not in batch.schema.names:
             folder = texts.datasets[number].folder
-            raise PipelineError(f"{folder}: keeps no texts, which BM25 needs: run embed with --keep-text")
+            raise PipelineError(
+                f"{folder}: stores no texts, which BM25 needs: run embed again with {flag('--keep-text')}"
+            )
         title = FIELD + str(options_of(texts.datasets[number]).get("title_field"))
         found = batch.column("text").to_pylist()
         if title in batch.schema.names:  # the title stands before the text, as in embedding

@@ -2,7 +2,7 @@
 
     queries -> vectors, by the model that made the dataset -> exact search (`collection`), or an index -> hits
 
-The vectors of queries are those of sentence-transformers' `encode_query`: the model's prompt of queries is before each.
+Queries are embedded as by sentence-transformers' `encode_query`: with the model's query prompt before each query.
 """
 
 import dataclasses
@@ -17,46 +17,49 @@ from annotated_types import Ge, Le
 
 from clearspan.common import plugins, terminal
 from clearspan.common.catalog import COMMANDS
-from clearspan.common.command import Command, Result
+from clearspan.common.command import Result
 from clearspan.common.compute import Compute
 from clearspan.common.encoder.prompts import QUERY, Prompts, shown
+from clearspan.common.flags import flag
 from clearspan.common.options import Flag, Json
 from clearspan.common.queries import Query, read_queries
 from clearspan.common.ranking import DEPTH, HYBRID_WEIGHT
 from clearspan.pipelines.kinds.vector_options import PROMPT
 from clearspan.pipelines.search.answers import Answers
 from clearspan.pipelines.search.collection import Collection, check_queries
+from clearspan.pipelines.search.collection_command import CollectionCommand
 from clearspan.pipelines.search.hits import Hit
-from clearspan.pipelines.search.options import CollectionOptions
 from clearspan.pipelines.search.where import Condition, ConditionError
 
 INDEXES = {"faiss": "clearspan.plugins.faiss_index:search"}
 """Choices of --index, and the parts that search them."""
 WIDTH = 300
 """Number of characters of a text that are printed; JSON holds all of it."""
-QUERIES = "a file of queries: one a line, or csv, tsv or jsonl with query and, for its rank, text or id of the answer"
-WHERE = "a condition on kept fields, e.g. \"year > 2020 and lang = 'de'\"; other texts are no hits"
-APPROXIMATE = "search an approximate index, built once and kept in CLEARSPAN_CACHE (extra `faiss`)"
+QUERIES = (
+    "file of queries: one per line, or csv, tsv or jsonl with the field query and, to print the rank of the right "
+    "text, text or id"
+)
+WHERE = "search only texts whose stored fields meet a condition, e.g. \"year > 2020 and lang = 'de'\""
+APPROXIMATE = "search with an approximate index, which is built once and kept in CLEARSPAN_CACHE (extra `faiss`)"
 BESIDE = (
-    f"add BM25 over the kept texts; W: the model's weight, from 0 (BM25 alone) to 1; without W {HYBRID_WEIGHT} "
-    "(default: the weight that adapt's folder names, or the model alone)"
+    "combine the model with BM25, which needs stored texts. W: weight of the model, from 0 (BM25 alone) to 1; without "
+    f"W {HYBRID_WEIGHT} (default: the weight that the folder of `adapt` names, else the model alone)"
 )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Search(CollectionOptions, Command):
-    """The command `search`."""
+class Search(CollectionCommand):
+    """The command `search`: finds the texts of collections that are nearest to queries."""
 
-    name: ClassVar[str] = "search"
     summary: ClassVar[str] = COMMANDS["search"].summary
     example: ClassVar[str] = 'clearspan search data/vectors "How do owls hunt?" --model runs/mine/model --top 5'
 
-    words: Annotated[tuple[str, ...], Flag("texts to search for", "QUERY", positional=True)] = ()
-    query: Annotated[tuple[str, ...], Flag("a text to search for; may be repeated", "TEXT")] = ()
+    words: Annotated[tuple[str, ...], Flag("texts to search for, each in quotes", "QUERY", positional=True)] = ()
+    query: Annotated[tuple[str, ...], Flag("text to search for; may be repeated", "TEXT")] = ()
     queries: Annotated[Sequence[Query], Flag(QUERIES, "FILE", parse=read_queries)] = ()
     prompt_name: Annotated[str | None, Flag(PROMPT.format("query", QUERY), "NAME")] = None
     where: Annotated[str | None, Flag(WHERE, "CONDITION")] = None
-    top: Annotated[int, Flag("hits of each query", "N"), Ge(1)] = 10
+    top: Annotated[int, Flag("number of hits of each query", "N"), Ge(1)] = 10
     index: Annotated[str | None, Flag(APPROXIMATE, choices=tuple(INDEXES))] = None
     hybrid: Annotated[float | None, Flag(BESIDE, "W", const=HYBRID_WEIGHT), Ge(0), Le(1)] = None
     json: Json = False
@@ -66,18 +69,18 @@ class Search(CollectionOptions, Command):
         if self.model is not None:
             Prompts.read(Path(self.model)).of_side(QUERY, self.prompt_name)
         if not self.texts:
-            raise ValueError("no query: write one after the folder, or pass --queries FILE")
+            raise ValueError(f"no query: write one after the folder, or pass {flag('--queries')} FILE")
         check_queries(self.texts)
         if self.where is not None:
             try:
                 Condition.parse(self.where)
             except ConditionError as error:
-                raise ValueError(f"--where: {error}") from None
+                raise ValueError(f"{flag('--where')}: {error}") from None
         has_answers = any(query.has_answer for query in self.queries)
         given = {"--hybrid": self.hybrid is not None, "--where": self.where is not None, "--queries": has_answers}
         for name in ("--hybrid", "--where", "--queries"):
             if given[name] and self.index:
-                raise ValueError(f"{name} scores every text: leave out --index")
+                raise ValueError(f"{flag(name)} scores every text: leave out {flag('--index')}")
 
     @property
     def asked(self) -> list[Query]:
@@ -95,6 +98,7 @@ class Search(CollectionOptions, Command):
             PipelineError: a dataset holds no vectors, or the model is not the one that made them.
             ManifestError, ShardError: a dataset is damaged.
         """
+        self.use_store()
         collection = self.opened(keep=False)
         weight = collection.weight if self.hybrid is None else self.hybrid
         if (weight or self.index) and collection.model is not None and collection.compute.line:
@@ -128,11 +132,12 @@ class SearchResults(Result):
     """Hits of each query, best first.
 
     Attributes:
-        answers: ranks of the right texts, if queries name some.
-        weight: the model's weight beside BM25.
-        compute: where queries were embedded; None: they were not.
-        prompt: the prompt before each query; vectors_prompt: that before each text of the dataset.
-        unused: a line on a prompt that was not used.
+        answers: the ranks of the right texts; None if no query names its right text.
+        weight: the weight of the model's score when combined with BM25, from 0 (BM25 alone) to 1 (the model alone).
+        compute: device and precision with which queries were embedded; None if they were not embedded.
+        prompt: the prompt before each query.
+        vectors_prompt: the prompt before each text when the dataset was made.
+        unused: a warning that the model has a query prompt that was not used; "" if there is nothing to warn about.
     """
 
     folders: Sequence[str]
@@ -180,7 +185,7 @@ class SearchResults(Result):
         return "\n".join(lines)
 
     def _table(self, hits: Sequence[Hit]) -> str:
-        """Return a table of hits; a column that no hit has is left out, and a kept field of ids is the id."""
+        """Return a table of hits. A column without any value is left out."""
         if not hits:
             return "  no hit"
         names = list(dict.fromkeys(name for hit in hits for name in hit.fields if name != hit.id_field))

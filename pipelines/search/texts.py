@@ -220,7 +220,9 @@ class Texts:
             for dataset, folder in zip(self.datasets, self.folders, strict=True):
                 if Dataset(dataset.folder).shards != dataset.shards:
                     problem = "was updated or made anew after it was opened"
-                    raise PipelineError(f"{folder}: {problem}: open it, or start the command, again") from None
+                    raise PipelineError(
+                        f"{folder}: {problem}: open the collection again, or restart the command"
+                    ) from None
             raise
 
     def hits(self, found: Sequence[tuple[Sequence[int], Sequence[float]]]) -> list[list[Hit]]:

@@ -24,6 +24,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from clearspan.common.flags import flag
 from clearspan.shards.schema import FIELD
 
 MOST_CHARACTERS = 10_000
@@ -92,7 +93,7 @@ class Condition:
         except ConditionError:
             raise
         except (SyntaxError, ValueError, RecursionError, MemoryError):
-            raise ConditionError(f"{text[:60]!r} is no condition: {EXAMPLE}") from None
+            raise ConditionError(f"{text[:60]!r} is not a condition: {EXAMPLE}") from None
         used = {_field(node, names) for node in ast.walk(tree) if isinstance(node, ast.Name)}
         return cls(text, frozenset(used), tree, names)
 
@@ -100,9 +101,12 @@ class Condition:
         """Raise ConditionError unless all fields of the condition are among the stored fields `known`."""
         for name in sorted(self.fields - set(known)):
             if not known:
-                raise ConditionError(f"no field {name!r}: none are kept: run embed with --keep-fields {name}")
+                raise ConditionError(
+                    f"no field {name!r}: the vectors were stored without fields: run embed again with "
+                    f"{flag('--keep-fields')} {name}"
+                )
             near = difflib.get_close_matches(name, known, 1, 0)[0]
-            raise ConditionError(f"no field {name!r}: the nearest is {near!r}; kept are {', '.join(known)}")
+            raise ConditionError(f"no field {name!r}: did you mean {near!r}? The stored fields are {', '.join(known)}")
 
     def __call__(self, batch: pa.RecordBatch) -> NDArray[np.bool_]:
         """Return the mask of a batch's rows that fulfill the condition, (rows,) bool.
@@ -148,13 +152,13 @@ def _check(node: ast.expr, depth: int = 0) -> None:
             for operator, before, after in zip(ops, [left, *others], others, strict=False):
                 _check_comparison(operator, before, after)
         case _:
-            raise ConditionError(f"holds {_shown(node)}, which is no comparison of a field: {EXAMPLE}")
+            raise ConditionError(f"holds {_shown(node)}, which does not compare a field: {EXAMPLE}")
 
 
 def _check_comparison(operator: ast.cmpop, before: ast.expr, after: ast.expr) -> None:
     if isinstance(operator, ast.Is | ast.IsNot):
         if not isinstance(before, ast.Name) or not (isinstance(after, ast.Constant) and after.value is None):
-            raise ConditionError("is and is not ask a field for null: write FIELD is null")
+            raise ConditionError("is and is not compare a field with null: write FIELD is null, or FIELD is not null")
     elif isinstance(operator, ast.In | ast.NotIn):
         if not isinstance(before, ast.Name) or not isinstance(after, ast.Tuple | ast.List | ast.Constant):
             raise ConditionError("in asks a field for values: write FIELD in ('a', 'b')")
@@ -162,7 +166,9 @@ def _check_comparison(operator: ast.cmpop, before: ast.expr, after: ast.expr) ->
             _constant(each)
     else:
         if not any(isinstance(side, ast.Name) for side in (before, after)):
-            raise ConditionError(f"compares {_shown(before)} with {_shown(after)}, and no field: {EXAMPLE}")
+            raise ConditionError(
+                f"compares {_shown(before)} with {_shown(after)}, neither of which is a field: {EXAMPLE}"
+            )
         for side in (before, after):
             if not isinstance(side, ast.Name):
                 _constant(side)
@@ -184,7 +190,7 @@ def _constant(node: ast.expr) -> Any:
         return node.value
     elif isinstance(node, ast.Constant) and node.value is None:
         raise ConditionError("nothing equals null: write FIELD is null, or FIELD is not null")
-    raise ConditionError(f"holds {_shown(node)}, which is no text and no number: {EXAMPLE}")
+    raise ConditionError(f"holds {_shown(node)}, which is neither a text nor a number: {EXAMPLE}")
 
 
 def _field(node: ast.Name, names: Sequence[str]) -> str:
@@ -278,7 +284,7 @@ def _related(compare: str, left: Any, right: Any, name: str) -> Any:
     if kinds[0] != kinds[1]:
         column = kinds[0] if isinstance(left, pa.Array) else kinds[1]
         mends = {
-            "a text": f"write the value in quotes, or run embed with --keep-fields {name}:int64",
+            "a text": f"write the value in quotes, or run embed with {flag('--keep-fields')} {name}:int64",
             "a number": "write the number without quotes",
         }
         mend = f": {mends[column]}" if column in mends and {*kinds} == {*mends} else ""
@@ -316,5 +322,5 @@ def _truth(made: Any, node: ast.expr, names: Sequence[str]) -> Any:
     if pa.types.is_null(made.type):
         return made.cast(pa.bool_())
     if not pa.types.is_boolean(made.type):
-        raise ConditionError(f"{_field_of(node, names)!r} alone is no condition: compare it with a value")
+        raise ConditionError(f"{_field_of(node, names)!r} alone is not a condition: compare the field with a value")
     return made

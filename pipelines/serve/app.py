@@ -125,7 +125,7 @@ async def refused(request: HttpRequest, error: Exception) -> Response:
 
 async def unusable(request: HttpRequest, error: Exception) -> Response:
     """Answer a request whose parameters cannot be used."""
-    return JSONResponse({"error": one_line(error, 300).removeprefix("--")}, status_code=400)
+    return JSONResponse({"error": one_line(error, 300)}, status_code=400)
 
 
 async def failed(request: HttpRequest, error: Exception) -> Response:

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping, Set
 from pathlib import Path
 from typing import Any
 
+from clearspan.common.flags import as_keys, flag
 from clearspan.common.model_folder import model_name
 from clearspan.common.progress import counted
 from clearspan.common.ranking import HYBRID_WEIGHT
@@ -93,7 +94,10 @@ class SideBySide:
 
     def __str__(self) -> str:
         names = {key: name for key, name, _ in self.systems() if key != "both"}
-        missing = {"model": "no model is named: --model DIR", "bm25": "no texts are kept: embed --keep-text"}
+        missing = {
+            "model": f"no model is named: {flag('--model')} DIR",
+            "bm25": f"no texts are kept: embed {flag('--keep-text')}",
+        }
         why = [f" alone ({line})" for key, line in missing.items() if key not in names]
         by = " and ".join(names.values()) + "".join(why)
         return f"{self.collection.folder}: {counted(self.collection.num_texts, self.unit)}, searched by {by}"
@@ -140,7 +144,9 @@ class SideBySide:
             PipelineError: the collection cannot be searched.
         """
         if not any(self.systems()):
-            raise PipelineError(f"{self.collection.folder}: names no model, keeps no texts for BM25: pass --model DIR")
+            raise PipelineError(
+                f"{self.collection.folder}: names no model, and stores no texts for BM25: pass {flag('--model')} DIR"
+            )
         for _, _, weight in self.systems():
             for hit in self.collection.search(["text"], 1, weight=weight)[0]:
                 self.example = self.example or example(hit.fields)
@@ -172,7 +178,9 @@ class SideBySide:
         began = time.perf_counter()
         with self._lock:
             for key, name, weight in self.systems(request.weight):
-                (hits,) = self.collection.search([request.q], request.top, weight=weight, where=request.where or None)
+                with as_keys():
+                    where = request.where or None
+                    (hits,) = self.collection.search([request.q], request.top, weight=weight, where=where)
                 results.append((key, name, weight, hits))
             self.num_searches += 1
         seconds = time.perf_counter() - began

@@ -1,6 +1,6 @@
 """`clearspan serve`: a page on this machine, and a JSON API, to search a collection.
 
-collection (opened and searched once, so that everything is loaded) -> address -> requests, until Ctrl-C
+The collection is opened and searched once, so that everything is loaded before the address of the page is printed.
 """
 
 import dataclasses
@@ -11,28 +11,29 @@ from annotated_types import Ge, Le
 
 from clearspan.common import terminal
 from clearspan.common.catalog import COMMANDS
-from clearspan.common.command import Command, Result
+from clearspan.common.command import Result
 from clearspan.common.options import Flag
 from clearspan.common.ranking import HYBRID_WEIGHT
 from clearspan.pipelines.errors import check_extra
-from clearspan.pipelines.search.options import CollectionOptions
+from clearspan.pipelines.search.collection_command import CollectionCommand
 
-WEIGHT = f"the model's weight beside BM25 at first, 0 to 1 (default: the collection's, else {HYBRID_WEIGHT})"
-HOST = "address to listen on; any other than 127.0.0.1 lets other machines read the collection"
+WEIGHT = (
+    "initial weight of the model beside BM25, 0 to 1 (default: the weight that the folder of `adapt` names, else "
+    f"{HYBRID_WEIGHT})"
+)
+HOST = "address to listen on; with any other than 127.0.0.1, other machines can read the collection"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Serve(CollectionOptions, Command):
-    """The command `serve`."""
+class Serve(CollectionCommand):
+    """The command `serve`: serves a page and a JSON API that search collections."""
 
-    name: ClassVar[str] = "serve"
     summary: ClassVar[str] = COMMANDS["serve"].summary
     example: ClassVar[str] = "clearspan serve data/vectors --model runs/mine/model"
-    json: ClassVar[bool] = False
 
     weight: Annotated[float | None, Flag(WEIGHT, "W"), Ge(0), Le(1)] = None
     host: Annotated[str, Flag(HOST, "HOST")] = "127.0.0.1"
-    port: Annotated[int, Flag("port of the page; 0: any free one", "PORT"), Ge(0), Le(65535)] = 8765
+    port: Annotated[int, Flag("port of the page; 0: any free port", "PORT"), Ge(0), Le(65535)] = 8765
 
     def run(self) -> "Ended":
         """Serve the page until Ctrl-C.
@@ -41,6 +42,7 @@ class Serve(CollectionOptions, Command):
             PipelineError: a package is missing, the folder is no collection, or the port is in use.
             ManifestError, ShardError: the collection is damaged.
         """
+        self.use_store()
         check_extra("serve", "starlette", "uvicorn", what="the page")
         from clearspan.pipelines.serve import guard, server
         from clearspan.pipelines.serve.app import application
@@ -56,7 +58,7 @@ class Serve(CollectionOptions, Command):
 
 @dataclasses.dataclass(frozen=True)
 class Ended(Result):
-    """The server was stopped."""
+    """Result of `clearspan serve`, once the server has ended: the number of queries that it answered."""
 
     num_searches: int
 

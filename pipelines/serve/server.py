@@ -11,6 +11,7 @@ from typing import Self
 import uvicorn
 from starlette.types import ASGIApp
 
+from clearspan.common.flags import flag
 from clearspan.pipelines.errors import PipelineError
 
 WAIT_S = 2
@@ -34,7 +35,9 @@ def listening(host: str, port: int) -> Iterator[socket.socket]:
         listener = socket.create_server(address[:2], family=family)
     except (OSError, UnicodeError) as error:
         why = str(getattr(error, "strerror", None) or error).partition(" (while ")[0]
-        raise PipelineError(f"--host {host} --port {port}: {why}: try --port 0, which picks a free one") from None
+        raise PipelineError(
+            f"{flag('--host')} {host} {flag('--port')} {port}: {why}: try {flag('--port')} 0, which picks a free port"
+        ) from None
     with listener:
         yield listener
 

@@ -17,6 +17,7 @@ from tokenizers import Tokenizer
 
 from clearspan.common import fast_tokenizer
 from clearspan.common.fast_tokenizer import FastTokenizer, TokenizerError
+from clearspan.common.flags import flag
 from clearspan.common.ragged import Ragged
 from clearspan.common.token_ids import vocab_size
 from clearspan.pipelines.errors import PipelineError
@@ -87,8 +88,8 @@ def read_tokenizer(path: str) -> TokenizerFiles:
         paths = {MAIN: path}
     if MAIN not in paths:
         raise PipelineError(
-            f"--tokenizer {path}: no {MAIN} there, and nothing is downloaded: name that file or its folder, learn one "
-            "with `clearspan vocabulary`, or save a model's: "
+            f"{flag('--tokenizer')} {path}: no {MAIN} there, and nothing is downloaded: name that file or its folder, "
+            "learn one with `clearspan vocabulary`, or save a model's: "
             "AutoTokenizer.from_pretrained(NAME).save_pretrained(DIR)"
         )
     files = {name: storage.read_bytes(file) for name, file in paths.items()}
@@ -151,8 +152,8 @@ def with_prefix_space(tokenizer: TokenizerFiles) -> TokenizerFiles:
     if step.get("type") != "ByteLevel":
         kind = step.get("type") or "nothing"
         raise PipelineError(
-            f"--prefix-space: the tokenizer lacks this setting (its pre_tokenizer is {kind}, not ByteLevel as in "
-            "RoBERTa or GPT-2): leave it out"
+            f"{flag('--prefix-space')}: the tokenizer lacks this setting (its pre_tokenizer is {kind}, not ByteLevel "
+            "as in RoBERTa or GPT-2): leave it out"
         )
     if not step["add_prefix_space"]:
         processors = (entry for entry in after.get("processors", [after]) if "add_prefix_space" in entry)
@@ -239,7 +240,7 @@ class Tokenization:
             if not np.array_equal(quick[number], expected[number]):
                 raise PipelineError(
                     f"{sources[index]}: fast tokenization and tokenizers give different ids for this text: run again "
-                    "with --tokenization tokenizers, in another --output"
+                    f"with {flag('--tokenization')} tokenizers, in another {flag('--output')}"
                 )
         return ids
 

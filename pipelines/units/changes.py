@@ -17,8 +17,8 @@ from collections.abc import Collection, Iterator, Sequence
 
 from clearspan.common.progress import ProgressBar, counted
 from clearspan.common.sealed import seal, unseal
-from clearspan.pipelines.errors import PipelineError
-from clearspan.pipelines.readers import CHANGED, identity
+from clearspan.pipelines.errors import InputChangedError
+from clearspan.pipelines.readers import identity
 from clearspan.pipelines.records import Piece
 from clearspan.pipelines.units.job import RECORDS, done_units
 from clearspan.pipelines.units.plan import Plan
@@ -77,7 +77,7 @@ def check_inputs(folder: str, plan: Plan, done: Collection[int], quiet: bool = F
         The finished units whose inputs are known to be unchanged. Other finished units left no record of their inputs.
 
     Raises:
-        PipelineError: a file has changed.
+        InputChangedError: a file has changed.
     """
     statuses = _statuses(plan)
     known = _known(folder, plan.sha256) or [None] * len(statuses)
@@ -94,7 +94,7 @@ def check_inputs(folder: str, plan: Plan, done: Collection[int], quiet: bool = F
                 again += [pair for pair in zip(unit.pieces, read, strict=True) if pair[0].input.name in touched]
     for piece, is_same in _compared(plan.root, again, quiet):
         if not is_same:
-            raise PipelineError(f"{storage.join(plan.root, piece.input.name)}: {CHANGED}")
+            raise InputChangedError.of(storage.join(plan.root, piece.input.name))
     storage.publish_if_changed(seal({"plan": plan.sha256, "status": statuses}), storage.join(folder, RECORDS, STATUS))
     return same
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 
+from clearspan.common.flags import flag
 from clearspan.pipelines.errors import PipelineError
 from clearspan.pipelines.tally import Counts
 from clearspan.pipelines.units.job import DONE, REJECTED, STAGED, Job, UnitResult, done_units, load_result
@@ -22,7 +23,7 @@ def reconcile(job: Job, results: list[UnitResult]) -> tuple[Manifest, Manifest |
     for result in results:
         counts.add(result.counts)
     if counts.read == 0:
-        raise PipelineError("the inputs hold no records at all: check --input")
+        raise PipelineError(f"the inputs hold no records at all: check {flag('--input')}")
     counts.check_bad(job.max_bad_fraction, f"; all of them: {job.path(REJECTED)}")
     if counts.kept == 0:
         raise PipelineError(job.kind.nothing_kept(counts))
@@ -39,7 +40,7 @@ def reconcile(job: Job, results: list[UnitResult]) -> tuple[Manifest, Manifest |
     for split, mine, other, there in (of_train, of_held_out):
         elsewhere = sum(shard.examples for shard in other)
         if elsewhere == counts.kept:
-            option = f"--holdout-fraction {fraction:g}"
+            option = f"{flag('--holdout-fraction')} {fraction:g}"
             field = job.curation.group_field
             shared = f"a text or their {field}" if field else "a text"
             together = f", of which those that share {shared} stay together," if job.curation.is_linked else ""
@@ -56,7 +57,9 @@ def _check_columns(shards: Iterable[ShardInfo]) -> None:
         first.setdefault(tuple(sorted(shard.lengths)), shard.name)
     if len(first) > 1:
         examples = "; ".join(f"{name}: {', '.join(columns)}" for columns, name in first.items())
-        raise PipelineError(f"the inputs do not all have the same columns ({examples}): make a dataset of each")
+        raise PipelineError(
+            f"the inputs do not all have the same columns ({examples}): make a separate dataset for each"
+        )
 
 
 def load_results(job: Job, stage: str = DONE) -> dict[int, UnitResult]:
@@ -92,7 +95,9 @@ def commit(job: Job) -> Manifest:
     """
     results = load_results(job)
     if missing := set(range(job.num_units)) - set(results):
-        raise PipelineError(f"{len(missing)} work units are not done, the first {min(missing)}: run again to continue")
+        raise PipelineError(
+            f"{len(missing)} work units are not finished (the first is {min(missing)}): run again to continue"
+        )
     manifest, held = reconcile(job, list(results.values()))
     if held:
         held.save(job.validation_folder)

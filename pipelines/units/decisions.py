@@ -72,7 +72,7 @@ def is_whole(path: str) -> bool:
     try:
         unseal_bytes(storage.read_bytes(path))
     except ValueError:
-        warn(f"{path}: damaged since it was written: decided again")
+        warn(f"{path}: damaged since it was written: made again")
         return False
     return True
 

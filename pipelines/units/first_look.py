@@ -10,13 +10,14 @@ row, or too many are not UTF-8. `--max-bad-fraction` is applied at the end of th
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from clearspan.common.flags import flag
 from clearspan.common.progress import counted
 from clearspan.pipelines.errors import PipelineError
 from clearspan.pipelines.readers import content, first_records
 from clearspan.pipelines.readers.formats import PLAIN_TEXT
 from clearspan.pipelines.readers.sniff import LOOK_BYTES, is_utf8
 from clearspan.pipelines.records import INVALID, Input, Reading, Record
-from clearspan.pipelines.tally import NOT_UTF8, NUM_EXAMPLES, Counts, MissingFieldError, RecordError
+from clearspan.pipelines.tally import NUM_EXAMPLES, Counts, MissingFieldError, RecordError, name_encoding
 from clearspan.shards import storage
 
 LONG_S = 5.0
@@ -86,5 +87,5 @@ def _check_encodings(root: str, entries: Sequence[Input], reading: Reading, most
     if len(wrong) > most_bad * len(entries):
         raise PipelineError(
             f"not UTF-8: {len(wrong):,} of {counted(len(entries), 'file')}, e.g. {', '.join(wrong[:NUM_EXAMPLES])} "
-            f"(allowed: --max-bad-fraction {most_bad:g}): {NOT_UTF8}"
+            f"(allowed: {flag('--max-bad-fraction')} {most_bad:g}): {name_encoding()}"
         )

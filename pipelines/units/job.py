@@ -21,6 +21,7 @@ import re
 from enum import StrEnum
 from typing import Any
 
+from clearspan.common.flags import caller
 from clearspan.common.sealed import build, seal, unseal
 from clearspan.pipelines.kinds import Kind, Worker
 from clearspan.pipelines.records import Reading
@@ -75,6 +76,8 @@ class Job:
         curation: the options that drop or hold out examples.
         first_shard: the number in the names of the first unit's shards. It is 0, unless a dataset is updated
             (`units.update`).
+        caller: who called the process that made the job (`common.flags`), so that workers on other machines name
+            options in messages as the user writes them.
     """
 
     folder: str
@@ -88,6 +91,7 @@ class Job:
     beam: tuple[str, ...] = ()
     curation: Curation = dataclasses.field(default_factory=Curation)
     first_shard: int = 0
+    caller: str = dataclasses.field(default_factory=caller)
 
     def worker(self) -> Worker:
         """Return the worker that makes examples of this kind, created with the resources in the output folder.

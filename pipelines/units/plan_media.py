@@ -12,6 +12,7 @@ import hashlib
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
+from clearspan.common.flags import flag
 from clearspan.pipelines.errors import PipelineError
 from clearspan.pipelines.labels import Listed
 from clearspan.pipelines.labels import find as find_classes
@@ -63,7 +64,9 @@ def catalog(patterns: Sequence[str], reading: Reading) -> Inputs:
     check_known(root, others, f"{', '.join(reading.extensions)}, or tars of them", reading.skip_unknown)
     listed = [example for entry, groups in entries for example in _listed(entry, groups)]
     if not listed:
-        raise PipelineError(f"--input {' '.join(patterns)}: no {', '.join(reading.extensions)} and no tar of them")
+        raise PipelineError(
+            f"{flag('--input')} {' '.join(patterns)}: no {', '.join(reading.extensions)} and no tar of them"
+        )
     chosen = find_classes(listed, reading.wanted)
     known = frozenset(chosen.names)
     takes_all = chosen.files == chosen.of_files
@@ -96,21 +99,28 @@ def _read_list(path: str) -> Iterator[tuple[str, str]]:
     try:
         lines = storage.read_bytes(path).decode("utf-8-sig").splitlines()
     except UnicodeDecodeError as error:
-        raise PipelineError(f"--input {path}: not UTF-8 at byte {error.start}: convert it") from None
+        raise PipelineError(
+            f"{flag('--input')} {path}: not UTF-8 at byte {error.start}: convert the file to UTF-8"
+        ) from None
     for number, line in enumerate(lines, 1):
         if not line.strip():
             continue
         name, tab, label = line.partition("\t")
         label = label.strip()
         if not (name and tab and label and label.isprintable()):
-            raise PipelineError(f"--input {path}: line {number} is not a path, a tab and a class: {line[:60]!r}")
+            raise PipelineError(
+                f"{flag('--input')} {path}: line {number} is not a path, a tab and a class: {line[:60]!r}"
+            )
         file = name if storage.is_remote(name) or name.startswith("/") else storage.join(folder, *name.split("/"))
         file = file if storage.is_remote(file) else absolute(file)
         if seen.setdefault(file, label) != label:
-            raise PipelineError(f"--input {path}: line {number}: {name} is {label!r} here, and {seen[file]!r} above")
+            raise PipelineError(
+                f"{flag('--input')} {path}: line {number}: {name} has the class {label!r} here, and {seen[file]!r} "
+                "above: keep one of them"
+            )
         yield file, label
     if not seen:
-        raise PipelineError(f"--input {path}: lists nothing: write a path, a tab and a class on each line")
+        raise PipelineError(f"{flag('--input')} {path}: lists nothing: write a path, a tab and a class on each line")
 
 
 def _check_all_labelled(groups: Iterable[samples.Sample]) -> None:
@@ -122,7 +132,7 @@ def _check_all_labelled(groups: Iterable[samples.Sample]) -> None:
     if len(first) > 1:
         raise PipelineError(
             f"{first[True]}: no file beside it states its class, unlike {first[False]}: add that file, or take the "
-            "class from the name with --label-pattern"
+            f"class from the name with {flag('--label-pattern')}"
         )
 
 

@@ -19,14 +19,14 @@ from typing import Any
 import numpy as np
 
 from clearspan.common.files import locked
-from clearspan.pipelines.errors import PipelineError
-from clearspan.pipelines.readers import CHANGED
+from clearspan.common.flags import flag
+from clearspan.pipelines.errors import InputChangedError, PipelineError
 from clearspan.pipelines.units import plan as planning
 from clearspan.pipelines.units.changes import check_inputs
 from clearspan.pipelines.units.job import FOLDERS, Job, done_units
 from clearspan.pipelines.units.plan import Plan
 from clearspan.shards import Dataset, Manifest, storage
-from clearspan.shards.claim import ClaimError, differences
+from clearspan.shards.claim import differences
 from clearspan.shards.manifest import NAME as MANIFEST
 from clearspan.shards.manifest import SHARD_NAME, ManifestError
 
@@ -56,9 +56,12 @@ def is_outdated(job: Job, plan: Plan, quiet: bool) -> bool:
         PipelineError: the dataset cannot be updated, or was made with different options.
     """
     if job.curation.holdout_fraction:
-        raise PipelineError("--update: a dataset with --holdout-fraction cannot be updated: choose a new --output")
+        raise PipelineError(
+            f"{flag('--update')}: a dataset with {flag('--holdout-fraction')} cannot be updated: choose a new "
+            f"{flag('--output')}"
+        )
     if storage.is_remote(job.folder):
-        raise PipelineError(f"--update: {job.folder} is not on this machine: choose a new --output")
+        raise PipelineError(f"{flag('--update')}: {job.folder} is not on this machine: choose a new {flag('--output')}")
     if not _is_finished(job):
         return False
     check_options(job.folder, planning.began(job.folder), job.fingerprint)
@@ -66,7 +69,7 @@ def is_outdated(job: Job, plan: Plan, quiet: bool) -> bool:
         return True
     try:
         check_inputs(job.folder, plan, done_units(job.folder) & set(range(job.num_units)), quiet)
-    except PipelineError:  # an edit that the plan does not show
+    except InputChangedError:  # an edit that the plan does not show
         return True
     return False
 
@@ -75,14 +78,10 @@ def _is_finished(job: Job) -> bool:
     return storage.exists(job.path(MANIFEST)) and bool(planning.began(job.folder))
 
 
-def advice(job: Job, error: Exception) -> str:
-    """Return the end of an error on changed inputs, for a dataset that can be updated."""
-    if not job.kind.can_update or job.kind.update or not _is_finished(job):
-        return ""
-    if option_differences(planning.began(job.folder), job.fingerprint):
-        return ""
-    is_changed = isinstance(error, ClaimError) or CHANGED in str(error)
-    return ", or bring it up to date with --update" if is_changed else ""
+def is_possible(job: Job) -> bool:
+    """Return whether a run with `--update` could bring the finished dataset in the output folder up to date."""
+    can_update = job.kind.can_update and not job.kind.update and _is_finished(job)
+    return can_update and not option_differences(planning.began(job.folder), job.fingerprint)
 
 
 def check_options(folder: str, old: Mapping[str, Any], new: Mapping[str, Any]) -> None:
@@ -90,8 +89,9 @@ def check_options(folder: str, old: Mapping[str, Any], new: Mapping[str, Any]) -
     if lines := option_differences(old, new):
         shown = "; ".join(lines[:MOST_SHOWN])
         raise PipelineError(
-            f"{folder}: --update needs the model and the options that made it ({shown}): give those, or choose another "
-            "--output"
+            f"{folder}: {flag('--update')} needs the model and the options with which the folder was made ({shown}): "
+            "give the same, or "
+            f"choose another {flag('--output')}"
         )
 
 
@@ -140,7 +140,7 @@ def replace(folder: str) -> None:
         if (beside / shard.name).exists():
             (beside / shard.name).replace(target / shard.name)
     if missing := next((shard.name for shard in manifest.shards if not (target / shard.name).exists()), None):
-        raise PipelineError(f"{beside}: {missing} is missing: delete {beside}, and run again with --update")
+        raise PipelineError(f"{beside}: {missing} is missing: delete {beside}, and run again with {flag('--update')}")
     manifest.save(folder)
     (beside / ASIDE).mkdir(exist_ok=True)
     if not (beside / ASIDE_DONE).exists():

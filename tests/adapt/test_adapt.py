@@ -134,11 +134,11 @@ def test_a_killed_call_continues_and_ends_as_one_that_was_not(
     assert (output / "model.damaged").is_dir() and (output / "run/model.damaged").is_dir()
     ran.clear()
     assert adapt.main([*command, "training.seed=5"]) == 2 and ran == [pipelines]
-    assert "its step train is that of another command; name another folder" in capsys.readouterr().err
+    assert "its step train was made by another command; name another folder" in capsys.readouterr().err
     weights = next(given.rglob("*.safetensors"))
     weights.write_bytes(weights.read_bytes()[:-1] + b"?")
     assert adapt.main(command) == 2
-    assert f"--model {given}: is not, or no longer, the model of " in capsys.readouterr().err
+    assert f"--model {given}: differs from the model with which " in capsys.readouterr().err
 
     recipes = ("simcse-unsup-bert-base", "contrastive-only", "clear-roberta-base")
     assert [adapt.main([*arguments, "--recipe", recipe, "--dry-run"]) for recipe in recipes] == [0, 0, 0]
@@ -192,7 +192,7 @@ def test_bad_input_is_one_line(
 
     assert complaint("--model", "missing").startswith("--model missing: no such folder")
     assert complaint("--model", "static:missing").startswith("--model missing: no such folder")
-    assert complaint("--fields", "title,abstract").startswith("--fields and --text-field: a text with a title, or")
+    assert complaint("--fields", "title,abstract").startswith("--fields and --text-field: texts with titles, and")
     without = [word for word in arguments if word not in ("--text-field", "abstract")]
     assert adapt.main([*without, "--fields", "title"]) == 2
     assert capsys.readouterr().err == "adapt: --fields must name two different fields, e.g. title,text\n"
@@ -200,9 +200,7 @@ def test_bad_input_is_one_line(
     assert complaint("--output", str(inside)).endswith("name a folder outside of it\n")
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine/thesis.txt").write_text("mine")
-    assert complaint("--output", str(tmp_path / "mine")).endswith(
-        "holds something else: name a new or an empty folder\n"
-    )
+    assert complaint("--output", str(tmp_path / "mine")).endswith("holds other files: name a new or an empty folder\n")
     (tmp_path / "mine/adapt.json").write_bytes(seal({"steps": {}, "given": None, "verdict": "better"}))
     assert complaint("--output", str(tmp_path / "mine")).endswith(
         "another version of this command made it: name another --output\n"

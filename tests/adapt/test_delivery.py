@@ -32,7 +32,9 @@ def test_the_winners_model_and_weight_are_delivered(
     outcome, state = decide(Verdicts(verdict(winner))), {"steps": {}}
     delivery.announce(outcome)
     delivery.deliver(outcome, state, options)
-    delivery.finish(outcome, state, options)
+    result = delivery.finish(outcome, state, options)
+    print(result)
+    assert result.outcome == outcome
     out = options.output
     assert (out / "model/config.json").read_text() == copied
     settings = unseal((out / "search.json").read_bytes())
@@ -54,7 +56,7 @@ def test_another_winner_replaces_the_model_and_its_vectors(options: Adapt, capsy
     delivery.deliver(decide(Verdicts(verdict("trained"), verdict("owl", "questions", 60))), state, options)
     assert (options.output / "model/config.json").read_text() == "owl"
     assert not (options.output / "vectors").exists() and "embed" not in state["steps"]
-    assert "the verdict is another one: owl in place of trained" in capsys.readouterr().out
+    assert "the verdict has changed: the model is now owl, not trained" in capsys.readouterr().out
 
 
 def test_a_copy_that_differs_is_moved_out_of_the_way(options: Adapt, capsys: pytest.CaptureFixture[str]) -> None:

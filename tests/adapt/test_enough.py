@@ -24,11 +24,11 @@ def articles(path: Path, number: int) -> Path:
         (
             30,
             (),
-            "30 texts: a verdict needs 20 that are held out, and 0.1 of these are about 3: give 400 texts or more",
+            "30 texts: a verdict needs 20 held-out texts, but 0.1 of the texts are about 3: give 400 texts or more",
         ),
-        (199, (), "give 400 texts or more, or hold out more by --holdout-fraction 0.21"),
-        (199, ("--text-field", "text"), "give 400 texts or more, or hold out more by --holdout-fraction 0.21"),
-        (30, ("--holdout-fraction", "0.5"), "0.5 of these are about 15: give 80 texts or more"),
+        (199, (), "give 400 texts or more, or hold out more with --holdout-fraction 0.21"),
+        (199, ("--text-field", "text"), "give 400 texts or more, or hold out more with --holdout-fraction 0.21"),
+        (30, ("--holdout-fraction", "0.5"), "0.5 of the texts are about 15: give 80 texts or more"),
     ],
 )
 def test_too_few_texts_are_told_before_any_work(
@@ -57,7 +57,7 @@ def test_records_of_all_files_and_formats_count_and_no_more_than_are_needed_are_
 @pytest.mark.parametrize(
     ("fields", "complaint"),
     [
-        ("title,yaer", 'no field "yaer": none of the first 400 records has it'),
+        ("title,yaer", 'no field "yaer": the first 400 records have only '),
         ("title,title:string", "names title twice"),
     ],
 )

@@ -44,8 +44,8 @@ def test_an_id_is_that_of_a_record_and_a_text_is_itself(tmp_path: Path, articles
 @pytest.mark.parametrize(
     ("lines", "more", "complaint"),
     [
-        ("query,id\nWho?,7\nWhere?,9\n", ["--id-field", "id"], "1 id of 2 in no record's field id: '9' ("),
-        ("query,id\nWho?,7\n", [], "names texts by id, and the inputs have no field with a usual name for it"),
+        ("query,id\nWho?,7\nWhere?,9\n", ["--id-field", "id"], "1 id of 2 do not occur in the field id: '9' ("),
+        ("query,id\nWho?,7\n", [], "names texts by id, but the inputs have no field with a usual name for ids"),
         ("query\nWho?\n", [], "1 row without the right text or its id, e.g. "),
     ],
 )

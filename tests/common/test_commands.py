@@ -9,6 +9,7 @@ import pytest
 
 from clearspan.common.child_commands import CONTINUED, CommandError, UsageError, continue_with, run_module
 from clearspan.common.failures import Channel, Failure, report
+from clearspan.common.flags import command_line
 
 
 @pytest.mark.guarantee("advice-that-works")
@@ -23,7 +24,9 @@ def test_a_started_command_does_not_recommend_an_option_of_its_own(
     monkeypatch.delenv("CLEARSPAN_STARTED_BY", raising=False)
     run_module("stopping", [])
     assert capfd.readouterr().out == f"stopped at step 3; {CONTINUED}\n"
-    assert continue_with("--resume") == "continue with --resume"
+    assert continue_with("--resume") == "continue with resume"
+    with command_line():
+        assert continue_with("--resume") == "continue with --resume"
 
 
 @pytest.fixture
@@ -38,6 +41,8 @@ COMMAND = """
     import os, subprocess, sys
     from clearspan.common import terminal
     from clearspan.common.failures import Failure, report
+
+    class DiskFullError(OSError): pass
 
     def work():
         {work}
@@ -56,7 +61,7 @@ def written(module: Path, work: str) -> None:
     [
         ("raise OSError('disk full:\\nno space')", CommandError, "disk full: no space"),
         ("print('inner: 3 of 4 done'); raise OSError('the fourth')", CommandError, "the fourth"),
-        ("terminal.Parser(prog='inner').parse_args(['--x'])", UsageError, "no such option: --x"),
+        ("terminal.Parser(prog='inner').parse_args(['--x'])", UsageError, "no such option: x"),
         ("os.kill(os.getpid(), 9)", CommandError, "inner ended with exit code -9"),
         ("report(Failure('a', 'first')); report(Failure('b', 'second')); return 3", CommandError, "first; second"),
         ("return subprocess.call([sys.executable, '-m', 'inner2'])", CommandError, "below"),
@@ -73,6 +78,30 @@ def test_a_failure_arrives_as_it_was_reported(
         run_module("inner", [])
     assert str(raised.value) == message
     assert capfd.readouterr().out == ("inner: 3 of 4 done\n" if "print" in work else "")
+
+
+class DiskFullError(OSError):
+    """Type of an exception that a command raises, by its name."""
+
+
+@pytest.mark.parametrize(
+    ("work", "error"),
+    [
+        ("raise DiskFullError('no space')", DiskFullError),
+        ("raise OSError('no space')", TimeoutError),
+        ("raise terminal.UsageError('no space')", UsageError),
+        ("report(Failure('a', 'no space', types=('DiskFullError', 'OSError'))); return 3", DiskFullError),
+        ("return subprocess.call([sys.executable, '-m', 'inner2'])", DiskFullError),
+    ],
+)
+def test_a_failure_is_raised_as_the_documented_type_that_it_had(
+    module: Path, work: str, error: type[Exception]
+) -> None:
+    written(module.with_name("inner2.py"), "raise DiskFullError('no space')")
+    written(module, work)
+    with pytest.raises(error, match="no space") as raised:
+        run_module("inner", [], raises=[DiskFullError], otherwise=TimeoutError)
+    assert type(raised.value) is error and str(raised.value) == "no space"
 
 
 def test_a_failure_of_a_command_that_goes_on_is_none(module: Path) -> None:

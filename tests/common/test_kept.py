@@ -60,7 +60,7 @@ def test_any_damage_is_named_and_the_file_is_made_again(
         before = make.times
         assert read(make) == CONTENT and make.times == before + 1
         said = capsys.readouterr().err
-        assert said.startswith(f"{path}: damaged since it was kept") and said.count("\n") == 1
+        assert said.startswith(f"{path}: damaged in the cache") and said.count("\n") == 1
         assert read(make) == CONTENT and make.times == before + 1
 
 
@@ -77,7 +77,9 @@ def test_a_whole_file_under_the_name_of_another_one_is_made_again(
         (cache / f"b.index{end}").replace(cache / f"a.index{end}")
     assert read(make) == CONTENT and make.times == 2
     said = capsys.readouterr().err
-    assert said == f"{cache / 'a.index'}{RECORD}: damaged since it was kept (of b.index): its file is made again\n"
+    assert (
+        said == f"{cache / 'a.index'}{RECORD}: damaged in the cache (it belongs to b.index): the file is made again\n"
+    )
     assert read(make) == CONTENT and make.times == 2
 
 

@@ -28,6 +28,7 @@ FORMS = [
 
 
 @pytest.mark.guarantee("one-line-errors")
+@pytest.mark.usefixtures("command_line")
 @pytest.mark.parametrize("command", REST)
 def test_a_form_that_the_command_does_not_take_is_led_out_of(
     command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

@@ -27,6 +27,7 @@ def parser() -> Parser:
     return root
 
 
+@pytest.mark.usefixtures("command_line")
 @pytest.mark.parametrize(
     ("words", "message"),
     [
@@ -47,6 +48,7 @@ def test_a_mistake_on_the_command_line_is_one_line(
     assert message in line and line.endswith("(see --help)")
 
 
+@pytest.mark.usefixtures("command_line")
 def test_a_word_that_is_left_over_is_told_with_the_nearest_option() -> None:
     root = Parser(prog="tool make")
     root.add_argument("--limit")

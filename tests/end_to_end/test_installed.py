@@ -9,6 +9,7 @@ import sys
 import sysconfig
 import venv
 from collections.abc import Callable
+from dataclasses import fields
 from email.parser import BytesParser
 from importlib.metadata import packages_distributions
 from pathlib import Path
@@ -18,7 +19,7 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from clearspan.pipelines.__main__ import KINDS
+from clearspan.pipelines.registry import KINDS
 from tests.conftest import ROOT
 from tests.end_to_end.stages import some_sts
 from tests.processes import run_module
@@ -96,7 +97,7 @@ def test_the_wheel_holds_one_package(wheel: Path) -> None:
     files = {
         f"{name}/{path.relative_to(ROOT / name).as_posix()}" for name in PACKAGES for path in files_of(ROOT / name)
     }
-    expected = {f"clearspan/{file}" for file in (*files, "__init__.py", "__main__.py", "py.typed")}
+    expected = {f"clearspan/{file}" for file in (*files, "__init__.py", "__init__.pyi", "__main__.py", "py.typed")}
     assert {name for name in names if name.startswith("clearspan/")} == expected
 
 
@@ -140,10 +141,10 @@ def test_a_rank_that_fails_is_the_commands_exit_code() -> None:
 
 
 def test_launchers_options_and_recipes_keys_may_be_mixed() -> None:
-    from clearspan.train.__main__ import command, parser
+    from clearspan.train.__main__ import Train
 
     words = ["--recipe", "r.yaml", "--num_accelerators", "2", "a.b=c", "--no_ssh", "--master_port=29501", "--resume"]
-    assert command(parser().parse_intermixed_args([*words, "--include_devices", "localhost:0,1"])) == [
+    assert Train.parsed([*words, "--include_devices", "localhost:0,1"]).command() == [
         *("--num_accelerators=2", "--include=localhost:0,1", "--master_port=29501", "--no_ssh"),
         *("--module", "clearspan.train.run", "--recipe=r.yaml", "--resume", "a.b=c"),
     ]
@@ -152,13 +153,15 @@ def test_launchers_options_and_recipes_keys_may_be_mixed() -> None:
 def test_the_launcher_has_every_option_that_is_passed_on() -> None:
     from deepspeed.launcher.runner import parse_args
 
-    from clearspan.train.__main__ import LAUNCHERS, OPTIONS, SWITCHES
+    from clearspan.train.__main__ import LauncherOptions, Train
 
-    own = [LAUNCHERS.get(name, name) for name in OPTIONS if name != "log_level"]
-    given = [f"--{name}=1" for name in own] + [f"--{name}" for name in SWITCHES]
-    found = vars(parse_args([*given, "--log_level=error", "--module", "clearspan.train.run", "--resume"]))
-    assert (found["user_script"], found["user_args"]) == ("clearspan.train.run", ["--resume"])
-    assert all(found[name] is True for name in SWITCHES)
+    switches = [field.name for field in fields(LauncherOptions) if field.default is False]
+    valued = [field.name for field in fields(LauncherOptions) if field.default is None and field.name != "log_level"]
+    given = [*(f"--{name}=1" for name in valued), "--log_level=error", *(f"--{name}" for name in switches)]
+    words = Train.parsed(["--recipe", "r.yaml", "--resume", *given]).command()
+    found = vars(parse_args(words))
+    assert (found["user_script"], found["user_args"]) == ("clearspan.train.run", ["--recipe=r.yaml", "--resume"])
+    assert len(words) == len(given) + 4 and all(found[name] is True for name in switches)
 
 
 def requirements(wheel: Path, extra: str | None) -> list[Requirement]:

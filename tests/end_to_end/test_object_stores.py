@@ -108,7 +108,7 @@ def test_a_copy_that_is_damaged_after_the_download_is_named_and_downloaded_again
             copy.write_bytes(damaged)
             assert batches(published, 20) == expected and dataset.local_tokenizer() == tokenizer
             assert copy.read_bytes() == whole
-            assert f"{copy}: damaged since it was kept: made again\n" in capsys.readouterr().err
+            assert f"{copy}: damaged in the cache: made again\n" in capsys.readouterr().err
 
 
 HIDDEN = ("._a.txt", ".DS_Store", "Thumbs.db", "b/desktop.ini", "b/._c.txt", "__MACOSX/a.txt", ".git/d.txt")

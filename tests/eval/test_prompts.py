@@ -160,7 +160,11 @@ def test_sides_of_one_prompt_share_their_embeddings(model: Path) -> None:
     ("words", "code", "complaint"),
     [
         (["--prompt-name", "title"], 1, "--prompt-name title: the model has"),
-        (["--prompt-name", "a,b,c"], 2, "--prompt-name a,b,c: give one name, or that of queries and that of documents"),
+        (
+            ["--prompt-name", "a,b,c"],
+            2,
+            "--prompt-name a,b,c: give one name, or two names: for queries and for documents",
+        ),
     ],
 )
 def test_bad_usage_is_one_line(

@@ -351,16 +351,16 @@ def test_questions_of_the_user_are_judged_among_all_texts(
         judge(entrants(models, "pairs", "embed"), dataset, path)
     path.write_text(json.dumps({"query": "where?", "id": "7"}))
     with pytest.raises(
-        DataError, match=r"questions.jsonl:1: names a text by its id, which a dataset of tokens does not"
+        DataError, match=r"questions.jsonl:1: names a text by its id, but a dataset of tokens stores no ids"
     ):
         judge(entrants(models, "pairs", "embed"), dataset, path)
     path.write_text(json.dumps({"query": "where?"}))
-    with pytest.raises(DataError, match=r"questions.jsonl:1: names no text that should be found"):
+    with pytest.raises(DataError, match=r"questions.jsonl:1: names no right text"):
         judge(entrants(models, "pairs", "embed"), dataset, path)
 
 
 def test_too_few_texts_that_choose_are_one_line() -> None:
     texts = contest().collection
     held = HeldOutTexts(texts, texts.part(range(9)), TEXTS, (Path("shards/validation/manifest.json"),))
-    with pytest.raises(DataError, match="shards/validation: too few texts choose weights, 10 are needed"):
+    with pytest.raises(DataError, match=r"shards/validation: too few texts to choose the weights \(10 are needed"):
         Contest.of_halves(held)

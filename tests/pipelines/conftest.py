@@ -17,12 +17,13 @@ from tokenizers import Tokenizer
 
 from benchmarks.without_beam import process as without_beam
 from clearspan.common.ragged import Ragged
-from clearspan.pipelines.__main__ import KINDS, OTHERS, main
+from clearspan.pipelines.__main__ import main
 from clearspan.pipelines.augment.steps import DEL, Augmentation, Augmenter
 from clearspan.pipelines.augment.synonyms import SynonymTable, read_synonyms
 from clearspan.pipelines.augment.words import WordStarts
 from clearspan.pipelines.kinds import Kind, text
 from clearspan.pipelines.kinds.text import TextKind
+from clearspan.pipelines.registry import COMMANDS, KINDS, OTHERS
 from clearspan.pipelines.text.tokenization import Tokenization, TokenizerFiles, read_tokenizer, with_special_token
 from clearspan.shards import Dataset
 from tests.conftest import exit_code
@@ -60,7 +61,7 @@ def pipeline(
 
     def run(*arguments: str | Path) -> Outcome:
         words = [str(argument) for argument in arguments]
-        if words[0] not in {**KINDS, **OTHERS} and ":" not in words[0]:
+        if words[0] not in COMMANDS and ":" not in words[0]:
             words.insert(0, "documents")
         for name, value in (("--tokenizer", roberta_tokenizer), ("--output", tmp_path / "out")):
             takes = (name == "--output" and words[0] not in OTHERS) or issubclass(KINDS.get(words[0], Kind), TextKind)

@@ -248,11 +248,11 @@ def _places(count: int, number: int, length: int) -> list[set[int]]:
         ("subs+subs", {}, "augment 'subs\\+subs' names a step twice"),
         ("subs", {"unit": "char"}, "unit char: choose token, word"),
         ("subs", {"subs": 0.0}, "subs must be above 0"),
-        ("subs", {"del_word": 1.5}, "del-word must be above 0 and at most 1"),
+        ("subs", {"del_word": 1.5}, "del_word must be above 0 and at most 1"),
         ("subs", {"subs": float("nan")}, "subs must be above 0"),
-        ("del-span", {"del_spans": 0}, "del-spans must be at least 1"),
-        ("del-span", {"del_spans": 30}, "del-spans 30: spans of"),
-        ("reorder", {"reorder_pairs": 11}, "reorder-pairs 11: pairs of"),
+        ("del-span", {"del_spans": 0}, "del_spans must be at least 1"),
+        ("del-span", {"del_spans": 30}, "del_spans 30: spans of"),
+        ("reorder", {"reorder_pairs": 11}, "reorder_pairs 11: pairs of"),
     ],
 )
 def test_an_augmentation_that_makes_no_sense_is_named(text: str, options: dict, named: str) -> None:

@@ -42,7 +42,7 @@ def test_files_of_no_known_kind_are_counted_and_named_once(direct: Command, zoo:
     [
         ("ant/a.jpg ant\n", "line 1 is not a path, a tab and a class: 'ant/a.jpg ant'"),
         ("\nant/a.jpg\t\n", "line 2 is not a path, a tab and a class"),
-        ("a.jpg\tant\na.jpg\tbee\n", "line 2: a.jpg is 'bee' here, and 'ant' above"),
+        ("a.jpg\tant\na.jpg\tbee\n", "line 2: a.jpg has the class 'bee' here, and 'ant' above"),
         ("nowhere.jpg\tant\n", "nowhere.jpg: no such file"),
         ("\n", "list.tsv: lists nothing: write a path, a tab and a class on each line"),
     ],
@@ -58,7 +58,7 @@ def test_a_sample_whose_class_is_not_found_is_refused(direct: Command, tmp_path:
     done = direct("images", "--input", tar)
     assert (
         done.code == 1
-        and 'a.tar/1.json: states no class of 1.jpg: it has no "label" that is a text or a whole' in done.err
+        and 'a.tar/1.json: states no class of 1.jpg: it has no "label" with a text or a whole' in done.err
     )
     assert direct("images", "--input", tar, "--label-field", "kind").code == 0
     assert classes_of(tmp_path / "out") == ["ant"]
@@ -94,9 +94,9 @@ def test_the_order_of_a_samples_files_decides_nothing(
     [
         (["v1.0.jpg", "v1.0.cls=ant", "v1.1.jpg", "v1.1.cls=bee"], "v1.1.cls: says 'bee', and v1.0.cls of the same"),
         (["1.jpg", "1.cls=ant", "2.jpg"], "a.tar/2.jpg: no file beside it states its class, unlike a.tar/1.jpg"),
-        (["1.jpg", "1.cls=\udcff"], r"a.tar/1.cls: b'\xff' is not a class"),
+        (["1.jpg", "1.cls=\udcff"], r"a.tar/1.cls: b'\xff' is not the name of a class"),
         (["1.jpg", f"1.cls={'An ant on a leaf. ' * 20}"], "a.tar/1.cls: b'An ant on a leaf. "),
-        (["1.jpg", '1.json={"label": ""}'], 'a.tar/1.json: b\'{"label": ""}\' is not a class'),
+        (["1.jpg", '1.json={"label": ""}'], 'a.tar/1.json: b\'{"label": ""}\' is not the name of a class'),
         (["1.jpg", "2.jpg", "1.cls=ant", "2.cls=bee"], "files of unknown type, e.g. a.tar/1.cls"),
     ],
 )

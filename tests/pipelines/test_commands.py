@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from clearspan.common import files
-from clearspan.pipelines.errors import PipelineError, carried, carrying
+from clearspan.pipelines.errors import InputChangedError, PipelineError, carried, carrying
 from clearspan.pipelines.execution import progress
 from clearspan.pipelines.execution.runners import num_processes
 from clearspan.pipelines.records import Input, Piece
@@ -129,6 +129,13 @@ def test_a_workers_error_survives_what_runners_wrap_around_it() -> None:
     found = carried(wrapped)
     assert isinstance(found, PipelineError)
     assert str(found) == "a.jsonl:7: «naïve» [clearspan:fake] {json} \\udcff"
+
+
+def test_a_changed_input_is_still_one_outside_of_the_worker() -> None:
+    with pytest.raises(RuntimeError) as raised, carrying():
+        raise InputChangedError.of("a.jsonl")
+    found = carried(raised.value)
+    assert type(found) is InputChangedError and str(found) == str(InputChangedError.of("a.jsonl"))
 
 
 def test_a_defect_keeps_its_traceback() -> None:

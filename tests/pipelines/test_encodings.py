@@ -73,13 +73,15 @@ def test_a_byte_that_the_encoding_does_not_have_is_a_bad_record(encoding: str, d
 
 
 def test_utf_16_without_its_mark_is_one_line(tmp_path: Path) -> None:
-    with pytest.raises(PipelineError, match="--encoding utf-16: UTF-16 stream does not start with BOM: name that of"):
+    with pytest.raises(
+        PipelineError, match="encoding utf-16: UTF-16 stream does not start with BOM: name the encoding of"
+    ):
         read("a.txt", "hello there".encode("utf-16-le"), tmp_path, "utf-16")
 
 
 @pytest.mark.parametrize("name", ["a.txt", "a.jsonl"])
 def test_a_file_that_is_utf8_is_not_read_as_another_encoding(name: str, tmp_path: Path) -> None:
-    with pytest.raises(PipelineError, match=f"{name}: UTF-8, not cp1252: leave --encoding out, or use auto"):
+    with pytest.raises(PipelineError, match=f"{name}: UTF-8, not cp1252: leave encoding out, or use auto"):
         read(name, "\n".join(GERMAN).encode(), tmp_path, "cp1252", "line")
 
 
@@ -215,7 +217,7 @@ def test_files_that_are_not_utf8_are_told_before_the_work(
     outcome = direct("--input", mixed, "--min-tokens", "1")
     assert outcome.code == 1 and not (tmp_path / "out").exists()
     assert "not UTF-8: 5 of 199 files, e.g. cp1252.txt, damaged.txt, japanese.txt" in outcome.err
-    assert "or auto for that of each file" in outcome.err
+    assert "or auto to detect it" in outcome.err
     assert direct("--input", mixed, "--min-tokens", "1", "--max-bad-fraction", "0.1").code == 0
 
 

@@ -263,7 +263,7 @@ def test_a_broken_line_of_json_is_no_text(tmp_path: Path) -> None:
 
 def test_utf_16_without_its_mark_is_refused(tmp_path: Path) -> None:
     (tmp_path / "test.txt").write_bytes("The movie was bad\n".encode("utf-16-le"))
-    with pytest.raises(PipelineError, match=r"--exclude .*test.txt: holds bytes of zero, as UTF-16 does"):
+    with pytest.raises(PipelineError, match=r"exclude .*test.txt: holds bytes of zero, as UTF-16 does"):
         list(read_texts([str(tmp_path / "test.txt")]))
 
 

@@ -121,5 +121,5 @@ def test_a_second_run_on_the_same_folder_is_refused(command, tmp_path: Path, tre
 def test_an_output_among_the_inputs_is_refused_before_anything_is_written(direct, corpus: Path, tree) -> None:
     before = tree(corpus)
     outcome = direct("--input", corpus, "--output", corpus / "out")
-    assert outcome.code == 1 and "is among the inputs: choose one outside of them" in outcome.err
+    assert outcome.code == 1 and "is among the inputs: choose a folder outside of them" in outcome.err
     assert tree(corpus) == before

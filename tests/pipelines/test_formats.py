@@ -70,7 +70,7 @@ def test_an_array_that_is_not_json_is_damage(array: bytes) -> None:
 
 @pytest.mark.parametrize("end", [b"", b", ", b', {"text": "b', b', "b\\', b"] [", b"]\n[]"])
 def test_an_array_that_is_cut_or_goes_on_is_damage(end: bytes) -> None:
-    with pytest.raises(DamagedFileError, match=r"the array is not closed at its end|it goes on after the array's end"):
+    with pytest.raises(DamagedFileError, match=r"the array is not closed at its end|data follows the end of the array"):
         elements(b'[{"text": "a"}' + end)
 
 
@@ -124,7 +124,7 @@ def test_an_arrow_table_that_is_cut_anywhere_is_damage(texts: list[str], tmp_pat
 @pytest.mark.slow
 def test_a_batch_that_fills_the_memory_is_refused(texts: list[str], tmp_path: Path) -> None:
     data = arrow(pa.table({"text": ["a" * 100_000_000, "a" * 100_000_000]}))
-    with pytest.raises(PipelineError, match=r"a\.arrow: a batch of rows of 200,\d+,\d+ bytes, above 134,217,728"):
+    with pytest.raises(PipelineError, match=r"a\.arrow: a batch of rows has 200,\d+,\d+ bytes, more than 134,217,728"):
         read_all({"a.arrow": data}, tmp_path, 10**9)
 
 

@@ -181,7 +181,7 @@ def test_the_parts_of_one_text_can_be_held_out_together(direct: Command, tmp_pat
 @pytest.mark.parametrize(
     ("words", "code", "complaint"),
     [
-        (("--group-field", "topics", "--holdout-fraction", "0.2"), 1, '--group-field: no field "topics": none of the'),
+        (("--group-field", "topics", "--holdout-fraction", "0.2"), 1, '--group-field: no field "topics": the first'),
         (("--group-field", "topic"), 2, "--group-field has no effect without --holdout-fraction: leave it out"),
         (("--group-field", "tags", "--holdout-fraction", "0.2"), 1, '--group-field: "tags" holds an array'),
     ],

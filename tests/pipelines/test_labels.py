@@ -54,7 +54,7 @@ def test_a_pattern_that_finds_nothing_but_the_empty_word_finds_no_class(pattern:
 
 @pytest.mark.parametrize("name", ["a.tar/../1.jpg", "a.tar/../../1.jpg"])
 def test_a_name_above_its_tar_is_of_no_class(name: str) -> None:
-    with pytest.raises(PipelineError, match="is in no folder that tells its class: use --label-pattern"):
+    with pytest.raises(PipelineError, match="is in no folder that could be its class: use label_pattern"):
         find(listed(name, "a.tar/cat/1.jpg"), Wanted())
 
 
@@ -90,7 +90,7 @@ def test_a_small_class_is_taken_whole_but_is_none_of_n_classes_of_m() -> None:
     ones = listed("cat/1.jpg", *(f"{breed}/{n}.jpg" for breed in ("dog", "hen") for n in range(5)))
     assert len(taken(ones, Wanted(per_class=3))) == 7
     assert find(ones, Wanted(classes=2, per_class=3)).names == ("dog", "hen")
-    with pytest.raises(PipelineError, match="--classes 3: there are 2 classes of at least 3: lower it"):
+    with pytest.raises(PipelineError, match="classes 3: there are 2 classes of at least 3: lower it"):
         find(ones, Wanted(classes=3, per_class=3))
 
 
@@ -99,7 +99,7 @@ def test_the_largest_classes_and_those_named_can_be_taken() -> None:
     assert find(ones, Wanted(top_classes=2)).names == ("dog", "hen")
     assert find(ones, Wanted(top_classes=1)).taken == {"files": 5, "of_files": 12, "classes": 1, "of_classes": 3}
     assert len(taken(ones, Wanted(class_list=("hen", "cat"), per_class=4))) == 7
-    with pytest.raises(PipelineError, match=r"--class-list: 1 of its classes are not there, e\.g\. 'cow'"):
+    with pytest.raises(PipelineError, match=r"class_list: 1 of its classes do not occur in the inputs, e\.g\. 'cow'"):
         find(ones, Wanted(class_list=("cow", "cat")))
-    with pytest.raises(PipelineError, match="--top-classes 4: there are 3 classes"):
+    with pytest.raises(PipelineError, match="top_classes 4: there are 3 classes"):
         find(ones, Wanted(top_classes=4))

@@ -243,8 +243,8 @@ def test_a_changed_source_or_model_is_refused_and_a_damaged_one_is_named(
         (["--range-min", "38"], 2, "--range-max 40 and --range-min 38 leave fewer texts than --negatives 4"),
         (["--prompt-name", "passage"], 2, "--prompt-name passage: the model has query, document"),
         (["--output", "{pairs}/mined"], 1, "choose another folder"),
-        (["{pairs}/validation"], 1, "a held-out part, which training never sees"),
-        (["{pairs}/../mined"], 1, "has mined negatives already: name the dataset that it was mined from"),
+        (["{pairs}/validation"], 1, "is the held-out part of a dataset, which training never reads"),
+        (["{pairs}/../mined"], 1, "already has mined negatives: name the dataset from which it was made"),
         (["--model", "{pairs}/missing"], 2, "no such folder: name a local folder with a model"),
     ],
 )
@@ -265,7 +265,7 @@ def test_what_cannot_work_is_one_line(
 @pytest.mark.slow
 def test_without_a_model_it_is_named_what_is_missing(pairs: Path, pipeline: Command, tmp_path: Path) -> None:
     ended = pipeline("mine", pairs, "--output", tmp_path / "mined")
-    assert ended.code == 2 and "name a model, or take all by BM25 with --bm25 4" in ended.err
+    assert ended.code == 2 and "name a model, or let BM25 find all negatives with --bm25 4" in ended.err
 
 
 @pytest.mark.exhaustive

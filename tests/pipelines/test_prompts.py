@@ -181,7 +181,7 @@ def test_the_models_prompts_are_chosen_by_name(direct: Command, model: Path, row
     ("words", "code", "complaint"),
     [
         (["--prompt-name", "title"], 1, "--prompt-name title: the model has"),
-        (["--prompt-name", "query,document,same"], 2, "give one name, or that of queries and that of documents"),
+        (["--prompt-name", "query,document,same"], 2, "give one name, or two names: for queries and for documents"),
         (["--prompt-name", "query", "--prompt", "query: "], 2, "--prompt and --prompt-name: leave one of them out"),
         (["--prompt", "a", "--prompt", "b", "--prompt", "c"], 2, "--prompt 'c': a row has at most 2 texts"),
     ],
@@ -197,4 +197,4 @@ def test_prompts_of_a_model_that_are_no_texts_are_named(direct: Command, model: 
     settings = model / INFERENCE
     settings.write_text(settings.read_text().replace('"query: "', "7"))
     ended = direct("pairs", "--input", rows, "--tokenizer", model)
-    assert ended.code == 1 and f"{settings}: the prompt 'query' is no text" in ended.err
+    assert ended.code == 1 and f"{settings}: the prompt 'query' must be a text" in ended.err

@@ -57,7 +57,7 @@ def test_a_file_that_holds_no_plain_text_is_refused_with_what_to_do(direct: Comm
     outcome = direct("--input", tmp_path / name)
     assert outcome.code == 1 and outcome.err.count("\n") == 1
     assert str(tmp_path / name) in outcome.err
-    mends = {mend for _, mend in BY_NAME.values()}
+    mends = {mend.format(pages=WORDS["html"]) for _, mend in BY_NAME.values()}
     assert any(mend in outcome.err for mend in mends), outcome.err
     assert WORDS.get(name.rpartition(".")[2], "") in outcome.err
 
@@ -176,5 +176,5 @@ def test_the_files_of_a_sample_are_grouped_as_webdataset_does_and_none_is_passed
     assert listed == [[name for name in sample.values() if name.endswith(".jpg")] for sample in own]
     assert [sample.unknown for sample in found if not sample.listed] == [["t/Makefile"]]
     twice = [("t/a.jpg", 0, io.BytesIO(b"1")), ("t/a.jpg", 1, io.BytesIO(b"2"))]
-    with pytest.raises(PipelineError, match=r"t/a\.jpg: is twice in a sample: rename one of the two"):
+    with pytest.raises(PipelineError, match=r"t/a\.jpg: occurs twice in a sample: rename one of the two"):
         list(samples.listing(twice, Reading(as_bytes=True, extensions=(".jpg",))))

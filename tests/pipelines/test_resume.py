@@ -232,4 +232,4 @@ def test_a_damaged_file_of_decisions_is_made_again_when_a_run_continues(
         path.write_bytes(damage(path.read_bytes()))
         continued = direct(*command, "--output", folder)
         assert continued.code == 0 and tree(folder) == tree(tmp_path / "whole")
-        assert sort == "keys" or f"{path}: damaged since it was written: decided again" in continued.err
+        assert sort == "keys" or f"{path}: damaged since it was written: made again" in continued.err

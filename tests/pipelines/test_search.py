@@ -172,7 +172,7 @@ def test_a_damaged_index_is_named_and_built_again(
         path.write_bytes(damaged)
         capsys.readouterr()
         assert found() == expected
-        assert capsys.readouterr().err == f"{path}: damaged since it was kept: made again\n"
+        assert capsys.readouterr().err == f"{path}: damaged in the cache: made again\n"
         assert path.read_bytes() == whole
 
 
@@ -213,7 +213,7 @@ def test_a_hybrid_search_needs_texts(direct: Command, pipeline: Command, encoder
     words = ["--input", tmp_path / "lines.txt", "--text-per", "line", "--model", encoder]
     assert direct("embed", *words).code == 0
     ended = pipeline("search", tmp_path / "out", "--model", encoder, "--query", "owl", "--hybrid")
-    assert ended.code == 1 and "keeps no texts, which BM25 needs: run embed with --keep-text" in ended.err
+    assert ended.code == 1 and "stores no texts, which BM25 needs: run embed again with --keep-text" in ended.err
 
 
 def test_another_model_is_refused(pipeline: Command, made: Path, encoder: Path, tmp_path: Path) -> None:
@@ -221,7 +221,7 @@ def test_another_model_is_refused(pipeline: Command, made: Path, encoder: Path, 
     (other / "config_sentence_transformers.json").write_text("{}")
     ended = pipeline("search", made, "--model", other, "--query", "owl")
     assert ended.code == 1 and ended.err.count("\n") == 1
-    assert f"--model {other}: not the model of these vectors" in ended.err
+    assert f"--model {other}: not the model that made these vectors" in ended.err
 
 
 @pytest.mark.parametrize(
@@ -232,7 +232,7 @@ def test_another_model_is_refused(pipeline: Command, made: Path, encoder: Path, 
         (["--query", "owl", "--hybrid", "1.5"], 2, "--hybrid must be from 0 to 1"),
         (["--query", "owl", "--hybrid", "--index", "faiss"], 2, "--hybrid scores every text: leave out --index"),
         (["--query", "owl", "--where", "year"], 1, "nowhere: no manifest.json"),
-        (["--query", "owl", "--where", "f()"], 2, "--where: holds a call, which is no comparison of a field"),
+        (["--query", "owl", "--where", "f()"], 2, "--where: holds a call, which does not compare a field"),
         (["--query", "a\udcff"], 2, "a query must be valid UTF-8"),
         (["--query", "owl", "--model", ""], 2, "--model '': names no folder"),
         (["--queries", "nowhere.txt"], 2, "--queries: no file nowhere.txt"),

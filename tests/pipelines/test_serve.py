@@ -17,7 +17,7 @@ import pytest
 import clearspan
 from clearspan.common.ranking import HYBRID_WEIGHT
 from clearspan.pipelines.errors import PipelineError
-from clearspan.pipelines.search.collection import Collection, write_collection
+from clearspan.pipelines.search.collection import Collection, SearchSettings, write_collection
 from clearspan.pipelines.search.hits import Hit
 from clearspan.pipelines.search.where import Condition
 from clearspan.pipelines.serve import app
@@ -132,7 +132,8 @@ def test_only_systems_that_can_search_are_asked(model: str | None, has_texts: bo
 
 @pytest.mark.parametrize(("weight", "key"), [(0.0, "bm25"), (0.85, "both"), (1.0, "model")])
 def test_the_system_that_the_folder_chooses_is_named(weight: float, key: str, tmp_path: Path) -> None:
-    write_collection(tmp_path, tmp_path / "vectors", tmp_path / "model", weight)
+    settings = SearchSettings(str(tmp_path / "vectors"), str(tmp_path / "model"), weight)
+    write_collection(tmp_path, settings)
     with served(Fixed([OWL], folder=str(tmp_path), weight=weight)) as site:
         about = site.get("/api/collection").json
     assert about["chosen"] == key and about["weight"] == (0.85 if key == "both" else HYBRID_WEIGHT)
@@ -305,7 +306,7 @@ def test_a_port_in_use_and_a_missing_package_are_one_line(
         port = str(taken.getsockname()[1])
         ended = pipeline("serve", tmp_path, "--model", encoder, "--port", port)
     assert ended.code == 1 and ended.err.count("\n") == 1
-    assert f"--port {port}: Address already in use: try --port 0, which picks a free one" in ended.err
+    assert f"--port {port}: Address already in use: try --port 0, which picks a free port" in ended.err
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     ended = pipeline("serve", tmp_path, "--model", encoder)
     assert ended.code == 1 and "the page needs starlette, uvicorn: pip install 'clearspan[serve]'\n" in ended.err
@@ -332,7 +333,7 @@ def test_a_collection_that_nothing_can_search_is_refused(
     (tmp_path / "lines.txt").write_text("An owl.\nA bat.\n")
     assert direct("embed", "--input", tmp_path / "lines.txt", "--text-per", "line", "--model", encoder).code == 0
     ended = pipeline("serve", tmp_path / "out", "--port", "0")
-    assert ended.code == 1 and "names no model, keeps no texts for BM25: pass --model DIR" in ended.err
+    assert ended.code == 1 and "names no model, and stores no texts for BM25: pass --model DIR" in ended.err
 
 
 @pytest.mark.parametrize(

@@ -207,7 +207,7 @@ def test_files_with_and_without_negatives_are_two_datasets(direct, rows: Rows, t
     outcome = direct("triplets", "--input", tmp_path / "[ab].csv", "--unit-bytes", unit_bytes)
     assert outcome.code == 1
     assert (
-        "make a dataset of each" if unit_bytes == "1" else "b.csv:0: a row of 2 texts, after rows of 3"
+        "make a separate dataset for each" if unit_bytes == "1" else "b.csv:0: a row of 2 texts, after rows of 3"
     ) in outcome.err
 
 

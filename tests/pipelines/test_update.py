@@ -224,7 +224,7 @@ def test_other_options_are_one_line(embed: Command, made: Path, words: list[str]
     before = rows(made)
     ended = embed("--update", *words)
     assert ended.code == 1 and ended.err.count("\n") == 1
-    assert f"--update needs the model and the options that made it ({difference})" in ended.err
+    assert f"--update needs the model and the options with which the folder was made ({difference})" in ended.err
     assert rows(made) == before and not (made / FOLDER).exists()
 
 

@@ -74,7 +74,7 @@ def test_bad_usage_is_exit_2_and_says_what(learn, head: Path, arguments: list[st
     ("content", "options", "complaint"),
     [
         ('{"text": ""}\n', [], "the inputs hold no text (1 records): check --input and --text-field"),
-        ('{"body": "A man."}\n', [], 'no field "text" among body: name the one of the text with --text-field'),
+        ('{"body": "A man."}\n', [], 'no field "text" among body: name the field of the text with --text-field'),
     ],
 )
 def test_inputs_without_text_are_an_error_in_one_line(

@@ -93,8 +93,8 @@ def test_a_decoder_runs_packed_as_padded(name: str) -> None:
 @pytest.mark.parametrize(
     ("config", "reason"),
     [
-        (Gemma2Config(**SIZE, num_key_value_heads=2, head_dim=16), "its attention has a cap on the scores"),
-        (T5, "its attention has a bias of positions in the scores"),
+        (Gemma2Config(**SIZE, num_key_value_heads=2, head_dim=16), "the model's attention has a cap on the scores"),
+        (T5, "the model's attention has a bias of positions in the scores"),
     ],
     ids=["gemma2", "t5"],
 )

@@ -203,6 +203,7 @@ def test_a_recipe_is_checked_without_transformers() -> None:
 
 
 def test_the_launchers_own_option_is_not_in_the_help() -> None:
-    from clearspan.train.__main__ import parser
+    from clearspan.train.__main__ import Train
 
-    assert "SUPPRESS" not in parser().format_help() and "local_rank" not in parser().format_help()
+    shown = Train.parser().format_help()
+    assert "SUPPRESS" not in shown and "local_rank" not in shown

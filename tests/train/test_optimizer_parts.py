@@ -192,10 +192,13 @@ def test_a_dry_run_tells_of_each_part(
     ("options", "message"),
     [
         (["model.train=last-3"], "model.train last-3: the encoder has 2 layers: take at most last-2"),
-        (["model.train=heads"], "objectives.spans: model.train heads freezes all that it could train of the exported"),
+        (
+            ["model.train=heads"],
+            "objectives.spans: model.train heads freezes every part of the exported model that this",
+        ),
         (
             ["model.train=heads", "model.head=tanh"],
-            "objectives.mlm: model.train heads freezes all that it could train of the exported model",
+            "objectives.mlm: model.train heads freezes every part of the exported model that this objective could",
         ),
         (
             ["model.train=last-1", "optimizer.embeddings.learning_rate=1"],
@@ -207,7 +210,7 @@ def test_a_dry_run_tells_of_each_part(
         ),
         (
             ["model.train=embeddings", "objectives.mlm=null", "optimizer.embeddings.learning_rate=1"],
-            "optimizer.embeddings: without it, all that trains has optimizer.learning_rate",
+            "optimizer.embeddings: nothing else trains, so that optimizer.learning_rate",
         ),
     ],
 )

@@ -189,7 +189,7 @@ def test_clips_encoded_twice_without_dropout_are_told_at_the_start(recipes: dict
     [
         (
             ["objectives.patches.data=text", "data.others=null"],
-            r"objectives\.patches: data\.text\.path .* holds sentences, no patches: name a dataset of images or audio",
+            r"objectives\.patches: data\.text\.path .* holds sentences, which have no patches: name a dataset of im",
         ),
         (
             ["objectives.simcse.data=others", "data.text=null"],

@@ -207,7 +207,7 @@ def test_the_command_refuses_before_it_starts_ranks(
 def started(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
     """The command lines of the processes that `train_model` would start."""
     lines: list[list[str]] = []
-    monkeypatch.setattr(api, "run_module", lambda module, line, *_: lines.append(line))
+    monkeypatch.setattr(api, "run_module", lambda module, line, *_, **__: lines.append(line))
     return lines
 
 

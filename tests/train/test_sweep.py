@@ -119,6 +119,16 @@ def test_a_run_that_fails_is_named_and_the_others_continue(
     assert [row["loss"] for row in table(tmp_path)] == ["", "2.0", "3.0", "3.0"]
 
 
+def test_the_result_of_a_sweep_holds_its_table_and_what_failed(
+    processes: Processes, base: list[str], tmp_path: Path
+) -> None:
+    processes.fails = NAMES[0]
+    result = sweep.SweepCommand.parsed([*base, "--output", str(tmp_path)]).run()
+    assert isinstance(result, running.SweepResult) and [row[0] for row in result.rows] == ["run", *NAMES]
+    assert (result.code, result.failure) == (1, f"1 of 4 runs failed: {NAMES[0]}: the loss exploded")
+    assert str(result).endswith(f"{result.table}; report: {result.page}") and result.table.is_file()
+
+
 def test_runs_at_once_are_side_by_side_and_quiet_and_one_that_fails_is_named(
     processes: Processes,
     base: list[str],

@@ -53,7 +53,7 @@ def test_templates_of_other_forms(single: str, prefix: list[int], suffix: list[i
 
 @pytest.mark.parametrize("single", ["[CLS] [SEP]", "$A [SEP] $A"])
 def test_a_template_that_does_not_hold_the_sequence_once_is_refused(single: str) -> None:
-    with pytest.raises(EncoderError, match="must hold it once"):
+    with pytest.raises(EncoderError, match="must hold a sequence once"):
         special_tokens(chinese(models.BPE(VOCABULARY, []), single))
 
 

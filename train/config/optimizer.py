@@ -87,8 +87,14 @@ class OptimizerConfig:
         """Raise ValueError for options that cannot work together; the message begins with the option's name."""
         if self.type == ADAMW and self.options:
             raise ValueError(f"options {', '.join(self.options)}: of an optimizer of your own; adamw has betas and eps")
+        if set_here := [name for name in ("lr", "weight_decay") if name in self.options]:
+            key = "learning_rate" if set_here[0] == "lr" else set_here[0]
+            raise ValueError(f"options {set_here[0]}: every optimizer gets it from {key}: set that")
         if self.type != ADAMW:
-            plugins.load_function(self.type, "an optimizer")
+            try:
+                plugins.load_function(self.type, "an optimizer")
+            except plugins.PluginError as error:
+                raise ValueError(f"type {error}") from None
 
     def parts(self) -> dict[str, tuple[float, float]]:
         """Return (learning rate, weight decay) of the rest and of the parts that have options of their own."""

@@ -101,8 +101,8 @@ class ExampleStream:
             of_share = f" of a share of {self.share:g}" if self.share < 1 else ""
             raise StreamError(
                 f"data.{name}.path {self.dataset.folder}: {self.num_examples} {self.dataset.manifest.kind}{of_share}"
-                f"{short if self.num_short else ''} are fewer than data.{name}.batch_size {batch_size}: lower that"
-                f"{mend}{', or raise the share' if of_share else ''}"
+                f"{short if self.num_short else ''} are fewer than data.{name}.batch_size {batch_size}: lower "
+                f"batch_size{mend}{', or raise the share' if of_share else ''}"
             )
         self.steps_per_epoch = self.num_examples // batch_size
 

@@ -20,12 +20,13 @@ import torch
 
 from clearspan.common.child_commands import continue_with
 from clearspan.common.files import TEMPORARY, atomic_write, sync
+from clearspan.common.flags import flag
 from clearspan.common.sealed_folder import NAME as MANIFEST
 from clearspan.common.sealed_folder import FolderChangedError, check_folder, seal_folder
 from clearspan.common.terminal import MOST_SAID, one_line, visible
 from clearspan.train.engine.optimizer_state import load_state, whole_state
 from clearspan.train.engine.ranks import agreed
-from clearspan.train.run_folder import CHECKPOINTS, TAG, tags
+from clearspan.train.run_folder import CHECKPOINTS, tags
 
 STATES = "states.pt"
 KIND = "checkpoint"
@@ -107,7 +108,7 @@ class Checkpoints:
             part.rename(self.folder / tag)
         except OSError as error:
             _remove(part)
-            remedy = continue_with("--resume", "continue with --resume from the step before it")
+            remedy = continue_with("--resume", f"continue with {flag('--resume')} from the step before it")
             remedy = remedy if self.tags() else "run it again"
             raise CheckpointError(
                 f"{self.folder / tag}: could not be saved ({error}): make room and {remedy}"
@@ -175,12 +176,16 @@ class Checkpoints:
         if name == "last" or (name is None and best is None):
             return "last", last
         if best is None:
-            raise CheckpointError(f"{self.folder}: no score picked a best checkpoint; --checkpoint last takes the last")
+            raise CheckpointError(
+                f"{self.folder}: no score picked a best checkpoint; {flag('--checkpoint')} last takes the last"
+            )
         try:
             if best != last:  # `last` has verified it already
                 _verified(self.folder / best)
         except FolderChangedError as error:
-            raise CheckpointError(f"{error}: it is the best checkpoint; --checkpoint last takes the last") from None
+            raise CheckpointError(
+                f"{error}: it is the best checkpoint; {flag('--checkpoint')} last takes the last"
+            ) from None
         return "best", best
 
     def states(self, tag: str) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:
@@ -191,17 +196,6 @@ class Checkpoints:
         """
         states = safe_load(self.folder / tag / STATES)
         return dict(states["module"]), dict(states["clearspan"])
-
-    def model_states(self, name: str) -> dict[str, torch.Tensor]:
-        """Return the learner's weights by parameter name.
-
-        Args:
-            name: a tag, `last` or `best`.
-
-        Raises:
-            CheckpointError: there is no such checkpoint, or it cannot be read.
-        """
-        return self.states(name if TAG.fullmatch(name) else self.choose(name)[1])[0]
 
 
 def _verified(folder: Path) -> dict[str, Any]:

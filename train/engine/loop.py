@@ -65,7 +65,7 @@ def total_steps(recipe: Recipe, feed: Feed) -> int:
             key = "training.max_steps" if training.max_steps else f"training.epochs {training.epochs:g}, with its steps"
             section = f"turns.{turn}" if turn in recipe.turns else "optimizer"
             raise RecipeError(
-                f"{key} {total} must be more than {section}.warmup_steps {optimizer.warmup_steps}: set one of the two"
+                f"{key} {total} must be more than {section}.warmup_steps {optimizer.warmup_steps}: change one of them"
             )
     return total
 
@@ -137,7 +137,7 @@ class Trainer:
         self.step, self.state, self.first_loss = saved["step"], from_plain(saved["feed"]), saved["began_at"]
         if self.total < self.step:
             key = "training.max_steps" if self.recipe.training.max_steps else "training.epochs, which makes"
-            raise RecipeError(f"{key} {self.total}: the run has made {self.step} steps already: set as many or more")
+            raise RecipeError(f"{key} {self.total}: the run has made {self.step} steps already: set a longer run")
         self.judge.best, self.judge.given = saved["best"], saved.get("given", False)
         changes = lengthened(self.step, saved["total"], self.total, self.optimizers)
         return [f"{self.run}: {line}" for line in changes]

@@ -19,6 +19,8 @@ from clearspan.common.child_commands import continue_with
 from clearspan.common.failures import Failure, report, report_in_handler
 from clearspan.common.terminal import SIGNALS, end_process
 
+PREFIX = "train"
+"""The beginning of error lines, of `clearspan train` and of each rank alike."""
 SAVING_S = 600
 """The time, in seconds, that `clearspan train` gives the ranks to save after a signal."""
 REPORTING_S = 20
@@ -66,7 +68,7 @@ class Launcher(subprocess.Popen[bytes]):
         names = {256 - each.value: each.name for each in signal.Signals}  # a rank's -9 is the launcher's 247
         if self.local and not self.killed_ranks and code in names:
             cause = f"{names[code]} ended a rank (SIGKILL: memory may have run out)"
-            report(Failure("train", f"{cause}: {continue_with('--resume')}"))
+            report(Failure(PREFIX, f"{cause}: {continue_with('--resume')}"))
         return code
 
     def _signal_ranks(self, number: int) -> bool:
@@ -84,13 +86,13 @@ class Launcher(subprocess.Popen[bytes]):
     def _forward(self, number: int, frame: FrameType | None) -> None:
         if not self._signal_ranks(number):  # the launcher has not started them yet
             self.kill()
-            end_process(number, "train", "run it again")
+            end_process(number, PREFIX, "run it again")
         signal.alarm(SAVING_S)
 
     def _kill_ranks(self, number: int, frame: FrameType | None) -> None:
         self.killed_ranks = True
         self._signal_ranks(signal.SIGKILL)
-        report_in_handler(Failure("train", f"the ranks took more than {SAVING_S} s to save, and were killed"))
+        report_in_handler(Failure(PREFIX, f"the ranks took more than {SAVING_S} s to save, and were killed"))
 
 
 def leave_to_rank_0() -> None:

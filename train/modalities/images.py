@@ -72,7 +72,9 @@ class ImageConfig(ModalityConfig):
         if self.image_size % self.patch_size:
             raise ValueError(f"image_size {self.image_size} is not a multiple of patch_size {self.patch_size}")
         if self.hidden_size and self.path:
-            raise ValueError(f"hidden_size {self.hidden_size} has no effect with path, whose model has one: set 0")
+            raise ValueError(
+                f"hidden_size {self.hidden_size} has no effect with path, whose model has a hidden size: set it to 0"
+            )
         if self.jitter[3] > 0.5:
             raise ValueError(f"jitter {self.jitter}: the last number, of hue, is at most 0.5")
 
@@ -267,14 +269,18 @@ def _vit_embeddings(config: ImageConfig, dim: int) -> nn.Module:
         raise ValueError(f"path {folder}: no config.json here; give a local folder with a ViT")
     model_config = check_config(folder)
     if model_config.get("model_type") != "vit":
-        raise ValueError(f"path {folder}: holds a {model_config.get('model_type')}, not a ViT: take another folder")
+        raise ValueError(
+            f"path {folder}: holds a {model_config.get('model_type')}, not a ViT: name the folder of a ViT"
+        )
     for name, size in sizes.items():
         its_size = model_config.get(name, getattr(ViTConfig(), name))
         if its_size != size:
             raise ValueError(
-                f"path {folder}: its {name} is {its_size}, not {size}: set {name} to {its_size}, or take another"
+                f"path {folder}: its {name} is {its_size}, not {size}: set {name} to {its_size}, or take another model"
             )
     if model_config.get("num_channels", 3) != 3:
-        raise ValueError(f"path {folder}: its images have {model_config['num_channels']} channels, not 3: take another")
+        raise ValueError(
+            f"path {folder}: its images have {model_config['num_channels']} channels, not 3: take another model"
+        )
     embeddings = load_model(folder, AutoModel)[0].embeddings
     return embeddings

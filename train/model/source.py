@@ -115,8 +115,8 @@ def read_source(folder: Path) -> ModelSource:
     if not ((is_plain or table is not None) and has_head):
         names = ", ".join(type(module).__name__ for module in model)
         raise EncoderError(
-            f"{folder}: training keeps Transformer, WordWeights, Pooling with the prompt, Dense of one width, "
-            f"Normalize in this order, or StaticEmbedding in place of the first three, not {names}"
+            f"{folder}: training supports the modules Transformer, WordWeights, Pooling with the prompt, Dense of one "
+            f"width and Normalize, in this order, or StaticEmbedding in place of the first three, not {names}"
         )
     inference = Inference(
         max_tokens=first.max_seq_length if table is None else None,
@@ -133,5 +133,7 @@ def read_source(folder: Path) -> ModelSource:
         return ModelSource(listed[0].folder, table, mode, head, inference)
     weights = weighting.emb_layer.weight.detach()[:, 0].clone()
     if mode != "mean" or not (weights.isfinite() & (weights > 0)).all():
-        raise EncoderError(f"{folder}: training keeps WordWeights only if they are positive, before mean pooling")
+        raise EncoderError(
+            f"{folder}: training supports WordWeights only with positive weights and before mean pooling"
+        )
     return ModelSource(listed[0].folder, table, "weighted", head, inference, weights)

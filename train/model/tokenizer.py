@@ -89,7 +89,9 @@ def special_tokens(tokenizer: Any) -> SpecialTokens:
         EncoderError: the tokenizer has no tokenizer.json, or its template does not hold the sequence exactly once.
     """
     if not tokenizer.is_fast:
-        raise EncoderError(f"{type(tokenizer).__name__} is not made from a tokenizer.json, which states special tokens")
+        raise EncoderError(
+            f"{type(tokenizer).__name__} is not made from a tokenizer.json, which is needed to find the special tokens"
+        )
     template, pad = tokenizer.backend_tokenizer.post_processor, tokenizer.pad_token_id
     if template is None:
         return SpecialTokens([], [], 0 if pad is None else pad, tokenizer.mask_token_id)
@@ -97,6 +99,8 @@ def special_tokens(tokenizer: Any) -> SpecialTokens:
     whole = template.process(content, None, True)
     at = [index for index, special in enumerate(whole.special_tokens_mask) if not special]
     if len(at) != 1:
-        raise EncoderError(f"the tokenizer's template holds a sequence {len(at)} times, and must hold it once")
+        raise EncoderError(
+            f"the template of the tokenizer's post-processor must hold a sequence once, not {len(at)} times"
+        )
     before, after = whole.ids[: at[0]], whole.ids[at[0] + 1 :]
     return SpecialTokens(before, after, 0 if pad is None else pad, tokenizer.mask_token_id)

@@ -126,5 +126,5 @@ def _check_columns(setting: Setting, needed: Mapping[str, str]) -> None:
             raise ValueError(
                 f"{option} needs the column {column!r}, and data.{setting.data}.path "
                 f"{setting.dataset.folder} holds {setting.dataset.manifest.kind} without it: name another dataset with "
-                f"objectives.{setting.name}.data, make the shards again, or change that option"
+                f"objectives.{setting.name}.data, make the shards again, or change {option}"
             )

@@ -31,7 +31,7 @@ import numpy as np
 from tokenizers import Tokenizer
 from torch import Tensor
 
-from clearspan.common.child_commands import as_keywords
+from clearspan.common.flags import as_keys, flag
 from clearspan.common.ragged import Ragged
 from clearspan.pipelines.augment.steps import DEL, Augmentation, Augmenter
 from clearspan.pipelines.augment.synonyms import PUBLISHED, read_synonyms
@@ -52,6 +52,7 @@ from clearspan.train.objectives import (
     Setting,
     Workload,
 )
+from clearspan.train.step.example_lengths import length_moments
 
 SAMPLE = 1024
 """The number of sentences whose views are made to estimate how long views are relative to their sentences."""
@@ -108,10 +109,8 @@ class ClearConfig(NTXentConfig):
             ValueError: a step is unknown, or a fraction is out of range.
         """
         options = [f.name for f in dataclasses.fields(Augmentation) if f.name != "steps"]
-        try:
+        with as_keys():
             return Augmentation.parse(self.augment, **{name: getattr(self, name) for name in options})
-        except ValueError as error:
-            raise ValueError(as_keywords(str(error))) from None
 
     def check(self) -> None:
         super().check()
@@ -152,7 +151,7 @@ def check_stored(dataset: Dataset, wanted: Augmentation) -> None:
 def can_make(config: ClearConfig, setting: Setting) -> bool:
     """Return whether `views: auto` makes views on the fly, because the steps have the synonyms and [DEL] they need.
 
-    If the recipe names a synonym file, it asks for views on the fly.
+    Return True in any case if the recipe names a synonym file, because synonyms are used only on the fly.
     """
     if config.synonyms:
         return True
@@ -168,7 +167,7 @@ def _tokenizer(dataset: Dataset) -> Tokenizer:
 
 
 def find_synonyms(config: ClearConfig, setting: Setting) -> dict[str, list[str]]:
-    """Return word -> synonyms, from the file that the recipe names, or else from the shards.
+    """Return the synonyms of each word, from the file that the recipe names, or else from the shards.
 
     Raises:
         ValueError: neither has synonyms, or the file of the recipe is not a synonym file.
@@ -210,7 +209,7 @@ class StoredViews:
         name = f"objectives.{self.setting.name}"
         return [
             f"{name}: the shards' two views of each sentence are the same in all {math.ceil(epochs)} epochs: set "
-            f"{name}.views=fly for new ones in each, or make the shards again with more --views"
+            f"{name}.views=fly for new ones in each, or make the shards again with more {flag('--views')}"
         ]
 
     def __call__(self, rows: Rows) -> list[Ragged]:
@@ -301,8 +300,8 @@ class Clear(ContrastiveObjective):
         stored = num_views(setting.sample.schema) if setting.sample is not None else 0
         if config.views == "stored" and stored < 2:
             raise ValueError(
-                f"views: stored needs two views, {setting.dataset.folder} holds {stored}: make the shards again "
-                "with --views 2, or set views=fly"
+                f"views: stored needs two views, {setting.dataset.folder} holds {stored}: make the shards again with "
+                f"{flag('--views')} 2, or set views=fly"
             )
         if config.views == "stored" or (config.views == "auto" and stored >= 2 and not can_make(config, setting)):
             check_stored(setting.dataset, config.augmentation)
@@ -319,7 +318,7 @@ class Clear(ContrastiveObjective):
     @functools.cached_property
     def _view_moments(self) -> tuple[float, float]:
         """The mean and the variance of the number of tokens in a view, estimated from the lengths of the sentences."""
-        mean, variance = self.setting.length_moments()
+        mean, variance = length_moments(self.setting)
         ratio = self._ratio()
         return ratio * mean, ratio**2 * variance
 

@@ -98,7 +98,7 @@ class PatchContrast(ContrastiveObjective):
         if setting.modality is None:
             raise ValueError(
                 f"data.{setting.data}.path {setting.dataset.folder} holds {manifest.kind}, "
-                "no patches: name a dataset of images or audio"
+                "which have no patches: name a dataset of images or audio"
             )
         if config.loss != SIMCLR and len(manifest.classes) < 2:
             raise ValueError(

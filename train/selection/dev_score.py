@@ -7,8 +7,8 @@ With `heldout`, a query is a title, or a crop of a text, and should find its tex
 of all queries, and other texts of both parts that BM25 ranks near to the queries. So the score covers the hard cases of
 a search in all texts, at a bounded cost (`training.eval_texts`).
 
-Texts get the same prompts as in the exported model: queries the query prompt, documents the document prompt, and the
-texts of scored pairs the prompt for other texts.
+Texts get the prompts of the exported model: its query prompt, its document prompt or, in scored pairs, its prompt for
+other texts.
 """
 
 import functools

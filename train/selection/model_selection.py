@@ -27,8 +27,8 @@ class Judge:
 
     Args:
         recipe: the recipe of the run.
-        evaluate: function that computes the dev score on rank 0; None if there is none, so that the held-out loss
-            selects, if it can.
+        evaluate: function that computes the dev score on rank 0; None if there is no dev score. The held-out loss then
+            selects the best checkpoint, if it can.
         held_out: the examples that training leaves out, whose losses are logged; None if there are none.
         quiet: whether to show no progress bars.
 

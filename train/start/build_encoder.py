@@ -8,7 +8,7 @@ from torch import nn
 from transformers import AutoConfig, PretrainedConfig, PreTrainedModel
 
 from clearspan.common.encoder.attention import PACKED_ATTENTION
-from clearspan.common.encoder.poolings import TRAINED
+from clearspan.common.encoder.pooling_names import TRAINED
 from clearspan.common.model_folder import EncoderError, check_tokenizer, read_modules
 from clearspan.common.pretrained import load_model, model_class, quiet_transformers
 from clearspan.common.terminal import MOST_SAID, one_line
@@ -108,13 +108,17 @@ def _pretrained(recipe: ModelConfig, folder: Path, tokenizer: Any, seed: int) ->
     return model, new_weights
 
 
-def _checked_tokenizer(folder: Path, tokenizer: Any) -> Any:
-    """Return the tokenizer of a model's folder; raise RecipeError unless the shards' tokenizer extends it."""
+def _checked_tokenizer(folder: Path, tokenizer: Any, key: str = "model.path") -> Any:
+    """Return the tokenizer of a model's folder, which a recipe key names.
+
+    Raises:
+        RecipeError: the folder holds no model, or the shards' tokenizer does not extend the model's.
+    """
     if not any((folder / name).is_file() for name in ("config.json", "modules.json")):
-        raise RecipeError(f"model.path {folder}: no config.json here; give a local folder with a model")
+        raise RecipeError(f"{key} {folder}: no config.json here; give a local folder with a model")
     models_tokenizer = load_tokenizer(folder)
     if not extends(tokenizer, models_tokenizer):
-        raise RecipeError(other_tokenizer(folder))
+        raise RecipeError(other_tokenizer(folder, key))
     return models_tokenizer
 
 
@@ -209,10 +213,10 @@ def _teacher(folder: Path, tokenizer: Any) -> tuple[Any, int]:
 
     try:
         listed = read_modules(folder)
-        _checked_tokenizer(listed[0].folder if listed else folder, tokenizer)
+        _checked_tokenizer(listed[0].folder if listed else folder, tokenizer, "model.distill")
         model = load_with_library(folder).modules
-    except (RecipeError, EncoderError) as error:
-        raise RecipeError(str(error).replace("model.path", "model.distill", 1)) from None
+    except EncoderError as error:
+        raise RecipeError(str(error)) from None
     model.truncate_dim, first = None, model[0]
     if not isinstance(first, StaticEmbedding | Transformer):
         raise RecipeError(f"model.distill {folder}: a {type(first).__name__} has no vectors of tokens: take another")

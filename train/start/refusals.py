@@ -62,7 +62,7 @@ def check_heads(recipe: Recipe, encoder: TrainableEncoder, objectives: Sequence[
             f"{some(encoder.new_weights)}: get the whole folder from its source again"
         )
     if recipe.model.head and not any(objective.pools for objective in objectives):
-        raise RecipeError("model.head: no objective uses pooled vectors, its output: leave it out")
+        raise RecipeError("model.head: no objective uses pooled vectors, which the head puts out: leave it out")
 
 
 def check_parts(recipe: Recipe, learner: Learner) -> None:
@@ -77,8 +77,8 @@ def check_parts(recipe: Recipe, learner: Learner) -> None:
     for objective in (each for turn in turns for each in learner.of_turn(turn)):
         if exported.isdisjoint(learner.trained_by([objective])):
             raise RecipeError(
-                f"objectives.{objective.name}: model.train {train} freezes all that it could train of the exported "
-                "model: train all or more layers, or leave the objective out"
+                f"objectives.{objective.name}: model.train {train} freezes every part of the exported model that this "
+                "objective could train: train more layers, or leave the objective out"
             )
     for turn, options in recipe.optimizers().items():
         own = [part for part in PARTS if part in options.parts()]
@@ -92,7 +92,7 @@ def check_parts(recipe: Recipe, learner: Learner) -> None:
         if turns[turn] <= set(own):
             section = f"turns.{turn}" if turn in recipe.turns else "optimizer"
             raise RecipeError(
-                f"{section}.{next(part for part in own if part in turns[turn])}: without it, all that trains has "
-                f"{section}.learning_rate and {section}.weight_decay already, and with it these have no effect: set "
-                "those instead"
+                f"{section}.{next(part for part in own if part in turns[turn])}: nothing else trains, so that "
+                f"{section}.learning_rate and {section}.weight_decay have no effect: leave the key out, and set "
+                "those two instead"
             )

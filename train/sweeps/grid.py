@@ -1,10 +1,11 @@
-"""Grids of runs: the combinations of a recipe's keys that a sweep trains, the names of the runs, the command's options.
+"""Grids of runs: the combinations of values of recipe keys that a sweep trains; the options of `clearspan sweep`.
 
     --grid KEY=A,B               an axis: runs with A, runs with B
     --grid "KEY=A,B;OTHER=C,D"   an axis whose keys vary together: runs with A and C, runs with B and D
-    train/sweeps/NAME.yaml       a recipe and its axes, such as those of a paper's figure
+    train/sweeps/NAME.yaml       a recipe and its axes, e.g. the axes of a paper's figure
 
-The key `recipe` names the run's recipe. A run has one value of every axis; the last axis varies fastest.
+An axis may vary the key `recipe`, too. There is a run for each combination of one point from each axis; the last axis
+varies fastest.
 """
 
 import dataclasses
@@ -18,6 +19,7 @@ from typing import Annotated, Any, Literal
 
 from annotated_types import Ge
 
+from clearspan.common.flags import flag
 from clearspan.common.options import Flag, Options, Quiet
 from clearspan.train.config.keys import naming, typed
 from clearspan.train.config.layers import parse, read_yaml
@@ -32,7 +34,12 @@ Axis = dict[str, list[Any]]
 
 @dataclasses.dataclass(frozen=True)
 class GridRun:
-    """A run of the grid: the name of its folder, and its values of the axes' keys, written as in an override."""
+    """A run of the grid.
+
+    Attributes:
+        name: the name of the run's folder.
+        settings: recipe key -> the run's value of it, written as on the command line.
+    """
 
     name: str
     settings: dict[str, str]
@@ -48,7 +55,7 @@ class Grid:
 
     Args:
         grid: the axes.
-        recipe: the recipe of all runs; "": an axis has the key `recipe`.
+        recipe: the recipe of all runs; "" if an axis varies the recipe.
         tasks: the tasks of `clearspan eval` on which runs are scored if their data is given.
         score: the average over tasks in the first column of the table.
     """
@@ -61,7 +68,9 @@ class Grid:
     def with_axes(self, axes: Sequence[Axis]) -> "Grid":
         """Return this grid with further axes; an axis replaces the one with the same first key."""
         new = {next(iter(axis)): axis for axis in axes}
-        refuse((len(new) < len(axes), "--grid: two axes have the same first key: give all its values in one"))
+        refuse(
+            (len(new) < len(axes), f"{flag('--grid')}: two axes have the same first key: give all its values in one")
+        )
         kept = [new.pop(next(iter(axis)), axis) for axis in self.grid]
         return dataclasses.replace(self, grid=[*kept, *new.values()])
 
@@ -74,9 +83,12 @@ class Grid:
         """
         keys = [key for axis in self.grid for key in axis]
         refuse(
-            (not keys, "a sweep needs a key that varies: --grid KEY=A,B"),
-            (not self.recipe and RECIPE not in keys, "give --recipe, or --grid recipe=A,B"),
-            (self.recipe != "" and RECIPE in keys, f"--recipe {self.recipe} has no effect: the grid varies recipe"),
+            (not keys, f"a sweep needs a key that varies: {flag('--grid')} KEY=A,B"),
+            (not self.recipe and RECIPE not in keys, f"give {flag('--recipe')}, or {flag('--grid')} recipe=A,B"),
+            (
+                self.recipe != "" and RECIPE in keys,
+                f"{flag('--recipe')} {self.recipe} has no effect: the grid varies recipe",
+            ),
             *((keys.count(key) > 1, f"{key} stands in two axes of the grid: keep one") for key in keys),
         )
         short = short_names(keys)
@@ -90,7 +102,7 @@ class Grid:
 
 
 def _points(axis: Axis) -> list[dict[str, str]]:
-    """Return the points of an axis: mappings with one value for each of its keys."""
+    """Return the points of an axis: for each point, key -> value."""
     counts = ", ".join(f"{len(values)} of {key}" for key, values in axis.items())
     if not axis or len({len(values) for values in axis.values()}) != 1 or not all(axis.values()):
         raise RecipeError(f"a grid's keys that vary together need as many values each, found {counts or 'none'}")
@@ -104,13 +116,13 @@ def short_names(keys: Sequence[str]) -> dict[str, str]:
 
 
 def slug(value: str) -> str:
-    """Return a value as a part of a folder's name; a value that must be changed, such as a path, gets a hash."""
+    """Return a value as a part of a folder's name. If the value has other characters, e.g. a path, a hash is added."""
     word = re.sub(r"[^\w.+-]+", "-", value.rstrip("/").rsplit("/", 1)[-1])
     return value if word == value else f"{word.strip('-')}-{hashlib.sha256(value.encode()).hexdigest()[:6]}"
 
 
 def as_text(value: Any) -> str:
-    """Return a value in the form of an override, normalized so that 5e-5 and 0.00005 give the same run."""
+    """Return a value as on the command line, normalized so that 5e-5 and 0.00005 give the same run."""
     if value is None or isinstance(value, bool):
         return {None: "null", True: "true", False: "false"}[value]
     if isinstance(value, list):
@@ -128,10 +140,10 @@ def parse_axis(text: str) -> Axis:
     for part in re.split(r";(?=\s*[\w.-]+=)", text):
         key, equals, values = part.strip().partition("=")
         refuse(
-            (not equals or not re.fullmatch(r"[\w.-]+", key), f"--grid {text!r} is not KEY=VALUE,VALUE"),
-            (key in axis, f"--grid {text!r}: {key} stands twice"),
+            (not equals or not re.fullmatch(r"[\w.-]+", key), f"{flag('--grid')} {text!r} is not KEY=VALUE,VALUE"),
+            (key in axis, f"{flag('--grid')} {text!r}: {key} stands twice"),
         )
-        with naming(f"--grid {text!r}"):
+        with naming(f"{flag('--grid')} {text!r}"):
             axis[key] = parse(f"[{values}]")
     return axis
 
@@ -155,10 +167,13 @@ def read(name_or_file: str) -> Grid:
         return typed(Grid, read_yaml(path))
 
 
-WORDS = f"a sweep: {', '.join(names())}, or a YAML file; and recipe keys for all runs"
-GRID = "one run for each value; keys joined by ';' vary together; replaces a sweep's axis of the same first key"
-AT_ONCE = "train and evaluate N runs at a time, quietly, on the same devices, whose memory they share"
-LAUNCHER = 'options of the launcher of `clearspan train`, e.g. "--num_gpus 4"'
+WORDS = f"a sweep by name ({', '.join(names())}) or as a YAML file, and recipe keys to change in all runs"
+GRID = (
+    "train one run for each value of a recipe key; keys joined by ';' vary together; replaces the sweep's axis of the "
+    "same first key; may be repeated"
+)
+AT_ONCE = "train and evaluate N runs at a time, quietly, on the same devices, whose memory the runs share"
+LAUNCHER = 'launcher options of `clearspan train`, e.g. "--num_gpus 4"'
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -166,13 +181,15 @@ class Sweep(Options):
     """Options of the command `sweep`."""
 
     words: Annotated[tuple[str, ...], Flag(WORDS, "SWEEP | key=value", positional=True)] = ()
-    output: Annotated[Path, Flag("the sweep's folder: new, or to continue", "DIR", output=True)]
-    recipe: Annotated[str, Flag("the runs' recipe (default: the sweep's)", "NAME-or-FILE")] = ""
+    output: Annotated[Path, Flag("folder of the sweep: a new one, or one to continue", "DIR", output=True)]
+    recipe: Annotated[str, Flag("recipe of all runs (default: the sweep's recipe)", "NAME-or-FILE")] = ""
     grid: Annotated[tuple[str, ...], Flag(GRID, "KEY=A,B[;KEY=C,D]")] = ()
     launcher: Annotated[str, Flag(LAUNCHER, "ARGS", name="--launcher-options")] = ""
-    tasks: Annotated[str, Flag("tasks of `clearspan eval` (default: the sweep's)", "LIST")] = ""
-    data: Annotated[str, Flag("the tasks' data; without it no run is evaluated", "DIR")] = ""
+    tasks: Annotated[
+        str, Flag("tasks of `clearspan eval` that score the runs (default: the sweep's tasks)", "LIST")
+    ] = ""
+    data: Annotated[str, Flag("folder with the data of the tasks; without --data, no run is evaluated", "DIR")] = ""
     protocol: Annotated[Literal["full", "fast"], Flag("protocol of `clearspan eval`")] = "full"
     at_once: Annotated[int, Flag(AT_ONCE, "N"), Ge(1)] = 1
-    dry_run: Annotated[bool, Flag("list the runs and what each changes; no training")] = False
+    dry_run: Annotated[bool, Flag("list the runs and the keys that each run changes, without training")] = False
     quiet: Quiet = False

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from clearspan.common.flags import flag
 from clearspan.eval.details import Table
 from clearspan.eval.report.figures import Bars, ScoreBar, best_first, text_bars
 from clearspan.eval.report.html import Section, write_report
@@ -23,10 +24,6 @@ from clearspan.train.curves import LOSS, NEVER_BETTER, learning_curves, never_be
 from clearspan.train.run_folder import METRICS
 
 REPORT = "report.html"
-REMEDY = (
-    "rank by a score: training.eval_data=heldout (or a file of scored pairs) with training.eval_steps, or --tasks with "
-    "--data"
-)
 _ONE = "One run each: with another seed the order may be another one."
 _NEGATIVES = " (a contrastive loss depends on the number of in-batch negatives)"
 
@@ -46,6 +43,14 @@ class Ranking:
     @property
     def more_is_better(self) -> bool:
         return not is_loss(self.figure)
+
+
+def rank_by_score() -> str:
+    """Return advice for the user on runs that cannot be ranked."""
+    return (
+        "rank by a score: training.eval_data=heldout (or a file of scored pairs) with training.eval_steps, or "
+        f"{flag('--tasks')} with {flag('--data')}"
+    )
 
 
 def is_loss(figure: str) -> bool:
@@ -68,7 +73,7 @@ def ranking(recipes: Mapping[str, Recipe], figures: Sequence[str]) -> Ranking:
         return Ranking(first)
     noun = "losses" if is_loss(first) else "dev scores"
     negatives = _NEGATIVES if any(key.endswith("batch_size") for key in differs) else ""
-    return Ranking("", f"{noun} of other {_named(differs)} cannot be compared{negatives}: {REMEDY}")
+    return Ranking("", f"{noun} of other {_named(differs)} cannot be compared{negatives}: {rank_by_score()}")
 
 
 def expected(recipes: Mapping[str, Recipe], is_evaluated: bool) -> Ranking:

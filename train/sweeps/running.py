@@ -2,8 +2,8 @@
 
     options -> runs -> load every recipe -> for each run: train or resume, evaluate -> table
 
-A run is scored by `clearspan eval` on the sweep's tasks, if --data is given, and by its best dev score; without either,
-by its last logged losses. Losses are not ranked if the runs differ in data, batch size or objectives
+A run is scored by `clearspan eval` on the sweep's tasks if --data is given, and by its best dev score if it has one. If
+it has neither, its last logged losses are listed. Losses do not rank runs that differ in data, batch size or objectives
 (`train.sweeps.report`).
 """
 
@@ -17,18 +17,23 @@ import sys
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
-from clearspan.common import failures, files, terminal
-from clearspan.common.child_commands import CommandError, Option, UsageError, run_module, words
+from clearspan.common import files, terminal
+from clearspan.common.child_commands import CommandError, Option, UsageError, run_module
+from clearspan.common.command import Printed, Result
+from clearspan.common.flags import flag
+from clearspan.common.options import words
 from clearspan.common.parallel import parallel_map
 from clearspan.common.records import DataError
 from clearspan.eval import results
 from clearspan.eval.report.html import is_report
+from clearspan.eval.request import EvalOptions
 from clearspan.eval.tables.averages import AVERAGES, HALVES, average
 from clearspan.eval.tasks.registry import family
 from clearspan.train.config.keys import naming
 from clearspan.train.config.options import DEV, GIVEN, Recipe, RecipeError, one_of, refuse
 from clearspan.train.curves import lines_up_to
 from clearspan.train.recipe import load_recipe
+from clearspan.train.request import TrainOptions
 from clearspan.train.run_folder import METRICS, MODEL, check_metrics, repeated
 from clearspan.train.sweeps import grid, report
 from clearspan.train.sweeps.grid import RECIPE, Grid, GridRun, Sweep, short_names
@@ -40,7 +45,7 @@ Scores = dict[str, float]
 
 
 def requested(options: Sweep) -> tuple[Grid, list[str]]:
-    """Return the sweep that a command line describes, and the recipe keys that it sets for all runs.
+    """Return the grid that the options describe, and `key=value` of the recipe keys that they set for all runs.
 
     Raises:
         RecipeError: options, or the data of the tasks, cannot work.
@@ -56,15 +61,23 @@ def requested(options: Sweep) -> tuple[Grid, list[str]]:
     varied, known = {key for axis in sweep.grid for key in axis}, ["", *AVERAGES, *HALVES]
     keys = {override.split("=", 1)[0] for override in overrides}
     refuse(
-        ("output" in varied | keys, "output: each run has its own folder in that of --output"),
-        *((key in keys, f"{key}: the grid varies it too: give its only value as --grid {key}=VALUE") for key in varied),
-        (bool(options.data) != bool(tasks), "--tasks and --data go together: give both or none"),
+        ("output" in varied | keys, f"output: each run has its own folder in that of {flag('--output')}"),
+        *(
+            (key in keys, f"{key}: the grid varies it too: give its only value as {flag('--grid')} {key}=VALUE")
+            for key in varied
+        ),
+        (bool(options.data) != bool(tasks), f"{flag('--tasks')} and {flag('--data')} go together: give both or none"),
         (sweep.score not in known, f"unknown score {sweep.score!r}: give one of {one_of(sweep.score, known[1:])}"),
-        (options.protocol != "full" and not tasks, f"--protocol {options.protocol} has no effect without --tasks"),
+        (
+            options.protocol != "full" and not tasks,
+            f"{flag('--protocol')} {options.protocol} has no effect without {flag('--tasks')}",
+        ),
     )
-    with naming("--tasks, --data"):
+    with naming(f"{flag('--tasks')}, {flag('--data')}"):
         found = [task for word in tasks for task in family(word).load(Path(options.data)).tasks]
-    refuse((bool(tasks) and not found, f"--data {options.data}: holds no data of the tasks {', '.join(tasks)}"))
+    refuse(
+        (bool(tasks) and not found, f"{flag('--data')} {options.data}: holds no data of the tasks {', '.join(tasks)}")
+    )
     return sweep, overrides
 
 
@@ -93,15 +106,16 @@ def train(run: GridRun, recipe: Recipe, overrides: Sequence[str], options: Sweep
         return
     terminal.notice(f"run {run.name}, {state}")
     shutil.rmtree(folder / EVAL, ignore_errors=True)  # of another model, which was trained here before
-    switches = words({"recipe": run.settings[RECIPE], "resume": state == "halted", "quiet": options.quiet})
+    line = {"recipe": run.settings[RECIPE], "resume": state == "halted", "quiet": options.quiet}
     keys = [*overrides, *run.overrides(), f"output={folder}"]
-    run_module("clearspan.train", [*shlex.split(options.launcher), *switches, *keys], options.quiet)
+    command = [*shlex.split(options.launcher), *words(TrainOptions, {**line, "overrides": keys})]
+    run_module("clearspan.train", command, options.quiet)
     if repeated(recipe) != "finished":
         raise CommandError("was stopped before its end", 1)
 
 
 def evaluate(run: Path, sweep: Grid, options: Sweep) -> Path:
-    """Evaluate a finished run, unless it has been evaluated; return the path of the results on the sweep's tasks.
+    """Evaluate a finished run, unless it has been evaluated already; return the path of its results.json.
 
     Raises:
         CommandError, UsageError: the evaluation failed.
@@ -117,14 +131,19 @@ def evaluate(run: Path, sweep: Grid, options: Sweep) -> Path:
     if sweep.tasks and not scored.is_file():
         line: dict[str, Option] = {"model": run / MODEL, "tasks": ",".join(sweep.tasks), "data": options.data}
         line |= {"output": scored.parent, "protocol": options.protocol, "allow_missing": True, "quiet": options.quiet}
-        run_module("clearspan.eval", words(line), quiet=True)
+        run_module("clearspan.eval", words(EvalOptions, line), quiet=True)
     return scored
 
 
 def scores_of(run: Path, scored: Path, score: str) -> Scores:
-    """Return a run's scores, the score that ranks runs first.
+    """Return a run's scores, or its last logged losses if it has no scores.
 
-    An average over only some of its tasks is named "incomplete". Without scores, return the last logged losses.
+    If an average lacks some of its tasks, ", incomplete" is added to its name.
+
+    Args:
+        run: the folder of the run.
+        scored: the path of its results.json, which is missing if the run was not evaluated.
+        score: the average that comes first and ranks the runs; "" if the sweep names none.
     """
     scores: Scores = {}
     if scored.is_file():
@@ -150,7 +169,7 @@ def names_of(by_run: Mapping[str, Mapping[str, str]]) -> list[str]:
 
 
 def without_losses(by_run: Mapping[str, Mapping[str, str]]) -> dict[str, dict[str, str]]:
-    """Return the runs' metrics without losses: losses of runs with different settings cannot be compared."""
+    """Return the runs' metrics without losses, because losses of runs with different settings cannot be compared."""
     return {
         run: {name: value for name, value in figures.items() if not report.is_loss(name)}
         for run, figures in by_run.items()
@@ -158,7 +177,7 @@ def without_losses(by_run: Mapping[str, Mapping[str, str]]) -> dict[str, dict[st
 
 
 def rows_of(runs: Sequence[GridRun], by_run: Mapping[str, Mapping[str, str]]) -> list[list[str]]:
-    """Return a table's headings and rows: each run's name, its values of the grid's keys, and its metrics as text."""
+    """Return the table as rows of text, headings first. A row has the run's name, its grid values and its metrics."""
     keys = [key for key in runs[0].settings if len({run.settings[key] for run in runs}) > 1 or key != RECIPE]
     names = names_of(by_run)
     rows = [
@@ -169,13 +188,13 @@ def rows_of(runs: Sequence[GridRun], by_run: Mapping[str, Mapping[str, str]]) ->
 
 
 def printed(rows: Sequence[Sequence[str]]) -> str:
-    """Return a table for the terminal, without the names of the runs, which only repeat the grid's values."""
+    """Return the table for the terminal, without the column of run names, which only repeat the grid values."""
     short = short_names(rows[0])
     return terminal.table([short[name] for name in rows[0][1:]], [row[1:] for row in rows[1:]])
 
 
 def is_table(path: Path, names: Collection[str]) -> bool:
-    """Return whether a sweep wrote this table: each row is one of these runs, or a run in a folder beside the table."""
+    """Return whether a sweep wrote this table: each row is named in `names`, or has a run's folder beside the table."""
     try:
         head, *rows = csv.reader(io.StringIO(path.read_text(encoding="utf-8")), strict=True)
         runs = {row[0] for row in rows}
@@ -184,8 +203,32 @@ def is_table(path: Path, names: Collection[str]) -> bool:
     return head[:1] == ["run"] and all(run in names or (path.parent / run / "recipe.yaml").is_file() for run in runs)
 
 
-def sweep(options: Sweep) -> int:
-    """Train and evaluate the runs that are not finished, and report; return the exit code.
+@dataclasses.dataclass(frozen=True)
+class SweepResult(Result):
+    """Result of a sweep.
+
+    Attributes:
+        rows: the table as rows of text, headings first: the run's name, its grid values and its metrics.
+        lines: the outcome in words and as bars, and remarks.
+        table: the path of the table, table.csv.
+        page: the path of the report.
+    """
+
+    rows: Sequence[Sequence[str]]
+    lines: Sequence[str]
+    table: Path
+    page: Path
+    code: int = 0
+    failure: str = ""
+
+    def __str__(self) -> str:
+        return "\n".join([printed(self.rows), *self.lines, f"{self.table}; report: {self.page}"])
+
+
+def sweep(options: Sweep) -> Result:
+    """Train and evaluate the runs that are not finished, and write the table and the report.
+
+    With `dry_run`, only list the runs. If a run fails, the other runs continue, and the result has exit code 1.
 
     Raises:
         RecipeError: a run's recipe or its folder cannot work.
@@ -196,17 +239,16 @@ def sweep(options: Sweep) -> int:
     states = {name: {"state": repeated(recipe)} for name, recipe in recipes.items()}
     table = options.output / TABLE
     if table.exists() and not is_table(table, {run.name for run in runs}):
-        raise RecipeError(f"{table}: was not written by a sweep: name a new or an empty folder as --output")
+        raise RecipeError(f"{table}: was not written by a sweep: name a new or an empty folder as {flag('--output')}")
     page = options.output / report.REPORT
     if page.exists() and not is_report(page):
-        raise RecipeError(f"{page}: was not written by a sweep: name a new or an empty folder as --output")
+        raise RecipeError(f"{page}: was not written by a sweep: name a new or an empty folder as {flag('--output')}")
     foreseen = report.expected(recipes, bool(chosen.tasks)).reason
     if options.dry_run:
         names = ", ".join(dict.fromkeys(run.settings[RECIPE] for run in runs))
         heading = f"{len(runs)} runs of {names}" + (f" with {' '.join(overrides)}" if overrides else "")
         lines = [heading, *(f"  {run.name}" for run in runs), printed(rows_of(runs, states))]
-        terminal.say("\n".join([*lines, *([f"note: {foreseen}"] if foreseen else [])]))
-        return 0
+        return Printed("\n".join([*lines, *([f"note: {foreseen}"] if foreseen else [])]))
     if foreseen:
         terminal.notice(f"note: {foreseen}")
     failed: list[str] = []
@@ -234,7 +276,5 @@ def sweep(options: Sweep) -> int:
         shown = rows_of(runs, by_run if ranked.figure else without_losses(by_run))
         report.write(options.output, shown, ranked, by_run)
     lines = report.lines(ranked, by_run, options.output, shutil.get_terminal_size((100, 24)).columns)
-    terminal.say("\n".join([printed(shown), *lines, f"{table}; report: {page}"]))
-    if failed:
-        failures.report(failures.Failure("sweep", f"{len(failed)} of {len(runs)} runs failed: {'; '.join(failed)}"))
-    return 1 if failed else 0
+    problem = f"{len(failed)} of {len(runs)} runs failed: {'; '.join(failed)}" if failed else ""
+    return SweepResult(shown, lines, table, page, 1 if failed else 0, problem)

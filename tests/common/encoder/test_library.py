@@ -14,7 +14,7 @@ from sentence_transformers.sentence_transformer.modules import Dense, Pooling, T
 from transformers import AutoModel, AutoTokenizer, DistilBertConfig, RobertaConfig
 
 from clearspan.common.encoder.library import Model, load_with_library
-from clearspan.common.encoder.poolings import OF_PLAIN_FOLDER
+from clearspan.common.encoder.pooling_names import OF_PLAIN_FOLDER
 from clearspan.common.model_folder import EncoderError
 
 TEXTS = ["", "A short one.", "An owl of the northern woods hunts by ear, at night and in snow.", "owl " * 300]
@@ -118,7 +118,7 @@ def test_a_plain_folder_is_pooled_as_asked_and_cut_where_its_positions_end(
 @pytest.mark.slow
 def test_the_pooler_needs_the_head_that_it_goes_through(roberta: Path, minilm: Path, tmp_path: Path) -> None:
     """A random head would give meaningless scores, and [CLS] without a head is another published figure."""
-    mended = "--pooling cls-before-head"
+    mended = "pooling cls-before-head"
     roberta = shutil.copytree(roberta, tmp_path / "roberta")
     AutoModel.from_pretrained(roberta, add_pooling_layer=False).save_pretrained(roberta)
     with pytest.raises(EncoderError, match=rf"lacks 2 of its weights: pooler\.dense\.bias.*{mended}"):

@@ -92,13 +92,13 @@ def test_a_prompt_that_seems_to_be_meant_and_is_not_used_is_told(model: str, lin
 
 
 def test_an_unknown_name_and_a_prompt_that_is_no_text_are_refused() -> None:
-    with pytest.raises(EncoderError, match="--prompt-name title: the model has query, passage"):
+    with pytest.raises(EncoderError, match="prompt_name title: the model has query, passage"):
         Prompts.of(MODELS["query and passage"]).of_side(QUERY, "title")
     with pytest.raises(EncoderError, match="the model has query, passage"):
         Prompts.of(MODELS["query and passage"]).of_side(QUERY, ["title"])  # type: ignore[arg-type]
-    with pytest.raises(EncoderError, match="--prompt-name query: the model has none: leave it out"):
+    with pytest.raises(EncoderError, match="prompt_name query: the model has no prompts: leave it out"):
         Prompts().of_side(QUERY, "query")
-    with pytest.raises(EncoderError, match="the prompt 'query' is no text"):
+    with pytest.raises(EncoderError, match="the prompt 'query' must be a text"):
         Prompts.of({"prompts": {"query": 7}})
 
 
@@ -106,5 +106,5 @@ def test_a_function_has_no_prompts_and_the_same_vectors_on_each_side(own_module:
     name = own_module("def encode(texts):\n    return [[float(len(text)), 1.0] for text in texts]\n")
     model = load_encoder(f"{name}:encode")
     assert model.encode_query(TEXTS).tolist() == model.encode_document(TEXTS).tolist() == model.encode(TEXTS).tolist()
-    with pytest.raises(EncoderError, match="the model has none"):
+    with pytest.raises(EncoderError, match="the model has no prompts"):
         model.encode(TEXTS, prompt_name="query")

@@ -131,7 +131,7 @@ def test_a_damaged_folder_is_refused(made: Callable[..., Path], table: torch.Ten
 @pytest.mark.parametrize(
     ("settings", "said"),
     [
-        ({"default_prompt_name": "query"}, "default_prompt_name 'query' is no text among its prompts"),
+        ({"default_prompt_name": "query"}, "default_prompt_name 'query' is not the name of one of its prompts"),
         ({"truncate_dim": 0}, "truncate_dim must be a positive whole number, not 0"),
         ({"truncate_dim": -3}, "truncate_dim must be a positive whole number, not -3"),
         ({"truncate_dim": "8"}, "truncate_dim must be a positive whole number, not '8'"),

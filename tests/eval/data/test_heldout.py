@@ -159,16 +159,18 @@ def test_two_files_of_one_name_are_refused_and_hidden_ones_are_left_out(tmp_path
         (folder / name).touch()
     assert find(tmp_path) == {"heldout/mine": folder / "mine.csv"}
     (folder / "mine.jsonl").touch()
-    with pytest.raises(DataError, match=r"mine\.jsonl: would be the task heldout/mine, as .*mine\.csv is: rename one"):
+    with pytest.raises(
+        DataError, match=r"mine\.jsonl: has the name heldout/mine as a task, like .*mine\.csv: rename one"
+    ):
         find(tmp_path)
 
 
 def test_what_holds_no_held_out_text_is_one_line(
     sentence_shards: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with pytest.raises(MissingDataError, match="is no dataset of shards"):
+    with pytest.raises(MissingDataError, match="is not a dataset of shards"):
         find(tmp_path)
-    with pytest.raises(DataError, match=r"a dataset without a held-out part .* --holdout-fraction 0\.05"):
+    with pytest.raises(DataError, match=r"a dataset without a held-out part .* holdout_fraction 0\.05"):
         find(sentence_shards)
     few = tmp_path / "heldout" / "few"
     shutil.copytree(sentence_shards, few)

@@ -91,5 +91,5 @@ def test_a_task_that_takes_embeddings_is_not_scored(shared_data: Path) -> None:
 
 def test_texts_without_words_are_not_compared() -> None:
     collection = RetrievalSet(["...", "!"], ["?"], [np.array([0])], [np.array([1])])
-    with pytest.raises(UnscoredError, match="no word of two letters, which the baseline bow compares"):
+    with pytest.raises(UnscoredError, match="no word of two or more letters, which the baseline bow compares"):
         RetrievalTask("none", collection).score(TaskContext(Lexical("bow")))

@@ -42,7 +42,7 @@ def test_texts_in_any_container_are_embedded_in_their_order(minilm: Path, vector
         for others in (iter(texts), np.array(texts), dict.fromkeys(texts)):
             assert model.encode(others).tolist() == rows
         for wrong, kind in ((None, "NoneType"), ([("a", "b")], "tuple"), (["a", None], "NoneType"), (3, "int")):
-            with pytest.raises(EncoderError, match=f"texts must be a text or several, not {kind}"):
+            with pytest.raises(EncoderError, match=f"texts must be a text or a list of texts, not {kind}"):
                 model.encode(wrong)
 
 
@@ -54,7 +54,7 @@ def test_an_unknown_precision_is_refused(minilm: Path) -> None:
 
 def test_a_pooling_of_what_has_none_is_refused(vectors: Path) -> None:
     for spec, kind in ((str(vectors), "a file of word vectors"), (f"{__name__}:own", "no folder")):
-        with pytest.raises(EncoderError, match=f"is {kind}, and --pooling applies to plain Hugging Face folders only"):
+        with pytest.raises(EncoderError, match=f"is {kind}, and pooling applies to plain Hugging Face folders only"):
             load_encoder(spec, pooling="mean")
 
 

@@ -126,8 +126,12 @@ def edit(path: Path, **fields: Any) -> None:
     [
         (SETTINGS, {"max_seq_length": "128"}, "no usable model"),
         (SETTINGS, {"max_seq_length": 2}, "takes 2 tokens, 2 of them special"),
-        (PROMPTS, {"prompts": {"query": "Find: "}, "default_prompt_name": "passage"}, "'passage' is no text among"),
-        (PROMPTS, {"prompts": {"query": 7}, "default_prompt_name": "query"}, "'query' is no text among"),
+        (
+            PROMPTS,
+            {"prompts": {"query": "Find: "}, "default_prompt_name": "passage"},
+            "'passage' is not the name of one",
+        ),
+        (PROMPTS, {"prompts": {"query": 7}, "default_prompt_name": "query"}, "'query' is not the name of one"),
         (PROMPTS, {"truncate_dim": "64"}, "truncate_dim must be a positive whole number, not '64'"),
         ("config.json", {"model_type": ["bert"]}, "model_type"),
         ("config.json", {"hidden_size": "wide"}, "no usable model .*'hidden_size' expected int"),

@@ -1,23 +1,24 @@
-"""Options of the commands that search collections: the collections, the model and the device."""
+"""Base class of the commands that search collections: its options name the collections, their model and the device."""
 
 import dataclasses
 from typing import Annotated
 
 from clearspan.common.compute import AUTO, Device
-from clearspan.common.options import Flag, Options, Quiet
+from clearspan.common.options import Flag, Quiet
 from clearspan.common.stemming import STEMMERS
+from clearspan.pipelines.command import StoreCommand
 from clearspan.pipelines.kinds.vector_options import check_device, check_folder
 from clearspan.pipelines.search.collection import Collection
 
-FOLDER = "a dataset that `embed` made, local or on gs:// or s3://, or adapt's folder"
-MODEL = "the local folder of the model that made the vectors (default: the one that adapt's folder names)"
-ALSO = "another collection of the same model, searched together with the first; may be repeated"
-STEMMER = "leave out the endings of a language in BM25's words (extra `search`)"
+FOLDER = "dataset that `embed` wrote, local or on gs:// or s3://, or the output folder of `adapt`"
+MODEL = "local folder of the model that made the vectors (default: the model that the folder of `adapt` names)"
+ALSO = "another collection, embedded with the same model, to search together with DIR; may be repeated"
+STEMMER = "language whose word endings BM25 ignores (extra `search`; default: none)"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class CollectionOptions(Options):
-    """Options that name the collections to search, their model and the device."""
+class CollectionCommand(StoreCommand):
+    """Base class of `search` and `serve`."""
 
     folder: Annotated[str, Flag(FOLDER, "DIR", positional=True)]
     model: Annotated[str | None, Flag(MODEL, "DIR")] = None
@@ -32,9 +33,7 @@ class CollectionOptions(Options):
         if self.model is not None:
             check_folder(self.model)
 
-    @property
-    def inputs(self) -> list[str]:
-        """The paths that the command reads. They may be in a bucket."""
+    def paths(self) -> list[str]:
         return [self.folder, *self.also]
 
     def opened(self, keep: bool) -> Collection:

@@ -1,0 +1,21 @@
+# The public names of Clearspan, a line for each: for type checkers, and for `__init__.py`, which imports a name on its
+# first use.
+
+from clearspan.adapt.api import Adapted as Adapted
+from clearspan.adapt.api import adapt as adapt
+from clearspan.common.encoder.sentence_encoder import Encoder as Encoder
+from clearspan.eval.api import compare as compare
+from clearspan.eval.api import evaluate as evaluate
+from clearspan.eval.api import load_model as load_model
+from clearspan.pipelines.api import make_dataset as make_dataset
+from clearspan.pipelines.api import make_tokenizer as make_tokenizer
+from clearspan.pipelines.api import mine_negatives as mine_negatives
+from clearspan.pipelines.api import open_collection as open_collection
+from clearspan.pipelines.api import search as search
+from clearspan.shards import Dataset as Dataset
+from clearspan.shards import verify as verify
+from clearspan.shards.as_webdataset import webdataset_pipeline as webdataset_pipeline
+from clearspan.train.api import Run as Run
+from clearspan.train.api import export_model as export_model
+from clearspan.train.api import load_recipe as load_recipe
+from clearspan.train.api import train_model as train_model

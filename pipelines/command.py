@@ -1,0 +1,84 @@
+"""Base classes of the commands of `pipelines`: how they report errors, and how they take options of Beam.
+
+    clearspan documents --input a.jsonl --output data --runner=FlinkRunner
+                        └── options of the command ─┘ └─ option of Beam ─┘
+
+An option that the command does not have is taken for an option of Beam. If Beam does not have the option either, it is
+an error.
+"""
+
+import dataclasses
+from abc import abstractmethod
+from collections.abc import Sequence
+from typing import Annotated, ClassVar
+
+from clearspan.common.command import Command, Errors
+from clearspan.common.options import Flag, Options
+from clearspan.pipelines.errors import EXPECTED, PREFIX
+from clearspan.pipelines.execution.quiet import quiet_beam
+from clearspan.shards import storage
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class BeamOptions(Options):
+    """Options of Beam, as words of a command line, e.g. ("--runner=FlinkRunner", "--parallelism=4")."""
+
+    beam: Annotated[tuple[str, ...], Flag("options of Beam", rest=True)] = ()
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PipelineCommand(Command):
+    """Base class of the commands of `pipelines`. A command that was stopped continues when it is run again."""
+
+    error_prefix: ClassVar[str] = PREFIX
+    expected: ClassVar[Errors] = EXPECTED
+    remedy: ClassVar[str] = "run the same command again to continue"  # worker processes end with this one
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class StoreCommand(BeamOptions, PipelineCommand):
+    """Base class of the commands that run no Beam pipeline, and use Beam only to access object stores.
+
+    Options of Beam are refused if all files are on this machine, where they would have no effect.
+    """
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.beam:
+            check_beam(type(self), self.beam, is_allowed=any(map(storage.is_remote, self.paths())))
+
+    @abstractmethod
+    def paths(self) -> Sequence[str]:
+        """Return the paths that the command reads or writes, perhaps on an object store."""
+
+    def use_store(self) -> None:
+        """Let Beam access object stores with these options from now on, in the whole process."""
+        if self.beam:
+            storage.use_options(self.beam)
+
+
+def check_beam(cls: type[Command], words: Sequence[str], is_allowed: bool = True) -> None:
+    """Check that words of a command line, which are no options of the command, are options of Beam.
+
+    Args:
+        is_allowed: whether options of Beam have an effect.
+
+    Raises:
+        ValueError: a word is no option of Beam, for instance a mistyped option of the command; the runner that
+            `--runner` names cannot be imported; or options of Beam have no effect.
+    """
+    parser = cls.parser()
+    if not words[0].startswith("--") or not is_allowed:
+        raise ValueError(parser.unknown(words))
+    with quiet_beam():
+        from apache_beam.options.pipeline_options import PipelineOptions, StandardOptions
+        from apache_beam.runners import create_runner
+
+        if runner := PipelineOptions(list(words)).view_as(StandardOptions).runner:
+            try:
+                create_runner(runner)  # imports the runner's module, which adds options
+            except (ImportError, AttributeError) as error:
+                raise ValueError(f"--runner {runner}: {error}") from None
+        mistyped, known = storage.unknown_options(words)
+    if mistyped:
+        raise ValueError(parser.unknown(mistyped, known))

@@ -1,0 +1,44 @@
+"""The commands of `pipelines` by name: one for each kind of dataset, and the others."""
+
+import importlib
+import inspect
+import pkgutil
+
+from clearspan.common import plugins
+from clearspan.pipelines import kinds
+from clearspan.pipelines.command import PipelineCommand, StoreCommand
+from clearspan.pipelines.dataset_command import MakeDataset, making
+from clearspan.pipelines.kinds import Kind
+from clearspan.pipelines.mining.mine_command import Mine
+from clearspan.pipelines.search.search_command import Search
+from clearspan.pipelines.serve.serve_command import Serve
+from clearspan.pipelines.vocabulary_command import Vocabulary
+from clearspan.shards import schema as schemas
+
+
+def find_kinds() -> dict[str, type[Kind]]:
+    """Return the kinds of dataset that the modules of `pipelines.kinds` define: name of the command -> class."""
+    names = [module.name for module in pkgutil.iter_modules(kinds.__path__, f"{kinds.__name__}.")]
+    modules = map(importlib.import_module, names)
+    classes = [value for module in modules for value in vars(module).values() if inspect.isclass(value)]
+    concrete = [cls for cls in classes if issubclass(cls, Kind) and not inspect.isabstract(cls)]
+    named = {kind.command or kind.name: kind for kind in concrete}
+    return dict(sorted(named.items()))
+
+
+KINDS = find_kinds()
+OTHERS: dict[str, type[StoreCommand]] = {"vocabulary": Vocabulary, "mine": Mine, "search": Search, "serve": Serve}
+"""The commands that make no dataset from a corpus."""
+COMMANDS: dict[str, type[PipelineCommand]] = {**{name: making(kind) for name, kind in KINDS.items()}, **OTHERS}
+
+
+def own_command(spec: str) -> type[MakeDataset]:
+    """Return the command of a kind of dataset from outside this package, which `spec` names as `module:name`.
+
+    Raises:
+        PluginError: there is no such class, or it does not implement `Kind`.
+    """
+    kind = plugins.load_class(spec, Kind, "a kind of dataset")
+    if kind.name not in schemas.KINDS:
+        raise plugins.PluginError(f"{spec}: {kind.name!r} has no columns: call clearspan.shards.schema.register")
+    return making(kind)

@@ -1,0 +1,166 @@
+"""Commands: options composed of parts, words that are passed on, results with a failure, groups."""
+
+import json
+from dataclasses import asdict, dataclass
+from typing import Annotated, ClassVar
+
+import pytest
+from annotated_types import Ge
+
+from clearspan.common.child_commands import UsageError
+from clearspan.common.command import Command, Errors, Group, Printed, Result
+from clearspan.common.options import Flag, Json, Options, from_keywords
+from clearspan.common.plugins import PluginError
+from clearspan.common.terminal import OutputClosedError
+from tests.conftest import exit_code
+
+
+@dataclass(frozen=True, kw_only=True)
+class Oven(Options):
+    """A part whose flags are written as those of the oven's maker."""
+
+    heading: ClassVar[str] = "the oven's options"
+    underscores: ClassVar[bool] = True
+
+    max_heat: Annotated[int, Flag("degrees", "N"), Ge(1)] = 200
+    fan: Annotated[bool, Flag("blow")] = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Passed(Options):
+    """A part that takes all words that are no option of the command."""
+
+    others: Annotated[tuple[str, ...], Flag("words for somebody else", rest=True)] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bake(Command):
+    """Command with parts."""
+
+    summary: ClassVar[str] = "bake a cake"
+    example: ClassVar[str] = "bake plum \\\n    --max_heat 180\nbake fig"
+    notes: ClassVar[str] = "Let it cool."
+    expected: ClassVar[Errors] = (OSError,)
+
+    cake: Annotated[str, Flag("which cake", "CAKE", positional=True)]
+    tin_size: Annotated[int, Flag("centimeters", "N")] = 26
+    json: Json = False
+    oven: Oven
+    passed: Passed = Passed()
+
+    def run(self) -> Result:
+        if self.cake == "burnt":
+            raise OSError("the cake is burnt")
+        code = int(self.cake == "half")
+        return Printed(f"{self.cake} at {self.oven.max_heat}", json.dumps(asdict(self)), code, "half baked" * code)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Eat(Command):
+    """Command without options."""
+
+    summary: ClassVar[str] = "eat a cake"
+
+    def run(self) -> Result:
+        return Printed("eaten")
+
+
+def test_the_flags_of_a_part_are_flags_of_the_command() -> None:
+    made = Bake.parsed(["--max_heat=180", "plum", "--fan", "--tin-size", "20"])
+    assert made == Bake(cake="plum", tin_size=20, oven=Oven(max_heat=180, fan=True))
+    assert made == from_keywords(Bake, {"cake": "plum", "max_heat": "180", "fan": True, "tin_size": 20})
+
+
+@pytest.mark.usefixtures("command_line")
+def test_words_that_are_no_option_go_to_the_field_that_takes_them() -> None:
+    assert Bake.parsed(["--runner=x", "fig", "--y"]).passed.others == ("--runner=x", "--y")
+    assert from_keywords(Bake, {"cake": "fig", "others": ["--y=1"]}).passed.others == ("--y=1",)
+    with pytest.raises(UsageError, match="no such option: --y"):
+        Eat.parsed(["--y"], raises=True)
+
+
+@pytest.mark.usefixtures("command_line")
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["plum", "--max_heat", "0"], "--max_heat must be at least 1"),
+        (["plum", "--tin-size", "x"], "argument --tin-size: invalid int value: 'x'"),
+    ],
+)
+def test_a_wrong_value_of_a_part_is_named_by_its_flag(words: list[str], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        Bake.parsed(words, raises=True)
+
+
+def test_a_part_with_a_heading_is_a_group_of_the_help_and_examples_are_counted() -> None:
+    shown = Bake.parser("bake").format_help()
+    assert shown.index("--tin-size") < shown.index("the oven's options:\n  --max_heat N") and "--others" not in shown
+    assert shown.endswith("\nexamples:\n  bake plum \\\n      --max_heat 180\n  bake fig\n\nLet it cool.\n")
+    assert Bake.parser().prog == f"python -m {__name__}"
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "out", "err"),
+    [
+        (["plum"], 0, "plum at 200\n", ""),
+        (["half"], 1, "half at 200\n", "bake: half baked\n"),
+        (["burnt"], 1, "", "bake: the cake is burnt\n"),
+    ],
+)
+def test_a_result_is_printed_and_its_failure_after_it(
+    words: list[str], code: int, out: str, err: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert Bake.main(words, "bake") == code
+    assert tuple(capsys.readouterr()) == (out, err)
+    if not err:
+        assert Bake.main([*words, "--json"], "bake") == 0
+        assert json.loads(capsys.readouterr().out)["oven"]["max_heat"] == 200
+
+
+def test_a_failure_is_reported_although_nobody_reads_the_text(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def closed(text: str) -> None:
+        raise OutputClosedError
+
+    monkeypatch.setattr("clearspan.common.terminal.say", closed)
+    Bake.main(["half"], "bake")
+    assert capsys.readouterr().err == "bake: half baked\n"
+
+
+def load(spec: str) -> type[Command]:
+    if spec == "mine:Eat":
+        return Eat
+    raise PluginError(f"{spec}: not a cake")
+
+
+KITCHEN = Group({"bake": Bake, "eat": Eat}, prog="kitchen", description="Cakes.", load=load)
+
+
+def test_the_first_word_chooses_a_command_of_a_group(capsys: pytest.CaptureFixture[str]) -> None:
+    assert KITCHEN.main(["bake", "fig"]) == 0 and KITCHEN.main(["eat"]) == 0 and KITCHEN.main(["mine:Eat"]) == 0
+    assert capsys.readouterr().out == "fig at 200\neaten\neaten\n"
+    assert KITCHEN.parsed(["bake", "fig", "--fan"]) == Bake(cake="fig", oven=Oven(fan=True))
+
+
+@pytest.mark.parametrize(
+    ("words", "line"),
+    [
+        (["bak", "fig"], "kitchen: argument command: invalid choice: 'bak'"),
+        ([], "kitchen: the following arguments are required: command"),
+        (["yours:Eat"], "kitchen: yours:Eat: not a cake (see --help)"),
+        (["eat", "--fast"], "kitchen eat: no such option: --fast (see --help)"),
+        (["--tin-size=3", "bake", "fig"], "kitchen bake: --tin-size must come after 'bake' (see --help)"),
+        (["bake", "fig", "--tin-size=x"], "kitchen bake: argument --tin-size: invalid int value: 'x' (see --help)"),
+    ],
+)
+def test_a_wrong_line_of_a_group_is_one_line(words: list[str], line: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert exit_code(KITCHEN.main, *words) == 2
+    out, err = capsys.readouterr()
+    assert not out and err.startswith(line) and err.count("\n") == 1
+
+
+def test_the_help_of_a_group_lists_its_commands(capsys: pytest.CaptureFixture[str]) -> None:
+    assert exit_code(KITCHEN.main, "--help") == 0
+    out = capsys.readouterr().out
+    assert "Cakes." in out and "    bake      bake a cake\n" in out

@@ -1,0 +1,40 @@
+"""Options of the command `train`. The command line also has the options of DeepSpeed's launcher (`train.__main__`)."""
+
+import argparse
+from dataclasses import dataclass
+from typing import Annotated
+
+from clearspan.common.flags import flag
+from clearspan.common.options import Flag, Options, words
+
+RESUME = (
+    "continue from the last complete checkpoint in the output folder; without a checkpoint, start from the beginning"
+)
+DRY_RUN = "check everything; print the recipe, parameters, device, data, token budget and memory; do not train"
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainOptions(Options):
+    """Options of the command `train`, as each rank has them."""
+
+    overrides: Annotated[
+        tuple[str, ...],
+        Flag("recipe keys to change, e.g. data.text.batch_size=32", "key=value", positional=True),
+    ] = ()
+    recipe: Annotated[str, Flag("name of a recipe (see --list), or a YAML file of your own", "NAME-or-FILE")] = ""
+    list: Annotated[bool, Flag("list the recipes, and exit")] = False
+    resume: Annotated[bool, Flag(RESUME)] = False
+    dry_run: Annotated[bool, Flag(DRY_RUN)] = False
+    quiet: Annotated[bool, Flag("show no progress bar, and print no metrics")] = False
+    local_rank: Annotated[int, Flag(argparse.SUPPRESS, name="--local_rank")] = 0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not self.recipe and not self.list:
+            raise ValueError(f"the following arguments are required: {flag('--recipe')}")
+
+
+def command_line(options: TrainOptions) -> list[str]:
+    """Return the words of the command line that sets the options."""
+    names = ("recipe", "resume", "dry_run", "quiet", "overrides")
+    return words(TrainOptions, {name: getattr(options, name) for name in names})
