@@ -6,9 +6,9 @@
     train/cat/images/a.png        cat: the last folder is skipped if it has the same name for all files
     0_george_0.wav                george: the match of --label-pattern, e.g. _(\\w+)_
 
-A list of files or a webdataset sample can also state a class; other modules read them (`Input.label`,
-`readers.samples`). Files and classes are selected by hashes of their names. The selection therefore depends neither on
-the order of the files nor on the tars that hold them.
+A list of files or a webdataset sample can also state the class; other modules read it (`Input.label`,
+`readers.samples`). The options `classes` and `per_class` select by hashes of names, so that the selection depends
+neither on the order of the files nor on the tars that hold them.
 """
 
 import collections
@@ -86,7 +86,8 @@ class Classes:
         names: the names of the selected classes; the label of an example is the index of its class.
         pattern: the regular expression that finds the class in a path; None if the folder is the class.
         skip: the number of last folders to skip in a path, because their names are the same for all files.
-        last: for each class of which only some files are selected, the largest sort key (`_key`) of a selected file.
+        last: for each class of which only some files are selected, the largest sort key of a selected file. The files
+            of the class with larger keys are not selected.
         files, of_files: the number of selected files, and of all files.
         of_classes: the number of classes among all files.
     """
@@ -117,9 +118,9 @@ class Classes:
         """Return whether a file is selected.
 
         Args:
-            name: the path of the file, see `Listed`.
+            name: the path of the file, relative to the common folder of the inputs.
             label: the class of the file.
-            known: `names` as a set.
+            known: the names of the selected classes as a set, which the caller makes once for all files.
         """
         if label not in known:
             return False

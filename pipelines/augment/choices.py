@@ -15,13 +15,15 @@ _ITEMS = (1 << _ITEM_BITS) - 1
 
 
 def shuffled(keys: np.ndarray, counts: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Yield a random permutation of the items 0, 1, ..., counts[i] - 1 for each key i. The items are sorted by
-    `draw(key, item + 1)`.
+    """Yield a random permutation of the items 0, 1, ..., counts[i] - 1 for each key i, for many keys at a time.
+
+    The items are sorted by their random numbers, `draw(key, item + 1)`. Keys with similar counts are yielded together,
+    because sorting many short rows is many times faster than sorting all items at once.
 
     Yields:
-        (indices of r keys, (r,); a permutation for each of these keys, (r, width)). The values of a row after the first
-        counts[i] are undefined. Keys with similar counts are yielded together, because sorting many short rows is many
-        times faster than sorting all items at once.
+        rows: the indices of r of the keys, (r,).
+        order: the permutation for each of these keys, (r, width). Only the first counts[i] values of a row are used;
+            the others are undefined.
     """
     widths = 1 << np.ceil(np.log2(np.maximum(counts, 1))).astype(np.int64)
     for width in np.unique(widths[counts > 0]):
@@ -57,13 +59,15 @@ def fraction_of(fraction: float, counts: np.ndarray) -> np.ndarray:
 
 
 def spans_of(keys: np.ndarray, counts: np.ndarray, totals: np.ndarray, numbers: np.ndarray) -> tuple[np.ndarray, ...]:
-    """Place numbers[i] spans, which together have totals[i] units, on the counts[i] units of sentence i without
-    overlap.
+    """Place spans of units (tokens or words) in each of n sentences at random, without overlap.
 
     All placements are equally likely. The lengths of the spans of a sentence differ by at most one unit.
 
     Args:
         keys: the random key of each sentence, (n,) int64.
+        counts: the number of units of each sentence, (n,).
+        totals: the number of units that the spans of each sentence have together, (n,).
+        numbers: the number of spans of each sentence, (n,).
 
     Returns:
         (start, length) of the spans of all sentences, each (numbers.sum(),), from left to right. A start is the index

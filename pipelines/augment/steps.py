@@ -12,11 +12,11 @@ words. Each step is a pure function of (ids, word starts, key), so a view does n
 or on the other sentences. Special tokens within a sentence are not changed and stay in place, except [DEL], which
 reordering moves.
 
-In short sentences, fractions are multiplied by the number of units in the sentence and rounded half up. A deletion
-removes at least one unit and leaves at least one. If the spans of a step together would have fewer units than there are
-spans, the number of spans is reduced until each has at least one unit. The lengths of a step's spans differ by at most
-one unit. Reordering takes at least two units. A sentence of one unit is neither deleted nor reordered. `subs` replaces
-at least one of the words that have synonyms, and at most all of them.
+A fraction is multiplied by the number of units in the sentence, and the product is rounded half up. A deletion removes
+at least one unit and leaves at least one, however short the sentence is. If the spans of a step together would have
+fewer units than there are spans, the number of spans is reduced until each has at least one unit. The lengths of a
+step's spans differ by at most one unit. Reordering takes at least two units. A sentence of one unit is neither deleted
+nor reordered. `subs` replaces at least one of the words that have synonyms, and at most all of them.
 """
 
 import dataclasses
@@ -44,8 +44,8 @@ CHUNK = 8192
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Proportions(Options):
-    """Options of the steps: the fraction of a sentence that each step changes. The paper's are
-    the defaults (section 4.1).
+    """Options of the steps, such as the fraction of a sentence that each step changes. The defaults are the values of
+    the CLEAR paper (section 4.1).
     """
 
     unit: Annotated[str, Flag("what del-word, del-span and reorder delete or move", choices=UNITS)] = "token"
@@ -83,8 +83,10 @@ class Augmentation(Proportions):
 
     @classmethod
     def parse(cls, text: str, **options: Any) -> "Augmentation":
-        """Return the augmentation for a text such as "subs+del-span"; `options` are named like the fields of
-        `Proportions`.
+        """Return the augmentation for a text such as "subs+del-span".
+
+        Args:
+            options: values of the fields of `Proportions`, by name.
 
         Raises:
             ValueError: a step is unknown or repeated, or an option is out of range; the message names the option.
@@ -120,7 +122,7 @@ class Augmentation(Proportions):
 
 @dataclasses.dataclass(frozen=True)
 class SentenceBatch:
-    """Sentences between two steps.
+    """Sentences, as each step takes and returns them.
 
     Attributes:
         tokens: token ids of the sentences, S in all.
@@ -133,7 +135,7 @@ class SentenceBatch:
 
 @dataclasses.dataclass(frozen=True)
 class _Units:
-    """Units (tokens or words) of sentences.
+    """Units (tokens or words) of n sentences.
 
     Attributes:
         starts: index of the first token of each of U units, and at the end the number of tokens, (U + 1,).
@@ -158,7 +160,7 @@ class _Units:
 
     @property
     def counts(self) -> np.ndarray:
-        """The number of units of each sentence that are not special tokens, (n,)."""
+        """For each sentence, the number of its units that are not special tokens, (n,)."""
         return np.diff(self.free_bounds)
 
     @property
@@ -167,10 +169,10 @@ class _Units:
         return np.diff(self.starts)
 
     def tokens_of(self, chosen: np.ndarray) -> np.ndarray:
-        """Return a mask of the tokens of the chosen units, (S,) bool.
+        """Return a mask of the tokens that belong to chosen units, (S,) bool, where S is the number of all tokens.
 
         Args:
-            chosen: mask of the chosen units among the free units.
+            chosen: mask of the chosen units, with one value for each unit that is not a special token.
         """
         marked = np.zeros(len(self.starts) - 1, bool)
         marked[self.free] = chosen
@@ -178,10 +180,11 @@ class _Units:
 
 
 def _delete(sentences: SentenceBatch, deleted: np.ndarray, del_id: int) -> SentenceBatch:
-    """Replace each run of deleted tokens by one [DEL]. Earlier [DEL] tokens next to a run become a part of it.
+    """Replace each run of deleted tokens by one [DEL]. Tokens that are [DEL] already count as deleted.
 
     Args:
-        deleted: mask of the tokens to delete, (S,) bool.
+        deleted: mask of the tokens to delete, (S,) bool, where S is the number of all tokens.
+        del_id: the id of [DEL].
     """
     values, offsets = sentences.tokens.values, sentences.tokens.offsets
     deleted = deleted | (values == del_id)
@@ -200,11 +203,14 @@ class Augmenter:
     """Function that makes a view of each sentence: an augmentation, prepared for a tokenizer.
 
     Args:
-        synonyms: lists of synonyms by word, for the step `subs`, or the table built from such lists (building takes
-            seconds).
+        augmentation: the steps and their options.
+        tokenizer: the tokenizer that made the token ids of the sentences.
+        synonyms: for the step `subs`, the synonyms of each word, or the table built from them (building it takes
+            seconds); None if there is no such step.
 
     Raises:
-        ValueError: a step deletes and the tokenizer has no [DEL], or a step substitutes and there are no synonyms.
+        ValueError: a step deletes and the tokenizer has no [DEL], or a step substitutes and there are no synonyms, or
+            the tokenizer cannot encode any of them.
     """
 
     def __init__(
@@ -251,7 +257,7 @@ class Augmenter:
         return _Units.of(sentences, self.augmentation.unit == "word", special)
 
     def del_word(self, sentences: SentenceBatch, keys: np.ndarray) -> SentenceBatch:
-        """Delete a fraction of each sentence's units (CLEAR's Figure 2a).
+        """Delete the fraction `del_word` of each sentence's units (CLEAR's Figure 2a).
 
         Args:
             keys: random key of each sentence, (n,) int64.
@@ -261,7 +267,12 @@ class Augmenter:
         return _delete(sentences, units.tokens_of(choose(keys, units.counts, quotas)), self.del_id)
 
     def del_span(self, sentences: SentenceBatch, keys: np.ndarray) -> SentenceBatch:
-        """Delete several spans of each sentence, each a fraction of the sentence's units (CLEAR's Figure 2b)."""
+        """Delete `del_spans` spans of each sentence. A span has the fraction `del_span` of the sentence's units
+        (CLEAR's Figure 2b).
+
+        Args:
+            keys: random key of each sentence, (n,) int64.
+        """
         options = self.augmentation
         units = self._units(sentences, self.special)
         totals = _deletable(options.del_spans * options.del_span, units.counts)
@@ -271,9 +282,13 @@ class Augmenter:
         return _delete(sentences, units.tokens_of(deleted), self.del_id)
 
     def reorder(self, sentences: SentenceBatch, keys: np.ndarray) -> SentenceBatch:
-        """Swap pairs of spans of each sentence, each a fraction of the sentence's units (CLEAR's Figure 2c).
+        """Swap `reorder_pairs` pairs of spans of each sentence. A span has the fraction `reorder_span` of the
+        sentence's units (CLEAR's Figure 2c).
 
         Unlike in other steps, [DEL] is an ordinary unit here. Two [DEL] that become adjacent are merged.
+
+        Args:
+            keys: random key of each sentence, (n,) int64.
         """
         options = self.augmentation
         units = self._units(sentences, self.unmoved)
@@ -301,7 +316,12 @@ class Augmenter:
         return _delete(moved, np.zeros(len(at), bool), self.del_id) if has_del else moved
 
     def subs(self, sentences: SentenceBatch, keys: np.ndarray) -> SentenceBatch:
-        """Replace a fraction of each sentence's words by synonyms (CLEAR's Figure 2d). Words without synonyms stay."""
+        """Replace the fraction `subs` of each sentence's words by synonyms (CLEAR's Figure 2d). Words without synonyms
+        stay.
+
+        Args:
+            keys: random key of each sentence, (n,) int64.
+        """
         assert self.table is not None
         values = sentences.tokens.values
         options = self.table.options
@@ -329,7 +349,13 @@ class Augmenter:
         return SentenceBatch(Ragged(replaced.values, replaced.offsets[units.bounds]), is_start)
 
     def _entries(self, values: np.ndarray, units: _Units) -> np.ndarray:
-        """Return each word's entry in the table of synonyms, (U,); -1 for special tokens and words without synonyms."""
+        """Return the number of the entry of each of U words in the table of synonyms, (U,); -1 for a special token or a
+        word without synonyms.
+
+        Args:
+            values: the token ids of the sentences.
+            units: the words of the sentences.
+        """
         assert self.table is not None
         entries = np.full(len(units.lengths), -1)
         entries[units.free] = self.table.find(values, units.starts[units.free], units.lengths[units.free])
@@ -369,6 +395,7 @@ def _partners(keys: np.ndarray, numbers: np.ndarray) -> np.ndarray:
     """Pair the spans of each sentence at random.
 
     Args:
+        keys: random key of each sentence, (n,) int64.
         numbers: the number of spans of each sentence, (n,), even.
 
     Returns:

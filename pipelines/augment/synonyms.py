@@ -2,9 +2,9 @@
 
     FILE -> {word: [synonym, ...]} -> each form of each word (case, after a space or not) -> token ids -> SynonymTable
 
-A file is of one of two types. It is a JSON object that maps a word to a list of words, such as the counter-fitted
-neighbors of Jia et al. 2019, which CLEAR used, or lists derived from WordNet. Or each line has a word and its synonyms,
-separated by tabs; a pair of words may be separated by a space, as in PPDB.
+A file is either JSON or lines of words. JSON is an object that maps each word to a list of words, such as the
+counter-fitted neighbors of Jia et al. 2019, which CLEAR used, or lists derived from WordNet. A line has a word and its
+synonyms, separated by tabs; if it has only two words, a space may separate them, as in PPDB.
 
 A capitalized word, or a word in capitals, gets synonyms in the same case. If some synonyms have the word's inflection,
 only these are used ("movies" -> "films", not "film"). Inflections are inferred from English endings of words.
@@ -125,9 +125,11 @@ def inflection(word: str, known: Container[str]) -> str:
 
 
 def forms(table: Mapping[str, Sequence[str]]) -> Iterator[tuple[str, list[str]]]:
-    """Yield (word, synonyms): first all words of the table as they are, then words capitalized and in capitals.
+    """Yield (word, synonyms): first all words of the table as they are, then lower-case words again, capitalized and in
+    capitals, with synonyms in the same case.
 
-    An entry of several words, separated by spaces, is left out.
+    If some synonyms have the inflection of the word, only these are used. An expression of several words, separated by
+    spaces, is left out.
     """
     known = {word for entry in table.items() for word in (entry[0], *entry[1])}
     endings: dict[str, str] = {word: inflection(word, known) for word in known}
@@ -148,14 +150,14 @@ def forms(table: Mapping[str, Sequence[str]]) -> Iterator[tuple[str, list[str]]]
 class SynonymTable:
     """Table from the token ids of a word to the token ids of its synonyms.
 
-    An entry is a word with synonyms. The synonyms of entry e are first_option[e], ..., first_option[e + 1] - 1 in
-    `options`.
+    An entry is a word with synonyms; entries are numbered from 0. The synonyms of entry e are first_option[e], ...,
+    first_option[e + 1] - 1 in `options`.
 
     Attributes:
-        by_token: for each token id, the entry of the word that consists of this token alone; -1 if there is none,
-            (vocabulary,) int32.
+        by_token: for each token id, the number of the entry of the word that consists of this token alone; -1 if there
+            is none, (vocabulary,) int32.
         hashes: hashes of the words that consist of several tokens, sorted, int64.
-        entries: the entry of each word in `hashes`, int32.
+        entries: the number of the entry of each word in `hashes`, int32.
         first_option: index in `options` of the first synonym of each entry, and at the end the number of synonyms.
         options: token ids of all synonyms.
     """
@@ -202,7 +204,7 @@ class SynonymTable:
         return cls(by_token, hashes[order], longer[order].astype(np.int32), first_option, options)
 
     def find(self, tokens: np.ndarray, starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
-        """Return the entry of each of k words, (k,); -1 for a word without synonyms.
+        """Return the number of the entry of each of k words, (k,); -1 for a word without synonyms.
 
         Args:
             tokens: token ids; word i is tokens[starts[i]:starts[i] + lengths[i]].
@@ -218,7 +220,10 @@ class SynonymTable:
 
 
 def _encode(texts: list[str], context: str, tokenizer: Tokenizer) -> dict[str, tuple[int, ...]]:
-    """Return the token ids that each text has after `context`. Texts that the tokenizer cannot encode are left out."""
+    """Return text -> its token ids after the string `context`, such as "(". The ids of `context` are not included.
+
+    Texts whose encoding has the unknown token or a special token are left out.
+    """
     added = tokenizer.get_added_tokens_decoder()
     barred = {unknown_id(tokenizer), *(token for token, content in added.items() if content.special)}
     (before,) = (e.ids for e in tokenizer.encode_batch_fast([context.strip()], add_special_tokens=False))
@@ -239,7 +244,11 @@ def _ragged(lists: Sequence[tuple[int, ...]], dtype: np.dtype | type) -> Ragged:
 
 
 def _hash(tokens: np.ndarray, starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
-    """Return the hashes of k ranges of token ids, (k,) int64. No range may be empty."""
+    """Return the hashes of k ranges of token ids, (k,) int64. No range may be empty.
+
+    Args:
+        tokens: token ids; range i is tokens[starts[i]:starts[i] + lengths[i]].
+    """
     if not len(starts):
         return np.empty(0, np.int64)
     places = members(np.zeros_like(starts), lengths)

@@ -3,11 +3,11 @@
     vocabulary -> class of each token's first and last character -> a word starts where the class changes
 
 A token starts a word if it begins with a space (byte-level BPE, SentencePiece), lacks the continuation mark
-(WordPiece), or follows an end-of-word mark (BPE with such a suffix) or a special token. It also starts a word if it
-begins with a letter or digit after another sign, or with another sign after a letter or digit. In a vocabulary of words
-(WordLevel), every token starts a word. A token that is only a space belongs to the next token, and the unknown token
-counts as letters. "don't" is one word and "film's" is two, with either apostrophe. Consecutive other signs are one
-word. In scripts without spaces between words (`common.scripts`) each token is a word.
+(WordPiece), or follows an end-of-word mark (BPE with such a suffix) or a special token. A word also starts where
+letters or digits are followed by signs, or signs by letters or digits; consecutive signs are one word. In a vocabulary
+of words (WordLevel), every token starts a word. A token that is only a space belongs to the next token, and the unknown
+token counts as letters. "don't" is one word and "film's" is two, with a straight or a curly apostrophe. In scripts
+without spaces between words (`common.scripts`) each token is a word.
 """
 
 import json
@@ -78,7 +78,7 @@ class WordStarts:
         """Return a mask of the tokens that start a word, (S,) bool.
 
         Args:
-            tokens: token ids of n sentences, (S,).
+            tokens: the S token ids of n sentences, (S,).
             offsets: sentence i is tokens[offsets[i]:offsets[i + 1]], (n + 1,).
         """
         firsts = offsets[:-1][offsets[:-1] < len(tokens)]
@@ -97,8 +97,12 @@ class WordStarts:
         return starts
 
     def _join_contractions(self, tokens: np.ndarray, starts: np.ndarray, firsts: np.ndarray, last: np.ndarray) -> None:
-        """Update `starts` for contractions: an apostrophe and the ending after it belong to the word before, but 's is
-        a word by itself.
+        """Update `starts`, a mask of the tokens that start a word, for contractions: an apostrophe and the ending after
+        it belong to the word before, but 's is a word by itself.
+
+        Args:
+            firsts: the index of the first token of each sentence.
+            last: the class of each token's last character, (S,).
         """
         roles = np.append(self._role[tokens], [0, 0])
         (sign,) = np.nonzero((roles == _APOSTROPHE) | (roles == _APOSTROPHE_HEAD))
@@ -160,7 +164,10 @@ def _byte_alphabet() -> dict[str, int]:
 
 
 def _end_classes(surface: bytes) -> tuple[int, int]:
-    """Return the classes of a token's first and last character, of which it may hold only some bytes."""
+    """Return the classes (_LETTER, _SIGN, ...) of a token's first and last character.
+
+    A token may hold only some of the bytes of these characters. The class is _INSIDE if the first bytes are missing.
+    """
     begins = [place for place, byte in enumerate(surface) if not 0x80 <= byte < 0xC0]
     if not begins:
         return _INSIDE, _INSIDE
@@ -169,7 +176,7 @@ def _end_classes(surface: bytes) -> tuple[int, int]:
 
 
 def _character_class(data: bytes) -> int:
-    """Return the class of a character from its bytes, of which the last may be missing."""
+    """Return the class (_LETTER, _SIGN, ...) of a character, given its bytes. The last of the bytes may be missing."""
     try:
         character = data.decode()
     except UnicodeDecodeError:

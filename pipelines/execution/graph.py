@@ -41,7 +41,9 @@ NO_WORK: Element = (-1, 0)
 
 @contextlib.contextmanager
 def _working(job: Job) -> Iterator[None]:
-    """Run a worker's code with access to the user's object stores, and carry expected errors to the driver."""
+    """Give the code in this context, which runs in a worker, access to the user's object stores. Expected errors are
+    raised in a form that the driver recognizes.
+    """
     called_by(job.caller)
     with carrying():
         if storage.is_remote(job.folder) or storage.is_remote(job.root):  # not every runner does this
@@ -82,9 +84,12 @@ class ProcessUnit(beam.DoFn):  # type: ignore[misc]  # Beam's types are not foll
 
 
 def deal(_: Any, job: Job, of: Round) -> Iterator[tuple[Element, None]]:
-    """Yield the elements of a round that remain to be done, each as a key with the value None.
+    """Yield the elements (work units or slices) of a round that remain to be done, each as a key with the value None.
 
     Beam calls this function after a barrier, and groups the elements by key to distribute them over the workers.
+
+    Args:
+        of: the round.
     """
     with _working(job):
         elements = of.elements(job)
@@ -93,7 +98,13 @@ def deal(_: Any, job: Job, of: Round) -> Iterator[tuple[Element, None]]:
 
 
 def work(keyed: tuple[Element, Any], job: Job, of: Round) -> tuple[int, int]:
-    """Do the work of one element of a round. The element is the first item of `keyed`; the second is not used."""
+    """Do the work of one element (a work unit or a slice) of a round. Return DONE, by which the next step's barrier
+    sees that the element is done.
+
+    Args:
+        keyed: the element, and a value that is not used.
+        of: the round.
+    """
     if keyed[0] != NO_WORK:
         with _working(job):
             of.work(job, *keyed[0])

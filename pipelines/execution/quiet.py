@@ -8,7 +8,10 @@ from collections.abc import Iterator
 
 @contextlib.contextmanager
 def quiet_beam() -> Iterator[None]:
-    """Suppress logging and the tracebacks of Beam's threads within the context; the user sees failures as one line."""
+    """Suppress logging and the tracebacks of Beam's threads within the context.
+
+    The command itself tells the user of a failure, in one line.
+    """
     hook, level = threading.excepthook, logging.root.manager.disable
     threading.excepthook = lambda _: None
     logging.disable(logging.CRITICAL)

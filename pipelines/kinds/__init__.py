@@ -85,9 +85,9 @@ class Kind(Options, ABC):
         dedup: keep only the first of equal examples. A kind that declares this field as `Dedup` has the option.
         near_dedup: Jaccard similarity at which two examples count as similar, so that only the first is kept; None to
             keep similar examples. If it is set, the worker attaches MinHash sketches to its batches (`text.minhash`).
-        group_field: field of the records that holds a group; None if there are no groups. The rows of a group are all
-            held out or all trained on (`kinds.groups`). A kind whose rows share texts may declare this field as an
-            option. The worker then attaches the hashes of the groups to its batches.
+        group_field: the field of the records that names the group of a row; None if there are no groups. The rows of a
+            group are all held out or all trained on (`kinds.groups`). A kind whose rows share texts may declare this
+            attribute as an option. The worker then attaches the hashes of the groups to its batches.
         update: bring a finished dataset up to date with changed inputs (`units.update`). A kind that declares this
             field as `Update` has the option.
         old: with `update`, the folder of the dataset before the update, and the file with the index of its vectors
@@ -95,6 +95,17 @@ class Kind(Options, ABC):
         compares: whether the texts of examples are compared, to find duplicates or to hold out equal texts together.
             The run sets this field. The worker of a kind of text then attaches the hashes of the texts to its batches
             (`units.keys`).
+        name: the name of the kind in `shards.schema`: a noun for the examples, in the plural.
+        command: the name of the command; "" if it is the name of the kind.
+        summary: a line for the lists of commands.
+        description: a line for the help of the command; "" if `summary` is enough.
+        example: a command line that makes a dataset of this kind.
+        max_bytes: the default of --max-document-bytes. A record with more bytes is bad.
+        rate: the default of `bytes_per_s`, in bytes per second.
+        can_update: whether the kind has the option `update`.
+        numbers_records: whether each example holds the number of its record in the input file (`units.numbering`).
+        shares_texts: whether different examples may share a text. Examples that share a text are all held out or all
+            trained on.
     """
 
     dedup: bool = False
@@ -105,29 +116,19 @@ class Kind(Options, ABC):
     old: tuple[str, str] | None = None
 
     name: ClassVar[str]
-    """Name of the kind in `shards.schema`: a noun for the examples, in the plural."""
     command: ClassVar[str] = ""
-    """Name of the command, if it differs from the name of the kind."""
     summary: ClassVar[str]
-    """One line for the lists of commands."""
     description: ClassVar[str] = ""
-    """One line for the help of the command; empty if `summary` is enough."""
     example: ClassVar[str]
-    """Example of a command line that makes a dataset of this kind."""
     max_bytes: ClassVar[int] = MAX_BYTES
-    """Default of --max-document-bytes. A record with more bytes is bad."""
     rate: ClassVar[float] = 50e6
-    """Default of `bytes_per_s`, in bytes per second."""
     can_update: ClassVar[bool] = False
-    """True if the kind has the option `update`."""
     numbers_records: ClassVar[bool] = False
-    """True if each example holds the number of its record in the input file (`units.numbering`)."""
     shares_texts: ClassVar[bool] = False
-    """True if different examples may share a text. Examples that share a text are all held out or all trained on."""
 
     def resolved(self, began: Mapping[str, Any]) -> Self:
-        """Return the kind with a definite value for each option that depends on the machine or on files, such as
-        `auto`.
+        """Return a copy of the kind in which each option that depends on the machine or on files has a definite value:
+        a device instead of `auto`, for example.
 
         Args:
             began: the options in the fingerprint of the run to continue, whose values are used again; empty for a new
@@ -136,8 +137,11 @@ class Kind(Options, ABC):
         return self
 
     def looked(self, inputs: Inputs, reading: Reading) -> Self:
-        """Return the kind with the options that it derives from the first records of the inputs, before the work
-        starts.
+        """Return a copy of the kind with values for the options that it infers from the first records of the inputs.
+        This is done before the work starts.
+
+        Args:
+            reading: the rules by which the readers find records in the inputs.
 
         Raises:
             PipelineError: an option does not fit the first records.
@@ -146,24 +150,26 @@ class Kind(Options, ABC):
 
     @property
     def reasons(self) -> tuple[str, ...]:
-        """Reasons for which a good record may be filtered out: keys of the manifest's counts."""
+        """The reasons for which a good record may be filtered out. They are keys of the manifest's counts."""
         return ()
 
     @property
     def bytes_per_s(self) -> float:
-        """Approximate input rate of one process, from which the default number of processes follows."""
+        """Approximate number of input bytes that one process handles per second. The default number of processes
+        follows from it.
+        """
         return self.rate
 
     @property
     def has_chunks(self) -> bool:
-        """Return whether a record can become several consecutive rows, the chunks of its
-        text, which are dropped together.
+        """Return whether a record can become several consecutive rows: the chunks of its text, which are all kept or
+        all dropped.
         """
         return False
 
     def unit_bytes(self, inputs: Inputs) -> int | None:
-        """Return the size of a work unit in bytes of input; None for the default, which
-        suits kinds limited by reading.
+        """Return the number of bytes of input that a work unit should have; None for the default number, which suits
+        kinds that spend most of their time on reading.
         """
         return None
 
@@ -196,8 +202,11 @@ class Kind(Options, ABC):
         return {}
 
     def fingerprint(self, resources: Mapping[str, bytes]) -> dict[str, Any]:
-        """Return everything that determines the dataset except its inputs: the kind, its
-        options, and hashes of its files.
+        """Return everything that determines the dataset except its inputs: the kind, its options, and the hashes of its
+        resources.
+
+        Args:
+            resources: the contents of the files that the method `resources` returns, by path.
         """
         options = self.options()
         folder = f"{FILES_FOLDER}/"
@@ -219,7 +228,7 @@ class Kind(Options, ABC):
 
     def shared_by(self, num_processes: int) -> AbstractContextManager[None]:
         """Return a context manager for a local run. On entry it starts what the worker processes share, such as a
-        process that holds the model. On exit, after the workers have ended, it stops this process.
+        process that holds the model. On exit, after the workers have ended, it stops what it started.
 
         Raises:
             PipelineError: what the workers share cannot be started.
@@ -239,9 +248,10 @@ class Kind(Options, ABC):
         return f"{line}: {advice}" if advice else line
 
     def remarks(self, fingerprint: Mapping[str, Any], sums: Mapping[str, int]) -> list[str]:
-        """Return extra lines for the summary of a run.
+        """Return the lines that the kind adds to the summary of a run.
 
         Args:
+            fingerprint: the fingerprint of the dataset.
             sums: the kind's own counts, summed over all work units.
         """
         return []

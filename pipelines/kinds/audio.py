@@ -3,7 +3,7 @@
     file or tar member -> mono, 16 kHz -> log-mel spectrogram, 128 bins, a frame every 10 ms -> at most `frames` frames
 
 An example is {id, frames, label}. The id is a hash of the file's bytes, and the label is the number of the class, such
-as the speaker. A longer clip is cut, or split into pieces. Each piece is an example and counts as one record read.
+as the speaker. A longer clip is cut, or split into parts. Each part is an example and counts as one record read.
 `pipelines.media.clips` does the conversion.
 """
 
@@ -65,7 +65,9 @@ class Audio(LabeledKind):
         return array_column(values, MEL_BINS)
 
     def remarks(self, fingerprint: Mapping[str, Any], sums: Mapping[str, int]) -> list[str]:
-        """Add the number of clips that reached the limit of frames, or that were split."""
+        """Return the base class's lines and, if there are such clips, a line with the number of clips that have as many
+        frames as allowed (longer ones were cut), or that were split.
+        """
         lines = super().remarks(fingerprint, sums)
         if number := sums.get("full"):
             lines.append(f"{number:,} clips have {self.frames:,} frames: longer ones were cut")

@@ -1,7 +1,7 @@
 """Reuse the vectors of an existing dataset when it is updated: `embed --update` embeds only new texts.
 
     old shards -> index: sorted ids and their rows (16 bytes per text, in a file that all workers map into memory)
-    ids of the texts to embed -> rows in the index -> vectors, read from the verified shards window by window
+    ids of the texts to embed -> rows in the index -> vectors, read from the verified shards batch by batch
 
 Texts with equal ids are taken to be equal, because an id is 63 bits of the hash of the embedded text. Stored values are
 copied unchanged.

@@ -75,7 +75,7 @@ class DocumentWorker(TextWorker[Documents]):
         yield from self.batches(self._singly(records, tally), BATCH_EXAMPLES, self._batch)
 
     def _singly(self, records: Iterable[Record], tally: Tally) -> Iterator[Kept]:
-        """Yield each document to keep as a separate `Kept`, so that a batch can end after any document."""
+        """Yield each document to keep by itself, so that a batch can end after any document."""
         made = tally.made(records, lambda record: self._document(record, tally.counts))
         for documents in grouped(made, TOKENIZE_BYTES, TOKENIZE_BYTES):
             names, lines, sources = zip(*documents, strict=True)
@@ -83,7 +83,7 @@ class DocumentWorker(TextWorker[Documents]):
             yield from self.kept(pieces, tally, self.kind.min_tokens, self.kind.max_tokens).singly()
 
     def _document(self, record: Record, counts: Counts) -> tuple[tuple[str, str, str], int] | None:
-        """Return ((prepared text, text that the filters leave, source), size of the prepared text in bytes).
+        """Return ((prepared text, text before the preparation, source), size of the prepared text in bytes).
 
         If the filters drop the document, or it has too few bytes to have enough tokens, count it and return None.
         """

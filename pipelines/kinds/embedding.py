@@ -59,15 +59,17 @@ class Text(NamedTuple):
 
     @property
     def model_input(self) -> str:
-        """The title, a space and the text, without whitespace at the ends, as in
-        `clearspan eval`; without the prompt.
+        """The text that is embedded after the prompt: the title, a space and the text, without whitespace at the ends.
+        `clearspan eval` joins title and text in the same way.
         """
         return f"{self.title} {self.text.strip()}".strip()
 
 
 @dataclasses.dataclass(frozen=True)
 class _Window:
-    """A window of texts, and their distinct model inputs. In an update, the vectors of some inputs are already known.
+    """A window of texts, and the distinct inputs of the model. An input is a text after its title.
+
+    In an update of a dataset, the vectors of some inputs are already known.
 
     Attributes:
         inputs: the model input of each text.
@@ -85,7 +87,11 @@ class _Window:
 
     @classmethod
     def of(cls, texts: list[Text], old: Copied | None) -> "_Window":
-        """Return a window of texts. Known vectors come from `old`, the dataset that is updated, if there is one."""
+        """Return a window of texts, and read the vectors that are known.
+
+        Args:
+            old: the vectors of the dataset that is updated; None if the run does not update a dataset.
+        """
         inputs = [text.model_input for text in texts]
         new = list(dict.fromkeys(inputs))
         known = list[str]()
@@ -172,7 +178,11 @@ class VectorWorker:
                     yield text._replace(text=part, size=len(utf8(part)), title=title, document=document, chunk=number)
 
     def _examples(self, window: _Window, made: Embedded, tally: Tally) -> Iterator[pa.RecordBatch]:
-        """Yield the examples of a window's texts. A text whose vector is not finite is a bad record."""
+        """Yield the examples of a window's texts. A text whose vector is not finite is a bad record.
+
+        Args:
+            made: the embeddings of the inputs `window.new`.
+        """
         number = len(window.new)
         is_finite = np.ones(len(window.place), bool)
         truncated = np.zeros(len(window.place), bool)
@@ -196,8 +206,11 @@ class VectorWorker:
             yield self._batch(kept[first : first + size], table)
 
     def _stored(self, made: Embedded) -> tuple[pa.RecordBatch, np.ndarray]:
-        """Return the columns in which n vectors are stored, and a mask of the vectors that are
-        finite in these columns, (n,) bool.
+        """Return n vectors as the columns of a dataset, and a mask of the vectors that are finite in these columns,
+        (n,) bool.
+
+        Args:
+            made: the embeddings of n texts.
         """
         is_finite = np.asarray(np.isfinite(made.vectors).all(axis=1))
         stored = vectors.columns(np.where(is_finite[:, None], made.vectors, 0), self.kind.vector_dtype)

@@ -43,7 +43,10 @@ def check_field(field: str, inputs: Inputs, reading: Reading) -> None:
 
 
 def group_of(record: Record, field: str | None) -> str:
-    """Return the value of a record's field as a text; "" if the record lacks the field, or the field is empty.
+    """Return the value of a record's field as a text; "" if the record lacks the field, or the field is empty or null.
+
+    Args:
+        field: the name of the field; None if there are no groups, for which "" is returned.
 
     Raises:
         RecordError: the value is a list or an object.

@@ -33,12 +33,14 @@ BATCH_EXAMPLES = 4096
 class LabeledKind(Wanted, Kind):
     """Options of a kind whose records are labeled files. A subset of the classes is chosen with one of `classes`,
     `top_classes` and `class_list`, and a subset of the files of each class with `per_class`.
+
+    Attributes:
+        extensions: the extensions of the files, in lower case.
     """
 
     dedup: Dedup = False
 
     extensions: ClassVar[tuple[str, ...]]
-    """Extensions of the files, in lower case."""
 
     def options(self) -> dict[str, Any]:
         return {field.name: getattr(self, field.name) for field in dataclasses.fields(Wanted)}
@@ -61,7 +63,11 @@ class LabeledKind(Wanted, Kind):
 
     @abstractmethod
     def values(self, data: bytes, counts: Counts) -> Iterator[Any]:
-        """Yield the value of each example that is made from a file's content.
+        """Yield the value of each example that is made from a file: an image, or the spectrogram of a part of a clip.
+
+        Args:
+            data: the content of the file.
+            counts: counts of the work unit, to which the kind adds its own.
 
         Raises:
             RecordError: no example can be made from the file; raised before the first value.
@@ -101,7 +107,7 @@ class LabeledWorker:
                 if record.problem:
                     raise RecordError(record.problem)
                 decoded = self.kind.values(record.value, tally.counts)
-                # Hours of sound give many pieces: count each, and add it to the batch, as soon as it is made.
+                # Hours of sound give many examples: count each, and add it to the batch, as soon as it is made.
                 for value, number in zip(decoded, file_ids(record.value), strict=False):
                     tally.counts.read += 1
                     tally.counts.kept += 1
@@ -130,7 +136,7 @@ def file_ids(data: bytes) -> Iterator[int]:
     """Yield ids for the examples of a file, without end. All ids of a file have the same upper 31 bits, so that its
     examples are all held out or all trained on.
     """
-    whole = hashlib.blake2b(data).digest()  # hash the file once, however many pieces it has
+    whole = hashlib.blake2b(data).digest()  # hash the file once, however many examples it gives
     upper = int.from_bytes(whole[:4], "big") >> 1 << 32
     yield upper | int.from_bytes(whole[4:8], "big")
     for number in itertools.count(1):

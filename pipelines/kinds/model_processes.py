@@ -2,7 +2,7 @@
 
     driver -> one process per GPU, each with a Unix socket -> an equal number of workers at each socket
 
-    python -m clearspan.pipelines.kinds.model_processes PARENT SOCKET     such a process; its options are on stdin
+    python -m clearspan.pipelines.kinds.model_processes PARENT SOCKET    starts such a process; its options are on stdin
 
 The sockets are in a private folder; workers read its path from an environment variable (`common.encoder.shared_model`).
 The processes exit when the driver exits or is killed.
@@ -78,7 +78,7 @@ def connected() -> SharedModel | None:
 
 
 def _worker_number(folder: Path) -> int:
-    """Return a number that no other worker of the run has, counted from 0."""
+    """Return a number that no other worker of the run has, counted from 0. A file in `folder` reserves it."""
     for number in itertools.count():
         with contextlib.suppress(FileExistsError):
             (folder / f"worker-{number}").touch(exist_ok=False)

@@ -43,6 +43,8 @@ PARTS = "pair parts of each text instead of two fields: a heading with its secti
 class Pairs(Triplets):
     """Options of the command `pairs`. If `fields` is not set, a pair is the title and the text of a record, which are
     found by their usual names. With `structure`, a record is one text, and pairs are made of its parts.
+
+    The options `columns`, `max_positives`, `max_negatives` and `nli` of triplets are not available.
     """
 
     columns: tuple[str, ...] | None = None
@@ -94,7 +96,11 @@ class Pairs(Triplets):
         return self.fields
 
     def usual_prompts(self, known: Prompts) -> tuple[str, ...]:
-        """Return the model's query prompt for the first column and its document prompt for the second column."""
+        """Return the model's query prompt for the first column and its document prompt for the second column.
+
+        Args:
+            known: the prompts of the model.
+        """
         return known.of_side(QUERY), known.of_side(DOCUMENT)
 
     def unused_prompts(self, known: Prompts) -> str:
@@ -121,8 +127,10 @@ class Pairs(Triplets):
             self.cells(record)  # a record without the fields is filtered
 
     def cells(self, record: Record) -> list[Any]:
-        """Return the values of the two fields. Of several pairs of usual names, the first pair without null is chosen,
-        if there is such a pair.
+        """Return the values of the two fields.
+
+        If the user names no fields, they are the first pair of usual names (USUAL) of which the record has both fields
+        and neither is null; if there is no such pair, the first pair of which it has both fields.
         """
         value = record.value
         if isinstance(value, dict):
@@ -170,7 +178,7 @@ class PairWorker(TripletWorker):
         return super()._is_kept(row, counts)
 
     def _pairs(self, record: Record, counts: Counts) -> tuple[list[tuple[str, str]], str, str] | None:
-        """Return (pairs, source, group) of a text. If the text is empty, count it and return None."""
+        """Return (pairs, source, group) of a record's text. If the text is empty, count it and return None."""
         if (found := text_in(record, self.kind.text_field, counts)) is None:
             return None
         text, _ = found

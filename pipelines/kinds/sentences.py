@@ -172,8 +172,8 @@ class Sentences(Augmenting, TextKind):
 
     @property
     def bytes_per_s(self) -> float:
-        """Rate measured on 57 MB of books, articles and speeches. The rate with
-        augmentation is for two views of subs+del-span.
+        """Number of input bytes that one process handles per second, measured on 57 MB of books, articles and speeches;
+        with augmentation, for two views of subs+del-span.
         """
         return 5e6 if self.augmentation else 12e6
 
@@ -193,8 +193,8 @@ class Sentences(Augmenting, TextKind):
         }
 
     def resources(self, inputs: Inputs) -> dict[str, bytes]:
-        """Return the files of every kind of text, and the synonyms in the order of their
-        file, on which the views depend.
+        """Return the base class's files and, if the user names a file of synonyms, the table of synonyms. The table
+        keeps the order of the user's file, because the views depend on it.
         """
         files = super().resources(inputs)
         if not self.synonyms:
@@ -223,7 +223,9 @@ class Sentences(Augmenting, TextKind):
         return SentenceWorker(self, tokenization, excluded_of(resources), augmenter)
 
     def remarks(self, fingerprint: Mapping[str, Any], sums: Mapping[str, int]) -> list[str]:
-        """Add the number of sentences that were packed, and the fraction of words that have a synonym."""
+        """Return the base class's lines, a line with the number of sentences that were packed, and a line with the
+        fraction of words that have a synonym.
+        """
         lines = super().remarks(fingerprint, sums)
         if "packed" in sums:
             lines.append(
@@ -279,7 +281,11 @@ class SentenceWorker(TextWorker[Sentences]):
         return [sentence.lower() for sentence in sentences] if self.kind.lowercase else sentences
 
     def _single(self, texts: Iterable[tuple[list[str], str]], tally: Tally) -> Iterator[Pieces]:
-        """Yield the sentences of all texts in groups. Each sentence is a piece by itself."""
+        """Yield the sentences of all texts with their token ids, many at a time. Each sentence becomes an example.
+
+        Args:
+            texts: (sentences, source) of each text.
+        """
         together: list[str] = []
         sources: list[str] = []
         size = 0
@@ -297,7 +303,12 @@ class SentenceWorker(TextWorker[Sentences]):
             yield self.pieces(together, together, sources)
 
     def _packed(self, texts: Iterable[tuple[list[str], str]], tally: Tally) -> Iterator[Pieces]:
-        """Yield the pieces of all texts, for one group of texts at a time. A piece is made of joined sentences."""
+        """Yield the pieces (joined sentences) of all texts with their token ids, many at a time. Each piece becomes an
+        example.
+
+        Args:
+            texts: (sentences, source) of each text.
+        """
         tally.counts.count("packed", 0)
         tally.counts.count("cut", 0)
         sized = ((text, sum(map(len, text[0]))) for text in texts)

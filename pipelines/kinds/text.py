@@ -1,12 +1,12 @@
 """Base of the kinds of tokenized text: tokenizer, preparation, excluded texts, duplicates.
 
-    record -> text -> selected (words, language, quality) -> prepared (spaces, case) -> pieces with token ids
+    record -> text -> selected (words, language, quality) -> prepared (spaces, case) -> token ids
            -> kept (neither too short nor too long, without an excluded text) -> batches (1 MiB of tokens)
 
 An id is a hash of the prepared text's bytes. A text therefore has the same id however the corpus is divided into files.
 To find duplicates and to choose held-out texts, prepared texts are compared without regard to white space, letter case
 and Unicode form (`common.same_text`). Excluded texts are searched for in the text as read, whose line breaks show where
-sentences end. A space that the tokenizer adds at the beginning is not part of the text.
+sentences end. A space that the tokenizer adds before a text changes neither its id nor the comparisons.
 """
 
 import dataclasses
@@ -150,7 +150,9 @@ class TextKind(TextInputs):
         return super().options() | own
 
     def resources(self, inputs: Inputs) -> dict[str, bytes]:
-        """Return the tokenizer's files, and the files of the excluded texts."""
+        """Return the tokenizer's files and, if the user excludes texts, a file with the hashes of these texts and a
+        file with their beginnings.
+        """
         tokenizer = read_tokenizer(self.tokenizer)
         for token in self.special_tokens:
             tokenizer = with_special_token(tokenizer, token)
@@ -163,7 +165,7 @@ class TextKind(TextInputs):
         return files
 
     def fingerprint(self, resources: Mapping[str, bytes]) -> dict[str, Any]:
-        """Add the tokenizer and the excluded texts to the kind's fingerprint."""
+        """Return the base class's fingerprint, with entries for the tokenizer and the excluded texts."""
         full = {"tokenizer": dataclasses.asdict(TokenizerFiles.of(resources).info), **super().fingerprint(resources)}
         excluded = excluded_of(resources)
         full["options"]["exclude"] = excluded.options() if excluded else None
@@ -175,7 +177,7 @@ class TextKind(TextInputs):
 
     @property
     def prompts(self) -> tuple[str, ...]:
-        """The prompt before each text of a column, one for each column; empty for a kind without prompts."""
+        """The prompts to put before the texts, one for each column; empty for a kind without prompts."""
         return ()
 
     def selected(self, text: str, counts: Counts, counted: str | None = None) -> Selected | None:
@@ -249,7 +251,8 @@ class Kept(NamedTuple):
         names: the prepared text of each example; the first one if an example has several texts.
         lines: the texts of `names` as they were read.
         sources: the file and place that each example was read from.
-        hashes: the hashes of each example's texts, (n, 2 * texts) uint64; (n, 0) if texts are not compared.
+        hashes: the hashes of each example's texts, two numbers per text, (n, 2 * texts) uint64; (n, 0) if texts are
+            not compared.
         groups: the hash of each example's group, (n, 1) uint64; (n, 0) if rows have no groups.
     """
 
@@ -271,7 +274,7 @@ class Kept(NamedTuple):
         return cls(ids, of_columns, names, lines, sources, hashes, of_groups)
 
     def singly(self) -> Iterator["Kept"]:
-        """Yield each example as a separate `Kept`."""
+        """Yield each example by itself."""
         for index in range(len(self.ids)):
             row = slice(index, index + 1)
             columns = [column.part(row) for column in self.columns]
@@ -303,7 +306,7 @@ class TextWorker(Generic[AnyTextKind]):
         return text_id(texts[0].encode())
 
     def pieces(self, names: Sequence[str], lines: Sequence[str], sources: Sequence[str]) -> Pieces:
-        """Tokenize texts, and return them as `Pieces`.
+        """Tokenize texts, and return them with their token ids.
 
         Args:
             names: the prepared texts, which are tokenized.
@@ -325,11 +328,11 @@ class TextWorker(Generic[AnyTextKind]):
         `least` or more than `most` tokens, or contains an excluded text.
 
         Args:
-            pieces: the texts of one or more examples.
+            pieces: the tokenized texts of one or more examples.
             least, most: limits of the number of tokens of each text; a `most` of None is no limit.
-            width: the number of consecutive pieces that form an example.
-            before: for each piece of an example, the number of tokens at its start that do not count towards `least`,
-                such as a prompt's, (width,).
+            width: the number of texts of each example, which are consecutive in `pieces`.
+            before: for each text of an example, the number of tokens at its start, such as a prompt's, that do not
+                count towards `least`, (width,); 0 if all tokens count.
         """
         filtered = tally.counts.filtered
         lengths = pieces.tokens.lengths.reshape(-1, width)
@@ -371,13 +374,14 @@ class TextWorker(Generic[AnyTextKind]):
     def batches(
         self, parts: Iterable[Kept], most: int, batch: Callable[[Kept], pa.RecordBatch], room: int = 0
     ) -> Iterator[pa.RecordBatch]:
-        """Yield the examples of parts in record batches of about BATCH_BYTES. A part is never split over two batches.
+        """Yield examples in record batches of about BATCH_BYTES.
 
         Args:
-            most: maximum number of examples in a batch; a part with more examples is a batch by itself.
+            parts: the examples, in parts that are never split over two batches.
+            most: the maximum number of examples in a batch; a part with more examples is a batch by itself.
             batch: makes a record batch from examples.
-            room: number of further examples that a batch must have room for to take another part; 0 for the number in
-                that part.
+            room: a batch ends as soon as fewer than this number of examples could be added to it; 0 to end it only when
+                the next part does not fit.
         """
         waiting: list[Kept] = []
         num = size = 0
@@ -401,7 +405,7 @@ class TextWorker(Generic[AnyTextKind]):
 
         Args:
             columns: the token ids of each column.
-            optional: the names of the optional columns among them.
+            optional: the names of the columns in `columns` that not all datasets of the kind have.
             others: further columns, which follow the columns of token ids.
         """
         fields = KINDS[self.kind.name].schema(pa.from_numpy_dtype(columns[0].values.dtype), optional)
@@ -414,8 +418,11 @@ class TextWorker(Generic[AnyTextKind]):
 
 
 def absent(pieces: Pieces, width: int) -> np.ndarray:
-    """Return a mask of the texts that examples lack, (n, width) bool. An example has up to `width` texts, and only a
-    text that it lacks is empty.
+    """Return a mask of the texts that are missing in n examples, (n, width) bool.
+
+    Args:
+        pieces: the texts of the examples, `width` for each; an empty text stands for a missing one.
+        width: the number of texts of an example. If it is 1, no text is missing.
     """
     return np.array([width > 1 and not name for name in pieces.names], bool).reshape(-1, width)
 

@@ -32,7 +32,7 @@ def separator(word: str) -> str:
 
 
 def encoding_named(name: str) -> str | None:
-    """Return Python's usual name of a text encoding; None for UTF-8; `auto` unchanged.
+    """Return Python's usual name of a text encoding; None for UTF-8; "auto" for "auto".
 
     Raises:
         ValueError: there is no such encoding of text.
@@ -77,7 +77,10 @@ class TextReading(Options):
     """Options of a command that reads texts, which say where the texts are in the inputs.
 
     Attributes:
-        encoding: None for UTF-8.
+        text_field: the JSON field or table column with the text; None for "text", or a table's only column of texts.
+        text_per: "file" if a plain text file is one text; "line" if each of its lines is.
+        document_separator: the string between the texts of a plain text file; None if it is not divided by a string.
+        encoding: the encoding of text files; None for UTF-8.
     """
 
     text_field: TextField = None
@@ -134,7 +137,8 @@ def text_of(record: Record, field: str | None = None) -> tuple[str, bytes]:
     """Return (text, its bytes in UTF-8) of a record; ("", b"") for null.
 
     Args:
-        field: the field that holds the text if the record is a JSON object, in any letter case; None for "text".
+        field: the name (in any letter case) of the field that holds the text, if the record is a JSON object; None for
+            "text".
 
     Raises:
         RecordError: the record is bad, or lacks the field, or the field is not a string.
@@ -162,7 +166,15 @@ def fields(record: Mapping[str, Any]) -> str:
 
 
 def text_in(record: Record, field: str | None, counts: Counts) -> tuple[str, bytes] | None:
-    """Return the result of `text_of`. If the text is empty or null, count the record as filtered and return None."""
+    """Return (text, its bytes in UTF-8) of a record. If the text is blank or null, count the record as filtered and
+    return None.
+
+    Args:
+        field: the name of the field that holds the text, if the record is a JSON object; None for "text".
+
+    Raises:
+        RecordError: the record is bad, or lacks the field, or the field is not a string.
+    """
     text, data = text_of(record, field)
     if not text or text.isspace():
         counts.filtered[EMPTY] += 1
@@ -171,9 +183,12 @@ def text_in(record: Record, field: str | None, counts: Counts) -> tuple[str, byt
 
 
 def texts_of(records: Iterable[Record], field: str | None, tally: Tally) -> Iterator[tuple[Record, str, bytes]]:
-    """Yield (record, text, its bytes in UTF-8) for each record whose text is not empty.
+    """Yield (record, text, its bytes in UTF-8) for each record whose text is not blank.
 
     Count each record as read, and as filtered or bad. The caller counts the records that are kept.
+
+    Args:
+        field: the name of the field that holds the text, if a record is a JSON object; None for "text".
     """
 
     def of(record: Record) -> tuple[Record, str, bytes] | None:
@@ -211,10 +226,13 @@ def text_id(data: bytes) -> int:
 
 
 def grouped_id(group: bytes, whole: bytes) -> int:
-    """Return a 63-bit id: the first 31 bits of the group's hash, then 32 bits of the hash of the whole example.
+    """Return a 63-bit id of an example: 31 bits of the hash of `group`, then 32 bits of the hash of `whole`.
 
-    Examples of one group, such as the rows of a premise, therefore have the same upper bits, by which held-out examples
-    are chosen.
+    Examples with the same first text therefore have the same upper bits, by which held-out examples are chosen.
+
+    Args:
+        group: the bytes that the examples of a group have in common, such as their first text.
+        whole: the bytes of all texts of the example.
     """
     return text_id(group) >> 32 << 32 | text_id(whole) & 0xFFFF_FFFF
 
@@ -223,7 +241,8 @@ Item = TypeVar("Item")
 
 
 def grouped(items: Iterable[tuple[Item, int]], most: int, most_items: int) -> Iterator[list[Item]]:
-    """Yield the items in groups. A group ends when it has `most_items` items, or sizes that add up to `most`.
+    """Yield the items in groups. A group ends as soon as it has `most_items` items, or the sum of their sizes is at
+    least `most`.
 
     Args:
         items: (item, size) of each item.

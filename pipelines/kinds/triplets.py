@@ -4,7 +4,7 @@
 
 An example is {id, tokens, positive[, negative]}. The upper 31 bits of an id are a hash of the sentence, the lower 32
 bits a hash of all texts of the row. Rows that share a text, in any column, are all held out or all trained on
-(`units.linking`). With `group_field`, rows with the same value of that field are, too.
+(`units.linking`). With `group_field`, this also holds for rows with the same value of that field.
 
 Whitespace at the ends of a text is removed, because models are evaluated on texts without it, and " Unions" has
 different tokens than "Unions". A prompt that the model expects may be put before each text (`text.prompts`).
@@ -100,6 +100,13 @@ COLUMNS_OF = (
 class Triplets(TextKind):
     """Options of the kind `triplets`: rows of several texts. The options for records of one text, and for web pages,
     are not available.
+
+    Attributes:
+        unused: a warning about prompts of the model that are not used; "" if there is nothing to warn of. `resolved`
+            sets it.
+        are_pairs: whether rows have only two texts, as in the command `pairs`.
+        usual: sets of usual column names, by which columns are found if the user names none.
+        option: the option by which the user names the columns or fields of a row.
     """
 
     text_field: str | None = None
@@ -121,14 +128,12 @@ class Triplets(TextKind):
     prompt: Annotated[tuple[str, ...], Flag(GIVEN, "TEXT")] = ()
     group_field: Annotated[str | None, Flag(GROUP, "NAME")] = None
     unused: str = ""
-    """Warning about prompts of the model that are not used; "" if there is nothing to warn of. `resolved` sets it."""
 
     rate: ClassVar[float] = 8e6
     shares_texts: ClassVar[bool] = True
     are_pairs: ClassVar[bool] = False
     usual: ClassVar[tuple[tuple[str, ...], ...]] = COLUMNS
     option: ClassVar[str] = "--columns"
-    """Name of the option that names the columns or fields of a row."""
     name: ClassVar[str] = "triplets"
     summary: ClassVar[str] = COMMANDS["triplets"].summary
     description: ClassVar[str] = (
@@ -169,7 +174,7 @@ class Triplets(TextKind):
             )
 
     def resolved(self, began: Mapping[str, Any]) -> Self:
-        """Return the kind with the texts of its prompts in `prompt`.
+        """Return a copy of the kind with the texts of its prompts in `prompt`, instead of names in `prompt_name`.
 
         Raises:
             PipelineError: the model in --tokenizer has no prompt of the requested name.
@@ -191,11 +196,19 @@ class Triplets(TextKind):
         return self
 
     def usual_prompts(self, known: Prompts) -> tuple[str, ...]:
-        """Return the model's prompt for texts that are neither queries nor documents. It is used for all columns."""
+        """Return the model's prompt for texts that are neither queries nor documents. It is used for all columns.
+
+        Args:
+            known: the prompts of the model.
+        """
         return (known.of_side(OTHER),)
 
     def unused_prompts(self, known: Prompts) -> str:
-        """Return a warning if the model has prompts but none is used; "" if there is nothing to warn of."""
+        """Return a warning if the model has prompts but none is used; "" if there is nothing to warn of.
+
+        Args:
+            known: the prompts of the model.
+        """
         names = [name for name, text in known.texts.items() if text]
         if known.of_side(OTHER) or not names:
             return ""
@@ -289,12 +302,12 @@ class Triplets(TextKind):
         return dataclasses.replace(rows, option=self.option, whole=self.nli)
 
     def reading_with_group(self) -> Reading:
-        """Return the rules for reading the inputs, which also read the field `group_field`."""
+        """Return the base class's rules for reading the inputs, extended by the field `group_field`, if it is set."""
         return dataclasses.replace(super().reading(), keep=() if self.group_field is None else (self.group_field,))
 
     @functools.cached_property
     def rows(self) -> Reading:
-        """The rules for reading the inputs, computed once."""
+        """The rules for reading the inputs (`reading()`), computed only once."""
         return self.reading()
 
     def check(self, record: Record) -> None:
@@ -361,7 +374,9 @@ class Triplets(TextKind):
         return TripletWorker(self, self.tokenization_of(resources), excluded_of(resources))
 
     def remarks(self, fingerprint: Mapping[str, Any], sums: Mapping[str, int]) -> list[str]:
-        """Add the number of rows with a text that was cut, the number of texts left out, and the prompts."""
+        """Return the base class's lines, and lines with the number of rows with a text that was cut, the number of
+        texts left out, and the prompts.
+        """
         lines = super().remarks(fingerprint, sums)
         if sums.get("cut"):
             lines.append(f"{sums['cut']:,} rows with a text cut to {self.max_tokens:,} tokens")
@@ -415,10 +430,11 @@ class TripletWorker(TextWorker[Triplets]):
             yield self.kept(pieces, tally, self.kind.min_tokens, self.kind.max_tokens, width, before)
 
     def _cut(self, pieces: Pieces, counts: Counts, width: int, before: np.ndarray) -> Pieces:
-        """Return the pieces, cut to `max_tokens` tokens, prompts included. Count the rows in which a text was cut.
+        """Return tokenized texts, cut to `max_tokens` tokens, prompts included. Count the rows in which a text was cut.
 
         Args:
-            width: the number of consecutive pieces that form a row.
+            pieces: the tokenized texts of the rows.
+            width: the number of texts of each row, which are consecutive in `pieces`.
             before: number of tokens of the prompt before each text of a row, (width,); empty if there are no prompts.
         """
         tokens = pieces.tokens

@@ -70,6 +70,8 @@ class VectorOptions(ModelOptions, TextInputs):
         batch_tokens: number of tokens that the model encodes at a time; None until `Vectors.resolved` sets it.
         precision: precision in which the transformer computes.
         vector_dtype: type of the stored values; it is called `dtype` in the fingerprint.
+        kept: (name, type) of each field to store with the vectors. The types are inferred from the first records
+            (`Vectors.looked`).
     """
 
     prompt_name: Annotated[str | None, Flag(PROMPT.format("text", DOCUMENT), "NAME")] = None
@@ -89,9 +91,6 @@ class VectorOptions(ModelOptions, TextInputs):
     batch_tokens: Annotated[int | None, Flag(BATCH, "N"), Ge(1)] = None
 
     kept: tuple[tuple[str, str], ...] = ()
-    """(name, type) of each field to store with the vectors. The types are inferred from the first records
-    (`Vectors.looked`).
-    """
 
     side: ClassVar[Side] = DOCUMENT
 

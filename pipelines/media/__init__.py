@@ -1,7 +1,7 @@
 """Conversion of images and clips by pure functions of a file's bytes, without Beam and without files.
 
     pictures   any image -> baseline JPEG with a bounded short side
-    clips      any clip -> mono samples at 16 kHz -> log-mel spectrogram, in pieces
+    clips      any clip -> mono samples at 16 kHz -> log-mel spectrogram, in parts
 
 A file that cannot be read raises `pipelines.tally.RecordError`. The message is written to `_rejected/` as the reason.
 """
@@ -14,6 +14,7 @@ def unreadable(data: bytes, expected: str, fault: str) -> str:
     """Return the error message for a file that is not an image or clip.
 
     Args:
+        data: the content of the file.
         expected: noun for what the file should be, such as "image".
         fault: the decoder's message.
     """

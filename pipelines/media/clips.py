@@ -4,7 +4,7 @@
           -> mean subtracted, pre-emphasis 0.97, |FFT 512|^2 -> 128 mel bins from 20 Hz to 8 kHz -> log
 
 A clip is read and resampled block by block, so that hours of sound take little memory. A frame depends only on its own
-400 samples, so the frames of a piece are the same as in the whole clip. SSAST also subtracts the mean of the waveform;
+400 samples, so the frames of a part are the same as in the whole clip. SSAST also subtracts the mean of the waveform;
 this would have no effect here, because the mean of each frame is subtracted. Frames are neither padded nor normalized.
 Training does both, with the mean and standard deviation in the dataset's manifest (`shards.moments`).
 """
@@ -54,37 +54,37 @@ strip, and computes many strips at once. This takes half the time of one long st
 
 
 def spectrograms(data: bytes, frames: int, how: str) -> Iterator[np.ndarray]:
-    """Yield a clip's log-mel spectrogram in pieces of at most `frames` frames, each float16 (frames, 128).
+    """Yield a clip's log-mel spectrogram in parts of at most `frames` frames, each float16 (frames, 128).
 
-    A clip that is damaged anywhere yields nothing, because a clip of many pieces is decoded completely before its first
-    piece is yielded.
+    A clip that is damaged anywhere yields nothing, because a clip of many parts is decoded completely before its first
+    part is yielded.
 
     Args:
-        data: a WAV, FLAC, Ogg, MP3 or AIFF file.
-        frames: maximum number of frames of a piece; there is a frame every 10 ms.
-        how: treatment of a longer clip. "cut" reads and keeps only its beginning; "split" gives consecutive pieces that
+        data: the content of a WAV, FLAC, Ogg, MP3 or AIFF file.
+        frames: maximum number of frames of a part; there is a frame every 10 ms.
+        how: treatment of a longer clip. "cut" reads and keeps only its beginning; "split" gives consecutive parts that
             hold each frame once, without a remainder shorter than a frame (25 ms).
 
     Raises:
         RecordError: the data are not a clip, or the clip is damaged, truncated, silent or shorter than a frame.
     """
     span = WINDOW + HOP * (frames - 1)
-    pieces = _pieces(blocks(data, span if how == "cut" else None), frames, span)
+    parts = _parts(blocks(data, span if how == "cut" else None), frames, span)
     most = max(2, HELD_FRAMES // frames)
-    held = list(itertools.islice(pieces, most))
+    held = list(itertools.islice(parts, most))
     if len(held) == most:
         collections.deque(blocks(data), maxlen=0)
     yield from held
-    yield from pieces
+    yield from parts
 
 
-def _pieces(samples: Iterator[np.ndarray], frames: int, span: int) -> Iterator[np.ndarray]:
-    """Yield the spectrogram of each piece of a clip. The last piece may be shorter, but has at least one frame.
+def _parts(samples: Iterator[np.ndarray], frames: int, span: int) -> Iterator[np.ndarray]:
+    """Yield the spectrogram of each part of a clip. The last part may be shorter, but has at least one frame.
 
     Args:
         samples: the clip's samples, in blocks.
-        frames: number of frames of a piece.
-        span: number of samples of a piece.
+        frames: number of frames of a part.
+        span: number of samples of a part.
     """
     rest, is_whole = np.empty(0, np.float32), True
     for block in samples:
@@ -101,7 +101,7 @@ def blocks(data: bytes, max_samples: int | None = None) -> Iterator[np.ndarray]:
     with full scale 1.
 
     Args:
-        data: a WAV, FLAC, Ogg, MP3 or AIFF file.
+        data: the content of a WAV, FLAC, Ogg, MP3 or AIFF file.
         max_samples: maximum number of samples to yield; None for all. No more is read than these samples need.
 
     Raises:
@@ -153,7 +153,7 @@ def _opened(data: bytes) -> soundfile.SoundFile:
 
 
 def _read(sound: soundfile.SoundFile) -> np.ndarray:
-    """Return the next block of samples, float32 (samples, channels). At the end of the clip it has no samples."""
+    """Return the next block of samples, float32 (samples, channels). At the end of the clip, the block is empty."""
     try:
         num_samples = BLOCK * min(sound.samplerate, RATE) // (RATE * sound.channels)
         block: np.ndarray = sound.read(max(1, num_samples), dtype="float32", always_2d=True)
@@ -163,7 +163,7 @@ def _read(sound: soundfile.SoundFile) -> np.ndarray:
 
 
 def _missing(data: bytes) -> int:
-    """Return the number of bytes that a WAV or AIFF lacks according to its header. libsndfile does not report them."""
+    """Return the number of bytes that a WAV or AIFF lacks according to its header, which libsndfile does not check."""
     order: Literal["little", "big"] = "big" if data.startswith((b"FORM", b"RIFX")) else "little"
     place = 12
     while place + 8 <= len(data):
@@ -216,7 +216,9 @@ def log_mel(samples: np.ndarray) -> np.ndarray:
 
 @functools.cache
 def _spectrogram() -> functools.partial[list[np.ndarray]]:
-    """Return the library's function for spectrograms, with AST's mel filters and window, which are built only once."""
+    """Return the function of transformers that computes spectrograms, with AST's mel filters and window filled in. The
+    filters and the window are built only once.
+    """
     # Without this, the library warns in each worker that PyTorch is absent.
     os.environ.setdefault("TRANSFORMERS_NO_ADVISORY_WARNINGS", "1")
     from transformers import audio_utils  # takes a second, and only audio needs it

@@ -58,7 +58,7 @@ class ChoiceOptions(Options):
 
 @dataclasses.dataclass(frozen=True)
 class Valid:
-    """For each of m rows, the texts that may be its negatives, in the order of preference.
+    """For each of m rows, up to r texts that may be its negatives, in the order of preference.
 
     Attributes:
         indices: the indices of the texts, (m, r) int64; NONE after a row's last text.
@@ -77,8 +77,9 @@ def valid(
     """Return the texts that may be negatives: the texts within the options' range of ranks and margins.
 
     Args:
-        ranked: the best texts of m rows.
-        scores: the scores of these texts to which the margins apply, (m, r).
+        ranked: the r texts nearest to the query of each of m rows, with the nearest first.
+        scores: the scores of these texts, (m, r), to compare with the scores of the positives: the model's cosine
+            similarities, even if BM25 found the texts; BM25 scores if there is no model.
         positives: the score of each row's positive, (m,); the lowest score if a row has several positives.
         ids: the ids of the rows, (m,), by which random choices are keyed.
     """

@@ -49,11 +49,12 @@ class Figures:
 
     Attributes:
         rows: the number of rows.
-        by_number: number of mined negatives, as a text -> number of rows with this many mined negatives.
+        by_number: for each number of mined negatives (as a text, such as "4"), the number of rows that have so many.
         left_out: name of an option -> number of near texts that this option left out.
         positives, negatives: the number of positives, and of mined negatives, of all rows.
         positive, negative: the sum of the scores of the positives, and of the mined negatives, in units of
-            10^-DECIMALS. Scores are rounded to DECIMALS, so that the sums do not depend on the order of addition.
+            10^-DECIMALS. Scores are rounded to DECIMALS decimal places, so that the sums do not depend on the order of
+            addition.
     """
 
     rows: int = 0
@@ -100,6 +101,7 @@ class MinedUnit:
 
         Args:
             folder: the output folder.
+            unit: the number of the work unit.
             plan: the hash of plan.json.
         """
         path = storage.join(folder, DONE, f"{unit:05d}.json")
@@ -129,7 +131,8 @@ class Miner:
     Attributes:
         source: the rows and their texts.
         options: the options for the choice of negatives.
-        titles: the embeddings of the source's titles, unit vectors, (titles, dim) float32; None without a model.
+        titles: the embeddings of the queries (the distinct first texts of the rows, `source.titles`), as unit vectors,
+            (titles, dim) float32; None without a model.
         nearest: the search among the source's texts by the model; None without a model.
         lexical: the search among the source's texts by BM25; None if BM25 is not used.
     """
@@ -220,14 +223,14 @@ def mine(
         dataset: the dataset whose rows get negatives.
         output: the output folder.
         fingerprint: the fingerprint of the output.
-        prepare: function that returns the miner of a source.
+        prepare: function that returns the miner of a source; called only if a unit has no result.
 
     Returns:
         (manifest, statistics of all units, source); the source is None if all units had results.
 
     Raises:
         ClaimError: the output folder belongs to a different run.
-        PipelineError: the source cannot be used, see `read`.
+        PipelineError: the source's positives and negatives have different prompts.
         ShardError: the source is damaged.
     """
     plan = seal({"fingerprint": dict(fingerprint)}, indent=1)
@@ -257,7 +260,12 @@ def mine(
 def _mine_units(
     dataset: Dataset, output: str, plan: str, miner: Miner, units: Sequence[int], quiet: bool
 ) -> dict[int, MinedUnit]:
-    """Mine the given work units of a dataset, and publish their shards and results; return unit -> result."""
+    """Mine the given work units of a dataset, and publish their shards and results; return unit -> result.
+
+    Args:
+        plan: the hash of plan.json.
+        units: the numbers of the work units.
+    """
     ends = np.cumsum([shard.examples for shard in dataset.shards]).tolist()
     firsts = {shard.name: end - shard.examples for shard, end in zip(dataset.shards, ends, strict=True)}
     own = [shard for shard in dataset.shards if shard.unit in units]
@@ -309,7 +317,11 @@ def _with_negatives(batch: pa.RecordBatch, miner: Miner, first: int, mined: Sequ
 
 
 def _texts(tokens: Ragged, indices: NDArray[np.int64]) -> Ragged:
-    """Return the token ids of the texts with these indices; an empty list for the index -1."""
+    """Return the token ids of the texts with the given indices; an empty list for the index -1.
+
+    Args:
+        tokens: the token ids of all texts of the source.
+    """
     known = indices.clip(min=0)
     return segments(tokens.values, tokens.offsets[known], np.where(indices < 0, 0, tokens.lengths[known]))
 
