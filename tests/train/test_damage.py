@@ -71,7 +71,7 @@ def test_a_flip_or_a_cut_anywhere_in_the_last_checkpoint_leaves_the_one_before(
     path.write_bytes(content)
     assert (
         Checkpoints(run).last()[0] == LAST
-        and capsys.readouterr().err == f"train: {path}: missing: taking {FIRST}, which is whole\n"
+        and capsys.readouterr().err == f"train: {path}: missing: using {FIRST}, which is complete\n"
     )
 
 
@@ -130,7 +130,9 @@ def test_where_no_checkpoint_is_whole_nothing_is_lost_on_advice(
 
     for tag in (FIRST, LAST):
         (run / "checkpoints" / tag / MANIFEST).unlink()
-    with pytest.raises(CheckpointError, match=f"{LAST}/{MANIFEST}: missing; .*: no checkpoint is whole: put a copy"):
+    with pytest.raises(
+        CheckpointError, match=f"{LAST}/{MANIFEST}: missing; .*: no checkpoint is complete: restore one"
+    ):
         Checkpoints(run).last()
     assert train(["--recipe", "demo", *tiny, *SAVING, f"output={run}", "--quiet"]) == 2
     assert "holds a run already" in capsys.readouterr().err

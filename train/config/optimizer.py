@@ -86,7 +86,10 @@ class OptimizerConfig:
     def check(self) -> None:
         """Raise ValueError for options that cannot work together; the message begins with the option's name."""
         if self.type == ADAMW and self.options:
-            raise ValueError(f"options {', '.join(self.options)}: of an optimizer of your own; adamw has betas and eps")
+            raise ValueError(
+                f"options {', '.join(self.options)}: only an optimizer of your own takes them; for adamw, set betas "
+                "and eps"
+            )
         if self.type != ADAMW:
             plugins.load_function(self.type, "an optimizer")
 

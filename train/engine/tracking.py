@@ -201,4 +201,4 @@ class Tracker:
             call()
         except Exception as error:  # the user's own code
             del self.own[spec]
-            terminal.warn(f"training.loggers: {spec} failed, and gets no more metrics: {one_line(error)}")
+            terminal.warn(f"training.loggers: {spec} failed, and is called no more: {one_line(error)}")
