@@ -65,7 +65,7 @@ def test_a_flip_or_a_cut_anywhere_in_the_last_checkpoint_leaves_the_one_before(
         path.write_bytes(damaged(content, draws))
         assert Checkpoints(run).last()[0] == FIRST
         said = capsys.readouterr().err
-        assert said.count("\n") == 1 and str(path) in said and f"taking {FIRST}" in said
+        assert said.count("\n") == 1 and str(path) in said and f"using {FIRST}" in said
     path.unlink()
     assert Checkpoints(run).last()[0] == FIRST
     path.write_bytes(content)

@@ -57,7 +57,7 @@ def test_a_folder_that_holds_what_no_run_wrote_is_left_alone(
             (run / name).parent.mkdir(parents=True, exist_ok=True)
             (run / name).write_bytes(content)
         error = failed(capsys, *tiny, f"output={run}", *resume, code=2)
-        assert "something" in error and "folder" in error.rpartition("name a")[2]
+        assert "holds other files" in error and "folder" in error.rpartition("name a")[2]
         assert contents(run) == files
         shutil.rmtree(run)
 

@@ -198,7 +198,7 @@ def test_the_command_refuses_before_it_starts_ranks(
     assert code == 2 and "the run in it has another training.seed" in error
     with run_folder.files.locked(tmp_path / "run"):
         code, error = checked("--resume")
-    assert code == 1 and "another run is writing to it" in error
+    assert code == 1 and "another run is writing to this folder" in error
     code, error = checked("data.text.path=absent", f"output={tmp_path / 'new'}")
     assert code == 1 and "absent: no manifest.json" in error
 
