@@ -20,7 +20,7 @@ from clearspan.common.command import Result
 from clearspan.common.encoder.prompts import Prompts, Sides
 from clearspan.common.sealed_folder import set_aside
 from clearspan.eval.verdict import TRAINED
-from clearspan.pipelines.search.collection import write_collection
+from clearspan.pipelines.search.collection import SearchSettings, write_collection
 
 MODEL, METRICS = "model", "metrics.jsonl"
 
@@ -103,8 +103,15 @@ def finish(outcome: Outcome, state: dict[str, Any], options: Adapt) -> AdaptResu
     """Write the files that a search needs, the report and the verdict."""
     folder: Path = options.output
     prompt_name = options.prompt_name[0] if options.prompt_name else None
-    words = {"stemmer": options.stemmer, "prompt_name": prompt_name, "id_field": options.id_field}
-    write_collection(folder, folder / VECTORS, folder / MODEL, outcome.weight, **words)
+    settings = SearchSettings(
+        vectors=str(folder / VECTORS),
+        model=str(folder / MODEL),
+        weight=outcome.weight,
+        stemmer=options.stemmer,
+        prompt_name=prompt_name,
+        id_field=options.id_field,
+    )
+    write_collection(folder, settings)
     prompts = Prompts.read(folder / MODEL).sides(options.prompt_name)
     found = {**outcome.to_json(), "model": str(source(outcome, options)), "prompts": prompts._asdict()}
     save(folder, {**state, **found})

@@ -1,7 +1,8 @@
 """Check before the work starts for problems that would stop it late: too few texts for a verdict, missing fields.
 
-    inputs       number of records x held-out fraction: are enough texts held out on average?
-    DIR/texts    both halves of the held-out part: does each have enough texts that are different and long enough?
+    inputs       is the expected number of held-out texts, number of records x held-out fraction, large enough?
+    DIR/texts    has each half of the held-out part enough texts that are different and long enough? One half chooses
+                 checkpoints and weights, the other decides the verdict.
 
 The hash of a text decides whether it is held out. So the exact number of held-out texts is known only when the dataset
 DIR/texts is written.
@@ -38,7 +39,7 @@ MOST_HELD_OUT = 0.5
 def check_inputs(options: Adapt) -> None:
     """Raise UsageError if the inputs have too few texts for a verdict.
 
-    If the inputs cannot be read, do nothing, since the command that reads them later reports the problem.
+    If the inputs cannot be read or hold no text, do nothing, since the command that reads them later reports that.
     """
     fraction = options.holdout_fraction
     least = math.ceil(round(NEEDED / fraction, 6))
@@ -58,7 +59,7 @@ def check_inputs(options: Adapt) -> None:
 
 
 def num_first(options: Adapt, most: int) -> int:
-    """Count the readable records of the inputs, at most `most`.
+    """Return the number of readable records in the inputs, or `most` if there are more.
 
     Raises:
         PipelineError, ValueError: an input cannot be read.

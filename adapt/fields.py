@@ -72,6 +72,10 @@ def find_titles(inputs: Sequence[str], encoding: str | None = None) -> Titles:
 
     If the inputs cannot be read, return no titles, since the command that reads them later reports the problem.
 
+    Args:
+        inputs: paths, folders or globs.
+        encoding: the encoding of text files, or `auto`; None for UTF-8.
+
     Raises:
         UsageError: some files have titles, and other files have none, or have them under different names.
     """
@@ -96,7 +100,12 @@ def find_titles(inputs: Sequence[str], encoding: str | None = None) -> Titles:
 
 
 def _sampled(found: Inputs, reading: Reading) -> Iterator[_File]:
-    """Read the first records of each file; of more than SAMPLE files, only of an evenly spread sample."""
+    """Yield the titles in the first records of each file, or of SAMPLE evenly spread files if there are more.
+
+    Args:
+        found: the files of the inputs.
+        reading: the way to read them; its `columns` are the usual names of title and text.
+    """
     entries, step = found.files, max(1, -(-len(found.files) // SAMPLE))
     number = max(1, SAMPLE // max(1, len(entries[::step])))
     for entry in entries[::step]:
@@ -147,6 +156,13 @@ def find_kept(inputs: Sequence[str], encoding: str | None = None) -> tuple[str, 
 
     Search results show these fields, so that a user recognizes a text. If the inputs cannot be read, return no fields,
     since the command that reads them later reports the problem.
+
+    Args:
+        inputs: paths, folders or globs.
+        encoding: the encoding of text files, or `auto`; None for UTF-8.
+
+    Returns:
+        The names of the fields that were found: of ids, of links.
     """
     try:
         reading = Reading(encoding=encoding and encoding_named(encoding), skip_unknown=True)

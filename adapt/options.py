@@ -137,14 +137,14 @@ class Adapt(Options):
 
     @property
     def alone(self) -> str:
-        """The option by which the user says that the texts have no titles; "" if no option says so."""
+        """The given option that asks for texts without titles, e.g. `--text-field`; "" if no such option is given."""
         if self.text_field:
             return flag("--text-field")
         return f"{flag('--text-per')} line" if self.text_per == "line" else ""
 
     @functools.cached_property
     def found(self) -> "Titles":
-        """The titles that the inputs have under usual names; no titles if the user's options name the fields.
+        """The fields of titles and texts, found by their usual names; none if the user's options name the fields.
 
         Raises:
             UsageError: some files have titles, and others have none, or have them under different names.

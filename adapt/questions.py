@@ -1,4 +1,4 @@
-"""Write the user's own questions, each with the text that should be found: `--queries` of `clearspan adapt`.
+"""Write the user's own questions (`--queries` of `clearspan adapt`), each with the text that should be found.
 
     file with queries and texts ───────────────────────────────> questions.jsonl: query and text on each line
     file with queries and ids ──> inputs: texts with these ids ──> questions.jsonl
@@ -48,15 +48,15 @@ class Questions(Command):
     encoding: Annotated[str | None, Flag("encoding of text files (default utf-8)", "NAME")] = None
 
     def run(self) -> Result:
-        """Write the questions; see `write_questions`."""
+        """Write the questions and their texts to the file `output`."""
         write_questions(self)
         return Printed()
 
 
 def write_questions(options: Questions) -> None:
-    """Write each question and its right text as a line of JSON, unless the file already has this content.
+    """Write each question, with the text that it should find, as a line of JSON. An equal file is not written again.
 
-    A question with several right texts gets several lines.
+    A question that should find several texts gets a line for each of them.
 
     Raises:
         UsageError: a question has neither a text nor an id, or there is no text with its id.
@@ -111,7 +111,7 @@ def _texts_of(queries: Sequence[Query], options: Questions) -> dict[str, list[st
 
 
 def _records(options: Questions, id_field: str) -> Iterator[tuple[str, str]]:
-    """Yield the id and the text of every record that has both."""
+    """Yield (id, text) of every record of the inputs that has both, where `id_field` is the name of the id's field."""
     names = (id_field, options.text_field or "text")
     encoding = options.encoding and encoding_named(options.encoding)
     reading = Reading(

@@ -1,11 +1,11 @@
 """Choose the recipe that `clearspan adapt` trains with, by the number and the length of the texts and by the model.
 
-    model, or else texts     recipe
-    static encoder           static-pairs for texts with titles, otherwise static
-    texts with titles        pairs
-    sentences                simcse-unsup-bert-base
-    passages                 crops
-    long documents           contrastive-only, which draws DeCLUTR's spans
+    the first that applies                 recipe
+    static encoder                         static-pairs for texts with titles, otherwise static
+    texts with titles                      pairs
+    sentences: median below 32 tokens      simcse-unsup-bert-base
+    passages: median below 1,024 tokens    crops
+    long documents                         contrastive-only, which draws DeCLUTR's spans
 
 The number of texts decides the batch size and the number of steps.
 """
@@ -70,7 +70,7 @@ def planned(
         dataset: the folder of the dataset to train on.
         texts: the folder of the dataset of all texts, of which a part is held out.
         base: the folder of the model to train.
-        keys: settings that every recipe needs here, each as `key=value`.
+        keys: settings of this run for any recipe (paths, evaluation on held-out texts), each as `key=value`.
         overrides: settings of the user, each as `key=value`.
         has_titles: whether the texts have titles.
         made: whether the model to train is a static encoder that this command made.
@@ -113,8 +113,11 @@ def check(keys: Sequence[str], overrides: Sequence[str], is_static: bool, has_ti
     This is called before the texts are read, when it is not known which recipe will be chosen.
 
     Args:
+        keys: settings of this run for any recipe (paths, evaluation on held-out texts), each as `key=value`.
+        overrides: settings of the user, each as `key=value`.
         is_static: whether the model to train is a static encoder.
-        keys, overrides, has_titles, given: see `planned`.
+        has_titles: whether the texts have titles.
+        given: the recipe that the user chose; None if the recipe will be chosen by the texts.
     """
     from clearspan.train.api import load_recipe
     from clearspan.train.config.options import RecipeError
@@ -145,7 +148,7 @@ def choose(
         median_tokens: the median of the texts' numbers of tokens.
         is_static: whether the model to train is a static encoder.
         has_titles: whether the texts have titles.
-        recipe: the recipe that the user chose, which is returned; None to choose a recipe.
+        recipe: the recipe that the user chose, which is returned without changes; None to choose a recipe.
     """
     lengths = f"{num_texts:,} texts, half of them of at least {median_tokens:,} tokens"
     if median_tokens < SHORT and not has_titles:
@@ -166,7 +169,7 @@ def choose(
 
 
 def median(histogram: Mapping[str, int]) -> int:
-    """Return the lower edge of the bin of a histogram that holds the median.
+    """Return the lower edge of the bin that holds the median of a histogram.
 
     Args:
         histogram: the lower edge of each bin -> the number of texts in it, in ascending order of the edges.

@@ -43,9 +43,9 @@ def write(
     """Write the report; return its path.
 
     Args:
-        folder: the output folder of the command, DIR, which `clearspan search` accepts.
+        folder: the output folder of `clearspan adapt`, DIR, in which report.html is written.
         verdict: the verdict that decides which system is recommended.
-        other: a second verdict, on other queries, which is only shown; None if there is none.
+        other: a second verdict, on other queries, which the report shows below the first; None if there is none.
         metrics: the metrics.jsonl of the training, for the learning curve; None to leave the curve out.
         origin: a phrase that describes the model in DIR/model; "" if there is no model.
         steps: name -> command line of each step; None to leave the commands out.
@@ -81,7 +81,7 @@ def lines(verdict: Verdict, other: Verdict | None = None, width: int = 100) -> l
     """Return lines for the terminal: the outcome, the systems and the notes of each verdict.
 
     Args:
-        other: see `write`.
+        other: a second verdict, which is shown below the first; None if there is none.
         width: the number of cells in a line. If the bars do not fit into it, systems are listed with their scores.
     """
     text: list[str] = []
@@ -103,7 +103,7 @@ def bars(verdict: Verdict) -> Bars:
 
 
 def described(system: System) -> str:
-    """Return a description of a system in one line; for a model beside BM25, it names both weights."""
+    """Return a description of a system in one line; for a model combined with BM25, it names both weights."""
     if system.weight is None:
         return system.about
     return f"{system.about} (weight of the model {system.weight:.2g}, of BM25 {1 - system.weight:.2g})"

@@ -69,9 +69,9 @@ def read_state(options: Adapt) -> dict[str, Any]:
 def with_precision(options: Adapt, state: dict[str, Any]) -> Adapt:
     """Return the options with the precision `auto` replaced by fp32 or bf16.
 
-    It is the precision that the state holds. If the state holds none yet, it is the precision that suits this machine,
-    which is printed and added to the state; if only static models are used, it is fp32. All steps have the same
-    precision, so that they share cached embeddings, and the verdict holds for later searches.
+    The first call chooses the precision that suits this machine, prints it and adds it to `state`. Later calls take it
+    from `state`, so that all steps have the same precision, share cached embeddings, and reach a verdict that holds
+    for later searches. If all models are static, the precision is fp32.
     """
     if options.precision != AUTO:
         return options

@@ -2,6 +2,7 @@
 
 By default, glibc requests each large block of memory from the system (`mmap`), and returns the block when it is freed.
 Each image or training step then touches new pages of memory, which costs tens of thousands of page faults.
+The functions of this module let malloc keep freed memory instead, and let oneDNN keep fewer kernels.
 """
 
 import ctypes
@@ -16,14 +17,14 @@ _keeps_tensors = False
 
 
 def keep_freed(mmap_bytes: int, trim_bytes: int, top_pad_bytes: int | None = None) -> bool:
-    """Set the thresholds from which glibc's malloc returns freed memory of this process to the system.
+    """Set how much freed memory glibc's malloc keeps in this process before it returns memory to the system.
 
     Args:
         mmap_bytes: a block larger than this does not use the heap: it is requested directly from the system (`mmap`),
             and returned when it is freed.
         trim_bytes: the top of the heap is returned to the system when more bytes than this are free there; NEVER to
             keep all of it.
-        top_pad_bytes: number of extra bytes to request whenever the heap grows; None for glibc's default.
+        top_pad_bytes: the number of extra bytes to request whenever the heap grows; None for glibc's default.
 
     Returns:
         True if glibc accepted the thresholds; False if it refused one, or if the C library is not glibc.
@@ -37,13 +38,15 @@ def keep_freed(mmap_bytes: int, trim_bytes: int, top_pad_bytes: int | None = Non
 
 
 def keep_tensors(keep: bool = True) -> bool:
-    """Keep all memory that tensors free, for later tensors; the memory of the process then stays at its peak.
+    """Let malloc keep the memory of freed CPU tensors for later tensors.
+
+    The memory of the process then stays at its peak.
 
     Args:
-        keep: False returns freed memory to the system again, within glibc's default limits.
+        keep: pass False to undo this: malloc then keeps about 64 MiB, and returns other freed memory to the system.
 
     Returns:
-        True if the thresholds were set; False if the C library is not glibc.
+        True if glibc accepted these settings of malloc; False if it refused one, or if the C library is not glibc.
     """
     global _keeps_tensors
     _keeps_tensors = keep
@@ -51,12 +54,13 @@ def keep_tensors(keep: bool = True) -> bool:
 
 
 def keep_blocks() -> bool:
-    """Keep up to 64 MiB of freed memory for reuse, e.g. by decoded images or hidden states; the peak does not rise.
+    """Let malloc keep up to 64 MiB of freed memory, e.g. the memory of decoded images or hidden states, for reuse.
 
-    After `keep_tensors`, which keeps all memory, this changes nothing.
+    The peak of the process's memory does not rise. After `keep_tensors`, malloc keeps all freed memory already, so this
+    function changes nothing.
 
     Returns:
-        True if freed memory is kept; False if the C library is not glibc.
+        True if freed memory is kept; False if glibc refused to, or if the C library is not glibc.
     """
     return _keeps_tensors or keep_freed(32 << 20, 64 << 20)
 

@@ -29,7 +29,7 @@ class Compute(NamedTuple):
     Attributes:
         device: the device, as torch names it.
         precision: fp32 or bf16.
-        line: a message for the user, which gives the reason for the value of `auto` or warns that bf16 is slow on this
+        line: a message for the user, which says why `auto` became this precision, or warns that bf16 is slow on this
             device; "" if there is no message.
         slow: whether the user chose bf16 on a device that emulates it.
     """
@@ -65,8 +65,10 @@ def resolve(device: str, precision: str, key: str = "--precision", off: str = "-
     """Return the device and precision for the values of `--device` and `--precision`.
 
     Args:
+        device: a value of `--device`: `auto`, or a device as torch names it.
+        precision: a value of `--precision`: fp32, bf16 or auto.
         key: the option or recipe key that sets the precision, for messages.
-        off: the option or setting by which the user chooses fp32, for messages.
+        off: the option or recipe setting that a message tells the user to write for fp32.
 
     Raises:
         ValueError: the precision is not one of PRECISIONS.
@@ -94,8 +96,9 @@ class Bfloat16(NamedTuple):
 
     Attributes:
         hardware: whether the device multiplies bfloat16 in hardware.
-        reason: the reason for `hardware`, for a message.
-        cost: the slowdown of bf16, such as `slower than fp32`; "" if there is none, or if the device is not known here.
+        reason: a clause that says why `hardware` is true or false, for a message.
+        cost: the speed of bf16, such as `slower than fp32`, for a message; "" if bf16 is not slower, or if this machine
+            does not have the device.
     """
 
     hardware: bool

@@ -56,13 +56,14 @@ def parse(lines: Iterator[str], form: Form) -> list[str] | None:
 def form_of(head: Sequence[str], is_tsv: bool, are_quotes: Callable[[], bool]) -> Form:
     """Infer the options of `csv.reader` for a table from its first lines.
 
-    Each delimiter is tried, and the delimiter that splits most rows into as many cells as the first row is chosen. A
-    delimiter that does not occur in the first row does not count.
+    If the delimiter is not known, each delimiter is tried, and the delimiter that splits most rows into as many cells
+    as the first row is chosen. A delimiter that does not occur in the first row is not considered.
 
     Args:
         head: the first lines of the table, each with its line break.
         is_tsv: whether the delimiter is known to be a tab.
-        are_quotes: function that returns whether quotes enclose cells; called only if the delimiter is a tab.
+        are_quotes: function that returns whether quotes enclose cells, rather than being plain characters. It is called
+            only if the delimiter is a tab; with any other delimiter, cells may be quoted.
     """
 
     def agreeing(form: Form) -> int:

@@ -5,10 +5,11 @@
 `exact` calls `tokenizers`, which defines the ids. `quick` uses a faster method: gigatoken for byte-level BPE and
 SentencePiece BPE, or `WordTokens` for the tokenizers of BERT, XLM-R and T5. These split a text at every space, so that
 each distinct word needs to be tokenized only once. A faster method is used only if it agrees with `tokenizers` on a set
-of awkward texts. Callers also compare `quick` with `exact` on a sample of their texts, or call `proven`, which does so.
+of texts that are difficult to tokenize. Callers also compare `quick` with `exact` on a sample of their texts, or call
+`proven`, which does so.
 
-A special token that is spelled out in a text, such as `</s>` or `[MASK]`, is read as plain text and split into pieces,
-as with `split_special_tokens=True` in transformers. An added token that is not special keeps its own id.
+A special token that is spelled out in a text, such as `</s>` or `[MASK]`, is read as plain text and split into
+subwords, as with `split_special_tokens=True` in transformers. An added token that is not special keeps its own id.
 """
 
 import contextlib
@@ -100,12 +101,14 @@ class FastTokenizer:
     """Tokenizer whose ids equal `Tokenizer.encode(text, add_special_tokens=False)`.
 
     Args:
-        tokenizer: a tokenizer from `load_tokenizer`; its setting `encode_special_tokens` applies.
-        dtype: type of the ids.
-        fast: whether to look for a faster method; there is none for a tokenizer that truncates.
+        tokenizer: a tokenizer from `load_tokenizer`. Its setting `encode_special_tokens` says whether special tokens
+            that a text spells out are read as plain text.
+        dtype: the type of the ids.
+        fast: whether `quick` may use a faster method than `exact`. There is no faster method for a tokenizer that
+            truncates.
 
     Attributes:
-        is_fast: whether `quick` is faster than `exact`.
+        is_fast: whether `quick` uses a faster method than `exact`.
     """
 
     def __init__(self, tokenizer: Tokenizer, dtype: DTypeLike, fast: bool = True) -> None:
@@ -147,7 +150,7 @@ class FastTokenizer:
         return Ragged.of(parts, self._dtype)
 
     def proven(self, texts: Sequence[str]) -> Ragged:
-        """Tokenize texts, by the faster method if its ids are correct for a sample of the texts, else as `exact` does.
+        """Tokenize texts, by the faster method if its ids are correct for a sample of the texts, otherwise by `exact`.
 
         Raises:
             TokenizerError: the tokenizer cannot encode a text.
@@ -240,7 +243,12 @@ def _splits_at_spaces(pre_tokenizer: PreTokenizer | None) -> bool:
 
 
 def _steps(part: Any, sequence: Any) -> list[Any]:
-    """Return the steps of a normalizer or pre-tokenizer, which may be a `sequence` of steps, a single step, or None."""
+    """Return the steps of a normalizer or pre-tokenizer, in order.
+
+    Args:
+        part: a sequence of steps, a single step, or None for no steps.
+        sequence: the class of a sequence of steps in `tokenizers`, such as `normalizers.Sequence`.
+    """
     return list(part) if isinstance(part, sequence) else [] if part is None else [part]
 
 

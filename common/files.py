@@ -65,10 +65,12 @@ def sha256(path: str | Path) -> str:
 
 @contextlib.contextmanager
 def path_in_errors(path: str | Path, written_as: Path | None = None) -> Iterator[None]:
-    """Add a path to an OSError of the `with` block that names no file, such as "No space left on device".
+    """Add a path to an OSError that is raised in the `with` block without one, e.g. "No space left on device".
 
     Args:
-        written_as: the temporary path of the file; if an OSError names it, it is replaced by `path`.
+        path: the path of the file that the block reads or writes.
+        written_as: the temporary path of the file, which is replaced by `path` in an OSError; None if there is
+            no temporary file.
     """
     try:
         yield
@@ -135,13 +137,13 @@ def atomic_write(path: str | Path) -> Iterator[BinaryIO]:
 
 
 def write_bytes(path: str | Path, content: bytes) -> None:
-    """Write a file with `atomic_write`."""
+    """Write a file atomically: it is replaced as a whole, or not at all."""
     with atomic_write(path) as stream:
         stream.write(content)
 
 
 def write_text(path: str | Path, text: str) -> None:
-    """Write a UTF-8 file with `atomic_write`; a lone surrogate is escaped."""
+    """Write a UTF-8 file atomically; a lone surrogate is escaped."""
     write_bytes(path, text.encode("utf-8", errors="backslashreplace"))
 
 

@@ -88,9 +88,9 @@ def kept(name: str, make: Callable[[Path], None]) -> Iterator[Path]:
 
 
 def _is_kept(path: Path) -> bool:
-    """Return whether a cached file matches its record, the JSON file beside it; warn if either is damaged.
+    """Return whether a cached file has the hash in the JSON file beside it; warn if one of the two is damaged.
 
-    If there is no record, return False: the process that wrote the file was killed before it wrote the record.
+    If there is no JSON file, return False: the process that wrote the cached file was killed before it wrote the hash.
     """
     record = path.with_name(path.name + RECORD)
     if not path.exists() or not record.exists():

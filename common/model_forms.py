@@ -3,7 +3,7 @@
     static:DIR   `clearspan adapt`: a static encoder that is distilled from the encoder in DIR
     hybrid:DIR   `clearspan eval`: the model in DIR combined with BM25
 
-A value without such a prefix, such as the folder of a model, is checked elsewhere.
+Any other value, such as the folder of a model, is checked when the model is loaded.
 """
 
 from pathlib import Path

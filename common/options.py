@@ -13,8 +13,6 @@ A field without a `Flag` is no option of the command: a subclass drops an option
 import argparse
 import dataclasses
 import itertools
-import operator
-import re
 import types
 import typing
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -26,16 +24,9 @@ from clearspan.common.flags import flag
 from clearspan.common.former import advice
 from clearspan.common.parsing import NUMBERS, did_you_mean
 from clearspan.common.terminal import REQUIRED, Parser, UsageError
-from clearspan.common.typed import conform, problem
+from clearspan.common.typed import MismatchError, choose, conform
 
 T = TypeVar("T", bound="Options")
-LIMITS: dict[str, tuple[str, Callable[[Any, Any], bool]]] = {
-    "ge": ("at least", operator.ge),
-    "gt": ("above", operator.gt),
-    "le": ("at most", operator.le),
-    "lt": ("below", operator.lt),
-}
-"""Attribute of a limit from annotated_types -> (words for the limit in a message, function that tests it)."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -86,7 +77,6 @@ class _Field(NamedTuple):
     Attributes:
         type: the type without None.
         hint: the annotation.
-        limits: the limits of a value.
     """
 
     owner: "type[Options]"
@@ -95,7 +85,6 @@ class _Field(NamedTuple):
     type: Any
     hint: Any
     default: Any
-    limits: list[tuple[str, Any]]
 
     @property
     def word(self) -> str:
@@ -136,15 +125,6 @@ class _Field(NamedTuple):
         return typing.get_args(self.type) if typing.get_origin(self.type) is Literal else tuple(self.flag.choices)
 
     @property
-    def range(self) -> str:
-        """Return the limits in words, e.g. "from 0 to 1"."""
-        words = [f"{LIMITS[name][0]} {limit:,}" for name, limit in self.limits]
-        return re.sub(r"^at least (\S+) and at most ", r"from \1 to ", " and ".join(words))
-
-    def is_within(self, value: Any) -> bool:
-        return all(LIMITS[name][1](value, limit) for name, limit in self.limits)
-
-    @property
     def required(self) -> bool:
         return self.flag.required or self.default is dataclasses.MISSING
 
@@ -155,9 +135,8 @@ def _fields(cls: "type[Options]") -> list[_Field]:
     for field in dataclasses.fields(cls):
         metadata = getattr(hints[field.name], "__metadata__", ())
         if flags := [each for each in metadata if isinstance(each, Flag)]:
-            limits = [(name, getattr(each, name)) for each in metadata for name in LIMITS if hasattr(each, name)]
             hint = hints[field.name]
-            fields.append(_Field(cls, field.name, flags[0], _without_none(hint), hint, field.default, limits))
+            fields.append(_Field(cls, field.name, flags[0], _without_none(hint), hint, field.default))
     return fields
 
 
@@ -201,8 +180,14 @@ class Options:
             value = getattr(self, field.name)
             try:
                 value = conform(value, field.hint)
-            except TypeError:
-                raise ValueError(problem(field.option, field.hint, value)) from None
+                if field.choices and value is not None:
+                    for each in value if field.is_tuple else [value]:
+                        choose(each, field.choices)
+            except MismatchError as error:
+                former = advice(f"{field.word} {error.value}")
+                raise ValueError(
+                    f"{field.option} {error.value}{former}" if former else error.message(field.option)
+                ) from None
             if value is None:
                 continue
             object.__setattr__(self, field.name, value)
@@ -210,12 +195,6 @@ class Options:
                 raise ValueError(
                     f"{field.shown} {value}: {file} is a file, not a folder: name a new or an empty folder"
                 )
-            if field.limits and not field.is_within(value):
-                raise ValueError(f"{field.option} must be {field.range}")
-            given = value if field.is_tuple else [value]
-            if field.choices and (wrong := [each for each in given if each not in field.choices]):
-                former = advice(f"{field.word} {wrong[0]}") or f": choose {', '.join(field.choices)}"
-                raise ValueError(f"{field.option} {wrong[0]}{former}")
             if field.flag.commas and (twice := [name for name in value if value.count(name) > 1]):
                 raise ValueError(f"{field.option}: {twice[0]} is named twice")
 

@@ -5,6 +5,7 @@
     load(spec, Base, "an objective")             a concrete subclass of Base
     load_object(spec, Contract, "a task")        an object that has what the class or Protocol Contract declares
     load_function(spec, "a function of ...")     anything that can be called
+    call(spec, function, "without arguments")    the object that a loaded function or class returns
     resolve(spec)                                the object itself, unchecked
 
 Loading runs the module's code. Pass only specs that the user gave (an option, a recipe, `CLEARSPAN_EXTENSIONS`) or that
@@ -21,7 +22,7 @@ from types import ModuleType
 from typing import Any, TypeVar, cast
 
 from clearspan.common.parsing import did_you_mean
-from clearspan.common.terminal import one_line
+from clearspan.common.terminal import MOST_SAID, one_line
 from clearspan.common.working_folder import own_modules
 
 VARIABLE = "CLEARSPAN_EXTENSIONS"
@@ -117,6 +118,30 @@ def load_function(spec: str, what: str) -> Callable[..., Any]:
     return cast(Callable[..., Any], value)
 
 
+def call(spec: str, function: Callable[[], T], given: str, expected: tuple[type[Exception], ...] = ()) -> T:
+    """Call a user's function or class, and return what it returns.
+
+    Args:
+        function: the function, with its arguments bound to it (`functools.partial`).
+        given: what the arguments are, for the message, e.g. "without arguments" or "with the data folder".
+        expected: errors that are part of the contract, and pass unchanged.
+
+    Raises:
+        PluginError: the function raises any other error.
+    """
+    try:
+        return function()
+    except expected:
+        raise
+    except (Exception, SystemExit) as error:  # the user's code may raise anything
+        raise PluginError(f"{spec}: raised {cause(error)} when called {given}") from None
+
+
+def cause(error: BaseException) -> str:
+    """Return the type and the message of an error of the user's code, in one line of bounded length."""
+    return f"{type(error).__name__}: {one_line(error, MOST_SAID)}"
+
+
 def load_extensions() -> None:
     """Import the modules that `CLEARSPAN_EXTENSIONS` and the entry points of installed packages name.
 
@@ -138,8 +163,7 @@ def _import(module: str, spec: str) -> ModuleType:
         absent = error.name if isinstance(error, ModuleNotFoundError) else None
         if f"{module}.".startswith(f"{absent}."):
             raise PluginError(f"{spec}: there is no module {absent}, installed or in {Path.cwd()}") from None
-        cause = f"{type(error).__name__}: {one_line(error)}"
-        raise PluginError(f"{spec}: the module {module} cannot be imported ({cause})") from None
+        raise PluginError(f"{spec}: the module {module} cannot be imported ({cause(error)})") from None
 
 
 def _check_nothing_missing(spec: str, what: str, base: str, names: list[str]) -> None:

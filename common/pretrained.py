@@ -97,7 +97,8 @@ def _check_weights(folder: Path, model: PreTrainedModel, info: dict[str, Any], u
     """Check the loaded weights; return the names of the newly initialized weights outside the base model.
 
     Args:
-        info: transformers' `output_loading_info`.
+        info: the `output_loading_info` of transformers.
+        uses_pooler: whether the weights of the base model's `pooler` are checked too.
 
     Raises:
         EncoderError: weights of the base model are missing, surplus or of another shape.

@@ -1,8 +1,8 @@
 """A file of queries: texts to search for and, if known, the text that each query should find.
 
     questions.txt      one query per line
-    questions.csv      a column `query` and, if the answers are known, a column `text` with the text to find, or `id`
-                       with the id that search results show for the text to find
+    questions.csv      a column `query` and, if the answers are known, a column `text` with the text to find, or a
+                       column `id` with the id of this text, as search results show it
     .tsv, .jsonl       the same columns or fields
 
 `read_queries` returns one `Query` per row. If several rows have the same query, callers merge them into one query with
@@ -26,8 +26,9 @@ class Query:
 
     Attributes:
         text: the query.
-        answer_text: the text that the query should find; None if unknown.
-        answer_id: the id of the text that the query should find, as search results show it; None if unknown.
+        answer_text: the text that the query should find; None if it is unknown, or identified by `answer_id`.
+        answer_id: the id of the text that the query should find, as search results show it; None if it is unknown, or
+            given as `answer_text`.
         place: the file and line of the query, for messages.
     """
 
@@ -43,10 +44,11 @@ class Query:
 
 
 def read_queries(path: str | Path) -> list[Query]:
-    """Read a file of queries: lines of text, or a csv, tsv or jsonl file with `query` and optionally `text` or `id`.
+    """Read a file of queries: a csv, tsv or jsonl file, or any other text file with one query per line.
 
-    Blank lines are skipped, and a blank `text` or `id` counts as missing. Letter case and surrounding spaces of a
-    column's name do not matter.
+    A csv, tsv or jsonl file has a column or field `query`, and optionally `text`, the text that the query should find,
+    or `id`, the id of this text. Blank lines are skipped, and a blank `text` or `id` counts as missing. Letter case and
+    surrounding spaces of a column's name do not matter.
 
     Raises:
         DataError: the file cannot be read or holds no query; or a row has no query, or has both a text and an id.

@@ -42,7 +42,7 @@ class BM25:
 
     @classmethod
     def of(cls, texts: Iterable[str], dtype: str = "float64", words: WordFunction = PLAIN) -> "BM25":
-        """Create an index of texts. Meanwhile, memory holds an id for each word of each text.
+        """Create an index of texts. While it is created, memory holds an integer for each word of each text.
 
         Args:
             dtype: the dtype of the weights.
@@ -66,7 +66,7 @@ class BM25:
 
         Args:
             texts: the queries; words that are not in the vocabulary are ignored.
-            vocabulary: the attribute `vocabulary` of an index.
+            vocabulary: word -> column, the attribute `vocabulary` of an index.
             words: function that splits a text into words; it must be the function that the index was made with.
         """
         from scipy.sparse import csr_array
@@ -80,7 +80,7 @@ class BM25:
 
 
 def scale_and_shift(scores: NDArray[np.floating], weight: float) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return a and b of each query, (m,) float64 each: a * scores + b has mean 0 and standard deviation `weight`.
+    """Return a factor a and an offset b for each query: a * scores + b has mean 0 and standard deviation `weight`.
 
     If all scores of a query are equal, up to float32 noise, a and b are 0. For example, BM25 scores are equal if no
     text contains a word of the query, and a model's scores are equal if all vectors are.
@@ -88,6 +88,9 @@ def scale_and_shift(scores: NDArray[np.floating], weight: float) -> tuple[NDArra
     Args:
         scores: the scores of m queries for n texts, (m, n).
         weight: the weight of these scores in a sum with other scores that are scaled in the same way.
+
+    Returns:
+        (a, b), (m,) float64 each.
     """
     mean, deviation = scores.mean(axis=1, dtype=np.float64), scores.std(axis=1, dtype=np.float64)
     is_flat = deviation <= 10.0**-DECIMALS * np.abs(scores).max(axis=1, initial=0)
@@ -96,11 +99,11 @@ def scale_and_shift(scores: NDArray[np.floating], weight: float) -> tuple[NDArra
 
 
 def first(scores: NDArray[np.floating], depth: int, ids: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return the indices of the `depth` highest scores, highest first, as int64; of fewer scores, all indices.
+    """Return the indices of the `depth` highest scores, highest first, as int64.
 
-    Scores are compared after rounding to `DECIMALS` decimals. Among equal scores, the text with the higher id ranks
-    first, as in trec_eval. So the order of the texts in the collection, where relevant texts may come first, has no
-    effect.
+    If there are fewer scores than `depth`, all indices are returned. Scores are compared after rounding to `DECIMALS`
+    decimals. Among equal scores, the text with the higher id ranks first, as in trec_eval. So the order of the texts in
+    the collection, where relevant texts may come first, has no effect.
 
     Args:
         scores: the score of each of n texts, (n,).

@@ -53,7 +53,8 @@ def read_lines(path: Path, encoding: str = "utf-8") -> Iterator[str]:
 def csv_rows(path: Path) -> Iterator[tuple[int, list[str]]]:
     """Yield the line number and the cells of each row of a UTF-8 csv or tsv file.
 
-    The line number is the number of the row's first line, from 1. `form_of` infers the delimiter and the use of quotes.
+    The line number is the number of the row's first line, from 1. The delimiter and the use of quotes are inferred from
+    the file.
 
     Raises:
         MissingDataError: the file does not exist.
@@ -102,7 +103,7 @@ def csv_records(
 
 
 def json_records(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield the place (`FILE:LINE`) and the JSON object of each line of a jsonl file that is not blank.
+    """Yield the place (`FILE:LINE`) and the JSON object of each line of a jsonl file; blank lines are skipped.
 
     Raises:
         MissingDataError: the file does not exist.
@@ -138,5 +139,5 @@ def string_field(record: Mapping[str, Any], field: str, place: str) -> str:
 
 
 def head(text: str, limit: int = 60) -> str:
-    """Return the first `limit` characters of a text, in quotes, for an error message."""
+    """Return a text in quotes for an error message; after `limit` characters, it is cut and ends in "…"."""
     return repr(text if len(text) <= limit else text[:limit] + "…")

@@ -24,10 +24,10 @@ _RARE = regex.compile(r"\p{Default_Ignorable_Code_Point}|\p{M}{31}")
 
 
 def key(text: str, is_spaced: bool = False) -> str:
-    """Return the key of a text: the text without differences in white space, letter case and Unicode form.
+    """Return the key of a text: the text with uniform white space, letter case and Unicode form.
 
     Characters that are not shown (soft hyphens, zero-width spaces) are removed, and so are all combining marks on a
-    letter after the thirtieth. `key(key(text)) == key(text)`.
+    letter except the first thirty. `key(key(text)) == key(text)`.
 
     Args:
         is_spaced: whether the caller knows that the text has no white space but single spaces between words. The search
@@ -44,10 +44,18 @@ def key(text: str, is_spaced: bool = False) -> str:
 
 
 def digest(text: str, is_spaced: bool = False) -> bytes:
-    """Return the hash of a text's key, DIGEST bytes; for `is_spaced`, see `key`."""
+    """Return the hash of a text's key (`key`), DIGEST bytes.
+
+    Args:
+        is_spaced: whether the caller knows that the text has no white space but single spaces between words.
+    """
     return hashlib.blake2b(key(text, is_spaced).encode("utf-8", "surrogatepass"), digest_size=DIGEST).digest()
 
 
 def digests(texts: Iterable[str], is_spaced: bool = False) -> np.ndarray:
-    """Return the hash of the key of each of n texts, (n, 2) uint64, two numbers per hash."""
+    """Return the hashes of the keys (`key`) of n texts, (n, 2) uint64: the 16 bytes of a hash are two numbers.
+
+    Args:
+        is_spaced: whether the caller knows that the texts have no white space but single spaces between words.
+    """
     return np.frombuffer(b"".join([digest(text, is_spaced) for text in texts]), "<u8").reshape(-1, 2)

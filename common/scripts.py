@@ -1,7 +1,7 @@
 """Characters of the scripts that are written without spaces between words, as sets for regular expressions.
 
     UNSPACED    Unicode's property Script is Han, Hiragana, Katakana, Thai, Lao, Khmer or Myanmar
-    LETTERS     also ー, 〆 and voicing marks, which Unicode assigns to no script because Han and Kana share them
+    LETTERS     UNSPACED, and ー, 〆 and voicing marks, to which Unicode gives no script because Han and Kana share them
 
 Text in these scripts is cut into single characters where other text is cut into words: by BM25, by --exclude and
 --near-dedup, and where tokens are grouped into words. Han is written in Chinese, Japanese and Korean (hanja). Hangul

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, TypeVar
 
 from clearspan.common.files import sha256
+from clearspan.common.typed import MismatchError, conform
 
 FIELD = "sha256"
 """Name of the field that holds a record's hash."""
@@ -145,8 +146,10 @@ def build(cls: type[Made], record: object) -> Made:
     for name, value in record.items():
         if name not in types:
             raise ValueError(f"{cls.__name__} has no field {name!r}")
-        if not has_type(value, types[name]):
-            raise ValueError(f"{name} of {cls.__name__} has the wrong type: {json.dumps(value)[:60]}")
+        try:
+            conform(value, types[name])
+        except MismatchError as error:
+            raise ValueError(f"{cls.__name__}: {error.message(name)}") from None
     fields: tuple[dataclasses.Field[Any], ...] = dataclasses.fields(cls)  # type: ignore[arg-type]
     required = [field.name for field in fields if field.default is field.default_factory is dataclasses.MISSING]
     if missing := [name for name in required if name not in record]:
@@ -156,16 +159,13 @@ def build(cls: type[Made], record: object) -> Made:
 
 @functools.cache
 def _types(cls: type) -> dict[str, Any]:
-    return typing.get_type_hints(cls)
+    return typing.get_type_hints(cls, include_extras=True)
 
 
 def has_type(value: object, expected: Any) -> bool:
     """Return whether a JSON value has a type such as int, dict[str, int] or list[list[str]]; a bool is not an int."""
-    kind, inner = typing.get_origin(expected) or expected, typing.get_args(expected)
-    if kind is Any:
-        return True
-    if type(value) is not kind:
+    try:
+        conform(value, expected)
+    except MismatchError:
         return False
-    if isinstance(value, dict) and inner:
-        return all(has_type(key, inner[0]) and has_type(item, inner[1]) for key, item in value.items())
-    return not isinstance(value, list) or not inner or all(has_type(item, inner[0]) for item in value)
+    return True

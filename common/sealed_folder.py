@@ -37,11 +37,11 @@ def files_in(folder: Path) -> list[str]:
 
 
 def seal_folder(folder: Path, kind: str, content: Mapping[str, Any] | None = None) -> None:
-    """Write the manifest of a folder.
+    """Write `manifest.json`, which holds the size and SHA-256 of every file in a folder, and its own SHA-256.
 
     Args:
         kind: the kind of folder, such as a checkpoint; `check_folder` expects the same kind.
-        content: further fields of the manifest, which `check_folder` returns.
+        content: further fields of the manifest, which `check_folder` returns; None for no further fields.
     """
     record = {
         "format": FORMAT,
@@ -54,7 +54,13 @@ def seal_folder(folder: Path, kind: str, content: Mapping[str, Any] | None = Non
 
 
 def read_manifest(folder: Path, kind: str) -> tuple[dict[str, Any], dict[str, FileInfo]]:
-    """Return the content that `seal_folder` put into a folder's manifest, and the listed files by relative path.
+    """Read the manifest of a folder.
+
+    Args:
+        kind: the expected kind of folder, such as a checkpoint.
+
+    Returns:
+        (the content that `seal_folder` put into the manifest, relative path -> size and hash of each file).
 
     Raises:
         FolderChangedError: the manifest is missing or changed, is of another kind, or lists files outside the folder.
@@ -74,7 +80,7 @@ def read_manifest(folder: Path, kind: str) -> tuple[dict[str, Any], dict[str, Fi
 
 @contextlib.contextmanager
 def _damage_of(path: Path) -> Iterator[None]:
-    """Turn an exception of the `with` block about a missing or damaged file into a FolderChangedError that names it.
+    """Raise a FolderChangedError that names `path` if the `with` block finds this file missing or damaged.
 
     A PermissionError is passed on, since it does not show that the file has changed.
     """
@@ -94,14 +100,14 @@ def check_folder(
     """Compare the files in a folder with its manifest; return the content that `seal_folder` put into the manifest.
 
     Args:
-        kind: the expected kind of folder.
+        kind: the expected kind of folder, such as a checkpoint.
         whole: whether a missing file is an error.
         alone: whether a file that the manifest does not list is an error.
         free: suffixes, in lower case, of files that are not checked.
 
     Raises:
-        FolderChangedError: the manifest is not usable (`read_manifest`), or a file has changed, is missing or is not
-            listed.
+        FolderChangedError: the manifest is missing, damaged or of another kind, or a file has changed, is missing or is
+            not listed.
     """
     content, listed = read_manifest(folder, kind)
     files = {name: info for name, info in listed.items() if not name.lower().endswith(tuple(free))}

@@ -49,5 +49,5 @@ def _special(tokenizer: Tokenizer) -> set[str]:
 
 
 def _hidden(token: str) -> str:
-    """Return a new name for a vocabulary entry; texts are split at the space in it, so no text matches the name."""
+    """Return a new name for a vocabulary entry. It has spaces, at which texts are split, so no text matches it."""
     return f" \0 {token}"

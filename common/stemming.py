@@ -26,7 +26,7 @@ class WordFunction(Protocol):
 
     @property
     def key(self) -> dict[str, str | int]:
-        """Names and versions of everything that determines which words the function returns."""
+        """Names and versions of everything that determines the words; they become a part of stored indexes' names."""
 
     def __call__(self, text: str) -> list[str]: ...
 

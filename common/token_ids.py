@@ -32,7 +32,7 @@ def vocab_size(vocabulary: Mapping[str, int]) -> int:
 
 
 def leading_ids(tokenizer: Any, prompt: str) -> list[int]:
-    """Return the ids at the beginning of every text that has this prompt before it.
+    """Return the ids of a prompt, without special tokens: the ids with which every text after this prompt begins.
 
     The prompt's final spaces are left out, since the tokenizer joins them with the text.
 

@@ -1,22 +1,32 @@
-"""Type checks of arguments and options: a value that does not have the annotated type is refused in one line.
+"""Checks of a value against an annotation: its type, its limits and its choices. A value that does not fit is refused
+in one line.
 
     @checked                              search(top=None)          top must be a whole number, not None
     def search(..., top: int = 10)        search(top=np.int64(3))   top is 3
 
-`checked` checks the arguments of a public function, `common.options` the fields of a command's options. A numpy number
-is a number. Bytes are neither a text nor a path, and True is not a number.
+    Annotated[int, Ge(1)]                 0                         top must be at least 1, not 0
+    Literal["gas", "wood"]                "good"                    oven good: choose gas, wood; did you mean 'wood'?
+
+`checked` checks the arguments of a public function, `common.options` the fields of a command's options, and
+`train.config.keys` the keys of a recipe. A numpy number is a number. Bytes are neither a text nor a path, and True is
+not a number.
 """
 
+import contextlib
 import functools
 import inspect
+import math
 import numbers
+import operator
+import re
 import reprlib
 import types
 import typing
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, ParamSpec, TypeVar
 
+from clearspan.common.parsing import did_you_mean
 from clearspan.common.terminal import UsageError
 
 P = ParamSpec("P")
@@ -27,55 +37,145 @@ WORDS: dict[Any, str] = {
     float: "a number",
     str: "a text",
     Path: "a Path",
+    list: "a list",
+    dict: "a mapping",
     types.NoneType: "None",
 }
 """Types, and their names in a message."""
 UNIONS = (types.UnionType, typing.Union)
+LIMITS: dict[str, tuple[str, Callable[[Any, Any], bool]]] = {
+    "ge": ("at least", operator.ge),
+    "gt": ("above", operator.gt),
+    "le": ("at most", operator.le),
+    "lt": ("below", operator.lt),
+}
+"""Attribute of a limit from annotated_types -> (words for the limit in a message, function that tests it)."""
+
+
+class MismatchError(ValueError):
+    """A value that an annotation does not allow.
+
+    Attributes:
+        value: the value, or the item in it that is wrong.
+        expected: what `value` must be, in words, e.g. "a whole number" or "at least 1".
+        choices: the allowed values, if the annotation is a Literal; else ().
+        is_type: whether the type of `value` is wrong, and not only its size or the choice.
+        place: the path from the checked value to `value`: list indices and mapping keys; () if they are the same.
+    """
+
+    def __init__(self, value: Any, expected: str = "", choices: Sequence[Any] = (), is_type: bool = False) -> None:
+        super().__init__()
+        self.value, self.expected, self.choices, self.is_type = value, expected, choices, is_type
+        self.place: tuple[Any, ...] = ()
+
+    def message(self, name: str) -> str:
+        """Return the message about the value of an option, an argument or a key with this name."""
+        name = ".".join(map(str, (name, *self.place)))
+        if not self.choices:
+            return f"{name} must be {self.expected}, not {shown(self.value)}"
+        known = [str(choice) or '""' for choice in self.choices]
+        value = shown(self.value).strip("'") or '""'
+        return f"{name} {value}: choose {', '.join(known)}{did_you_mean(value, known)}"
 
 
 def conform(value: Any, hint: Any) -> Any:
-    """Return a value converted to the type that a hint names, e.g. a numpy number to a Python number.
+    """Return a value converted to the type that an annotation names, e.g. a numpy number to a Python number.
 
     Raises:
-        TypeError: the value does not have this type.
+        MismatchError: the value does not have this type, is outside the limits or is not one of the choices.
     """
-    origin, inner = typing.get_origin(hint), typing.get_args(hint)
-    if hint in (Any, object):
+    if type(value) is hint or hint in (Any, object):
         return value
+    origin, inner = typing.get_origin(hint), typing.get_args(hint)
     if origin is Annotated:
-        return conform(value, inner[0])
+        return _within_limits(conform(value, inner[0]), inner[1:])
     if origin in UNIONS:
-        return _first(value, inner)
+        return _first(value, hint)
     if origin is Literal:
-        if isinstance(value, str):  # the option's own check compares it with the choices
-            return value
-    elif hint is bool:
+        return choose(value, inner)
+    if hint is bool:
         if isinstance(value, bool) or _is_bool_of_numpy(value):
             return bool(value)
     elif hint in (int, float):
         kind = numbers.Integral if hint is int else numbers.Real
         if isinstance(value, kind) and not isinstance(value, bool):
-            return value if type(value).__module__ == "builtins" else hint(value)
+            with contextlib.suppress(OverflowError):  # a whole number may be too large for a float
+                return hint(value)
     elif origin is not None and issubclass(origin, Mapping):
         if isinstance(value, Mapping):
-            return {conform(key, inner[0]): conform(each, inner[1]) for key, each in value.items()}
+            return {_item(key, key, inner[0]): _item(key, each, inner[1]) for key, each in value.items()}
     elif origin is not None and issubclass(origin, Iterable):
         if isinstance(value, Sequence if issubclass(origin, Sequence) else Iterable) and not _is_one(value):
-            made = tuple if origin is tuple or isinstance(value, tuple) else list
-            return made(conform(each, inner[0]) for each in value)
+            return _items(value, origin, inner)
     elif isinstance(hint, type) and isinstance(value, hint):
         return value
-    raise TypeError
+    raise _wrong_type(value, hint)
 
 
-def _first(value: Any, hints: Iterable[Any]) -> Any:
-    """Return the value converted to the first of these types that it has; raise TypeError if it has none."""
-    for hint in hints:
+def choose(value: Any, choices: Sequence[Any]) -> Any:
+    """Return a value that is one of the choices, as the choice; raise MismatchError for any other value."""
+    for choice in choices:
+        if isinstance(value, Hashable) and value == choice:  # an array, which cannot be hashed, compares item by item
+            return choice
+    raise MismatchError(value, choices=choices)
+
+
+def _items(value: Iterable[Any], origin: Any, inner: tuple[Any, ...]) -> Any:
+    """Return the items of a list or tuple converted to the types that its annotation names."""
+    items = list(value)
+    hints = list(inner) if origin is tuple and inner[-1] is not Ellipsis else [inner[0]] * len(items)
+    if len(hints) != len(items):
+        raise MismatchError(value, f"{len(hints)} values", is_type=True)
+    made = tuple if origin is tuple or isinstance(value, tuple) else list
+    return made(_item(*each) for each in zip(range(len(items)), items, hints, strict=True))
+
+
+def _item(place: Any, value: Any, hint: Any) -> Any:
+    """Convert an item of a list or a mapping; `place` is its index or key."""
+    try:
+        return conform(value, hint)
+    except MismatchError as error:
+        error.place = (place, *error.place)
+        raise
+
+
+def _first(value: Any, union: Any) -> Any:
+    """Return the value converted to the first type of a union that it has."""
+    outside: MismatchError | None = None
+    for hint in typing.get_args(union):
         try:
             return conform(value, hint)
-        except TypeError:
-            continue
-    raise TypeError
+        except MismatchError as error:
+            outside = outside if error.is_type else error
+    raise outside or _wrong_type(value, union)
+
+
+def _within_limits(value: Any, metadata: Sequence[Any]) -> Any:
+    """Return a value that is within the limits of its annotation; None is within any."""
+    if value is None:
+        return value
+    if not all(LIMITS[name][1](value, limit) for name, limit in limits(metadata)):
+        raise MismatchError(value, _range(metadata))
+    for each in metadata:
+        least, most = getattr(each, "min_length", 0), getattr(each, "max_length", None)
+        if (least or most is not None) and not least <= len(value) <= (math.inf if most is None else most):
+            lengths = f"{least}" if least == most else f"{least} or more" if most is None else f"{least} to {most}"
+            raise MismatchError(value, f"of length {lengths}")
+    return value
+
+
+def limits(metadata: Iterable[Any]) -> list[tuple[str, Any]]:
+    """Return the limits in the metadata of an annotation: their names in `LIMITS`, and their values."""
+    found = [(name, getattr(each, name, None)) for each in metadata for name in LIMITS]
+    return [(name, limit) for name, limit in found if limit is not None]
+
+
+def _range(metadata: Iterable[Any]) -> str:
+    """Return the limits of a value in words, e.g. "from 0 to 1" or "finite and above 0"."""
+    found = limits(metadata)
+    words = [f"{LIMITS[name][0]} {limit:,}" for name, limit in found if not math.isinf(limit)]
+    finite = ["finite"] if len(words) < len(found) else []
+    return re.sub(r"^at least (\S+) and at most ", r"from \1 to ", " and ".join(finite + words))
 
 
 def _is_bool_of_numpy(value: Any) -> bool:
@@ -88,10 +188,13 @@ def _is_one(value: Any) -> bool:
     return isinstance(value, str | bytes | bytearray | memoryview | Mapping)
 
 
-def problem(name: str, hint: Any, value: Any) -> str:
-    """Return the message that a value does not have the type of its hint."""
-    shown = "bytes" if isinstance(value, bytes | bytearray | memoryview) else " ".join(reprlib.repr(value).split())
-    return f"{name} must be {' or '.join(dict.fromkeys(_words(hint)))}, not {shown}"
+def _wrong_type(value: Any, hint: Any) -> MismatchError:
+    return MismatchError(value, " or ".join(dict.fromkeys(_words(hint))), is_type=True)
+
+
+def shown(value: Any) -> str:
+    """Return a value as an error message shows it: one short line."""
+    return "bytes" if isinstance(value, bytes | bytearray | memoryview) else " ".join(reprlib.repr(value).split())
 
 
 def _words(hint: Any) -> Iterator[str]:
@@ -100,20 +203,25 @@ def _words(hint: Any) -> Iterator[str]:
         for each in inner if origin in UNIONS else inner[:1]:
             yield from _words(each)
     elif origin is not None and origin is not Literal and issubclass(origin, Mapping):
-        yield "a dictionary"
+        yield "a mapping"
     elif origin is not None and origin is not Literal and issubclass(origin, Iterable):
-        yield f"a list of them ({' or '.join(_words(inner[0]))})"
+        each = list(_words(inner[0])) if inner else ["a value"]
+        yield f"a list of {' or '.join(f'{word[2:]}s' if word.startswith('a ') else word for word in each)}"
     else:
         yield "a text" if origin is Literal else WORDS.get(hint, f"a {getattr(hint, '__name__', hint)}")
+
+
+def _hints(function: Callable[..., Any]) -> dict[str, Any]:
+    return typing.get_type_hints(function, include_extras=True)
 
 
 def checked(function: Callable[P, T]) -> Callable[P, T]:
     """Check the arguments of a function by its annotations before it is called.
 
     Raises:
-        UsageError: (when the returned function is called) an argument does not have the annotated type.
+        UsageError: (when the returned function is called) an argument does not fit its annotation.
     """
-    signature, hints = inspect.signature(function), functools.cache(typing.get_type_hints)
+    signature, hints = inspect.signature(function), functools.cache(_hints)
 
     @functools.wraps(function)
     def call(*args: P.args, **kwargs: P.kwargs) -> T:
@@ -122,6 +230,8 @@ def checked(function: Callable[P, T]) -> Callable[P, T]:
             hint, several = hints(function).get(name, Any), signature.parameters[name].kind
             if several is inspect.Parameter.VAR_KEYWORD:
                 given.arguments[name] = {key: _checked(key, hint, each) for key, each in value.items()}
+            elif several is inspect.Parameter.VAR_POSITIONAL:
+                given.arguments[name] = tuple(_checked(name, hint, each) for each in value)
             else:
                 given.arguments[name] = _checked(name, hint, value)
         return function(*given.args, **given.kwargs)
@@ -132,5 +242,5 @@ def checked(function: Callable[P, T]) -> Callable[P, T]:
 def _checked(name: str, hint: Any, value: Any) -> Any:
     try:
         return conform(value, hint)
-    except TypeError:
-        raise UsageError(problem(name, hint, value)) from None
+    except MismatchError as error:
+        raise UsageError(error.message(name)) from None

@@ -75,7 +75,7 @@ def _named() -> list[str]:
 
 
 def _importer() -> str:
-    """Return the name of the module whose import statement, or call of importlib, started this search."""
+    """Return the name of the module whose import statement, or call of importlib, led to the call of `find_spec`."""
     frame = sys._getframe(2)
     while frame.f_back is not None and str(frame.f_globals.get("__name__")).startswith(IMPORT_SYSTEM):
         frame = frame.f_back

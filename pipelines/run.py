@@ -50,6 +50,7 @@ from clearspan.pipelines.units.plan import Plan, Unit
 from clearspan.shards import Manifest, classes, lengths, storage
 from clearspan.shards.claim import ClaimError, claim
 from clearspan.shards.manifest import NAME as MANIFEST
+from clearspan.shards.manifest import Reconciliation
 
 HOLDOUT = "fraction of the examples to hold out of training, written to OUTPUT/validation"
 WORKERS = "number of processes on this machine (default: the number that is estimated to be fastest)"
@@ -135,11 +136,10 @@ class DatasetSummary(Result):
         return json.dumps(record)
 
     def __str__(self) -> str:
-        counts, totals = self.manifest.counts, self.manifest.totals
-        filtered = "".join(f", {number:,} {reason}" for reason, number in counts["filtered"].items())
+        totals = self.manifest.totals
         lines = [
             f"{self.output}: {self.manifest.kind}, {len(self.manifest.shards):,} shards, {totals['bytes']:,} bytes",
-            f"  read {counts['read']:,} = kept {counts['kept']:,}{filtered}, bad {counts['bad']:,}",
+            f"  {Reconciliation(**self.manifest.counts)}",
             *([f"  tokens {totals['tokens']:,}"] if self.manifest.tokenizer else []),
             *(f"  {remark}" for remark in self.remarks),
         ]

@@ -20,7 +20,7 @@ from clearspan.common.options import Flag, Json, Quiet
 from clearspan.common.terminal import say
 from clearspan.shards import classes, export, lengths, reader, verification
 from clearspan.shards.layouts import array_of, is_array
-from clearspan.shards.manifest import TOKENIZER_FOLDER, Manifest, ManifestError
+from clearspan.shards.manifest import TOKENIZER_FOLDER, Manifest, ManifestError, Reconciliation
 from clearspan.shards.schema import KINDS, LABEL, is_vector, token_columns
 
 EXAMPLES = (
@@ -122,13 +122,12 @@ class ParquetExport(OfDataset):
 
 def summary(folder: str, manifest: Manifest) -> Iterator[str]:
     """Yield the lines of a summary of a dataset."""
-    totals, counts, tokenizer = manifest.totals, manifest.counts, manifest.tokenizer
+    totals, tokenizer = manifest.totals, manifest.tokenizer
     yield f"{folder}: {manifest.kind}, {len(manifest.shards)} shards, {totals['bytes']:,} bytes"
     columns = [f"{column} {number:,}" for column, number in manifest.column_tokens.items()]
     by_column = f": {', '.join(columns)}" if len(columns) > 1 else ""
     yield f"  examples {totals['examples']:,}" + (f"  tokens {totals['tokens']:,}{by_column}" if tokenizer else "")
-    filtered = "".join(f", {n:,} {reason}" for reason, n in counts["filtered"].items())
-    yield f"  read {counts['read']:,} = kept {counts['kept']:,}{filtered}, bad {counts['bad']:,}"
+    yield f"  {Reconciliation(**manifest.counts)}"
     if tokenizer:
         yield f"  tokenizer {tokenizer.sha256[:16]}, {tokenizer.vocab_size:,} ids"
     if statistics := manifest.statistics:

@@ -75,7 +75,7 @@ def webdataset_pipeline(
 
 
 def _verified(dataset: Dataset, shards: Iterable[Sample]) -> Iterator[Sample]:
-    """Yield the local file of each shard, after comparing its bytes with the manifest."""
+    """Yield the local path of each shard, as {"url": path}, after comparing the shard's bytes with the manifest."""
     by_name = {shard.name: shard for shard in dataset.shards}
     for shard in shards:
         # An absolute path: webdataset would take a folder called `pipe:...` for a command.
@@ -98,7 +98,7 @@ def _decoded(
 
 
 def _rows(sample: Sample, kind: str, _: ImageHandler) -> Iterator[Sample]:
-    """Yield the rows of a sample that holds a record batch."""
+    """Yield a dict for each row of the record batch that a webdataset sample holds."""
     batch = unpack(sample[EXTENSION], EXTENSION, KINDS[kind].check)
     names = [name for name in batch.schema.names if name != "scale"]  # the scale is applied when vectors are decoded
     columns = {name: _values(batch, name) for name in names}
@@ -116,7 +116,11 @@ def _values(batch: pa.RecordBatch, name: str) -> Iterable[Any]:
 
 
 def _samples(sample: Sample, kind: str, images: ImageHandler) -> Iterator[Sample]:
-    """Yield the one example of a sample whose columns are separate files."""
+    """Yield the one example, as a dict, of a webdataset sample that has a file for each column.
+
+    Args:
+        images: webdataset's decoder of image files.
+    """
     layout = KINDS[kind].layout
     assert isinstance(layout, Samples)
     columns = list(zip(layout.names, layout.forms, strict=True))

@@ -36,7 +36,7 @@ class Totals:
         self.tokens = sum(self.column_tokens.values())
 
     def difference(self, declared: object) -> str:
-        """Describe how these figures differ from a `ShardInfo`, with one phrase for each field; "" if none differs."""
+        """Describe the differences from a ShardInfo, `declared`, with one phrase for each field; "" if none differs."""
         lines = []
         for name, value in vars(self).items():
             stated = getattr(declared, name)

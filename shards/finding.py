@@ -47,15 +47,17 @@ class Status(NamedTuple):
 
 
 def is_hidden(name: str) -> bool:
-    """Return whether folders, globs and tars skip a file or folder of this name: it begins with a dot (`.DS_Store`,
-    `._name`) or is in LITTER.
+    """Return whether a file or folder of this name is skipped, in folders, globs and tars.
+
+    A name is skipped if it begins with a dot (`.DS_Store`, `._name`) or is in LITTER.
     """
     return name.startswith(".") or name.lower() in LITTER
 
 
 def is_below_hidden(path: str, pattern: str = "") -> bool:
-    """Return whether a path has a hidden part (`is_hidden`). `.` and `..` do not count, nor do parts that the user's
-    pattern names.
+    """Return whether a path has a hidden part (`is_hidden`).
+
+    `.` and `..` do not count, nor do parts that the user's pattern names.
 
     Args:
         pattern: the path or glob that the user gave; "" if there is none.
@@ -123,8 +125,9 @@ def matches(pattern: str) -> Iterator[str]:
 
 
 def _walk(top: str) -> Iterator[tuple[str, list[str]]]:
-    """Yield (folder, paths of the files in the folder) for `top` and all folders under it. Hidden names are skipped.
-    Links to folders are followed, but no folder is entered twice.
+    """Yield (folder, paths of the files in the folder) for `top` and all folders under it.
+
+    Hidden names are skipped. Links to folders are followed, but no folder is entered twice.
     """
     entered = set()
     for folder, below, files in os.walk(top, followlinks=True, onerror=_raise):

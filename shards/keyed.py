@@ -58,6 +58,6 @@ def draw(keys: Any, numbers: Any) -> Any:
 
     Args:
         keys: int64 keys, from `mix`.
-        numbers: which draw to return under each key, 1 for the first; broadcast with `keys`.
+        numbers: the number of the draw under each key, from 1; broadcast with `keys`.
     """
     return finalize(_wrap(keys + numbers * GOLDEN))

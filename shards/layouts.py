@@ -42,14 +42,18 @@ class MemberError(ValueError):
 
 
 class Layout(ABC):
-    """Way in which batches are stored as the members of a tar."""
+    """Way in which batches are stored as the members of a tar.
+
+    Attributes:
+        row_is_sample: True if webdataset, without this project's decoder, yields one sample per row; False if one per
+            batch.
+    """
 
     row_is_sample: bool
-    """True if plain webdataset yields one sample per row; False if it yields one sample per batch."""
 
     @abstractmethod
     def members(self, batch: pa.RecordBatch, key: str) -> Iterator[tuple[str, bytes]]:
-        """Yield (name, content) of the files of a batch in order; the same batch gives the same bytes.
+        """Yield (name, content) of each file that stores a batch, in order; the same batch gives the same bytes.
 
         Args:
             key: the key of the batch, with which all names begin.
@@ -61,10 +65,11 @@ class Layout(ABC):
 
         Args:
             members: (name, content) of each member, in order.
-            check: raises MemberError for a schema that the caller does not accept.
+            check: called with the schema of the batches; raises MemberError to reject it.
 
         Raises:
-            MemberError: a member is not a file that this layout writes, or is not in its place in the tar.
+            MemberError: a member is not a file that this layout writes, or the members are in another order, or `check`
+                rejects the schema.
         """
 
 

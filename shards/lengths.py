@@ -1,4 +1,4 @@
-"""Histograms of example lengths, one for each column of lists, and a view of them as text.
+"""Histograms of example lengths, one for each column of lists, and tables of them for the terminal.
 
 There are two bins per doubling of the length. The bins begin at 0, 1, 2, 3, 4, 6, 8, 12, 16, 24, ...
 """
@@ -23,7 +23,7 @@ Histograms = dict[str, Histogram]
 
 
 def measure(batch: pa.RecordBatch) -> Histograms:
-    """Return the histogram of the lengths in each column of lists."""
+    """Return a histogram of the list lengths for each column of lists: column name -> histogram."""
     histograms = {}
     for name in ragged_columns(batch.schema):
         sizes = np.diff(batch.column(name).offsets.to_numpy())
@@ -42,7 +42,7 @@ def add(parts: Iterable[Mapping[str, Mapping[str, int]]]) -> Histograms:
 
 
 def text(histograms: Mapping[str, Mapping[str, int]]) -> str:
-    """Return a table of bars for each column, without numbered columns such as `negative_1`; "" if there is none."""
+    """Return a table of bars for each column, except numbered columns such as `negative_1`; "" if no column remains."""
     return "\n".join(
         f"  {column} per example\n{_text(histogram)}"
         for column, histogram in histograms.items()

@@ -42,6 +42,8 @@ FIELDS: dict[str, Any] = {
     "counts": dict,
 }
 """The types of the manifest's fields; only `statistics` may be absent."""
+MOST_REASONS = 50
+"""Maximum number of reasons, or of other names of counts, that a line for the user names."""
 RESOURCE = re.compile(rf"({TOKENIZER_FOLDER}|{FILES_FOLDER})/[A-Za-z0-9][\w.-]*")
 
 
@@ -117,6 +119,25 @@ class Reconciliation:
     filtered: dict[str, int]
     bad: int
 
+    def __str__(self) -> str:
+        """Return a line such as "read 5 = kept 3, 1 short_tokens, bad 1"."""
+        filtered = "".join(f", {each}" for each in numbered(self.filtered))
+        return f"read {self.read:,} = kept {self.kept:,}{filtered}, bad {self.bad:,}"
+
+
+def numbered(counts: Mapping[str, int]) -> list[str]:
+    """Return the numbers of records by reason in words, e.g. "5 short_tokens".
+
+    If there are more than MOST_REASONS, only the most frequent reasons are named, and the others are counted together.
+    """
+    named = (
+        dict(sorted(counts.items(), key=lambda item: -item[1])[:MOST_REASONS]) if len(counts) > MOST_REASONS else counts
+    )
+    words = [f"{number:,} {reason}" for reason, number in named.items()]
+    if others := len(counts) - len(named):
+        words.append(f"{sum(counts.values()) - sum(named.values()):,} for {others:,} other reasons")
+    return words
+
 
 @dataclasses.dataclass(frozen=True)
 class Manifest:
@@ -140,7 +161,7 @@ class Manifest:
 
     @property
     def tokenizer(self) -> TokenizerInfo | None:
-        """The tokenizer, from the fingerprint; None for a dataset without token ids."""
+        """The tokenizer that made the token ids, from the fingerprint; None for a dataset without token ids."""
         known = self.fingerprint.get("tokenizer")
         return None if known is None else build(TokenizerInfo, known)
 
@@ -175,12 +196,12 @@ class Manifest:
 
     @property
     def lengths(self) -> lengths.Histograms:
-        """The histogram of example lengths of each column of lists."""
+        """The histogram of example lengths in each column of lists, over all shards."""
         return lengths.add(shard.lengths for shard in self.shards)
 
     @property
     def column_tokens(self) -> dict[str, int]:
-        """The number of tokens in each column of token ids."""
+        """The number of tokens in each column of token ids, over all shards."""
         return functools.reduce(add_up, (shard.column_tokens for shard in self.shards), {})
 
     def to_json(self) -> bytes:
@@ -249,6 +270,9 @@ class Manifest:
     def _check_names(self, path: str) -> None:
         """Check the kind, the tokenizer and all file names, so that no name can lead out of the folder.
 
+        Args:
+            path: the path of the manifest, for error messages.
+
         Raises:
             ManifestError: the kind is unknown, the tokenizer is missing, a shard is listed twice, or a name is not
                 valid.
@@ -287,7 +311,11 @@ class Manifest:
             raise ManifestError(f"{path}: {twice[0]} is listed twice; run the pipeline again")
 
     def _check_figures(self, record: Mapping[str, Any]) -> None:
-        """Raise ValueError if figures of the manifest contradict each other. No shard is read; `verify` reads them."""
+        """Raise ValueError if figures of the manifest contradict each other. No shard is read.
+
+        Args:
+            record: the content of `manifest.json`, whose totals and statistics are checked too.
+        """
         is_labeled = any(column.startswith(f"{LABEL}:") for column in KINDS[self.kind].columns)
         for shard in self.shards:
             histograms = list(shard.lengths.values())

@@ -15,7 +15,12 @@ ONE = 1 << 24
 
 
 def measure(column: pa.Array) -> dict[str, int]:
-    """Return the number of `values` in a column of arrays, their `sum`, and the sum of their `squares`."""
+    """Return the sums over all values of a column of float16 arrays.
+
+    Returns:
+        `values`: the number of values; `sum`: their sum, in units of 2^-24; `squares`: the sum of their squares, in
+        units of 2^-48.
+    """
     # A float16 has a sign bit, 5 bits of exponent and 10 of significand; above exponent 0 one more bit is implied.
     bits = column.flatten().flatten().to_numpy(zero_copy_only=True).view(np.uint16)
     plus, minus = np.bincount(bits, minlength=1 << 16).reshape(2, 32, 1024)
@@ -31,7 +36,7 @@ def measure(column: pa.Array) -> dict[str, int]:
 
 
 def statistics(sums: Mapping[str, int]) -> dict[str, float]:
-    """Return the `mean` and population standard deviation `std` from the sums; empty if no value was summed."""
+    """Return `mean` and `std`, the population standard deviation, from the sums; empty if no value was summed."""
     if not sums or not sums["values"]:
         return {}
     number, total, squares = sums["values"], sums["sum"], sums["squares"]

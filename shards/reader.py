@@ -1,6 +1,6 @@
 """Verified reader of datasets, which compares every shard with the manifest (size, sha256, counts).
 
-    manifest -> shard: local in place, remote into the cache -> hash -> tar -> layout -> record batches
+    manifest -> local shard, or copy of a remote shard in the cache -> hash -> tar -> layout -> record batches
 
 A truncated tar can be read as a shorter valid tar, so only the manifest's figures prove that a shard is complete. The
 shards of a dataset on an object store are downloaded one by one into the cache (`common.files.cache_folder`), where the
@@ -158,8 +158,8 @@ class Dataset:
         """Return the tokenizer's folder as a local path, downloading it from an object store into the cache.
 
         Raises:
-            ShardError: a file in the folder differs from the manifest, or is not in the manifest although a tokenizer's
-                loader might read it.
+            ShardError: a file of the tokenizer differs from the manifest, or the folder holds a file that the manifest
+                does not list, which a tokenizer's loader might read.
         """
         files = self.tokenizer.files
         local = Path(self.tokenizer_folder)

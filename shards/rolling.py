@@ -32,7 +32,7 @@ def hashes(sums: Any, inverse: Any, starts: Any, ends: Any) -> Any:
 
     Args:
         sums: prefix sums of item_i x GOLDEN^i over the n items, (n + 1,) int64, beginning with 0.
-        inverse: the first n powers of INVERSE, or more, from `powers`.
+        inverse: the first n or more powers of INVERSE, the inverse of GOLDEN modulo 2^64, from `powers`.
         starts, ends: indices of items, (m,) integers.
     """
     return (sums[ends] - sums[starts]) * inverse[starts]

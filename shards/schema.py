@@ -141,7 +141,7 @@ class Schema:
             raise MemberError(f"vectors of {vector.value_type} {'with' if 'scale' in optional else 'without'} a scale")
 
     def _in_order(self, names: Sequence[str]) -> Iterator[str]:
-        """Yield the names that the optional columns in `names` must have, in the kind's order and without gaps."""
+        """Yield the optional columns in `names` as a batch must have them: in order, and numbered without gaps."""
         columns = [column.partition(":")[0] for column in (*self.columns, *self.optional)]
         for name in columns[len(self.columns) :]:
             if name == f"{FIELD}*":
@@ -227,7 +227,7 @@ def numbered(name: str, count: int) -> list[str]:
 
 
 def of_sort(name: str, names: Sequence[str]) -> list[str]:
-    """Return the names in `names` that `numbered` makes: for "negative", these are negative, negative_1, ..."""
+    """Return the columns in `names` that are called `name`, or `name` with a number: negative, negative_1, ..."""
     return [other for other in names if name in (other, _stem(other)[:-2])]
 
 

@@ -111,7 +111,7 @@ def _naming(path: str) -> Iterator[None]:
 
 
 class _Object(io.RawIOBase):
-    """Readable stream of an object's bytes."""
+    """Stream that reads an object of an object store."""
 
     def __init__(self, path: str, stream: Any) -> None:
         self.path = path

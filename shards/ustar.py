@@ -1,6 +1,6 @@
 """Fast writer of tars, byte-identical to tarfile's USTAR format: regular files of mode 644, time 0 and owner 0.
 
-    header(name, size) + content + padding to 512, ... + two empty blocks + padding to 10,240
+    header(name, size) + content + padding to 512, ... + 1,024 zeros + padding to 10,240
 
 With small images, tarfile took more time than all other work together. `members` reads back only tars that this module
 wrote.
@@ -54,7 +54,7 @@ def padding(size: int) -> bytes:
 
 
 def ending(size: int) -> bytes:
-    """Return the zeros at the end of a tar with `size` bytes of files: two blocks, then up to a multiple of 10,240."""
+    """Return the zeros that end a tar with `size` bytes of files: 1,024, and more up to a multiple of 10,240."""
     return bytes(2 * BLOCK + -(size + 2 * BLOCK) % tarfile.RECORDSIZE)
 
 

@@ -60,7 +60,7 @@ def _check_tokenizer(dataset: Dataset) -> None:
 
 
 def _check_classes(dataset: Dataset) -> None:
-    """Raise ManifestError if the number of class names differs from the number in the fingerprint's options."""
+    """Raise ManifestError if the number of class names differs from the number of classes in the manifest."""
     names = classes.names(dataset.folder, dataset.manifest)
     taken = dataset.manifest.fingerprint.get("options", {}).get("taken")
     if names and isinstance(taken, dict) and taken.get("classes", len(names)) != len(names):
@@ -69,9 +69,7 @@ def _check_classes(dataset: Dataset) -> None:
 
 
 def _check_shard(dataset: Dataset, shard: ShardInfo) -> None:
-    """Raise ShardError if a shard differs from the manifest, a token id is outside the
-    vocabulary, or a vector is not finite.
-    """
+    """Raise ShardError if a shard differs from the manifest, holds an unknown token id, or holds NaN or infinity."""
     for batch in dataset.batches(shard, Contents):
         if VECTOR in batch.schema.names and not np.isfinite(vectors.decoded(batch)).all():
             raise ShardError(f"{shard.name}: holds a vector with a NaN or an infinity")

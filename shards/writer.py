@@ -30,7 +30,7 @@ class ShardWriter:
     Args:
         spool: local folder in which the tars are written.
         kind: name of the kind of dataset.
-        unit: number of the work unit, a part of the names of shards.
+        unit: number of the work unit, which is a part of the shards' names.
     """
 
     def __init__(self, spool: Path, kind: str, unit: int, max_bytes: int = DEFAULT_MAX_BYTES) -> None:
@@ -65,9 +65,7 @@ class ShardWriter:
         self._contents.add(batch, KINDS[self.kind])
 
     def close(self) -> list[ShardInfo]:
-        """Finish the last shard; return the manifest entries of all shards, in order
-        (none for a unit without batches).
-        """
+        """Finish the last shard; return the manifest entries of all shards in order, none if there was no batch."""
         if self._file is not None:
             self._finish_shard()
         return self.finished

@@ -219,7 +219,7 @@ def test_keywords_are_written_as_the_words_that_set_them(keywords: dict[str, Any
     [
         ({"egs": 3}, "no such option: egs; did you mean 'eggs'?"),
         ({"recipe": None}, "the following arguments are required: recipe"),
-        ({"eggs": 0}, "eggs must be at least 1"),
+        ({"eggs": 0}, "eggs must be at least 1, not 0"),
         ({"eggs": "1_0"}, "eggs: not a whole number: '1_0'"),
         ({"eggs": True}, "eggs must be a whole number, not True"),
         ({"no_butter": "yes"}, "no_butter must be True or False, not 'yes'"),
@@ -240,7 +240,7 @@ def test_keywords_that_cannot_be_are_a_usage_error(keywords: dict[str, Any], mes
         (["c", "--eggs=1_0"], "argument eggs: invalid int value: '1_0'"),
         (["c", "--no-salt=x"], "argument salt/no_salt: ignored explicit argument 'x'"),
         (["c", "--no-buter"], "no such option: no_buter; did you mean 'no_butter'?"),
-        (["c", "--eggs=0"], "eggs must be at least 1"),
+        (["c", "--eggs=0"], "eggs must be at least 1, not 0"),
         (["c", "--eggs=3", "--no-butter"], "eggs is too much for no_butter"),
     ],
 )

@@ -17,7 +17,7 @@ from typing import Any
 from clearspan.common import terminal
 from clearspan.common.child_commands import Option, UsageError, run_module
 from clearspan.common.options import from_keywords, words
-from clearspan.common.typed import checked, conform, problem
+from clearspan.common.typed import MismatchError, checked, conform
 from clearspan.train import recipe as recipes
 from clearspan.train.__main__ import LauncherOptions, Train
 from clearspan.train.config.options import Recipe, RecipeError
@@ -149,6 +149,6 @@ def _plain(value: object) -> object:
     """Convert a numpy number to a Python number, and a path to a text."""
     try:
         plain = conform(value, Plain)
-    except TypeError:
-        raise UsageError(problem("the value of a recipe key", Plain, value)) from None
+    except MismatchError as error:
+        raise UsageError(error.message("the value of a recipe key")) from None
     return str(plain) if isinstance(plain, Path) else plain

@@ -18,7 +18,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from clearspan.common.encoder.poolings import EXPORTED
+from clearspan.common.encoder.pooling_names import EXPORTED
 from clearspan.common.model_folder import INFERENCE, Module, read_modules
 
 MODULES, LENGTHS = "modules.json", "sentence_bert_config.json"

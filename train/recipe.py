@@ -66,6 +66,8 @@ def load_recipe(name_or_file: str, overrides: Sequence[str] = ()) -> Recipe:
         recipe = _typed(merged)
         for key, value in flat(merged).items():
             refuse((value == MISSING, f"{key} is not set; give it as {key}=VALUE"))
+            with naming(key):
+                f"{key} {value}".encode()  # recipe.yaml is UTF-8, which half of a surrogate pair is not
         check(recipe)
         return recipe
     except RecursionError:

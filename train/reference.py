@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from clearspan.common.command import Command, Printed, Result
-from clearspan.common.options import LIMITS
+from clearspan.common.typed import LIMITS, limits
 
 ENTRY = re.compile(r"^    (\w+(?:, \w+)*): (.+(?:\n {5,}.+)*)", re.MULTILINE)
 """An entry under "Args:", with its continuation lines."""
@@ -48,8 +48,7 @@ def type_name(hint: Any) -> str:
     """Return a field's type in a few words, with its range or choices."""
     origin, inner = typing.get_origin(hint), typing.get_args(hint)
     if origin is typing.Annotated:
-        values = [(name, getattr(limit, name)) for limit in inner[1:] for name in LIMITS if hasattr(limit, name)]
-        ranges = [f"{LIMITS[name][0]} {value:g}" for name, value in values if abs(value) < 1 << 62]
+        ranges = [f"{LIMITS[name][0]} {limit:g}" for name, limit in limits(inner[1:]) if abs(limit) < 1 << 62]
         return f"{type_name(inner[0])}, {', '.join(ranges)}" if ranges else type_name(inner[0])
     if origin in (typing.Union, types.UnionType):
         return " or ".join(type_name(part) for part in inner)

@@ -3,7 +3,7 @@
     texts -> windows -> token ids (in a thread, AHEAD windows ahead) -> device (IN_FLIGHT windows at once) -> embeddings
 
 A window is a list of texts that are tokenized and embedded together. Embeddings are returned in the order of the texts,
-and do not depend on threads. Memory holds a few windows, however many texts there are.
+and do not depend on the timing of threads. Memory holds a few windows, however many texts there are.
 """
 
 from collections import deque
@@ -55,12 +55,12 @@ def embed_windows(
 ) -> Iterator[Embedded]:
     """Yield the embeddings of each window of texts, in order.
 
-    The caller's thread takes a few windows from `texts` ahead of the window whose embeddings are yielded.
+    The windows are taken from `texts` in the caller's thread, a few windows ahead of the embeddings.
 
     Args:
         reader: the reader that tokenizes the texts.
         start: function that takes a window of texts and their tokens, and starts to embed them.
-        texts: the windows of texts.
+        texts: the windows, each a list of texts.
         prompt: the text to put before each text.
         guard: function that returns a context manager, e.g. to convert exceptions. It is active while this function
             waits for tokens, calls `start` or waits for embeddings, and not while it takes a window from `texts`.

@@ -33,8 +33,8 @@ UNFUSED = 1024
 def _takes_dropout() -> bool:
     """Return whether torch's private function for variable-length attention can be used with dropout.
 
-    It must take the arguments that `_varlen` passes. It must also be marked as random, so that activation checkpointing
-    repeats the same dropout.
+    It must take the arguments that `_varlen` passes. torch must also declare it as random, so that activation
+    checkpointing repeats the same dropout.
     """
     expected = ["query", "key", "value", "cum_seq_q", "cum_seq_k", "max_q", "max_k", "dropout_p"]
     call = getattr(torch.ops.aten, PRIVATE, None)
@@ -72,7 +72,7 @@ def packed_attention(
         key, value: the same shape, but possibly with fewer heads, of which each serves several heads of `query`.
         attention_mask: not used, since `packed` holds the lengths of the sequences.
         dropout: the dropout rate of attention weights.
-        scaling: factor of the dot products; None for 1 / sqrt(d).
+        scaling: the number that the dot products are multiplied by; None for 1 / sqrt(d).
         sliding_window: tokens at this distance or more do not attend to each other (ModernBERT's local layers); None if
             there is no window.
         softcap, s_aux: a cap on the scores and attention sinks, which are not supported.
@@ -114,7 +114,7 @@ class ScoreOptions(NamedTuple):
     """Scale, mask and bias of attention scores before the softmax.
 
     Attributes:
-        scaling: factor of the dot products; None for 1 / sqrt(d), where d is the head size.
+        scaling: the number that the dot products are multiplied by; None for 1 / sqrt(d), where d is the head size.
         sliding_window: tokens at this distance or more do not attend to each other; None if there is no window.
         causal: whether a token attends only to itself and to earlier tokens.
         bias: values to add to the scores, (1, heads, longest, longest), where `longest` is the length of the longest
@@ -149,11 +149,13 @@ def attention_by_length(
 ) -> Tensor:
     """Compute attention on a CPU, with one call for each run of sequences of equal length; return (1, T, heads, d).
 
-    `common.encoder.grouping` sorts a batch by length, so that it has few runs.
+    If `common.encoder.grouping` has sorted the batch by length, it has few runs.
 
     Args:
         query, key, value: (1, heads, T, d), for T tokens in all sequences and heads of size d.
+        packed: the batch; the host must know its lengths.
         dropout: the dropout rate of attention weights.
+        scores: the scale, mask and bias of attention scores.
     """
     assert packed.lengths is not None
     runs = [(length, sum(1 for _ in run)) for length, run in itertools.groupby(packed.lengths) if length]
@@ -183,7 +185,7 @@ def unfused_attention(
         q, k, v: (N, heads, L, d), for N sequences of L tokens and heads of size d.
         mask: the mask from `ScoreOptions.mask`.
         dropout: the dropout rate of attention weights.
-        scaling: factor of the dot products; None for 1 / sqrt(d).
+        scaling: the number that the dot products are multiplied by; None for 1 / sqrt(d).
     """
     shape = q.shape
     scaling = q.shape[-1] ** -0.5 if scaling is None else scaling
@@ -211,11 +213,13 @@ def padded_attention(
 ) -> Tensor:
     """Compute attention with one call of SDPA on padded sequences, without a host sync; return (1, T, heads, d).
 
-    It works for every batch, including those that the faster functions do not support.
+    This function works for every batch, and is used if the faster functions of this module do not support a batch.
 
     Args:
         query, key, value: (1, heads, T, d), for T tokens in all sequences and heads of size d.
+        packed: the batch.
         dropout: the dropout rate of attention weights.
+        scores: the scale, mask and bias of attention scores.
     """
     starts, ends = packed.cu_seqlens[:-1, None].long(), packed.cu_seqlens[1:, None].long()
     at = torch.arange(packed.longest, device=query.device)
@@ -247,7 +251,7 @@ def _varlen(
         cu: the cumulative lengths of the N sequences, (N + 1,) int32.
         longest: the length of the longest sequence.
         dropout: the dropout rate of attention weights.
-        scale: factor of the dot products; None for 1 / sqrt(d).
+        scale: the number that the dot products are multiplied by; None for 1 / sqrt(d).
         window: the number of tokens to the left and to the right that a token attends to; -1 for all tokens.
     """
     left, right = window

@@ -25,9 +25,9 @@ def batches_in_order(lengths: NDArray[np.integer[Any]], batch_tokens: int) -> It
 def batches_by_length(lengths: list[int], batch_tokens: int) -> Iterator[list[int]]:
     """Yield batches of row indices, longest row first, each of at most `batch_tokens` tokens including padding.
 
-    A row longer than `batch_tokens` has a batch of its own. A batch also ends before a row that is shorter than seven
-    eighths of the longest row in the batch. Otherwise, if all rows fit into a few large batches, a quarter of the
-    tokens would be padding.
+    A row longer than `batch_tokens` has a batch of its own. To limit padding, a batch also ends before a row that is
+    shorter than seven eighths of the longest row in the batch. Without this rule, a quarter of the tokens would be
+    padding if all rows fit into a few large batches.
 
     Args:
         lengths: the number of tokens of each row.

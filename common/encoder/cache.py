@@ -67,9 +67,9 @@ class Cache:
         dim: the width of the model's embeddings.
 
     Attributes:
-        blocks: the memory-mapped embeddings of each file, (n, dim) float32.
-        takes: whether the cache accepts new embeddings; false after a failed write.
-        warnings: one line for each file that could not be read or written.
+        blocks: the embeddings in each file, memory-mapped, (n, dim) float32.
+        takes: whether the cache accepts new embeddings; false if the folder cannot be used, or after a failed write.
+        warnings: one line for each problem with a file or the folder.
     """
 
     def __init__(self, folder: Path, dim: int) -> None:
@@ -102,7 +102,10 @@ class Cache:
         self._entries = unsorted[self._order]
 
     def _block(self, path: Path) -> tuple[Entries, Rows] | None:
-        """Read a `.hashes.npy` file and the `.rows.npy` beside it; return None if one of them cannot be used."""
+        """Read a `.hashes.npy` file and the `.rows.npy` file beside it; return None if one of them cannot be used.
+
+        Damaged files are deleted. Any other problem is added to `warnings`.
+        """
         try:
             entries, rows = _read(path)
             if rows.shape[1] == self._dim:
@@ -131,7 +134,7 @@ class Cache:
         return None
 
     def find(self, texts: Sequence[str]) -> NDArray[np.int64]:
-        """Return the row index of each text in the concatenation of all blocks, (len(texts),).
+        """Return the row index of each text's embedding in the concatenation of all `blocks`, (len(texts),).
 
         The index is -1 if the text is not in the cache, or if its row is damaged.
         """
@@ -144,10 +147,10 @@ class Cache:
         return np.where(is_cached, self._order[places], -1)
 
     def _is_whole(self, places: NDArray[np.int64]) -> NDArray[np.bool_]:
-        """Return for each of m rows whether it matches its checksum, (m,) bool; warn about rows that do not.
+        """Return whether each of m cached embeddings matches its checksum, (m,) bool; warn about damaged embeddings.
 
         Args:
-            places: the index in `_entries` of each row's entry, (m,).
+            places: for each embedding, the index in `_entries` of its hash and checksum, (m,).
         """
         starts = np.cumsum([0, *map(len, self.blocks)])
         numbers = self._order[places]
@@ -196,13 +199,16 @@ def _rows_of(path: Path) -> Path:
 
 
 def _keys(entries: Entries) -> NDArray[np.uint32]:
-    """Return the key that the checksum of each row includes (`kept.checksums`), (n,): a part of the text's hash."""
+    """Return a part of the hash of each row's text, (n,), to include in the checksum of the row."""
     keys: NDArray[np.uint32] = entries["hash"][:, 1].astype(np.uint32)
     return keys
 
 
 def _read(path: Path) -> tuple[Entries, Rows]:
-    """Return the content of a `.hashes.npy` file, (n,), and of the `.rows.npy` beside it, (n, dim), memory-mapped.
+    """Read a `.hashes.npy` file and the `.rows.npy` file beside it.
+
+    Returns:
+        The hash and the checksum of each embedding, (n,), and the embeddings, (n, dim), memory-mapped.
 
     Raises:
         OSError: a file cannot be read.

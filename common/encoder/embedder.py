@@ -29,10 +29,13 @@ NOISE = 1e-6
 
 
 def cache_of(model: Encoder, prompt: str, folder: Path | None) -> Cache | None:
-    """Return the cache for a model's embeddings with a prompt; None if `folder` is None or the model has no cache key.
+    """Return the cache of a model's embeddings with a prompt; None if these embeddings are not cached.
+
+    The embeddings of a model without a fingerprint, such as a Python function, are never cached.
 
     Args:
-        folder: the folder for the cached embeddings of all models, from `cache.folder_of`.
+        prompt: the text that is put before each text; "" for no prompt.
+        folder: the folder for the cached embeddings of all models; None to cache nothing.
     """
     key = model.cache_key(prompt) if folder else None
     return Cache(folder / key, model.dim) if folder and key else None
@@ -42,7 +45,8 @@ def encode_of(model: Encoder, prompt: str, batch_tokens: int, progress: bool) ->
     """Return a function that embeds texts with a model and puts the prompt before each text.
 
     Args:
-        batch_tokens, progress: see `Encoder.encode`.
+        batch_tokens: the largest number of tokens in a batch; a longer text has a batch of its own.
+        progress: whether to show a progress bar.
     """
     return functools.partial(model.encode_after, prompt, batch_tokens=batch_tokens, progress=progress)
 
@@ -52,19 +56,19 @@ class Embedder:
 
     Args:
         encode: function from n texts to their embeddings, (n, dim), which need not have unit norm.
-        cache: cached embeddings on disk, shared with other runs; None for no cache. Cached embeddings are not held in
-            memory as well. Embeddings with a NaN, an infinity or only zeros are not cached, so that every run counts
-            them.
+        cache: cached embeddings on disk, shared with other runs; None for no cache. Embeddings that are in the cache
+            are not held in memory as well. Embeddings with a NaN, an infinity or only zeros are not cached, so that
+            every run counts them.
 
     Attributes:
-        num_texts: number of texts that the encoder embedded.
-        num_cached: number of distinct texts whose embeddings came from the cache.
-        num_nonfinite: number of computed embeddings with a NaN or an infinity.
-        num_zero: number of computed embeddings that are all zeros, e.g. for a text without a known word.
-        constant: the number of texts in a call of `embed`, and the number of different directions of their embeddings,
-            if there are few different directions (`FEW`). Of several such calls, the largest counts. None if there was
-            no such call.
-        encode_s: seconds spent in the encoder.
+        num_texts: the number of texts that the encoder embedded.
+        num_cached: the number of distinct texts whose embeddings came from the cache.
+        num_nonfinite: the number of computed embeddings with a NaN or an infinity.
+        num_zero: the number of computed embeddings that are all zeros, e.g. for a text without a known word.
+        constant: None unless the encoder gave nearly the same embedding to all texts of a call of `embed`. Then, the
+            number of distinct texts in the call, and the number of distinct directions of their embeddings, which is
+            below the fraction `FEW` of the texts. Of several such calls, the call with most texts.
+        encode_s: the time spent in the encoder, in seconds.
     """
 
     def __init__(self, encode: Encode, cache: Cache | None = None) -> None:
@@ -94,7 +98,12 @@ class Embedder:
         return embeddings
 
     def _watch(self, num_texts: int, embeddings: NDArray[np.float32]) -> None:
-        """Set `constant` if the embeddings of `num_texts` distinct texts have few different directions."""
+        """Set `constant` if the embeddings in a call of `embed` have few distinct directions.
+
+        Args:
+            num_texts: the number of distinct texts in the call.
+            embeddings: the embeddings of all texts in the call, (n, dim).
+        """
         if num_texts < FEWEST_WATCHED or (self.constant and self.constant[0] >= num_texts):
             return
         sample = embeddings[:: 1 + len(embeddings) // MOST_WATCHED]
@@ -115,7 +124,11 @@ class Embedder:
                 remembered anyway.
 
         Returns:
-            Blocks of embeddings, (n, dim) each, and for each text its row in the concatenation of the blocks.
+            Arrays with all embeddings, old and new, (n, dim) each, and a dict that gives, for each text, its row in the
+            concatenation of these arrays.
+
+        Raises:
+            ValueError: the encoder did not return one row per text.
         """
         keep = keep or (self._cache is not None and self._cache.takes)
         rows = self._rows if keep else dict(self._rows)

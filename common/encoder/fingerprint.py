@@ -24,7 +24,7 @@ def model_files(folder: Path) -> dict[str, str]:
     """Return the SHA-256, in hexadecimal, of each file that affects a model's embeddings, keyed by path in the folder.
 
     These are the files directly in the folder and all files in the folders of its modules, without hidden files and
-    files with a suffix in OTHERS.
+    files with a suffix in OTHERS, such as model cards and images.
 
     Raises:
         EncoderError: the folder's list of modules cannot be read.

@@ -19,7 +19,9 @@ def load_folder(
     `common.encoder.library`.
 
     Args:
-        pooling, device, precision: see `common.encoder.library.load_with_library`.
+        pooling: the pooling for a plain Hugging Face folder, one of `poolings.OF_PLAIN_FOLDER`; None for mean.
+        device: the device to load the model on, as torch names it.
+        precision: fp32 or bf16, the precision of the transformer.
 
     Raises:
         EncoderError: the folder is missing, incomplete or invalid.

@@ -23,15 +23,20 @@ def states(base: Any, packed: Packed, positions: Tensor) -> Tensor:
     """Return the hidden states of the T tokens in a packed batch, (T, h); a token attends only to its own sequence.
 
     Args:
-        base: a transformers base model whose attention is `PACKED_ATTENTION`.
-        positions: the model's position id for each token, (1, T).
+        base: a transformers base model whose attention implementation is `PACKED_ATTENTION`.
+        positions: the position id of each token, as the model counts positions, (1, T).
     """
     hidden: Tensor = output(base, packed, positions).last_hidden_state[0]
     return hidden
 
 
 def output(base: Any, packed: Packed, positions: Tensor) -> Any:
-    """Return the whole output of the base model for a packed batch; for the arguments, see `states`."""
+    """Return the whole output of a base model for a packed batch of T tokens, such as the states of all layers.
+
+    Args:
+        base: a transformers base model whose attention implementation is `PACKED_ATTENTION`.
+        positions: the position id of each token, as the model counts positions, (1, T).
+    """
     options = {"use_cache": False} if getattr(base.config, "use_cache", False) else {}  # no decoding, so no KV cache
     return base(input_ids=packed.ids[None], position_ids=positions, packed=packed, **options)
 

@@ -22,7 +22,7 @@ def by_length(packed: Batch) -> tuple[Batch, Tensor | None]:
     Sequences of patches, from images or audio, stay first, in their order.
 
     Args:
-        packed: a batch whose lengths are known on the host.
+        packed: a batch of T tokens; the host must know its lengths.
 
     Returns:
         The sorted batch, and for each row of the given batch its index in the sorted batch, (T,) int64. If sequences of

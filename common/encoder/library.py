@@ -30,8 +30,8 @@ from tokenizers import Tokenizer
 from clearspan.common.encoder import stream
 from clearspan.common.encoder.batching import batches_by_length
 from clearspan.common.encoder.fingerprint import LIBRARIES
+from clearspan.common.encoder.library_pooling import as_float32, with_pooling
 from clearspan.common.encoder.packed import PackedModel
-from clearspan.common.encoder.pooling import as_float32, with_pooling
 from clearspan.common.encoder.prompts import Prompts
 from clearspan.common.encoder.reading import LibraryReader
 from clearspan.common.encoder.sentence_encoder import SPECIAL_TOKENS, Embedded, FolderEncoder
@@ -60,7 +60,7 @@ class Model(FolderEncoder):
         packed: the same model for packed batches; None if the library runs the model, with padding.
 
     Attributes:
-        modules, packed: the arguments.
+        modules, packed: the arguments of these names.
         reader: the reader that tokenizes texts for the model; None if the first module is not a transformer.
     """
 
@@ -110,7 +110,8 @@ class Model(FolderEncoder):
     def similarity(self, left: NDArray[np.float32], right: NDArray[np.float32]) -> NDArray[np.float32]:
         """Return the similarity of each row of `left` (n, dim) with each row of `right` (m, dim), (n, m) float32.
 
-        It is computed on the model's device; see `FolderEncoder.similarity`.
+        The similarity is computed on the model's device. Distances (euclidean, manhattan) are negated, so that a higher
+        value always means more similar.
         """
         device = self.modules.device
         scores = self.modules.similarity(torch.tensor(left, device=device), torch.tensor(right, device=device))
@@ -138,7 +139,7 @@ def load_with_library(
     """Load a local folder of sentence-transformers, or a plain Hugging Face folder.
 
     Args:
-        pooling: the pooling for a plain Hugging Face folder, one of `OF_PLAIN_FOLDER`; None for mean.
+        pooling: the pooling for a plain Hugging Face folder, one of `poolings.OF_PLAIN_FOLDER`; None for mean.
         device: the device to load the model on, as torch names it.
         precision: fp32 or bf16. With bf16, the transformer's weights are rounded to bfloat16 after they are checked;
             pooling and later modules run in float32.
@@ -195,9 +196,10 @@ def _load(folder: Path, device: str, pooling: str) -> SentenceTransformer:
 
 
 def _packed(loaded: SentenceTransformer, folder: Path) -> PackedModel | None:
-    """Return the same model for packed batches.
+    """Return a model that embeds packed batches with the weights of `loaded`; None if the library has to embed.
 
-    Return None for a static model, which needs no padding. Warn and return None if packing is not supported.
+    The library embeds with a static model, which needs no padding. It also embeds with a model that does not support
+    packed batches; this is reported in a warning.
     """
     if isinstance(loaded[0], StaticEmbedding):  # the library itself embeds without padding
         return None
@@ -222,7 +224,7 @@ def _round(loaded: SentenceTransformer) -> None:
 
 
 def _read_special_as_text(loaded: SentenceTransformer, prompts: Prompts) -> None:
-    """Let the tokenizers of all modules read special tokens in texts as plain text, unless a prompt spells one out."""
+    """Let the tokenizers of all modules read special tokens in texts as plain text, unless a prompt contains one."""
     for module in loaded:
         if isinstance(module, StaticEmbedding):
             if not spell_special(module.tokenizer, prompts.texts.values()):
@@ -237,7 +239,7 @@ def _read_special_as_text(loaded: SentenceTransformer, prompts: Prompts) -> None
 
 
 def _check(transformer: Transformer, folder: Path) -> None:
-    """Check a transformer's weights and tokenizer, and lower its length limit to the positions that the model has.
+    """Check a transformer's weights and tokenizer, and limit its input to as many tokens as it has positions for.
 
     The weights are loaded again by `load_model`, since sentence-transformers does not report missing weights.
 

@@ -48,7 +48,7 @@ class Linear(nn.Linear):
 
 
 def replace_linear(model: nn.Module) -> None:
-    """Replace every linear layer of a model with the `Linear` of this module, if torch has oneDNN's function."""
+    """Replace every linear layer of a model with the `Linear` of this module, if oneDNN can be used."""
     if not ONEDNN:
         return
     for parent in list(model.modules()):

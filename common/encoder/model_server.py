@@ -36,7 +36,7 @@ class _Request(NamedTuple):
 
 
 class ModelServer:
-    """Server of a model for all processes that connect to a listener, which is a Unix socket."""
+    """Server of a model for all processes that connect to `listener`, a Unix socket."""
 
     def __init__(self, model: Model, listener: Listener) -> None:
         self._model = model
@@ -99,7 +99,7 @@ class ModelServer:
     def _answer_now(self, request: _Request) -> None:
         """Compute the answer to a request before the next request is read.
 
-        This is done for all requests except windows of token ids, of which `run` computes several at once.
+        `run` does this with all requests except windows of token ids, several of which it computes at once.
         """
         message = request.message
         model = self._model

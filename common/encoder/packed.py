@@ -32,11 +32,11 @@ from clearspan.common.encoder import packed_batches, relative
 from clearspan.common.encoder.attention import PACKED_ATTENTION
 from clearspan.common.encoder.autocast import in_fp32
 from clearspan.common.encoder.forward import UNLIMITED, check_packing, output
+from clearspan.common.encoder.library_pooling import FirstLast
 from clearspan.common.encoder.linear import replace_linear
+from clearspan.common.encoder.packed_pooling import first as first_states
+from clearspan.common.encoder.packed_pooling import pooled
 from clearspan.common.encoder.packing import Packed
-from clearspan.common.encoder.pooling import FirstLast
-from clearspan.common.encoder.token_pooling import first as first_states
-from clearspan.common.encoder.token_pooling import pooled
 from clearspan.common.model_folder import EncoderError
 from clearspan.common.pretrained import first_position, max_tokens
 
@@ -80,7 +80,11 @@ class PackedTransformer:
         return mean
 
     def through_head(self, hidden: Tensor, packed: Packed) -> Tensor:
-        """Return the output of the transformer's head for the first token of each sequence, (N, h) fp32."""
+        """Return the output of the transformer's head (its `pooler`) for the first token of each sequence, (N, h) fp32.
+
+        Args:
+            hidden: the states of the T tokens of the batch, (T, h).
+        """
         head = self.model.pooler
         vectors: Tensor = head(first_states(hidden, packed)[:, None].to(hidden.dtype))
         return vectors.float()
@@ -150,7 +154,12 @@ class PackedModel:
 
     @in_fp32
     def _finished(self, hidden: Tensor, packed: Packed, prompt_tokens: int) -> Tensor:
-        """Pool the states of sequences, (T, h), and run the later modules; return the embeddings, (N, dim)."""
+        """Pool the states of N sequences and run the modules after the pooling; return the embeddings, (N, dim).
+
+        Args:
+            hidden: the states of the T tokens of the batch, (T, h).
+            prompt_tokens: the number of tokens at the beginning of each sequence that belong to the prompt.
+        """
         features = {"sentence_embedding": self._pooled(hidden, packed, prompt_tokens)}
         for module in self._after:
             features = module(features)
@@ -169,11 +178,11 @@ class PackedModel:
 
 
 def _checked_transformer(first: Any) -> tuple[Any, str]:
-    """Return the transformer in the library's first module, and the name of the output that the embedding is made from.
+    """Return the transformer in the first module of a model, and the name of its output that embeddings are made from.
 
     Raises:
-        EncoderError: the module is no transformer, expands queries, or uses another output than the last layer's states
-            or the output of a head in HEADS.
+        EncoderError: the module is no transformer, or appends tokens to queries (`query_expansion`), or makes
+            embeddings neither from the states of the last layer nor from the output of a head in HEADS.
     """
     if not isinstance(first, Transformer) or not isinstance(getattr(first, "model", None), PreTrainedModel):
         raise EncoderError(f"its first module is {type(first).__name__}, and no Transformer")

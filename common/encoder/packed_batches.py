@@ -3,7 +3,7 @@
     T token ids of N texts -> one or more `Packed` -> a function that embeds a batch -> (N, dim), in the given order
 
 A GPU gets all texts as one batch, in the given order. A CPU gets small batches, sorted by length: the states of a small
-batch stay in a core's cache, and texts of equal length share a call of attention. The number of rows in a batch is
+batch stay in a core's cache, and texts of equal length share a call of attention. The number of tokens in a batch is
 rounded up to one of a few numbers, since oneDNN compiles a kernel for each new size of a matrix.
 """
 
@@ -31,8 +31,8 @@ def embed_ids(ids: Tensor, lengths: NDArray[np.integer[Any]], dim: int, embed: C
         ids: the token ids of all texts, special tokens included, one text after the other, on the device.
         lengths: the number of ids of each text, (n,), on the host; a text may have none.
         dim: the width of the embeddings.
-        embed: function from a batch to its embeddings, (num_sequences, dim). The last sequence may be a filler, which
-            brings the batch to the rounded number of rows.
+        embed: function from a batch to its embeddings, (number of sequences, dim). The last sequence of a batch may be
+            a filler, which only rounds up the number of tokens; its embedding is not used.
     """
     if ids.device.type != "cpu":
         ids = ids.long() if len(ids) else ids.new_zeros(1).long()
@@ -53,6 +53,6 @@ def embed_ids(ids: Tensor, lengths: NDArray[np.integer[Any]], dim: int, embed: C
 
 
 def _filled(lengths: NDArray[np.integer[Any]], rows: int) -> NDArray[np.integer[Any]]:
-    """Append the length of a filler sequence that brings the sum of the lengths to `rows`, unless the sum is `rows`."""
+    """Append the length of a filler sequence, so that the lengths add up to `rows`, unless they do already."""
     filler = rows - int(lengths.sum())
     return np.append(lengths, filler) if filler else lengths

@@ -42,7 +42,7 @@ class Packed:
 
     @property
     def num_tokens(self) -> Tensor:
-        """The number of tokens without filler sequences at the end of the batch, a scalar tensor on the device."""
+        """The number of tokens, without filler sequences at the end of the batch, as a scalar tensor on the device."""
         return self.cu_seqlens[self.num_sequences]
 
     def reordered(self, order: Tensor, rows: Tensor) -> Self:

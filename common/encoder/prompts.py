@@ -91,8 +91,8 @@ class Prompts:
         """Return the prompt to put before a text; "" for no prompt.
 
         Args:
-            side: QUERY, DOCUMENT or OTHER.
-            name: the name of a prompt to use in place of the side's prompt; `NONE` for no prompt.
+            side: whether the text is a query, a document or neither: QUERY, DOCUMENT or OTHER.
+            name: the name of the prompt to use, or `NONE` for no prompt; None for the model's own prompt for this side.
 
         Raises:
             EncoderError: the model has no prompt of this name.
@@ -102,11 +102,11 @@ class Prompts:
         return self.texts.get(side if side != OTHER else self.default_name or "", "")
 
     def sides(self, names: Sequence[str] = ()) -> Sides:
-        """Return the prompt of each side.
+        """Return the prompts to put before queries, before documents and before other texts.
 
         Args:
-            names: the name of one prompt for every text, or the names of two prompts, for queries and for documents.
-                If empty, each side has the model's own prompt.
+            names: the name of one prompt for every text; or the names of two prompts, the first for queries and the
+                second for documents. Where no name is given, the model's own prompts are used.
 
         Raises:
             EncoderError: the model has no prompt with one of these names.
@@ -127,7 +127,7 @@ class Prompts:
         `passage`, or if it is the model's default prompt.
 
         Args:
-            sides: the sides of the texts that will be embedded.
+            sides: the sides of the texts that will be embedded, each QUERY, DOCUMENT or OTHER (neither of the two).
         """
         lines = []
         for side in sides:

@@ -1,9 +1,9 @@
 """Tokenize texts exactly as sentence-transformers does for a loaded model, but faster.
 
 A reader uses the model's own tokenizer object, so its settings apply: lower case, split special tokens, truncation
-side, length limit. The tokenizer's template defines the special tokens around a text. Before the first use, the ids of
-awkward texts are compared with the library's ids. If they differ, or if the tokenizer is not made from a
-tokenizer.json, the library tokenizes all texts (`is_fast` is false).
+side, length limit. The tokenizer's template defines the special tokens around a text. Before the first use, the
+reader's ids of some texts that are difficult to tokenize are compared with the library's ids. If they differ, or if the
+tokenizer is not made from a tokenizer.json, the library tokenizes all texts (`is_fast` is false).
 """
 
 from collections.abc import Sequence
@@ -33,7 +33,7 @@ class LibraryReader(TokenReader):
         name: the model's name, for messages.
 
     Attributes:
-        is_fast: whether texts are tokenized here rather than by the library.
+        is_fast: whether texts are tokenized by this class rather than by the library.
     """
 
     def __init__(self, transformer: Transformer, name: str) -> None:
@@ -77,13 +77,13 @@ class LibraryReader(TokenReader):
             return self._by_library(texts, prompt)
 
     def _set_up(self) -> None:
-        """Undo the changes that the library makes to the tokenizer's settings whenever it tokenizes."""
+        """Restore the settings of the tokenizer, which the library changes each time that it tokenizes."""
         super()._set_up()
         if self._tokenizer.encode_special_tokens != self._transformer.tokenizer.split_special_tokens:
             self._tokenizer.encode_special_tokens = self._transformer.tokenizer.split_special_tokens
 
     def _agrees(self) -> bool:
-        """Return whether this reader and the library give the same ids for awkward texts."""
+        """Return whether this reader and the library give the same ids for texts that are difficult to tokenize."""
         special = [f"a {token}b" for token in self._transformer.tokenizer.all_special_tokens]
         texts = [*AWKWARD, *special, "an owl " * min(self.limit, LONG)]
         try:
@@ -95,7 +95,7 @@ class LibraryReader(TokenReader):
             return False
 
     def _by_library(self, texts: Sequence[str], prompt: str) -> Tokens:
-        """Tokenize texts with sentence-transformers, and return the tokens as `read` does."""
+        """Tokenize texts, each after the prompt, with sentence-transformers; the ids are truncated as by `encode`."""
         # One more token than the model reads shows that a text is longer.
         whole_texts = [prompt + text for text in texts]
         longest = self.limit + 1

@@ -10,13 +10,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from clearspan.common.encoder.fingerprint import digest, folder_fingerprint
-from clearspan.common.encoder.poolings import OF_PLAIN_FOLDER
+from clearspan.common.encoder.pooling_names import OF_PLAIN_FOLDER
 from clearspan.common.encoder.prompts import DOCUMENT, OTHER, QUERY, Prompts, Side
 from clearspan.common.model_folder import EncoderError, model_name, refusing
 from clearspan.common.options import Flag
 
 Pooling = Annotated[str | None, Flag("pooling of a plain Hugging Face model (default mean)", choices=OF_PLAIN_FOLDER)]
-"""The option `--pooling` for a plain Hugging Face folder; `common.encoder.pooling` defines the poolings."""
+"""The option `--pooling` for a plain Hugging Face folder; `common.encoder.library_pooling` defines the poolings."""
 SPECIAL_TOKENS = {"special tokens": "text"}
 """Part of a fingerprint: special tokens that a text spells out are read as text, unless a prompt spells out one."""
 
@@ -26,8 +26,8 @@ class Encoder(ABC):
 
     Attributes:
         dim: the width of the embeddings.
-        folder: the model's folder, which fine-tuning needs; None for word vectors and functions.
-        prompts: the model's prompts; word vectors and functions have none.
+        folder: the model's folder, which fine-tuning needs; None for word vectors and Python functions.
+        prompts: the model's prompts; word vectors and Python functions have none.
     """
 
     dim: int
@@ -37,9 +37,10 @@ class Encoder(ABC):
     @property
     @abstractmethod
     def fingerprint(self) -> str | None:
-        """Hash of everything that affects an embedding, which is the key of the cache on disk.
+        """Hash of everything that affects an embedding, except the prompt; None if it cannot be computed.
 
-        None for a model whose hash cannot be computed, such as a Python function; its embeddings are not cached.
+        Embeddings are cached on disk under this hash. It cannot be computed for a Python function, for example, so the
+        embeddings of such a model are not cached.
         """
 
     def cache_key(self, prompt: str) -> str | None:
@@ -76,7 +77,18 @@ class Encoder(ABC):
         progress: bool = False,
         prompt_name: str | None = None,
     ) -> NDArray[np.float32]:
-        """Return the embeddings of queries as `encode` does, but by default with the model's prompt for queries."""
+        """Return the embeddings of n queries, in their order: (n, dim) float32; of a single query, (dim,).
+
+        Args:
+            batch_tokens: the largest number of tokens in a batch, including padding if the model needs any; a longer
+                query has a batch of its own.
+            progress: whether to show a progress bar.
+            prompt_name: the name of the model's prompt to put before each query, or `none` for no prompt; None for the
+                model's prompt for queries.
+
+        Raises:
+            EncoderError: a query cannot be encoded or is not a string, or the model has no such prompt.
+        """
         return self._of_side(QUERY, texts, batch_tokens, progress, prompt_name)
 
     def encode_document(
@@ -86,13 +98,30 @@ class Encoder(ABC):
         progress: bool = False,
         prompt_name: str | None = None,
     ) -> NDArray[np.float32]:
-        """Return the embeddings of documents as `encode` does, but by default with the model's prompt for documents."""
+        """Return the embeddings of n documents, in their order: (n, dim) float32; of a single document, (dim,).
+
+        Args:
+            batch_tokens: the largest number of tokens in a batch, including padding if the model needs any; a longer
+                document has a batch of its own.
+            progress: whether to show a progress bar.
+            prompt_name: the name of the model's prompt to put before each document, or `none` for no prompt; None for
+                the model's prompt for documents.
+
+        Raises:
+            EncoderError: a document cannot be encoded or is not a string, or the model has no such prompt.
+        """
         return self._of_side(DOCUMENT, texts, batch_tokens, progress, prompt_name)
 
     def encode_after(
         self, prompt: str, texts: Iterable[str], batch_tokens: int = 16384, progress: bool = False
     ) -> NDArray[np.float32]:
-        """Return the embeddings of n texts as `encode` does, with the text `prompt` before each text: (n, dim) float32.
+        """Return the embeddings of n texts, each after the text `prompt`, in their order: (n, dim) float32.
+
+        Args:
+            prompt: the text to put before each text; "" for no prompt.
+            batch_tokens: the largest number of tokens in a batch, including padding if the model needs any; a longer
+                text has a batch of its own.
+            progress: whether to show a progress bar.
 
         Raises:
             EncoderError: a text cannot be encoded or is not a string, or the model takes no prompts.
@@ -105,7 +134,13 @@ class Encoder(ABC):
 
     @abstractmethod
     def encode_list(self, texts: list[str], batch_tokens: int, progress: bool) -> NDArray[np.float32]:
-        """Return the embeddings of n texts as `encode` does, but without a prompt: (n, dim) float32."""
+        """Return the embeddings of n texts without a prompt, in their order: (n, dim) float32.
+
+        Args:
+            batch_tokens: the largest number of tokens in a batch, including padding if the model needs any; a longer
+                text has a batch of its own.
+            progress: whether to show a progress bar.
+        """
 
     def _of_side(
         self, side: Side, texts: str | Iterable[str], batch_tokens: int, progress: bool, prompt_name: str | None
@@ -132,13 +167,13 @@ class FolderEncoder(Encoder):
     """An encoder loaded from a model folder (`common.encoder.folder.load_folder`).
 
     Args:
+        folder: the model's folder.
         dim: the width of the embeddings.
         settings: everything that affects the embeddings, except the folder's files and the prompt.
         libraries: the names of the packages that compute the embeddings.
 
     Attributes:
-        folder: the model's folder.
-        name: the model's name (`model_name`).
+        name: the model's name, which is made from the folder's path (`model_name`).
         similarity_name: the function that `similarity` computes: cosine, dot, euclidean or manhattan.
         is_packed: whether the model's transformer runs without padding; None for a model without a transformer.
     """
@@ -163,7 +198,14 @@ class FolderEncoder(Encoder):
         return folder_fingerprint(self.folder, self._settings, self._libraries)
 
     def encode_list(self, texts: list[str], batch_tokens: int, progress: bool) -> NDArray[np.float32]:
-        """Return the embeddings of n texts without a prompt, (n, dim); texts are truncated at the model's length limit.
+        """Return the embeddings of n texts without a prompt, in their order: (n, dim) float32.
+
+        Texts are truncated at the model's length limit.
+
+        Args:
+            batch_tokens: the largest number of tokens in a batch, including padding if the model needs any; a longer
+                text has a batch of its own.
+            progress: whether to show a progress bar.
 
         Raises:
             EncoderError: a text cannot be encoded, or the model has no embedding for one of its token ids.
@@ -178,9 +220,14 @@ class FolderEncoder(Encoder):
     def embed(
         self, texts: Sequence[str], batch_tokens: int = 16384, progress: bool = False, prompt: str | None = None
     ) -> Embedded:
-        """Return the embeddings of texts as `encode` does, and whether each text was truncated.
+        """Return the embeddings of texts, in their order, and whether each text was truncated.
+
+        Texts are truncated at the model's length limit.
 
         Args:
+            batch_tokens: the largest number of tokens in a batch, including padding if the model needs any; a longer
+                text has a batch of its own.
+            progress: whether to show a progress bar.
             prompt: the text to put before each text; None for the model's default prompt.
 
         Raises:
@@ -194,12 +241,17 @@ class FolderEncoder(Encoder):
     def embed_windows(
         self, windows: Iterable[Sequence[str]], batch_tokens: int = 16384, prompt: str | None = None
     ) -> Iterator[Embedded]:
-        """Yield what `embed` returns for each window, which is a list of texts, in order.
-
-        A few windows are read ahead, so that they are tokenized while earlier windows are embedded.
+        """Yield the embeddings of each window of texts, in order.
 
         Args:
+            windows: lists of texts. A few windows are read ahead, so that they are tokenized while earlier windows are
+                embedded.
+            batch_tokens: the largest number of tokens in a batch, including padding if the model needs any; a longer
+                text has a batch of its own.
             prompt: the text to put before each text; None for the model's default prompt.
+
+        Raises:
+            EncoderError: a text cannot be encoded, or the model has no embedding for one of its token ids.
         """
         if prompt is None:
             prompt = self.prompts.of_side(OTHER)
@@ -227,7 +279,7 @@ class FolderEncoder(Encoder):
 
     @abstractmethod
     def _embed(self, texts: Sequence[str], batch_tokens: int, progress: bool, prompt: str) -> Embedded:
-        """Compute what `embed` returns. It may raise any exception, which `embed` turns into an EncoderError."""
+        """Embed texts, each after the prompt; any exception that this raises becomes an EncoderError in `embed`."""
 
     @abstractmethod
     def similarity(self, left: NDArray[np.float32], right: NDArray[np.float32]) -> NDArray[np.float32]:

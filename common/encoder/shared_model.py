@@ -47,7 +47,7 @@ class SharedModel:
         address: the path of the Unix socket at which the model's process listens.
 
     Attributes:
-        most_tokens: see `FolderEncoder`.
+        most_tokens: the most tokens that the model reads of a text, without special tokens; None if there is no limit.
 
     Raises:
         EncoderError: the model's process cannot be reached.
@@ -65,7 +65,17 @@ class SharedModel:
     def embed_windows(
         self, windows: Iterable[Sequence[str]], batch_tokens: int = 16384, prompt: str = ""
     ) -> Iterator[Embedded]:
-        """Yield the embeddings of each window of texts, as `FolderEncoder.embed_windows` does."""
+        """Yield the embeddings of each window of texts, in order.
+
+        Args:
+            windows: lists of texts. A few windows are read ahead, so that they are tokenized while earlier windows are
+                embedded.
+            batch_tokens: the largest number of tokens in a batch; a longer text has a batch of its own.
+            prompt: the text to put before each text; "" for no prompt.
+
+        Raises:
+            EncoderError: a text cannot be encoded, or the model's process has ended.
+        """
         if self._reader is None:
             yield from (self._of_texts(list(window), batch_tokens, prompt) for window in windows)
             return
@@ -81,7 +91,13 @@ class SharedModel:
             threads.shutdown(cancel_futures=True)
 
     def count_tokens(self, texts: Sequence[str]) -> list[int]:
-        """Return the number of tokens of each text, as `FolderEncoder.count_tokens` does."""
+        """Return the number of tokens of each text, without special tokens and truncation.
+
+        For a model without a tokenizer, return the number of characters of each text.
+
+        Raises:
+            EncoderError: a text cannot be tokenized, or the model's process has ended.
+        """
         if self._reader is None:
             counts: list[int] = self._request({"do": "count", "texts": list(texts)})[0]["counts"]
             return counts

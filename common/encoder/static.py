@@ -134,7 +134,8 @@ class StaticEncoder(FolderEncoder):
     def similarity(self, left: NDArray[np.float32], right: NDArray[np.float32]) -> NDArray[np.float32]:
         """Return the similarity of each row of `left` (n, dim) with each row of `right` (m, dim), (n, m) float32.
 
-        See `FolderEncoder.similarity`.
+        The function is `similarity_name`. Distances (euclidean, manhattan) are negated, so that a higher value always
+        means more similar.
         """
         if self.similarity_name in ("euclidean", "manhattan"):
             from scipy.spatial.distance import cdist
@@ -179,7 +180,7 @@ def load_static(folder: Path) -> StaticEncoder:
 
 
 def _reads_tokens(path: Path) -> bool:
-    """Return whether a module's config.json names an input or output other than the sentence embedding."""
+    """Return whether a module's config.json, at `path`, names an input or output other than sentence embeddings."""
     return any(value != "sentence_embedding" for value in read_json(path).values())
 
 

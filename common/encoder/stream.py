@@ -2,8 +2,9 @@
 
     window of texts, tokenized (`common.encoder.ahead`) -> sorted by length -> batches -> embeddings, in the given order
 
-The last digits of an embedding depend on the other texts in its window, but not on threads. On CUDA, the host never
-waits for a batch: token ids and embeddings are copied by way of pinned memory while the next window is computed.
+The last digits of an embedding depend on the other texts in its window, but not on the timing of threads. On CUDA, the
+host never waits for a batch: token ids and embeddings are copied by way of pinned memory while the next window is
+computed.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -74,7 +75,16 @@ def embed_windows(
     batch_tokens: int,
     guard: ahead.Guard = nullcontext,
 ) -> Iterator[Embedded]:
-    """Yield what `embed` returns for each window of texts, in order; for `guard`, see `ahead.embed_windows`."""
+    """Yield the embeddings of each window of texts, in order, and whether each text was truncated.
+
+    Args:
+        reader: the reader that tokenizes texts for the model.
+        texts: the windows, each a list of texts.
+        prompt: the prompt to put before each text.
+        batch_tokens: the largest number of tokens in a batch; a longer text has a batch of its own.
+        guard: function that returns a context manager, e.g. to convert exceptions. It is active while texts are
+            tokenized and embedded, and not while a window is taken from `texts`.
+    """
 
     def started(_: Sequence[str], tokens: Tokens) -> ahead.Running:
         return Window(model, tokens, batch_tokens)
@@ -88,6 +98,7 @@ class Window:
     On a CPU, the computation is also complete when the instance has been created.
 
     Args:
+        model: the model that embeds the token ids.
         tokens: the token ids of the texts.
         batch_tokens: the largest number of tokens in a batch; a longer text has a batch of its own.
         vectors: the array to write the embeddings to, (n, dim) float32; None for a new array.
@@ -151,7 +162,12 @@ class _Copying:
 
 
 class TokenBar(ProgressBar):
-    """Progress bar that counts tokens. Until all texts are tokenized, the total is estimated from their characters."""
+    """Progress bar that counts tokens. Until all texts are tokenized, the total is estimated from their characters.
+
+    Args:
+        texts: all texts that will be embedded.
+        quiet: whether nothing is shown.
+    """
 
     def __init__(self, texts: Sequence[str], quiet: bool) -> None:
         self._left = 0 if quiet else sum(map(len, texts))

@@ -1,10 +1,10 @@
-"""Tokenize texts for a model with its tokenizer alone, each text once.
+"""Tokenize texts for a model with the model's tokenizer, but without the model.
 
     prompt + text -> ids (`common.fast_tokenizer`) -> truncation -> special tokens before and after -> one flat array
 
-In the process that has loaded a model, a subclass of `TokenReader` uses the tokenizer of the model
-(`common.encoder.reading`). A description of this reader suffices to tokenize in another process (`TokenReader.of`),
-without the model, torch and sentence-transformers.
+In a process that has loaded a model, texts are tokenized by a subclass of `TokenReader` (`common.encoder.reading`).
+From its description, `TokenReader.of` creates an equal reader in another process, which needs neither the model nor
+torch and sentence-transformers.
 """
 
 import dataclasses
@@ -75,9 +75,11 @@ class TokenReader:
     """Tokenizes texts for one model. Several threads may use an instance at the same time.
 
     Args:
-        tokenizer: the model's tokenizer, of the library `tokenizers`, which treats special tokens in texts as the model
-            does.
-        post_processing: truncation and special tokens; None if a subclass defines the property `post_processing`.
+        tokenizer: the model's tokenizer, from the library `tokenizers`. Its setting `encode_special_tokens` says
+            whether special tokens that a text spells out are read as plain text. None if a subclass tokenizes in
+            another way.
+        post_processing: the rules for truncation and special tokens; None if a subclass defines the property
+            `post_processing`.
         num_embeddings: the number of the model's token embeddings; every id must be below it.
         name: the model's name, for messages.
 
@@ -152,9 +154,9 @@ class TokenReader:
         return Tokens(whole.values, whole.lengths.astype(np.int32), is_truncated, prompt_tokens)
 
     def _prompt_tokens(self, prompt: str) -> int:
-        """Return the number of ids of a prompt that is tokenized by itself, special tokens included.
+        """Return the number of ids of a prompt and the special tokens before it.
 
-        As in sentence-transformers, a special token at the end is not counted.
+        As in sentence-transformers, the prompt is tokenized by itself, and a special token at its end is not counted.
         """
         ids = self._read([prompt], "").ids
         ends_special = len(ids) > 0 and ids[-1] in self.post_processing.special

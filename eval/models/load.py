@@ -20,7 +20,6 @@ from clearspan.common.flags import flag
 from clearspan.common.model_folder import EncoderError, model_name
 from clearspan.common.model_forms import misnamed
 from clearspan.common.progress import ProgressBar
-from clearspan.common.terminal import MOST_SAID, one_line
 from clearspan.eval.models.hybrid import encoder_of
 from clearspan.eval.models.lexical import is_baseline
 
@@ -75,8 +74,7 @@ class FunctionEncoder(Encoder):
         try:
             result = self._function(list(texts))
         except (Exception, SystemExit) as error:  # the user's code may raise anything
-            raised = f"{type(error).__name__}: {one_line(error, MOST_SAID)}"
-            raise EncoderError(f"{self.name}: raised {raised} on {num_texts} texts") from None
+            raise EncoderError(f"{self.name}: raised {plugins.cause(error)} on {num_texts} texts") from None
         try:
             array = _array(result)
         except Exception:  # e.g. rows of different lengths
@@ -108,8 +106,8 @@ def load_encoder(spec: str, pooling: str | None = None, precision: str = "fp32",
     Args:
         spec: a folder, a file of word vectors, or `module:function`. The name of an existing file or folder is always a
             path.
-        pooling: the pooling of a plain Hugging Face folder, one of `common.encoder.poolings.OF_PLAIN_FOLDER`; None for
-            the mean.
+        pooling: the pooling of a plain Hugging Face folder, one of `common.encoder.pooling_names.OF_PLAIN_FOLDER`;
+            None for the mean.
         precision: the precision of a folder's transformer, `fp32` or `bf16`; ignored for word vectors and functions.
         device: the torch device of a folder's model; ignored for word vectors and functions.
 

@@ -8,12 +8,12 @@ The class of a plug-in implements `task.Task`. It is called with the data folder
 files do not exist and DataError if they are malformed.
 """
 
+import functools
 from pathlib import Path
 
 from clearspan.common import plugins
 from clearspan.common.parsing import did_you_mean
 from clearspan.common.records import DataError, MissingDataError
-from clearspan.common.terminal import MOST_SAID, one_line
 from clearspan.eval.tasks import (
     geometry,
     glue,
@@ -79,12 +79,8 @@ def _loaded(word: str, spec: str, data: Path) -> Loaded:
     """
     create = plugins.load_function(spec, CLASS)
     try:
-        task = create(data)
+        expected = (MissingDataError, DataError, OSError)
+        task = plugins.call(spec, functools.partial(create, data), "with the data folder", expected)
     except MissingDataError as error:
         return Loaded([], {word: str(error)})
-    except (DataError, OSError):
-        raise
-    except Exception as error:  # the user's code may raise anything
-        raised = f"{type(error).__name__}: {one_line(error, MOST_SAID)}"
-        raise plugins.PluginError(f"{spec}: raised {raised} when called with the data folder") from None
     return Loaded([plugins.check_object(task, spec, Task, "an evaluation task")], {})

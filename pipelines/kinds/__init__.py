@@ -24,7 +24,7 @@ from clearspan.common.flags import flag
 from clearspan.common.options import Flag, Json, Options, Quiet
 from clearspan.pipelines.records import MAX_BYTES, Inputs, Reading, Record
 from clearspan.pipelines.tally import Counts, RecordError, Tally
-from clearspan.shards.manifest import FILES_FOLDER
+from clearspan.shards.manifest import FILES_FOLDER, numbered
 
 OUTPUT = "folder to write: a new or empty one, or the folder of an unfinished run, which is continued"
 BAD = "fail if a larger fraction of the records is bad, 0 to 1"
@@ -229,7 +229,7 @@ class Kind(Options, ABC):
     def nothing_kept(self, counts: Counts) -> str:
         """Return the error message for a run that keeps no record: counts by reason, and advice on the main reason."""
         numbers = {reason: number for reason, number in {**counts.filtered, "bad": counts.bad}.items() if number}
-        dropped = ", ".join(f"{number:,} {reason}" for reason, number in numbers.items())
+        dropped = ", ".join(numbered(numbers))
         sizes = ", ".join(f"{size:,} {unit}" for unit, size in counts.longest.items())
         longest = f"; the longest has {sizes}" if sizes else ""
         main = max(numbers, key=numbers.__getitem__, default="")

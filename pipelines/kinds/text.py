@@ -40,7 +40,7 @@ from clearspan.pipelines.text.tokenization import (
     with_prefix_space,
     with_special_token,
 )
-from clearspan.shards.manifest import FILES_FOLDER
+from clearspan.shards.manifest import FILES_FOLDER, numbered
 from clearspan.shards.schema import KINDS
 
 EXCLUDED = f"{FILES_FOLDER}/excluded.u64"
@@ -225,8 +225,8 @@ class TextKind(TextInputs):
             without = f"; {excluded['without_words']:,} without words" if excluded["without_words"] else ""
             lines.append(f"{excluded['texts']:,} texts excluded{without}")
         prefixes = tuple(text_filter(name).prefix for name in self.quality)
-        if removed := [f"{number:,} {reason}" for reason, number in sums.items() if reason.startswith(prefixes)]:
-            lines.append(f"lines removed: {', '.join(removed)}")
+        if removed := {reason: number for reason, number in sums.items() if reason.startswith(prefixes)}:
+            lines.append(f"lines removed: {', '.join(numbered(removed))}")
         return lines
 
 

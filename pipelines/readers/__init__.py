@@ -15,10 +15,11 @@ from collections.abc import Iterable, Iterator
 from concurrent.futures import Executor, ThreadPoolExecutor
 from typing import BinaryIO
 
+from clearspan.common.typed import shown
 from clearspan.pipelines.errors import InputChangedError, PipelineError
 from clearspan.pipelines.readers import columns, encodings, sniff
 from clearspan.pipelines.readers.encodings import AUTO
-from clearspan.pipelines.readers.formats import built_in, format_named
+from clearspan.pipelines.readers.formats import blaming, built_in, format_named
 from clearspan.pipelines.readers.streams import chunks, decompressed, naming, transcoded
 from clearspan.pipelines.records import Input, Piece, Reading, Record
 from clearspan.shards import storage
@@ -100,7 +101,8 @@ def identity(root: str, piece: Piece) -> str:
             return sniff.sample(stream, os.fstat(stream.fileno()).st_size)
         start, end = piece.start, piece.start + piece.bytes
         is_whole = (start, end) == (0, piece.input.bytes)
-        beside = [] if is_whole else format_named(piece.input.format).overhang(stream, piece)
+        with blaming(piece.input.format, path):
+            beside = [] if is_whole else format_named(piece.input.format).overhang(stream, piece)
         for first, last in [(start, end), *beside]:
             stream.seek(first)
             while first < last and (size := stream.readinto(buffer[: last - first])):  # type: ignore[attr-defined]
@@ -181,14 +183,25 @@ def _content(path: str, stored: BinaryIO, entry: Input) -> Iterator[BinaryIO]:
 
 def _records(root: str, stream: BinaryIO, piece: Piece, reading: Reading) -> Iterator[Record]:
     """Yield the records of a piece, from the content of its file."""
-    file_format = format_named(piece.input.format)
     encoding = _encoding(root, piece, reading)
-    records = file_format.read(transcoded(stream, encoding), piece, reading)
-    if not file_format.is_numbered:
-        records = (dataclasses.replace(record, number=number) for number, record in enumerate(records, 1))
+    records = _numbered(transcoded(stream, encoding), piece, reading, storage.join(root, piece.input.name))
     if names := columns.dotted(reading):
         records = columns.with_nested(records, names)
     yield from encodings.marked(records, encoding) if reading.encoding == AUTO else records
+
+
+def _numbered(stream: BinaryIO, piece: Piece, reading: Reading, path: str) -> Iterator[Record]:
+    """Yield the records that a format reads from a piece of the file at `path`, each with its number.
+
+    Raises:
+        PipelineError: a format of the user's own raises an error, or yields something other than records.
+    """
+    file_format = format_named(piece.input.format)
+    with blaming(piece.input.format, path, piece.input.compression):
+        for number, record in enumerate(file_format.read(stream, piece, reading), 1):
+            if not isinstance(record, Record):
+                raise TypeError(f"read must yield records, not {shown(record)}")
+            yield record if file_format.is_numbered else dataclasses.replace(record, number=number)
 
 
 def _encoding(root: str, piece: Piece, reading: Reading) -> str | None:

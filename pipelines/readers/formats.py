@@ -9,12 +9,14 @@ the same way.
 """
 
 import abc
+import contextlib
 import functools
 from collections.abc import Collection, Iterator, Mapping
 from typing import BinaryIO, Self
 
 from clearspan.common import plugins
-from clearspan.common.terminal import MOST_SAID, one_line
+from clearspan.pipelines.errors import PipelineError
+from clearspan.pipelines.readers.streams import DAMAGE, DamagedFileError
 from clearspan.pipelines.records import Piece, Reading, Record
 
 BUILT_IN = (
@@ -185,12 +187,29 @@ def own_format(spec: str) -> Format:
 
 
 def _loaded(spec: str) -> Format:
-    named = plugins.load_class(spec, Format, "an input format")
+    return plugins.call(spec, plugins.load_class(spec, Format, "an input format"), "without arguments")
+
+
+@contextlib.contextmanager
+def blaming(format_name: str, path: str, compression: str | None = None) -> Iterator[None]:
+    """Blame a format of the user's own for an error that its code raises while it handles a file.
+
+    Errors of the disk, and errors that damage of a compressed file causes, pass unchanged. So does any error of a
+    built-in format, which is a bug.
+
+    Raises:
+        PipelineError: the user's code raised an error; the message names the file, the format and the error.
+    """
     try:
-        return named()
+        yield
+    except (PipelineError, DamagedFileError):
+        raise
     except Exception as error:  # the user's code may raise anything
-        what = f"{type(error).__name__}: {one_line(error, MOST_SAID)}"
-        raise plugins.PluginError(f"{spec}: raised {what} when called without arguments") from None
+        is_of_disk = isinstance(error, OSError) and error.errno is not None
+        is_damage = compression is not None and isinstance(error, DAMAGE)
+        if is_of_disk or is_damage or format_name in built_in():
+            raise
+        raise PipelineError(f"{path}: the format {format_name} raised {plugins.cause(error)}") from None
 
 
 def described() -> str:

@@ -79,7 +79,8 @@ def recognized(path: str, named: Sequence[str]) -> tuple[str, str | None] | None
         named: the user's own formats, as `module:name`.
 
     Raises:
-        PipelineError: the file is compressed and damaged, or a package that reads it is not installed.
+        PipelineError: the file is compressed and damaged, a package that reads it is not installed, or the code of a
+            format raises an error.
     """
     if not named:
         return None
@@ -89,9 +90,10 @@ def recognized(path: str, named: Sequence[str]) -> tuple[str, str | None] | None
         head = _head(content)
     for spec in named:
         own = formats.own_format(spec)
-        if not (own.seeks and compression) and own.recognizes(head, path):
-            own.check(path)
-            return spec, compression
+        with formats.blaming(spec, path):
+            if not (own.seeks and compression) and own.recognizes(head, path):
+                own.check(path)
+                return spec, compression
     return None
 
 

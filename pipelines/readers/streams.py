@@ -60,6 +60,10 @@ def _not_utf8(error: UnicodeError) -> tuple[str | bytes, int]:
 codecs.register_error(NOT_UTF8, _not_utf8)
 
 
+DAMAGE = (OSError, EOFError, lzma.LZMAError, tarfile.TarError, pa.ArrowException)
+"""Errors that readers of compressed files and of containers raise if a file is damaged."""
+
+
 class DamagedFileError(Exception):
     """The content of a file is damaged or incomplete. The message says what is wrong."""
 
@@ -191,7 +195,7 @@ def naming(name: str, kind: str | None) -> Iterator[None]:
         yield
     except DamagedFileError as error:
         reason = str(error)
-    except (OSError, EOFError, lzma.LZMAError, tarfile.TarError, pa.ArrowException, UnicodeDecodeError) as error:
+    except (*DAMAGE, UnicodeDecodeError) as error:
         damage = not isinstance(error, OSError) or (type(error) is OSError and error.errno is None)
         if kind is None or not damage:
             raise

@@ -1,8 +1,8 @@
 """Collections to search: vectors, the model that made them, and BM25 over the texts; opened once, searched many times.
 
-    write_collection(folder, vectors, model, weight)      search.json: where these are, by paths relative to the folder
-    Collection.open(folder)                               a folder with search.json, or a dataset that `embed` made
-        .search(["How do owls hunt?"], top=5)             -> the hits of each query, best first
+    write_collection(folder, settings)      search.json: where vectors and model are, by paths relative to the folder
+    Collection.open(folder)                 a folder with search.json, or a dataset that `embed` made
+        .search(["How do owls hunt?"], 5)   -> the hits of each query, best first
 
 The model and the index of words are loaded by the first search that needs them and stay loaded. One search runs at a
 time; another thread's waits.
@@ -12,11 +12,12 @@ import dataclasses
 import functools
 import os
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Annotated
 
 import numpy as np
+from annotated_types import Ge, Le
 
 from clearspan.common.compute import AUTO, Compute, resolve
 from clearspan.common.encoder.folder import device_of
@@ -53,8 +54,8 @@ class SearchSettings:
     """The content of search.json.
 
     Attributes:
-        vectors: path of the dataset of vectors, relative to the folder.
-        model: path of the model's folder, relative to the folder; None: the user must name the model.
+        vectors: path of the dataset of vectors; in the file, relative to the folder of search.json.
+        model: path of the model's folder, relative as `vectors`; None: the user must name the model.
         weight: weight of the model's scores, 0 to 1, where BM25 has 1 - weight; None: the model alone.
         stemmer: language whose word endings BM25 ignores (`common.stemming.STEMMERS`); None: whole words.
         prompt_name: name of the model's prompt to put before each query; None: the query prompt.
@@ -62,46 +63,33 @@ class SearchSettings:
     """
 
     vectors: str
-    model: Any = None
-    weight: Any = None
-    stemmer: Any = None
-    prompt_name: Any = None
-    id_field: Any = None
+    model: str | None = None
+    weight: Annotated[float, Ge(0), Le(1)] | None = None
+    stemmer: str | None = None
+    prompt_name: str | None = None
+    id_field: str | None = None
 
     def __post_init__(self) -> None:
-        if not isinstance(self.model, str | None):
-            raise ValueError("model must be a path or null")
-        if self.weight is not None and not (type(self.weight) in (int, float) and 0 <= self.weight <= 1):
-            raise ValueError("weight must be a number from 0 to 1, or null")
-        if not isinstance(self.prompt_name, str | None):
-            raise ValueError("prompt_name must be a name or null")
-        if not isinstance(self.id_field, str | None):
-            raise ValueError("id_field must be a name or null")
         Words(self.stemmer)
 
+    def with_paths(self, changed: Callable[[str], str]) -> "SearchSettings":
+        """Return the settings with each path changed by a function."""
+        model = None if self.model is None else changed(self.model)
+        return dataclasses.replace(self, vectors=changed(self.vectors), model=model)
 
-def write_collection(
-    folder: str | Path,
-    vectors: str | Path,
-    model: str | Path | None = None,
-    weight: float | None = None,
-    stemmer: str | None = None,
-    prompt_name: str | None = None,
-    id_field: str | None = None,
-) -> Path:
+
+def write_collection(folder: str | Path, settings: SearchSettings) -> Path:
     """Write search.json, which makes a folder a collection to search; return its path.
 
     Args:
-        vectors: the dataset of vectors.
-        model: the folder of the model that made the vectors; None: the user must name it to open the collection.
-        weight: weight of the model's scores, 0 to 1, where BM25 has 1 - weight; None: the model alone.
-        stemmer: language whose word endings BM25 ignores; None: whole words.
-        prompt_name: name of the model's prompt to put before each query; None: the query prompt.
-        id_field: stored field that holds a text's id; None: the stored field with a usual name for ids, if any.
+        settings: the content, with paths that are absolute or relative to the working folder.
+
+    Raises:
+        ValueError: a setting has the wrong type or is out of range.
     """
-    paths = [None if path is None else Path(os.path.relpath(path, folder)).as_posix() for path in (vectors, model)]
-    settings = SearchSettings(str(paths[0]), paths[1], weight, stemmer, prompt_name, id_field)
-    write_bytes(Path(folder) / NAME, seal(dataclasses.asdict(settings), indent=1))
+    record = dataclasses.asdict(settings.with_paths(lambda path: Path(os.path.relpath(path, folder)).as_posix()))
+    build(SearchSettings, record)  # checks it
+    write_bytes(Path(folder) / NAME, seal(record, indent=1))
     return Path(folder) / NAME
 
 
@@ -120,9 +108,7 @@ def read_settings(folder: str) -> SearchSettings:
         settings = build(SearchSettings, unseal(storage.read_bytes(path)))
     except ValueError as error:
         raise PipelineError(f"{path}: damaged ({error}): make the collection again") from None
-    model = None if settings.model is None else _beside(folder, settings.model)
-    vectors = _beside(folder, settings.vectors)
-    return dataclasses.replace(settings, vectors=vectors, model=model)
+    return settings.with_paths(functools.partial(_beside, folder))
 
 
 def _beside(folder: str, path: str) -> str:

@@ -24,13 +24,13 @@ import numpy as np
 
 from clearspan.common import plugins
 from clearspan.common.plugins import PluginError
-from clearspan.common.terminal import MOST_SAID, one_line, visible
+from clearspan.common.terminal import visible
 from clearspan.pipelines.tally import RecordError
 
 FILTERS = {name: f"clearspan.plugins.quality:{name.upper()}" for name in ("gopher", "c4")}
 """Built-in filters by name (`--quality`)."""
 MOST_VALUE = 80
-"""Maximum number of characters of a filter's answer that an error message shows."""
+"""Maximum number of characters of a reason, and of a filter's answer that an error message shows."""
 DETECTOR = "clearspan.plugins.language:DETECTOR"
 
 
@@ -84,19 +84,22 @@ class NamedFilter:
         """Return the reason to drop a document, with the prefix under which it is counted; "" to keep the document.
 
         Raises:
-            RecordError: the filter fails on the document, or returns neither True nor False nor (False, reason).
+            RecordError: the filter raises an error, or returns neither True nor False nor (False, reason); or the
+                reason is longer than MOST_VALUE characters or not printable.
         """
         try:
             answer = self.function(document)
         except RecordError:
             raise
-        except Exception as error:  # the user's code may raise anything
-            what = f"{type(error).__name__}: {one_line(error, MOST_SAID)}"
-            raise RecordError(f"the filter {self.name} raised {what}") from None
+        except (Exception, SystemExit) as error:  # the user's code may raise anything
+            raise RecordError(f"the filter {self.name} raised {plugins.cause(error)}") from None
         kept, reason = answer if isinstance(answer, tuple) and len(answer) == 2 else (answer, "")
         if not isinstance(kept, bool | np.bool_) or not isinstance(reason, str) or not isinstance(document.text, str):
             wanted = "True to keep a document, or (False, reason), and leave its text a string"
             raise RecordError(f"the filter {self.name} must return {wanted}; it returned {_shown(answer)}")
+        if len(reason) > MOST_VALUE or not reason.isprintable():
+            wanted = f"a reason in one line of at most {MOST_VALUE} characters"
+            raise RecordError(f"the filter {self.name} must return {wanted}; it returned {_shown(reason)}")
         return "" if kept else f"{self.prefix}{reason}" if reason else self.prefix.removesuffix("_")
 
     def described(self) -> dict[str, str | int]:
@@ -117,11 +120,7 @@ def text_filter(name: str) -> NamedFilter:
         raise ValueError(f"{name}: choose {', '.join(FILTERS)}, or a filter of your own as module:name")
     spec = FILTERS.get(name, name)
     loaded = plugins.load_function(spec, "a filter of texts (a function of a document)")
-    try:
-        function = loaded() if inspect.isclass(loaded) else loaded
-    except Exception as error:  # the user's code may raise anything
-        what = f"{type(error).__name__}: {one_line(error, MOST_SAID)}"
-        raise PluginError(f"{spec}: raised {what} when called without arguments") from None
+    function = plugins.call(spec, loaded, "without arguments") if inspect.isclass(loaded) else loaded
     if not callable(function):
         raise PluginError(f"{spec}: has no __call__, which filters a document")
     version = getattr(function, "version", None)

@@ -18,7 +18,7 @@ import orjson
 
 from clearspan.common.flags import flag
 from clearspan.pipelines.errors import PipelineError
-from clearspan.pipelines.readers.formats import built_in, described, format_named
+from clearspan.pipelines.readers.formats import blaming, built_in, described, format_named
 from clearspan.pipelines.readers.sniff import UnknownKindError, look, recognized, sample
 from clearspan.pipelines.records import Input, Inputs, Piece, Reading
 from clearspan.pipelines.units.inputs import absolute, check_known, find
@@ -137,7 +137,8 @@ def describe(
                     raise
                 unknown[name] = error.reason
                 return Input(name, files[name], UNKNOWN, None, content_hash, status=statuses.get(name))
-        read_as = format_named(file_format).read_as(reading)
+        with blaming(file_format, path):
+            read_as = format_named(file_format).read_as(reading)
         return Input(name, files[name], read_as, compression, content_hash, status=statuses.get(name))
 
     yield from filter(None, storage.each(root, description, files))
@@ -158,7 +159,8 @@ def cut(root: str, inputs: Iterable[Input], unit_bytes: int, whole: bool = False
         ranges: list[tuple[int, int | None]] = [(0, None)]
         if entry.compression is None:
             path = storage.join(root, entry.name)
-            ranges = format_named(entry.format).cut(path, entry.bytes, unit_bytes, whole)
+            with blaming(entry.format, path):
+                ranges = format_named(entry.format).cut(path, entry.bytes, unit_bytes, whole)
         pieces += [Piece(entry, start, end) for start, end in ranges]
     return grouped(pieces, unit_bytes)
 

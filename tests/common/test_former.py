@@ -7,7 +7,7 @@ import pytest
 
 import clearspan
 from clearspan.common import former
-from clearspan.common.encoder import poolings, token_pooling
+from clearspan.common.encoder import packed_pooling, pooling_names
 from clearspan.common.options import Flag, Options, parse
 from clearspan.common.terminal import UsageError
 from clearspan.eval.__main__ import main
@@ -50,6 +50,6 @@ def test_a_value(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
 def test_the_poolings_are_one_table() -> None:
     """What training offers, and what is computed of packed batches, are entries of it."""
     (offered,) = (set(each.__args__) for each in [ModelConfig.__annotations__["pooling"]])
-    assert offered == {"", *poolings.TRAINED}
-    computed = {name for name, use in poolings.POOLINGS.items() if use.exported}
-    assert token_pooling.FUNCTIONS.keys() == computed
+    assert offered == {"", *pooling_names.TRAINED}
+    computed = {name for name, use in pooling_names.POOLINGS.items() if use.exported}
+    assert packed_pooling.FUNCTIONS.keys() == computed

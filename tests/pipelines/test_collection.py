@@ -7,7 +7,7 @@ import pytest
 
 from clearspan.__main__ import main as command
 from clearspan.pipelines.errors import PipelineError
-from clearspan.pipelines.search.collection import NAME, Collection, check_queries, write_collection
+from clearspan.pipelines.search.collection import NAME, Collection, SearchSettings, check_queries, write_collection
 from clearspan.shards.manifest import Manifest
 from tests.pipelines.conftest import Command
 
@@ -24,7 +24,7 @@ def made(direct: Command, encoder: Path, tmp_path: Path) -> Path:
 
 def test_a_folder_names_its_vectors_model_and_weight(made: Path, encoder: Path, tmp_path: Path) -> None:
     (tmp_path / "adapted").mkdir()
-    write_collection(tmp_path / "adapted", made, encoder, 0.5)
+    write_collection(tmp_path / "adapted", SearchSettings(str(made), str(encoder), 0.5))
     collection = Collection.open(tmp_path / "adapted")
     assert collection.weight == 0.5 and collection.has_texts and collection.num_texts == 3
     (hits,) = collection.search([TEXTS[0]], 2)
@@ -51,15 +51,15 @@ def test_vectors_whose_record_calls_the_pooler_cls_are_searched_by_the_pooler(
 def test_the_prompt_that_a_folder_names_is_before_each_query(
     made: Path, encoder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    write_collection(tmp_path, made, encoder, prompt_name="passage")
+    write_collection(tmp_path, SearchSettings(str(made), str(encoder), prompt_name="passage"))
     collection = Collection.open(tmp_path)
     scores = [collection.search("owl", 1, prompt_name=name)[0][0].score for name in (None, "passage", "query")]
     assert scores[0] == scores[1] != scores[2]
     assert command(["search", str(tmp_path), "owl", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert found["prompt"] == "passage: " and found["results"][0]["hits"][0]["score"] == scores[0]
-    with pytest.raises(ValueError, match="prompt_name must be a name or null"):
-        write_collection(tmp_path, made, encoder, prompt_name=5)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="prompt_name must be a text or None, not 5"):
+        write_collection(tmp_path, SearchSettings(str(made), prompt_name=5))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("damage", ['{"vectors": "out"}', "{", '{"vectors": "out", "sha256": "0"}'])
@@ -77,11 +77,11 @@ def test_a_dataset_without_a_named_model_says_so(made: Path) -> None:
 
 def test_a_model_that_is_gone_is_named(made: Path, encoder: Path, tmp_path: Path) -> None:
     (tmp_path / "adapted").mkdir()
-    write_collection(tmp_path / "adapted", made, tmp_path / "gone", 0.5)
+    write_collection(tmp_path / "adapted", SearchSettings(str(made), str(tmp_path / "gone"), 0.5))
     with pytest.raises(PipelineError, match=r"model .*gone: no such folder"):
         Collection.open(tmp_path / "adapted").search("owl")
-    with pytest.raises(ValueError, match="weight must be a number from 0 to 1, or null"):
-        write_collection(tmp_path / "adapted", made, encoder, 1.5)
+    with pytest.raises(ValueError, match="weight must be from 0 to 1"):
+        write_collection(tmp_path / "adapted", SearchSettings(str(made), str(encoder), 1.5))
 
 
 @pytest.mark.parametrize(
@@ -107,7 +107,7 @@ def test_the_id_that_hits_show_is_the_one_that_queries_name(
     (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     words = ["--input", tmp_path / "rows.jsonl", "--model", encoder, "--keep-text", "--keep-fields", fields]
     assert direct("embed", *words).code == 0
-    write_collection(tmp_path, tmp_path / "out", encoder, 0.5, id_field=id_field)
+    write_collection(tmp_path, SearchSettings(str(tmp_path / "out"), str(encoder), 0.5, id_field=id_field))
     hits = [hits[0] for hits in Collection.open(tmp_path).search(TEXTS, 1)]
     assert [hit.name for hit in hits] == (names or [str(hit.id) for hit in hits])
     asked = [{"query": text, "id": hit.name} for text, hit in zip(TEXTS, hits, strict=True)]

@@ -49,6 +49,39 @@ class Unread(Format):
         return True
 
 
+class Unsure(Fortunes):
+    def recognizes(self, head, path):
+        return self.names[path]
+
+
+class Uncut(Fortunes):
+    def cut(self, path, num_bytes, unit_bytes, whole):
+        raise IndexError(path)
+
+
+class Broken(Fortunes):
+    def read(self, stream, piece, reading):
+        yield from list(super().read(stream, piece, reading))[:2]
+        raise EOFError("no\\nlast line")
+
+
+class Latin(Fortunes):
+    def read(self, stream, piece, reading):
+        stream.read()
+        b"caf\\xe9".decode()
+        yield
+
+
+class Texts(Fortunes):
+    def read(self, stream, piece, reading):
+        yield stream.read().decode()
+
+
+class Costly(Fortunes):
+    def __init__(self):
+        raise SystemExit("no license")
+
+
 class Former:
     recognizes, read = Fortunes.recognizes, Fortunes.read
 '''
@@ -110,10 +143,30 @@ def test_a_format_that_leaves_bytes_unread_is_one_line(fortunes: str, pipeline) 
     assert ended.code == 1 and f"a.fortunes: {fortunes}:Hasty read " in ended.err and "bytes, not all" in ended.err
 
 
+@pytest.mark.parametrize(
+    ("name", "error"),
+    [
+        ("Unsure", "AttributeError: 'Unsure' object has no attribute 'names'"),
+        ("Uncut", "IndexError: "),
+        ("Broken", "EOFError: no last line"),
+        ("Latin", "UnicodeDecodeError: 'utf-8' codec can't decode byte 0xe9"),
+        ("Texts", "TypeError: read must yield records, not '"),
+    ],
+)
+def test_a_format_that_raises_is_one_line_with_the_file_the_format_and_the_error(
+    fortunes: str, direct, tmp_path: Path, name: str, error: str
+) -> None:
+    (tmp_path / "texts" / "c.txt").unlink()
+    ended = direct("--format", f"{fortunes}:{name}", *OPTIONS)
+    assert ended.code == 1 and ended.err.count("\n") == 1
+    assert f"texts/a.fortunes: the format {fortunes}:{name} raised {error}" in ended.err
+
+
 @pytest.mark.guarantee("own-format")
 @pytest.mark.parametrize(
     ("name", "message"),
     [
+        (":Costly", "raised SystemExit: no license when called without arguments"),
         (":Nothing", "has no 'Nothing'"),
         (":Unread", "not an input format: it lacks read (see clearspan.pipelines.readers.formats.Format)"),
         (":Former", "Former, not an input format (a subclass of clearspan.pipelines.readers.formats.Format)"),

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from clearspan.pipelines.text.filters import FilteredText, text_filter
 from clearspan.plugins.quality import C4
 from clearspan.shards import Manifest
+from clearspan.shards.manifest import MOST_REASONS, Reconciliation
 from tests.conftest import ROOT
 from tests.pipelines.conftest import summary
 
@@ -195,6 +196,14 @@ def forgetful(document):
 
 def failing(document):
     return document.metadata["score"] > 1
+
+
+def wordy(document):
+    return False, document.text
+
+
+def each(document):
+    return False, document.text[:70].replace("\\n", " ")
 """
 
 
@@ -252,6 +261,7 @@ def test_a_changed_filter_is_noticed_and_an_unused_one_does_not_matter(
             "must return True to keep a document, or (False, reason), and leave its text a string; it returned",
         ),
         ("failing", "raised AttributeError: "),
+        ("wordy", "must return a reason in one line of at most 80 characters; it returned '"),
     ],
 )
 def test_a_filter_that_fails_makes_its_records_bad(
@@ -260,3 +270,46 @@ def test_a_filter_that_fails_makes_its_records_bad(
     module = own_module(WRONG)
     outcome = direct("--input", head, "--quality", f"{module}:{name}")
     assert outcome.code == 1 and f"the filter {module}:{name} {message}" in outcome.err
+
+
+def test_reasons_of_any_number_make_a_line_of_bounded_length(
+    direct, head: Path, tmp_path: Path, own_module: Callable[[str], str]
+) -> None:
+    """A filter that returns another reason for each document."""
+    texts = [json.loads(line)["text"] for line in head.read_text().splitlines()]
+    texts = [f"{number}. {text}" for number, text in enumerate(texts * 2)]
+    head.write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
+    outcome = direct("--input", head, "--quality", f"{own_module(WRONG)}:each")
+    assert outcome.code == 1
+    assert f", {len(texts) - MOST_REASONS} for {len(texts) - MOST_REASONS} other reasons" in outcome.err
+    assert len(outcome.err) < MOST_REASONS * 110
+
+
+def test_the_most_frequent_reasons_are_named_and_the_others_counted() -> None:
+    counts = {f"reason_{number}": number for number in range(100)}
+    line = str(Reconciliation(sum(counts.values()), 0, counts, 0))
+    assert line.startswith("read 4,950 = kept 0, 99 reason_99, 98 reason_98, ")
+    assert line.endswith(f", 50 reason_50, {sum(range(50)):,} for 50 other reasons, bad 0")
+    few = Reconciliation(3, 1, {"short": 1, "long": 1}, 0)
+    assert str(few) == "read 3 = kept 1, 1 short, 1 long, bad 0"
+
+
+@pytest.mark.guarantee("own-filter")
+def test_a_run_that_stopped_is_not_continued_with_a_changed_filter(
+    direct, head: Path, tmp_path: Path, own_module: Callable[[str], str]
+) -> None:
+    """Its first error is mended in the filter's file: the units that were done had the old one."""
+    partly = "def filtering(document):\n    assert 'owl owl' not in document.text\n    return True\n"
+    module, mended = own_module(partly), own_module(partly.replace("    assert", "    # assert"))
+    lines = head.read_text().splitlines()
+    with head.open("a") as file:
+        file.write(f"{json.dumps({'text': 'owl owl'})}\n" * 3 * len(lines))
+    words = ("--input", head, "--min-tokens", "1", "--quality", f"{module}:filtering", "--unit-bytes", "20000")
+    assert direct(*words).code == 1
+    (tmp_path / f"{module}.py").write_text((tmp_path / f"{mended}.py").read_text())
+    del sys.modules[module]
+    text_filter.cache_clear()
+    refused = direct(*words)
+    assert refused.code == 1 and f"quality[{module}:filtering].version: " in refused.err
+    assert "choose another --output" in refused.err and refused.err.count("\n") == 1
+    assert direct(*words, "--output", tmp_path / "mended").code == 0

@@ -17,7 +17,7 @@ import pytest
 import clearspan
 from clearspan.common.ranking import HYBRID_WEIGHT
 from clearspan.pipelines.errors import PipelineError
-from clearspan.pipelines.search.collection import Collection, write_collection
+from clearspan.pipelines.search.collection import Collection, SearchSettings, write_collection
 from clearspan.pipelines.search.hits import Hit
 from clearspan.pipelines.search.where import Condition
 from clearspan.pipelines.serve import app
@@ -132,7 +132,8 @@ def test_only_systems_that_can_search_are_asked(model: str | None, has_texts: bo
 
 @pytest.mark.parametrize(("weight", "key"), [(0.0, "bm25"), (0.85, "both"), (1.0, "model")])
 def test_the_system_that_the_folder_chooses_is_named(weight: float, key: str, tmp_path: Path) -> None:
-    write_collection(tmp_path, tmp_path / "vectors", tmp_path / "model", weight)
+    settings = SearchSettings(str(tmp_path / "vectors"), str(tmp_path / "model"), weight)
+    write_collection(tmp_path, settings)
     with served(Fixed([OWL], folder=str(tmp_path), weight=weight)) as site:
         about = site.get("/api/collection").json
     assert about["chosen"] == key and about["weight"] == (0.85 if key == "both" else HYBRID_WEIGHT)

@@ -8,11 +8,19 @@ from pathlib import Path
 import torch
 from safetensors.torch import load_file
 
+from clearspan.train.engine.checkpoint import Checkpoints
+
 
 def metrics(run: Path, names: Sequence[str]) -> list[dict[str, float]]:
     """These metrics of each logged step."""
     lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
     return [{name: line[name] for name in ("step", *names)} for line in lines]
+
+
+def last_weights(run: Path) -> dict[str, torch.Tensor]:
+    """The weights in the run's last checkpoint, by parameter name."""
+    checkpoints = Checkpoints(run)
+    return checkpoints.states(checkpoints.choose("last")[1])[0]
 
 
 def same_weights(run: Path, other: Path) -> bool:

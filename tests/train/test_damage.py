@@ -25,7 +25,7 @@ from clearspan.train.engine.tracking import Tracker
 from clearspan.train.export import DATA, _trained, export, main, save_skeleton
 from clearspan.train.run_folder import METRICS
 from tests.train.ranks import train_alone, train_on_ranks
-from tests.train.runs import same_weights
+from tests.train.runs import last_weights, same_weights
 
 SAVING = ["training.save_steps=2", "training.zero_stage=1"]
 FILES = (STATES, MANIFEST)
@@ -202,7 +202,7 @@ def test_a_file_added_to_what_an_export_loads_is_named(
 
 def test_what_an_export_needs_is_written_anew_without_the_old_and_never_seals_a_strangers_file(run: Path) -> None:
     folder = run / "encoder"
-    encoder, tokenizer, _ = _trained(run, Checkpoints(run).model_states("last"))
+    encoder, tokenizer, _ = _trained(run, last_weights(run))
     written = read_manifest(folder, "encoder")
     (folder / "vocab.txt").touch()
     seal_folder(folder, "encoder")

@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 import torch
 
-from clearspan.train.engine.checkpoint import Checkpoints
 from tests.train import runs
 from tests.train.ranks import train_alone, train_on_ranks
 
@@ -95,7 +94,7 @@ def test_three_steps_and_three_on_other_ranks_or_at_another_stage_are_six_on_one
     assert examples(told, [before] * 3 + [now] * 3) == examples(alone[1], [1] * 6)
     for found, expected in zip(runs.metrics(run, FIGURES), runs.metrics(alone[0], FIGURES), strict=True):
         assert found == pytest.approx(expected, rel=1e-5)
-    ours, theirs = (Checkpoints(one).model_states("last") for one in (run, alone[0]))
+    ours, theirs = (runs.last_weights(one) for one in (run, alone[0]))
     assert ours.keys() == theirs.keys()
     for name, weights in ours.items():
         torch.testing.assert_close(weights, theirs[name], atol=2e-5, rtol=1e-4)

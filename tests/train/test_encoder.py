@@ -19,10 +19,10 @@ from transformers import (
     RobertaConfig,
 )
 
-from clearspan.common.encoder import token_pooling
+from clearspan.common.encoder import packed_pooling
 from clearspan.common.encoder.attention import PACKED_ATTENTION, ScoreOptions, packed_attention, padded_attention
 from clearspan.common.encoder.packing import Packed, pack_ids
-from clearspan.common.encoder.poolings import TRAINED
+from clearspan.common.encoder.pooling_names import TRAINED
 from clearspan.common.model_folder import EncoderError
 from clearspan.train.export import save_model
 from clearspan.train.model.encoder import TrainableEncoder
@@ -189,12 +189,12 @@ def test_another_pooling_is_a_function_and_a_line_of_the_table(monkeypatch: pyte
     """Here the mean of the first and the last state; tests/common/test_former.py holds the table to recipes."""
 
     def ends(hidden: torch.Tensor, packed: Packed, skipped: int, weights: torch.Tensor | None) -> torch.Tensor:
-        return (token_pooling.first(hidden, packed, skipped) + token_pooling.last(hidden, packed, skipped)) / 2
+        return (packed_pooling.first(hidden, packed, skipped) + packed_pooling.last(hidden, packed, skipped)) / 2
 
     config = CONFIGS["roberta"]
     with pytest.raises(EncoderError, match="pooling 'ends' is not one of mean, cls, lasttoken, weighted"):
         TrainableEncoder(AutoModel.from_config(config, attn_implementation=PACKED_ATTENTION), "ends")
-    monkeypatch.setitem(token_pooling.FUNCTIONS, "ends", ends)
+    monkeypatch.setitem(packed_pooling.FUNCTIONS, "ends", ends)
     monkeypatch.setattr("clearspan.train.model.encoder.TRAINED", (*TRAINED, "ends"))
     encoder = TrainableEncoder(AutoModel.from_config(config, attn_implementation=PACKED_ATTENTION), "ends").eval()
     packed = pack_ids(sequences())

@@ -14,7 +14,7 @@ from transformers import AutoModel, RobertaConfig
 
 from clearspan.common.encoder.library import load_with_library
 from clearspan.common.sealed_folder import read_manifest
-from clearspan.train.engine.checkpoint import CheckpointError, Checkpoints
+from clearspan.train.engine.checkpoint import CheckpointError
 from clearspan.train.export import _trained, load_skeleton, main, save_model, save_skeleton
 from clearspan.train.model.embedding import encode_texts
 from clearspan.train.model.mlm_head import HEAD as HEAD_FILE
@@ -24,7 +24,7 @@ from clearspan.train.recipe import load_recipe
 from clearspan.train.start.build_encoder import build_encoder
 from tests.train.conftest import TINY_MODEL, VOCABULARY
 from tests.train.ranks import train_alone
-from tests.train.runs import same_weights
+from tests.train.runs import last_weights, same_weights
 
 TEXTS = ["", "A sentence.", "A longer one, of Several words.", "words " * 100]
 HEAD = ("config.json", "model.safetensors")
@@ -70,7 +70,7 @@ def test_the_export_does_what_the_folder_did_with_weights_that_were_trained(run:
     assert np.array_equal(*model.encode(["An Owl", "an owl"]))
     # The spans had no prompt: that of the folder is there by its name, and no longer the default.
     assert (model.prompts, model.default_prompt_name) == (SentenceTransformer(str(source)).prompts, None)
-    encoder, tokenizer, _ = _trained(run, Checkpoints(run).model_states("last"))
+    encoder, tokenizer, _ = _trained(run, last_weights(run))
     packed = encode_texts(encoder, tokenizer, TEXTS)
     np.testing.assert_allclose(np.linalg.norm(packed, axis=1), 1, atol=1e-5)
     np.testing.assert_allclose(model.encode(TEXTS), packed, atol=1e-5)
@@ -101,7 +101,7 @@ def test_a_head_is_sealed_with_what_an_export_needs(
 
 
 def test_masked_lm_goes_on_with_the_head_of_an_export(run: Path, tiny: list[str]) -> None:
-    trained = Checkpoints(run).model_states("last")
+    trained = last_weights(run)
     recipe = load_recipe("demo", [*given(tiny, run / "model"), "output=unused"])
     encoder = build_encoder(recipe, load_tokenizer(run / "model"))
     names = encoder.mlm_head_parameters()
@@ -111,7 +111,7 @@ def test_masked_lm_goes_on_with_the_head_of_an_export(run: Path, tiny: list[str]
 
 def test_an_export_without_masked_lm_has_no_head(run: Path, tmp_path: Path) -> None:
     """As of a run whose objectives do not train it."""
-    states = Checkpoints(run).model_states("last")
+    states = last_weights(run)
     names = {name for name in states if ".lm_head." in name}
     without = {name.replace(".roberta.", "."): states[name] for name in states.keys() - names}
     encoder, tokenizer, recipe = _trained(run, without)

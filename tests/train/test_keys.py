@@ -30,10 +30,24 @@ GIVEN = ["data.text.path=d", "output=o"]
         ),
         ("trainning.max_steps=4", "unknown key 'trainning'; did you mean training?"),
         ("training.zzz=4", "`--dry-run` prints the keys there are"),
-        ("training.max_steps=many", "training.max_steps: 'many' should be a valid integer"),
-        ("optimizer.betas=[false, 0.9]", "optimizer.betas.0: False should be a valid number"),
-        ("training.save_steps=0", "training.save_steps: 0 should be greater than or equal to 1"),
-        ("output=1e3", "output: 1000.0 should be a valid string: put it in quotes"),
+        ("training.max_steps=many", "training.max_steps must be a whole number, not 'many'"),
+        ("optimizer.betas=[false, 0.9]", "optimizer.betas.0 must be a number, not False"),
+        ("training.save_steps=0", "training.save_steps must be at least 1, not 0"),
+        ("output=1e3", "output must be a text, not 1000.0: put it in quotes"),
+        ("optimizer.betas=[0.9]", "optimizer.betas must be of length 2, not [0.9]"),
+        ("optimizer.betas=[0.9, 1]", "optimizer.betas.1 must be at least 0 and below 1, not 1.0"),
+        ("optimizer.eps=.nan", "optimizer.eps must be finite and above 0, not nan"),
+        ("model.dropout=1.5", "model.dropout must be at least 0 and below 1, not 1.5"),
+        ("training.seed=true", "training.seed must be a whole number, not True"),
+        ("training.save_steps=1.0", "training.save_steps must be a whole number, not 1.0"),
+        ("optimizer.ratio='32'", "optimizer.ratio must be a number, not '32'"),
+        ("training.compile=1", "training.compile must be True or False, not 1"),
+        ("training.bf16=ture", "training.bf16 ture: choose auto, True, False; did you mean 'True'?"),
+        ("objectives.mlm.sampler.minspan=3", "did you mean objectives.mlm.sampler.min_span?"),
+        ("data.text.btch_size=3", "did you mean data.text.batch_size?"),
+        ("objectives.spans.sampler=3", "objectives.spans.sampler must be a mapping of options, not 3"),
+        ("model.config={2024-01-01: 1}", "keys must be str"),
+        ('model.path="\\uDCFF"', "model.path: "),
         ("optimizer.schedule=slanted_triangle", "did you mean 'slanted_triangular'?"),
         ("objectives.spans.sampler.placement=unifrom", "did you mean 'uniform'?"),
         ("objectives.spans.data=txt", "did you mean 'text'?"),
@@ -44,6 +58,11 @@ def test_a_wrong_argument_is_named(argument: str, said: str) -> None:
     with pytest.raises(RecipeError) as raised:
         load_recipe("demo", ["optimizer.eps=1e-6", *GIVEN, argument])
     assert said in str(raised.value) and "\n" not in str(raised.value)
+
+
+def test_a_whole_number_is_a_number_and_a_date_a_text() -> None:
+    loaded = load_recipe("demo", ["data.text.path=d", "output=2024-01-01", "optimizer.ratio=4", "model.dropout=0"])
+    assert (loaded.output, repr(loaded.optimizer.ratio), repr(loaded.model.dropout)) == ("2024-01-01", "4.0", "0.0")
 
 
 @pytest.mark.parametrize("name", ["1e3", "1.10", "007", "12:30", "true", "2024-01-01", "a: b", "runs/a #2", "é\n"])

@@ -19,13 +19,14 @@ from torch import Tensor
 from clearspan.train.data.batch import Batch
 from clearspan.train.model.losses import nt_xent
 from clearspan.train.objectives import ContrastiveObjective, Encoded, Metrics, Request, Workload
+from clearspan.train.step.example_lengths import length_moments
 
 compared: list[int] = []
 
 
 class Twice(ContrastiveObjective):
     def workload(self) -> Workload:
-        mean, variance = self.setting.length_moments()
+        mean, variance = length_moments(self.setting)
         return Workload(2, 2 * mean, 4 * variance, 0, self.setting.capacity)
 
     def request(self, batch: Batch) -> Request:

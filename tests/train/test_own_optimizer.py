@@ -11,12 +11,14 @@ from types import SimpleNamespace
 import pytest
 
 from clearspan.train.config.options import Recipe, RecipeError, TrainingConfig
+from clearspan.train.engine.checkpoint import STATES, Checkpoints, safe_load
 from clearspan.train.engine.display import Display
 from clearspan.train.engine.tracking import Tracker
 from clearspan.train.recipe import load_recipe
 from tests.conftest import ROOT
 from tests.processes import environment, run_commands
 from tests.train.runs import same_weights, without_its_last_checkpoint
+from tests.train.test_turns import ALTERNATE
 
 EXAMPLES = ROOT / "examples" / "extend"
 MLFLOW = '''
@@ -107,14 +109,34 @@ def test_a_run_trains_by_them_and_resumes_bit_for_bit(house: Path, tiny: list[st
 
 
 @pytest.mark.exhaustive
+def test_turns_with_different_optimizers_resume_bit_for_bit(house: Path, tiny: list[str], tmp_path: Path) -> None:
+    """AdamW for the spans, and Lion for the masked tokens."""
+    lion = ["turns.mlm.type=lion:Lion", "turns.mlm.options.betas=[0.8,0.9]"]
+    given = [*tiny, *ALTERNATE, *lion, "training.max_steps=6", "training.save_steps=3"]
+    whole = tmp_path / "whole"
+    done = trained(house, *given, f"output={whole}")
+    assert done.returncode == 0, done.stderr
+    state = Checkpoints(whole).folder / Checkpoints(whole).last()[0] / STATES
+    found = safe_load(state)["optimizer"]
+    kept = {turn: set().union(*(each.keys() for each in saved["state"].values())) for turn, saved in found.items()}
+    assert kept == {"spans": {"step", "exp_avg", "exp_avg_sq"}, "mlm": {"momentum"}}
+    resumed = without_its_last_checkpoint(whole, tmp_path / "resumed")
+    done = trained(house, "--resume", *given, f"output={resumed}")
+    assert done.returncode == 0, done.stderr
+    assert same_weights(whole, resumed)
+    done = trained(house, *given, "turns.mlm.type=mine:unreachable", f"output={tmp_path / 'none'}")
+    assert done.returncode == 2 and "turns.mlm.type: mine:unreachable: raised RuntimeError: no server" in done.stderr
+
+
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     ("override", "message"),
     [
-        ("optimizer.options.rho=1", "optimizer.type lion:Lion: cannot be made: .*unexpected keyword argument 'rho'"),
-        ("optimizer.type=mine:nothing", "optimizer.type mine:nothing: .*unexpected keyword argument 'betas'"),
+        ("optimizer.options.rho=1", "optimizer.type: lion:Lion: raised TypeError: .*unexpected keyword argument 'rho'"),
+        ("optimizer.type=mine:nothing", "optimizer.type: mine:nothing: .*unexpected keyword argument 'betas'"),
         ("training.loggers=[mine:Deaf]", "training.loggers: mine:Deaf: not a logger: it lacks log"),
-        ("training.loggers=[mine:unreachable]", "mine:unreachable: cannot be made: RuntimeError: no server"),
-        ("optimizer.type=mine:unreachable", "mine:unreachable: cannot be made: RuntimeError: no server"),
+        ("training.loggers=[mine:unreachable]", "mine:unreachable: raised RuntimeError: no server when called with"),
+        ("optimizer.type=mine:unreachable", "mine:unreachable: raised RuntimeError: no server when called with"),
     ],
 )
 def test_what_cannot_work_is_a_line(override: str, message: str, house: Path, tiny: list[str], tmp_path: Path) -> None:
@@ -129,6 +151,11 @@ def test_what_cannot_work_is_a_line(override: str, message: str, house: Path, ti
     ("overrides", "message"),
     [
         (["optimizer.options.rho=1"], "optimizer.options rho: only an optimizer of your own takes them; for adamw"),
+        (
+            ["optimizer.type=torch.optim:SGD", "optimizer.options.lr=1"],
+            r"^optimizer\.options lr: every optimizer takes it from learning_rate: set learning_rate",
+        ),
+        (["optimizer.options.weight_decay=1"], "optimizer.options weight_decay: "),
         (["optimizer.type=absent:Lion"], "optimizer.type absent:Lion: there is no module absent"),
         (["optimizer.type=adam"], "optimizer.type adam: not of the form module:name"),
         (["optimizer.type=torch.optim:SGD", "training.zero_stage=1"], "needs training.zero_stage=0"),
@@ -183,6 +210,6 @@ def test_a_logger_that_fails_is_named_and_the_run_goes_on(
     for step in (1, 2):
         tracker.log(step, {"loss": 1.0})
     tracker.close()
-    line = f"training.loggers: {spec} failed, and is called no more: no server\n"
+    line = f"training.loggers: {spec} failed, and is called no more: RuntimeError: no server\n"
     assert capsys.readouterr().err.count(line) == 1
     assert len((tmp_path / "metrics.jsonl").read_text().splitlines()) == 2

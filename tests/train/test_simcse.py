@@ -10,6 +10,7 @@ import torch.nn.functional as F
 
 from clearspan.shards.schema import KINDS
 from clearspan.train.config.options import RecipeError
+from clearspan.train.step.example_lengths import length_moments
 from tests.train.conftest import TINY_MODEL, publish, text_id
 from tests.train.test_learner import learner_and_batch
 
@@ -112,7 +113,7 @@ def test_masked_lm_beside_it_masks_every_text_of_a_row(folders: dict[str, Path],
     assert found == expected
     assert len(set(sequences.keys.tolist())) == len(expected) == 8 * len(columns) * copies
     assert objective.workload().sequences == len(columns) * copies
-    moments = [objective.setting.length_moments(column)[0] for column in columns]
+    moments = [length_moments(objective.setting, column)[0] for column in columns]
     assert objective.workload().mean_tokens == pytest.approx(copies * sum(moments))
     loss, metrics = learner(batches)
     assert torch.isfinite(loss) and "mlm/loss" in metrics

@@ -14,11 +14,11 @@ from transformers import AutoModel
 
 from clearspan.common.encoder.library import load_with_library
 from clearspan.train.config.options import ALL, RecipeError
-from clearspan.train.engine.checkpoint import Checkpoints
 from clearspan.train.export import _trained
 from clearspan.train.model.embedding import encode_texts
 from tests.train.conftest import TINY_MODEL
 from tests.train.ranks import train_alone
+from tests.train.runs import last_weights
 from tests.train.test_learner import learner_and_batch, pretrained, step
 
 STATIC = ["model.config=null", "model.config.model_type=static", "model.config.hidden_size=24"]
@@ -56,7 +56,7 @@ def test_the_export_is_a_static_embedding_that_gives_what_training_and_evaluatio
 ) -> None:
     model = SentenceTransformer(str(run / "model"), device="cpu", local_files_only=True)
     assert [type(module) for module in model] == [StaticEmbedding]
-    encoder, tokenizer, _ = _trained(run, Checkpoints(run).model_states("last"))
+    encoder, tokenizer, _ = _trained(run, last_weights(run))
     ours, theirs = encode_texts(encoder, tokenizer, sample), model.encode(sample)
     assert len(sample) == 1000 and theirs.std() > 0.01
     np.testing.assert_allclose(ours, theirs, atol=1e-6, rtol=1e-6)
@@ -71,7 +71,7 @@ def test_a_static_export_does_not_load_in_transformers_as_its_card_says(run: Pat
 
 
 def test_weights_are_trained_and_folded_into_the_exported_table(run: Path) -> None:
-    encoder, _, _ = _trained(run, Checkpoints(run).model_states("last"))
+    encoder, _, _ = _trained(run, last_weights(run))
     table = encoder.base.embeddings
     assert table.scale.std() > 0.01
     exported = load_file(run / "model" / "model.safetensors")

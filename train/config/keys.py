@@ -7,23 +7,16 @@ import contextlib
 import dataclasses
 import functools
 import json
-import re
 import typing
-from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, TypeVar, cast
-
-from pydantic import ConfigDict, TypeAdapter, ValidationError, with_config
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, TypeVar
 
 from clearspan.common.former import advice
 from clearspan.common.parsing import closest
-from clearspan.train.config.options import RecipeError, not_one_of
+from clearspan.common.typed import UNIONS, WORDS, MismatchError, conform, shown
+from clearspan.train.config.options import RecipeError
 
 Options = TypeVar("Options")
-
-
-@functools.cache
-def _adapter(section: Any) -> TypeAdapter[Any]:
-    return TypeAdapter(with_config(ConfigDict(extra="forbid"))(section))
 
 
 def typed(section: type[Options], options: Mapping[str, Any], within: str = "") -> Options:
@@ -35,31 +28,59 @@ def typed(section: type[Options], options: Mapping[str, Any], within: str = "") 
     Raises:
         RecipeError: an option is unknown, missing, of another type or out of range.
     """
-    adapter: TypeAdapter[Options] = _adapter(cast(Any, section))
+    with naming(within.removesuffix(".") or "the recipe", TypeError):
+        plain = json.loads(json.dumps(options, default=str))  # YAML knows dates, and numbers as keys: they become texts
+    made: Options = _section(section, plain, within, functools.partial(keys, section, within))
+    return made
+
+
+def _is_section(hint: Any) -> bool:
+    """Return whether an annotation is a dataclass of options."""
+    return isinstance(hint, type) and dataclasses.is_dataclass(hint)
+
+
+@functools.cache
+def _hints(section: Any) -> dict[str, Any]:
+    return typing.get_type_hints(section, include_extras=True)
+
+
+def _section(section: Any, options: Any, within: str, known: Callable[[], list[str]]) -> Any:
+    """Return a dataclass made of a mapping of options; `known` returns the keys that a mistyped key may mean."""
+    if not isinstance(options, dict):
+        raise RecipeError(f"{within.removesuffix('.')} must be a mapping of options, not {shown(options)}")
+    fields = {field.name: field for field in dataclasses.fields(section) if field.init}
+    for name in options:
+        if name not in fields:
+            key = within + name
+            other = nearest_key(key, [*known(), *keys(section, within)]) or "`--dry-run` prints the keys there are"
+            raise RecipeError(f"unknown key {key!r}{advice(key) or f'; {other}'}")
+    values, hints = {}, _hints(section)
+    for name, field in fields.items():
+        key = within + name
+        if name in options:
+            values[name] = _value(hints[name], options[name], key, known)
+        elif field.default is field.default_factory is dataclasses.MISSING:
+            raise RecipeError(f"{key} is not set; give it as {key}=VALUE")
+    return section(**values)
+
+
+def _value(hint: Any, value: Any, key: str, known: Callable[[], list[str]]) -> Any:
+    """Return the value of a key, which may be a section or a list or mapping of sections."""
+    origin, inner = typing.get_origin(hint), typing.get_args(hint)
+    if value is not None and origin in UNIONS:
+        hint = next(filter(_is_section, inner), hint)
+    if _is_section(hint):
+        return _section(hint, value, f"{key}.", known)
     try:
-        # Validated as JSON in strict mode, where true is not a number and a number is not a string.
-        return adapter.validate_json(json.dumps(options, default=str), strict=True)
-    except ValidationError as error:
-        problems = error.errors(include_url=False)
-    problem = min(problems, key=lambda error: error["type"] != "unexpected_keyword_argument")
-    key, value = within + ".".join(map(str, problem["loc"])), problem["input"]
-    message = f"{key}: {value!r:.80}{problem['msg'].removeprefix('Input').replace('array', 'list')}"
-    match problem["type"]:
-        case "unexpected_keyword_argument":
-            known = (within + name for name in keys(section))
-            others = nearest_key(key, known) or "`--dry-run` prints the keys there are"
-            message = f"unknown key {key!r}{advice(key) or f'; {others}'}"
-        case "missing":
-            message = f"{key} is not set; give it as {key}=VALUE"
-        case "string_type" if not isinstance(value, dict | list | None):
-            message += ": put it in quotes"
-        case "literal_error":
-            choices = re.findall(r"[^\s',]+", problem["ctx"]["expected"].replace(" or ", ", "))
-            choices = [choice.lower() if choice in ("True", "False") else choice for choice in choices]
-            message = f"{key}: {not_one_of(str(value), choices)}"
-        case "dataclass_type" | "dict_type":
-            message = f"{key}: {value!r:.80} should be a mapping of options"
-    raise RecipeError(message)
+        if origin in (dict, list) and inner and _is_section(inner[-1]):
+            items = conform(value, origin)
+            items = items.items() if origin is dict else enumerate(items)
+            made = {name: _section(inner[-1], each, f"{key}.{name}.", known) for name, each in items}
+            return made if origin is dict else list(made.values())
+        return conform(value, hint)
+    except MismatchError as error:
+        is_unquoted = error.expected == WORDS[str] and isinstance(error.value, bool | int | float)
+        raise RecipeError(error.message(key) + (": put it in quotes" if is_unquoted else "")) from None
 
 
 @contextlib.contextmanager
@@ -82,10 +103,10 @@ def nearest_key(key: str, known: Iterable[str]) -> str | None:
 
 def keys(section: Any, within: str = "") -> list[str]:
     """Return the keys of a dataclass and of the dataclasses in it."""
-    names, hints = [], typing.get_type_hints(section)
+    names, hints = [], _hints(section)
     for field in dataclasses.fields(section):
         names.append(within + field.name)
         for part in (hints[field.name], *typing.get_args(hints[field.name])):
-            if dataclasses.is_dataclass(part) and typing.get_origin(hints[field.name]) is not dict:
+            if _is_section(part) and typing.get_origin(hints[field.name]) is not dict:
                 names += keys(part, f"{within}{field.name}.")
     return names

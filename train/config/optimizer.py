@@ -90,8 +90,14 @@ class OptimizerConfig:
                 f"options {', '.join(self.options)}: only an optimizer of your own takes them; for adamw, set betas "
                 "and eps"
             )
+        if set_here := [name for name in ("lr", "weight_decay") if name in self.options]:
+            key = "learning_rate" if set_here[0] == "lr" else set_here[0]
+            raise ValueError(f"options {set_here[0]}: every optimizer takes it from {key}: set {key}")
         if self.type != ADAMW:
-            plugins.load_function(self.type, "an optimizer")
+            try:
+                plugins.load_function(self.type, "an optimizer")
+            except plugins.PluginError as error:
+                raise ValueError(f"type {error}") from None
 
     def parts(self) -> dict[str, tuple[float, float]]:
         """Return (learning rate, weight decay) of the rest and of the parts that have options of their own."""

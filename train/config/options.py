@@ -13,6 +13,7 @@ from typing import Annotated, Any, Literal
 from annotated_types import Ge, Gt, Le, Lt
 
 from clearspan.common import plugins
+from clearspan.common.encoder.pooling_names import TrainedPooling
 from clearspan.common.flags import flag
 from clearspan.common.parsing import did_you_mean
 from clearspan.common.terminal import UsageError
@@ -30,7 +31,7 @@ STATIC = "static"
 """The `model_type` of a table of token vectors (`train.model.static`)."""
 DISTILL = "distill"
 """The value of `model.init` for vectors from an encoder."""
-TRAINED = re.compile(r"all|last-([1-9]\d{0,3})|embeddings|heads")
+TRAINED_PARTS = re.compile(r"all|last-([1-9]\d{0,3})|embeddings|heads")
 """Values of `model.train`."""
 ALL = "all"
 """The only turn of `optimization: sum`."""
@@ -85,7 +86,7 @@ class ModelConfig:
 
     path: str = ""
     config: dict[str, Any] = dataclasses.field(default_factory=dict)
-    pooling: Literal["", "mean", "cls", "lasttoken", "weighted"] = ""
+    pooling: Literal["", TrainedPooling] = ""
     head: Literal["", "tanh"] = ""
     init: Literal["random", "idf", "distill"] = "random"
     distill: str = ""
@@ -325,7 +326,7 @@ def check_model(model: ModelConfig) -> None:
         (not model.path and not model.config, "model: give model.path or model.config"),
         (bool(model.config) and "model_type" not in model.config, "model.config needs model_type"),
         (
-            not TRAINED.fullmatch(model.train),
+            not TRAINED_PARTS.fullmatch(model.train),
             f"model.train {model.train!r} is not one of all, last-N with N of 1 or more, embeddings, heads",
         ),
         (
@@ -388,7 +389,7 @@ def _check_optimizers(recipe: Recipe) -> None:
         try:
             options.check()
         except ValueError as error:
-            raise RecipeError(f"{key}.{'' if options.type == ADAMW else 'type '}{error}") from None
+            raise RecipeError(f"{key}.{error}") from None
         refuse(
             (
                 options.type != ADAMW and recipe.training.zero_stage > 0,

@@ -33,7 +33,7 @@ def flat(content: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     """Return a nested mapping with dotted keys."""
     out: dict[str, Any] = {}
     for key, value in content.items():
-        out |= flat(value, f"{prefix}{key}.") if isinstance(value, dict) else {prefix + key: value}
+        out |= flat(value, f"{prefix}{key}.") if isinstance(value, dict) else {f"{prefix}{key}": value}
     return out
 
 

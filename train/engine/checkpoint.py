@@ -26,7 +26,7 @@ from clearspan.common.sealed_folder import FolderChangedError, check_folder, sea
 from clearspan.common.terminal import MOST_SAID, one_line, visible
 from clearspan.train.engine.optimizer_state import load_state, whole_state
 from clearspan.train.engine.ranks import agreed
-from clearspan.train.run_folder import CHECKPOINTS, TAG, tags
+from clearspan.train.run_folder import CHECKPOINTS, tags
 
 STATES = "states.pt"
 KIND = "checkpoint"
@@ -197,17 +197,6 @@ class Checkpoints:
         """
         states = safe_load(self.folder / tag / STATES)
         return dict(states["module"]), dict(states["clearspan"])
-
-    def model_states(self, name: str) -> dict[str, torch.Tensor]:
-        """Return the learner's weights by parameter name.
-
-        Args:
-            name: a tag, `last` or `best`.
-
-        Raises:
-            CheckpointError: there is no such checkpoint, or it cannot be read.
-        """
-        return self.states(name if TAG.fullmatch(name) else self.choose(name)[1])[0]
 
 
 def _verified(folder: Path) -> dict[str, Any]:

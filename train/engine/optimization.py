@@ -15,9 +15,9 @@ import torch
 from torch import Tensor, nn
 
 from clearspan.common import plugins
-from clearspan.common.terminal import one_line
+from clearspan.train.config.keys import naming
 from clearspan.train.config.optimizer import ADAMW, LAYERS, OptimizerConfig
-from clearspan.train.config.options import Recipe, RecipeError
+from clearspan.train.config.options import ALL, Recipe, RecipeError
 
 
 def deepspeed_config(recipe: Recipe, ranks: int) -> dict[str, Any]:
@@ -64,7 +64,10 @@ def optimizer_groups(
 
 
 def build_optimizer(
-    parameters: list[nn.Parameter], config: OptimizerConfig, parts: Mapping[nn.Parameter, str] | None = None
+    parameters: list[nn.Parameter],
+    config: OptimizerConfig,
+    parts: Mapping[nn.Parameter, str] | None = None,
+    key: str = "optimizer",
 ) -> torch.optim.Optimizer:
     """Return torch's fused AdamW, or the user's optimizer if `config.type` names one.
 
@@ -72,6 +75,7 @@ def build_optimizer(
 
     Args:
         parts: the part of the model to which each parameter belongs (`Learner.parts`).
+        key: the section of the recipe that holds `config`, for messages.
 
     Raises:
         RecipeError: the user's optimizer cannot be created.
@@ -80,15 +84,15 @@ def build_optimizer(
     if config.type == ADAMW:
         betas = (config.betas[0], config.betas[1])
         return torch.optim.AdamW(groups, lr=config.learning_rate, betas=betas, eps=config.eps, fused=True)
-    try:
-        optimizer = plugins.load_function(config.type, "an optimizer")(
-            groups, lr=config.learning_rate, **config.options
+    with naming(f"{key}.type"):
+        named = plugins.load_function(config.type, "an optimizer")
+        optimizer = plugins.call(
+            config.type,
+            lambda: named(groups, lr=config.learning_rate, **config.options),
+            "with the parameters, lr and the options",
         )
-    except Exception as error:  # an option that it does not have, or refuses; or any other of the user's own code
-        cause = f"{type(error).__name__}: {one_line(error)}"
-        raise RecipeError(f"optimizer.type {config.type}: cannot be made: {cause}") from None
     if not isinstance(optimizer, torch.optim.Optimizer):
-        raise RecipeError(f"optimizer.type {config.type}: returned no torch.optim.Optimizer, but {type(optimizer)}")
+        raise RecipeError(f"{key}.type: {config.type}: returned no torch.optim.Optimizer, but {type(optimizer)}")
     return optimizer
 
 
@@ -115,7 +119,10 @@ class AlternatingOptimizer(torch.optim.Optimizer):
         configs: Mapping[str, OptimizerConfig],
         parts: Mapping[nn.Parameter, str],
     ) -> None:
-        self.turns = {turn: build_optimizer(reached, configs[turn], parts) for turn, reached in parameters.items()}
+        self.turns = {
+            turn: build_optimizer(reached, configs[turn], parts, "optimizer" if turn == ALL else f"turns.{turn}")
+            for turn, reached in parameters.items()
+        }
         self.peaks = {turn: [group["lr"] for group in each.param_groups] for turn, each in self.turns.items()}
         self.members = {
             turn: [list(group["params"]) for group in each.param_groups] for turn, each in self.turns.items()

@@ -21,8 +21,8 @@ from torch import Tensor
 
 from clearspan.common import plugins, terminal
 from clearspan.common.files import path_in_errors, write_text
-from clearspan.common.terminal import one_line
-from clearspan.train.config.options import Recipe, RecipeError
+from clearspan.train.config.keys import naming
+from clearspan.train.config.options import Recipe
 from clearspan.train.curves import lines_up_to
 from clearspan.train.engine.display import Display
 from clearspan.train.run_folder import METRICS
@@ -166,14 +166,10 @@ class Tracker:
         self.loggers: list[Logger] = [JsonLines(run, content, display.step), TensorBoard(run, content, display.step)]
         self.own: dict[str, Logger] = {}
         for spec in recipe.training.loggers:
-            try:
-                logger = plugins.load_function(spec, "a logger")(run, content, display.step)
+            with naming("training.loggers"):
+                create = functools.partial(plugins.load_function(spec, "a logger"), run, content, display.step)
+                logger = plugins.call(spec, create, "with the run's folder, its recipe and a step")
                 self.own[spec] = plugins.check_object(logger, spec, Logger, "a logger")
-            except plugins.PluginError as error:
-                raise RecipeError(f"training.loggers: {one_line(error)}") from None
-            except Exception as error:  # the user's own code
-                cause = f"{type(error).__name__}: {one_line(error)}"
-                raise RecipeError(f"training.loggers: {spec}: cannot be made: {cause}") from None
 
     def log(self, step: int, metrics: Mapping[str, float]) -> None:
         """Write the metrics of a step, and show them.
@@ -199,6 +195,6 @@ class Tracker:
         """Call a user's logger; if it fails, print a warning and call the logger no more."""
         try:
             call()
-        except Exception as error:  # the user's own code
+        except (Exception, SystemExit) as error:  # the user's own code
             del self.own[spec]
-            terminal.warn(f"training.loggers: {spec} failed, and is called no more: {one_line(error)}")
+            terminal.warn(f"training.loggers: {spec} failed, and is called no more: {plugins.cause(error)}")

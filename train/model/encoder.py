@@ -15,14 +15,14 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from clearspan.common.encoder import forward, token_pooling
+from clearspan.common.encoder import forward, packed_pooling
 from clearspan.common.encoder.attention import PACKED_ATTENTION
 from clearspan.common.encoder.autocast import in_fp32
 from clearspan.common.encoder.dropout import replace_dropout
 from clearspan.common.encoder.forward import UNLIMITED
 from clearspan.common.encoder.grouping import by_length
 from clearspan.common.encoder.packing import Packed
-from clearspan.common.encoder.poolings import TRAINED
+from clearspan.common.encoder.pooling_names import TRAINED
 from clearspan.common.model_folder import EncoderError
 from clearspan.common.pretrained import first_position, max_tokens
 from clearspan.train.config.options import not_one_of
@@ -278,9 +278,9 @@ class TrainableEncoder(nn.Module):
         if not self.attends:
             pooled = self.first_states(hidden, packed)
         elif self.pooling == "weighted":
-            pooled = token_pooling.pooled(hidden, packed, "mean", weights=self._weights_of(packed))
+            pooled = packed_pooling.pooled(hidden, packed, "mean", weights=self._weights_of(packed))
         else:
-            pooled = token_pooling.pooled(hidden, packed, self.pooling)
+            pooled = packed_pooling.pooled(hidden, packed, self.pooling)
         for dense in self.head:
             pooled = dense({"sentence_embedding": pooled})["sentence_embedding"]
         return pooled
@@ -295,7 +295,7 @@ class TrainableEncoder(nn.Module):
 
         It is 0 for an empty sequence. A model without attention returns the mean of the sequence's token vectors.
         """
-        return token_pooling.first(hidden, packed) if self.attends else hidden.float()
+        return packed_pooling.first(hidden, packed) if self.attends else hidden.float()
 
     @property
     def mlm_head(self) -> tuple[str, ...] | None:

@@ -52,6 +52,7 @@ from clearspan.train.objectives import (
     Setting,
     Workload,
 )
+from clearspan.train.step.example_lengths import length_moments
 
 SAMPLE = 1024
 """The number of sentences whose views are made to estimate how long views are relative to their sentences."""
@@ -320,7 +321,7 @@ class Clear(ContrastiveObjective):
     @functools.cached_property
     def _view_moments(self) -> tuple[float, float]:
         """The mean and the variance of the number of tokens in a view, estimated from the lengths of the sentences."""
-        mean, variance = self.setting.length_moments()
+        mean, variance = length_moments(self.setting)
         ratio = self._ratio()
         return ratio * mean, ratio**2 * variance
 

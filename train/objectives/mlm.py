@@ -53,6 +53,7 @@ from clearspan.train.objectives import (
     Workload,
 )
 from clearspan.train.objectives.spans import SpanContrast, check_capacity, draw
+from clearspan.train.step.example_lengths import length_moments, shrunk_moments
 
 INPUTS = ("anchor", "separate", "sentence")
 OWN = "sequences"
@@ -146,8 +147,8 @@ class MaskedLM(TokenObjective):
     def _own_moments(self) -> tuple[float, float]:
         """Return the mean and the variance of the number of tokens that an example has in the block `sequences`."""
         if self.sampler is not None:
-            return self.setting.shrunk(self.sampler.anchor_moments(), self.sampler.required_tokens)
-        moments = [self.setting.length_moments(text) for text in self.texts]
+            return shrunk_moments(self.setting, self.sampler.anchor_moments(), self.sampler.required_tokens)
+        moments = [length_moments(self.setting, text) for text in self.texts]
         # The upper bound: a row's texts are all long or all short together, and standard deviations add up.
         deviation = sum(variance**0.5 for _, variance in moments)
         return self.config.copies * sum(mean for mean, _ in moments), (self.config.copies * deviation) ** 2

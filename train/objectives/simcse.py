@@ -47,6 +47,7 @@ from clearspan.train.objectives import (
     Setting,
     Workload,
 )
+from clearspan.train.step.example_lengths import length_moments
 
 DRAWN = {"positive": Purpose.POSITIVE, "negative": Purpose.NEGATIVE}
 OF_ROW = "row/"
@@ -184,9 +185,9 @@ class SimCSE(ContrastiveObjective):
         column = self._column(block)
         sources = next((self.sources[sort] for sort in DRAWN if of_sort(sort, [column])), [column])
         if len(sources) <= self._drawn(column):
-            return self.setting.length_moments(column, self.capacity)
+            return length_moments(self.setting, column, self.capacity)
         # A draw takes any column's text; an absent text is drawn only if the row has too few.
-        moments = [self.setting.length_moments(source, self.capacity) for source in sources]
+        moments = [length_moments(self.setting, source, self.capacity) for source in sources]
         lengths = self.setting.dataset.manifest.lengths
         rows = max(1, self.setting.dataset.num_examples)
         present = sum(1 - lengths.get(source, {}).get("0", 0) / rows for source in sources) or 1.0

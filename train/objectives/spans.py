@@ -40,6 +40,7 @@ from clearspan.train.objectives import (
     Setting,
     Workload,
 )
+from clearspan.train.step.example_lengths import shrunk_moments
 
 
 @dataclasses.dataclass
@@ -124,7 +125,9 @@ class SpanContrast(ContrastiveObjective):
 
     def workload(self) -> Workload:
         sampler = self.config.sampler
-        mean, variance = self.setting.shrunk(sampler.length_moments(), sampler.required_tokens, self.config.column)
+        mean, variance = shrunk_moments(
+            self.setting, sampler.length_moments(), sampler.required_tokens, self.config.column
+        )
         sequences = sampler.num_anchors * (1 + sampler.num_positives)
         return Workload(sequences, mean, variance, sampler.min_span, sampler.max_span)
 
@@ -133,7 +136,7 @@ class SpanContrast(ContrastiveObjective):
             return super().block_moments(block)
         sampler = self.config.sampler
         moments = sampler.positive_moments() if block == "positives" else sampler.anchor_moments()
-        return self.setting.shrunk(moments, sampler.required_tokens, self.config.column)
+        return shrunk_moments(self.setting, moments, sampler.required_tokens, self.config.column)
 
     def min_tokens(self, shrinks: bool) -> int:
         return self.config.sampler.min_tokens(shrinks) + self.setting.prompt_tokens.get(self.config.column, 0)

@@ -8,7 +8,7 @@ from torch import nn
 from transformers import AutoConfig, PretrainedConfig, PreTrainedModel
 
 from clearspan.common.encoder.attention import PACKED_ATTENTION
-from clearspan.common.encoder.poolings import TRAINED
+from clearspan.common.encoder.pooling_names import TRAINED
 from clearspan.common.model_folder import EncoderError, check_tokenizer, read_modules
 from clearspan.common.pretrained import load_model, model_class, quiet_transformers
 from clearspan.common.terminal import MOST_SAID, one_line

@@ -13,13 +13,10 @@ import functools
 from collections.abc import Mapping, Sequence
 from typing import Any, Self
 
-import numpy as np
 import pyarrow as pa
 from torch import Tensor, nn
 
-from clearspan.common.ragged import Ragged
 from clearspan.shards import Dataset, keyed
-from clearspan.shards.lengths import EDGES
 from clearspan.train.config.options import ObjectiveConfig
 from clearspan.train.data.batch import Batch, Columns, Rows
 from clearspan.train.draws import Purpose, integer_seed, name_key, seeded
@@ -94,46 +91,6 @@ class Setting:
         """The columns that hold an example's texts: `tokens`, and a triplet's `positive` and `negative` if present."""
         names = self.sample.schema.names if self.sample is not None else []
         return ("tokens", *(name for name in ("positive", "negative") if name in names))
-
-    def length_moments(self, column: str = "tokens", capacity: int | None = None) -> tuple[float, float]:
-        """Return the mean and the variance of an example's number of tokens in a column, from the manifest's histogram.
-
-        All examples in a bin of the histogram are first taken to have the bin's longest length; the sample of examples
-        gives the factor from these lengths to the true ones.
-
-        Args:
-            capacity: the length to which texts are cut, in tokens; None: the encoder's capacity.
-        """
-        capacity = self.capacity if capacity is None else capacity
-        histogram = self.dataset.manifest.lengths.get(column) or {str(capacity): 1}
-        longest = _longest(np.array([int(edge) for edge in histogram]), capacity)
-        counts = list(histogram.values())
-        mean = float(np.average(longest, weights=counts))
-        variance = float(np.average((longest - mean) ** 2, weights=counts))
-        fraction = 1.0
-        if self.sample is not None:
-            lengths = Ragged.from_arrow(self.sample.column(column)).lengths
-            fraction = lengths.clip(max=capacity).sum() / max(1, _longest(lengths, capacity).sum())
-        return fraction * mean, fraction**2 * variance
-
-    def shrunk(self, moments: tuple[float, float], required: int, column: str = "tokens") -> tuple[float, float]:
-        """Return the mean and the variance of the number of tokens in an example's spans, if spans may shrink.
-
-        `moments` are the mean and the variance for a document with at least `required` tokens; the spans of a shorter
-        document shrink in proportion. All examples in a bin of the histogram are taken to have its longest length.
-        """
-        histogram = self.dataset.manifest.lengths.get(column) if self.shrinks else None
-        if not histogram:
-            return moments
-        scales = _longest(np.array([int(edge) for edge in histogram]), required) / required
-        scale, square = (float(np.average(scales**power, weights=list(histogram.values()))) for power in (1, 2))
-        mean, variance = moments
-        return scale * mean, square * (variance + mean**2) - (scale * mean) ** 2
-
-
-def _longest(lengths: np.ndarray, capacity: int) -> np.ndarray:
-    """Return the longest length in each length's bin of the histogram, cut at the capacity."""
-    return (EDGES[np.searchsorted(EDGES, lengths, side="right")] - 1).clip(max=capacity)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -14,7 +14,7 @@ from sentence_transformers.sentence_transformer.modules import Dense, Pooling, T
 from transformers import AutoModel, AutoTokenizer, DistilBertConfig, RobertaConfig
 
 from clearspan.common.encoder.library import Model, load_with_library
-from clearspan.common.encoder.poolings import OF_PLAIN_FOLDER
+from clearspan.common.encoder.pooling_names import OF_PLAIN_FOLDER
 from clearspan.common.model_folder import EncoderError
 
 TEXTS = ["", "A short one.", "An owl of the northern woods hunts by ear, at night and in snow.", "owl " * 300]

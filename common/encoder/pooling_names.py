@@ -4,13 +4,16 @@
     pooler            [CLS] through the model's own head, BERT's pooler: a dense layer and tanh
     first-last        the mean over the tokens of the first layer and the last
 
-`common.encoder.token_pooling` computes them for packed batches; `common.encoder.pooling` builds sentence-transformers'
-modules for the poolings of a plain Hugging Face folder. Until 0.1, `--pooling cls` of a plain folder was the pooler's
+`common.encoder.packed_pooling` computes them for packed batches. `common.encoder.library_pooling` builds the modules of
+sentence-transformers for a plain Hugging Face folder. Until 0.1, `--pooling cls` of a plain folder was the pooler's
 output. So that no old command silently gets other vectors, `cls` is called `cls-before-head` there until 0.2
 (`common.former`).
 """
 
-from typing import NamedTuple
+from typing import Literal, NamedTuple, get_args
+
+TrainedPooling = Literal["mean", "cls", "lasttoken", "weighted"]
+"""The poolings that `model.pooling` of a recipe may name."""
 
 
 class PoolingUse(NamedTuple):
@@ -18,27 +21,25 @@ class PoolingUse(NamedTuple):
 
     Attributes:
         exported: the key of sentence-transformers before version 6 in a Pooling module's settings; "": no such module.
-        trains: whether `model.pooling` may name the pooling.
         of_plain_folder: whether `--pooling` may name the pooling.
     """
 
     exported: str = ""
-    trains: bool = False
     of_plain_folder: bool = False
 
 
 POOLINGS = {
-    "mean": PoolingUse("pooling_mode_mean_tokens", trains=True, of_plain_folder=True),
-    "cls": PoolingUse("pooling_mode_cls_token", trains=True),
+    "mean": PoolingUse("pooling_mode_mean_tokens", of_plain_folder=True),
+    "cls": PoolingUse("pooling_mode_cls_token"),
     "max": PoolingUse("pooling_mode_max_tokens"),
     "mean_sqrt_len_tokens": PoolingUse("pooling_mode_mean_sqrt_len_tokens"),
     "weightedmean": PoolingUse("pooling_mode_weightedmean_tokens"),
-    "lasttoken": PoolingUse("pooling_mode_lasttoken", trains=True),
-    "weighted": PoolingUse(trains=True),  # exported as the module WordWeights before a mean
+    "lasttoken": PoolingUse("pooling_mode_lasttoken"),
+    "weighted": PoolingUse(),  # exported as the module WordWeights before a mean
     "pooler": PoolingUse(of_plain_folder=True),
     "cls-before-head": PoolingUse(of_plain_folder=True),
     "first-last": PoolingUse(of_plain_folder=True),
 }
-TRAINED = tuple(name for name, use in POOLINGS.items() if use.trains)
+TRAINED: tuple[str, ...] = get_args(TrainedPooling)
 OF_PLAIN_FOLDER = tuple(name for name, use in POOLINGS.items() if use.of_plain_folder)
 EXPORTED = {name: use.exported for name, use in POOLINGS.items() if use.exported}

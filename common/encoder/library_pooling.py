@@ -8,7 +8,7 @@
 They are the choices of SimCSE's `--pooler`: its supervised models are published with `cls` (here `pooler`), its
 unsupervised ones with `cls_before_pooler`, and BERT itself with `avg_first_last`.
 
-This module builds the library's pooling modules; `common.encoder.token_pooling` computes poolings of packed batches.
+This module builds the library's pooling modules; `common.encoder.packed_pooling` computes poolings of packed batches.
 """
 
 from typing import Any
@@ -17,7 +17,7 @@ import torch
 from sentence_transformers.sentence_transformer.modules import Pooling, Transformer
 from torch import nn
 
-from clearspan.common.encoder.poolings import OF_PLAIN_FOLDER
+from clearspan.common.encoder.pooling_names import OF_PLAIN_FOLDER
 from clearspan.common.flags import flag
 from clearspan.common.former import advice
 from clearspan.common.model_folder import EncoderError

@@ -69,7 +69,7 @@ FUNCTIONS: dict[str, Pool] = {
     "mean_sqrt_len_tokens": mean_by_root,
     "weightedmean": mean_by_position,
 }
-"""Name in `common.encoder.poolings` of each pooling that is computed from token states -> its function."""
+"""Name in `common.encoder.pooling_names` of each pooling that is computed from token states -> its function."""
 
 
 def pooled(hidden: Tensor, packed: Packed, mode: str, skipped: int = 0, weights: Tensor | None = None) -> Tensor:

@@ -1,0 +1,90 @@
+"""A value against an annotation: what it becomes, and what is said of one that does not fit."""
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import numpy as np
+import pytest
+from annotated_types import Ge, Gt, Interval, Le, Len, Lt, MinLen
+
+from clearspan.common.terminal import UsageError
+from clearspan.common.typed import MismatchError, checked, conform
+
+Share = Annotated[float, Ge(0), Le(1)]
+Finite = Annotated[float, Gt(-math.inf), Lt(math.inf)]
+
+
+@pytest.mark.parametrize(
+    ("value", "hint", "expected"),
+    [
+        (3, float, 3.0),
+        (np.float32(0.5), Share | None, 0.5),
+        (None, Annotated[float | None, Gt(0)], None),
+        (1, int | float, 1),
+        ([0, 1], list[Share], [0.0, 1.0]),
+        (("a", 2), tuple[str, float], ("a", 2.0)),
+        ({"a": [1]}, Mapping[str, Sequence[float]], {"a": [1.0]}),
+        ((each for each in "ab"), Iterable[str], ["a", "b"]),
+        (np.int64(2), Literal[0, 1, 2], 2),
+        ("auto", Literal["auto", True], "auto"),
+        ({1: object}, dict, {1: object}),
+        (5, Annotated[int, Interval(ge=1, lt=6)], 5),
+    ],
+)
+def test_a_value_that_fits_is_converted(value: object, hint: Any, expected: object) -> None:
+    found = conform(value, hint)
+    assert found == expected and type(found) is type(expected) and repr(found) == repr(expected)
+
+
+@pytest.mark.parametrize(
+    ("value", "hint", "message"),
+    [
+        (True, float, "x must be a number, not True"),
+        (3.0, int, "x must be a whole number, not 3.0"),
+        (10**400, float, "x must be a number, not 1000"),
+        (1.5, Share | None, "x must be from 0 to 1, not 1.5"),
+        ("1", Share | None, "x must be a number or None, not '1'"),
+        (math.nan, Finite, "x must be finite, not nan"),
+        (0, Annotated[float, Gt(0), Lt(math.inf)], "x must be finite and above 0, not 0.0"),
+        ([0.5, 2], list[Share], "x.1 must be from 0 to 1, not 2.0"),
+        ({"a": [1, "b"]}, dict[str, list[int]], "x.a.1 must be a whole number, not 'b'"),
+        ({1: 2}, dict[str, int], "x.1 must be a text, not 1"),
+        (["a", b"b"], str | list[str], "x must be a text or a list of texts, not ['a', b'b']"),
+        ("ab", list[str], "x must be a list of texts, not 'ab'"),
+        ([1], dict[str, int], "x must be a mapping, not [1]"),
+        ((1, 2, 3), tuple[int, int], "x must be 2 values, not (1, 2, 3)"),
+        ([1], Annotated[list[int], Len(2, 2)], "x must be of length 2, not [1]"),
+        ([], Annotated[list[int], Len(1, 3)], "x must be of length 1 to 3, not []"),
+        ("", Annotated[str, MinLen(1)], "x must be of length 1 or more, not ''"),
+        ("wod", Literal["gas", "wood"], "x wod: choose gas, wood; did you mean 'wood'?"),
+        ("", Literal["gas", "wood"], 'x "": choose gas, wood'),
+        ("a\nb", Literal["", "c"], 'x a\\nb: choose "", c'),
+        (np.zeros(2), Literal["gas"], "x array([0., 0.]): choose gas"),
+        ("cpu", Literal["auto"] | int, "x cpu: choose auto"),
+    ],
+)
+def test_a_value_that_does_not_is_named_with_what_it_must_be(value: object, hint: Any, message: str) -> None:
+    with pytest.raises(MismatchError) as raised:
+        conform(value, hint)
+    said = raised.value.message("x")
+    assert said.startswith(message) and "\n" not in said
+    assert said == message or message.endswith("1000")
+
+
+def test_arguments_have_the_limits_of_their_annotations() -> None:
+    @checked
+    def weigh(share: Share, *paths: Path, mode: Literal["fast", "slow"] = "fast", **others: int) -> Any:
+        return share, paths, mode, others
+
+    assert weigh(1, mode="slow", n=np.int8(2)) == (1.0, (), "slow", {"n": 2})
+    for arguments, message in (
+        ({"share": 2}, "share must be from 0 to 1, not 2"),
+        ({"share": 1, "mode": "slo"}, "mode slo: choose fast, slow; did you mean 'slow'"),
+        ({"share": 1, "n": "2"}, "n must be a whole number, not '2'"),
+    ):
+        with pytest.raises(UsageError, match=message):
+            weigh(**arguments)  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match="paths must be a Path, not 'a'"):
+        weigh(1, "a")  # type: ignore[arg-type]
