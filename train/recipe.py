@@ -86,9 +86,7 @@ def load_saved(path: Path, recipe: Recipe) -> Recipe:
     named = list(flat(dataclasses.asdict(recipe)).values())
     for key, value in flat(merge_layers(read_layers(path))).items():
         if key.endswith(".type") and ":" in str(value) and value not in named:
-            raise RecipeError(
-                f"{path}: the run in it has {key} {value}, which this recipe does not name: start a new run"
-            )
+            raise RecipeError(f"{path}: the run has {key} {value}, which this recipe does not name: start a new run")
     with naming(str(path)):
         return load_recipe(str(path))
 

@@ -195,7 +195,7 @@ def test_a_file_added_to_what_an_export_loads_is_named(
     path.parent.mkdir(exist_ok=True)
     path.write_text('{"[NEW]": 7}')
     assert main([str(run), str(tmp_path / "out")]) == 1
-    assert f"{path}: not part of it: move added files away" in capsys.readouterr().err
+    assert f"{path}: is not a file of this folder: move added files away" in capsys.readouterr().err
     path.unlink()
     assert main([str(run), str(tmp_path / "out")]) == 0
 

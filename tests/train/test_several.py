@@ -57,7 +57,7 @@ def test_the_columns_are_declared_verified_and_counted(folder: Path) -> None:
     total = Dataset(folder).num_examples
     assert lengths["negative"]["0"] == -(-total // 5) and "0" not in lengths["positive"]
     wrong = KINDS["triplets"].schema(pa.uint16(), ["negative", "negative_2"])
-    with pytest.raises(ValueError, match="are not those of triplets"):
+    with pytest.raises(ValueError, match="are not the columns of triplets"):
         KINDS["triplets"].check(wrong)
 
 
