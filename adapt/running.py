@@ -36,7 +36,7 @@ def run_step(step: Step, state: dict[str, Any], options: Adapt) -> None:
     if done and (problem := damage(step, options)):
         terminal.notice(f"{problem}: step {step.name} is run again")
         done = None
-    comment = f"  # finished{': compares its inputs' * step.compares}" if done else ""
+    comment = f"  # finished{': only checks whether its inputs have changed' * step.compares}" if done else ""
     terminal.notice(f"{title(step, options)}\n$ {step}{comment}")
     if not done:
         save(options.output, state)

@@ -13,8 +13,8 @@ from collections.abc import Sequence
 from clearspan.common import terminal
 from clearspan.common.catalog import COMMANDS, PIPELINES
 
-EPILOG = """`clearspan COMMAND --help` explains a command's options. COMMAND can be your own, too: a command,
-`clearspan my_module:MyCommand ...` (docs/architecture.md), or a kind of dataset (docs/data.md).
+EPILOG = """`clearspan COMMAND --help` explains the options of a command. COMMAND may also be a class of your own, as
+my_module:MyClass: a command (docs/architecture.md), or a kind of dataset (docs/data.md).
 """
 
 

@@ -186,7 +186,9 @@ def locked(folder: str | Path) -> Iterator[None]:
         try:
             fcntl.flock(number, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise InUseError(f"{folder}: another run is writing to it: wait for it or stop it") from None
+            raise InUseError(
+                f"{folder}: another run is writing to this folder: wait for that run, or stop it"
+            ) from None
         except OSError as error:
             reason = f"its file system has no locks ({error.strerror})"
             print(f"{folder}: {reason}: start no second run in this folder", file=sys.stderr)

@@ -7,8 +7,8 @@ here before they report it as unknown.
 
 FORMER = {
     "--pooling cls": (
-        "write pooler for [CLS] through the model's head, which cls meant until 0.1, or cls-before-head for [CLS] of "
-        "the last layer, which cls will mean from 0.2 on, as model.pooling does"
+        "write pooler for [CLS] through the model's head (the meaning of cls until 0.1), or cls-before-head for [CLS] "
+        "of the last layer (the meaning of cls from 0.2 on, as in model.pooling)"
     ),
 }
 """The removed word -> advice, which ends the error message."""

@@ -114,10 +114,10 @@ def unseal(data: bytes, optional: bool = False) -> dict[str, Any]:
     except ValueError as error:
         raise ValueError(f"not JSON: {error}") from None
     if not isinstance(record, dict):
-        raise ValueError(f"a {type(record).__name__}, not an object")
+        raise ValueError(f"expected an object, found a {type(record).__name__}")
     stated = record.pop(FIELD, None)
     if stated != _hash(record) and not (optional and stated is None):
-        raise ValueError("its own sha256 is not that of its content: damaged or edited")
+        raise ValueError("its content does not match its sha256: damaged or edited")
     return record
 
 
@@ -130,7 +130,7 @@ def unseal_bytes(data: bytes) -> bytes:
     """Return the content to which `seal_bytes` added a hash; raise ValueError if the hash does not match."""
     content, stated = data[:-HASH_BYTES], data[-HASH_BYTES:]
     if hashlib.sha256(content).digest() != stated:
-        raise ValueError("its sha256 is not that of its content")
+        raise ValueError("its content does not match its sha256")
     return content
 
 

@@ -113,7 +113,7 @@ def check_folder(
     files = {name: info for name, info in listed.items() if not name.lower().endswith(tuple(free))}
     present = [name for name in files_in(folder) if not name.lower().endswith(tuple(free))]
     if alone and (added := [name for name in present if name not in files]):
-        raise FolderChangedError(f"{folder / added[0]}: not part of it")
+        raise FolderChangedError(f"{folder / added[0]}: is not a file of this folder")
     for name in files if whole else files.keys() & set(present):
         with _damage_of(folder / name):
             if difference := files[name].difference(FileInfo.of(folder / name)):

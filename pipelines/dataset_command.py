@@ -22,7 +22,7 @@ class MakeDataset(PipelineCommand):
     """
 
     notes: ClassVar[str] = (
-        "The same command continues a stopped run. Options not listed here go to Beam (e.g. --runner)."
+        "The same command continues a stopped run. Options that are not listed here go to Beam, e.g. --runner."
     )
 
     kind: Kind

@@ -34,7 +34,7 @@ class InputChangedError(PipelineError):
     def of(cls, path: str) -> Self:
         """Return the error for an input."""
         return cls(
-            f"{path}: has changed since the run was planned: put back the file it was, or begin again with another "
+            f"{path}: has changed since the run was planned: restore the earlier file, or begin again with another "
             f"{flag('--output')}"
         )
 

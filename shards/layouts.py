@@ -167,7 +167,7 @@ def _from_npy(data: bytes, width: int) -> np.ndarray:
     if fortran_order or dtype != np.dtype("<f2") or len(shape) != 2 or shape[1] != width:
         raise ValueError(f"an array {shape} of {dtype}, not (n, {width}) of float16 in C order")
     if len(data) - file.tell() != 2 * shape[0] * width:
-        raise ValueError(f"{len(data):,} bytes, which are not those of an array {shape}")
+        raise ValueError(f"{len(data):,} bytes, which is not the size of an array {shape}")
     values = np.frombuffer(data, np.float16, offset=file.tell())
     # NaN and infinity have all bits of the exponent set. Comparing the bits is faster than isfinite and makes no copy:
     # negative ones are the highest values of uint16, positive ones the highest of int16.

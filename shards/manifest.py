@@ -298,14 +298,14 @@ class Manifest:
             if not SHARD_NAME.fullmatch(shard.name) or shard.name.partition("-")[0] != self.kind:
                 raise ManifestError(f"{path}: {shard.name!r} is not the name of a shard of {self.kind}")
             if int(shard.name.split("-")[1]) != shard.unit:
-                raise ManifestError(f"{path}: {shard.name}: its unit is not {shard.unit}")
+                raise ManifestError(f"{path}: {shard.name}: its name does not belong to unit {shard.unit}")
             if not SHA256.fullmatch(shard.sha256):  # the hash becomes the shard's name in the cache
                 raise ManifestError(f"{path}: {shard.name}: {shard.sha256!r:.80} is not a sha256")
         for name in self.resources:
             if not RESOURCE.fullmatch(name):
                 raise ManifestError(f"{path}: {name!r} is not the name of a file beside the shards")
         if tokenizer is not None and tokenizer.files.get("tokenizer.json") != tokenizer.sha256:
-            raise ValueError("sha256 of its tokenizer is not that of tokenizer.json")
+            raise ValueError("the sha256 of its tokenizer differs from the sha256 of tokenizer.json")
         listed = Counter(shard.name for shard in self.shards)
         if twice := [name for name, times in listed.items() if times > 1]:
             raise ManifestError(f"{path}: {twice[0]} is listed twice; run the pipeline again")
@@ -325,12 +325,12 @@ class Manifest:
                 if not all(NUMBER.fullmatch(number) and count > 0 for number, count in histogram.items()):
                     raise ValueError(f"{shard.name}: its lengths or classes are not numbers of examples")
                 if sum(histogram.values()) != shard.examples:
-                    raise ValueError(f"{shard.name}: its lengths or classes are not those of {shard.examples} examples")
+                    raise ValueError(f"{shard.name}: its lengths or classes do not fit {shard.examples} examples")
             if sum(shard.column_tokens.values()) != shard.tokens:
                 raise ValueError(f"{shard.name}: the tokens of its columns are not {shard.tokens} in all")
         for name in ("totals", "statistics"):
             if record.get(name) != self.derived.get(name):
-                raise ValueError(f"{name} are not those of the shards: {json.dumps(record.get(name))[:80]}")
+                raise ValueError(f"{name} do not match the shards: {json.dumps(record.get(name))[:80]}")
         counts = build(Reconciliation, self.counts)
         examples = self.totals["examples"]
         if counts.read != counts.kept + sum(counts.filtered.values()) + counts.bad:

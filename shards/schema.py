@@ -136,7 +136,9 @@ class Schema:
         fields = {field.name: field.type if field.type in allowed else pa.string() for field in actual}
         expected = [self.schema(tokens, optional, vector, fields) for tokens in (pa.uint16(), pa.uint32())]
         if not any(actual.equals(schema) for schema in expected):
-            raise MemberError(f"columns {actual.names} are not those of {self.name} ({', '.join(expected[0].names)})")
+            raise MemberError(
+                f"columns {actual.names} are not the columns of {self.name} ({', '.join(expected[0].names)})"
+            )
         if vector is not None and pa.types.is_int8(vector.value_type) != ("scale" in optional):
             raise MemberError(f"vectors of {vector.value_type} {'with' if 'scale' in optional else 'without'} a scale")
 

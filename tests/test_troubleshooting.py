@@ -23,7 +23,7 @@ USERS = {"body", "line"}
 
 
 def strings() -> Iterator[tuple[str, ...]]:
-    """The texts in the code: of a string it, of an f-string the parts between its fields."""
+    """The texts in the code: a string as a whole, or the parts between the fields of an f-string or a format string."""
     for room in ROOMS:
         folder = ROOT / room
         for path in sorted(folder.glob("*.py") if room == "clearspan" else folder.rglob("*.py")):
@@ -31,9 +31,17 @@ def strings() -> Iterator[tuple[str, ...]]:
             within = {id(part) for node in ast.walk(tree) if isinstance(node, ast.JoinedStr) for part in node.values}
             for node in ast.walk(tree):
                 if isinstance(node, ast.JoinedStr):
-                    yield tuple(str(part.value) if isinstance(part, ast.Constant) else "" for part in node.values)
+                    yield tuple(map(text_of, node.values))
                 elif isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in within:
-                    yield (node.value,)
+                    yield tuple(re.sub(r"^\{\w+\}$", "", part) for part in re.split(r"(\{\w+\})", node.value))
+
+
+def text_of(part: ast.expr) -> str:
+    """A part of an f-string if it is constant, also as `flag("--name")`; "" if it is a field."""
+    value = part.value if isinstance(part, ast.FormattedValue) else part
+    if isinstance(value, ast.Call) and isinstance(value.func, ast.Name) and value.func.id == "flag":
+        value = value.args[0]
+    return str(value.value) if isinstance(value, ast.Constant) else ""
 
 
 @functools.cache

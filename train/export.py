@@ -237,7 +237,7 @@ def _trained(run: Path, states: dict[str, Any]) -> tuple[Any, Any, str]:
     except FolderChangedError as error:
         raise CheckpointError(f"{error}: move added files away; {mend}") from None
     if not is_written(recipe):
-        raise CheckpointError(f"{recipe}: not as the run wrote it: {mend}")
+        raise CheckpointError(f"{recipe}: has changed since the run wrote it: {mend}")
     encoder = load_skeleton(skeleton)
     weights = {name.removeprefix("encoder."): tensor for name, tensor in states.items()}
     if not all(f"model.{name}" in weights for name in encoder.mlm_head_parameters()):

@@ -86,7 +86,7 @@ def load_saved(path: Path, recipe: Recipe) -> Recipe:
     named = list(flat(dataclasses.asdict(recipe)).values())
     for key, value in flat(merge_layers(read_layers(path))).items():
         if key.endswith(".type") and ":" in str(value) and value not in named:
-            raise RecipeError(f"{path}: its run has {key} {value}, which this recipe does not name: start a new run")
+            raise RecipeError(f"{path}: the run has {key} {value}, which this recipe does not name: start a new run")
     with naming(str(path)):
         return load_recipe(str(path))
 
@@ -117,8 +117,8 @@ def _typed(content: dict[Any, Any]) -> Recipe:
     training = plain["training"]
     if isinstance(training, dict) and training.get("max_steps") and (epochs := training.pop("epochs", 0)):
         raise RecipeError(
-            f"training.epochs {epochs} and training.max_steps {training['max_steps']}: a run has one length: give one "
-            "of the two, the other as 0"
+            f"training.epochs {epochs} and training.max_steps {training['max_steps']}: a run has one length: set one "
+            "of the two, and the other to 0"
         )
     recipe = typed(Recipe, {**content, **plain, "data": sections["data"], "objectives": {}, "turns": {}})
     for name, options in sections["objectives"].items():
@@ -168,9 +168,7 @@ def _only(data: dict[str, DatasetConfig], objective: str) -> str:
     """Return the name of the dataset, if there is only one, as an objective's default; else raise RecipeError."""
     if len(data) != 1:
         known = ", ".join(data) or "none"
-        raise RecipeError(
-            f"objectives.{objective}.data is not set; name the one of the datasets that it reads: {known}"
-        )
+        raise RecipeError(f"objectives.{objective}.data is not set; name the dataset that the objective reads: {known}")
     return next(iter(data))
 
 

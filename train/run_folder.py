@@ -156,7 +156,7 @@ def repeated(recipe: Recipe) -> Literal["new", "halted", "finished"]:
     differences = differing(load_saved(run / RECIPE, recipe), recipe)
     if changed := [key for key in differences if not matches(key, ["data.*.path"])]:  # `check` compares the content
         mend = f"name another output, or continue it with {flag('--resume')}"
-        raise RecipeError(f"output {run}: its run has another {', '.join(changed)} (see {run / RECIPE}): {mend}")
+        raise RecipeError(f"output {run}: the run in it has another {', '.join(changed)} (see {run / RECIPE}): {mend}")
     if not _read_state(run)["finished"]:
         return "halted"
     try:
@@ -243,10 +243,12 @@ def _check_same(run: Path, recipe: Recipe) -> None:
         )
     started_with = load_saved(saved, recipe)
     if changed := shaping(started_with, recipe):
-        raise RecipeError(f"output {run}: its run has another {', '.join(changed)}; see {saved}, or start a new run")
+        raise RecipeError(
+            f"output {run}: the run in it has another {', '.join(changed)}; see {saved}, or start a new run"
+        )
     if any(list(getattr(started_with, part)) != list(getattr(recipe, part)) for part in ("data", "objectives")):
         raise RecipeError(
-            f"output {run}: its run has data or objectives in another order, and the order shapes the run; "
+            f"output {run}: the run in it has its data or objectives in another order, which changes the results; "
             f"see {saved}, or start a new run"
         )
     read, reads, values = _read_state(run)["inputs"], inputs(recipe), flat(dataclasses.asdict(recipe))
@@ -265,4 +267,4 @@ def _check_written(run: Path) -> None:
     names = sorted(path.name for path in run.iterdir() if not path.name.startswith("."))
     if names and (MODEL in names or not ((run / RECIPE).is_file() and is_written(run / RECIPE))):
         other = MODEL if MODEL in names else names[0]
-        raise RecipeError(f"output {run}: holds files of something else ({other}): name a new or an empty folder")
+        raise RecipeError(f"output {run}: holds other files ({other}): name a new or an empty folder")

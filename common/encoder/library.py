@@ -206,7 +206,7 @@ def _packed(loaded: SentenceTransformer, folder: Path) -> PackedModel | None:
     try:
         return PackedModel(loaded)
     except EncoderError as error:
-        warn(f"{model_name(folder)}: with padding, by sentence-transformers: {error}")
+        warn(f"{model_name(folder)}: sentence-transformers embeds the texts, with padding: {error}")
         return None
 
 

@@ -170,7 +170,7 @@ class Triplets(TextKind):
         most = 2 if self.are_pairs else 3
         if len(self.prompt) > most:
             raise ValueError(
-                f"{flag('--prompt')} {self.prompt[-1]!r}: a row has at most {most} texts: give it once for each"
+                f"{flag('--prompt')} {self.prompt[-1]!r}: a row has at most {most} texts: give one prompt for each"
             )
 
     def resolved(self, began: Mapping[str, Any]) -> Self:

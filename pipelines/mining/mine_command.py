@@ -65,6 +65,10 @@ class Mine(ChoiceOptions, StoreCommand):
     """The command `mine`: adds hard negatives to a dataset of pairs or triplets."""
 
     summary: ClassVar[str] = COMMANDS["mine"].summary
+    description: ClassVar[str] = (
+        "Add hard negatives to a dataset of pairs or triplets: texts of other rows that a model, or BM25, ranks\n"
+        "close to the right text of a row."
+    )
     example: ClassVar[str] = "clearspan mine data/pairs --model MODEL --negatives 4 --output data/mined"
 
     folder: Annotated[str, Flag("dataset that `pairs` or `triplets` wrote", "PAIRS", positional=True)]

@@ -26,7 +26,7 @@ from clearspan.shards import storage
 
 FIRST_FILES = 64
 """Maximum number of inputs whose first records are read."""
-MODIFIED = "was modified while the run went on: run again, which compares it with what was read"
+MODIFIED = "was modified during the run: run again, which compares the file with the part that was read"
 HASHED_BYTES = 1 << 18
 
 

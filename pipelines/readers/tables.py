@@ -185,7 +185,7 @@ class _RowLines:
             if self.size > self.max_bytes + self.ends_line:
                 raise PipelineError(
                     f"{self.name}: the row at byte {self.offset:,} is longer than {self.max_bytes:,} bytes, or has a "
-                    f"quote that is not closed: mend it, or raise {flag('--max-document-bytes')}"
+                    f"quote that is not closed: correct it, or raise {flag('--max-document-bytes')}"
                 )
             if self.offset == start == 0:
                 line = line.removeprefix(BOM)
@@ -208,7 +208,7 @@ def _rows(lines: _Lines, name: str, form: Form, max_bytes: int) -> Iterator[Row]
         except csv.Error as error:
             if row.is_ended or row.num_lines > 1:
                 reason = "the row that begins there has a quote that is not closed"
-                raise PipelineError(f"{name}: line {num_lines + 1:,}: {reason} ({error}): mend it") from None
+                raise PipelineError(f"{name}: line {num_lines + 1:,}: {reason} ({error}): correct it") from None
             cells, problem = [], f"broken csv: {error}"
         if cells is None:
             return

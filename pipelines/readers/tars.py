@@ -256,6 +256,6 @@ def _members(
         while data := rest.read(BUFFER_BYTES):
             padding += len(data)
             if data.strip(b"\0"):
-                raise tarfile.ReadError("it goes on after its end: two tars joined, or damage")
+                raise tarfile.ReadError("data follows its end: two tars joined, or damage")
             if padding > PADDING_BYTES:
                 raise tarfile.ReadError(f"more than {PADDING_BYTES:,} zero bytes after its end")

@@ -52,6 +52,9 @@ class Search(CollectionCommand):
     """The command `search`: finds the texts of collections that are nearest to queries."""
 
     summary: ClassVar[str] = COMMANDS["search"].summary
+    description: ClassVar[str] = (
+        "Search a collection of texts: with the model that made its vectors, with BM25, or with both."
+    )
     example: ClassVar[str] = 'clearspan search data/vectors "How do owls hunt?" --model runs/mine/model --top 5'
 
     words: Annotated[tuple[str, ...], Flag("texts to search for, each in quotes", "QUERY", positional=True)] = ()

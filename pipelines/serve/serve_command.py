@@ -29,6 +29,10 @@ class Serve(CollectionCommand):
     """The command `serve`: serves a page and a JSON API that search collections."""
 
     summary: ClassVar[str] = COMMANDS["serve"].summary
+    description: ClassVar[str] = (
+        "Serve a page on this machine that searches a collection with the model, with BM25 and with both, and shows\n"
+        "the results side by side."
+    )
     example: ClassVar[str] = "clearspan serve data/vectors --model runs/mine/model"
 
     weight: Annotated[float | None, Flag(WEIGHT, "W"), Ge(0), Le(1)] = None

@@ -233,7 +233,7 @@ def _texts(path: str, lines: Iterator[str], file_format: str) -> Iterator[str]:
             elif line.strip():
                 broken = f"line {number} is no JSON" if file_format == "jsonl" else "is no JSON"
                 raise PipelineError(
-                    f"{flag('--exclude')} {path}: {broken}: mend it, or give the texts as lines in a .txt file"
+                    f"{flag('--exclude')} {path}: {broken}: correct it, or give the texts as lines in a .txt file"
                 )
         return
     first = list(itertools.islice(lines, TABLE_LINES))
@@ -292,7 +292,7 @@ def _csv_texts(path: str, lines: Sequence[str], form: Form) -> Iterator[str]:
             if len(row) > 1:  # the row may be one sentence with commas
                 yield form["delimiter"].join(row)
     except csv.Error as error:
-        raise PipelineError(f"{flag('--exclude')} {path}: line {rows.line_num}: {error}: mend its quotes") from None
+        raise PipelineError(f"{flag('--exclude')} {path}: line {rows.line_num}: {error}: correct its quotes") from None
 
 
 def _json_strings(line: str) -> list[str] | None:

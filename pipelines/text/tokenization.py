@@ -119,7 +119,7 @@ def with_special_token(tokenizer: TokenizerFiles, token: str) -> TokenizerFiles:
     extended = fast_tokenizer.parse(tokenizer.files[MAIN])
     existing = [added for added in extended.get_added_tokens_decoder().values() if added.content == token]
     if existing and not existing[0].special:
-        raise PipelineError(f"{token} is an added token of the tokenizer, but not a special token: mark it as one")
+        raise PipelineError(f"{token} is an added token of the tokenizer, but not a special token: mark it as special")
     if existing:
         return tokenizer
     used_ids = set(extended.get_vocab(with_added_tokens=True).values())

@@ -23,7 +23,7 @@ def reconcile(job: Job, results: list[UnitResult]) -> tuple[Manifest, Manifest |
     for result in results:
         counts.add(result.counts)
     if counts.read == 0:
-        raise PipelineError(f"the inputs hold no records at all: check {flag('--input')}")
+        raise PipelineError(f"the inputs hold no records: check {flag('--input')}")
     counts.check_bad(job.max_bad_fraction, f"; all of them: {job.path(REJECTED)}")
     if counts.kept == 0:
         raise PipelineError(job.kind.nothing_kept(counts))

@@ -120,7 +120,7 @@ def _read_list(path: str) -> Iterator[tuple[str, str]]:
             )
         yield file, label
     if not seen:
-        raise PipelineError(f"{flag('--input')} {path}: lists nothing: write a path, a tab and a class on each line")
+        raise PipelineError(f"{flag('--input')} {path}: lists no file: write a path, a tab and a class on each line")
 
 
 def _check_all_labelled(groups: Iterable[samples.Sample]) -> None:
@@ -131,8 +131,8 @@ def _check_all_labelled(groups: Iterable[samples.Sample]) -> None:
     first = {example.label is None: example.name for group in groups for example in group.listed}
     if len(first) > 1:
         raise PipelineError(
-            f"{first[True]}: no file beside it states its class, unlike {first[False]}: add that file, or take the "
-            f"class from the name with {flag('--label-pattern')}"
+            f"{first[True]}: no .cls or .json file states its class, unlike the class of {first[False]}: add such a "
+            f"file, or take the class from the name with {flag('--label-pattern')}"
         )
 
 

@@ -71,7 +71,7 @@ def test_an_edited_score_is_refused_and_a_file_of_an_earlier_version_is_read(eva
     path = evaluation / RESULTS
     text = path.read_text()
     path.write_text(text.replace("98.25", "99.25"))
-    with pytest.raises(DataError, match="its own sha256 is not that of its content: damaged or edited"):
+    with pytest.raises(DataError, match="its content does not match its sha256: damaged or edited"):
         module.read(evaluation)
     record = json.loads(text)
     path.write_text(json.dumps({name: value for name, value in record.items() if name not in ("sha256", "examples")}))

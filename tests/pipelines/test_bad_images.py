@@ -44,7 +44,7 @@ def test_files_of_no_known_kind_are_counted_and_named_once(direct: Command, zoo:
         ("\nant/a.jpg\t\n", "line 2 is not a path, a tab and a class"),
         ("a.jpg\tant\na.jpg\tbee\n", "line 2: a.jpg has the class 'bee' here, and 'ant' above"),
         ("nowhere.jpg\tant\n", "nowhere.jpg: no such file"),
-        ("\n", "list.tsv: lists nothing: write a path, a tab and a class on each line"),
+        ("\n", "list.tsv: lists no file: write a path, a tab and a class on each line"),
     ],
 )
 def test_a_list_with_a_bad_line_is_refused(direct: Command, tmp_path: Path, text: str, said: str) -> None:
@@ -93,7 +93,10 @@ def test_the_order_of_a_samples_files_decides_nothing(
     ("members", "said"),
     [
         (["v1.0.jpg", "v1.0.cls=ant", "v1.1.jpg", "v1.1.cls=bee"], "v1.1.cls: says 'bee', and v1.0.cls of the same"),
-        (["1.jpg", "1.cls=ant", "2.jpg"], "a.tar/2.jpg: no file beside it states its class, unlike a.tar/1.jpg"),
+        (
+            ["1.jpg", "1.cls=ant", "2.jpg"],
+            "a.tar/2.jpg: no .cls or .json file states its class, unlike the class of a.tar/1.jpg",
+        ),
         (["1.jpg", "1.cls=\udcff"], r"a.tar/1.cls: b'\xff' is not the name of a class"),
         (["1.jpg", f"1.cls={'An ant on a leaf. ' * 20}"], "a.tar/1.cls: b'An ant on a leaf. "),
         (["1.jpg", '1.json={"label": ""}'], 'a.tar/1.json: b\'{"label": ""}\' is not the name of a class'),

@@ -25,8 +25,8 @@ from tests.pipelines.conftest import without_beam
 
 UNIT_BYTES = 40_000
 WORDS = ("--unit-bytes", str(UNIT_BYTES), "--min-tokens", "300")
-CHANGED = "has changed since the run was planned: put back the file it was, or begin again with another --output"
-MODIFIED = "was modified while the run went on: run again"
+CHANGED = "has changed since the run was planned: restore the earlier file, or begin again with another --output"
+MODIFIED = "was modified during the run: run again"
 
 
 @pytest.fixture

@@ -257,7 +257,7 @@ def test_what_a_folder_holds_about_a_test_set_is_passed_over_and_read_where_it_i
 
 def test_a_broken_line_of_json_is_no_text(tmp_path: Path) -> None:
     (tmp_path / "pretty.jsonl").write_text('{\n "text": "He said \\"no\\" to the caf\\u00e9 owner"\n}\n')
-    with pytest.raises(PipelineError, match=r"pretty.jsonl: line 1 is no JSON: mend it, or give the texts as lines"):
+    with pytest.raises(PipelineError, match=r"pretty.jsonl: line 1 is no JSON: correct it, or give the texts as lines"):
         list(read_texts([str(tmp_path / "pretty.jsonl")]))
 
 
@@ -279,7 +279,11 @@ def test_a_hole_in_a_list_is_damage(tmp_path: Path, name: str) -> None:
     [
         ("empty.txt", "\n\n", "empty.txt: holds no text"),
         ("numbers.jsonl", '{"id": 3}\n', "numbers.jsonl: holds no text"),
-        ("quote.csv", 'one,two\n"three,four\nfive,six\n', "quote.csv: line 3: unexpected end of data: mend its quotes"),
+        (
+            "quote.csv",
+            'one,two\n"three,four\nfive,six\n',
+            "quote.csv: line 3: unexpected end of data: correct its quotes",
+        ),
         ("quote.csv", 'a,b\n"three" four,five\nsix,seven\n', "quote.csv: line 2: ',' expected after"),
     ],
 )

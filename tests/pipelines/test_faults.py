@@ -113,7 +113,10 @@ def test_a_second_run_on_the_same_folder_is_refused(command, tmp_path: Path, tre
     with files.locked(tmp_path / "out"):
         outcome = command()
     assert outcome.code == 1
-    assert outcome.err == f"pipelines: {tmp_path / 'out'}: another run is writing to it: wait for it or stop it\n"
+    assert (
+        outcome.err
+        == f"pipelines: {tmp_path / 'out'}: another run is writing to this folder: wait for that run, or stop it\n"
+    )
     assert tree(tmp_path / "out") == {}
     assert command().code == 0
 

@@ -71,7 +71,7 @@ def test_a_tar_cut_between_two_members_is_no_shorter_tar(texts: list[str], tmp_p
 @pytest.mark.parametrize("packing", ["tar of texts", "OpenWebText's tar of xz of tar"])
 def test_two_joined_tars_are_an_error(texts: list[str], tmp_path: Path, packing: str) -> None:
     ((name, data),) = PACKINGS[packing](texts[:40]).items()
-    with pytest.raises(PipelineError, match="it goes on after its end: two tars joined"):
+    with pytest.raises(PipelineError, match="data follows its end: two tars joined"):
         read_all({name: data + data}, tmp_path, 10**9)
 
 

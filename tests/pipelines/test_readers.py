@@ -188,7 +188,7 @@ def test_a_file_that_changed_since_the_plan_is_refused(tmp_path: Path, size: int
     path.write_bytes(data)
     os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))
     assert piece(path) != pieces
-    with pytest.raises(PipelineError, match="has changed since the run was planned: put back the file it was"):
+    with pytest.raises(PipelineError, match="has changed since the run was planned: restore the earlier file"):
         list(read_pieces(str(tmp_path), pieces, Reading(10**7)))
 
 

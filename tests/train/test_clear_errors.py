@@ -58,11 +58,11 @@ STORED = ("objectives.clear.views=stored", "objectives.clear.synonyms=null")
         ),
         (
             ["objectives.clear.views=auto", "objectives.clear.synonyms=null"],
-            "augment subs+del-span: the views of {sentences} are of del-span",
+            "augment subs+del-span: the stored views of {sentences} were made with del-span",
         ),
         (
             [*STORED, "objectives.clear.augment=del-span", "objectives.clear.del_spans=4"],
-            "del_spans 4: the views of {sentences} have 5",
+            "del_spans 4: the stored views of {sentences} have 5",
         ),
         (["objectives.clear.synonyms=''"], "subs needs synonyms: set objectives.clear.synonyms=FILE"),
         (["objectives.clear.views=stored"], "synonyms {table} has no effect with views: stored"),
@@ -76,7 +76,7 @@ STORED = ("objectives.clear.views=stored", "objectives.clear.synonyms=null")
         (["objectives.clear.augment=subs+swap"], "objectives.clear: augment 'subs+swap': 'swap' is not one of"),
         (
             ["objectives.clear.pool=mean"],
-            "objectives.clear: pool: mean needs a model that pools by the mean, and this one has cls pooling: set",
+            "objectives.clear: pool: mean needs a model that pools by the mean, and the pooling of this model is cls",
         ),
         (["objectives.mlm.copies=2", "objectives.mlm.input=clear/view_0"], "objectives.mlm: copies 2 has no effect"),
         (

@@ -65,13 +65,13 @@ def test_a_flip_or_a_cut_anywhere_in_the_last_checkpoint_leaves_the_one_before(
         path.write_bytes(damaged(content, draws))
         assert Checkpoints(run).last()[0] == FIRST
         said = capsys.readouterr().err
-        assert said.count("\n") == 1 and str(path) in said and f"taking {FIRST}" in said
+        assert said.count("\n") == 1 and str(path) in said and f"using {FIRST}" in said
     path.unlink()
     assert Checkpoints(run).last()[0] == FIRST
     path.write_bytes(content)
     assert (
         Checkpoints(run).last()[0] == LAST
-        and capsys.readouterr().err == f"train: {path}: missing: taking {FIRST}, which is whole\n"
+        and capsys.readouterr().err == f"train: {path}: missing: using {FIRST}, which is complete\n"
     )
 
 
@@ -130,7 +130,9 @@ def test_where_no_checkpoint_is_whole_nothing_is_lost_on_advice(
 
     for tag in (FIRST, LAST):
         (run / "checkpoints" / tag / MANIFEST).unlink()
-    with pytest.raises(CheckpointError, match=f"{LAST}/{MANIFEST}: missing; .*: no checkpoint is whole: put a copy"):
+    with pytest.raises(
+        CheckpointError, match=f"{LAST}/{MANIFEST}: missing; .*: no checkpoint is complete: restore one"
+    ):
         Checkpoints(run).last()
     assert train(["--recipe", "demo", *tiny, *SAVING, f"output={run}", "--quiet"]) == 2
     assert "holds a run already" in capsys.readouterr().err
@@ -193,7 +195,7 @@ def test_a_file_added_to_what_an_export_loads_is_named(
     path.parent.mkdir(exist_ok=True)
     path.write_text('{"[NEW]": 7}')
     assert main([str(run), str(tmp_path / "out")]) == 1
-    assert f"{path}: not part of it: move added files away" in capsys.readouterr().err
+    assert f"{path}: is not a file of this folder: move added files away" in capsys.readouterr().err
     path.unlink()
     assert main([str(run), str(tmp_path / "out")]) == 0
 

@@ -55,7 +55,7 @@ def test_the_key_recipe_names_the_runs_recipe() -> None:
     ("axes", "said"),
     [
         (["learning_rate"], "is not KEY=VALUE"),
-        (["a=1,2;b=1"], "as many values each, found 2 of a, 1 of b"),
+        (["a=1,2;b=1"], "the same number of values, found 2 of a, 1 of b"),
         (["a=1,,2"], "not YAML"),
         (["a="], "found 0 of a"),
         (["a=1,1.0,0.1e1"], "has the run a=1 twice"),

@@ -26,7 +26,7 @@ GIVEN = ["data.text.path=d", "output=o"]
         ("data.txt.path=x", "data.txt: the recipe has no such entry; did you mean data.text?"),
         (
             "data.more.path=x",
-            "objectives.spans.data is not set; name the one of the datasets that it reads: text, more",
+            "objectives.spans.data is not set; name the dataset that the objective reads: text, more",
         ),
         ("trainning.max_steps=4", "unknown key 'trainning'; did you mean training?"),
         ("training.zzz=4", "`--dry-run` prints the keys there are"),

@@ -150,10 +150,10 @@ def test_what_cannot_work_is_a_line(override: str, message: str, house: Path, ti
 @pytest.mark.parametrize(
     ("overrides", "message"),
     [
-        (["optimizer.options.rho=1"], "optimizer.options rho: of an optimizer of your own; adamw has betas and eps"),
+        (["optimizer.options.rho=1"], "optimizer.options rho: only an optimizer of your own takes them; for adamw"),
         (
             ["optimizer.type=torch.optim:SGD", "optimizer.options.lr=1"],
-            r"^optimizer\.options lr: every optimizer gets it from learning_rate: set that",
+            r"^optimizer\.options lr: every optimizer takes it from learning_rate: set learning_rate",
         ),
         (["optimizer.options.weight_decay=1"], "optimizer.options weight_decay: "),
         (["optimizer.type=absent:Lion"], "optimizer.type absent:Lion: there is no module absent"),
@@ -210,6 +210,6 @@ def test_a_logger_that_fails_is_named_and_the_run_goes_on(
     for step in (1, 2):
         tracker.log(step, {"loss": 1.0})
     tracker.close()
-    line = f"training.loggers: {spec} failed, and gets no more metrics: RuntimeError: no server\n"
+    line = f"training.loggers: {spec} failed, and is called no more: RuntimeError: no server\n"
     assert capsys.readouterr().err.count(line) == 1
     assert len((tmp_path / "metrics.jsonl").read_text().splitlines()) == 2

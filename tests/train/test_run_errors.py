@@ -57,7 +57,7 @@ def test_a_folder_that_holds_what_no_run_wrote_is_left_alone(
             (run / name).parent.mkdir(parents=True, exist_ok=True)
             (run / name).write_bytes(content)
         error = failed(capsys, *tiny, f"output={run}", *resume, code=2)
-        assert "something" in error and "folder" in error.rpartition("name a")[2]
+        assert "holds other files" in error and "folder" in error.rpartition("name a")[2]
         assert contents(run) == files
         shutil.rmtree(run)
 
@@ -79,7 +79,11 @@ BEFORE_THE_FIRST_STEP = {
     "no pairs to evaluate on": (["training.eval_steps=2", "training.eval_data={folder}/absent"], 2, "eval_data: "),
     "a folder that holds a run": (["output={folder}/run"], 2, "holds a run already"),
     "a folder that is a file": (["output={folder}/other/notes.txt/run"], 2, "notes.txt is a file, not a folder"),
-    "a run of another recipe": (["--resume", "output={folder}/run"], 2, "its run has another optimizer.learning_rate"),
+    "a run of another recipe": (
+        ["--resume", "output={folder}/run"],
+        2,
+        "the run in it has another optimizer.learning_rate",
+    ),
 }
 
 

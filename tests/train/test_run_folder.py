@@ -113,8 +113,8 @@ def test_a_finished_run_that_goes_on_has_not_finished(recipe: Recipe, tmp_path: 
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ("optimizer.learning_rate=0.5", "its run has another optimizer.learning_rate; see"),
-        ("training.max_steps=9", "its run has another training.max_steps (see .*): name another output"),
+        ("optimizer.learning_rate=0.5", "the run in it has another optimizer.learning_rate; see"),
+        ("training.max_steps=9", "the run in it has another training.max_steps (see .*): name another output"),
         ("training.bf16=true", "another training.bf16 "),
     ],
 )
@@ -195,10 +195,10 @@ def test_the_command_refuses_before_it_starts_ranks(
     assert code == 2 and error.count("\n") == 1 and "holds a run already; continue it with --resume" in error
     assert checked("--resume") == (0, "")
     code, error = checked("--resume", "training.seed=1")
-    assert code == 2 and "its run has another training.seed" in error
+    assert code == 2 and "the run in it has another training.seed" in error
     with run_folder.files.locked(tmp_path / "run"):
         code, error = checked("--resume")
-    assert code == 1 and "another run is writing to it" in error
+    assert code == 1 and "another run is writing to this folder" in error
     code, error = checked("data.text.path=absent", f"output={tmp_path / 'new'}")
     assert code == 1 and "absent: no manifest.json" in error
 

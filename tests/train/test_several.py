@@ -57,7 +57,7 @@ def test_the_columns_are_declared_verified_and_counted(folder: Path) -> None:
     total = Dataset(folder).num_examples
     assert lengths["negative"]["0"] == -(-total // 5) and "0" not in lengths["positive"]
     wrong = KINDS["triplets"].schema(pa.uint16(), ["negative", "negative_2"])
-    with pytest.raises(ValueError, match="are not those of triplets"):
+    with pytest.raises(ValueError, match="are not the columns of triplets"):
         KINDS["triplets"].check(wrong)
 
 
@@ -225,7 +225,7 @@ def test_a_held_out_part_without_negatives_is_scored_by_the_texts_of_the_batch(
 @pytest.mark.parametrize(
     ("words", "reason"),
     [
-        (["negatives=0", "hard_negative_weight=0.5"], "has no effect with negatives: 0: set null"),
+        (["negatives=0", "hard_negative_weight=0.5"], "has no effect with negatives: 0: set it to null"),
         (["negatives=2", "positives=dropout"], "negatives 2 has no effect with positives: dropout"),
         (["negatives=-1"], "objectives.simcse.negatives"),
     ],

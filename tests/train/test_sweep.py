@@ -159,7 +159,7 @@ def test_a_folder_with_other_runs_or_files_is_refused(
     given = [*base, "--output", str(tmp_path)]
     assert sweep.main(given) == 0
     assert sweep.main([*given, "optimizer.learning_rate=0.5"]) == 2
-    assert "its run has another optimizer.learning_rate" in capsys.readouterr().err
+    assert "the run in it has another optimizer.learning_rate" in capsys.readouterr().err
     for mine in ("mine", "run,score\nthe one of June,71.2\n", ""):
         (tmp_path / "table.csv").write_text(mine)
         assert sweep.main(given) == 2 and "was not written by a sweep" in capsys.readouterr().err
@@ -234,7 +234,7 @@ def test_damaged_scores_are_made_again_and_a_run_with_damaged_metrics_is_named(
     scored.write_text(scored.read_text()[:-9])
     capsys.readouterr()
     assert sweep.main(given) == 0 and len(processes.commands) == 9
-    assert f"{scored}: not a results.json" in (said := capsys.readouterr().out) and "is evaluated again" in said
+    assert f"{scored}: not a results.json" in (said := capsys.readouterr().out) and "will be evaluated again" in said
     metrics = output / NAMES[1] / "metrics.jsonl"
     metrics.write_text(metrics.read_text().replace("1.5", "0.5"))
     assert sweep.main(given) == 1

@@ -86,10 +86,13 @@ class OptimizerConfig:
     def check(self) -> None:
         """Raise ValueError for options that cannot work together; the message begins with the option's name."""
         if self.type == ADAMW and self.options:
-            raise ValueError(f"options {', '.join(self.options)}: of an optimizer of your own; adamw has betas and eps")
+            raise ValueError(
+                f"options {', '.join(self.options)}: only an optimizer of your own takes them; for adamw, set betas "
+                "and eps"
+            )
         if set_here := [name for name in ("lr", "weight_decay") if name in self.options]:
             key = "learning_rate" if set_here[0] == "lr" else set_here[0]
-            raise ValueError(f"options {set_here[0]}: every optimizer gets it from {key}: set that")
+            raise ValueError(f"options {set_here[0]}: every optimizer takes it from {key}: set {key}")
         if self.type != ADAMW:
             try:
                 plugins.load_function(self.type, "an optimizer")

@@ -133,8 +133,8 @@ class Checkpoints:
             engine.module.load_state_dict(states["module"])
         except RuntimeError as error:
             raise CheckpointError(
-                f"{self.folder / tag}: holds weights of another model than the one that the recipe names now "
-                f"({one_line(error, MOST_SAID)}): put back the model that the run began with"
+                f"{self.folder / tag}: holds weights of another model than the recipe names now "
+                f"({one_line(error, MOST_SAID)}): restore the model with which the run began"
             ) from None
         load_state(engine, states["optimizer"])
         return dict(states["clearspan"])
@@ -155,11 +155,11 @@ class Checkpoints:
                 problems.append(str(error))
                 continue
             if problems:
-                print(f"train: {visible('; '.join(problems))}: taking {tag}, which is whole", file=sys.stderr)
+                print(f"train: {visible('; '.join(problems))}: using {tag}, which is complete", file=sys.stderr)
             return tag, content.get("best")
         if problems:
             raise CheckpointError(
-                f"{'; '.join(problems)}: no checkpoint is whole: put a copy of one back, or start in another folder"
+                f"{'; '.join(problems)}: no checkpoint is complete: restore one from a copy, or start in another folder"
             )
         raise CheckpointError(f"{self.folder}: no checkpoint here; is it the folder of a run?")
 
@@ -177,14 +177,15 @@ class Checkpoints:
             return "last", last
         if best is None:
             raise CheckpointError(
-                f"{self.folder}: no score picked a best checkpoint; {flag('--checkpoint')} last takes the last"
+                f"{self.folder}: there is no best checkpoint, because no score picked one: use {flag('--checkpoint')} "
+                "last"
             )
         try:
             if best != last:  # `last` has verified it already
                 _verified(self.folder / best)
         except FolderChangedError as error:
             raise CheckpointError(
-                f"{error}: it is the best checkpoint; {flag('--checkpoint')} last takes the last"
+                f"{error}: this is the best checkpoint; use {flag('--checkpoint')} last for the last one"
             ) from None
         return "best", best
 

@@ -197,4 +197,4 @@ class Tracker:
             call()
         except (Exception, SystemExit) as error:  # the user's own code
             del self.own[spec]
-            terminal.warn(f"training.loggers: {spec} failed, and gets no more metrics: {plugins.cause(error)}")
+            terminal.warn(f"training.loggers: {spec} failed, and is called no more: {plugins.cause(error)}")

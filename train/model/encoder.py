@@ -89,7 +89,9 @@ class TrainableEncoder(nn.Module):
             raise EncoderError(f"pooling {not_one_of(pooling, TRAINED)}")
         self.attends = not isinstance(model, StaticModel)
         if not self.attends and pooling != "mean":
-            raise EncoderError(f"a static encoder averages the vectors of its tokens: leave pooling {pooling} out")
+            raise EncoderError(
+                f"a static encoder always averages the vectors of its tokens: leave pooling {pooling} out"
+            )
         self.model, self.pooling, self.new_weights = model, pooling, list(new_weights)
         self.head, self.inference = nn.ModuleList(head), inference or Inference()
         if pooling == "weighted" or token_weights is not None:
@@ -213,10 +215,12 @@ class TrainableEncoder(nn.Module):
     def check_patches(self, patches: int) -> None:
         """Raise EncoderError if the encoder cannot take sequences of `patches` patches in place of token embeddings."""
         if not self.attends:
-            raise EncoderError("a static encoder has no layers to encode patches with: take a transformer for them")
+            raise EncoderError("a static encoder has no layers to encode patches: take a transformer")
         embeddings = getattr(self.base, "embeddings", None)
         if not isinstance(embeddings, nn.Module) or isinstance(embeddings, nn.Embedding):
-            raise EncoderError(f"model type {self.config.model_type!r} has no embedding module to write patches over")
+            raise EncoderError(
+                f"model type {self.config.model_type!r} has no embedding module in whose place patches could be put"
+            )
         if getattr(self.config, "embedding_size", self.dim) != self.dim:
             raise EncoderError(f"model type {self.config.model_type!r}: its embeddings are not as wide as its layers")
         capacity = int(self.config.max_position_embeddings)

@@ -138,13 +138,15 @@ def check_stored(dataset: Dataset, wanted: Augmentation) -> None:
         return
     if stored["steps"] != str(wanted):
         raise ValueError(
-            f"augment {wanted}: the views of {dataset.folder} are of {stored['steps']}; set that, or views=fly"
+            f"augment {wanted}: the stored views of {dataset.folder} were made with {stored['steps']}: set augment to "
+            "that, or views=fly"
         )
     for name, value in wanted.options().items():
         counts = name == "unit" or any(name.startswith(step.replace("-", "_")) for step in wanted.steps)
         if counts and name in stored and stored[name] != value:
             raise ValueError(
-                f"{name} {value}: the views of {dataset.folder} have {stored[name]}; set that, or views=fly"
+                f"{name} {value}: the stored views of {dataset.folder} have {stored[name]}: set {name} to that, or "
+                "views=fly"
             )
 
 
@@ -182,7 +184,7 @@ def find_synonyms(config: ClearConfig, setting: Setting) -> dict[str, list[str]]
     if PUBLISHED not in dataset.files:
         raise ValueError(
             f"augment {config.augment}: subs needs synonyms: set objectives.{setting.name}.synonyms=FILE "
-            f"({dataset.folder} was made without)"
+            f"({dataset.folder} was made without synonyms)"
         )
     return dict(json.loads(dataset.read_file(PUBLISHED)))
 
@@ -289,7 +291,8 @@ class Clear(ContrastiveObjective):
     def build(cls, config: ClearConfig, setting: Setting, earlier: Sequence[Objective]) -> Self:
         if config.pool == "mean" and setting.pooling != "mean":
             raise ValueError(
-                f"pool: mean needs a model that pools by the mean, and this one has {setting.pooling} pooling: set "
+                "pool: mean needs a model that pools by the mean, and the pooling of this model is "
+                f"{setting.pooling}: set "
                 "model.pooling=mean, or pool=first"
             )
         if config.pool == "first" and setting.attends and not setting.special.prefix:

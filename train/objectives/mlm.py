@@ -88,7 +88,7 @@ class MlmConfig(ObjectiveConfig):
         if self.copies > 1 and self.input != "sentence":
             raise ValueError(f"copies {self.copies} has no effect without input: sentence: set it to 1")
         if (self.input == "separate") != (self.sampler is not None):
-            raise ValueError("sampler must be given with input: separate, and only then")
+            raise ValueError("sampler is required with input: separate, and has no effect otherwise")
         if self.sampler is not None:
             self.sampler.check()
 
@@ -139,7 +139,7 @@ class MaskedLM(TokenObjective):
         other, block_of_other = block.split("/", 1)
         source = next((o for o in earlier if o.name == other and o.data == setting.data), None)
         if source is None:
-            raise ValueError(f"input {block}: no objective {other!r} of the same data before it")
+            raise ValueError(f"input {block}: no objective {other!r} on the same dataset before this one")
         if any(isinstance(o, MaskedLM) and o.block == block for o in earlier):
             raise ValueError(f"input {block}: another objective masks that block already")
         return cls(config, setting, block, source.block_moments(block_of_other))

@@ -86,7 +86,7 @@ class SimcseConfig(ContrastiveConfig):
             without = {"positives: dropout": self.positives == "dropout", "negatives: 0": not self.negatives}
             if reason := next((option for option in without if without[option]), ""):
                 raise ValueError(
-                    f"hard_negative_weight {self.hard_negative_weight:g} has no effect with {reason}: set null"
+                    f"hard_negative_weight {self.hard_negative_weight:g} has no effect with {reason}: set it to null"
                 )
         if self.positives == "dropout" and self.negatives > 1:
             raise ValueError(f"negatives {self.negatives} has no effect with positives: dropout: leave it out")
@@ -142,7 +142,7 @@ class SimCSE(ContrastiveObjective):
         if 0 < config.max_tokens <= setting.special.count:
             raise ValueError(
                 f"max_tokens {config.max_tokens} leaves no room for text beside the "
-                f"{setting.special.count} special tokens: raise it, or set 0 for what the encoder takes"
+                f"{setting.special.count} special tokens: raise it, or set 0 for the encoder's maximum"
             )
         names = setting.sample.schema.names if setting.sample is not None else []
         sorts: list[str] = []

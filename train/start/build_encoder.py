@@ -66,7 +66,7 @@ def set_attention_dropout(config: PretrainedConfig, rate: float) -> None:
     names = [name for name in ATTENTION_DROPOUTS if hasattr(config, name)]
     if not names:
         kind = f"model type {config.model_type!r}"
-        raise RecipeError(f"model.attention_dropout: {kind} has no such dropout alone: leave it out")
+        raise RecipeError(f"model.attention_dropout: {kind} has no separate attention dropout: leave it out")
     for name in names:
         setattr(config, name, rate)
 
@@ -219,7 +219,9 @@ def _teacher(folder: Path, tokenizer: Any) -> tuple[Any, int]:
         raise RecipeError(str(error)) from None
     model.truncate_dim, first = None, model[0]
     if not isinstance(first, StaticEmbedding | Transformer):
-        raise RecipeError(f"model.distill {folder}: a {type(first).__name__} has no vectors of tokens: take another")
+        raise RecipeError(
+            f"model.distill {folder}: a {type(first).__name__} has no vectors of tokens: take another model"
+        )
     table = first if isinstance(first, StaticEmbedding) else first.model.get_input_embeddings()
     return model, int(table.num_embeddings)
 

@@ -105,7 +105,7 @@ def _points(axis: Axis) -> list[dict[str, str]]:
     """Return the points of an axis: for each point, key -> value."""
     counts = ", ".join(f"{len(values)} of {key}" for key, values in axis.items())
     if not axis or len({len(values) for values in axis.values()}) != 1 or not all(axis.values()):
-        raise RecipeError(f"a grid's keys that vary together need as many values each, found {counts or 'none'}")
+        raise RecipeError(f"keys of a grid that vary together need the same number of values, found {counts or 'none'}")
     return [dict(zip(axis, map(as_text, point), strict=True)) for point in zip(*axis.values(), strict=True)]
 
 

@@ -126,7 +126,7 @@ def evaluate(run: Path, sweep: Grid, options: Sweep) -> Path:
         try:
             results.check(scored)
         except DataError as error:
-            terminal.notice(f"{error}: run {run.name} is evaluated again")
+            terminal.notice(f"{error}: run {run.name} will be evaluated again")
             shutil.rmtree(scored.parent)
     if sweep.tasks and not scored.is_file():
         line: dict[str, Option] = {"model": run / MODEL, "tasks": ",".join(sweep.tasks), "data": options.data}

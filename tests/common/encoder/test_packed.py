@@ -248,7 +248,7 @@ def test_what_cannot_run_packed_runs_by_the_library_and_says_so(
     model = load_with_library(folder)
     assert model.packed is None
     told = capsys.readouterr().err
-    assert told.startswith("owl-model: with padding, by sentence-transformers: ") and why in told
+    assert told.startswith("owl-model: sentence-transformers embeds the texts, with padding: ") and why in told
     assert told.count("\n") == 1
     np.testing.assert_allclose(*both(model), atol=1e-5)
 
