@@ -84,6 +84,7 @@ class DiskFullError(OSError):
     """Type of an exception that a command raises, by its name."""
 
 
+@pytest.mark.guarantee("failures-arrive")
 @pytest.mark.parametrize(
     ("work", "error"),
     [

@@ -148,4 +148,4 @@ def test_field_names_do_not_steer_the_terminal(pipeline, tmp_path: Path) -> None
     (tmp_path / "odd.jsonl").write_text('{"\\u001b[2Jbody\\u202e": "Call me Ishmael."}\n')
     outcome = pipeline("--input", tmp_path / "odd.jsonl")
     assert outcome.code == 1
-    assert "among \\x1b[2Jbody\\u202e: name the one" in outcome.err
+    assert "among \\x1b[2Jbody\\u202e: name the field of the text" in outcome.err

@@ -88,7 +88,7 @@ def test_one_language_of_sentences_is_no_filter_unless_a_threshold_is_set(direct
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--language", "deutsch"], "--language deutsch: the detector knows ace af "),
+        (["--language", "deutsch"], "--language deutsch: the detector knows the languages ace af "),
         (["--language", " , "], "--language: names nothing: leave it out"),
         (["--language", "de,de"], "--language: de is named twice"),
         (["--language-threshold", "0.9"], "--language-threshold has no effect without --language: add it"),

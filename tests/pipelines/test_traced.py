@@ -165,7 +165,7 @@ def test_a_field_that_no_record_has_is_an_error_before_the_work(
     assert 'no field "meta.uri"' in ended.err and "did you mean 'meta.url'?" in ended.err
     assert not (tmp_path / "out").exists()
     (tmp_path / "b.txt").write_text("An owl.")
-    assert "plain texts" in embed("--input", tmp_path / "b.txt", "--keep-fields", "id").err
+    assert "they are plain text" in embed("--input", tmp_path / "b.txt", "--keep-fields", "id").err
 
 
 def test_a_field_of_objects_is_refused_and_one_of_another_type_is_bad(

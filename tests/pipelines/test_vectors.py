@@ -250,7 +250,7 @@ def test_bad_usage_is_one_line(embed: Command, words: list[str], code: int, comp
 @pytest.mark.skipif(torch.cuda.is_available(), reason="a device is here")
 def test_a_device_that_is_not_here_is_one_line(embed: Command) -> None:
     ended = embed("--device", "cuda")
-    assert ended.code == 1 and "--device cuda: no GPU here" in ended.err
+    assert ended.code == 1 and "--device cuda: this machine has no GPU" in ended.err
 
 
 @pytest.mark.guarantee("one-model-a-gpu")

@@ -73,7 +73,7 @@ def test_what_cannot_be_extended_is_named(tmp_path: Path, content: str, named: s
         (["objectives.spans=5"], "objectives.spans: expected a mapping"),
         (["objectives.spans.temperature=0"], "objectives.spans.temperature must be finite and above 0, not 0"),
         (["objectives.spans.sampler.min_span=600"], "objectives.spans: min_span"),
-        (["objectives.mlm.input=separate"], "objectives.mlm: sampler must"),
+        (["objectives.mlm.input=separate"], "objectives.mlm: sampler is required with input: separate"),
         (["model.path=null"], "model.path or model.config"),
         (["data.path=d"], "data.path: say data.NAME.path"),
         (["data.text=d"], "data.text: expected a mapping of options"),

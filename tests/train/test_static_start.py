@@ -143,7 +143,7 @@ def test_distill_refuses_what_cannot_work_in_one_line(
 ) -> None:
     given = ["--model", str(teacher), "--output"]
     for line, reason in (
-        ([*given, str(teacher)], "is in --model, which is read: name a folder outside of it"),
+        ([*given, str(teacher)], "is inside --model, which is read: name a folder outside of it"),
         ([*given, str(tmp_path / "o"), "--dims", "0"], "--dims must be at least 1"),
         (["--model", "nowhere", "--output", "o"], "--model nowhere: no such folder"),
         (["--tokenizer", "mine.json", "--output", "o"], "--tokenizer mine.json: no such folder or tokenizer.json"),
