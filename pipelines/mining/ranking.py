@@ -1,11 +1,11 @@
 """Exact search for the texts that are nearest to queries, by the cosine similarity of a model, or by BM25.
 
-    for each tile of texts:   queries (m, d) x texts (TILE, d) -> cosines (m, TILE) -> the best texts so far
-    at the end:               the best texts and SPARE more -> cosines again in float64, rounded -> sorted
+    for each tile of texts:   m queries (m, d) x texts (TILE, d) -> cosines (m, TILE) -> the depth + SPARE best so far
+    at the end:               cosines of these texts again in float64, rounded -> sorted -> the best `depth` texts
 
-The time of the products grows with queries x texts x d. Memory holds the vectors and one tile of cosines. The last
-digits of products in float32 depend on tiles, blocks and devices; the step at the end makes the order independent of
-them.
+The time for the cosines grows with queries x texts x d. Memory holds the vectors and one tile of cosines. The last
+digits of a cosine in float32 depend on the device and on the number of vectors that are multiplied at once. The cosines
+in float64 make the order of the texts independent of this.
 """
 
 import dataclasses
@@ -34,7 +34,7 @@ class BestTexts:
     """The best texts of m queries, best first.
 
     Attributes:
-        indices: the indices of the texts, (m, depth) int64; NONE after a query's last text.
+        indices: the indices of the texts, (m, depth) int64, filled up with NONE if fewer than `depth` texts were found.
         scores: the scores of the texts, (m, depth) float64; -inf where `indices` is NONE.
     """
 
@@ -158,10 +158,10 @@ class LexicalSearch:
         return BestTexts(indices, scores)
 
     def scores(self, queries: Sequence[str], indices: Sequence[Indices]) -> list[Scores]:
-        """Return the BM25 scores of each query with its texts; 0 for a text without any word of the query.
+        """Return the BM25 scores of the given texts for each query; 0 for a text without any word of the query.
 
         Args:
-            indices: for each query, the indices of its texts.
+            indices: for each query, the indices of the texts to score.
         """
         return [
             np.array([values[found == number].sum() for number in wanted]).round(DECIMALS)
@@ -177,12 +177,13 @@ class LexicalSearch:
 
 
 def cosines(queries: NDArray[np.float32], vectors: NDArray[np.float32], indices: Indices) -> Scores:
-    """Return the cosine similarities of each of m queries with its r texts, (m, r) float64, rounded to DECIMALS.
+    """Return the cosine similarities of m queries with r texts each, (m, r) float64, rounded to DECIMALS digits.
 
     Args:
         queries: unit vectors, (m, d).
         vectors: unit vectors of all texts, (N, d).
-        indices: for each query, the indices of its texts in `vectors`, (m, r); NONE for no text, with similarity -inf.
+        indices: for each query, the indices of its texts in `vectors`, (m, r). NONE stands for no text; its similarity
+            is -inf.
     """
     found = np.full(indices.shape, -np.inf)
     for start in range(0, len(queries), TOGETHER):
@@ -196,7 +197,8 @@ def ordered(indices: Indices, scores: Scores, depth: int) -> BestTexts:
     """Return the best `depth` texts of each query, highest score first; if scores are equal, the lower index is first.
 
     Args:
-        indices, scores: the indices of each query's texts, and their scores, in any order, (m, r).
+        indices: the indices of r texts for each of m queries, in any order, (m, r).
+        scores: the scores of these texts, (m, r).
     """
     order = np.lexsort((indices, -scores), axis=1)[:, :depth]
     return BestTexts(np.take_along_axis(indices, order, 1), np.take_along_axis(scores, order, 1))

@@ -58,7 +58,7 @@ class Distinct:
 
 @dataclasses.dataclass(frozen=True)
 class MiningSource:
-    """The rows of a dataset, in the order of the dataset.
+    """The rows of a dataset of pairs or triplets, in the order of the dataset. Each distinct text is stored once.
 
     Attributes:
         titles: the distinct first texts of the rows, which are the queries.
@@ -148,7 +148,11 @@ def _added(
 ) -> list[list[int]]:
     """Add the texts in the given columns (the positives, or the negatives) to `texts`.
 
-    Return, for each row, the indices of the row's texts in `texts`.
+    Args:
+        decode: function that turns the token ids of texts into the texts, without their prompt.
+
+    Returns:
+        For each row of the batch, the indices of its texts in `texts`.
     """
     indices: list[list[int]] = [[] for _ in range(batch.num_rows)]
     for name in columns:

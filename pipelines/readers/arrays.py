@@ -24,7 +24,9 @@ _element = json.JSONDecoder().raw_decode
 
 
 class JsonArrays(Format):
-    """Format of JSON arrays. `described` is empty, because error messages name JSON arrays together with JSON lines."""
+    """Format of JSON arrays. Its `described` (the name in error messages) is empty, because the name of JSON lines
+    covers both.
+    """
 
     name = "json"
     suffixes = (".json",)
@@ -48,7 +50,7 @@ def records(stream: BinaryIO, name: str, reading: Reading) -> Iterator[Record]:
 
     Raises:
         DamagedFileError: the array is not closed, is not JSON, or is followed by something else; or an element is
-            larger than both the default maximum size of a record and `reading.max_bytes`.
+            larger than `reading.max_bytes`, or than the default maximum size of a record if that is larger.
     """
     parts, decode = chunks(stream), getincrementaldecoder("utf-8")("surrogateescape").decode
     most = max(reading.max_bytes, MAX_BYTES)
@@ -82,7 +84,14 @@ def _bytes(text: str) -> bytes:
 
 
 def _record(name: str, offset: int, value: Any, data: bytes, max_bytes: int, number: int) -> Record:
-    """Return an element as a record, which has a problem if the element is neither an object nor a string nor null."""
+    """Return an element of an array as a record. It is a bad record if the element is too long, is not valid UTF-8, or
+    is neither an object nor a string nor null.
+
+    Args:
+        value: the element, parsed.
+        data: the bytes of the element.
+        number: the number of the element in the array, from 1.
+    """
     record = Record.of_text(name, offset, data, max_bytes, "element", number)
     if not record.problem and not isinstance(value, (dict, str, type(None))):
         problem = f"neither a JSON object nor a string but {json_name(value)}"

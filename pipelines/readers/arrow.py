@@ -1,11 +1,10 @@
 """Arrow tables (IPC), as Hugging Face's save_to_disk writes them: one record per row.
 
-    stream form     messages, one record batch each, and an end mark
-    file form       ARROW1, the same stream, a footer, ARROW1
+    stream form     messages with one record batch each, then an end mark
+    file form       ARROW1, the same as in the stream form, a footer, ARROW1
 
 Both are read as streams. A stream without an end mark counts as damaged, because batches may have been lost. Memory is
-bounded by the largest message, which may have MESSAGE_BYTES, or twice the bytes of the longest allowed record if that
-is more.
+bounded by the largest message. A message may have MESSAGE_BYTES, or twice `Reading.max_bytes` if that is more.
 """
 
 import io
@@ -79,18 +78,24 @@ class ArrowTables(Format):
         messages.check_end()
 
     def descriptions(self, files: Collection[str]) -> set[str]:
-        """Return the names of the files that save_to_disk writes beside and above the tables in `files`."""
+        """Return the names of the files that save_to_disk writes in addition to the tables in `files`: in the folder of
+        each table, and in the folder above.
+        """
         folders = {name.rpartition("/")[0] for name in files if name.lower().endswith(self.suffixes)}
         beside = {f"{folder}/{name}".lstrip("/") for folder in folders for name in BESIDE}
         return beside | {f"{folder.rpartition('/')[0]}/{ABOVE}".lstrip("/") for folder in folders}
 
     def check_description(self, path: str, name: str, files: Collection[str]) -> None:
-        """Raise PipelineError if a state.json names missing tables, or an index that selects rows of the tables.
+        """Check a state.json, in which save_to_disk names the tables of a dataset.
 
         Args:
-            path: path of the file to check; other files than a state.json are not read.
+            path: path of the file to check; a file with a name other than state.json is not read.
             name: name of the file under the common folder of all inputs.
             files: names of all input files.
+
+        Raises:
+            PipelineError: a table that the file names is missing in `files`, or the file names an index, by which the
+                dataset has only some rows of the tables.
         """
         folder, _, last = name.rpartition("/")
         if last != STATE:

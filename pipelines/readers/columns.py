@@ -1,15 +1,15 @@
-"""Choose the columns of a table, and turn its rows into records. Parquet, Arrow and csv share this module.
+"""Choose the columns of a table to read, and turn its rows into records. Parquet, Arrow and csv share this module.
 
-The choice depends on the options (`Reading`):
+The choice depends on the attributes of `Reading`:
 
-    reading                 a record is
-    --text-field NAME       the text in that column
-    no name given           the text in the column "text", or in the only column of texts
-    `columns`               a dict with the largest set of columns that the table has
-    `by_order` as well      if the table has no such set, a dict with all of its two or three columns
+    set in Reading             a record is
+    `field` (--text-field)     the text in that column
+    nothing                    the text in the column "text", or in the only column of texts
+    `columns`                  a dict with the largest of these sets of columns that the table has completely
+    `columns` and `by_order`   the same; if the table has none of the sets, a dict with all of its two or three columns
 
-A name with dots, such as meta.text, is the full name of a column or field, or else the path to a field of an object
-(`nested`).
+A name with dots, such as meta.text, means the column or field with this full name. If there is none, it means the field
+`text` of the object `meta` (`nested`).
 """
 
 import dataclasses
@@ -37,9 +37,9 @@ EXTENSION = b"ARROW:extension:name"
 def chosen(names: Sequence[str], reading: Reading) -> list[str] | None:
     """Return the columns to read for `reading.columns`, as the table names them; None if the choice is unclear.
 
-    These are the columns of the largest set in `reading.columns` that the table has. If the table has none of these
-    sets and `reading.by_order` is set, all columns of the table are read, provided that there are two or three. Columns
-    in `reading.keep` are then left out.
+    These are the columns of the largest set in `reading.columns` that the table has completely. If the table has none
+    of these sets and `reading.by_order` is set, they are all columns except those in `reading.keep`, provided that
+    there are two or three.
 
     Args:
         names: names of all columns of the table.
@@ -54,11 +54,13 @@ def chosen(names: Sequence[str], reading: Reading) -> list[str] | None:
 
 @functools.lru_cache(maxsize=1024)
 def _first_set(names: tuple[str, ...], sets: tuple[tuple[str, ...], ...]) -> tuple[str, ...] | None:
-    """Return the largest of the sets of columns that a table has completely, or the first of several equally large
-    ones. The names are returned as the table writes them.
+    """Return the largest set of column names that a table has completely, with the names as the table writes them.
+
+    Of several equally large sets, return the first. Return None if the table has none of the sets completely.
 
     Args:
         names: names of all columns of the table.
+        sets: the sets of column names to look for.
     """
     best: tuple[str, ...] | None = None
     for columns in sets:
@@ -89,20 +91,25 @@ def plain(name: str) -> str:
 
 
 def wanted(sets: Sequence[Sequence[str]]) -> str:
-    """Return a text with the sets of columns that `chosen` looks for, for error messages."""
+    """Return sets of column names as a text for error messages, such as "anchor,positive or query,answer"."""
     more = " or the like" if len(sets) > MOST_SETS else ""
     return " or ".join(map(",".join, sets[:MOST_SETS])) + more
 
 
 def dotted(reading: Reading) -> list[str]:
-    """Return the names with dots among the fields and columns that a reading asks for."""
+    """Return the names with dots, such as meta.text, among the names of fields and columns in `reading`."""
     of_rows = (name for names in reading.columns for name in names)
     names = [*([reading.field] if reading.field else []), *of_rows, *reading.keep]
     return [name for name in dict.fromkeys(names) if "." in name]
 
 
 def with_nested(records: Iterator[Record], names: Sequence[str]) -> Iterator[Record]:
-    """Yield the records. An object gets additional fields: the nested fields in `names` that it has, by dotted name."""
+    """Yield the records, of which those that hold an object get additional fields: nested fields, under their dotted
+    names.
+
+    Args:
+        names: the dotted names of the fields to add, such as meta.text; an object that lacks a field does not get it.
+    """
     for record in records:
         if isinstance(record.value, dict):
             found = {name: path for name in names if (path := nested(record.value, name)) is not None}
@@ -113,13 +120,14 @@ def with_nested(records: Iterator[Record], names: Sequence[str]) -> Iterator[Rec
 
 
 def nested(fields: Mapping[str, Any], name: str) -> list[str] | None:
-    """Return the path to a nested field, e.g. ["meta", "text"] for meta.text. The names are written as in the object.
+    """Return the path to a nested field, e.g. ["meta", "text"] for meta.text, with the names as the object writes them.
 
     Return None if there is no such field, or if `fields` has a field with the whole dotted name. If an object on the
     path is null, the path ends at this object: all of its fields count as null.
 
     Args:
         fields: an object, or the types of a table's columns (`tree`).
+        name: the dotted name.
     """
     if named(fields, name) is not None:
         return None
@@ -148,7 +156,11 @@ def _at(value: Any, path: Sequence[str]) -> Any:
 
 
 def names_in(fields: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
-    """Yield the names of an object's fields for error messages. A nested field has a dotted name."""
+    """Yield the names of an object's fields for error messages. A nested field has a dotted name.
+
+    Args:
+        prefix: text to put before each name, such as "meta." for the fields of `meta`.
+    """
     for name, value in fields.items():
         if isinstance(value, Mapping) and value:
             yield from names_in(value, f"{prefix}{name}.")
@@ -157,7 +169,12 @@ def names_in(fields: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
 
 
 def tree(kinds: Iterable[pa.Field]) -> dict[str, Any]:
-    """Return the types of fields by name. The type of a struct is replaced by a mapping of the struct's own fields."""
+    """Return the types of Arrow fields, name -> type. For a struct, the value is such a mapping of the struct's own
+    fields.
+
+    Args:
+        kinds: the fields, such as a schema.
+    """
     return {kind.name: tree(kind.type) if pa.types.is_struct(kind.type) else kind.type for kind in kinds}
 
 
@@ -190,7 +207,7 @@ def text_column(
 
 
 def row_columns(names: Sequence[str], name: str, reading: Reading, shown: Iterable[str] | None = None) -> list[str]:
-    """Return the names of the columns to read for `reading.columns`.
+    """Return the names of the columns to read if a record is a row with several columns (`reading.columns`).
 
     Args:
         names: the names of all columns.
@@ -213,8 +230,12 @@ def row_columns(names: Sequence[str], name: str, reading: Reading, shown: Iterab
 def kept_columns(names: Sequence[str], name: str, reading: Reading) -> dict[str, str]:
     """Return the columns in `reading.keep` that a table has: the name that the user gives -> the name in the table.
 
+    Args:
+        names: the names of all columns.
+        name: the name of the file, for error messages.
+
     Raises:
-        PipelineError: the table has two columns with the same name.
+        PipelineError: two columns of the table have one of these names.
     """
     found = {wanted: column for wanted in reading.keep if (column := named(names, wanted)) is not None}
     _check_once(names, list(found.values()), name)
@@ -228,8 +249,12 @@ def _check_once(names: Sequence[str], columns: Sequence[str], name: str) -> None
 
 
 def arrow_columns(schema: pa.Schema, name: str, reading: Reading) -> dict[str, list[str]]:
-    """Return the columns of an Arrow table to read: name -> path. The path is the column's name, followed by names of
-    struct fields if the text is in a struct.
+    """Return the columns of an Arrow table to read, name -> path.
+
+    A path is the name of a column. If the text is in a struct, the names of the struct fields that lead to it follow.
+
+    Args:
+        name: the name of the file, for error messages.
 
     Raises:
         PipelineError: the columns are missing or ambiguous, or do not hold texts.
@@ -261,11 +286,15 @@ def arrow_columns(schema: pa.Schema, name: str, reading: Reading) -> dict[str, l
 
 
 def kept_arrow_columns(schema: pa.Schema, name: str, reading: Reading) -> dict[str, list[str]]:
-    """Return the columns in `reading.keep` that an Arrow table has: the name that the user gives -> path (see
-    `arrow_columns`).
+    """Return the columns in `reading.keep` that an Arrow table has: the name that the user gives -> path.
+
+    A path is the name of a column. If the value is in a struct, the names of the struct fields that lead to it follow.
+
+    Args:
+        name: the name of the file, for error messages.
 
     Raises:
-        PipelineError: two columns have the name, or the column does not hold texts, numbers, booleans or times.
+        PipelineError: two columns have the same name, or a column does not hold texts, numbers, booleans or times.
     """
     kinds = tree(schema)
     paths = {wanted: [column] for wanted, column in kept_columns(schema.names, name, reading).items()}
@@ -303,10 +332,10 @@ def plain_values(column: pa.Array) -> list[Any]:
 
 
 def taken(batch: pa.RecordBatch, columns: Mapping[str, Sequence[str]]) -> pa.RecordBatch:
-    """Return a batch of the columns to read, by name. A field of a struct becomes a column.
+    """Return a batch with only the columns to read, under the names in `columns`. A field of a struct becomes a column.
 
     Args:
-        columns: name -> path, from `arrow_columns` or `kept_arrow_columns`.
+        columns: name -> path in the batch, from `arrow_columns` or `kept_arrow_columns`.
     """
     from pyarrow.compute import struct_field  # imported late: commands that read no table start sooner
 
@@ -320,8 +349,11 @@ def taken(batch: pa.RecordBatch, columns: Mapping[str, Sequence[str]]) -> pa.Rec
 
 
 def _is_type(kind: pa.DataType, name: str) -> bool:
-    """Return whether a type is `name` ("string" or "binary"), in any of Arrow's variants of the
-    type or as a dictionary of such values.
+    """Return whether a type is text or binary, in any of Arrow's variants (such as large_string), or as a dictionary of
+    such values.
+
+    Args:
+        name: "string" or "binary".
     """
     kind = kind.value_type if pa.types.is_dictionary(kind) else kind
     return str(kind) in (name, f"large_{name}", f"{name}_view")
@@ -339,6 +371,7 @@ def arrow_records(
 
     Args:
         batch: the columns to read.
+        name: the name of the file, for the records.
         first: number of the batch's first row in the file, from 0.
         kept: the columns of `reading.keep`, to add to the records; None if there are none.
 
@@ -357,7 +390,13 @@ def arrow_records(
 def _arrow_rows(
     batch: pa.RecordBatch, columns: Sequence[pa.Array], name: str, reading: Reading, first: int
 ) -> Iterator[Record]:
-    """Yield the rows of a batch as records whose value is a dict from column name to text."""
+    """Yield the rows of a batch as records whose value is a dict from column name to text.
+
+    Args:
+        columns: the columns of the batch, with their texts as bytes.
+        name: the name of the file, for the records.
+        first: number of the batch's first row in the file, from 0.
+    """
     are_lists = [_is_list(column.type) for column in columns]
     for row, values in enumerate(zip(*columns, strict=True), first):
         cells = {
@@ -374,10 +413,11 @@ def _texts(name: str, row: int, value: pa.Scalar) -> Record:
 
 
 def _with_kept(records: Iterator[Record], kept: pa.RecordBatch, key: str | None = None) -> Iterator[Record]:
-    """Yield the records as dicts that also hold the columns of `kept`.
+    """Yield the records, to each of which the values of its row in `kept` are added. The value of a record becomes a
+    dict if it is a text.
 
     Args:
-        key: the key of the text in the dict, if the records hold texts; None if they hold dicts.
+        key: the key of the text in the dict; None if the records hold dicts already.
     """
     values = {name: plain_values(column) for name, column in zip(kept.schema.names, kept.columns, strict=True)}
     for place, record in enumerate(records):
@@ -416,7 +456,13 @@ def cell(name: str, row: int, buffer: pa.Buffer | None, max_bytes: int) -> Recor
 def row_of(name: str, row: int, cells: Mapping[str, Record], max_bytes: int) -> Record:
     """Return the cells of a row as one record, whose value is a dict from column name to text (None for a null).
 
-    If a cell has a problem, or the row is longer than `max_bytes`, the record has that problem and no value.
+    If a cell is bad, or the row is longer than `max_bytes`, the record is bad too.
+
+    Args:
+        name: the name of the file.
+        row: number of the row in the file, from 0.
+        cells: column name -> cell, from `cell`.
+        max_bytes: the maximum number of bytes of all texts of the row.
     """
     for column, text in cells.items():
         if text.problem:

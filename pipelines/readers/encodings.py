@@ -1,13 +1,13 @@
 """Detect the encoding of a text that is not UTF-8, from its bytes: `--encoding auto`.
 
-    the whole text, in parts -> UTF-8? -> None: no conversion is needed
-                             -> its lines that are not ASCII -> charset-normalizer -> the likeliest encoding in use
+    the whole text, in parts -> if it is UTF-8: None, since no conversion is needed
+                             -> otherwise: its lines that are not ASCII -> charset-normalizer -> the likeliest candidate
 
-The decision depends only on the text, and on all of it, so that it is the same for every work unit and worker. A byte
-order mark decides at once. A text with at least as many valid non-ASCII characters as invalid byte sequences is treated
-as damaged UTF-8: its bad records are counted, and the other records are read as UTF-8. The candidates are only
-encodings that occur in practice (WHATWG's encoding standard), because charset-normalizer knows many more, and a short
-text fits some of them by chance.
+The whole text is examined, so that the result is the same in every work unit. A byte order mark of UTF-16 or UTF-32
+decides alone. A text with at least as many valid non-ASCII characters as invalid byte sequences counts as damaged
+UTF-8: its records with invalid bytes are bad, and the others are read as UTF-8. The candidates are only encodings that
+occur in practice (WHATWG's encoding standard), because charset-normalizer knows many more, and a short text fits some
+of them by chance.
 """
 
 import codecs
@@ -94,7 +94,10 @@ def _decodes(decoder: codecs.IncrementalDecoder, part: bytes) -> bool:
 
 @contextlib.contextmanager
 def spooled(stream: BinaryIO) -> Iterator[tuple[BinaryIO, str | None]]:
-    """Copy a text that can be read only once, such as a member of a tar. Yield (copy, encoding), see `detected`."""
+    """Copy a text that can be read only once, such as a member of a tar, to memory or disk. Yield (copy, encoding).
+
+    The encoding is None if the text is UTF-8, or if no encoding is likely.
+    """
 
     def copied() -> Iterator[bytes]:
         while data := stream.read(JUDGED_BYTES):

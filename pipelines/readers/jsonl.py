@@ -41,8 +41,8 @@ class JsonlFiles(LineFormat):
 
 
 def _starts_with_object(head: FirstBytes) -> bool:
-    """Return whether a text begins like JSON lines: its first line begins with a JSON object, and at least one of the
-    complete lines in the head, if there are any, is a JSON object.
+    """Return whether a text begins like JSON lines: with a JSON object, which may be cut off by the end of the head. If
+    there are complete lines in the head, at least one of them must be a JSON object.
     """
     text = head.removeprefix(BOM).lstrip()
     if not text.startswith(b"{"):

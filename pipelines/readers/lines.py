@@ -30,7 +30,7 @@ class LineFormat(Format):
 
 
 class TextLines(LineFormat):
-    """Format of plain text with one document per line. Only the user can say so, by `--text-per line`."""
+    """Format of plain text with one document per line. It is never detected: the user asks for it, by --text-per line."""
 
     name = "lines"
 
@@ -55,8 +55,8 @@ def lines(
     The problem is "" if there is none. Of a line longer than `max_bytes`, only the first bytes are returned.
 
     Args:
-        start, end: bytes of the decompressed file; an `end` of None is the end of the stream.
-        before: number of line ends before `start`.
+        start, end: offsets in the decompressed file; `end` is excluded, and None as `end` is the end of the stream.
+        before: number of line ends before `start`, for the line numbers.
 
     Raises:
         DamagedFileError: there is a hole (a long run of zero bytes) in a line, or the stream ends before `end`.
@@ -87,7 +87,14 @@ def lines(
 
 
 def _skip_line(stream: BinaryIO, offset: int) -> int:
-    """Skip the rest of a line, in bounded memory; return the number of bytes skipped."""
+    """Skip the rest of a line, in bounded memory; return the number of bytes skipped.
+
+    Args:
+        offset: the stream's position in the file, for error messages.
+
+    Raises:
+        DamagedFileError: there is a hole (a long run of zero bytes) in the line.
+    """
     size = 0
     while part := stream.readline(BUFFER_BYTES):
         check_holes(part, offset + size)

@@ -85,7 +85,9 @@ def _end(group: pq.RowGroupMetaData) -> int:
 
 
 def _is_in(group: pq.RowGroupMetaData, piece: Piece) -> bool:
-    """Return whether a row group belongs to a piece. A group with a wrong offset belongs to the first or last piece."""
+    """Return whether a row group belongs to a piece. A group whose stated offset is outside the file belongs to the
+    first or last piece, so that it is read.
+    """
     start = min(map(_start, _columns(group)), default=0)
     after = piece.end is not None and piece.end < piece.input.bytes and start >= piece.end
     return not after and (not piece.start or start >= piece.start)

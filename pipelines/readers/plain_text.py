@@ -31,8 +31,8 @@ class PlainText(Format):
         return records(stream, piece.input.name, reading)
 
     def read_as(self, reading: Reading) -> str:
-        """Return the format in which a text is read: `lines` if each line is a
-        document, `csv` if columns are wanted.
+        """Return the name of the format in which to read a text that no other format recognizes: `lines` if each line
+        is a document, `csv` if the user asks for columns, otherwise the name of this format.
         """
         if reading.text_per == "line":
             return TextLines.name
@@ -47,7 +47,8 @@ def records(stream: BinaryIO, name: str, reading: Reading) -> Iterator[Record]:
 
     Raises:
         DamagedFileError: there is a hole (a long run of zero bytes) in the text.
-        PipelineError: no separator follows within the maximum size of a record (or its default, if that is larger).
+        PipelineError: no separator is found within `reading.max_bytes`, or within the default maximum size of a record
+            if that is larger.
     """
     if reading.separator is not None:
         number = 0

@@ -1,8 +1,9 @@
 """Files that hold no plain text: web pages, office documents, archives of files, class labels.
 
-If they were read as text, a model would learn their markup. They count as files of unknown type, which are skipped in
-folders with --skip-unknown. The error says what to do with each of them. The extension decides first, then the first
-bytes. A file with an extension of text (`.txt`, `.md`) may begin like a web page.
+They are not read, because a model would learn their markup. Such a file is recognized by its extension, or else by its
+first bytes; but a file with an extension of text (`.txt`, `.md`) may begin like a web page. The file counts as one of
+unknown type: the run ends with an error that says what to do with it, unless --skip-unknown skips such files in
+folders.
 """
 
 import re
