@@ -30,7 +30,8 @@ class Chunker:
     Args:
         count: function that returns the number of tokens of each text.
         size: maximum number of tokens of a chunk.
-        overlap: maximum number of tokens of the sentences at the start of a chunk that repeat the previous chunk's end.
+        overlap: a chunk begins by repeating the last sentences of the previous chunk, as many as have at most this
+            number of tokens together.
         limit: maximum number of tokens that the model reads, including prompt and title; None for no limit.
         language: the language of the texts, for splitting sentences.
     """
@@ -40,8 +41,8 @@ class Chunker:
         self.language = language
 
     def fitting(self, prompt: str, title: str) -> str:
-        """Return a title. It is cut at a word boundary if it takes more than half of the
-        model's limit with the prompt.
+        """Return the title, cut at a word boundary if prompt and title together have more tokens than half of the
+        model's limit.
         """
         if self.limit is None or self.count([prompt + title])[0] <= self.limit // 2:
             return title
@@ -53,7 +54,7 @@ class Chunker:
         return title[: title.rfind(" ", 0, low) + 1 or low].rstrip()
 
     def chunks(self, texts: Sequence[str], before: Sequence[str]) -> list[list[Span]]:
-        """Return the spans of the chunks of each text, in order. A text that fits is one chunk.
+        """Return the spans of the chunks of each text, in order. A text that is short enough is one chunk.
 
         Args:
             before: for each text, the prompt and the title (from `fitting`) that are put before each of its chunks.
@@ -74,11 +75,11 @@ class Chunker:
         return made
 
     def _pieces(self, texts: Sequence[str], rooms: Sequence[int]) -> list[list[tuple[Span, int]]]:
-        """Return (span, number of tokens) of the sentences of each text. A sentence that does not fit is split into
-        words.
+        """Return (span, number of tokens) of each sentence of each text. Instead of a sentence that is too long for a
+        chunk, return its words.
 
         Args:
-            rooms: maximum number of tokens of a chunk of each text.
+            rooms: for each text, the maximum number of tokens of its chunks.
         """
         sentences = self._counted(texts, [_sentences(text, self.language) for text in texts])
         long = [[span for span, tokens in row if tokens > room] for row, room in zip(sentences, rooms, strict=True)]
@@ -92,10 +93,11 @@ class Chunker:
         return [[(span, next(tokens)) for span in row] for row in spans]
 
     def _packed(self, pieces: Sequence[tuple[Span, int]], room: int) -> Iterator[Span]:
-        """Yield the span of each chunk. A chunk has as many consecutive pieces as fit, and begins with the overlap.
+        """Yield the spans of the chunks of a text. A chunk has as many consecutive sentences as fit, and begins by
+        repeating the last sentences of the previous chunk (`overlap`).
 
         Args:
-            pieces: (span, number of tokens) of each piece of a text.
+            pieces: (span, number of tokens) of each sentence of the text; words instead of a sentence that is too long.
             room: maximum number of tokens of a chunk.
         """
         first = 0
@@ -115,7 +117,12 @@ class Chunker:
             first = again
 
     def _halved(self, texts: Sequence[str], before: Sequence[str], made: list[list[Span]]) -> list[list[Span]]:
-        """Return the chunks of each text after halving each chunk that is too long, again and again until all fit."""
+        """Halve each chunk that is too long, again and again until all fit; return the chunks of each text.
+
+        Args:
+            before: for each text, the prompt and the title that are put before each of its chunks.
+            made: for each text, the spans of its chunks so far.
+        """
         while True:
             placed = [(row, span) for row, spans in enumerate(made) for span in spans]
             parts = [texts[row][start:end] for row, (start, end) in placed]

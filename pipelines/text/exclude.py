@@ -5,10 +5,10 @@
 
 A text of 8 words or more matches where any 8 of its consecutive words occur. A text of 4 to 7 words matches only a
 whole sentence or line. If examples are sentences, short sentences (4 to 7 words) of longer excluded texts are searched
-for as well. In whole documents they are not searched for, so that no document is dropped for "that is not good". A text
-of 1 to 3 words would occur everywhere, so it matches only an example that has no other words. In scripts without spaces
-between words, letters are counted instead of words: 12 consecutive letters, and sentences of 4 to 11 letters
-(`word_hashes`).
+for as well. If examples are whole documents, they are not searched for, because a document should not be dropped for a
+common sentence such as "that is not good". A text of 1 to 3 words would occur everywhere, so it matches only an example
+that has no other words. In scripts without spaces between words, letters are counted instead of words: 12 consecutive
+letters, and sentences of 4 to 11 letters (`word_hashes`).
 """
 
 import collections
@@ -51,12 +51,12 @@ HEAD_CHARACTERS = 300
 
 @dataclasses.dataclass(frozen=True)
 class Excluded:
-    """Excluded texts: the hashes of their n-grams and short sentences, which must not occur.
+    """Texts that must not occur in examples, as hashes of their n-grams (8 words) and short sentences.
 
     Attributes:
-        hashes: (n,) uint64, sorted and unique.
-        owners: for each hash, the line of `heads` with the first text that has this hash, (n,) uint32.
-        heads: the beginnings of the texts that have hashes, as JSON lines.
+        hashes: the hashes of all texts, (n,) uint64, sorted and unique.
+        owners: for each hash, the index in `heads` of the first text that has this hash, (n,) uint32.
+        heads: the beginnings of the texts that have words, as JSON lines.
         texts: number of all texts.
         short: number of texts that are shorter than an n-gram.
         ignored: number of texts without words.
@@ -95,11 +95,11 @@ class Excluded:
         return cls(hashes, owners, b"".join(heads), total, short, total - len(heads))
 
     def meets(self, text: str) -> bool:
-        """Return whether a text contains an excluded text, or is equal to one."""
+        """Return whether a text is equal to an excluded text, or contains its n-grams or short sentences."""
         return self._first(text) is not None
 
     def may_meet(self, texts: Sequence[str]) -> bool:
-        """Return whether one of the texts may contain an excluded text, or be equal to one.
+        """Return whether `meets` may be True for one of the texts.
 
         If it returns False, `meets` is False for each text; if it returns True, `meets` must decide. All texts are read
         at once, which is much faster than a call of `meets` for each.
@@ -107,16 +107,16 @@ class Excluded:
         return self._first(*texts, shortest=1) is not None
 
     def found_in(self, text: str) -> str | None:
-        """Return the beginning of an excluded text that `text` contains; None if it contains none."""
+        """Return the beginning of the excluded text that `meets` finds in a text; None if it finds none."""
         number = self._first(text)
         return None if number is None else str(json.loads(self._head_lines[number]))
 
     def _first(self, *texts: str, shortest: int = SHORTEST) -> int | None:
-        """Return the line number in `heads`, from 0, of an excluded text that these texts contain; None if there is
-        none.
+        """Return the index in `heads` of an excluded text that is found in the given texts; None if none is found.
 
         Args:
-            shortest: minimum number of words of a sentence that is compared.
+            texts: the texts to search, as if they were the lines of one text.
+            shortest: minimum number of words of a sentence or line that is compared with the excluded texts.
         """
         words = WordHashes(*texts)
         hashes = np.concatenate([words.ngrams(), words.sentences(shortest), words.whole()])
@@ -129,8 +129,8 @@ class Excluded:
 
     @functools.cached_property
     def _may_hold(self) -> np.ndarray:
-        """Table that is indexed by the upper 22 bits of a hash, (2^22,) bool. An entry is False
-        if no excluded text has such a hash.
+        """Table of (2^22,) bool, for a quick check of hashes: False at the upper 22 bits of a hash if no hash of an
+        excluded text has these bits.
         """
         table = np.zeros(1 << _FILTER_BITS, bool)
         table[self.hashes >> np.uint64(64 - _FILTER_BITS)] = True
@@ -162,8 +162,9 @@ class Excluded:
 
 
 def read_texts(patterns: Sequence[str]) -> Iterator[str]:
-    """Yield the texts in files or folders: lines or their tab-separated cells, csv cells and rows, strings of JSON.
+    """Yield the texts to exclude from files of plain text, tables or JSON.
 
+    Texts are the lines of plain text, divided at tabs; the cells of tables, and their whole rows; the strings of JSON.
     Numbers are skipped. A license or readme, whose sentences occur in many corpora, is read only if its path is given.
 
     Args:
@@ -193,7 +194,7 @@ def read_texts(patterns: Sequence[str]) -> Iterator[str]:
 
 
 def _files(pattern: str) -> list[str]:
-    """Return the files that a path, a folder or a glob names; skip licenses and readmes in folders and globs."""
+    """Return the file of a path, or the files of a folder or glob without licenses and readmes."""
     try:
         files = storage.find(pattern)
     except FileNotFoundError as error:
@@ -209,7 +210,7 @@ def _files(pattern: str) -> list[str]:
 
 
 def _lines(path: str, stream: BinaryIO) -> Iterator[str]:
-    r"""Yield the lines of a text, with their ends: \n, \r or \r\n."""
+    r"""Yield the decoded lines of a file, with their ends: \n, \r or \r\n."""
     for line in stream:
         if b"\0" in line:
             raise PipelineError(
@@ -263,8 +264,10 @@ def _texts(path: str, lines: Iterator[str], file_format: str) -> Iterator[str]:
 
 
 def _labels(lines: Sequence[str]) -> tuple[bool, bool]:
-    """Return (whether each line begins with a label, whether each line ends with a label). The first of several lines
-    may be a header, and does not count.
+    """Return (whether each line begins with a label, whether each line ends with a label).
+
+    A label is a class or score beside the text, as in "1 a fine film". The first of several lines is ignored, because
+    it may be a header.
     """
     words = [line.split(" ") for line in filter(None, map(str.strip, lines))]
     words = words[1:] or words
@@ -273,7 +276,12 @@ def _labels(lines: Sequence[str]) -> tuple[bool, bool]:
 
 
 def _without_labels(line: str, before: bool, after: bool) -> str:
-    """Return a line without the label at its beginning (if `before`) and the label at its end (if `after`)."""
+    """Return a line without its label, such as "1" in "1 a fine film".
+
+    Args:
+        before: remove a label at the beginning.
+        after: remove a label at the end.
+    """
     text = line.strip()
     if before and _LABEL.fullmatch(text.partition(" ")[0]):
         text = text.partition(" ")[2]
@@ -296,13 +304,13 @@ def _csv_texts(path: str, lines: Sequence[str], form: Form) -> Iterator[str]:
 
 
 def _json_strings(line: str) -> list[str] | None:
-    """Return all strings in a line of JSON; None if the line is not JSON."""
+    """Return the strings among the values of a line of JSON, at any depth; None if the line is not JSON."""
     value, problem = parse_any(line.encode("utf-8", "replace"))
     return None if problem else list(_strings(value))
 
 
 def _strings(value: Any) -> Iterator[str]:
-    """Yield all strings in a JSON value, at any depth of lists and objects."""
+    """Yield the strings in a JSON value, at any depth of lists and objects; names of fields are left out."""
     if isinstance(value, str):
         yield value
     elif isinstance(value, (list, dict)):
@@ -311,11 +319,10 @@ def _strings(value: Any) -> Iterator[str]:
 
 
 def _delimiter(lines: Sequence[str]) -> str:
-    """Return the likely delimiter of lines that may be a table.
+    """Return the likely delimiter of lines that may be a table; a tab if they are none.
 
-    A delimiter other than a tab is possible only if it gives all lines the same number of cells, at least two. A tab is
-    the default, and is possible if it gives at least some lines the same number of cells. Of the possible delimiters,
-    the one is chosen with which most lines have the same number of cells.
+    For each delimiter, the lines are counted that have the same number of cells, at least two. The delimiter with the
+    highest count is returned. A delimiter other than a tab is considered only if it counts all lines.
     """
 
     def agreeing(delimiter: str) -> int:

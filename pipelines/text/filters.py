@@ -135,7 +135,7 @@ def text_filter(name: str) -> NamedFilter:
 
 
 def _hash_of_source(spec: str) -> str:
-    """Return a hash of the file that holds the module in `spec`, so that any edit of the file counts as a change."""
+    """Return a hash of the source file of the module in `spec`, which is `module:name`. Any edit changes the hash."""
     module = sys.modules[spec.partition(":")[0]]
     try:
         return hashlib.sha256(Path(str(module.__file__)).read_bytes()).hexdigest()[:16]

@@ -1,11 +1,12 @@
-"""Packing: join consecutive sentences of a text into pieces of at most `limit` tokens, and slice longer sentences.
+"""Packing: join consecutive sentences of a text into examples of at most `limit` tokens, and slice longer sentences.
 
-    sentences of a text -> length of each, at the start of a piece and within a piece -> as many together as fit
+    sentences of a text -> number of tokens of each, with and without a space before it -> as many together as fit
                         -> token ids of the joined text; a single sentence that is too long -> slices of its ids
 
-Each text is tokenized once for each of the two lengths and once for the ids of its pieces, however many sentences a
-piece has. If the tokenizer merges over spaces, or no space separates the sentences, the lengths do not add up. A piece
-that comes out too long is then halved, so that no piece exceeds the limit. No piece holds sentences of two texts.
+In this module, a piece is a run of consecutive sentences of one text that becomes an example. Each sentence is
+tokenized two or three times: without a space before it, as the first of a piece; with the space, as a later one; and in
+its piece. If the tokenizer merges over spaces, or no space separates the sentences, a piece can have more tokens than
+its sentences have separately. A piece that is too long is then halved, so that no piece exceeds the limit.
 """
 
 import dataclasses
@@ -26,15 +27,16 @@ Tokenize = Callable[[Sequence[str], Sequence[str]], Ragged]
 
 @dataclasses.dataclass(frozen=True)
 class Pieces:
-    """Texts that become examples.
+    """Texts that become examples, with their token ids.
 
     Attributes:
         names: for each example, the text whose hash is the example's id.
-        lines: for each example, the text as read; if sentences were joined, each of them is a line.
+        lines: for each example, the whole text that it was made from; if sentences were joined, each is a line.
         sources: for each example, the file and place that it was read from.
         tokens: for each example, its token ids.
-        num_cut: number of sentences that were sliced.
-        groups: for each example, its group; empty if rows have no groups.
+        num_cut: number of sentences that were too long, and sliced.
+        groups: for each example, its group, such as an author, by which examples are held out; empty if there are no
+            groups.
     """
 
     names: Sequence[str]
@@ -46,15 +48,16 @@ class Pieces:
 
 
 def join(texts: Sequence[Sequence[str]], sources: Sequence[str], limit: int, tokenize: Tokenize) -> Iterator[Pieces]:
-    """Yield the pieces of texts, in order, many at a time. A piece has as many consecutive sentences as fit.
+    """Join consecutive sentences of each text into examples, as many in each as fit; yield many examples at a time.
 
-    The name of a piece is its text. The name of a slice is the sentence, a NUL and the number of the slice.
+    A sentence that is too long is sliced, and each slice is an example. The name of an example is its text. The name of
+    a slice is the sentence, a NUL and the number of the slice.
 
     Args:
         texts: the sentences of each text. A sentence that follows whitespace begins with a space.
-        sources: the source of each text.
-        limit: the maximum number of tokens of a piece.
-        tokenize: returns the token ids of texts, without special tokens.
+        sources: for each text, the file and place that it was read from.
+        limit: the maximum number of tokens of an example.
+        tokenize: function of texts and their sources that returns the token ids of each text, without special tokens.
     """
     sentences = [sentence for text in texts for sentence in text]
     sources = [source for text, source in zip(texts, sources, strict=True) for _ in text]
@@ -96,12 +99,14 @@ def join(texts: Sequence[Sequence[str]], sources: Sequence[str], limit: int, tok
 
 
 def fit(alone: Sequence[int], within: Sequence[int], limit: int) -> Iterator[tuple[int, int]]:
-    """Yield (first, last) for each piece of a text. The piece has the sentences first, ..., last - 1, as many as fit.
+    """Divide a text into runs of consecutive sentences, as many in each as fit; yield (first, end) of each run.
+
+    `end` is excluded. A sentence of more than `limit` tokens is a run by itself.
 
     Args:
-        alone: number of tokens of each sentence at the start of a piece.
-        within: number of tokens of each sentence within a piece.
-        limit: maximum number of tokens of a piece.
+        alone: for each sentence of the text, its number of tokens if it begins a run.
+        within: for each sentence of the text, its number of tokens if it follows another sentence of the run.
+        limit: maximum number of tokens of a run.
     """
     first = size = 0
     for number, length in enumerate(within):
@@ -114,13 +119,13 @@ def fit(alone: Sequence[int], within: Sequence[int], limit: int) -> Iterator[tup
 
 
 def _lengths(texts: Sequence[str], sources: Sequence[str], tokenize: Tokenize) -> np.ndarray:
-    """Return the number of tokens of each text, (n,) int64."""
+    """Return the number of tokens of each of n texts, (n,) int64; `sources` are for error messages."""
     parts = [tokenize(texts[part], sources[part]).lengths for part in _slices([len(text) for text in texts])]
     return np.concatenate([np.empty(0, np.int64), *parts])
 
 
 def _slices(sizes: Sequence[int]) -> Iterator[slice]:
-    """Yield slices of a list of texts, of about TOGETHER characters each.
+    """Divide a list of texts into slices of about TOGETHER characters; yield the slices.
 
     Args:
         sizes: number of characters of each text.

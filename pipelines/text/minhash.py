@@ -1,12 +1,13 @@
 """MinHash sketches of texts, from which the Jaccard similarity of their word n-grams is estimated.
 
-    text -> `WordHashes`, normalized as for --exclude -> hashes of all runs of NGRAM words -> sketch of NUM_HASHES
+    text -> normalized (`word_hashes.comparable`) -> hashes of all runs of NGRAM words -> sketch of NUM_HASHES numbers
 
 A sketch is a row of NUM_HASHES numbers. The expected fraction of equal numbers in two sketches is the Jaccard
 similarity of the two sets of n-grams. The sketches are computed as in Dahlgaard, Knudsen and Thorup, "Fast Similarity
-Sketching" (FOCS 2017). In each round, every n-gram draws a place in the sketch and a number. A place keeps the smallest
-of the numbers that are drawn for it in the first round that draws any. The cost grows with the number of n-grams, and
-not with the number of n-grams times the number of places. The variance is as small as with one hash function per place.
+Sketching" (FOCS 2017). In each round, every n-gram draws a random number and a place for it in the sketch. An empty
+place takes the smallest number that is drawn for it; a filled place does not change in later rounds. The cost grows
+with the number of n-grams, and not with the number of n-grams times the number of places. The variance is as small as
+with one hash function per place.
 """
 
 from collections.abc import Sequence
@@ -37,10 +38,10 @@ _PLACE_SHIFT = 63 - (NUM_HASHES - 1).bit_length()
 
 
 def ngrams(texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
-    """Return the hashes of the n-grams of all texts, (n,) int64, and the ascending index of each hash's text, (n,)
-    int64.
+    """Return the hashes of the n-grams of all texts, (n,) int64, and the index of the text of each hash, (n,) int64.
 
-    A text with fewer words than an n-gram has one hash, of all its words. A text without words has none.
+    The hashes are in the order of the texts. A text with fewer words than an n-gram has one hash, of all its words. A
+    text without words has none.
     """
     hashes, texts_of = WordHashes.ngrams_of(texts, NGRAM, NGRAM_LETTERS)
     order = np.argsort(texts_of, kind="stable")
@@ -57,8 +58,8 @@ def sketch(grams: np.ndarray, rows: np.ndarray, num_rows: int) -> np.ndarray:
     """Return the MinHash sketches of `num_rows` sets of hashes, (num_rows, NUM_HASHES) int64; zeros for an empty set.
 
     Args:
-        grams: (n,) int64; a set may hold a hash more than once.
-        rows: index of the set that each hash belongs to, (n,) int64.
+        grams: the hashes of all sets, (n,) int64; a set may hold a hash more than once.
+        rows: for each hash, the index of its set, (n,) int64.
     """
     grams = keyed.finalize(grams)
     numbers = np.full((num_rows, NUM_HASHES), _EMPTY, np.int64)

@@ -40,8 +40,8 @@ def model_prompts(folder: str) -> Prompts:
 
 
 def of_columns(prompts: tuple[str, ...]) -> dict[str, str]:
-    """Return the prompt of each column in COLUMNS. If there are fewer prompts than columns, the last prompt is for all
-    remaining columns. Without prompts, each column has the prompt "".
+    """Return column -> prompt, for the columns in COLUMNS. If there are fewer prompts than columns, the last prompt is
+    also for the remaining columns. Without prompts, each column has the prompt "".
     """
     given = (*prompts, *[prompts[-1]] * len(COLUMNS)) if prompts else ("",) * len(COLUMNS)
     return dict(zip(COLUMNS, given, strict=False))

@@ -5,11 +5,12 @@
 sentencex is maintained, knows abbreviations of some thirty languages, and is fast enough: 34 MB/s. On 1,000 English
 sentences joined to one paragraph its recall of sentence ends is 98.0 % and its precision 99.1 % (German 96.9 and 98.6,
 Chinese 92.6 and 98.0; measured with sentencex 1.0.32). blingfire is as fast and as exact, but has had no release since
-2021. The same is true of pysbd (0.3 MB/s). nupunkt (8 MB/s) is made for English and finds no sentence end in Chinese.
+2021. pysbd (0.3 MB/s) has had none since 2021 either. nupunkt (8 MB/s) is made for English and finds no sentence end in
+Chinese.
 
-Windows keep the recall high, because in long paragraphs sentencex pairs quotation marks and numbered points that are
-far apart. All whitespace becomes single spaces first, because sentencex 1.0.32 panics on a no-break space after an
-initial, and because a line break inside a paragraph means nothing.
+Windows keep the recall high. sentencex does not split a quotation or a numbered point, and in a long paragraph it takes
+marks that are far apart for the two ends of one. All whitespace becomes single spaces first, because sentencex 1.0.32
+panics on a no-break space after an initial, and because a line break inside a paragraph means nothing.
 """
 
 import itertools
@@ -73,8 +74,8 @@ def _pieces(text: str, language: str) -> list[str]:
     """Split a normalized paragraph into sentences, whose concatenation is the paragraph.
 
     The paragraph is read in windows. The last sentence of a window may be incomplete, so the next window begins with
-    it. If a window is only one sentence, it is a very long sentence, or holds a quotation or a numbered point that
-    sentencex does not split. It is then split at its clear stops (`_stops`). If it has none, the window is doubled.
+    it. If sentencex does not split a window, because it is a very long sentence or holds a quotation or a numbered
+    point, the window is split at stops that clearly end a sentence (`_stops`). If there are none, it is doubled.
     """
     if len(text) <= WINDOW:
         return _sentencex(text, language)
@@ -98,12 +99,12 @@ def _pieces(text: str, language: str) -> list[str]:
 
 
 def _stops(text: str) -> list[int]:
-    """Return the positions at which to divide a text that sentencex does not split.
+    """Return the positions, after stops, at which to divide a text that sentencex does not split; [] if there are none.
 
-    A full-width stop never ends an abbreviation, and an ASCII stop after a long word rarely does. Stops before a
-    lower-case letter are ignored. The positions are after all full-width stops that come before the first such ASCII
-    stop. If there are none, the only position is after this ASCII stop, because sentencex may split the text from there
-    on.
+    Only stops that hardly ever end an abbreviation count: full-width stops, and ASCII stops after a word of at least
+    four letters. Stops before a lower-case letter and at the end of the text do not count. The text is divided after
+    each full-width stop before the first ASCII stop. If there is none, it is divided only after the first ASCII stop,
+    because sentencex may split the text from there on.
     """
     ends: list[int] = []
     for match in _STOP.finditer(text):

@@ -5,11 +5,12 @@
     sentences    "One. Two. Three." -> ("Two.", "One. Three."): (sentence, its passage without it)
 
 Headings are found by a parser of Markdown, so a # comment in a code block is not a heading. If a text does not look
-like Markdown (`_is_markdown`), its headings are the lines with a row of one sign below them, as in reStructuredText. In
-such a text, # at the start of a line usually begins a comment in code.
+like Markdown (`_is_markdown`), its headings are the lines that are underlined with a repeated sign, such as =====, as
+in reStructuredText. In such a text, # at the start of a line usually begins a comment in code.
 
-Passages are runs of whole sentences. The sentence that is taken out of a passage is drawn by a hash of the passage, so
-that it is the same in every run: the inverse cloze task (Lee et al. 2019, section 4).
+A pair of a sentence and its passage without it is an example of the inverse cloze task (Lee et al. 2019, section 4).
+Passages are runs of whole sentences. The sentence is drawn by a hash of the passage, so that it is the same in every
+run.
 """
 
 import functools
@@ -105,9 +106,9 @@ def _markdown() -> "MarkdownIt":
 def _underlined(lines: Sequence[str]) -> list[Heading]:
     """Return the underlined headings of a text, as in reStructuredText.
 
-    A heading is a line by itself with a row of one sign below it, and perhaps the same row above it. The row is at
-    least as long as the line; a row of = or - may have any length. If a row of ~ belongs to no heading, such rows
-    enclose code, and an empty list is returned.
+    A heading is a line by itself with a row of a repeated sign below it, such as =====, and perhaps the same row above
+    it. The row is at least as long as the line; a row of = or - may be shorter. If a row of ~ belongs to no heading,
+    such rows probably enclose code, and an empty list is returned.
     """
     found, last = list[Heading](), -1
     for number, line in enumerate(lines):

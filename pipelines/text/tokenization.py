@@ -2,8 +2,8 @@
 
     tokenizer.json -> Tokenization -> tokenize(texts) -> ids of each text, without special tokens
 
-`common.fast_tokenizer` computes the ids. In each work unit, the ids of a sample of the texts are compared with the ids
-that `tokenizers` gives.
+`common.fast_tokenizer` computes the ids. To check them, the ids of a sample of the texts of each work unit are compared
+with the ids that the library `tokenizers` gives.
 """
 
 import dataclasses
@@ -100,6 +100,10 @@ def read_tokenizer(path: str) -> TokenizerFiles:
 def vocab_size_of(data: bytes, name: str = MAIN) -> int:
     """Return a number that is greater than all token ids of a tokenizer.json.
 
+    Args:
+        data: the content of tokenizer.json.
+        name: the name of the file, for error messages.
+
     Raises:
         PipelineError: the bytes are not a tokenizer.json, or its ids are too large.
     """
@@ -137,13 +141,14 @@ def with_special_token(tokenizer: TokenizerFiles, token: str) -> TokenizerFiles:
 
 
 def with_prefix_space(tokenizer: TokenizerFiles) -> TokenizerFiles:
-    """Return the tokenizer with the setting `add_prefix_space`. The first word of a text then has the same ids as
-    within a text.
+    """Return the tokenizer with the setting `add_prefix_space` on, so that the first word of a text has the same ids as
+    a later word.
 
-    If the setting is on already, the bytes stay the same.
+    If the setting is on already, the bytes of the files stay the same.
 
     Raises:
-        PipelineError: the tokenizer is not byte-level and lacks the setting, or its configuration is not readable.
+        PipelineError: the tokenizer lacks the setting because it is not byte-level, or its configuration is not
+            readable.
     """
     files = dict(tokenizer.files)
     record = orjson.loads(files[MAIN])
@@ -171,7 +176,11 @@ def with_prefix_space(tokenizer: TokenizerFiles) -> TokenizerFiles:
 
 
 def _load(data: bytes, prompts: Iterable[str] = (), name: str = f"{TOKENIZER_FOLDER}/{MAIN}") -> Tokenizer:
-    """Load a tokenizer as `common.fast_tokenizer.load_tokenizer` does.
+    """Create a tokenizer from the content of a tokenizer.json, without padding, BPE dropout and truncation.
+
+    Args:
+        prompts: the model's prompts. Special tokens in texts are plain text, unless a prompt contains one.
+        name: the name of the file, for error messages.
 
     Raises:
         PipelineError: the bytes are not a tokenizer.json.
@@ -191,14 +200,15 @@ class Tokenization:
     Args:
         data: the bytes of tokenizer.json.
         vocab_size: a number that is greater than all token ids; None to compute it from the tokenizer.
-        backend: one of BACKENDS.
+        backend: "auto" to use a faster way than `tokenizers` if it gives the same ids; "tokenizers" to use `tokenizers`
+            for all texts.
         prompts: the prompts that are put before texts.
 
     Raises:
         PipelineError: the bytes are not a tokenizer.json.
 
     Attributes:
-        byte_level: True if no text has more ids than UTF-8 bytes.
+        byte_level: whether a text never has more ids than UTF-8 bytes.
         dtype: type of the ids, uint16 or uint32.
     """
 
@@ -212,7 +222,7 @@ class Tokenization:
         self.start_unit()
 
     def start_unit(self) -> None:
-        """Start the sample of a new work unit, so that the texts to check depend only on the texts of the unit."""
+        """Begin a new work unit. Which texts are checked then depends only on the texts of this unit."""
         self._seen = self._proved = 0
 
     def tokenize(self, texts: Sequence[str], sources: Sequence[str]) -> Ragged:
@@ -245,8 +255,8 @@ class Tokenization:
         return ids
 
     def _sample(self, texts: Sequence[str]) -> list[int]:
-        """Return the indices of the texts to check. They depend on all texts since `start_unit`, however the texts are
-        divided among calls.
+        """Return the indices of the texts to check. Whether a text is checked depends on all earlier texts of the work
+        unit, but not on their division into calls.
         """
         sample = []
         for index, length in enumerate(map(len, texts)):

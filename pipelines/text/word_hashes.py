@@ -97,14 +97,14 @@ def comparable(text: str) -> str:
 
 
 def _attached(pattern: re.Pattern[str], replacement: str, text: str) -> str:
-    """Replace each match of a pattern, together with the white space before it."""
+    """Return the text with each match of a pattern, and the white space before it, replaced."""
     *before, rest = pattern.split(text)
     return replacement.join([*map(str.rstrip, before), rest])
 
 
 @functools.lru_cache(1 << 12)
 def _mark_replacement(mark: str) -> str:
-    """Return the replacement of a mark that NFKC did not compose with its letter.
+    """Return the replacement of a combining mark that NFKC did not compose with its letter.
 
     The replacement is "" for a vowel point of Hebrew or Arabic, the mark itself if it is part of a word, and otherwise
     a space.
@@ -116,8 +116,10 @@ def _mark_replacement(mark: str) -> str:
 
 @functools.lru_cache(1 << 12)
 def _ascii_form(sign: str) -> str:
-    """Return the ASCII form of a non-ASCII sign; a space if it has none. A mark is returned unchanged, because NFKC
-    composes it with its letter later.
+    """Return the ASCII form of a character that is neither ASCII nor a letter or digit; a space if it has none.
+
+    The result is "" for an invisible character. A combining mark is returned unchanged, because NFKC composes it with
+    its letter later.
     """
     category = unicodedata.category(sign)
     if sign in _WIDE_STOPS:
@@ -132,22 +134,23 @@ def _ascii_form(sign: str) -> str:
 
 
 def _powers(size: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return the powers 0, 1, ..., size - 1 of `keyed.GOLDEN` and of its inverse, each (size,) int64."""
+    """Return the powers 0, 1, ..., size - 1 of `keyed.GOLDEN` and of its inverse modulo 2^64, each (size,) int64."""
     up, down = (rolling.powers(np.empty(size, np.int64), base) for base in (GOLDEN, rolling.INVERSE))
     return up, down
 
 
 class WordHashes:
-    """The words of a text, and hashes of runs of words from prefix sums over the text's bytes.
+    """The words of a text, from which hashes of runs of words are computed.
 
-    The hash of a run of bytes is the rolling hash (`shards.rolling`) of the bytes plus 1, with its bits mixed.
+    The hash of a run of words is a rolling hash (`shards.rolling`) of its bytes, each increased by 1, with the bits
+    mixed.
     """
 
     _up, _down = _powers(1 << 12)
 
     def __init__(self, *texts: str) -> None:
-        """Read one text, or several texts as the lines of one text. N-grams may span two texts;
-        words and contractions do not.
+        """Read a text, or several texts as the lines of one text. N-grams may span two texts; words and contractions do
+        not.
         """
         self._read("\n".join(map(comparable, texts)))
 
@@ -155,7 +158,7 @@ class WordHashes:
         """Set all attributes from a text in normal form (`comparable`).
 
         Returns:
-            (the bytes of the text, (n,) uint8; the index of the first byte of each word).
+            (the bytes of the text, (n,) uint8; for each word, the index of its first byte, (words,) int64).
         """
         text = text.replace(_LETTER, " ")
         if not text.isascii():
@@ -241,7 +244,8 @@ class WordHashes:
         """Return the hashes of the sentences and lines that are shorter than an n-gram and have at least `shortest`
         words, (n,) uint64.
 
-        Runs of consecutive lines and sentences are included, because a sentence may be wrapped over several lines.
+        Runs of consecutive sentences and lines count as sentences too, because a sentence may be wrapped over several
+        lines.
         """
         runs = []
         longest = (NGRAM_LETTERS if self.has_letters else NGRAM) - 1
@@ -268,7 +272,12 @@ class WordHashes:
 
 
 def _marks_between(data: np.ndarray, starts: np.ndarray, ends: np.ndarray) -> np.ndarray:
-    """Return the marks (bits of _NEWLINE, _STOP, _SPACE) between each word and the next word, (n - 1,) uint8."""
+    """Return what lies between each of n words and the next word, as bits (_NEWLINE, _STOP, _SPACE), (n - 1,) uint8.
+
+    Args:
+        data: the bytes of the text, uint8.
+        starts, ends: for each word, the index of its first byte and of the byte after its last, (n,) int64 each.
+    """
     if len(starts) < 2:
         return np.empty(0, np.uint8)
     gaps = np.column_stack([ends[:-1], starts[1:]]).ravel()

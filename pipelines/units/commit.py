@@ -63,7 +63,7 @@ def _check_columns(shards: Iterable[ShardInfo]) -> None:
 
 
 def load_results(job: Job, stage: str = DONE) -> dict[int, UnitResult]:
-    """Return the results of the work units that are done, as number of the unit -> result, in order.
+    """Return the results of the work units that are done: number of the unit -> result, in ascending order.
 
     A unit is done if its result is intact and the files that the result names exist: the shards with the right sizes,
     the other files with the right hashes. The hash of a shard is checked only when the shard is read.

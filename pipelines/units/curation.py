@@ -29,7 +29,8 @@ class Curation:
         holdout_fraction: the approximate fraction of the examples to hold out, chosen by hashes of their texts.
         shared_texts: whether different examples may share texts. Examples that share a text are then all held out or
             all trained on (`units.linking`).
-        near_dedup: the Jaccard similarity to an earlier example from which an example is dropped; None to drop none.
+        near_dedup: an example is dropped if its Jaccard similarity to an earlier example is at least this; None to drop
+            no near-duplicates.
         has_chunks: whether a document may be several consecutive rows, its chunks, which are then all dropped or all
             kept.
         group_field: the field that holds the group of a row; rows of the same group are treated as if they shared a
@@ -77,11 +78,11 @@ class Curation:
     def held_out(self, sides: np.ndarray) -> np.ndarray:
         """Return the mask of the examples to hold out, (n,) bool.
 
-        Only the upper bits of a hash decide. Examples with equal texts are therefore all held out or all trained on,
-        and so are examples that a kind gives ids with equal upper bits, such as the pieces of an audio clip.
+        Examples are chosen by the upper bits of their hashes. Examples with equal texts are therefore all held out or
+        all trained on, and so are the parts of an audio clip, whose ids have equal upper bits.
 
         Args:
-            sides: the hashes of the examples from `keys.sides`, (n,) uint64.
+            sides: for each example, a hash of its texts or its id (`keys.sides`), (n,) uint64.
         """
         below = int(self.holdout_fraction * (1 << (ID_BITS - LOWER_BITS)))
         is_held: np.ndarray = sides >> np.uint64(LOWER_BITS) < below

@@ -1,7 +1,7 @@
 """Decisions on examples that depend on all examples: duplicates, near-duplicates, the limit, groups to hold out.
 
     units -> _staged/: shards, keys, ... -> slices and units, in rounds (`rounds`) -> _staged/duplicates-00017.rows, ...
-          -> each unit: a verdict on each of its examples -> _curated/00003.zst -> final shards
+          -> each unit: a verdict on each of its examples (KEEP, DUPLICATE, ...) -> _curated/00003.zst -> final shards
 
 If a run needs one of these decisions, a unit first writes its shards to `_staged`. Once the keys of all units are
 known, the decisions are made, and each unit writes its final shards without the dropped examples. A run that is killed
@@ -15,8 +15,9 @@ not grow with the corpus.
 
 Near-duplicates (`near`) take several rounds: slices find the rows that have a band of their MinHash sketches in common;
 units send the codes of these rows, which are short forms of the sketches; slices compare the codes; units collect the
-rows to drop. For examples that share texts (`linking`), units and slices exchange names of groups until all units use
-the same names. Slices then choose the groups to hold out.
+rows to drop. Examples that share texts form a group, which is held out as a whole (`linking`). A group can have rows in
+several units. Units and slices therefore exchange names of groups until all units use the same names. Slices then
+choose the groups to hold out.
 """
 
 from collections.abc import Callable
@@ -62,13 +63,13 @@ def staged(job: Job, unit: int) -> UnitResult:
 
 
 def have_verdicts(job: Job) -> bool:
-    """Return whether the verdicts on the examples of all work units are written."""
+    """Return whether all work units have written the verdicts (KEEP, DUPLICATE, ...) on their examples."""
     names = set(storage.list_files(job.path(CURATED)))
     return all(Path(job.verdicts_path(unit)).name in names for unit in range(job.num_units))
 
 
 def is_whole(path: str) -> bool:
-    """Return whether a file of decisions from an earlier run is undamaged; warn the user if it is damaged."""
+    """Return whether a file that an earlier run wrote is undamaged; warn the user if it is damaged."""
     try:
         unseal_bytes(storage.read_bytes(path))
     except ValueError:
@@ -80,8 +81,8 @@ def is_whole(path: str) -> bool:
 def num_slices(job: Job) -> int:
     """Return the number of slices into which to divide the key space (`exchange`).
 
-    It is the smallest number with which a slice needs at most SLICE_BYTES of memory for each type of entries, but at
-    most BUCKETS.
+    It is the smallest number, up to BUCKETS, with which the entries of one type in a slice need at most SLICE_BYTES of
+    memory.
     """
     totals = dict.fromkeys(WEIGHTS, 0)
     for name, size in storage.file_sizes(job.staged_folder).items():
@@ -91,15 +92,15 @@ def num_slices(job: Job) -> int:
 
 
 def by_key(job: Job, number: int, slices: int, source: str, dtype: np.dtype, decide: Decide, decision: str) -> None:
-    """Make a decision on the entries of one slice of the key space (`exchange`), and write the answers.
+    """Decide on the entries of all work units in one slice of the key space (`exchange`); write the answers, by unit.
 
     Args:
         number: the number of the slice.
         slices: the number of slices.
-        source: the type of the entries (`Entries`), which units wrote, sorted by the bucket of their key.
-        dtype: the dtype of the entries.
-        decide: the function that decides.
-        decision: the type of the entries for the answers, which are written sorted by unit.
+        source: the type of the entries to read, one of `Entries`. Units wrote them, sorted by the bucket of their key.
+        dtype: the dtype of the entries to read.
+        decide: function that returns the indices of the entries to answer, and the answers.
+        decision: the type of the entries to write, one of `Entries`: the answers.
     """
     part, offsets = _from_units(job, source, _slice(number, slices), dtype)
     positions, answers = decide(part, job.curation)
@@ -112,9 +113,15 @@ def _slice(number: int, slices: int) -> tuple[int, int]:
 
 
 def _from_units(job: Job, source: str, buckets: tuple[int, int], dtype: np.dtype) -> tuple[np.ndarray, np.ndarray]:
-    """Return the entries of all work units for a range of buckets, (n,) dtype, and the offsets of the units.
+    """Read the entries of all work units in a range of buckets.
 
-    The offsets, (units + 1,) int64, are the indices of each unit's first entry, followed by n.
+    Args:
+        source: the type of the entries, one of `Entries`.
+        buckets: the range as (first, end); `end` is excluded.
+
+    Returns:
+        (the entries, (n,) dtype, one unit after another; the index of each unit's first entry, followed by n,
+        (units + 1,) int64).
     """
     return gather([job.entries_path(source, unit) for unit in range(job.num_units)], BUCKETS, *buckets, dtype)
 
@@ -123,8 +130,9 @@ def _units(offsets: np.ndarray, positions: np.ndarray) -> np.ndarray:
     """Return the number of the work unit that each of n entries comes from, (n,) int64.
 
     Args:
-        offsets: see `_from_units`.
-        positions: the indices of the n entries among all entries, (n,) int64.
+        offsets: for each unit, the index of its first entry among the entries of all units; after the last unit, the
+            number of all entries, (units + 1,) int64.
+        positions: the indices of the n entries among the entries of all units, (n,) int64.
     """
     units: np.ndarray = np.searchsorted(offsets, positions, side="right") - 1
     return units
@@ -135,25 +143,35 @@ def _write(job: Job, name: str, number: int, entries: np.ndarray, to: np.ndarray
 
 
 def duplicates(part: np.ndarray, _: Curation) -> tuple[np.ndarray, np.ndarray]:
-    """Find the keys, (n,) KEY, that equal an earlier key; return their indices in `part`, and their rows."""
+    """Find the keys that equal an earlier key; return their indices in `part`, and their rows.
+
+    Args:
+        part: the keys of one slice, (n,) KEY, in the order of the plan.
+    """
     positions = repeats(part)
     return positions, part["row"][positions]
 
 
 def candidates(part: np.ndarray, _: Curation) -> tuple[np.ndarray, np.ndarray]:
-    """Find the bands of MinHash sketches, (n,) BAND, that several rows have in common.
+    """Find the bands of MinHash sketches that several rows have in common.
 
     Return the indices of these bands in `part`, and the bands themselves.
+
+    Args:
+        part: the bands of one slice, (n,) BAND.
     """
     positions = near.shared(part["band"])
     return positions, part[positions]
 
 
 def similar(part: np.ndarray, curation: Curation) -> tuple[np.ndarray, np.ndarray]:
-    """Find the candidates, (n,) CANDIDATE, that are near-duplicates of an earlier candidate with an equal band.
+    """Find the candidates that are near-duplicates of an earlier candidate with an equal band.
 
-    Return their indices in `part`. For each of them, also return an entry (DROPPED) with its row, the id of the earlier
-    candidate, and the estimated similarity.
+    Return the indices of these near-duplicates in `part`. For each, also return an entry (DROPPED): its row, the id of
+    the earlier candidate, and their estimated similarity.
+
+    Args:
+        part: the candidates of one slice, (n,) CANDIDATE, in the order of the plan.
     """
     assert curation.near_dedup is not None
     dropped, kept, similarity = near.compare(part, near.Banding(curation.near_dedup).accepted)
@@ -165,8 +183,8 @@ def similar(part: np.ndarray, curation: Curation) -> tuple[np.ndarray, np.ndarra
 def find_codes(job: Job, unit: int, slices: int) -> None:
     """Write the codes of the rows of a work unit that have a band in common with another row.
 
-    A code is a short form of a row's MinHash sketch (`near`). Exact duplicates are left out. The entries are sorted by
-    the bucket of the band, since slices read them next.
+    A code is a short form of a row's MinHash sketch (`near`). Exact duplicates are left out. The codes are sorted by
+    the bucket of the band, because slices read them next.
     """
     entries = _decided(job, Entries.CANDIDATES, unit, slices, near.BAND)
     entries = entries[~_are_duplicates(job, unit, slices)[entries["row"]]]
@@ -194,10 +212,9 @@ def _are_duplicates(job: Job, unit: int, slices: int) -> np.ndarray:
 def send_names(job: Job, unit: int, slices: int, iteration: int) -> None:
     """Write two files of a work unit for an iteration of `linking`.
 
-    The first file holds the members that the unit sends: pairs (MEMBER) of a text and the name of the text's group,
-    sorted by the bucket of the text. The second file holds the names of groups that the unit uses. In iteration 0, this
-    is the name of each row's group; later, it is the old and the new name of each group that shares a text with another
-    unit.
+    The file for the slices holds pairs (MEMBER) of a text and the name of the text's group, sorted by the bucket of the
+    text. The file for the unit itself holds names of groups: in iteration 0, the name of each row's group; in a later
+    iteration, the name in iteration 0 and the present name of each group that shares a text with another unit.
     """
     if iteration == 0:
         is_kept = ~_are_duplicates(job, unit, slices)
@@ -218,12 +235,12 @@ def send_names(job: Job, unit: int, slices: int, iteration: int) -> None:
 
 
 def reply_to_all(part: np.ndarray, _: Curation) -> tuple[np.ndarray, np.ndarray]:
-    """Reply to all members whose text was sent more than once, with the smallest name of a group for this text.
+    """Reply to all members whose text several work units sent, with the smallest name of a group for this text.
 
     A member is a pair of a text and the name of the text's group, which a work unit has sent (`linking`).
 
     Args:
-        part: all members for some texts, (n,) MEMBER.
+        part: all members of the texts in one slice, (n,) MEMBER.
 
     Returns:
         The indices of the members that get a reply, (m,) int64, and the replies, (m,) MEMBER.
@@ -232,15 +249,21 @@ def reply_to_all(part: np.ndarray, _: Curation) -> tuple[np.ndarray, np.ndarray]
 
 
 def reply(part: np.ndarray, _: Curation) -> tuple[np.ndarray, np.ndarray]:
-    """Reply to all members whose name is not the smallest name for their text, with the smallest name.
+    """Reply to all members whose group has not the smallest name that was sent for their text, with the smallest name.
 
-    See `reply_to_all` for the members and the result.
+    A member is a pair of a text and the name of the text's group, which a work unit has sent (`linking`).
+
+    Args:
+        part: all members of the texts in one slice, (n,) MEMBER.
+
+    Returns:
+        The indices of the members that get a reply, (m,) int64, and the replies, (m,) MEMBER.
     """
     return linking.replies(part, to_all=False)
 
 
 def has_converged(job: Job, iteration: int) -> bool:
-    """Return whether the iteration of `linking` before this iteration had no replies; False for iteration 0."""
+    """Return whether `iteration` of `linking` is unnecessary, because the previous iteration had no replies."""
     if iteration == 0:
         return False
     nothing = len(seal_bytes(pack(np.empty(0, linking.MEMBER), np.empty(0, np.int64), job.num_units)))
@@ -272,7 +295,7 @@ def weigh_groups(job: Job, number: int, slices: int) -> None:
 
 
 def count_together(job: Job, _: int, slices: int) -> None:
-    """Write the three numbers of `Together` for the whole run."""
+    """Write the statistics of the groups of rows that share texts (`Together`), for the whole run."""
     rows = _number(job, Entries.ROWS, 0)
     each = [_read(job, job.entries_path(Entries.ELIGIBLE, number), NUMBER) for number in range(slices)]
     eligible, groups = np.array(each).sum(axis=0).tolist()
@@ -285,8 +308,9 @@ class Together(NamedTuple):
 
     Attributes:
         rows: the number of rows that are not duplicates.
-        groups: the number of their groups.
-        large: the number of rows whose group may not be held out, because it is too large, or not known completely.
+        groups: the number of groups of these rows.
+        large: the number of rows whose group may not be held out, because the group is too large, or because some of
+            its rows may have a different name of the group.
     """
 
     rows: int
@@ -295,7 +319,7 @@ class Together(NamedTuple):
 
 
 def groups_made(job: Job) -> Together | None:
-    """Return the numbers that `count_together` wrote; None if the file is missing or damaged."""
+    """Return the statistics of the groups of rows that share texts; None if their file is missing or damaged."""
     try:
         rows, groups, large = map(int, _read(job, job.entries_path(Entries.TOGETHER, 0), NUMBER))
         return Together(rows, groups, large)
@@ -304,7 +328,7 @@ def groups_made(job: Job) -> Together | None:
 
 
 def find_held_out(job: Job, number: int, slices: int) -> None:
-    """Choose the groups of one slice to hold out, and write their names for the units that have rows of them."""
+    """Choose the groups of one slice to hold out, and write the name of each group for the units that have its rows."""
     part, units, wanted, _ = _eligible(job, number, slices)
     weighed = sum(_number(job, Entries.ELIGIBLE, each) for each in range(slices))
     held = linking.held_out(part["group"], wanted, weighed)
@@ -312,11 +336,13 @@ def find_held_out(job: Job, number: int, slices: int) -> None:
 
 
 def _eligible(job: Job, number: int, slices: int) -> tuple[np.ndarray, np.ndarray, float, int]:
-    """Find the groups of a slice that may be held out.
+    """Find the groups of rows that share texts (`linking`) that may be held out, among the groups of a slice.
 
     Returns:
-        (sizes, units, wanted, num_groups): the entries of these groups, (n,) SIZE; the unit of each entry, (n,) int64;
-        the number of rows to hold out in the whole run; the number of all groups of the slice.
+        sizes: for each such group and each work unit with its rows, the number of these rows, (n,) SIZE.
+        units: the number of the work unit of each entry of `sizes`, (n,) int64.
+        wanted: the number of rows to hold out in the whole run.
+        num_groups: the number of all groups of the slice.
     """
     part, offsets = _from_units(job, Entries.SIZES, _slice(number, slices), linking.SIZE)
     wanted = job.curation.holdout_fraction * _number(job, Entries.ROWS, 0)
@@ -329,7 +355,7 @@ def _number(job: Job, name: str, number: int) -> int:
 
 
 def _entries_in(entries: str, iteration: int) -> str:
-    """Return the prefix of the file names of one type of entries in an iteration, e.g. `replies3`."""
+    """Return the prefix of the names of files with one type of entries in one iteration, e.g. `replies3`."""
     return f"{entries}{iteration}"
 
 
@@ -348,13 +374,13 @@ def _replies(job: Job, unit: int, slices: int, iteration: int) -> np.ndarray:
 
 
 def _names(job: Job, unit: int, iteration: int) -> np.ndarray:
-    """Return the names of groups that `send_names` wrote for a work unit in an iteration, (n,) MEMBER."""
+    """Return the names of groups that a work unit wrote for itself in an iteration (`send_names`), (n,) MEMBER."""
     path = job.entries_path(_entries_in(Entries.NAMES, iteration), unit)
     return _read(job, path, linking.MEMBER).copy()
 
 
 def _groups(job: Job, unit: int) -> np.ndarray:
-    """Return the name of the group of each of a work unit's rows after the last iteration, (rows,) uint64."""
+    """Return, for each row of a work unit, the name of its group after the last iteration, (rows,) uint64."""
     groups, last = _names(job, unit, 0)["group"], _last_iteration(job, unit)
     return linking.rename(groups, _names(job, unit, last)) if last else groups
 
@@ -365,7 +391,10 @@ def _last_iteration(job: Job, unit: int) -> int:
 
 
 def put_together(job: Job, unit: int, slices: int) -> None:
-    """Write the verdicts on the examples of a work unit, before the limit is applied, and its near-duplicates."""
+    """Write the verdicts (KEEP, DUPLICATE, ...) on the examples of a work unit, and the list of its near-duplicates.
+
+    The verdicts do not take the limit on the number of examples into account; `verdicts_on` adds it.
+    """
     verdicts = np.full(staged(job, unit).counts.kept, KEEP, np.uint8)
     if job.curation.is_linked:
         held = _decided(job, Entries.GROUPS, unit, slices, NUMBER)
@@ -393,10 +422,10 @@ def find_limits(job: Job, _: int, slices: int) -> None:
 
 
 def are_kept(verdicts: np.ndarray) -> np.ndarray:
-    """Return the mask of the verdicts KEEP and HELD_OUT, (n,) bool.
+    """Return the mask of the kept examples, whose verdict is KEEP or HELD_OUT, (n,) bool.
 
     Args:
-        verdicts: (n,) uint8.
+        verdicts: the verdicts on the examples, (n,) uint8.
     """
     return np.isin(verdicts, (KEEP, HELD_OUT))
 
@@ -438,7 +467,7 @@ def _decided(job: Job, decision: str, unit: int, slices: int, dtype: np.dtype) -
     """Return the decisions of all slices on the rows of a work unit, (n,) dtype.
 
     Args:
-        decision: the type of the decisions, see `Entries`.
+        decision: the type of the decisions, one of `Entries`.
         slices: the number of slices.
     """
     paths = [job.entries_path(decision, number) for number in range(slices)]

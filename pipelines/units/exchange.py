@@ -7,12 +7,12 @@ An entry is a fixed-size record, such as a key of an example and the example's r
 Their range of values, the key space, is divided into BUCKETS buckets of equal size. A slice is a range of buckets that
 one worker handles.
 
-Each entry has a destination: a bucket, or a unit. A file holds the number of entries before each destination, then all
-entries, sorted by destination. A reader takes the entries for a range of destinations from each of many files, and
-memory holds only these entries. No entry passes through Beam.
+Each entry has a destination: a bucket, or a unit. A file begins with the index of each destination's first entry. The
+entries follow, sorted by destination. A reader takes the entries for a range of destinations from each of many files,
+and memory holds only these entries. No entry passes through Beam.
 
-A unit's result holds the hashes of the files that the unit wrote. A file of decisions ends with its own hash
-(`common.sealed.seal_bytes`); a continued run verifies the hash before it counts the decision as made.
+A unit's result holds the hashes of the files that the unit wrote about its examples. Any other file ends with its own
+hash (`common.sealed.seal_bytes`). If a continued run finds that such a file is damaged, it writes the file again.
 """
 
 from collections.abc import Sequence
@@ -28,7 +28,7 @@ BUCKETS = 4096
 
 
 def bucket(hashes: np.ndarray, bits: int) -> np.ndarray:
-    """Return the bucket of each hash, (n,) int64: one of BUCKETS equal parts of the range of hashes.
+    """Return the number of each hash's bucket, (n,) int64. The buckets are BUCKETS equal parts of the range of hashes.
 
     Args:
         hashes: (n,) uint64.
@@ -39,7 +39,7 @@ def bucket(hashes: np.ndarray, bits: int) -> np.ndarray:
 
 
 def pack(entries: np.ndarray, destinations: np.ndarray, num_destinations: int) -> bytes:
-    """Return the content of a file with n entries, sorted by destination.
+    """Return the content of a file with n entries, which are sorted by destination.
 
     Entries with the same destination keep their order.
 
@@ -57,13 +57,13 @@ def gather(
     """Read the entries for the destinations `first` to `end` - 1 from several files.
 
     Args:
-        paths: the files.
+        paths: the paths of the files.
         num_destinations: the number of destinations of each file.
         dtype: the dtype of an entry.
 
     Returns:
-        (entries, offsets): the entries, (n,) dtype, one file after another; the index of each file's first entry,
-        followed by n, (files + 1,) int64.
+        entries: the entries, (n,) dtype, one file after another.
+        offsets: the index of each file's first entry in `entries`, followed by n, (files + 1,) int64.
     """
     begin = INDEX.itemsize * (num_destinations + 1)
     place = paths[0] if paths else ""

@@ -3,8 +3,8 @@
     some of the inputs, evenly spread -> their first records -> check by the kind of dataset -> an error if most fail
 
 Only the inputs of a long run are checked: a short run soon finds the same problems, and counts them exactly. The first
-records may not be typical. The run therefore ends here only if most of them are bad, all of them lack the columns of a
-row, or too many are not UTF-8. `--max-bad-fraction` is applied at the end of the run.
+records may not be typical. The run therefore ends here only if most of them are bad, all of them lack columns that the
+dataset needs, or too many are not UTF-8. `--max-bad-fraction` is applied at the end of the run.
 """
 
 from collections.abc import Callable, Sequence
@@ -36,13 +36,14 @@ def check_first(
     Args:
         root: the common folder of the inputs.
         entries: all inputs.
+        reading: the rules for reading records from the inputs.
         check: a function that raises RecordError if a record is bad.
         most_bad: the fraction of the records that may be bad (`--max-bad-fraction`). If it is 0.5 or more, nothing is
             checked.
 
     Raises:
-        PipelineError: most of the records are bad, all of them lack the columns of a row, or too many are not UTF-8; or
-            a file is damaged.
+        PipelineError: most of the records are bad, all of them lack columns that the dataset needs, or too many are not
+            UTF-8; or a file is damaged.
     """
     if most_bad < 0.5:
         _check_encodings(root, entries, reading, most_bad)
@@ -68,9 +69,12 @@ def _check_records(records: Sequence[Record], check: Callable[[Record], Any], mo
 
 
 def _check_encodings(root: str, entries: Sequence[Input], reading: Reading, most_bad: float) -> None:
-    """Raise PipelineError if all inputs are plain text, and too many of them begin with bytes that are not UTF-8.
+    """Raise PipelineError if too many of the inputs begin with bytes that are not UTF-8.
 
-    Check nothing if the user sets an encoding or a separator.
+    Check nothing unless all inputs are plain text, or if the user sets an encoding or a separator.
+
+    Args:
+        most_bad: the fraction of the inputs that may begin with such bytes.
     """
     if reading.encoding or reading.separator or any(entry.format != PLAIN_TEXT for entry in entries):
         return

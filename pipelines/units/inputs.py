@@ -18,6 +18,8 @@ NAMED = 3
 def find(patterns: Sequence[str], listed: Sequence[str] = ()) -> tuple[str, dict[str, Status]]:
     """Return the common folder of the input files, and a sorted dict: path relative to this folder -> status.
 
+    The status of a file is its size and the times of its last changes (`Status`).
+
     Args:
         patterns: paths, folders and globs.
         listed: the paths in the user's lists of files.

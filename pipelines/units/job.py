@@ -126,20 +126,25 @@ class Job:
 
     @staticmethod
     def entries_name(entries: str, number: int) -> str:
-        """Return the name, in the output folder, of a file of entries (`units.exchange`).
+        """Return the name, in the output folder, of a file that work units exchange (`units.exchange`).
 
         Args:
-            entries: the type of the entries, see `Entries`.
+            entries: the type of the entries in the file, one of `Entries`.
             number: the number of the work unit or slice that writes the file.
         """
         return f"{CURATED if entries in LASTING else STAGED}/{entries}-{number:05d}.rows"
 
     def entries_path(self, entries: str, number: int) -> str:
-        """Return the path of a file of entries, see `entries_name`."""
+        """Return the path of a file that work units exchange (`units.exchange`).
+
+        Args:
+            entries: the type of the entries in the file, one of `Entries`.
+            number: the number of the work unit or slice that writes the file.
+        """
         return self.path(self.entries_name(entries, number))
 
     def path(self, name: str) -> str:
-        """Return the path of a file with this name in the output folder; the name may contain `/`."""
+        """Return the path of a file in the output folder; its name may contain `/`."""
         return storage.join(self.folder, *name.split("/"))
 
     def verdicts_path(self, unit: int) -> str:
@@ -152,7 +157,11 @@ class Job:
 
     @staticmethod
     def list_name(folder: str, unit: int) -> str:
-        """Return the name, in the output folder, of a work unit's file in `folder`, which is one of LISTS."""
+        """Return the name, in the output folder, of a list that a work unit writes.
+
+        Args:
+            folder: the folder of the list, one of LISTS, such as `_rejected` for the lists of bad records.
+        """
         return f"{folder}/{unit:05d}.jsonl.zst"
 
     @property
@@ -166,9 +175,9 @@ class UnitResult:
     """Result of a work unit, or of the first stage of a work unit.
 
     Attributes:
-        shards: the entries of the unit's shards for the manifest, without the held-out part.
+        shards: the manifest's entries for the unit's shards, without the shards of the held-out part.
         counts: the counts of the unit's records; held-out examples count as kept.
-        held: the entries of the unit's shards in the held-out part.
+        held: the manifest's entries for the unit's shards of the held-out part.
         files: name in the output folder -> sha256, for the other files that the unit wrote.
     """
 
@@ -178,7 +187,7 @@ class UnitResult:
     files: dict[str, str] = dataclasses.field(default_factory=dict)
 
     def to_json(self, plan: str, unit: int) -> bytes:
-        """Return the content of the result file.
+        """Return the result as the content of its file.
 
         Args:
             plan: the hash of the plan.
@@ -188,7 +197,12 @@ class UnitResult:
 
     @classmethod
     def from_json(cls, data: bytes, plan: str, unit: int) -> "UnitResult":
-        """Parse the content of a result file; see `to_json`.
+        """Parse the content of a result file.
+
+        Args:
+            data: the content.
+            plan: the hash that the plan should have.
+            unit: the number that the unit should have.
 
         Raises:
             ValueError: the content is damaged, or belongs to a different unit or plan.
@@ -214,7 +228,11 @@ def done_units(folder: str, stage: str = DONE) -> set[int]:
 
 
 def load_result(path: str, plan: str, unit: int) -> UnitResult | None:
-    """Read the result of a work unit; return None if the file is damaged, or belongs to a different unit or plan."""
+    """Read the result of a work unit; return None if the file is damaged, or belongs to a different unit or plan.
+
+    Args:
+        plan: the hash of the plan.
+    """
     try:
         return UnitResult.from_json(storage.read_bytes(path), plan, unit)
     except ValueError:

@@ -24,10 +24,13 @@ ID_BITS = 63
 
 
 def sides(batch: pa.RecordBatch, hashes: np.ndarray | None) -> np.ndarray:
-    """Return the hashes that assign examples to training or to the held-out part, (n,) uint64 with ID_BITS bits.
+    """Return a hash of each of n examples, (n,) uint64, of which ID_BITS bits are used.
+
+    The hash decides whether the example belongs to the held-out part (`Curation.held_out`).
 
     Args:
-        hashes: the hashes of the examples' texts, (n, 2 * texts) uint64; None to use the ids of the examples.
+        hashes: the hashes of the examples' texts, each as two numbers, (n, 2 * texts) uint64; None to use the ids of
+            the examples.
     """
     if hashes is None:
         ids: np.ndarray = batch.column("id").to_numpy().view(np.uint64)
@@ -39,8 +42,9 @@ def keys(batch: pa.RecordBatch, hashes: np.ndarray | None, first: int, columns: 
     """Return the keys of n examples, (n,) KEY, by which equal examples are found.
 
     Args:
-        hashes: the hashes of the examples' texts, (n, 2 * texts) uint64; None to make the keys from ids and tokens.
-        first: the row of the batch's first example in the unit.
+        hashes: the hashes of the examples' texts, each as two numbers, (n, 2 * texts) uint64; None to make the keys
+            from ids and tokens.
+        first: the row number, in the work unit, of the batch's first example.
         columns: the names of the columns of tokens that every example has.
     """
     entries = np.empty(batch.num_rows, KEY)
@@ -58,9 +62,9 @@ def keys(batch: pa.RecordBatch, hashes: np.ndarray | None, first: int, columns: 
 
 
 def _mixed(hashes: np.ndarray) -> np.ndarray:
-    """Return one hash for each row, (n,) uint64, from the hashes (n, texts) uint64 of its texts.
+    """Combine the hashes of each row's texts, (n, texts) uint64, into one hash for each row, (n,) uint64.
 
-    If there is only one text, return its hash unchanged.
+    The hash of a single text stays unchanged.
     """
     if hashes.shape[1] == 1:
         return hashes[:, 0]
@@ -69,11 +73,14 @@ def _mixed(hashes: np.ndarray) -> np.ndarray:
 
 
 def texts(batch: pa.RecordBatch, hashes: np.ndarray | None, first: int, groups: np.ndarray | None = None) -> np.ndarray:
-    """Return the keys of all texts of n examples, (texts * n,) TEXT. An example's group counts as one more text.
+    """Return the hash and the row of each text of n examples, (texts * n,) TEXT.
+
+    An example's group, which the user gives by `--group-field`, counts as one more text.
 
     Args:
-        hashes: the hashes of the examples' texts, (n, 2 * texts) uint64; None to hash each column of tokens.
-        first: the row of the batch's first example in the unit.
+        hashes: the hashes of the examples' texts, each as two numbers, (n, 2 * texts) uint64; None to hash each column
+            of tokens.
+        first: the row number, in the work unit, of the batch's first example.
         groups: the hashes of the examples' groups, (n, 1) uint64; None if the examples have no groups.
     """
     if hashes is None:

@@ -47,12 +47,12 @@ MOST = 0.5
 
 
 def components(links: np.ndarray, is_kept: np.ndarray) -> np.ndarray:
-    """Return the name of the group of each row, (n,) uint64, from the texts of one work unit alone.
+    """Group the rows of a work unit that share texts; return the name of each row's group, (n,) uint64.
 
     Args:
-        links: the keys of the unit's texts, in any order, (m,) TEXT.
-        is_kept: the mask of the kept rows, (n,) bool. A row that is not kept gets the group DROPPED, and joins no other
-            rows.
+        links: the unit's texts: pairs of the hash of a text and a row that holds it, in any order, (m,) TEXT.
+        is_kept: the mask of the kept rows, (n,) bool. A row that is not kept gets the name DROPPED, and does not join
+            other rows.
     """
     links = links[is_kept[links["row"]]]
     links = links[np.argsort(links["text"], kind="stable")]
@@ -67,7 +67,7 @@ def components(links: np.ndarray, is_kept: np.ndarray) -> np.ndarray:
 
 
 def join(group: np.ndarray, left: np.ndarray, right: np.ndarray) -> None:
-    """Join the groups of each pair of rows, in place.
+    """Join the groups of the two rows of each pair, in place.
 
     Args:
         group: for each row, the index of the first row of its group, (rows,) int64; it is updated.
@@ -107,7 +107,8 @@ def rename(groups: np.ndarray, members: np.ndarray) -> np.ndarray:
 def members(texts: np.ndarray, groups: np.ndarray) -> np.ndarray:
     """Return the members that a work unit sends, (m,) MEMBER, sorted by text and without repetitions.
 
-    A member is a pair of a text and the name of the text's group. Each name is also sent as a text of its own group.
+    A member is a pair of a text and the name of the text's group. The name of a group is sent as a text of the group
+    too.
 
     Args:
         texts: the hashes of texts, or old names of groups, (n,) uint64.
@@ -128,8 +129,8 @@ def members(texts: np.ndarray, groups: np.ndarray) -> np.ndarray:
 def replies(members: np.ndarray, to_all: bool) -> tuple[np.ndarray, np.ndarray]:
     """Return the indices of the members that get a reply, (m,) int64, and the replies, (m,) MEMBER.
 
-    A member is a pair of a text and the name of the text's group, which a work unit has sent. The reply pairs this name
-    (`text`) with the smallest name in all members with the same text (`group`).
+    A member is a pair of a text and the name of the text's group, which a work unit has sent. A reply is a pair of this
+    name (in the field `text`) and the smallest name among all members with the same text (in the field `group`).
 
     Args:
         members: all members for some texts, (n,) MEMBER.
@@ -149,17 +150,16 @@ def replies(members: np.ndarray, to_all: bool) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _by_text(members: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the indices that sort `members`, (n,) MEMBER, by text, and the starts of the texts in the sorted order.
+    """Return the indices that sort `members`, (n,) MEMBER, by text, (n,) int64, and the starts of the texts.
 
-    Returns:
-        (indices, (n,) int64; the position of the first entry of each text in the sorted order, (texts,) int64).
+    The starts, (texts,) int64, are the positions of the first member of each text in the sorted order.
     """
     order = np.argsort(members["text"], kind="stable")  # merges sequences that are sorted already
     return order, np.flatnonzero(starts_run(members["text"][order]))
 
 
 def _without_repeats(members: np.ndarray) -> np.ndarray:
-    """Return the entries of `members`, (n,) MEMBER, that differ from the entry before them."""
+    """Return `members`, (n,) MEMBER, without those that equal the member before them."""
     differing: np.ndarray = members[starts_run(members["text"]) | starts_run(members["group"])]
     return differing
 
@@ -167,8 +167,8 @@ def _without_repeats(members: np.ndarray) -> np.ndarray:
 def sizes(groups: np.ndarray, replies: np.ndarray) -> np.ndarray:
     """Return the sizes of the groups of a work unit, (n,) SIZE.
 
-    There is an entry for each group, with its number of rows. There is a further entry, with `unresolved` set, for each
-    old or new name in the replies, because rows of such a group may have different names in different units.
+    There is an entry for each group, with its number of rows. There is a further entry, with `unresolved` set and no
+    rows, for each name in the replies, because such a group may have different names in different units.
 
     Args:
         groups: the name of each row's group, (rows,) uint64.
@@ -184,12 +184,12 @@ def sizes(groups: np.ndarray, replies: np.ndarray) -> np.ndarray:
 
 
 def eligible(sizes: np.ndarray, wanted: float) -> np.ndarray:
-    """Return a mask of entries, (n,) bool: True if the group of the entry may be held out.
+    """Return the mask of the entries whose group may be held out, (n,) bool.
 
     A group may be held out if none of its entries is marked as unresolved, and if it has few rows compared to `wanted`.
 
     Args:
-        sizes: the entries of all work units for some groups, (n,) SIZE.
+        sizes: the entries of some groups, (n,) SIZE: for each group, one from each work unit that has rows of it.
         wanted: the number of rows to hold out in the whole run.
     """
     _, group = np.unique(sizes["group"], return_inverse=True)

@@ -65,7 +65,10 @@ class Banding:
 
     @property
     def accepted(self) -> float:
-        """The lowest estimated similarity of near-duplicates: the threshold minus two standard deviations of it."""
+        """The estimated similarity from which documents are near-duplicates.
+
+        It is the threshold minus two standard deviations of the estimate.
+        """
         s = self.threshold
         return s - 2 * math.sqrt(s * (1 - s) / NUM_HASHES)
 
@@ -75,7 +78,7 @@ class Banding:
         Args:
             sketches: the sketches of the rows, (n, NUM_HASHES) int64; zeros for a text without words, which has no
                 bands.
-            first: the index of the first row in the work unit.
+            first: the row number, in the work unit, of the first row.
         """
         (rows,) = np.nonzero(sketches.any(axis=1))
         used = sketches[rows, : self.width * self.num_bands].reshape(len(rows), self.num_bands, self.width)
@@ -86,11 +89,13 @@ class Banding:
 
 
 def describe(ids: np.ndarray, sketches: np.ndarray) -> np.ndarray:
-    """Return the id and the code of each example, (n,) DESCRIBED. A code is the lowest 8 bits of a sketch's numbers.
+    """Return the id and the code of each example, (n,) DESCRIBED.
+
+    A code is a short form of a MinHash sketch: the lowest 8 bits of each of its numbers.
 
     Args:
-        ids: (n,) int64.
-        sketches: (n, NUM_HASHES) int64.
+        ids: the ids of the examples, (n,) int64.
+        sketches: the sketches of the examples, (n, NUM_HASHES) int64.
     """
     entries = np.empty(len(ids), DESCRIBED)
     entries["id"] = ids
@@ -99,10 +104,10 @@ def describe(ids: np.ndarray, sketches: np.ndarray) -> np.ndarray:
 
 
 def similarity(first: np.ndarray, second: np.ndarray) -> np.ndarray:
-    """Return the estimated Jaccard similarity of n pairs of codes, (n,) float64, corrected for agreement by chance.
+    """Return the estimated Jaccard similarities of n pairs of documents, (n,) float64, corrected for chance agreement.
 
     Args:
-        first, second: the codes of the pairs, (n, NUM_HASHES) uint8 each.
+        first, second: the codes of the two documents of each pair, (n, NUM_HASHES) uint8 each.
     """
     equal = (first == second).mean(axis=1) if len(first) else np.empty(0)
     estimate: np.ndarray = (equal - 1 / 256) / (1 - 1 / 256)
@@ -110,7 +115,7 @@ def similarity(first: np.ndarray, second: np.ndarray) -> np.ndarray:
 
 
 def shared(bands: np.ndarray) -> np.ndarray:
-    """Return the indices of the bands, (n,) uint64, that occur more than once, in ascending order."""
+    """Return the indices of the elements of `bands`, (n,) uint64, that occur more than once, in ascending order."""
     order = np.argsort(bands, kind="stable")
     same = bands[order[1:]] == bands[order[:-1]]
     return np.sort(order[np.append(False, same) | np.append(same, False)[: len(order)]])

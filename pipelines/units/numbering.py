@@ -20,10 +20,13 @@ from clearspan.shards import storage
 
 
 def numbered(root: str, units: Iterable[Unit], quiet: bool = False) -> list[Unit]:
-    """Return the work units, with `Piece.lines` set in each piece of a file that is cut at lines.
+    """Return the work units with `Piece.lines`, the number of line ends before a piece, set in all pieces.
+
+    It is 0 for the first piece of a file, and for files that are not cut at lines.
 
     Args:
         root: the common folder of the inputs.
+        quiet: show no progress bar.
     """
     units = list(units)
     starts = dict[str, list[int]]()
@@ -49,7 +52,7 @@ def numbered(root: str, units: Iterable[Unit], quiet: bool = False) -> list[Unit
 
 
 def _counts(path: str, starts: Sequence[int], bar: ProgressBar) -> dict[int, int]:
-    """Return offset -> number of line ends before it in a file, for the byte offsets `starts`."""
+    """Count line ends in a file; return byte offset -> number of line ends before it, for the offsets `starts`."""
     found = dict[int, int]()
     place = 0
     ends = 0

@@ -108,14 +108,15 @@ def describe(
 ) -> Iterator[Input]:
     """Yield an `Input` for each file, with the format that the file's name and first bytes show.
 
-    Files that only describe other files (`Format.descriptions`) are left out. If files of unknown type are skipped,
+    Files that only describe other files (`Format.descriptions`) are left out. If the user skips files of unknown type,
     they have the format UNKNOWN.
 
     Args:
         root: the common folder of the files.
         files: path of a file relative to `root` -> its size in bytes.
+        reading: the rules for reading records from the files.
         named: the paths that the user names directly, not by a folder or a glob; these files must be of a known type.
-        statuses: path of a file relative to `root` -> its status in the file system.
+        statuses: path of a file relative to `root` -> its status in the file system, such as its modification time.
 
     Raises:
         PipelineError: a file is of unknown type, or cannot be read in the format that it seems to have.
@@ -152,7 +153,7 @@ def cut(root: str, inputs: Iterable[Input], unit_bytes: int, whole: bool = False
 
     Args:
         root: the common folder of the inputs.
-        whole: do not cut texts and tables.
+        whole: do not cut texts and tables; a tar may still be cut between its members.
     """
     pieces: list[Piece] = []
     for entry in inputs:
@@ -179,7 +180,11 @@ def grouped(pieces: Iterable[Piece], unit_bytes: int) -> list[Unit]:
 
 
 def find_inputs(patterns: Sequence[str], reading: Reading) -> Inputs:
-    """Find and describe the input files.
+    """Find the input files and recognize their formats.
+
+    Args:
+        patterns: paths, folders and globs.
+        reading: the rules for reading records from the files.
 
     Raises:
         PipelineError: a file is missing or of unknown type.
@@ -200,10 +205,11 @@ def make_plan(
     """Make the plan for these inputs.
 
     Args:
-        fingerprint: everything but the inputs that determines the data: `options`, and the kind's further entries.
+        fingerprint: everything but the inputs that determines the dataset: the user's options (`options`), and further
+            entries of the kind of dataset.
         unit_bytes: the approximate size of a unit in bytes. The default (None) is 128 MB; it is more for inputs of over
             5 TB, and less for images or audio clips of less than 8 GB.
-        whole: do not cut files into pieces.
+        whole: do not cut texts and tables; a tar may still be cut between its members.
 
     Raises:
         PipelineError: an input is damaged, or there are more than MAX_UNITS units.
@@ -232,20 +238,20 @@ def make_plan(
 
 
 def _listing_sha256(inputs: Sequence[Input | list[tuple[str, Any]]]) -> str:
-    """Return the hash of a list of inputs; an input may also be given as the (name, value) pairs of `Input.fields`."""
+    """Return the hash of a list of inputs. An input is an `Input`, or a list of the names and values of its fields."""
     listing = orjson.dumps(inputs, lambda entry: entry.fields, orjson.OPT_PASSTHROUGH_DATACLASS)
     return hashlib.sha256(listing[1:-1]).hexdigest()
 
 
 def sha256_of(plan: bytes) -> str:
-    """Return the hash of the content of a plan.json. The result of a work unit holds this hash, to name its plan."""
+    """Return the hash of the content of a plan.json. The result of a work unit names its plan by this hash."""
     return hashlib.sha256(plan).hexdigest()
 
 
 def is_plan(data: bytes) -> bool:
-    """Return whether data is the content of a plan.json that a run wrote, with any version of the program.
+    """Return whether the data is the content of a plan.json that a run of any version of the program wrote.
 
-    The data must hold a list of inputs, and a fingerprint with the hash of this list.
+    It is if it holds a list of inputs, and a fingerprint with the hash of this list.
     """
     try:
         plan = orjson.loads(data)

@@ -3,7 +3,7 @@
     folders, tars, lists -> names (and the headers of tars) -> selected classes -> pieces -> units
 
 Planning does not open image and audio files, but uses only their names; the hash of their content is recorded when they
-are processed (`changes`). Of a tar, it reads the headers and the members that state a class. A piece is a file, or
+are processed (`changes`). Of a tar, planning reads the headers and the members that state a class. A piece is a file or
 adjacent members of a tar. The pieces are sorted by a hash, so that every shard has examples of all classes. A tar that
 is compressed or in a bucket cannot be cut, and is one piece.
 """
@@ -38,6 +38,7 @@ def catalog(patterns: Sequence[str], reading: Reading) -> Inputs:
 
     Args:
         patterns: paths, folders, globs and lists of files.
+        reading: the rules for reading the files, which hold the user's options that select classes and files.
 
     Raises:
         PipelineError: a file is missing, is of unknown type, is a damaged tar, or has no class.
@@ -126,7 +127,10 @@ def _read_list(path: str) -> Iterator[tuple[str, str]]:
 def _check_all_labelled(groups: Iterable[samples.Sample]) -> None:
     """Raise PipelineError if some samples of a tar state their class and others do not.
 
-    The others would get the name of the tar as their class. The rule holds for each tar by itself.
+    The samples that do not would get the name of the tar as their class. Different tars may differ.
+
+    Args:
+        groups: all samples of one tar.
     """
     first = {example.label is None: example.name for group in groups for example in group.listed}
     if len(first) > 1:
@@ -137,7 +141,15 @@ def _check_all_labelled(groups: Iterable[samples.Sample]) -> None:
 
 
 def _tar(root: str, name: str, status: Status, reading: Reading) -> tuple[Input, list[samples.Sample]]:
-    """Return the `Input` for a tar, and the samples in the tar; raise PipelineError if the tar is damaged."""
+    """Return the `Input` for a tar, and the samples in the tar.
+
+    Args:
+        root: the common folder of the inputs.
+        name: the path of the tar, relative to `root`.
+
+    Raises:
+        PipelineError: the tar is damaged, or only some of its samples state their class.
+    """
     path = storage.join(root, name)
     with storage.open_input(path) as stored:
         content_hash = sample(stored, status.bytes)
@@ -158,7 +170,7 @@ def _listed(entry: Input, groups: Sequence[samples.Sample]) -> Iterator[Listed]:
 
 
 def _places(groups: Sequence[samples.Sample], wanted: Sequence[bool]) -> list[tuple[int, int]]:
-    """Return the byte range (start, end) of each wanted sample in its tar; -1 as `end` is the end of the tar.
+    """Return the byte range (start, end) of each wanted sample of a tar; `end` is -1 for the end of the tar.
 
     Args:
         groups: all samples of the tar, in order.
@@ -169,10 +181,10 @@ def _places(groups: Sequence[samples.Sample], wanted: Sequence[bool]) -> list[tu
 
 
 def deal(inputs: Inputs, num_bytes: int) -> list[Piece]:
-    """Return the pieces of all inputs, sorted by a hash of their names, which mixes the classes.
+    """Return the pieces of all inputs, sorted by a hash of their names and offsets, which mixes the classes.
 
     Args:
-        num_bytes: the approximate size of a work unit, which limits the size of the pieces of a tar.
+        num_bytes: the approximate size of a work unit. The pieces of a tar are a fraction of it.
     """
     pieces: list[Piece] = []
     for entry in inputs.files:
@@ -182,7 +194,12 @@ def deal(inputs: Inputs, num_bytes: int) -> list[Piece]:
 
 
 def _joined(entry: Input, runs: Iterable[tuple[int, int]], most: int) -> Iterator[Piece]:
-    """Yield the pieces of a tar: join adjacent byte ranges (start, end) of samples until a piece has `most` bytes."""
+    """Yield the pieces of a tar: join adjacent samples until a piece has at least `most` bytes.
+
+    Args:
+        entry: the tar.
+        runs: the byte ranges (start, end) of the wanted samples; `end` is -1 for the end of the tar.
+    """
     first = last = -1
     for start, end in runs:
         if first >= 0 and (start != last or start - first >= most):

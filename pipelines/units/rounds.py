@@ -35,10 +35,11 @@ class Round:
         name: the label of the round's step in Beam.
         work: function that does the work of an element, given the job, the number of the element and the number of
             slices. It can be repeated, and then writes the same files.
-        output: function that returns the path of the last file that the work writes, given the job and the number of
-            the element.
+        output: function that returns the path of the last file that the work on an element writes, given the job and
+            the number of the element.
         elements_of: function that returns the number of elements, given the job and the number of slices.
-        decides: whether the round only contributes to the verdicts, and is skipped if all units have their verdicts.
+        decides: whether the round only prepares the verdicts. It is then skipped if all units have written their
+            verdicts.
         is_over: function that returns whether earlier rounds have made this round unnecessary, given the job.
     """
 
@@ -113,10 +114,11 @@ def _by_key(name: str, source: str, dtype: np.dtype, decide: decisions.Decide, d
     """Return a round in which each slice of the key space decides on the entries of all units in its range of keys.
 
     Args:
-        source: the type of these entries, see `Entries`.
-        dtype: the dtype of these entries.
-        decide: the function that decides.
-        decision: the type of the entries with the decisions.
+        name: the label of the round's step in Beam.
+        source: the type of the entries to read, one of `Entries`.
+        dtype: the dtype of the entries to read.
+        decide: function that returns the indices of the entries to answer, and the answers.
+        decision: the type of the entries to write, one of `Entries`: the answers.
     """
     work = partial(decisions.by_key, source=source, dtype=dtype, decide=decide, decision=decision)
     return Round(name, work, _path(decision), lambda _, slices: slices)

@@ -112,7 +112,7 @@ class _Collected:
         return batch
 
     def _heads(self, batch: pa.RecordBatch) -> np.ndarray:
-        """Return the mask of the rows that hold the first chunk of a document, (n,) bool; collect it too.
+        """Return the mask of the rows that hold the first chunk of a document, (n,) bool; add it to the collected data.
 
         In the search for duplicates, the first row stands for the whole document.
         """
@@ -127,7 +127,8 @@ class _Collected:
     def files(self, unit: int) -> dict[str, bytes]:
         """Return the files with the collected data, name -> content.
 
-        Entries that slices read (`exchange`) are sorted by the bucket of their key; others are in the order of rows.
+        Entries that slices read (`exchange`) are sorted by the bucket of their key; other entries are in the order of
+        the rows.
         """
         by = {Entries.KEYS: ("id", ID_BITS), Entries.BANDS: ("band", 64)}
         contents = {}
@@ -140,7 +141,7 @@ class _Collected:
 
 
 class _Rebatcher:
-    """Combiner of small batches into batches of at least `size` bytes; the last batch may be smaller."""
+    """Combiner of small batches into batches of at least `size` bytes. Only the last batch may be smaller."""
 
     def __init__(self, size: int) -> None:
         self.size = size
@@ -233,7 +234,8 @@ def _remaining(job: Job, unit: int, staged: UnitResult, wanted: np.ndarray, spoo
     """Yield, in batches, the examples from the first stage of a work unit that a mask selects.
 
     Args:
-        wanted: the mask of all n examples, (n,) bool.
+        staged: the result of the first stage.
+        wanted: the mask of the n examples of the first stage, (n,) bool.
         spool: the temporary folder to which shards in a bucket are downloaded.
 
     Raises:
@@ -260,8 +262,8 @@ def _remaining(job: Job, unit: int, staged: UnitResult, wanted: np.ndarray, spoo
 def _near_duplicates(job: Job, unit: int, dropped: Iterable[pa.RecordBatch]) -> Iterator[bytes]:
     """Yield a JSON line for each near-duplicate of a work unit.
 
-    The line holds the source and id of the near-duplicate, the id of the kept example that it resembles, and their
-    similarity.
+    The line holds the source and the id of the near-duplicate, the id of the kept example that it resembles, and the
+    similarity of the two.
 
     Args:
         dropped: batches with all near-duplicates of the unit, in the order of the rows.
@@ -274,14 +276,14 @@ def _near_duplicates(job: Job, unit: int, dropped: Iterable[pa.RecordBatch]) -> 
 
 
 def _with_held_out_mask(batches: Iterable[pa.RecordBatch], job: Job) -> Iterator[tuple[pa.RecordBatch, np.ndarray]]:
-    """Remove the column of text hashes from each batch; yield the batch with the mask of the examples to hold out."""
+    """Remove the column of text hashes from each batch; yield (batch, mask of its examples to hold out)."""
     for batch in batches:
         written, hashes = detach(batch, HASHES)
         yield written, job.curation.held_out(sides(written, hashes))
 
 
 def _with_mask(batches: Iterable[pa.RecordBatch], mask: np.ndarray) -> Iterator[tuple[pa.RecordBatch, np.ndarray]]:
-    """Yield each batch with its part of `mask`, which covers the examples of all batches, (n,) bool."""
+    """Yield (batch, its part of `mask`) for each batch; `mask` is for the examples of all batches, (n,) bool."""
     row = 0
     for batch in batches:
         yield batch, mask[row : row + batch.num_rows]
@@ -295,6 +297,7 @@ def _finish(
 
     Args:
         batches: pairs of a batch and the mask of its examples to hold out.
+        spool: the temporary folder to which shards are written first.
 
     Returns:
         (entries of the training shards, entries of the held-out shards) for the manifest.
