@@ -40,7 +40,7 @@ _ROUNDING = 0.01  # percentage points by which a score may differ from its examp
 
 @dataclass(frozen=True)
 class ComparedFigure:
-    """One figure of two models, in percent, and their difference B - A in percentage points.
+    """One metric of two models on a task, in percent, and their difference B - A in percentage points.
 
     Attributes:
         low, high: the 95 % interval of the difference.
@@ -63,9 +63,11 @@ class ComparedFigure:
 
 @dataclass(frozen=True)
 class Comparison(Result):
-    """All figures that two evaluations share, and the reason for each task that was not compared.
+    """All metrics that two evaluations share.
 
     Attributes:
+        a, b: the names of the models.
+        not_compared: name of a task -> the reason why it was not compared.
         resamples: the largest number of bootstrap samples per difference.
         notes: settings in which the two evaluations differ.
     """
@@ -153,7 +155,11 @@ def compare_folders(first: Path, second: Path, progress: bool = False) -> Compar
 
 
 def _changed_files(a: Mapping[str, str], b: Mapping[str, str]) -> str:
-    """Return the names of the data files that differ, regardless of their folders; "" if all are equal."""
+    """Return the names of the data files that differ, regardless of their folders; "" if all are equal.
+
+    Args:
+        a, b: path of a file of the task -> its SHA-256.
+    """
     if sorted(a.values()) == sorted(b.values()):
         return ""
     of_a, of_b = ({(Path(path).name, checksum) for path, checksum in files.items()} for files in (a, b))

@@ -3,8 +3,9 @@
     rounds of (queries that choose, queries that are judged) ─┐
     vectors of a model and of BM25 ───────────────────────────┴> ContestResult: its weight, a rank for each judged query
 
-Held-out titles have one round: the half that picks checkpoints also chooses the weight, and the other half is judged.
-A user's questions are few, so there are two rounds: each half is judged with the weight that the other half chooses.
+Queries that choose select the weight; queries that are judged give the ranks. Titles of held-out texts have one round:
+the half on which training picks checkpoints chooses, and the other half is judged. A user's questions are few, so there
+are two rounds: each half is judged with the weight that the other half chooses.
 """
 
 from collections.abc import Sequence
@@ -29,10 +30,11 @@ class ContestResult:
     """A system, and the ranks at which it finds the right texts.
 
     Attributes:
-        about: description in one line.
+        about: a description of the system in one line.
         weight: the model's weight in the combination with BM25, the best weight over all choosing queries; None for the
             model alone or BM25 alone.
-        chosen_by: MRR, from 0 to 1, by which the best trained and the best untrained system are chosen.
+        chosen_by: MRR on the choosing queries, from 0 to 1. The verdict is about the trained and the untrained system
+            with the highest value.
         ranks: for each judged query, the rank of its right text.
     """
 
@@ -56,7 +58,7 @@ class Contest:
     Attributes:
         collection: all queries, and the documents. Choosing queries select weights and systems; judged queries give the
             figures of the verdict.
-        rounds: for each round, the rows of its choosing queries, and the rows of its judged queries.
+        rounds: for each round, the indices of its choosing queries, and the indices of its judged queries.
     """
 
     collection: RetrievalSet
@@ -90,16 +92,16 @@ class Contest:
 
     @property
     def judged(self) -> Ints:
-        """The rows of the judged queries, in the order of all results."""
+        """The indices of the judged queries, in the order of the ranks in every result."""
         return np.concatenate([judged for _, judged in self.rounds])
 
     @property
     def choosing(self) -> Ints:
-        """The rows of the queries that choose weights and systems."""
+        """The indices of the queries that choose weights and systems."""
         return np.concatenate([choosing for choosing, _ in self.rounds])
 
     def alone(self, name: str, about: str, is_trained: bool, vectors: tuple[Vectors, Vectors]) -> ContestResult:
-        """Return the result of a model, or of BM25, from its vectors of all queries and texts."""
+        """Return the result of a model, or of BM25, from its vectors of all queries and of all texts (`vectors`)."""
         all_ranks = ranks(*vectors, self.collection)
         chosen_by = all_ranks.reciprocal[self.choosing].mean()
         return ContestResult(name, about, is_trained, None, float(chosen_by), all_ranks.part(self.judged))

@@ -126,8 +126,8 @@ def evaluate(request: EvalOptions) -> list[Scored]:
 def with_differences(scored: Sequence[Scored]) -> list[Scored]:
     """Return the evaluations, each with the differences between its main scores and the first evaluation's main scores.
 
-    The p-values are corrected by Holm over all of these differences. A score has no difference if it has no examples,
-    or if the first model's score was computed from different examples.
+    The p-values are corrected by Holm over all of these differences. There is no difference if the examples of a
+    score are unknown, or if the first model's score was computed from different examples.
     """
     first, *others = scored
     pairs = {}

@@ -120,7 +120,7 @@ class TokenizerSummary(Result):
         read, texts, empty, bad: numbers of records: read; with a text; with an empty text; that cannot be read.
         text_bytes: size of the texts in UTF-8.
         bad_examples: (place, reason) of some bad records.
-        encodings, recoded: the files that are not UTF-8 (see `Counts`).
+        encodings, recoded: files that are not UTF-8, and their encodings (`Counts`).
         is_new: False if an earlier run learned the tokenizer.
     """
 
@@ -164,7 +164,7 @@ def _texts(options: Vocabulary, plan: Plan, tally: Tally, contents: list[str]) -
     """Yield the texts of a plan's only unit; count each record, and the bytes of the texts, in `tally`.
 
     Args:
-        contents: list to which the `readers.identity` of each piece is added.
+        contents: list to which a hash of each piece's content is added, so that a later run notices a change.
     """
     (unit,) = plan.units
     work = f"reading {unit.bytes / 1e6:,.0f} MB, before {options.size:,} ids are learned from it"

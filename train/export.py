@@ -81,10 +81,10 @@ def _table(encoder: Any, tokenizer: Any) -> Any:
 
 
 def _transformer(encoder: Any, tokenizer: Any, stage: str) -> list[Any]:
-    """Return an encoder as sentence-transformers' first modules, without a pooler, which was not trained.
+    """Return a transformer and its pooling as modules of sentence-transformers, without the untrained pooler.
 
     Args:
-        stage: an empty folder to save the encoder in.
+        stage: an empty temporary folder, through which the transformer is loaded.
     """
     from sentence_transformers.sentence_transformer.modules import Pooling, Transformer, WordWeights
 
@@ -112,9 +112,10 @@ def _transformer(encoder: Any, tokenizer: Any, stage: str) -> list[Any]:
 
 
 def save_skeleton(encoder: Any, tokenizer: Any, folder: Path, data: Mapping[str, Any] | None = None) -> None:
-    """Write what an export needs in addition to the weights of a checkpoint; replace an older version.
+    """Write the skeleton of an encoder: what an export needs in addition to the weights of a checkpoint.
 
-    The files are configuration, tokenizer, inference settings, the layers after the pooling, and `data`.
+    It consists of the configuration, the tokenizer, the settings for inference, the layers after the pooling, and
+    `data`. It replaces an older one.
 
     Args:
         data: facts about the training data (`train.card.facts`); None for no facts.
@@ -207,7 +208,11 @@ def export(run: Path, out: Path, checkpoint: str | None = None) -> str:
 
 
 def write_folder(encoder: Any, tokenizer: Any, out: Path, recipe: str, origin: Origin) -> None:
-    """Write an encoder as a sealed model folder, replacing an earlier, unchanged export; see `save_model`.
+    """Write an encoder as a sealed model folder, replacing an earlier, unchanged export.
+
+    Args:
+        recipe: the run's recipe as YAML, for the model card.
+        origin: what the model card says about the checkpoint, its data and its scores.
 
     Raises:
         CheckpointError: `out` holds files that no export wrote, or cannot be written.
@@ -220,10 +225,10 @@ def write_folder(encoder: Any, tokenizer: Any, out: Path, recipe: str, origin: O
 
 
 def _trained(run: Path, states: dict[str, Any]) -> tuple[Any, Any, str]:
-    """Return the encoder, the tokenizer and the recipe (as YAML) of a run.
+    """Return the encoder with the weights of a checkpoint, the tokenizer, and the recipe as YAML.
 
     Args:
-        states: the weights of a checkpoint, by name.
+        states: name of a parameter or buffer -> its tensor in the checkpoint.
     """
     from clearspan.common.sealed_folder import FolderChangedError, check_folder
     from clearspan.train.engine.checkpoint import CheckpointError
@@ -257,9 +262,12 @@ def _trained(run: Path, states: dict[str, Any]) -> tuple[Any, Any, str]:
 
 @contextlib.contextmanager
 def _replacing(folder: Path, kind: str) -> Iterator[Path]:
-    """Yield the path of a temporary folder to write; its files then replace the files of the sealed folder.
+    """Yield the path of a temporary folder to write; then seal it, and replace the files of `folder` by its files.
 
     If the replacement is interrupted, some files are missing from the folder. The weights are replaced last.
+
+    Args:
+        kind: the type of the folder, which its manifest states: a model or a skeleton.
 
     Raises:
         CheckpointError: a file cannot be written.

@@ -58,7 +58,7 @@ def output(recipe: Recipe, resume: bool, dry_run: bool = False) -> Iterator[bool
     dry run makes the same checks, but does not create the folder or write to it.
 
     Raises:
-        RecipeError: see `run_folder.check`.
+        RecipeError: the folder holds another run, or a run that the recipe cannot continue.
         CheckpointError: OUTPUT/model holds something that an export must not replace.
         InUseError: another run has locked the folder.
     """
@@ -98,7 +98,7 @@ def notes(recipe: Recipe, learner: Learner, feed: Feed, held_out: HeldOutExample
 
 
 def train(name_or_file: str, overrides: Sequence[str], resume: bool, dry_run: bool, quiet: bool) -> None:
-    """Check everything that can be checked, then train and export; with `dry_run` only check and print.
+    """Train as one rank and export, after all checks that precede the first step; with `dry_run` only check and print.
 
     Raises:
         RecipeError: the recipe cannot work with its data, model or device.
@@ -152,7 +152,7 @@ def train(name_or_file: str, overrides: Sequence[str], resume: bool, dry_run: bo
 
 
 def finish(trainer: Trainer) -> None:
-    """Export a run that is complete, and print how the run ended."""
+    """Export the model if the run is complete, and print how the run ended."""
     run = Path(trainer.recipe.output)
     if trainer.step < trainer.total:
         terminal.notice(
@@ -206,7 +206,7 @@ def failed(problem: str, code: int = 1, types: tuple[str, ...] = ()) -> int:
 
     Args:
         problem: one line for the user; "" if another rank reports the problem.
-        types: see `Failure`.
+        types: the names of the error's types, for the process that started the command.
     """
     leave_to_rank_0()
     if problem:

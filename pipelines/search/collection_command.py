@@ -40,10 +40,10 @@ class CollectionCommand(StoreCommand):
         """Open the collections that the options name, to be searched as one collection.
 
         Args:
-            keep: see `Collection.open`.
+            keep: hold texts and vectors in memory for later searches, if they fit in half of the machine's memory.
 
         Raises:
-            UsageError, PipelineError, ManifestError: see `Collection.open`.
+            UsageError, PipelineError, ManifestError: an option, the model or a dataset cannot be used.
         """
         return Collection.open(
             self.folder,

@@ -1,9 +1,9 @@
 """Detection of inputs that are edited during a run, between two calls, or after the dataset is finished.
 
-    planning     the status of each input (`storage.status`)                     -> .clearspan/status.json
-    a unit       compares the status of its inputs before and after it reads; a hash of what it read
-                                                                                 -> .clearspan/00003.json
-    a later run  an input with another status is read again and compared with what units read: the same, or an error
+    planning     the status of each input: its size and times, without reading it  -> .clearspan/status.json
+    a unit       compares the status of its inputs before and after it reads, and records a hash of what it read
+                                                                                   -> .clearspan/00003.json
+    a later run  an input whose status has changed is read again: if its hash differs from the recorded one, an error
 
 Neither file is part of the dataset: on a different machine, the status of a file differs. A unit without these hashes
 is done again, like a unit without a result. A status includes the time of the file's last change (ctime), which no
@@ -31,7 +31,11 @@ FRESH_S = 2.0
 
 
 def save_read(folder: str, plan: str, unit: int, read: Sequence[str]) -> None:
-    """Record what a unit read: the `readers.identity` of each of its pieces, in order."""
+    """Record what a unit read: a hash of the content of each of its pieces, in order (`readers.identity`).
+
+    Args:
+        plan: the SHA-256 of the plan.
+    """
     storage.publish_bytes(seal({"plan": plan, "unit": unit, "read": list(read)}), _path(folder, unit))
 
 
@@ -40,7 +44,7 @@ def _path(folder: str, unit: int) -> str:
 
 
 def _load_read(folder: str, plan: str, unit: int) -> list[str] | None:
-    """Return the identities of the pieces that a unit read; None if the file is damaged or of another unit or plan."""
+    """Return the hashes that `save_read` recorded; None if the file is damaged, or belongs to another unit or plan."""
     try:
         record = unseal(storage.read_bytes(_path(folder, unit)))
     except ValueError:
@@ -49,7 +53,7 @@ def _load_read(folder: str, plan: str, unit: int) -> list[str] | None:
 
 
 def _statuses(plan: Plan) -> list[list[int] | None]:
-    """Return the status of each input, in plan order; None for one that cannot be trusted."""
+    """Return the status (size, times) of each input, in the order of the plan; None if it was modified just now."""
     before = time.time_ns() - int(FRESH_S * 1e9)
 
     def trusted(status: Status | None) -> list[int] | None:
@@ -59,7 +63,7 @@ def _statuses(plan: Plan) -> list[list[int] | None]:
 
 
 def _known(folder: str, plan: str) -> list[list[int] | None]:
-    """Return the statuses that an earlier run with this plan recorded; empty if there was no such run."""
+    """Return the status of each input that an earlier run with this plan recorded; [] if there was no such run."""
     try:
         record = unseal(storage.read_bytes(storage.join(folder, RECORDS, STATUS)))
     except (FileNotFoundError, ValueError):
@@ -68,13 +72,13 @@ def _known(folder: str, plan: str) -> list[list[int] | None]:
 
 
 def check_inputs(folder: str, plan: Plan, done: Collection[int], quiet: bool = False) -> set[int]:
-    """Compare the inputs with what finished units read of them, and record their status.
+    """Check that the inputs are still what finished units read, and record the current status of each input.
 
     Args:
-        done: units that have a result.
+        done: the numbers of the units that have a result.
 
     Returns:
-        The finished units whose inputs are known to be unchanged. Other finished units left no record of their inputs.
+        The numbers of the finished units whose inputs are known to be unchanged. The others left no usable record.
 
     Raises:
         InputChangedError: a file has changed.
@@ -100,7 +104,13 @@ def check_inputs(folder: str, plan: Plan, done: Collection[int], quiet: bool = F
 
 
 def _compared(root: str, pieces: Sequence[tuple[Piece, str]], quiet: bool) -> Iterator[tuple[Piece, bool]]:
-    """Yield each piece, and whether its content is still the content that a unit read."""
+    """Yield each piece, and whether its content is still the content that a unit read.
+
+    Args:
+        root: the folder that the names of the inputs are relative to.
+        pieces: each piece with the hash of the content that the unit read.
+        quiet: show no progress bar.
+    """
     work = f"comparing {counted(len(pieces), 'part')} of inputs that were modified since they were read"
     size = sum(piece.bytes for piece, _ in pieces)
     with ProgressBar(size, work, quiet or not pieces, unit="B", unit_scale=True) as bar:

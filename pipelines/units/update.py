@@ -1,4 +1,4 @@
-"""Update of a finished dataset to changed inputs: a run beside it, whose result takes its place at once.
+"""Update of a finished dataset to changed inputs: a run in a subfolder, whose result then replaces it.
 
     OUTPUT/            the old dataset, which stays usable: vectors-00000-000.tar ... manifest.json plan.json _done/
     OUTPUT/.update/    a whole run on the new inputs: vectors-50000-000.tar ... manifest.json plan.json _done/
@@ -6,9 +6,9 @@
                        2. manifest.json of OUTPUT is replaced: from here on the dataset is the new one
                        3. plan.json, _done/ and the like are replaced, the old shards removed, .update/ last
 
-Shard numbers start at 0 and at SECOND alternately, so that old and new shards have no name in common.
-Until step 2 a reader finds the old dataset, whatever is killed; a run that finds `.update/manifest.json` does the steps
-again. `.update/` of other inputs than the present ones is begun again.
+From update to update, shard numbers start alternately at 0 and at SECOND, so that old and new shards have no name in
+common. Until step 2 a reader finds the old dataset, even if the command is killed; a run that finds
+`.update/manifest.json` does the remaining steps. If `.update/` was begun with different inputs, it begins anew.
 """
 
 import shutil
@@ -41,7 +41,7 @@ MOST_SHOWN = 6
 
 
 def first_shard(folder: str) -> int:
-    """Return the number of the first shard of a dataset, or of one that is begun: 0 or SECOND."""
+    """Return the number at which the shards of a finished or unfinished dataset start: 0 or SECOND."""
     try:
         names = [shard.name for shard in Manifest.load(folder).shards]
     except ManifestError:  # it is missing, or damaged
@@ -85,7 +85,7 @@ def is_possible(job: Job) -> bool:
 
 
 def check_options(folder: str, old: Mapping[str, Any], new: Mapping[str, Any]) -> None:
-    """Raise PipelineError unless two fingerprints differ in their inputs only."""
+    """Raise PipelineError if two fingerprints differ in anything but their inputs; `folder` is for the message."""
     if lines := option_differences(old, new):
         shown = "; ".join(lines[:MOST_SHOWN])
         raise PipelineError(
@@ -106,7 +106,12 @@ def option_differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[s
 
 
 def begin(folder: str, plan: bytes) -> Path:
-    """Return the folder of the run on the new inputs, after removing files that a different plan left there."""
+    """Return the subfolder for the run on the new inputs, after removing what a run with a different plan left there.
+
+    Args:
+        folder: the folder of the dataset.
+        plan: the content of the run's plan.json.
+    """
     beside = Path(folder, FOLDER)
     path = beside / planning.NAME
     if beside.exists() and not (path.exists() and path.read_bytes() == plan):
@@ -116,12 +121,12 @@ def begin(folder: str, plan: bytes) -> Path:
 
 
 def abandon(folder: str) -> None:
-    """Remove the run on new inputs."""
+    """Remove the subfolder of the run on the new inputs."""
     shutil.rmtree(Path(folder, FOLDER))
 
 
 def settle(folder: str) -> None:
-    """Let a finished run on new inputs take the dataset's place, if a killed command left one."""
+    """Replace the dataset by a finished run on new inputs, if a killed command left such a run."""
     beside = Path(folder, FOLDER)
     if storage.is_remote(folder) or not beside.is_dir():
         return
@@ -133,7 +138,7 @@ def settle(folder: str) -> None:
 
 
 def replace(folder: str) -> None:
-    """Replace the dataset by the finished run in FOLDER. Called again after a kill, complete the remaining steps."""
+    """Replace a dataset by the finished run in its subfolder FOLDER. After a kill, a second call does what remains."""
     target, beside = Path(folder), Path(folder, FOLDER)
     manifest = Manifest.load(str(beside))
     for shard in manifest.shards:
@@ -167,7 +172,10 @@ def replace(folder: str) -> None:
 
 
 def changes(old: str, new: str) -> dict[str, int]:
-    """Return how many whole texts of a dataset are new, gone and kept in another one; equal texts count each time."""
+    """Return the numbers of texts that are only in the new dataset, only in the old one and in both: new, gone, kept.
+
+    A text that was cut into chunks counts once. Equal texts are counted each.
+    """
     (before, times), (after, times_after) = (np.unique(_texts(folder), return_counts=True) for folder in (old, new))
     _, first, second = np.intersect1d(before, after, assume_unique=True, return_indices=True)
     kept = int(np.minimum(times[first], times_after[second]).sum())
@@ -175,7 +183,7 @@ def changes(old: str, new: str) -> dict[str, int]:
 
 
 def _texts(folder: str) -> np.ndarray:
-    """Return the ids of the whole texts of a dataset, (n,) int64."""
+    """Return the ids of the texts of a dataset, (n,) int64; a text that was cut into chunks has one id."""
     ids = [np.empty(0, np.int64)]
     for batch in Dataset(folder):
         if "document" in batch.schema.names:

@@ -20,10 +20,10 @@ Options = TypeVar("Options")
 
 
 def typed(section: type[Options], options: Mapping[str, Any], within: str = "") -> Options:
-    """Return a dataclass made of options, with defaults for the others.
+    """Return a section of a recipe: the dataclass `section` with these options, and defaults for those not given.
 
     Args:
-        within: the key of the section, for messages: "" or one that ends in a dot.
+        within: the key of the section followed by a dot, such as `model.`, for messages; "" for the whole recipe.
 
     Raises:
         RecipeError: an option is unknown, missing, of another type or out of range.
@@ -45,7 +45,12 @@ def _hints(section: Any) -> dict[str, Any]:
 
 
 def _section(section: Any, options: Any, within: str, known: Callable[[], list[str]]) -> Any:
-    """Return a dataclass made of a mapping of options; `known` returns the keys that a mistyped key may mean."""
+    """Return the dataclass `section` with a mapping of options.
+
+    Args:
+        within: the key of the section followed by a dot, such as `model.`; "" for the whole recipe.
+        known: returns the valid keys, from which an error suggests one in place of an unknown key.
+    """
     if not isinstance(options, dict):
         raise RecipeError(f"{within.removesuffix('.')} must be a mapping of options, not {shown(options)}")
     fields = {field.name: field for field in dataclasses.fields(section) if field.init}
@@ -65,7 +70,10 @@ def _section(section: Any, options: Any, within: str, known: Callable[[], list[s
 
 
 def _value(hint: Any, value: Any, key: str, known: Callable[[], list[str]]) -> Any:
-    """Return the value of a key, which may be a section or a list or mapping of sections."""
+    """Return the value of a key, converted to the type of its annotation `hint`.
+
+    The value may be a section, or a list or a mapping of sections. `known` returns the valid keys, for error messages.
+    """
     origin, inner = typing.get_origin(hint), typing.get_args(hint)
     if value is not None and origin in UNIONS:
         hint = next(filter(_is_section, inner), hint)
@@ -85,7 +93,7 @@ def _value(hint: Any, value: Any, key: str, known: Callable[[], list[str]]) -> A
 
 @contextlib.contextmanager
 def naming(key: str, *expected: type[Exception]) -> Iterator[None]:
-    """Raise RecipeError, which begins with a key, for a ValueError or an error of the other expected types."""
+    """Convert a ValueError, or an error of the types `expected`, to a RecipeError whose message begins with `key`."""
     expected = (ValueError, *expected)
     try:
         yield
@@ -102,7 +110,7 @@ def nearest_key(key: str, known: Iterable[str]) -> str | None:
 
 
 def keys(section: Any, within: str = "") -> list[str]:
-    """Return the keys of a dataclass and of the dataclasses in it."""
+    """Return the keys of a section and of the sections in it, each preceded by `within`."""
     names, hints = [], _hints(section)
     for field in dataclasses.fields(section):
         names.append(within + field.name)

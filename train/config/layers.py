@@ -49,12 +49,12 @@ def names() -> list[str]:
 
 
 def find(name_or_file: str, beside: Path = Path()) -> Path:
-    """Return the path of a recipe's file; a relative one is taken from the folder `beside`."""
+    """Return the path of a recipe's file; the relative path of a file is resolved from the folder `beside`."""
     return beside / name_or_file if name_or_file.endswith((".yaml", ".yml")) else FOLDER / f"{name_or_file}.yaml"
 
 
 def no_recipe(name_or_file: str) -> str:
-    """Return an error about a recipe that does not exist: the name that is most similar, or where to find all."""
+    """Return an error message about an unknown recipe, with the most similar name, or else where to find all names."""
     near = did_you_mean(name_or_file, names()) or ": give a .yaml file, or a name that `clearspan train --list` prints"
     return f"no recipe {name_or_file!r}{near}"
 
@@ -97,7 +97,7 @@ def read_yaml(path: Path) -> dict[Any, Any]:
 
 
 def read_layers(path: Path) -> list[dict[Any, Any]]:
-    """Return the contents of a file and of the files that it extends, from the last parent to the file itself.
+    """Return the contents of a file and of the files that it extends, each parent before its child.
 
     Raises:
         RecipeError: one of them does not exist, is not a mapping in YAML, or extends a file that extends it.
@@ -147,10 +147,12 @@ def merge(below: Mapping[Any, Any], above: Mapping[Any, Any]) -> dict[Any, Any]:
 
 
 def without_replaced(below: dict[Any, Any], above: Mapping[Any, Any]) -> dict[Any, Any]:
-    """Return a recipe without the values that the layer above (a file that extends it, or the arguments) drops.
+    """Return a recipe without the values that no longer count once the layer `above` is merged over it.
+
+    The layer above is a file that extends the recipe, or an argument.
 
     A new `model.config.model_type` drops the old `model.config`, whose options may mean something else to it. Of
-    `training.epochs` and `training.max_steps` the one that is set last counts.
+    `training.epochs` and `training.max_steps` only the one that is set last counts.
     """
     old, new = _model_type(below), _model_type(above)
     if None not in (old, new) and old != new:

@@ -28,7 +28,7 @@ Finite = Annotated[float, Gt(-math.inf), Lt(math.inf)]
 
 @dataclasses.dataclass
 class PartConfig:
-    """The options in which a part of the model differs from the rest of it. The schedule is the same.
+    """Options for one part of the model, in place of the optimizer's. The schedule is the same.
 
     Args:
         learning_rate: the peak of the schedule for this part. null: `learning_rate` of the rest.
@@ -100,7 +100,7 @@ class OptimizerConfig:
                 raise ValueError(f"type {error}") from None
 
     def parts(self) -> dict[str, tuple[float, float]]:
-        """Return (learning rate, weight decay) of the rest and of the parts that have options of their own."""
+        """Return (learning rate, weight decay) of each part with options of its own, and of the rest of the model."""
         rest = self.learning_rate, self.weight_decay
         parts = {LAYERS: rest}
         for name in PARTS:

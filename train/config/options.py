@@ -152,7 +152,7 @@ class ObjectiveConfig:
         """Raise ValueError for an option that cannot work; the message begins with the option's name."""
 
     def needs(self) -> dict[str, str]:
-        """Return the columns that the options require, by name, each with the option that requires it.
+        """Return the columns that these options require: name of the column -> the option that requires it.
 
         The option is written as in a recipe, e.g. `positives: pairs`, for the error message. Shards that lack such a
         column are refused, even if the objective could train without it.
@@ -270,8 +270,9 @@ class Recipe:
         return (self.objectives[objective].turn or objective) if self.optimization == "alternate" else ALL
 
     def contrasted(self, data: str) -> int:
-        """Return the number of examples of a dataset that are contrasted with each other: a micro-batch's, or
-        with gradient caching a step's.
+        """Return the number of examples of a dataset that are contrasted with each other.
+
+        They are the examples of a micro-batch over all ranks or, with gradient caching, of a step.
         """
         training = self.training
         return self.data[data].batch_size // (1 if training.gradient_caching else training.gradient_accumulation_steps)
@@ -433,22 +434,22 @@ def _check_turns(recipe: Recipe) -> None:
 
 
 def one_of(value: str, known: Collection[str]) -> str:
-    """Return the end of an error about an unknown value: all known values, and the nearest of them."""
+    """Return the end of an error message about an unknown value: all known values, and the most similar of them."""
     return f"{', '.join(known)}{did_you_mean(value, known)}"
 
 
 def not_one_of(value: str, known: Collection[str]) -> str:
-    """Return an error about a value that is not one of the known ones."""
+    """Return an error message for a value that is not one of the known values."""
     return f"{value!r} is not one of {one_of(value, known)}"
 
 
 def refuse(*problems: tuple[bool, str]) -> None:
-    """Raise RecipeError with the message of the first problem whose condition is true."""
+    """Raise RecipeError for the first problem, (condition, message), whose condition is true."""
     for wrong, message in problems:
         if wrong:
             raise RecipeError(message)
 
 
 def _misnamed(key: str, name: str) -> tuple[bool, str]:
-    """Return the problem, for `refuse`, of a name that cannot be a part of keys and of metrics' names."""
+    """Return (whether a name cannot be a part of keys and of metrics' names, the message), for `refuse`."""
     return not re.fullmatch(r"\w[\w-]*", name), f"{key}: a name consists of letters, digits, _ and -"

@@ -38,8 +38,10 @@ def flat(content: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 
 
 def differing(saved: Recipe, current: Recipe) -> list[str]:
-    """Return the keys that differ between the recipe that a run saved and the current one, apart from the folder and
-    from what a run fills in itself: the value of `training.bf16: auto`, options of a modality.
+    """Return the keys whose values differ between the recipe that a run saved and the current one.
+
+    The output folder, and values that the run fills in itself (for `training.bf16: auto`, and options of a modality),
+    are not compared.
     """
     before, after = (flat(dataclasses.asdict(recipe)) for recipe in (saved, current))
     filled_in = {key for key in before if ".modality." in key and key not in after} | {"output"}
@@ -59,7 +61,13 @@ def matches(key: str, patterns: Iterable[str]) -> bool:
 
 
 def lengthened(step: int, before: int, total: int, optimizers: Mapping[str, OptimizerConfig]) -> list[str]:
-    """Return a note if the total number of steps has changed since the run that resumes at `step`; else []."""
+    """Return a note if the total number of steps of a resumed run has changed; else [].
+
+    Args:
+        step: the step at which the run resumes.
+        before, total: the old and the new total number of steps.
+        optimizers: the optimizer's options of each turn.
+    """
     if before == total:
         return []
     note = f"{total:,} steps in place of {before:,}"

@@ -9,7 +9,7 @@ from clearspan.train.config.optimizer import OptimizerConfig
 
 
 def whole(steps: float) -> int:
-    """Round a number of steps down, but not below a whole number that it misses by rounding: 0.57 x 100 = 56.999..."""
+    """Round a number of steps down, but up if only a floating-point error is missing: 56.999... (0.57 x 100) to 57."""
     return math.floor(round(steps, 6))
 
 
@@ -25,9 +25,9 @@ def slanted_triangular(step: int, total: int, options: OptimizerConfig) -> float
 
 
 def linear(step: int, total: int, options: OptimizerConfig) -> float:
-    """Rise to the peak in `warmup_steps`, then fall linearly, to 0 after the last step.
+    """Rise linearly to the peak in `warmup_steps`, then fall linearly, to 0 after the last step.
 
-    This is RoBERTa's schedule as in its authors' trainer: the first step uses the rate of the second, which is not 0.
+    As in the trainer of RoBERTa's authors, step 0 of a warm-up has the rate of step 1, so that it is not 0.
     """
     warmup = options.warmup_steps
     return max(step, 1) / warmup if step < warmup else (total - step) / (total - warmup)
@@ -48,10 +48,10 @@ SCHEDULES = {"slanted_triangular": slanted_triangular, "linear": linear, "cosine
 
 
 def fraction_of_peak(step: int, total: int, options: OptimizerConfig) -> float:
-    """Return the learning rate of a step in 0..total - 1 as a fraction of the peak; parts may differ in the peak."""
+    """Return the learning rate of a step in 0..total - 1 as a fraction of the peak learning rate."""
     return SCHEDULES[options.schedule](step, total, options)
 
 
 def learning_rate(step: int, total: int, options: OptimizerConfig) -> float:
-    """Return the learning rate of a step in 0..total - 1, for parts without a peak of their own."""
+    """Return the learning rate of a step in 0..total - 1, for parts of the model without their own `learning_rate`."""
     return options.learning_rate * fraction_of_peak(step, total, options)

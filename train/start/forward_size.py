@@ -1,4 +1,4 @@
-"""Compute the size of one rank's forward from the objectives' workloads: for token budgets and the dry run."""
+"""Estimate the size of the batch of one rank's forward pass, for token budgets and the dry run."""
 
 import dataclasses
 import math
@@ -10,9 +10,13 @@ from clearspan.train.step.contract import Objective
 
 @dataclasses.dataclass
 class ForwardSize:
-    """The size of one rank's forward, for budgets and the dry run.
+    """The size of the packed batch of one rank's forward pass.
 
-    Tokens include special tokens, but not the rows of patches; `budget` is None if there are patches only.
+    Attributes:
+        sequences: the number of sequences, of tokens and of patches.
+        mean_tokens: the mean number of tokens in a batch, special tokens included, patches excluded.
+        patches: the number of rows that are patches.
+        budget: the room for tokens; None if there are patches only.
     """
 
     sequences: int
@@ -29,12 +33,13 @@ class ForwardSize:
 def forward_size(
     objectives: list[Objective], examples: Mapping[str, int], special: SpecialTokens, capacity: int, shrinks: bool
 ) -> ForwardSize:
-    """Return the size of one rank's forward.
+    """Return the size of the packed batch of one rank's forward pass.
 
     The variance assumes that the sequences of one example are all long or all short, as a sentence and its views are.
 
     Args:
-        examples: the number of examples in a rank's micro-batch, by dataset.
+        examples: name of a dataset -> the number of its examples in a rank's micro-batch.
+        capacity: the longest sequence that the encoder takes, in tokens without special tokens.
         shrinks: whether spans shrink to fit short documents, down to one token.
     """
     loads = [(examples[objective.data], objective.data, objective.workload()) for objective in objectives]

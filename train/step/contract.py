@@ -38,8 +38,8 @@ class Setting:
         dataset: the shards, for their manifest and a sample of their examples.
         modality: makes patches of the dataset's rows; None for a dataset of text.
         has_dropout: whether two passes of the encoder over one sequence differ in training.
-        attends: whether the tokens of a sequence attend to each other, see `TrainableEncoder`.
-        pooling: the encoder's pooling, see `TrainableEncoder`.
+        attends: whether the tokens of a sequence attend to each other; False for a static encoder.
+        pooling: the encoder's pooling, e.g. mean.
         shrinks: whether spans shrink to fit short documents.
         prompt_tokens: the number of tokens of the prompt at the start of each text, by column.
     """
@@ -69,17 +69,20 @@ class Setting:
         return keyed.mix(self.seed, name_key(self.data), epochs, ids, name_key(self.name), purpose)
 
     def sequence_keys(self, batch: Batch, count: int) -> list[Tensor]:
-        """Return random keys, (B,), for each of `count` blocks with one sequence per example: no two share masks."""
+        """Return the random keys of the sequences in `count` blocks: for each block one key for each example, (B,).
+
+        All keys differ, so that no two sequences are masked alike.
+        """
         keys = self.keys(batch.epochs, batch.ids, Purpose.SEQUENCE)
         return [keyed.mix(keys, number) for number in range(count)]
 
     def drawing_head(self) -> contextlib.AbstractContextManager[None]:
-        """Return a context in which modules draw their first weights for this objective alone."""
+        """Return a context in which initial weights are drawn from a seed that only this objective has."""
         return seeded(integer_seed(self.seed, name_key(self.name), Purpose.HEAD))
 
     @functools.cached_property
     def sample(self) -> pa.RecordBatch | None:
-        """The first examples of the shards; None if there are none.
+        """The first record batch of the dataset that has rows; None if there is none.
 
         Raises:
             ShardError: the shard that holds them is damaged.
@@ -95,10 +98,16 @@ class Setting:
 
 @dataclasses.dataclass(frozen=True)
 class Workload:
-    """The load that one example puts on a forward, for budgets and estimates.
+    """The load of one example: its sequences, tokens and patches in the batch of a forward pass.
 
-    Tokens are counted without special tokens. `patches` are rows of the packed batch, in `patch_sequences` sequences
-    beside the `sequences` of tokens.
+    Tokens are counted without special tokens.
+
+    Attributes:
+        sequences: the number of sequences of tokens.
+        mean_tokens, variance: the mean and the variance of the number of tokens in all these sequences together.
+        shortest, longest: the number of tokens of the shortest and of the longest possible sequence.
+        patch_sequences: the number of sequences of patches.
+        patches: the number of patches in all of them.
     """
 
     sequences: int = 0
@@ -113,9 +122,9 @@ class Workload:
 class Objective(nn.Module, abc.ABC):
     """A training objective: options, parameters, and three steps from examples to a loss.
 
-    Derive from one of three subclasses, which says what the loss is a function of:
+    Derive from one of three subclasses, by what the loss is computed from:
 
-        `ContrastiveObjective`   compares a batch's examples with each other, by a vector a sequence
+        `ContrastiveObjective`   compares a batch's examples with each other, by one vector for each sequence
         `TokenObjective`         predicts masked tokens with the model's masked-LM head
         `ExampleObjective`       any other mean over examples, such as a classifier's cross-entropy
 
@@ -135,10 +144,10 @@ class Objective(nn.Module, abc.ABC):
     `train/objectives/` defines one such class, a built-in type with the file's name.
 
     Attributes:
-        name, data, weight: from the recipe, see `ObjectiveConfig`.
+        name, data, weight: the objective's name, dataset and weight in the recipe.
         pools: whether the loss uses `Encoded.pooled`, and so the layers after the pooling. If False, `pooled` raises.
         min_examples: the smallest micro-batch, over all ranks, from which the objective can learn.
-        measured: the column to which `min_tokens` applies.
+        measured: the column whose length must be at least `min_tokens`.
     """
 
     config: ObjectiveConfig
@@ -176,12 +185,12 @@ class Objective(nn.Module, abc.ABC):
 
     @abc.abstractmethod
     def workload(self) -> Workload:
-        """Return the load that one example puts on a forward; `Workload()` if the objective encodes nothing itself."""
+        """Return what one example adds to the batch of a forward pass; `Workload()` if it encodes nothing."""
 
     def block_moments(self, block: str) -> tuple[float, float]:
         """Return the mean and the variance of the number of tokens that one example has in a block.
 
-        An objective that masks the block sizes its mask budget by them.
+        From these, an objective that masks the block computes how many masked tokens to make room for.
 
         Raises:
             ValueError: there is no such block of tokens.
@@ -189,18 +198,21 @@ class Objective(nn.Module, abc.ABC):
         raise ValueError(f"objectives.{self.name} has no block {block!r} of tokens")
 
     def min_tokens(self, shrinks: bool) -> int:
-        """Return the length of the shortest usable example, in tokens of its column `measured`; 0: any. `shrinks`: the
-        recipe lets spans shrink to fit short documents.
+        """Return the minimum number of tokens that an example must have in the column `measured`; 0 for no minimum.
+
+        Args:
+            shrinks: whether spans shrink to fit short documents.
         """
         return 0
 
     def notes(self, epochs: float) -> list[str]:
-        """Return remarks at the start of a run that reads the dataset `epochs` times, a line each."""
+        """Return lines to print at the start of a run that reads the dataset `epochs` times."""
         return []
 
     def unjudged(self) -> str:
-        """Return why the loss on held-out examples cannot pick the best checkpoint, e.g. because a bad encoder has a
-        low loss too; "": it can.
+        """Return the reason why the loss on held-out examples cannot pick the best checkpoint; "" if it can.
+
+        A reason is e.g. that a bad encoder has a low loss too.
         """
         return ""
 
@@ -214,12 +226,17 @@ class Objective(nn.Module, abc.ABC):
 
     @abc.abstractmethod
     def request(self, batch: Batch) -> Request:
-        """Return the blocks to encode. Computed on the device; must not wait for it."""
+        """Return the blocks to encode, the blocks to mask, and the context for `loss`.
+
+        Implementations compute on the device, and must not synchronize the host with it.
+        """
 
     @abc.abstractmethod
     def loss(self, encoded: Encoded, context: Any) -> tuple[Tensor, Metrics]:
-        """Return (loss, metrics): a scalar in fp32 whose mean over ranks is the loss of the global batch, and what else
-        to log, which may be empty unless `encoded.measured`.
+        """Return (loss, metrics).
+
+        The loss is a scalar in fp32; its mean over the ranks is the loss of the global batch. The metrics are further
+        values to log; they may be left out in steps that log nothing (`encoded.measured` is False).
         """
 
     def trained_loss(self, encoded: Encoded, context: Any) -> tuple[Tensor, Metrics]:
@@ -227,7 +244,11 @@ class Objective(nn.Module, abc.ABC):
         return self.loss(encoded, context)
 
     def weighted_loss(self, encoded: Encoded, context: Any, share: Tensor | float = 1.0) -> tuple[Tensor, Metrics]:
-        """Return (weighted loss, metrics by logged name); multiply the loss by `share`, see `caching.Cached.shares`."""
+        """Return the loss times the objective's weight, and the metrics under the names by which they are logged.
+
+        Args:
+            share: a further factor of the loss: with gradient caching, the weight of a micro-batch in the step.
+        """
         loss, metrics = self.trained_loss(encoded, context)
         loss = loss * share
         named = {f"{self.name}/{key}": value for key, value in metrics.items()}
@@ -237,11 +258,11 @@ class Objective(nn.Module, abc.ABC):
 class TokenObjective(Objective):
     """An objective that predicts the masked tokens of a block with the model's masked-LM head.
 
-    Its loss is a mean over the masked tokens of all ranks: with gradient caching each micro-batch counts by its share
-    of them. `Encoded.masked` gives the states.
+    Its loss is a mean over the masked tokens of all ranks: with gradient caching each micro-batch is weighted by
+    its number of them. `Encoded.masked` holds the states of the masked tokens.
 
     Attributes:
-        uses: other objectives whose blocks are masked. They must belong to the same turn.
+        uses: the names of other objectives whose blocks this one masks. They must belong to the same turn.
     """
 
     pools = False

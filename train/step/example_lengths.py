@@ -1,7 +1,7 @@
 """The number of tokens of an example: its mean and variance, from the histograms in the manifest of a dataset.
 
-An objective estimates by them the load that an example puts on a forward (`Objective.workload`), from which
-`train.start.forward_size` computes the token budget of a run.
+From these an objective estimates what an example adds to the batch of a forward pass (`Objective.workload`);
+`train.start.forward_size` computes the token budget of a run from the estimates.
 """
 
 import numpy as np
@@ -14,8 +14,8 @@ from clearspan.train.step.contract import Setting
 def length_moments(setting: Setting, column: str = "tokens", capacity: int | None = None) -> tuple[float, float]:
     """Return the mean and the variance of an example's number of tokens in a column, from the manifest's histogram.
 
-    All examples in a bin of the histogram are first taken to have the bin's longest length; the sample of examples
-    gives the factor from these lengths to the true ones.
+    Each example is first counted with the longest length of its bin. As this is too long, the result is multiplied by a
+    factor: the true lengths of a sample of examples divided by the longest lengths of their bins.
 
     Args:
         capacity: the length to which texts are cut, in tokens; None: the encoder's capacity.
@@ -38,11 +38,12 @@ def shrunk_moments(
 ) -> tuple[float, float]:
     """Return the mean and the variance of the number of tokens in an example's spans, if spans may shrink.
 
-    All examples in a bin of the histogram are taken to have the bin's longest length.
+    Each example is counted with the longest length of its bin in the manifest's histogram.
 
     Args:
-        moments: the mean and the variance for a document with at least `required` tokens. The spans of a shorter
-            document shrink in proportion.
+        moments: the mean and the variance for a document that is long enough; returned if spans may not shrink.
+        required: the number of tokens that is long enough. The spans of a shorter document shrink in proportion.
+        column: the column of the documents.
     """
     histogram = setting.dataset.manifest.lengths.get(column) if setting.shrinks else None
     if not histogram:

@@ -57,7 +57,7 @@ class Grid:
         grid: the axes.
         recipe: the recipe of all runs; "" if an axis varies the recipe.
         tasks: the tasks of `clearspan eval` on which runs are scored if their data is given.
-        score: the average over tasks in the first column of the table.
+        score: the average over tasks that is the first metric in the table and ranks the runs; "" for none.
     """
 
     grid: list[Axis]
@@ -102,7 +102,7 @@ class Grid:
 
 
 def _points(axis: Axis) -> list[dict[str, str]]:
-    """Return the points of an axis: for each point, key -> value."""
+    """Return the points of an axis, each as a mapping from the axis's keys to a value of each."""
     counts = ", ".join(f"{len(values)} of {key}" for key, values in axis.items())
     if not axis or len({len(values) for values in axis.values()}) != 1 or not all(axis.values()):
         raise RecipeError(f"keys of a grid that vary together need the same number of values, found {counts or 'none'}")
@@ -116,13 +116,13 @@ def short_names(keys: Sequence[str]) -> dict[str, str]:
 
 
 def slug(value: str) -> str:
-    """Return a value as a part of a folder's name. If the value has other characters, e.g. a path, a hash is added."""
+    """Return a value as a part of a folder's name; a value with unsuitable characters, e.g. a path, ends in a hash."""
     word = re.sub(r"[^\w.+-]+", "-", value.rstrip("/").rsplit("/", 1)[-1])
     return value if word == value else f"{word.strip('-')}-{hashlib.sha256(value.encode()).hexdigest()[:6]}"
 
 
 def as_text(value: Any) -> str:
-    """Return a value as on the command line, normalized so that 5e-5 and 0.00005 give the same run."""
+    """Return a value as written on the command line, normalized so that 5e-5 and 0.00005 give the same run."""
     if value is None or isinstance(value, bool):
         return {None: "null", True: "true", False: "false"}[value]
     if isinstance(value, list):
@@ -131,10 +131,10 @@ def as_text(value: Any) -> str:
 
 
 def parse_axis(text: str) -> Axis:
-    """Parse an axis, `KEY=A,B` or `KEY=A,B;OTHER=C,D`.
+    """Parse an axis: `KEY=A,B`, or `KEY=A,B;OTHER=C,D` for keys that vary together (A with C, B with D).
 
     Raises:
-        RecipeError: the text has a different form.
+        RecipeError: the text has a different form, or names a key twice.
     """
     axis: Axis = {}
     for part in re.split(r";(?=\s*[\w.-]+=)", text):

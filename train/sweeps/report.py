@@ -1,6 +1,6 @@
 """Report of a sweep: a ranking of the runs if they can be compared, in words, bars and learning curves.
 
-    recipes, figures of each run ──> ranking: a figure, or why none of them ranks these runs
+    recipes, metrics of each run ──> ranking: the metric that ranks the runs, or why the runs cannot be ranked
                                  ──> lines (terminal), write (report.html)
 
 Losses are compared only among runs that compute the same loss: a contrastive loss grows with the number of
@@ -46,7 +46,7 @@ class Ranking:
 
 
 def rank_by_score() -> str:
-    """Return advice for the user on runs that cannot be ranked."""
+    """Return advice for the user: how to make runs that a score can rank."""
     return (
         "rank by a score: training.eval_data=heldout (or a file of scored pairs) with training.eval_steps, or "
         f"{flag('--tasks')} with {flag('--data')}"
@@ -58,7 +58,7 @@ def is_loss(figure: str) -> bool:
 
 
 def ranking(recipes: Mapping[str, Recipe], figures: Sequence[str]) -> Ranking:
-    """Return the ranking of runs.
+    """Return the metric that ranks runs, or the reason why they cannot be ranked.
 
     Args:
         recipes: name of a run -> its recipe.
@@ -77,9 +77,10 @@ def ranking(recipes: Mapping[str, Recipe], figures: Sequence[str]) -> Ranking:
 
 
 def expected(recipes: Mapping[str, Recipe], is_evaluated: bool) -> Ranking:
-    """Return the ranking that will apply to runs that have not begun.
+    """Return the metric that will rank runs that have not begun, or the reason why none can.
 
     Args:
+        recipes: name of a run -> its recipe.
         is_evaluated: whether `clearspan eval` will score the runs.
     """
     has_dev = all(recipe.training.eval_data and recipe.training.eval_steps for recipe in recipes.values())
@@ -113,7 +114,11 @@ def _named(differs: Mapping[str, Sequence[str]]) -> str:
 
 
 def bars(chosen: Ranking, by_run: Mapping[str, Mapping[str, str]]) -> Bars:
-    """Return a bar for each run, by the metric that ranks them, best first."""
+    """Return a bar for each run, best first; its length is the run's value of the metric that ranks the runs.
+
+    Args:
+        by_run: name of a run -> its metrics as text.
+    """
     values = {name: float(figures.get(chosen.figure, "nan")) for name, figures in by_run.items()}
     rows = best_first([ScoreBar(name, value) for name, value in values.items()], chosen.more_is_better)
     best = rows[0].value if rows else math.nan
@@ -122,7 +127,11 @@ def bars(chosen: Ranking, by_run: Mapping[str, Mapping[str, str]]) -> Bars:
 
 
 def sentence(chosen: Ranking, by_run: Mapping[str, Mapping[str, str]]) -> str:
-    """Return the outcome in one sentence."""
+    """Return in one sentence which run is best, or why the runs are not ranked.
+
+    Args:
+        by_run: name of a run -> its metrics as text.
+    """
     if chosen.reason:
         return f"Not ranked: {chosen.reason}."
     rows = [row for row in bars(chosen, by_run).rows if math.isfinite(row.value)]

@@ -45,7 +45,7 @@ Scores = dict[str, float]
 
 
 def requested(options: Sweep) -> tuple[Grid, list[str]]:
-    """Return the grid that the options describe, and `key=value` of the recipe keys that they set for all runs.
+    """Return the grid that the options describe, and the `key=value` arguments that apply to all runs.
 
     Raises:
         RecipeError: options, or the data of the tasks, cannot work.
@@ -194,7 +194,10 @@ def printed(rows: Sequence[Sequence[str]]) -> str:
 
 
 def is_table(path: Path, names: Collection[str]) -> bool:
-    """Return whether a sweep wrote this table: each row is named in `names`, or has a run's folder beside the table."""
+    """Return whether a file is a table that a sweep wrote.
+
+    Each row must have the name of a run in `names`, or of a run's folder beside the table.
+    """
     try:
         head, *rows = csv.reader(io.StringIO(path.read_text(encoding="utf-8")), strict=True)
         runs = {row[0] for row in rows}
