@@ -41,8 +41,8 @@ class Chunker:
         self.language = language
 
     def fitting(self, prompt: str, title: str) -> str:
-        """Return the title, cut at a word boundary if prompt and title together have more tokens than half of the
-        model's limit.
+        """Return the title, cut at a word boundary so that prompt and title together have at most half of the tokens
+        that the model reads.
         """
         if self.limit is None or self.count([prompt + title])[0] <= self.limit // 2:
             return title

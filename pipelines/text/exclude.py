@@ -95,7 +95,7 @@ class Excluded:
         return cls(hashes, owners, b"".join(heads), total, short, total - len(heads))
 
     def meets(self, text: str) -> bool:
-        """Return whether a text is equal to an excluded text, or contains its n-grams or short sentences."""
+        """Return whether a text equals an excluded text, or contains one of its n-grams or short sentences."""
         return self._first(text) is not None
 
     def may_meet(self, texts: Sequence[str]) -> bool:
@@ -322,7 +322,7 @@ def _delimiter(lines: Sequence[str]) -> str:
     """Return the likely delimiter of lines that may be a table; a tab if they are none.
 
     For each delimiter, the lines are counted that have the same number of cells, at least two. The delimiter with the
-    highest count is returned. A delimiter other than a tab is considered only if it counts all lines.
+    highest count is returned. A delimiter other than a tab is considered only if its count includes all lines.
     """
 
     def agreeing(delimiter: str) -> int:

@@ -4,9 +4,8 @@
 
 sentencex is maintained, knows abbreviations of some thirty languages, and is fast enough: 34 MB/s. On 1,000 English
 sentences joined to one paragraph its recall of sentence ends is 98.0 % and its precision 99.1 % (German 96.9 and 98.6,
-Chinese 92.6 and 98.0; measured with sentencex 1.0.32). blingfire is as fast and as exact, but has had no release since
-2021. pysbd (0.3 MB/s) has had none since 2021 either. nupunkt (8 MB/s) is made for English and finds no sentence end in
-Chinese.
+Chinese 92.6 and 98.0; measured with sentencex 1.0.32). blingfire is as fast and as exact, and pysbd is slow (0.3 MB/s);
+neither has had a release since 2021. nupunkt (8 MB/s) is made for English and finds no sentence end in Chinese.
 
 Windows keep the recall high. sentencex does not split a quotation or a numbered point, and in a long paragraph it takes
 marks that are far apart for the two ends of one. All whitespace becomes single spaces first, because sentencex 1.0.32
@@ -75,7 +74,7 @@ def _pieces(text: str, language: str) -> list[str]:
 
     The paragraph is read in windows. The last sentence of a window may be incomplete, so the next window begins with
     it. If sentencex does not split a window, because it is a very long sentence or holds a quotation or a numbered
-    point, the window is split at stops that clearly end a sentence (`_stops`). If there are none, it is doubled.
+    point, the window is split at stops that clearly end a sentence (`_stops`). Without such stops, it is doubled.
     """
     if len(text) <= WINDOW:
         return _sentencex(text, language)

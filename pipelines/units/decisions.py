@@ -249,7 +249,7 @@ def reply_to_all(part: np.ndarray, _: Curation) -> tuple[np.ndarray, np.ndarray]
 
 
 def reply(part: np.ndarray, _: Curation) -> tuple[np.ndarray, np.ndarray]:
-    """Reply to all members whose group has not the smallest name that was sent for their text, with the smallest name.
+    """Reply to all members whose name is not the smallest of those that were sent for their text, with the smallest.
 
     A member is a pair of a text and the name of the text's group, which a work unit has sent (`linking`).
 
@@ -263,7 +263,10 @@ def reply(part: np.ndarray, _: Curation) -> tuple[np.ndarray, np.ndarray]:
 
 
 def has_converged(job: Job, iteration: int) -> bool:
-    """Return whether `iteration` of `linking` is unnecessary, because the previous iteration had no replies."""
+    """Return whether `iteration` of `linking` is unnecessary, because the previous iteration had no replies.
+
+    Iteration 0 is always necessary.
+    """
     if iteration == 0:
         return False
     nothing = len(seal_bytes(pack(np.empty(0, linking.MEMBER), np.empty(0, np.int64), job.num_units)))

@@ -189,7 +189,8 @@ def eligible(sizes: np.ndarray, wanted: float) -> np.ndarray:
     A group may be held out if none of its entries is marked as unresolved, and if it has few rows compared to `wanted`.
 
     Args:
-        sizes: the entries of some groups, (n,) SIZE: for each group, one from each work unit that has rows of it.
+        sizes: all entries of some groups, (n,) SIZE: one from each work unit with rows of the group, and further
+            entries, without rows, if the group is unresolved.
         wanted: the number of rows to hold out in the whole run.
     """
     _, group = np.unique(sizes["group"], return_inverse=True)

@@ -238,7 +238,7 @@ def make_plan(
 
 
 def _listing_sha256(inputs: Sequence[Input | list[tuple[str, Any]]]) -> str:
-    """Return the hash of a list of inputs. An input is an `Input`, or a list of the names and values of its fields."""
+    """Return the hash of a list of inputs. An input is an `Input`, or the list of (name, value) of its fields."""
     listing = orjson.dumps(inputs, lambda entry: entry.fields, orjson.OPT_PASSTHROUGH_DATACLASS)
     return hashlib.sha256(listing[1:-1]).hexdigest()
 
