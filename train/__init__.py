@@ -3,7 +3,7 @@
     run.py, job.py  the command `clearspan train`; the work of one rank, from the recipe to the exported model
     recipe.py    YAML and key=value ──> a checked Recipe; recipes/ and sweeps/ hold settings from papers
     config/      the recipe's sections: options, their ranges, what may change on resume
-    start/       recipe, shards ──> encoder, objectives, learner, data streams; checks of these; the dry run's estimate
+    start/       recipe, shards ──> data streams, and the learner: encoder and objectives in one module; checks; dry run
     data/        shards ──> examples in a fixed order ──> batches on the device
     modalities/  images, clips ──> patches
     objectives/  one file per loss: batch ──> sequences to encode; encoded sequences ──> loss
@@ -13,5 +13,5 @@
     selection/   dev scores, held-out losses ──> the best checkpoint
     export.py    checkpoint ──> model folder with its card.py
 
-The commands are `clearspan train`, which starts run.py on each device, `sweep` and `export`.
+There are three commands: `clearspan train` starts run.py on each device; `sweep` and `export` have files of their own.
 """

@@ -38,8 +38,9 @@ class Origin:
     Attributes:
         step: the step of the exported checkpoint; None if the model does not come from a run.
         data: name of a training dataset -> the values that `facts` returns for it.
-        scores: step -> name of a score -> dev score or held-out loss at that step, see `read_scores`.
-        start: UNCHANGED, PREPARED or NO_STEP if training has not changed the model; "" otherwise.
+        scores: step -> name -> the dev score or held-out loss of that name at that step, as `read_scores` returns them.
+        start: if training has not changed the model, the remark that says so: UNCHANGED, PREPARED or NO_STEP; "" if
+            training has changed it.
     """
 
     step: int | None = None
@@ -72,8 +73,12 @@ def facts(datasets: Mapping[str, Any]) -> dict[str, Any]:
 def read_scores(metrics: Path, step: int) -> dict[int, dict[str, float]]:
     """Read dev scores and held-out losses from a metrics.jsonl.
 
-    Return a mapping step -> name -> value, for step 0, for `step`, and, under the key BEFORE, for the model that
-    training started from. Steps without any score are missing.
+    Return a mapping step -> name -> value, with at most three steps: 0, `step`, and BEFORE, which stands for the model
+    that training started from. A step without any score is left out.
+
+    Args:
+        metrics: the path of the metrics.jsonl.
+        step: the step of the exported checkpoint.
     """
     from clearspan.train.curves import lines_up_to
     from clearspan.train.selection.validation import PREFIX
@@ -88,7 +93,11 @@ def read_scores(metrics: Path, step: int) -> dict[int, dict[str, float]]:
 
 
 def measured(eval_data: str) -> dict[str, Any]:
-    """Describe the score on `training.eval_data` with the fields of `huggingface_hub.EvalResult`."""
+    """Return the fields of `huggingface_hub.EvalResult` that describe the dev score: its task, dataset and metric.
+
+    Args:
+        eval_data: the recipe's `training.eval_data`, on which the dev score is computed.
+    """
     if eval_data == HELD_OUT:
         task = {"task_type": "information-retrieval", "task_name": "Information Retrieval", "metric_type": "mrr"}
         return {**task, "dataset_name": "held-out texts", "metric_name": "MRR in percent"}
@@ -105,6 +114,7 @@ def card(encoder: Any, name: str, recipe: str, origin: Origin) -> str:
         encoder: the exported encoder, a `TrainableEncoder`.
         name: the model's name on the card.
         recipe: the recipe of the run, in YAML.
+        origin: what else the card says about the model's training.
     """
     from huggingface_hub import EvalResult, ModelCardData
     from jinja2 import Template

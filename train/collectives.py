@@ -52,10 +52,14 @@ def sum_over_ranks(value: Tensor) -> Tensor:
 def casts_kept(engine: Any) -> torch.autocast:
     """Return a context in which autocast casts each weight to half precision once, not once per forward pass.
 
-    No weight may change between two forward passes in the context, and gradients must be enabled in all of these
-    forward passes or in none. Autocast keeps the cast weights until the outermost autocast region ends. The context is
-    this outermost region: it disables autocast, and the engine's forward enables autocast inside of it. A compiled
+    Within the context, no weight may change, and gradients must be enabled in all forward passes or in none. A compiled
     encoder still casts once per forward pass, because the casts are part of its graph.
+
+    Autocast keeps the cast weights until the outermost autocast region ends. This context is such an outermost region,
+    with autocast disabled; the engine enables autocast for each forward pass inside of it.
+
+    Args:
+        engine: DeepSpeed's engine.
     """
     return torch.autocast(engine.device.type, enabled=False)
 

@@ -36,9 +36,10 @@ def lines_up_to(path: Path, step: float = math.inf) -> list[str]:
 
 
 def learning_curves(runs: Mapping[str, Path], caption: str = "While training") -> list[Curves]:
-    """Return one plot, in a list, of the most informative metric that all runs have; [] if there is no such metric.
+    """Return a list with one plot of a metric, with one curve per run; [] if the runs have no metric in common.
 
-    The plot has one curve per run. A run has a metric if it logged the metric at two steps or more.
+    The metric is the dev score; if not all runs have it, the loss on held-out examples; else the training loss. A run
+    has a metric if it logged the metric at two steps or more.
 
     Args:
         runs: name of a run -> the path of its metrics.jsonl.
@@ -64,7 +65,7 @@ def never_better(path: Path) -> bool:
     """Return whether no step of a run was better than the start of the run.
 
     The dev score decides, or the held-out loss if there is no dev score. The start is the model that training started
-    from or the weights before the first step, whichever is better. Return False if there is no figure to compare.
+    from or the weights before the first step, whichever is better. Return False if there is nothing to compare.
 
     Args:
         path: the run's metrics.jsonl.

@@ -1,4 +1,6 @@
-"""Random numbers that are computed from keys by hashing, without a generator's state: `shards.keyed` for tensors.
+"""Random numbers, as tensors, that are computed from keys by hashing, without a generator's state.
+
+The hash functions are in `shards.keyed`, which also works on arrays.
 
 The key of a draw consists of the seed, the dataset, the epoch, the example, the objective, and the draw's purpose
 (`Purpose`). An example therefore gets the same spans, views and masks in any batch, on any rank, on CPU and CUDA, and

@@ -32,10 +32,10 @@ class Rows:
         dataset: the dataset's name in the recipe.
         columns: the columns as read from the shards, by name.
         ids: the ids of the examples, (n,) int64.
-        epoch: the epoch of the dataset.
-        peer: a function that chooses another example, of any rank, from the examples that are contrasted with a row.
-            `peer(row, uniform)` returns the example's id and columns. The same row and the same `uniform`, in [0, 1),
-            give the same example for any number of ranks.
+        epoch: the dataset's current epoch.
+        peer: a function that draws a second example for a row. `peer(row, uniform)` takes the row's index and a random
+            number in [0, 1), and returns the id and columns of one of the other examples, on any rank, with which the
+            loss contrasts the row. The choice does not depend on the number of ranks. None if peers cannot be drawn.
     """
 
     dataset: str
@@ -45,7 +45,7 @@ class Rows:
     peer: Callable[[int, float], dict[str, Any]] | None = None
 
     def listed(self, name: str) -> list[Any]:
-        """Return a column of encoded files, texts or spectrograms."""
+        """Return a column of encoded files, texts or spectrograms, as a list with one element per example."""
         return _of_type(list, self.columns[name])
 
     def numbers(self, name: str) -> np.ndarray:
@@ -84,7 +84,7 @@ class TokenLists:
         return self.offsets.diff()
 
     def slices(self, max_tokens: int) -> TokenSlices:
-        """Return the lists as slices, each cut to at most `max_tokens` tokens."""
+        """Return the first `max_tokens` tokens of each list, as slices of `values`, without copying them."""
         return TokenSlices(self.values, self.offsets[:-1], self.lengths.clamp(max=max_tokens))
 
 
@@ -93,8 +93,8 @@ class Batch:
     """One rank's examples of one dataset in one micro-batch.
 
     Attributes:
-        columns: the columns by name. A stream's batch names a column `OBJECTIVE/COLUMN`; `of` selects the columns of
-            one objective and names them `COLUMN`.
+        columns: the columns by name. In a batch for all objectives the names are `OBJECTIVE/COLUMN`; in a batch for one
+            objective, which `of` returns, they are `COLUMN`.
         ids, epochs: the id and the epoch of each example, (B,) int64.
     """
 
@@ -114,7 +114,7 @@ class Batch:
         """Return a column of token lists as a block of sequences for a `Request`.
 
         Args:
-            keys: the random key of each sequence, (B,) int64 (`Setting.sequence_keys`).
+            keys: the random key of each sequence, from which its masks are drawn, (B,) int64.
             max_tokens: the length to which sequences are cut, in tokens without special tokens; at most the encoder's
                 capacity.
         """
@@ -161,10 +161,10 @@ class Batch:
 def cut_micro_batches(collated: Mapping[str, Columns], ids: np.ndarray, epoch: int, size: int) -> Iterator[Batch]:
     """Cut one rank's rows of a step into micro-batches of `size` examples.
 
-    A column that several objectives return, as one object, becomes one tensor that they share.
+    If several objectives return the same object as a column, they share one tensor.
 
     Args:
-        collated: objective -> the columns that it returned for all rows.
+        collated: objective -> the columns that the objective returned for all rows.
         ids: the ids of the rows, (n,) int64.
     """
     for first in range(0, len(ids), size):

@@ -20,9 +20,10 @@ MANY_TIMES = 10
 
 
 class Feed:
-    """The streams of a run, by the names of the datasets in the recipe.
+    """The streams of a run, one for each dataset.
 
     Args:
+        streams: name of a dataset in the recipe -> its stream.
         primary: the dataset whose epochs count as the epochs of the run; "" for the first dataset.
     """
 
@@ -69,7 +70,8 @@ class Feed:
             collate: returns the columns of each objective for a rank's rows; called in the dataset's thread.
 
         Raises:
-            StreamError, ShardError: see `ExampleStream.batches`.
+            StreamError: an example is too short, and its stream does not skip short examples.
+            ShardError: a shard is damaged.
         """
         sources = [stream.prefetched(state[name], columns[name], collate) for name, stream in self.streams.items()]
         try:

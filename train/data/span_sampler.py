@@ -4,8 +4,9 @@
 
 A document has A anchors; each has P positives that touch, overlap or lie inside it. Placements of anchors:
 
-    grid     as in the published code: each anchor lies anywhere within a separate block of `max_span` tokens; later
-             anchors cannot have this block or its neighbors, so gaps are at least `max_span`.
+    grid     as in the published code: the document is divided into cells of `max_span` tokens, and each anchor lies
+             anywhere within a cell of its own. The cells of two anchors are never neighbors, so gaps are at least
+             `max_span`.
     uniform  every placement with gaps of at least `min_distance` is equally likely. In a document that is barely long
              enough, the anchors therefore lie at the ends of the document.
 
@@ -44,8 +45,8 @@ class SpanConfig:
         max_span: the exclusive upper bound of a span's length.
         anchor_beta: a and b of the Beta distribution of anchors' lengths, between min_span and max_span.
         positive_beta: a and b of the Beta distribution of positives' lengths.
-        placement: the placement of anchors. grid: each in a separate block, as in the published code; uniform: all
-            placements that keep `min_distance` are equally likely.
+        placement: the placement of anchors. grid: each in a cell of max_span tokens, as in the published code; uniform:
+            all placements that keep `min_distance` are equally likely.
         min_distance: with placement uniform, the minimum distance from an anchor's end to the next anchor's start; null
             means 512. With grid, the minimum distance is max_span.
         positives: the position of positives. adjacent: next to their anchor; subsuming: inside it; any: touching,
@@ -148,11 +149,11 @@ def _inverse_beta_table(a: float, b: float, device: torch.device) -> Tensor:
 
 
 def beta_from_uniforms(keys: Tensor, a: float, b: float) -> Tensor:
-    """Return one Beta(a, b) draw per key: keys (...) int64 -> (...) float64.
+    """Return a random number from Beta(a, b) for each key: keys (...) int64 -> (...) float64.
 
-    For integer a and b the draw is exact: the a-th smallest of a + b - 1 uniform numbers. Otherwise the inverse of the
-    distribution function maps a uniform number to the draw. The function is a table of 4,096 steps, with linear
-    interpolation within a step, and a power function in the first and the last step.
+    For integer a and b the distribution is exact: the number is the a-th smallest of a + b - 1 uniform numbers.
+    Otherwise a uniform number is mapped by the inverse distribution function, which is approximated: linearly in each
+    of 4,096 steps, but by a power function in the first and the last step.
     """
     if float(a).is_integer() and float(b).is_integer():
         uniforms = draws.uniform(keys, int(a + b) - 1)
@@ -167,13 +168,26 @@ def beta_from_uniforms(keys: Tensor, a: float, b: float) -> Tensor:
 
 
 def _lengths(keys: Tensor, beta: list[float], low: Tensor, high: Tensor, capacity: int) -> Tensor:
-    """Draw span lengths floor(p (high - low) + low) with p ~ Beta (section 3.2), at most `capacity`."""
+    """Draw span lengths: floor(p (high - low) + low) with p ~ Beta(a, b), as in section 3.2 of DeCLUTR.
+
+    Args:
+        keys: the random key of each span, int64.
+        beta: a and b.
+        low, high: the bounds of the lengths, of a shape that broadcasts to the shape of `keys`.
+        capacity: the maximum length that the encoder takes; longer spans are cut.
+    """
     fraction = beta_from_uniforms(keys, beta[0], beta[1])
     return (fraction * (high - low) + low).long().clamp(max=capacity)
 
 
 def _spread(keys: Tensor, free: Tensor, count: int) -> Tensor:
-    """Draw `count` sorted offsets in 0..free, all multisets equally likely: keys, free (B,) -> (B, count) int64."""
+    """Draw `count` offsets for each document, in ascending order, (B, count) int64; all multisets are equally likely.
+
+    Args:
+        keys: the random key of each document, (B,) int64.
+        free: the highest offset of each document, (B,) int64; the lowest is 0.
+        count: the number of offsets.
+    """
     uniforms = draws.uniform(keys, count)
     chosen: list[Tensor] = []
     for i in range(count):
@@ -188,21 +202,22 @@ def _spread(keys: Tensor, free: Tensor, count: int) -> Tensor:
 
 
 def _blocks(keys: Tensor, count: Tensor, num_anchors: int) -> Tensor:
-    """Draw the index of each anchor's block as the published sampler does: (B, A) int64.
+    """Return the index of the cell of each anchor, (B, A) int64, drawn as in DeCLUTR's code (placement `grid`).
 
-    An anchor takes one of the remaining blocks; this block and its neighbors are then removed. If fewer blocks remain
-    than the square of the number of anchors to place, the anchor takes the first or the last remaining block.
+    Each anchor takes one of the remaining cells at random; this cell and the remaining cells next to it are then
+    removed. If fewer cells remain than the square of the number of anchors to place, the anchor takes the first or the
+    last remaining cell.
 
     Args:
-        keys: (B,) int64.
-        count: the number of blocks of each document, (B,) int64.
+        keys: the random key of each document, (B,) int64.
+        count: the number of cells of each document, (B,) int64.
     """
     uniforms = draws.uniform(keys, 2 * num_anchors).view(len(keys), num_anchors, 2)
     removed: list[Tensor] = []
     chosen = []
 
     def block(rank: Tensor) -> Tensor:
-        """Return the index of the rank-th block that remains."""
+        """Return, for each document, the index of the remaining cell that `rank` remaining cells precede."""
         for index in torch.stack(removed, 1).sort(dim=1).values.unbind(1) if removed else ():
             rank = rank + (rank >= index)
         return rank
@@ -227,8 +242,7 @@ def sample(lengths: Tensor, keys: Tensor, config: SpanConfig, capacity: int = 1 
 
     Args:
         lengths: the lengths of the documents in tokens, (B,) int64. In documents shorter than `required_tokens`, spans
-            and distances shrink in proportion (`short_documents: shrink`; with `error` and `skip`, the stream never
-            yields such documents).
+            and distances shrink in proportion. The stream yields such documents only with `short_documents: shrink`.
         keys: the random key of each document, (B,) int64.
         capacity: the longest span that the encoder takes, in tokens without special tokens; longer draws are cut.
     """

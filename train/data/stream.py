@@ -2,15 +2,15 @@
 
     1. epoch        the dataset's shards in random order                      key (seed, dataset, epoch)
     2. window       the next `shuffle_shards` shards, decoded into memory
-    3. order        the window's examples in random order, without examples outside `share` and without short ones
-                                                                              key (seed, dataset, epoch, window)
+    3. order        the window's examples in random order; examples outside the fraction `share` of the dataset are
+                    skipped, and those of fewer than `min_tokens` tokens    key (seed, dataset, epoch, window)
     4. step         the next `batch_size` examples; fewer at the end of an epoch are dropped
     5. micro-batch  the step, cut into `micro_batches` equal parts, whose gradients add up
-    6. rank         each micro-batch, cut into `ranks` equal parts, one for each rank;
-                    with `whole`, the step is first cut into parts for the ranks, and these into micro-batches
+    6. rank         each micro-batch, cut into `ranks` equal parts, one for each rank; if the loss contrasts all
+                    examples of a step (`whole`), the step is cut into parts for the ranks before step 5
     7. collation    the objectives' columns for the rank's examples, made on the host, e.g. views
 
-The state is (epoch, position), where position is the number of examples passed in that epoch, skipped examples
+The state is (epoch, position), where position is the number of examples passed in that epoch, examples skipped in 3
 included. Every rank decodes every window, because decoding is far faster than training, and takes its part of the
 examples. So the order does not depend on the number of ranks or threads, and a resumed run skips the windows before its
 position. A thread decodes and collates ahead; examples in its queue are not yet counted in the position.
@@ -43,7 +43,12 @@ class StreamError(ValueError):
 
 @dataclasses.dataclass(frozen=True)
 class StreamState:
-    """The position of the next batch: the epoch, and the number of examples passed in it, skipped examples included."""
+    """The position of the next batch.
+
+    Attributes:
+        epoch: the epoch, from 0 on.
+        position: the number of examples of the epoch that were passed, skipped examples included.
+    """
 
     epoch: int = 0
     position: int = 0
@@ -57,9 +62,9 @@ class ExampleStream:
         name: the dataset's name in the recipe.
         batch_size: the number of examples of a step over all ranks; a multiple of ranks x micro-batches.
         shuffle_shards: the number of shards whose examples are shuffled together.
-        min_tokens: the minimum length of an example. A shorter example is an error, or is skipped with `skip_short`;
-            `num_short` counts the short examples.
+        min_tokens: the minimum length of an example, in tokens.
         measured: the column whose lengths are compared with `min_tokens`.
+        skip_short: whether to skip shorter examples; if not, a shorter example is an error.
         micro_batches: the number of micro-batches of a step; a batch is one rank's part of a micro-batch.
         whole: whether all examples of a step are contrasted together, as with gradient caching. A rank then has the
             same examples in the same order for any number of micro-batches.
@@ -191,7 +196,11 @@ class ExampleStream:
         return prefetch(lambda: self.batches(state, columns, collate), self.micro_batches + 1)
 
     def _gather(self, rows: list[tuple["_Window", int]], epoch: int) -> Rows:
-        """Return this rank's rows of a step as one `Rows`, because large columns cost far less than many small ones."""
+        """Return this rank's part of the examples of a step.
+
+        Args:
+            rows: (window, index in the window) for each example of the step, of all ranks.
+        """
         together = len(rows) // (1 if self.whole else self.micro_batches)
         each = together // self.ranks
         firsts = range(self.rank * each, len(rows), together)
@@ -215,9 +224,9 @@ class ExampleStream:
             )
 
     def _windows(self, epoch: int, position: int, columns: Sequence[str]) -> Iterator[tuple[np.ndarray, "_Window"]]:
-        """Yield (row numbers in random order, window) for each window of an epoch; skip the examples before `position`.
+        """Yield (indices of the window's examples, in random order; window) for each window of an epoch.
 
-        Windows that lie before `position` are not read.
+        Examples before `position` are left out; windows that lie before it are not read.
         """
         shards = self.dataset.shards
         permuted = self._permutation(len(shards), epoch, Purpose.SHARDS)
@@ -234,7 +243,7 @@ class ExampleStream:
             position = 0
 
     def _batches(self, shard: ShardInfo) -> Iterator[pa.RecordBatch]:
-        """Yield a shard's batches; raise ShardError for a token id outside the vocabulary, which has no embedding."""
+        """Yield a shard's record batches; raise ShardError if a token id is outside the vocabulary of the dataset."""
         for batch in self.dataset.batches(shard):
             for name in token_columns(batch.schema):
                 ids = batch.column(name).flatten().to_numpy()
@@ -252,7 +261,7 @@ class ExampleStream:
 
 
 class _Window:
-    """The examples of the shards of a window, indexed as one list without copying their tokens."""
+    """The examples of consecutive shards, indexed like one list. Their tokens are not copied."""
 
     def __init__(self, batches: list[pa.RecordBatch], columns: Sequence[str], share: float, measured: str) -> None:
         self.ends = np.cumsum([batch.num_rows for batch in batches])
@@ -263,7 +272,7 @@ class _Window:
             self.lengths = np.concatenate([Ragged.from_arrow(batch.column(measured)).lengths for batch in batches])
 
     def value(self, name: str, row: int) -> Any:
-        """Return the value of an example in a column."""
+        """Return the value of an example in a column; `row` is the index of the example in the window."""
         batch = int(np.searchsorted(self.ends, row, side="right"))
         value = self.columns[name][batch][row - (int(self.ends[batch - 1]) if batch else 0)]
         if isinstance(value, pa.Scalar):
@@ -299,7 +308,7 @@ def _values(column: pa.Array) -> Ragged | np.ndarray | pa.Array:
 
 
 def _column(name: str, rows: list[tuple[_Window, int]]) -> Column:
-    """Return the values of a column for these rows, in the order of `rows`."""
+    """Return the values of the column `name` for some examples, each given as (window, index in the window)."""
     values = [window.value(name, row) for window, row in rows]
     stored = rows[0][0].columns[name][0]
     if isinstance(stored, Ragged):

@@ -5,9 +5,9 @@
 
 Rank 0 writes one file with the weights and the optimizer's whole state (`train.engine.optimizer_state`), so that a run
 can resume on another number of ranks or at another ZeRO stage. A checkpoint is written under a temporary name, and
-renamed when it is complete and on the disk. Its manifest (`common.sealed_folder`) also names the best step so far.
-Files are verified before they are loaded; if one is damaged, the checkpoint before it is used. torch's `weights_only`
-unpickler loads the file, so that a checkpoint cannot run code.
+renamed when it is complete and on the disk. Its manifest holds the hashes of its files (`common.sealed_folder`) and
+names the best step so far. Files are verified before they are loaded; if one is damaged, the checkpoint before it is
+used. torch's `weights_only` unpickler loads the file, so that a checkpoint cannot run code.
 """
 
 import contextlib
@@ -68,7 +68,13 @@ def safe_load(path: Path) -> dict[str, Any]:
 
 
 class Checkpoints:
-    """The checkpoints of one run: the last two, and the best one if one is chosen. Older checkpoints are deleted."""
+    """The checkpoints of one run: the last two, and the best one if one is chosen. Older checkpoints are deleted.
+
+    A checkpoint is identified by its tag, the name of its folder, such as step-00000500.
+
+    Args:
+        run: the run's folder.
+    """
 
     def __init__(self, run: Path) -> None:
         self.folder = run / CHECKPOINTS
@@ -76,11 +82,17 @@ class Checkpoints:
         """(tag, tag of the best so far) for the last two checkpoints that this process saved or resumed from."""
 
     def tags(self) -> list[str]:
-        """Return the names of the step folders, newest first."""
+        """Return the tags of all checkpoints, newest first."""
         return tags(self.folder.parent)
 
     def save(self, engine: Any, step: int, state: dict[str, Any], best: bool) -> None:
-        """Write the checkpoint of a step; every rank calls it.
+        """Write the checkpoint of a step; every rank must call this method.
+
+        Args:
+            engine: DeepSpeed's engine, whose weights and optimizer are saved.
+            step: the step.
+            state: the state of training, plain values, which `load` returns.
+            best: whether the weights are the best so far.
 
         Raises:
             CheckpointError: the disk is full or broken. Earlier checkpoints stay as they were.
@@ -90,7 +102,12 @@ class Checkpoints:
         agreed(lambda: self.write(step, states, best))
 
     def write(self, step: int, states: dict[str, Any], best: bool) -> None:
-        """Write a checkpoint, name it when it is complete, and delete the checkpoints that are no longer needed.
+        """Write a checkpoint, and delete the checkpoints that are no longer needed.
+
+        Args:
+            step: the step.
+            states: the weights, the optimizer's state and the state of training.
+            best: whether the weights are the best so far.
 
         Raises:
             CheckpointError: the disk is full or broken.
@@ -140,9 +157,9 @@ class Checkpoints:
         return dict(states["clearspan"])
 
     def last(self) -> tuple[str, str | None]:
-        """Return (tag, best) of the newest undamaged checkpoint; print a line if newer checkpoints are damaged.
+        """Return (tag of the newest undamaged checkpoint, tag of the best checkpoint up to it).
 
-        `best` is the tag of the best checkpoint so far, or None if no step is the best.
+        The second tag is None if no best checkpoint was chosen. If newer checkpoints are damaged, print a line.
 
         Raises:
             CheckpointError: there is no undamaged checkpoint.
@@ -164,10 +181,10 @@ class Checkpoints:
         raise CheckpointError(f"{self.folder}: no checkpoint here; is it the folder of a run?")
 
     def choose(self, name: str | None) -> tuple[str, str]:
-        """Return (name, tag) of the checkpoint `last` or `best` after verifying it.
+        """Choose a checkpoint and verify it; return (`last` or `best`, its tag).
 
         Args:
-            name: `last`, `best`, or None for the best checkpoint, or the last one if there is no best one.
+            name: `last` or `best`; None for the best checkpoint, or the last one if there is no best one.
 
         Raises:
             CheckpointError: there is no such checkpoint.
@@ -200,14 +217,18 @@ class Checkpoints:
 
 
 def _verified(folder: Path) -> dict[str, Any]:
-    """Return the content of a checkpoint's manifest, after verifying the files that it lists."""
+    """Return the content of a checkpoint's manifest, after verifying the files that it lists.
+
+    Raises:
+        FolderChangedError: a file is missing or damaged.
+    """
     return check_folder(folder, KIND, alone=False)
 
 
 def _remove(checkpoint: Path) -> None:
     """Delete a checkpoint: the manifest first, then its other files and its folder.
 
-    A link is left in place, and so is a folder with files that no checkpoint has.
+    A symbolic link is left in place. Files that a checkpoint does not consist of are left too, in their folder.
     """
     if checkpoint.is_symlink() or not checkpoint.is_dir():
         return

@@ -1,8 +1,10 @@
 """Progress display of a run: a bar with metrics on a terminal, elsewhere a plain line for each logged step.
 
-    metrics -> loss (also by objective), tokens/s, learning rate, MFU, data wait; scores; remaining time
+    metrics -> loss (also by objective), tokens/s, learning rate, MFU, fraction of time spent waiting for data
+    scores of an evaluation -> a line
 
-`--quiet` shows nothing. `train.engine.tracking` writes the metrics to files.
+The bar and the line for a logged step also show the remaining time. `--quiet` shows nothing. `train.engine.tracking`
+writes the metrics to files.
 """
 
 import os
@@ -29,7 +31,7 @@ def device_name(device: torch.device, ranks: int) -> str:
 
 
 def figures(metrics: Mapping[str, float]) -> str:
-    """Return the metrics of a logged step as text, the most important first."""
+    """Return the text for the metrics of a logged step: loss, speed, learning rate, MFU and data wait."""
     texts = []
     if "loss" in metrics:
         losses = {n.split("/")[0]: loss for n, loss in metrics.items() if n.endswith("/loss") and n.count("/") == 1}

@@ -13,15 +13,18 @@ from clearspan.train.step.requests import Metrics
 
 
 def gradient_norms(engine: Any, batches: Mapping[str, Batch], turn: str, parameters: Sequence[nn.Parameter]) -> Metrics:
-    """Return `OBJECTIVE/grad_norm`: the unclipped gradient norm of each weighted loss on a micro-batch of all ranks.
+    """Return `OBJECTIVE/grad_norm` -> the norm of the gradient of the objective's weighted loss, before clipping.
 
-    This costs a forward pass, and a backward pass for each objective. It changes neither the gradients that DeepSpeed
-    accumulates and partitions nor memory banks. Every rank calls this function, after seeding dropout as in the forward
-    pass of training.
+    The gradients are of one micro-batch, averaged over ranks.
+
+    This costs a forward pass, and a backward pass for each objective. The gradients that DeepSpeed accumulates, and the
+    memory banks of objectives, are unchanged afterwards. Every rank calls this function, after seeding dropout as in the
+    forward pass of training.
 
     Args:
         engine: DeepSpeed's engine, over a `Learner`.
-        batches: dataset -> this rank's batch.
+        batches: dataset -> this rank's batch of the micro-batch.
+        turn: the turn whose objectives are measured.
         parameters: the parameters that the turn trains.
     """
     memories = [(module, module.vectors) for module in engine.module.modules() if isinstance(module, Memory)]

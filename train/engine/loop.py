@@ -238,7 +238,7 @@ class Trainer:
         return {**summed, **means, **norms, "grad_norm": norm, "learning_rate": rate}
 
     def _inputs(self, turn: str, number: int, batches: list[MicroBatch]) -> Iterator[tuple[dict[str, Batch], int]]:
-        """Seed dropout for each micro-batch, and yield (the batches of the turn's datasets, the dropout seed)."""
+        """Seed dropout for each micro-batch, and yield (dataset of the turn -> its batch, the dropout seed)."""
         datasets = {objective.data for objective in self.learner.of_turn(turn)}
         for forward, batch in enumerate(batches, self.step * len(batches)):
             inputs = {name: batch[name] for name in datasets}
@@ -248,9 +248,9 @@ class Trainer:
 
     @property
     def _logged(self) -> bool:
-        """Return whether the schedule logs the current step (every `logging_steps`, and the last step).
+        """Whether the metrics of the current step are logged: every `logging_steps` steps, and at the last step.
 
-        Only then are all metrics computed.
+        In other steps, not all metrics are computed.
         """
         return (self.step + 1) % self.recipe.training.logging_steps == 0 or self.step + 1 == self.total
 
@@ -350,7 +350,11 @@ class Trainer:
     def _save(self, metrics: Metrics, best: bool) -> None:
         """Save a checkpoint, after checking that losses and weights are finite.
 
-        Metrics are checked when they are logged, but most steps that are saved are not logged.
+        The check is needed here because the step may not have been logged, and only logged metrics are checked.
+
+        Args:
+            metrics: this rank's metrics of the step.
+            best: whether the weights are the best so far.
         """
         with torch.no_grad():
             self._reduced({**metrics, "weights_norm": nn.utils.get_total_norm(list(self.learner.parameters()))})

@@ -49,10 +49,11 @@ def optimizer_groups(
 ) -> list[dict[str, Any]]:
     """Return the nonempty parameter groups of an optimizer: matrices get weight decay, vectors do not.
 
-    The groups of parts with separate options (`optimizer.embeddings`, `optimizer.heads`) come last.
+    Embeddings and heads have groups of their own, at the end, if they have options of their own
+    (`optimizer.embeddings`, `optimizer.heads`).
 
     Args:
-        parts: the part of the model to which each parameter belongs (`Learner.parts`).
+        parts: parameter -> the part of the model it belongs to: embeddings, heads or layers.
     """
     own, groups = config.parts(), []
     for name, (rate, decay) in own.items():
@@ -74,7 +75,7 @@ def build_optimizer(
     torch's AdamW is faster than DeepSpeed's, on a CPU too.
 
     Args:
-        parts: the part of the model to which each parameter belongs (`Learner.parts`).
+        parts: parameter -> the part of the model it belongs to: embeddings, heads or layers. None: all are layers.
         key: the section of the recipe that holds `config`, for messages.
 
     Raises:
@@ -105,12 +106,12 @@ class AlternatingOptimizer(torch.optim.Optimizer):
     Args:
         parameters: turn -> the parameters that it trains; turns may share parameters.
         configs: turn -> the options of its optimizer.
-        parts: the part of the model to which each parameter belongs.
+        parts: parameter -> the part of the model it belongs to: embeddings, heads or layers.
 
     Attributes:
         peaks: turn -> the highest learning rate of each parameter group.
-        members: turn -> the parameters of each group. In `param_groups`, ZeRO replaces them by one flat tensor per
-            group.
+        members: turn -> the parameters of each group. They are kept here because ZeRO replaces the parameters in
+            `param_groups` by one flat tensor per group.
     """
 
     def __init__(

@@ -74,7 +74,13 @@ def load_state(engine: Any, saved: State) -> None:
 
 
 def _groups(state: State, optimizer: Any, turn: str) -> Iterator[tuple[dict[str, Any], list[Any], torch.Tensor]]:
-    """Yield (entry of `param_groups` in the state, parameters, this rank's part of the flat weights) for each group."""
+    """Yield, for each parameter group: (its entry in the state, its parameters, this rank's part of its flat weights).
+
+    Args:
+        state: the state of one turn, with an entry `param_groups`.
+        optimizer: the `AlternatingOptimizer`.
+        turn: the turn.
+    """
     parts = [group["params"][0].detach() for group in optimizer.param_groups]
     return zip(state["param_groups"], optimizer.members[turn], parts, strict=True)
 

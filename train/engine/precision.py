@@ -21,7 +21,7 @@ OFF = f"{KEY}=false"
 
 
 def resolve_precision(recipe: Recipe, resume: bool) -> list[str]:
-    """Set `training.bf16` of the recipe to true or false; return the lines to print.
+    """Set `training.bf16` of the recipe to true or false; return lines about it for the user.
 
     If it is `auto`, a run that resumes keeps its value, and a new run uses bf16 if the device multiplies bfloat16 in
     hardware.

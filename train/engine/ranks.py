@@ -26,7 +26,11 @@ LOOPBACK = "127.0.0.1"
 
 
 class ReportedElsewhereError(Exception):
-    """Raised on the other ranks when rank 0 failed with an error of type `kind`; rank 0 reports it."""
+    """Rank 0 has failed, and reports its error. This error ends the other ranks, which report nothing.
+
+    Args:
+        kind: the type of rank 0's error.
+    """
 
     def __init__(self, kind: type[Exception]) -> None:
         super().__init__(kind)
@@ -112,9 +116,13 @@ def join_ranks() -> None:
 
 
 def _meet(url: str, *, timeout: timedelta, **options: Any) -> Iterator[tuple[TCPStore, int, int]]:
-    """Yield (store, rank, ranks), as torch expects of a rendezvous handler.
+    """Yield (store, rank, number of ranks): a rendezvous handler of torch, for the ranks of one machine.
 
     Rank 0 owns the store and listens on the loopback interface only; torch's own handlers listen on all interfaces.
+
+    Args:
+        url, options: ignored; torch passes them.
+        timeout: the timeout of the store.
     """
     rank, ranks, port = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"]), _chosen_port()
     shared = ranks > 1 and not port
@@ -133,10 +141,9 @@ def _meet(url: str, *, timeout: timedelta, **options: Any) -> Iterator[tuple[TCP
 
 
 def _chosen_port() -> int:
-    """Return the port that the user chose for the ranks of one machine; 0 means any free port.
+    """Return the port that the user chose for the ranks of one machine (MASTER_PORT); 0 if the user chose none.
 
-    If the user chose none, deepspeed's launcher passes its default port. torchrun passes a port on which it listens
-    itself. Both count as no choice.
+    deepspeed's default port, and the port of torchrun, on which torchrun listens itself, are not the user's choice.
     """
     from deepspeed.constants import TORCH_DISTRIBUTED_DEFAULT_PORT
 

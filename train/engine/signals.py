@@ -28,12 +28,19 @@ REPORTING_S = 20
 
 
 class Launcher(subprocess.Popen[bytes]):
-    """The process that deepspeed's runner starts. On one machine it is deepspeed's launcher, the parent of the ranks.
+    """A child process of `clearspan train` that starts the ranks, with the handling of SIGINT and SIGTERM.
 
-    The launcher starts with SIGINT and SIGTERM blocked; the ranks unblock them. The current process forwards both to
-    the ranks, and kills ranks that have not ended `SAVING_S` seconds later. On several machines deepspeed's runner
-    forwards signals; there the current process ignores SIGINT, which a terminal sends to all processes, and waits for
-    the ranks.
+    On one machine the child is deepspeed's launcher, the parent of the ranks. It starts with both signals blocked; the
+    ranks unblock them. `clearspan train` forwards both signals to the ranks, and kills ranks that have not ended
+    `SAVING_S` seconds later.
+
+    On several machines the child is a command, such as pdsh, that starts a launcher on each machine, and deepspeed's
+    runner forwards signals to it. There `clearspan train` ignores SIGINT, which a terminal sends to all processes, and
+    waits for the ranks.
+
+    Args:
+        words: the command and its arguments.
+        options: other arguments of `subprocess.Popen`.
     """
 
     def __init__(self, words: Sequence[str], **options: Any) -> None:
@@ -106,7 +113,7 @@ def leave_to_rank_0() -> None:
 
 
 def deadline(max_hours: float) -> Callable[[], bool]:
-    """Return a function that tells whether this process started at least `max_hours` ago; with 0 it returns False.
+    """Return a function that tells whether this process started at least `max_hours` ago; 0 hours: no deadline.
 
     Start-up counts too, because it counts toward the time limit of a batch system.
     """

@@ -70,7 +70,7 @@ def peak_flops(device: torch.device) -> float | None:
 
 
 class Clock:
-    """Counter of steps, tokens, seconds, and seconds of waiting for data.
+    """Counter of steps, of tokens, of seconds, and of the seconds spent waiting for data.
 
     The trainer restarts it after each log, evaluation and save, so that the time of evaluation and saving does not
     count.
@@ -108,7 +108,12 @@ class Logger(Protocol):
 
 
 class JsonLines:
-    """Writer of metrics.jsonl, one line per logged step. A resumed run keeps the lines up to its first step.
+    """Writer of metrics.jsonl, one line per logged step. Lines after `step`, of the run that is resumed, are deleted.
+
+    Args:
+        run: the run's folder.
+        recipe: not used.
+        step: the step at which training begins.
 
     Raises:
         OSError: (on writing too) the disk is full or broken; the error names the file.
@@ -127,7 +132,12 @@ class JsonLines:
 
 
 class TensorBoard:
-    """Writer of TensorBoard's events. A resumed run hides the events after the step that it resumes from.
+    """Writer of TensorBoard's events. Events after `step`, of the run that is resumed, are hidden.
+
+    Args:
+        run: the run's folder.
+        recipe: not used.
+        step: the step at which training begins.
 
     Raises:
         OSError: (on writing and closing) the disk is full or broken; the error names the folder.
@@ -153,6 +163,7 @@ class Tracker:
     """All loggers of a run, and its display.
 
     Args:
+        recipe: the recipe of the run, which names the user's loggers.
         display: the progress display, which shows the metrics too.
 
     Raises:
@@ -192,7 +203,11 @@ class Tracker:
                 self._guarded(spec, logger.close)
 
     def _guarded(self, spec: str, call: Callable[[], None]) -> None:
-        """Call a user's logger; if it fails, print a warning and call the logger no more."""
+        """Run `call`, a call of a user's logger; if it fails, print a warning and call this logger no more.
+
+        Args:
+            spec: the logger, as `training.loggers` names it.
+        """
         try:
             call()
         except (Exception, SystemExit) as error:  # the user's own code

@@ -120,10 +120,10 @@ def config_class(name: str) -> type[ModalityConfig]:
     """Return the dataclass that holds the options of a modality.
 
     Args:
-        name: see `modality_class`.
+        name: the kind of dataset of a built-in modality, or `module:Class`.
 
     Raises:
-        PluginError: see `modality_class`.
+        PluginError: there is no such class, or it does not implement the interface.
     """
     return parts.options_class(name, modality_class(name), ModalityConfig)
 
@@ -132,12 +132,12 @@ def build(name: str, config: ModalityConfig, dataset: Dataset) -> Modality:
     """Create the modality of a dataset.
 
     Args:
-        name: see `modality_class`.
+        name: the kind of dataset of a built-in modality, or `module:Class`.
         config: the options of the modality.
         dataset: the dataset.
 
     Raises:
-        PluginError: see `modality_class`.
+        PluginError: there is no such class, or it does not implement the interface.
         ValueError: an option does not suit the dataset, or the modality lacks an attribute.
     """
     modality = modality_class(name).build(config, dataset)

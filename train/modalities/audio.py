@@ -196,6 +196,11 @@ class SpectrogramEmbedding(nn.Module):
     """The embedding layer for spectrograms, (n, frames, 128) float16 -> (n, patches, dim).
 
     The class token is first. The patches follow, sorted by mel bins from the lowest, and then by time.
+
+    Args:
+        config: the options.
+        patches: the number of rows of a view, the class token included.
+        dim: the hidden size of the encoder.
     """
 
     def __init__(self, config: AudioConfig, patches: int, dim: int) -> None:

@@ -131,7 +131,7 @@ def view(image: Image.Image, uniforms: np.ndarray, config: ImageConfig) -> Image
 
     Args:
         image: the image.
-        uniforms: the random numbers of the view, (DRAWS,) in [0, 1).
+        uniforms: the random numbers that decide all changes of the view, (DRAWS,) in [0, 1).
         config: the size of the view, and the probabilities and strengths of its changes.
     """
     crops, (mirror, jitter, gray), strengths, order = np.split(uniforms, np.cumsum([4 * CROP_TRIES, 3, 4]))
@@ -251,7 +251,9 @@ def _vit_embeddings(config: ImageConfig, dim: int) -> nn.Module:
     """Return the embedding layer of a ViT, which embeds patches, class token and positions; pretrained or random.
 
     Raises:
-        ValueError, EncoderError: see `ImageEmbedding`.
+        ValueError: the folder `config.path` holds no ViT, or a ViT with another image size, patch size or number of
+            channels.
+        EncoderError: the folder is incomplete.
     """
     from transformers import AutoModel, ViTConfig, ViTModel
 

@@ -41,7 +41,10 @@ def masked_lm(states: Tensor, decoder: nn.Linear, labels: Tensor, measured: bool
     original id has the highest logit.
 
     Args:
-        states, decoder, labels: see `cross_entropy`.
+        states: the inputs of the decoder at the masked positions, (k, h), any float type.
+        decoder: the linear layer from h to the vocabulary.
+        labels: the original ids, (k,) int64; IGNORED for a row that has no masked token.
+        measured: whether to compute the accuracy.
     """
     count = (labels != IGNORED).sum()
     summed, correct = cross_entropy(states, decoder, labels, measured)
@@ -56,11 +59,11 @@ def cross_entropy(
     The number of correct predictions is fp32 without gradient, and 0 unless `counted`.
 
     Args:
-        states: (k, h), any float type.
+        states: the inputs of the decoder, (k, h), any float type.
         decoder: the linear layer from h to the vocabulary.
-        labels: (k,) int64; IGNORED marks an unused slot.
-        counted: whether to count the correct predictions, i.e. the labels that have the highest logit.
-        multiple: pad the vocabulary to a multiple of this number; None for the device's number in `ALIGNED`.
+        labels: the correct ids, (k,) int64; a row with the label IGNORED does not count.
+        counted: whether to count the correct predictions: the rows whose label has the highest logit.
+        multiple: the number to a multiple of which the vocabulary is padded; None for the device's number in `ALIGNED`.
     """
     device, weight, bias = states.device.type, decoder.weight, decoder.bias
     is_cast = torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device)  # not on the meta device
@@ -134,7 +137,10 @@ class _CrossEntropy(torch.autograd.Function):
 
 
 def _padded(weight: Tensor, bias: Tensor | None, dtype: torch.dtype, multiple: int) -> tuple[Tensor, Tensor | None]:
-    """Cast the decoder's weight and bias to a dtype, and pad them with rows of zeros and a bias of -inf."""
+    """Cast the decoder's weight and bias to a dtype, and pad the vocabulary to a multiple of `multiple`.
+
+    The added rows of the weight are 0, and their bias is -inf.
+    """
     added = -len(weight) % multiple
     if not added:
         return weight.to(dtype), None if bias is None else bias.to(dtype)
@@ -144,7 +150,7 @@ def _padded(weight: Tensor, bias: Tensor | None, dtype: torch.dtype, multiple: i
 
 
 def _accumulator(tensor: Tensor | None) -> Tensor | None:
-    """Return zeros of a tensor's shape, in fp32 or a more precise dtype, to sum its gradient in; None for None."""
+    """Return zeros in which the gradient of a tensor is summed, in fp32 or a more precise dtype; None for None."""
     if tensor is None:
         return None
     return torch.zeros_like(tensor, dtype=torch.promote_types(torch.float32, tensor.dtype))

@@ -1,4 +1,4 @@
-"""Embed texts with an encoder in training as the exported model would embed them (`common.encoder.stream`)."""
+"""Embed texts with an encoder in training, exactly as the exported model would: by `common.encoder.stream`."""
 
 from collections.abc import Sequence
 from typing import Any

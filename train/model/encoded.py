@@ -26,7 +26,7 @@ class SequenceVectors:
     Args:
         pooled: the pooled vector of each sequence, (N, h) fp32.
         first: the state of each sequence's first token, (N, h) fp32.
-        blocks: `OBJECTIVE/BLOCK` -> the range of the block's sequences.
+        blocks: `OBJECTIVE/BLOCK` -> the range of the block's sequences among the N sequences.
     """
 
     def __init__(self, pooled: Tensor, first: Tensor, blocks: Mapping[str, slice]) -> None:
@@ -37,7 +37,8 @@ class Forward(SequenceVectors):
     """The result of one forward pass for all objectives. Vectors are computed when the first objective reads them.
 
     Args:
-        packed: the batch.
+        encoder: the encoder, whose pooling makes the vectors.
+        packed: the batch of all sequences.
         hidden: the states of the batch's tokens, (T, h).
         blocks: `OBJECTIVE/BLOCK` -> the range of the block's sequences.
         masked: `OBJECTIVE/BLOCK` -> the masked positions, for each block that an objective masked.
@@ -64,15 +65,17 @@ class Forward(SequenceVectors):
 
 @dataclasses.dataclass(frozen=True)
 class Encoded:
-    """The result of a forward pass for one objective. A block of another objective has the name `OBJECTIVE/BLOCK`.
+    """The result of a forward pass for one objective, which calls the methods with the names of its blocks.
 
-    With gradient caching, a contrastive objective gets the pooled and first vectors of several forward passes, but no
-    hidden states of other tokens.
+    An objective can also read a block of another objective, by the name `OBJECTIVE/BLOCK`. With gradient caching, a
+    contrastive objective gets the pooled vectors and first states of several forward passes, but no other states.
 
     Args:
+        forward: the vectors of all objectives' blocks.
+        objective: the name of the objective.
         measured: whether the step is logged; if not, the objective may compute its loss only, without metrics.
         pools: whether the objective declares that it uses pooled vectors (`Objective.pools`).
-        dim: the number of components to keep of every vector, the others being set to 0; 0 to keep all.
+        dim: the number of leading components to keep of each vector; the other components are set to 0. 0: keep all.
     """
 
     forward: SequenceVectors
@@ -116,12 +119,12 @@ class Encoded:
     def masked(self, block: str) -> tuple[Tensor, Tensor]:
         """Return the states at the block's masked positions, (k, h), and the original ids, (k,) int64.
 
-        Unused slots have the id -100.
+        In a batch of fixed shape, k is fixed too; if fewer positions are masked, the remaining ids are -100.
         """
         masked = self._whole.masked[qualified(self.objective, block)]
         return self._whole.hidden[masked.index], masked.labels
 
 
 def qualified(objective: str, block: str) -> str:
-    """Return a block's name among the blocks of all objectives, `OBJECTIVE/BLOCK`."""
+    """Return OBJECTIVE/BLOCK, the name of a block among the blocks of all objectives, or `block` if it has this form."""
     return block if "/" in block else f"{objective}/{block}"

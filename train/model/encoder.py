@@ -59,15 +59,15 @@ class TrainableEncoder(nn.Module):
             (`common.pretrained.load_model`).
         head: the layers after the pooling, sentence-transformers' Dense modules, as wide as the model. They stay at
             inference, e.g. in supervised SimCSE.
-        inference: the other settings for embedding a text; None for the defaults.
-        token_weights: the weights of tokens for `weighted`, (vocabulary,); None: 1 each.
+        inference: further settings for embedding a text, such as the maximum length and prompts; None for the defaults.
+        token_weights: the weight of each token of the vocabulary for `weighted`, (vocabulary,); None for a weight of 1.
 
     Attributes:
         attends: true if the tokens of a sequence attend to each other. If false (`train.model.static`), a sequence is
             represented by the mean of its token vectors: it has no special tokens and no length limit.
         notes: notes for the user on how the encoder was made, one line each.
-        given: the pooling and the layers of the model that training starts from; None if training does not start from a
-            complete model, or the model's pooling is not supported.
+        given: the pooling, and the layers after it, of the model that training starts from; None if training does not
+            start from a complete model, or the model's pooling is not supported.
 
     Raises:
         EncoderError: the architecture cannot run packed, or the pooling is unknown or needs attention.
@@ -163,11 +163,13 @@ class TrainableEncoder(nn.Module):
         return states if back is None else states.index_select(0, back)
 
     def compile_static(self, backend: str = "inductor", repeats: bool = False) -> None:
-        """Compile the forward pass of batches that have a static budget; each new shape is compiled at its first batch.
+        """Compile the forward pass of batches of fixed shape, which are padded or cut to a budget of tokens.
 
-        Batches whose lengths the host knows are not compiled, because each of them has a different shape.
+        Each new shape is compiled at its first batch. Batches without a budget are not compiled, because each of them
+        has a different shape.
 
         Args:
+            backend: the backend of `torch.compile`.
             repeats: whether several backward passes may go through one forward pass, so that saved tensors are kept.
         """
         from torch._dynamo import config as dynamo
@@ -190,7 +192,7 @@ class TrainableEncoder(nn.Module):
             self._patches = None
 
     def _write_patches(self, module: nn.Module, inputs: Any, output: Any) -> Any:
-        """Return the output of the embedding module with the patches in its first rows."""
+        """Return the embedding module's output, with its first rows replaced by the patches; a forward hook."""
         if self._patches is None:
             return output
         return torch.cat([self._patches.to(output.dtype), output[0, len(self._patches) :]])[None]
@@ -203,7 +205,7 @@ class TrainableEncoder(nn.Module):
 
     @property
     def has_dropout(self) -> bool:
-        """Return whether two forward passes over one sequence differ in training."""
+        """Whether the base model has dropout, so that two forward passes over a sequence differ in training."""
         return any(isinstance(module, nn.Dropout) and module.p > 0 for module in self.base.modules())
 
     @property
@@ -241,7 +243,8 @@ class TrainableEncoder(nn.Module):
         """Freeze the base model, except for the part that is to train.
 
         Args:
-            train: the value of `model.train`: all, last-N (layers), embeddings, or heads for nothing of the base model.
+            train: the value of `model.train`: all; last-N for the last N layers; embeddings for the token embeddings;
+                heads for no part of the base model.
 
         Raises:
             EncoderError: the model has fewer layers than `last-N` names, or its layers are not found.
@@ -325,7 +328,7 @@ class TrainableEncoder(nn.Module):
         return hidden
 
     def mlm_head_parameters(self) -> set[str]:
-        """Return the names of the parameters outside the base model, without parameters tied to the base model."""
+        """Return the names of the masked-LM head's parameters, without those tied to the base model's parameters."""
         if self.model is self.base:
             return set()
         prefix = f"{self.model.base_model_prefix}."
@@ -349,9 +352,9 @@ class TrainableEncoder(nn.Module):
 
     @property
     def pools_as_given(self) -> bool:
-        """Return whether pooling and number of layers after it are as in the model that training starts from.
+        """Whether the pooling and the number of layers after it are as in the model that training starts from.
 
-        Return True if that model is unknown (`given` is None).
+        True if that model is unknown (`given` is None).
         """
         return self.given is None or (self.given.pooling, self.given.layers) == (self.pooling, len(self.head))
 

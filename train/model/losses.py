@@ -137,8 +137,8 @@ def sup_con(first: Tensor, second: Tensor, labels: Tensor, temperature: float, v
         variant: khosla, paper or published-code.
 
     Returns:
-        Scalar fp32: with `khosla` the mean over this rank's 2n points, otherwise the mean (in Eq. 4: the sum) over this
-            rank's n first views.
+        Scalar fp32: the mean over this rank's 2n points with `khosla`, over this rank's n first views with the other
+            variants. (Eq. 4 is a sum over first views.)
     """
     all_labels = gather_labels(labels)
     if variant == "khosla":
