@@ -2,8 +2,8 @@
 
     Task.score ──> TaskScores.details ──> report/, which renders them as text or HTML
 
-Tasks create these values, so that they need not import the code that renders them. The summaries consist of the same
-tables.
+Tasks create these values, so that they need not import the code that renders them. The summaries of an evaluation are
+tables of the same class.
 """
 
 from collections.abc import Mapping, Sequence
@@ -16,7 +16,7 @@ class Cell:
     """A value in a table, with a note or with emphasis.
 
     Attributes:
-        value: the value; see `Table` for how it is shown.
+        value: the value, which is shown like a plain value of the table.
         note: text in small print after the value, such as its interval; "" for none.
         strong: whether the value is emphasized: in bold in HTML, with a star in text.
     """
@@ -34,7 +34,7 @@ class Table:
         header: the names of the columns.
         rows: the rows, each a list of plain values or `Cell`s.
         caption: the caption; "" for none.
-        groups: row index -> heading above this row; the heading is valid until the next heading.
+        groups: row index -> heading above this row; it applies to all rows until the next heading.
         names: the number of leading columns that name the row. The other columns hold values.
     """
 
@@ -46,13 +46,13 @@ class Table:
 
 
 class Answer(NamedTuple):
-    """The result of a query, for the report.
+    """A model's result for one query, as the report shows it.
 
     Attributes:
         query: the text of the query.
-        right: the first of its relevant documents.
+        right: the text of the first relevant document.
         rank: the best rank of a relevant document, from 1; 0 if no relevant document is ranked.
-        first: the document that the model ranks first; "" if no document is ranked.
+        first: the text of the document that the model ranks first; "" if no document is ranked.
     """
 
     query: str
@@ -68,8 +68,8 @@ class Details:
     Attributes:
         text: remarks, in paragraphs that an empty line separates; "" for none.
         tables: tables to show.
-        answers: the answer to each query, in the same order for every model. A report shows the queries that the models
-            answer differently.
+        answers: the model's result for each query, in the same order for every model. A report on several models shows
+            the queries whose results differ.
     """
 
     text: str = ""
@@ -83,7 +83,7 @@ def as_cell(value: object) -> Cell:
 
 
 def cell_text(value: object) -> str:
-    """Return a value of a table as text, for the terminal and for HTML."""
+    """Return a value of a table as text, with the note of a `Cell` but without its emphasis."""
     if isinstance(value, Cell):
         return f"{cell_text(value.value)} {value.note}".strip()
     if value is None:

@@ -1,1 +1,1 @@
-"""Extensions that are loaded by `module:name` (`common.plugins`), in the same way as a user's own extensions."""
+"""Extensions that come with Clearspan. Like a user's own, they are loaded by `module:name` (`common.plugins`)."""

@@ -3,9 +3,9 @@
     build:   a sample of the vectors -> centroids -> for each centroid, the list of the vectors nearest to it
     search:  a query -> the lists of the nearest centroids -> the nearest vectors in these lists
 
-The index is kept in the cache (`search.index`). While it is built, memory holds all vectors as float32; a search maps
-the file of the index into memory. A hit has the same score as in the exact search, but a near vector is missed if its
-list is not read. If the dataset has too few vectors for LEAST_LISTS lists, it is searched exactly.
+The index is kept in the cache (`pipelines.search.index`). While it is built, memory holds all vectors as float32; a
+search maps the file of the index into memory. A hit has the same score as in an exact search, but a near vector is
+missed if its list is not read. A dataset with too few vectors for LEAST_LISTS lists is searched exactly.
 """
 
 import functools
@@ -38,9 +38,11 @@ def search(texts: Texts, similarity: str, queries: np.ndarray, top: int, quiet: 
     """Return the hits of each query, best first: approximately the `top` nearest vectors of a dataset.
 
     Args:
-        texts: the rows of one dataset that is not cut into chunks.
+        texts: the rows to search. They must be the rows of a single dataset, and not be chunks of documents.
         similarity: the name of the model's similarity, which must be `cosine` or `dot`.
         queries: the vectors of the queries, (n, dim).
+        top: the number of hits for each query.
+        quiet: whether to hide the progress bar while the index is built.
 
     Raises:
         PipelineError: faiss is not installed, has no index for this similarity, or cannot search these texts.

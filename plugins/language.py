@@ -48,13 +48,13 @@ def identifier() -> "LanguageIdentifier":
 
 
 def excerpt(text: str) -> str:
-    """Return the part of a text from which its language is identified."""
+    """Return the part of a text from which its language is identified: its beginning and its middle, if it is long."""
     middle = len(text) // 2
     return text if len(text) <= 2 * EXCERPT else f"{text[:EXCERPT]} {text[middle : middle + EXCERPT]}"
 
 
 class Py3langid:
-    """Detector of languages by py3langid; it implements `pipelines.text.filters.LanguageDetector`."""
+    """Detector of the language of a text, by py3langid. It implements `pipelines.text.filters.LanguageDetector`."""
 
     @property
     def version(self) -> str:
@@ -65,7 +65,7 @@ class Py3langid:
         return sorted(identifier().labels)
 
     def likeliest(self, text: str, languages: Sequence[str]) -> tuple[str, float]:
-        """Return the most probable language of a text, among the given languages, and its probability, from 0 to 1."""
+        """Return the code of the most probable of the given languages for a text, and its probability, from 0 to 1."""
         ranked: dict[str, Any] = dict(identifier().rank(excerpt(text)))
         probabilities = {code: sum(ranked[one] for one in (code, *MEMBERS.get(code, ()))) for code in languages}
         best = max(languages, key=lambda code: probabilities[code])

@@ -5,16 +5,17 @@
     c4      Raffel et al. 2020, "Exploring the Limits of Transfer Learning with a Unified Text-to-Text Transformer",
             section 2.2 (JMLR 21): removal of lines and pages that are not natural text
 
-Both are filters as `pipelines.text.filters` describes them: functions of a document. Only c4 changes the text of a
-document, by removing lines. Words are separated by whitespace, so that Gopher's limits on words do not suit Chinese,
-Japanese or Thai. C4's punctuation marks and phrases, and Gopher's stop words, are English.
+Each is a filter as `pipelines.text.filters` describes it: a function that decides whether to keep a document. Only c4
+also changes the text of a document: it removes lines and citation marks. Words are separated by whitespace, so that
+Gopher's limits on words do not suit Chinese, Japanese or Thai. C4's punctuation marks and phrases, and Gopher's stop
+words, are English.
 
 Some rules are not implemented, because they need more than the text of the page. Of C4, these are the list of bad words
 (third-party data), language detection (use --language), and deduplication of three-sentence spans across pages; of
 Gopher, the list of safe sites, and deduplication.
 
-Repetition is computed in NumPy over ids of words and n-grams. Each repeated n-gram begins with a repeated (n - 1)-gram,
-so that only n-grams that begin with a repeated (n - 1)-gram are counted.
+Repetition is computed in NumPy over ids of words and n-grams. A repeated n-gram always begins with a repeated
+(n - 1)-gram. Therefore only n-grams that begin with a repeated (n - 1)-gram are counted.
 """
 
 import dataclasses
@@ -56,9 +57,10 @@ _CITATION = re.compile(r"\[(?:\d*|edit|citation needed)\]")
 
 
 def gopher(document: FilteredText) -> Answer:
-    """Apply Gopher's quality filtering and repetition removal (Rae et al. 2021, appendix A.1 and table A1).
+    """Decide by Gopher's heuristics whether to keep a document (Rae et al. 2021, appendix A.1 and table A1).
 
-    Stop words are required only if the language of the text is English or not known.
+    Return (True, "") to keep it, or (False, reason) to drop it. Stop words are required only if the language of the
+    text is English or not known.
     """
     reason = _gopher_reason(document.text, document.language in (None, "en"))
     return not reason, reason
@@ -97,7 +99,7 @@ def _parts(parts: Sequence[str]) -> list[str]:
 
 
 def _has_duplicates(parts: list[str]) -> bool:
-    """Return whether too many of the lines or paragraphs are repeated, by their number or by their characters."""
+    """Return whether repetitions are too large a fraction of the lines or paragraphs, or of their characters."""
     distinct = set(parts)
     if len(parts) == len(distinct):
         return False
@@ -107,7 +109,7 @@ def _has_duplicates(parts: list[str]) -> bool:
 
 
 def _repetition(ids: np.ndarray, lengths: np.ndarray) -> str:
-    """Return the reason to drop a text with too much repetition; "" if the text need not be dropped.
+    """Return the reason to drop a text that repeats too many n-grams of words; "" if it is not to be dropped.
 
     Args:
         ids: the id of each of the text's n words, (n,) int64, from 0 to n - 1; equal words have equal ids.
@@ -140,7 +142,7 @@ def _repetition(ids: np.ndarray, lengths: np.ndarray) -> str:
 
 
 def _covered(places: np.ndarray, n: int, lengths: np.ndarray) -> int:
-    """Return the number of characters in some n-grams; each character counts once.
+    """Return the number of characters that given n-grams of a text cover. Where n-grams overlap, count them once.
 
     Args:
         places: the index of the first word of each n-gram.
@@ -153,10 +155,11 @@ def _covered(places: np.ndarray, n: int, lengths: np.ndarray) -> int:
 
 
 def c4(document: FilteredText) -> Answer:
-    """Apply C4's heuristics for pages and lines (Raffel et al. 2020, section 2.2), without its list of bad words.
+    """Decide by C4's heuristics whether to keep a page, and remove lines from it (Raffel et al. 2020, section 2.2).
 
-    A line is kept if it ends with a punctuation mark (END_MARKS), has at least LINE_WORDS words, and does not mention
-    Javascript or a policy. Wikipedia's citation marks are deleted.
+    Return True to keep the page, or (False, reason) to drop it. A line is kept if it ends with a punctuation mark
+    (END_MARKS), has at least LINE_WORDS words, and mentions neither Javascript nor a policy. Wikipedia's citation marks
+    are deleted. C4's list of bad words is not applied.
 
     Raises:
         RecordError: the sentences of a line cannot be counted.
@@ -195,12 +198,12 @@ def _line_reason(line: str, phrases: Sequence[tuple[str, str]]) -> str:
 
 @dataclasses.dataclass(frozen=True)
 class Heuristics:
-    """A filter of this module.
+    """A filter of this module, which is called with a document.
 
     Attributes:
-        judge: the function that judges a document.
-        reasons: the reasons for which the function drops a document.
-        version: the version of the filter, part of a dataset's fingerprint.
+        judge: the function that decides whether to keep a document: `gopher` or `c4`.
+        reasons: all reasons for which this function drops a document.
+        version: the version of the filter, which is a part of a dataset's fingerprint.
     """
 
     judge: Callable[[FilteredText], Answer]

@@ -10,10 +10,10 @@ HTML also has "title", and a page from an HTML file has no "url". The offset of 
 record. Archive records without a page (requests, metadata, revisits, error pages, images) are skipped, and counted by
 reason.
 
-The archive is divided into its records here, not by fastwarc. At a record that fastwarc cannot read, it silently stops;
-it takes a missing length for 0, and accepts a truncated record. Here, a record with a wrong digest is bad, and so is a
-record that cannot be decoded; a wrong length means that the file is damaged. Memory holds at most two archive records
-of the maximum size, and the syntax tree of an HTML page of HTML_BYTES.
+This module, and not fastwarc, divides an archive into its records, because fastwarc silently stops at a record that it
+cannot read, takes a missing length for 0, and accepts a truncated record. Here, a record is bad if its digest is wrong
+or if it cannot be decoded, and a file is damaged if a length is wrong. Memory holds at most two archive records of the
+maximum size, and the syntax tree of one HTML page of at most HTML_BYTES.
 """
 
 import base64
@@ -56,7 +56,7 @@ class WebArchives(Format):
     is_container = True
 
     def recognizes(self, head: FirstBytes, path: str) -> bool:
-        """Return whether a file begins like a web archive."""
+        """Return whether a file is a web archive, by its first bytes."""
         return head.startswith(b"WARC/1.")
 
     def check(self, path: str) -> None:
@@ -73,9 +73,9 @@ class WebArchives(Format):
 
 
 class Pages(Format):
-    """The format of HTML files, of which it reads the title and the main text.
+    """The format of HTML files. The title and the main text of a file are read.
 
-    It is used with `--format clearspan.plugins.web:Pages`.
+    The user requests it with `--format clearspan.plugins.web:Pages`.
     """
 
     def recognizes(self, head: FirstBytes, path: str) -> bool:
@@ -114,10 +114,11 @@ class _Frame(NamedTuple):
 
 
 def _frames(stream: BinaryIO, max_bytes: int) -> Iterator[_Frame]:
-    """Yield the archive records of a stream.
+    """Yield the archive records of a decompressed archive.
 
     Args:
-        max_bytes: the maximum size of a record; longer content is not read into memory.
+        stream: the archive.
+        max_bytes: the maximum size of a record. Of longer content, only the beginning is returned.
 
     Raises:
         DamagedFileError: the stream ends within a record, or there is no record where the next record must begin.
@@ -151,7 +152,9 @@ def _record(frame: _Frame, name: str, max_bytes: int) -> Record:
     """Return a record with the page of an archive record; a skipped or bad record if there is no page.
 
     Args:
-        name: the name of the archive file, see `Record`.
+        frame: the archive record.
+        name: the name of the archive file.
+        max_bytes: the maximum size of a page; a longer page is a bad record.
     """
     from fastwarc.warc import WarcRecord
 
@@ -203,12 +206,13 @@ def _record(frame: _Frame, name: str, max_bytes: int) -> Record:
 
 
 def _check_digest(record: "WarcRecord", data: bytes) -> str:
-    """Return an error message if the content of an archive record does not have the digest that its header states.
+    """Return an error message if the digest of a record's content differs from the digest that its header states.
 
-    Return "" if it has, or if the header states no digest with a known algorithm.
+    Return "" if they are equal, or if the header states no digest with a known algorithm.
 
     Args:
-        data: the bytes of the whole record.
+        record: the archive record, parsed.
+        data: the bytes of the same record: its header and its content.
     """
     algorithm, _, stated = (record.headers.get("WARC-Block-Digest") or "").strip().partition(":")
     if algorithm.lower() not in ("md5", "sha1", "sha256", "sha512"):
@@ -220,10 +224,11 @@ def _check_digest(record: "WarcRecord", data: bytes) -> str:
 
 
 def _page(data: bytes, charset: str | None) -> dict[str, str]:
-    """Return the title and the main text of an HTML page.
+    """Return the title and the main text of an HTML page, as `title` and `text`.
 
     Args:
-        charset: the encoding that the HTTP header names; None if it names none.
+        data: the bytes of the page.
+        charset: the encoding that the HTTP header or the user names; None if neither names one.
 
     Raises:
         ValueError: elements are nested too deeply.
@@ -241,10 +246,12 @@ def _page(data: bytes, charset: str | None) -> dict[str, str]:
 
 
 def _decoded(data: bytes, charset: str | None) -> str:
-    """Decode a page by the encoding `charset` from its HTTP header.
+    """Decode the bytes of a page. Bytes that are invalid in its encoding are left out, since few such bytes do no harm.
 
-    Without this encoding, decode the page as UTF-8; if it is not UTF-8, by the encoding in its meta element, or by a
-    guess. Bytes that are invalid in the encoding are left out, because a page with a few such bytes is not damaged.
+    Args:
+        data: the page.
+        charset: the encoding of the page. If it is None or unknown, the page is decoded as UTF-8. If it is not valid
+            UTF-8, the encoding that its meta element names is used, or else a guess.
     """
     from resiliparse.parse.encoding import bytes_to_str, detect_encoding, map_encoding_to_html5
 

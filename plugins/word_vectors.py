@@ -1,7 +1,7 @@
 """Word vectors as an encoder: a text's embedding is the mean of its words' vectors, as in SentEval's bag of words.
 
-    file -> word -> position of the word's row in the file
-    text -> words, split at whitespace -> rows of the known words -> mean
+    when opened:    file -> for each word, the position of its row in the file
+    for each text:  text -> words, split at whitespace -> rows of the known words -> mean
 
 The largest files in use hold two or three million words in four gigabytes. The file is therefore scanned once for the
 positions of the rows, and a row is parsed only when a text holds its word. Words are compared as bytes, exactly and
@@ -103,6 +103,9 @@ def _text(path: Path, content: mmap.mmap, dim: int, number: int | None = None) -
     contain spaces.
 
     Args:
+        path: the path of the file, for error messages.
+        content: the bytes of the file.
+        dim: the dimension of the vectors.
         number: the number of words that the file's header states; None if the file has no header.
 
     Raises:
@@ -140,7 +143,10 @@ def _binary(path: Path, content: mmap.mmap, dim: int, number: int) -> Opened:
     A row is a word, a space, `dim` little-endian float32 numbers and an optional line break.
 
     Args:
-        number: the number of words that the file's header states.
+        path: the path of the file, for error messages.
+        content: the bytes of the file.
+        dim: the dimension of the vectors that the file's header states.
+        number: the number of words that the header states.
 
     Raises:
         EncoderError: the file is shorter or longer than the header states.
@@ -173,7 +179,7 @@ def _shown(data: bytes) -> str:
 
 
 class WordVectors(Encoder):
-    """Encoder that uses a file of word vectors, see the module.
+    """Encoder whose embedding of a text is the mean of the vectors of its words, which a file holds.
 
     Attributes:
         dim: the dimension of the vectors.
@@ -188,15 +194,15 @@ class WordVectors(Encoder):
 
     @functools.cached_property
     def fingerprint(self) -> str | None:
-        """The hash of the file's content and of the pooling."""
+        """The hash of the file's content and of the way in which vectors are averaged."""
         return digest(file=sha256(self._path), settings={"pooling": "mean of known words", "empty": EMPTY})
 
     def encode_list(self, texts: list[str], batch_tokens: int, progress: bool) -> NDArray[np.float32]:
         """Return the embeddings of texts, (n, dim) float32. The vectors of all words seen so far stay in memory.
 
         Args:
-            batch_tokens: not used.
-            progress: show a progress bar.
+            batch_tokens: not used; other encoders limit their batches by it.
+            progress: whether to show a progress bar.
 
         Raises:
             EncoderError: the row of a word is damaged.
@@ -219,7 +225,15 @@ class WordVectors(Encoder):
             self._table = np.concatenate([self._table, [*rows.values()]])
 
     def _vector(self, word: str, place: int) -> NDArray[np.float32]:
-        """Return the vector of a word, (dim,) float32; raise EncoderError if its row, at `place`, is damaged."""
+        """Return the vector of a word, (dim,) float32.
+
+        Args:
+            word: the word, for an error message.
+            place: the position of the word's row in the file.
+
+        Raises:
+            EncoderError: the row is damaged.
+        """
         try:
             with np.errstate(over="ignore"):
                 row = np.array(self._row(place), np.float64).astype(np.float32)

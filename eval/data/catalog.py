@@ -4,8 +4,8 @@
 
 A file is read once, to count its rows and to hash its bytes; it is not parsed. A file is whole if it has the expected
 number of rows. A whole file may still differ in bytes from the copy that the catalog knows, for example in line ends,
-tokenization or the order of lines. A note reports this difference. An evaluation checks the files of its tasks in the
-same way, with `compared`.
+tokenization or the order of lines. A note reports this difference. An evaluation checks the files of its tasks with
+the same function, `compared`.
 """
 
 import hashlib
@@ -38,7 +38,7 @@ class File:
         name: the file's path in the folder of the data set.
         count: the lines that count as rows: `lines` is every line, `header` every line except the first, `filled` every
             line that is not blank, and `records` every line that starts a record with `.I`.
-        rows: the number of rows in each copy that was counted; empty if no copy was counted.
+        rows: the number of rows in each published copy that the catalog knows; empty if no copy was counted.
         sha256: the SHA-256 of one of these copies; None if it is unknown.
     """
 
@@ -56,10 +56,10 @@ class DataSet:
         name: the name of the data set.
         root: the name of the folder in a data folder that contains `folder`, such as `downstream` or `glue`.
         source: the address from which to obtain the files.
-        licence: the license, if the files or the page of the archive state it.
+        licence: the license, as the files or the page of the archive state it.
         files: the files.
-        tasks: the tasks that use the files.
-        folder: the folder of the files in `root`; "" if they are in `root` itself.
+        tasks: the names of the tasks that use the files.
+        folder: the path of the files' folder in `root`; "" if the files are in `root` itself.
     """
 
     name: str
@@ -77,10 +77,10 @@ class Compared:
 
     Attributes:
         sha256: the SHA-256 of the file.
-        num_rows: the number of rows in the file, counted as its catalog entry says, or its number of lines if the
-            catalog has no such file.
+        num_rows: the number of rows in the file, counted as `File.count` says; the number of all lines if the file is
+            not in the catalog.
         remark: the difference from the known copies, in the number of rows or in bytes; "" if there is none.
-        has_other_rows: whether the number of rows differs from all known copies.
+        has_other_rows: whether the number of rows differs from the number in every known copy.
         is_truncated: whether the file has fewer rows than every known copy.
     """
 
@@ -98,7 +98,7 @@ class Finding:
     Attributes:
         data_set: the data set.
         place: the folder in which the tasks look for the files; it need not exist.
-        state: `whole`, `not whole`, or `absent` if none of its files exists.
+        state: `whole`; `not whole` if a file is missing or has a wrong number of rows; `absent` if no file exists.
         rows: file name -> number of rows, for the files that exist and whose expected number of rows is known.
         problems: the reasons why the data set is not whole, one sentence each.
         notes: remarks on files that are whole but differ in bytes from the known copy.
@@ -162,7 +162,7 @@ def compared(path: Path, file: File | None = None) -> Compared:
 
 @cache
 def _known() -> dict[tuple[str, ...], File]:
-    """Return the parts of a file's path below `DataSet.root` -> the file's entry in the catalog."""
+    """Return the catalog's entries by path; a key holds the parts of the file's path below `DataSet.root`."""
     return {
         (*Path(data_set.folder).parts, *Path(file.name).parts): file
         for data_set in catalog()
@@ -194,7 +194,7 @@ def _check(data: Path, data_set: DataSet) -> Finding:
 
 
 def _root(data: Path, root: str) -> Path:
-    """Return the folder `root` of a data folder, where the tasks look for it; the folder need not exist."""
+    """Return the path at which tasks look for the folder named `root` in a data folder; the folder need not exist."""
     if find := {"downstream": find_downstream, "probing": find_probing}.get(root):
         try:
             return find(data)

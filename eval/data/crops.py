@@ -1,7 +1,7 @@
 """Cut two crops that do not overlap from a text. One is a query, and the other is the document to retrieve.
 
-No labels are needed. A crop is a run of whole words. Its position and length are random numbers derived from the text's
-id and `SEED`, so they are the same in every run and for every model.
+No labels are needed. A crop consists of consecutive whole words. Its position and length are random numbers derived
+from the text's id and `SEED`, so they are the same in every run and for every model.
 """
 
 from clearspan.common.words import word_spans
@@ -15,9 +15,9 @@ FEWEST_WORDS, MOST_WORDS = 4, 64
 def crops(text: str, number: int) -> tuple[str, str] | None:
     """Return two random crops of a text that do not overlap; None for a text of fewer than 8 words.
 
-    A crop has at most half of the text's words, and at most `MOST_WORDS`. The length of each crop is drawn uniformly
-    between half of this maximum and the maximum. The remaining words are divided at random into the words before,
-    between and after the two crops.
+    The maximum length of a crop is half of the text's words, or `MOST_WORDS` words if that is less. The length of each
+    crop is drawn uniformly between half of the maximum, but at least `FEWEST_WORDS`, and the maximum. The remaining
+    words are divided at random into the words before, between and after the two crops.
 
     Args:
         text: the text to cut.

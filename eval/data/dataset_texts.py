@@ -30,15 +30,14 @@ Row = tuple[int, tuple[str, ...]]
 
 
 class DatasetTexts:
-    """The texts of a dataset. Iterating yields a `Row` for each example.
+    """The texts of a dataset. Iterating yields a pair for each example: its id, and the tuple of its texts.
 
     Args:
         folder: the folder of a dataset of documents, sentences or triplets. Of a triplet, the anchor and the positives
             are read, and the negatives are not.
-        limit: the most examples to read. A larger dataset is sampled: the examples whose ids have the lowest hashes are
-            read.
-        few_shards: whether to read the first `limit` examples instead of a sample. This is faster, but the result
-            depends on the order of the shards.
+        limit: the most examples to read. Of a larger dataset, the examples whose ids have the lowest hashes are read.
+        few_shards: whether to read the first `limit` examples instead, and so only few shards. This is faster, but the
+            result depends on the order of the shards.
 
     Raises:
         DataError: the folder is not a dataset of texts. Iterating raises it if a shard is damaged.
@@ -65,7 +64,7 @@ class DatasetTexts:
 
     @property
     def is_of_pairs(self) -> bool:
-        """Return whether the dataset holds triplets, so that a row has a query and its right texts."""
+        """Return whether the dataset holds triplets. The texts of an example are then an anchor and its positives."""
         return self._dataset.kind.name == "triplets"
 
     def as_read(self, text: str) -> str:
@@ -115,7 +114,7 @@ class DatasetTexts:
 
 
 def lowest(rows: Iterable[Row]) -> list[Row]:
-    """Return the rows sorted by the hash of their id, lowest first. Rows with the same id become one row."""
+    """Return rows (id, texts) in ascending order of the hash of the id. Of rows with the same id, the last remains."""
     by_id = dict(rows)
     numbers = np.fromiter(by_id, np.int64, len(by_id))
     order = np.argsort(keyed.mix(SEED, numbers), kind="stable") if len(numbers) else numbers
@@ -128,7 +127,7 @@ def _hashes(batch: pa.RecordBatch) -> NDArray[np.int64]:
 
 
 def _highest_hash(dataset: Dataset, limit: int) -> int:
-    """Return the `limit`-th lowest hash of the distinct ids in a dataset.
+    """Return the `limit`-th lowest hash of the distinct ids in a dataset; the highest if there are fewer ids.
 
     Memory holds one batch, its hashes, and at most `limit` other hashes.
     """

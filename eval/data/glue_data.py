@@ -20,10 +20,10 @@ from clearspan.eval.data.labeled import Labeled
 
 @dataclass(frozen=True)
 class GlueColumns:
-    """The format of a task's files.
+    """The format of the files of one GLUE task.
 
     Attributes:
-        texts: the names of the columns that hold the one or two texts.
+        texts: the names of the columns that hold the texts, one or two.
         label: the name of the column that holds the class or the score.
         classes: the class names as written in the file, in the order of their class indices; empty if the label is a
             score.
@@ -60,6 +60,10 @@ HIGHEST_SCORE = 5.0
 
 def read_glue(path: Path, layout: GlueColumns) -> Labeled:
     """Read a file of a GLUE task. A byte order mark, which MRPC's file has, is skipped.
+
+    Args:
+        path: the file.
+        layout: the format of the task's files, from `LAYOUTS`.
 
     Raises:
         MissingDataError: the file does not exist.

@@ -7,9 +7,9 @@
     a dataset's training part: texts, or one crop of each ──> further documents ─────────────────┘
 
 The queries come from held-out texts. As in a search, the documents are all texts of the dataset, including its training
-part. If the dataset has more than `MOST_RANKED` texts, a sample is ranked: the held-out texts, and other texts whose
-ids have the lowest hashes. The texts of a dataset are decoded from token ids. The prompts that a dataset of pairs
-stores with them are removed, because each model adds its own prompts.
+part. If the dataset has more than `MOST_RANKED` texts, a sample is ranked: the held-out texts, and the training texts
+whose ids have the lowest hashes. The texts of a dataset are decoded from token ids. If the dataset stores prompts in
+front of its texts, they are removed, because each model adds its own prompts.
 
 A dataset's held-out texts are divided into two halves, by the hash of the text or, for a pair, of its first text.
 Training chooses checkpoints by one half (`training.eval_data: heldout`), and the evaluation scores the other half, so
@@ -55,15 +55,15 @@ class HeldOutTexts:
 
     Attributes:
         collection: the queries to score, and the documents to rank.
-        picking: the queries by which training chooses checkpoints, and the same documents. None if `collection` already
-            has these queries, if there are no such queries, or if the texts are not divided into halves.
+        picking: a collection with the same documents, and the queries by which training chooses checkpoints. None if
+            `collection` itself has these queries, if there are none, or if the texts are not divided into halves.
         num_texts: the number of texts in the dataset if only a sample of them is ranked; otherwise the number of
             documents.
         files: the files that identify the collection: the manifests of the dataset's parts, which hold the hashes of
             their shards, or the jsonl or csv file.
-        counts: description of a count, such as `left out (copies)` -> number of texts.
+        counts: the numbers of texts to report, by what is counted, such as `left out (copies)`.
         text: sentences for the report that say how the collection was made.
-        are_titles: whether the queries are the first texts of pairs, such as titles. Otherwise they are crops.
+        are_titles: whether the queries are the first texts of pairs, such as titles; otherwise they are crops.
     """
 
     collection: RetrievalSet
@@ -76,17 +76,17 @@ class HeldOutTexts:
 
 
 class _Texts(NamedTuple):
-    """The texts of a dataset or file, sorted by the hashes of their ids.
+    """The texts of a dataset, divided into held-out and training texts, or the texts of a file.
 
     Attributes:
         place: the folder of the dataset's held-out part, or the file.
-        held: the texts of the held-out part, or of the file.
-        trained: the texts of the training part.
+        held: the texts of the held-out part or of the file, in ascending order of the hashes of their ids.
+        trained: the texts of the training part; empty if it is not ranked.
         num_held: the number of texts in the held-out part or file, including texts that were not read.
         num_texts: the number of texts in the held-out and the training part, including texts that were not read.
-        files: see `HeldOutTexts`.
+        files: the manifests of the dataset's parts, or the file; their content identifies the texts.
         is_halved: whether half of the held-out texts is reserved for choosing checkpoints.
-        is_whole: whether the training part was found, so that its texts are ranked too.
+        is_whole: whether the training part is ranked too.
     """
 
     place: Path
@@ -104,7 +104,7 @@ class _Texts(NamedTuple):
 
 
 class _Finding(NamedTuple):
-    """A query and the documents that it should find. The query is "" if no query should find the documents."""
+    """A query and the documents that it should find; the query is "" if the documents are only ranked."""
 
     query: str
     documents: Sequence[str]
@@ -113,7 +113,7 @@ class _Finding(NamedTuple):
 def read(path: Path) -> HeldOutTexts:
     """Make a collection from the held-out part of a dataset, or from a jsonl or csv file.
 
-    The training texts of the dataset are ranked too, if the dataset is in the parent folder of the held-out part.
+    If the dataset itself is in the parent folder of the held-out part, its training texts are ranked too.
 
     Args:
         path: the folder of a held-out part, or the file.
@@ -126,16 +126,18 @@ def read(path: Path) -> HeldOutTexts:
 
 
 def read_all(path: Path) -> dict[str, HeldOutTexts]:
-    """Read a held-out part or a file once, and return its collections by the suffix of their task names.
-
-    The suffix "" has the collection that `read` returns. A dataset of pairs also has the suffix "/passages", whose
-    queries and documents are crops of the pairs' second texts, unless too few of these texts are long enough.
+    """Read a held-out part or a file once, and return the collections of all tasks that are made from it.
 
     Args:
-        path: see `read`.
+        path: the folder of a held-out part, or a jsonl or csv file.
+
+    Returns:
+        Suffix of a task's name -> collection. The suffix "" has the collection that `read` returns. For a dataset of
+        pairs, the suffix "/passages" has a collection of crops of the pairs' second texts, unless too few of these
+        texts are long enough.
 
     Raises:
-        DataError: see `read`.
+        DataError: the dataset or file is malformed, or has too few texts of at least 8 words.
     """
     if not path.is_dir():
         return {"": read(path)}
@@ -158,11 +160,12 @@ def read_dataset(
 
     Args:
         folder: the folder of the held-out part.
-        limit: the most queries; which queries are taken depends only on the ids of their texts.
+        limit: the most queries. Queries are chosen by the hashes of their texts' ids.
         picking: whether to take the queries by which training chooses checkpoints, instead of the queries to score.
-        training: the folder of the dataset whose texts are ranked too; None to rank only the held-out texts.
-        most_ranked: the most texts to rank. With a value below `MOST_RANKED`, training texts are read from the first
-            shards, which is faster than to sample all shards.
+        training: the folder of the dataset's training part, whose texts are ranked too; None to rank only the held-out
+            texts.
+        most_ranked: the most texts to rank. If it is below `MOST_RANKED`, the first training texts are taken instead of
+            a sample of all, which is faster.
 
     Raises:
         DataError: the dataset is malformed, or has too few texts of at least 8 words.
@@ -171,7 +174,7 @@ def read_dataset(
 
 
 def _texts_of_dataset(folder: str | Path, training: str | Path | None, most_ranked: int = MOST_RANKED) -> _Texts:
-    """Return the texts of a held-out part in `folder`, and of the dataset in `training`, unless that is None."""
+    """Return the texts of the held-out part in `folder`, and of the training part in `training`, if it is given."""
     part = DatasetTexts(folder, most_ranked)
     held = lowest(part)
     trained = []
@@ -186,12 +189,13 @@ def _texts_of_dataset(folder: str | Path, training: str | Path | None, most_rank
 
 
 def _collection_of(texts: _Texts, limit: int, picking: bool = False, passages: bool = False) -> HeldOutTexts:
-    """Make a collection from the texts.
+    """Make a collection from texts.
 
     Args:
-        texts: the held-out texts, and the training texts.
-        limit, picking: see `read_dataset`.
-        passages: whether the texts are pairs of which only the second texts are used, as crops.
+        texts: the held-out texts and the training texts.
+        limit: the most queries.
+        picking: whether to take the queries by which training chooses checkpoints, instead of the queries to score.
+        passages: whether to use only the second text of each pair, and to cut it into two crops.
 
     Raises:
         DataError: there are fewer than `FEWEST_TEXTS` queries.
@@ -268,19 +272,27 @@ def _titled(parts: tuple[str, ...]) -> _Finding:
 
 
 def _cropped(text: str, number: int) -> _Finding:
-    """Cut a text into two crops, of which the first is the query and the second the document.
+    """Cut two crops from a text: a query, and the document that it should find.
 
     A text that is too short for two crops becomes a document without a query.
+
+    Args:
+        text: the text.
+        number: the id of the text, which determines the crops.
     """
     pair = crops(text, number)
     return _Finding(pair[0], pair[1:]) if pair else _Finding("", [text] if text else [])
 
 
 def _collections(halves: Sequence[Iterable[_Finding]], others: Iterable[_Finding]) -> list[RetrievalSet]:
-    """Return a collection for each half. It has the half's distinct queries, and the documents of all arguments.
+    """Return a collection for each half of the findings. All collections have the same documents.
 
-    Equal queries of a half become one query, whose relevant documents are the documents of all of them. If a query of
-    `others` is equal to it, the documents of that query are relevant too.
+    Equal queries of a half become one query, for which the documents of all of them are relevant.
+
+    Args:
+        halves: for each collection, the findings that give its queries, and some of the documents.
+        others: findings that only give further documents. If the query of one equals a query of a half, its documents
+            are relevant for that query too.
     """
     documents: dict[bytes, tuple[str, int]] = {}
     queries: list[dict[bytes, tuple[str, set[int]]]] = [{} for _ in halves]
@@ -309,7 +321,7 @@ def _collections(halves: Sequence[Iterable[_Finding]], others: Iterable[_Finding
 
 
 def is_of_picking_half(text: str) -> bool:
-    """Return whether training chooses checkpoints by a held-out text. If not, the evaluation scores the text.
+    """Return whether a held-out text is in the half by which training chooses checkpoints, not in the half to score.
 
     Args:
         text: the text, or the first text of a pair.

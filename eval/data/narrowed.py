@@ -3,8 +3,9 @@
     queries ──> BM25 over all documents ──> the nearest documents of each query ─┐
     the relevant documents ──────────────────────────────────────────────────────┴──> a collection of bounded size
 
-Documents that are far from every query hardly affect a score. BM25 selects the documents, because a selection by a
-model would favor all other models: it would hold the documents that this model confuses most with the relevant ones.
+Documents that are far from every query hardly affect a score. BM25 selects the documents, and not a model, because the
+documents that are nearest by a model are the ones that it confuses most with the relevant ones. They would be harder
+for this model than for all others.
 """
 
 import numpy as np
@@ -22,8 +23,7 @@ def narrowed(collection: RetrievalSet, most: int) -> RetrievalSet:
     """Return a collection with the same queries and at most `most` documents, or more if more are relevant.
 
     All relevant documents are kept. The documents that BM25 ranks nearest to each query are added until there are
-    `most`. If too few documents share a word with a query, other documents are added, with the largest
-    `RetrievalSet.precedence` first.
+    `most`. If they are too few, other documents are added, in an order that depends only on their ids or texts.
 
     Args:
         collection: a collection in which every query ranks all documents (`candidates` is None).
@@ -44,7 +44,7 @@ def narrowed(collection: RetrievalSet, most: int) -> RetrievalSet:
 def _nearest(collection: RetrievalSet) -> NDArray[np.int64]:
     """Return the positions of the documents that BM25 ranks nearest to each of m queries, (m, NEAREST) int64.
 
-    If fewer than NEAREST documents share a word with the query, the rest of its row is -1.
+    If fewer than NEAREST documents share a word with a query, the rest of the query's row is -1.
     """
     index = BM25.of(collection.documents, "float32")
     weights = index.weights.tocsr().T

@@ -3,10 +3,10 @@
     FILE: question, answer ──┐
     the dataset's texts ─────┴──> the position of each answer among the texts ──> RetrievalSet
 
-An answer matches a text of the dataset if both are the same text (`common.same_text`) after the answer was tokenized,
-cut and decoded like the dataset's texts. An answer may be missing from the dataset, for example because it was dropped
-as a near-duplicate. Its row is counted and left out. A dataset of token ids does not store the ids of the input's
-texts, so FILE cannot refer to a text by its id.
+An answer is tokenized, cut and decoded like the texts of the dataset, and then compared with them: letter case, white
+space and Unicode form do not matter (`common.same_text`). An answer may be missing from the dataset, for example
+because it was dropped as a near-duplicate. The row of such an answer is left out and counted. A dataset of token ids
+does not store the ids of the input's texts, so FILE cannot refer to a text by its id.
 """
 
 from collections.abc import Sequence
@@ -37,8 +37,8 @@ def read_questions(path: Path, data: Path) -> HeldOutTexts:
         data: the folder of the dataset, or of its held-out part. The texts of both parts are ranked.
 
     Raises:
-        DataError: the file or the dataset is malformed, a question has no answer or names it by an id, or no answer is
-            in the dataset.
+        DataError: the file or the dataset is malformed, a question has no answer or refers to its answer by an id, or
+            no answer is in the dataset.
         MissingDataError: `data` is not a dataset.
     """
     queries = read_queries(path)
@@ -90,10 +90,12 @@ def read_questions(path: Path, data: Path) -> HeldOutTexts:
 
 
 def _ranked(queries: Sequence[Query], datasets: Sequence[DatasetTexts]) -> tuple[list[str], dict[bytes, int]]:
-    """Return the distinct texts of all datasets, and the mapping from each text's hash to the text's position.
+    """Return the texts to rank, without copies, and their positions by their hashes (`same_text.digest`).
 
-    Of triplets, the positives are taken. A dataset of more than `MOST_RANKED` texts is sampled, and the answers that
-    the sample lacks are added.
+    Args:
+        queries: the questions. If a dataset has more than `MOST_RANKED` texts, a sample is taken, and the answers to
+            these questions are added.
+        datasets: the datasets that hold the texts. Of triplets, the positives are taken.
     """
     documents: list[str] = []
     places: dict[bytes, int] = {}

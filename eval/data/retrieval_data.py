@@ -37,8 +37,8 @@ class RetrievalSet:
         queries: the texts of the m queries, each of which has at least one relevant document.
         relevant: for each query, the positions in `documents` of its relevant documents, int64, ascending.
         grades: for each query, the grades of its relevant documents in the same order, int64, above 0.
-        itself: for each query, the position of the document that is the query itself, or -1 if there is none, (m,)
-            int64; that document is not ranked for the query. None if no query is a document.
+        itself: for each query, the position of the document that is the query itself, (m,) int64; -1 if there is none.
+            This document is not ranked for the query. None if no query is a document.
         candidates: for each query, the positions of the documents to rank, int64, ascending; None if all documents are
             ranked for each query.
         num_dropped: the number of queries that were left out, because they have no relevant document, or because all of
@@ -234,7 +234,8 @@ def _collection(
         corpus: document id -> text.
         queries: query id -> text.
         judged: query id -> document id -> grade; 0 or less if the document is not relevant.
-        by_id: whether a query is the document with the same id, and so not ranked for it, unless it is judged relevant.
+        by_id: whether a query and a document with the same id are the same text. Such a document is not ranked for its
+            query, unless it is judged relevant to it.
 
     Raises:
         DataError: no query has a relevant document.
@@ -270,7 +271,7 @@ def smart_records(path: Path, tags: str) -> Iterator[tuple[int, dict[str, str]]]
 
     Args:
         path: the file.
-        tags: the letters that occur as tags, such as "TABW".
+        tags: the letters that may be tags, such as "TABW".
 
     Raises:
         DataError: a line with text has no tag, or the file holds no record.
@@ -313,7 +314,16 @@ def _read_jsonl(path: Path, fields: tuple[str, ...]) -> dict[str, str]:
 
 
 def _read_qrels(path: Path, corpus: Mapping[str, str], queries: Mapping[str, str]) -> dict[str, dict[str, int]]:
-    """Return the grade of each judged document, by the id of the query and the id of the document."""
+    """Return the grades in a file of judgments: query id -> document id -> grade.
+
+    Args:
+        path: the file, in the format of BEIR's `qrels/test.tsv`.
+        corpus, queries: the texts by their ids; a judgment must name known ids.
+
+    Raises:
+        MissingDataError: the file does not exist.
+        DataError: a line is malformed, repeats a judgment, or names an unknown id.
+    """
     judged: dict[str, dict[str, int]] = {}
     for number, (query, document, grade, *_) in table_rows(path, 3, "query-id"):
         place = f"{path}:{number}"

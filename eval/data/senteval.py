@@ -46,7 +46,11 @@ def find_probing(data: Path) -> Path:
 
 
 def _find(data: Path, name: str, holds: Sequence[str]) -> Path:
-    """Return `data/name`, `data/senteval/name`, or `data` itself if it contains one of the names in `holds`."""
+    """Return the first that exists of `data/name`, `data/senteval/name`, and `data` if it contains an entry of `holds`.
+
+    Raises:
+        MissingDataError: none of the three exists.
+    """
     for place in (data / name, data / "senteval" / name):
         if place.is_dir():
             return place

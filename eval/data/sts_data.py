@@ -118,7 +118,11 @@ def read_pairs(path: Path) -> ScoredPairs:
 
 
 def _pairs(rows: Sequence[tuple[str, str, float]], path: Path) -> ScoredPairs:
-    """Build pairs from rows (first sentence, second sentence, score), with the tokens joined by single spaces.
+    """Build pairs from rows (first sentence, second sentence, score). White space becomes single spaces.
+
+    Args:
+        rows: the rows.
+        path: the file of the rows, for error messages.
 
     Raises:
         DataError: there is no row.

@@ -2,9 +2,9 @@
 
     {train,valid,test}.pkl ──> captions embedded ──> projections trained (`ranking`) ──> ranks ──> recalls
 
-The task follows SentEval's protocol. Its main score is the mean of six recalls, three in each direction, as in
-DeCLUTR's averages. The images are given as feature vectors, which another network computed and which are published as
-pickles. No code in these pickles is run (`pickles`).
+The task follows SentEval's protocol. Its main score is the mean of six recalls, as in DeCLUTR's averages: recall at 1,
+5 and 10 in each direction. The images are given as feature vectors, which another network computed and which are
+published as pickles. No code in these pickles is run (`pickles`).
 """
 
 from pathlib import Path
@@ -30,12 +30,12 @@ class Captions:
     """Image-caption retrieval on COCO's train, dev and test splits.
 
     Args:
-        data: a SentEval data folder that has all three splits.
+        data: a SentEval data folder with the files of all three splits.
 
     Raises:
         MissingDataError: the file of a split does not exist.
-        DataError: a file is malformed or holds code, the splits' features differ in width, or the train split is too
-            small.
+        DataError: a file is malformed or holds code, the image features of the splits differ in width, or the train
+            split is too small.
     """
 
     name = "ImageCaptionRetrieval"
@@ -61,10 +61,10 @@ class Captions:
             )
 
     def score(self, run: TaskContext) -> TaskScores:
-        """Return recall at 1, 5 and 10 and the median rank in both directions, and the mean recall as `acc`.
+        """Return the recalls at 1, 5 and 10 and the median rank in both directions, and the mean recall as `acc`.
 
-        The median ranks, `i2t_medr` and `t2i_medr`, are not percentages. The examples of `acc` are the ranked images
-        and captions, each with the mean of its three recalls, grouped by fold and direction.
+        The median ranks, `i2t_medr` and `t2i_medr`, are not percentages; all other scores are. For the comparison of
+        models, the value of each test image and caption is also returned: the mean of its recalls at 1, 5 and 10.
         """
         from clearspan.plugins.captions.ranking import train
 

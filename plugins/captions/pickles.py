@@ -42,9 +42,10 @@ class Captioned:
 def read_captioned(path: Path) -> Captioned:
     """Read a split of COCO, `{train,valid,test}.pkl`.
 
-    The pickle holds a dict: `features`, a row of numbers per image; `image_to_caption_ids`, which maps the number of an
-    image to ids; `captions`, which maps an id to a dict with `cleaned_caption`. As in SentEval, only an image's first
-    five captions are used, each followed by a full stop, and Python 2's byte strings are read as Latin-1.
+    The pickle holds a dict with three entries: `features`, a row of numbers for each image; `image_to_caption_ids`,
+    which maps the index of an image to the ids of its captions; and `captions`, which maps an id to a dict with the
+    text `cleaned_caption`. As in SentEval, only an image's first five captions are used, " ." is appended to each,
+    and Python 2's byte strings are read as Latin-1.
 
     Raises:
         MissingDataError: the file does not exist.
@@ -119,7 +120,7 @@ def _numbers(row: Any) -> Any:
 
 
 def _shown(value: Any) -> str:
-    """Return a value as text for an error message; for a container only its type, since it may be nested too deeply."""
+    """Return a text, None or a small integer as text for an error message; of any other value, only its type."""
     if isinstance(value, str):
         return head(value)
     is_short = value is None or (isinstance(value, int) and abs(value) < 1 << 63)
@@ -140,7 +141,7 @@ class _RefusedError(Exception):
 
 
 class _Bounded:
-    """A file that is never asked for more bytes than it has left, since a pickle may state any length for a text."""
+    """A wrapper of a file that reads at most the bytes left in it, since a pickle may state any length for a text."""
 
     def __init__(self, file: BinaryIO) -> None:
         self._file = file
@@ -164,9 +165,9 @@ _STEPS: dict[int, Callable[[Any], None]] = dict(pickle._Unpickler.dispatch)
 class _Unpickler(pickle._Unpickler):
     """Unpickler that refuses everything but arrays of numbers and plain containers.
 
-    It extends the standard library's unpickler that is written in Python, whose steps can be replaced. For COCO, it
-    takes a few seconds more than the unpickler written in C. Keys of dicts must be numbers or texts, because hashing a
-    key of deeply nested tuples overflows the C stack and kills the process.
+    It extends the standard library's unpickler that is written in Python, because there the function of each opcode
+    can be replaced. For COCO, it takes a few seconds more than the unpickler written in C. Keys of dicts must be
+    numbers, texts or bytes, because hashing a key of deeply nested tuples overflows the C stack and kills the process.
     """
 
     dispatch: ClassVar[dict[int, Callable[[Any], None]]] = dict(_STEPS)
@@ -267,7 +268,12 @@ def _dtype(code: Any, *_: Any) -> _Dtype:
 
 
 def _encode(text: Any, encoding: Any) -> bytes:
-    """Return bytes that a pickle holds as text in Latin-1, as Python 3 writes bytes for Python 2."""
+    """Replacement for `_codecs.encode`, by which Python 3 stores bytes as text in pickles for Python 2.
+
+    Args:
+        text: the bytes, decoded as Latin-1.
+        encoding: the encoding that the pickle names, which must be Latin-1.
+    """
     if not isinstance(text, str) or encoding not in ("latin1", "latin-1"):
         raise _RefusedError("the pickle holds bytes in another encoding than Latin-1")
     return text.encode("latin-1")

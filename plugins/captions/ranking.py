@@ -3,8 +3,8 @@
     image   ──> linear, 1,000-d, unit length ──┬──> cosines ──> images ranked for each caption,
     caption ──> linear, 1,000-d, unit length ──┘                captions ranked for each image
 
-Margin loss: the cosine of a matching pair must exceed two sets of cosines by 0.2, namely the cosines of the image with
-30 other captions, and the cosines of the caption with 30 other images.
+The loss is a margin loss: the cosine of an image and its caption must exceed, by 0.2, the cosine of the image with each
+of 30 other captions, and the cosine of the caption with each of 30 other images.
 
 Training on COCO's 566,000 captions takes hours on a CPU: use a GPU.
 """
@@ -48,21 +48,22 @@ class Side:
 
 @dataclass(frozen=True)
 class FoldRanks:
-    """The ranks of matching images and captions within each fold, from 1.
+    """The ranks, from 1, of the right captions for each image and of the right image for each caption, in each fold.
 
     Attributes:
-        image_to_text: for each fold, the ranks of the images' best matching captions, (images,) int64.
-        text_to_image: for each fold, the ranks of the captions' images, (captions,) int64.
+        image_to_text: for each fold, the best rank of a right caption for each image, (images,) int64.
+        text_to_image: for each fold, the rank of the right image for each caption, (captions,) int64.
     """
 
     image_to_text: list[Ints]
     text_to_image: list[Ints]
 
     def figures(self) -> dict[str, float]:
-        """Return recall at 1, 5 and 10 in percent and the median rank in both directions, as name -> figure.
+        """Return the recalls at 1, 5 and 10 in percent and the median rank in both directions, as name -> figure.
 
-        The names are `i2t_r1`, `i2t_r5`, `i2t_r10`, `i2t_medr`, and the same with `t2i`. A figure is the mean over the
-        folds. A median between two ranks is rounded down, as in SentEval.
+        The names are `i2t_r1`, `i2t_r5`, `i2t_r10` and `i2t_medr` for captions ranked for an image, and the same with
+        `t2i` for images ranked for a caption. Each figure is the mean over the folds. If the median of a fold lies
+        between two ranks, it is rounded down, as in SentEval.
         """
         figures: dict[str, float] = {}
         for direction, folds in (("i2t", self.image_to_text), ("t2i", self.text_to_image)):
@@ -79,10 +80,10 @@ class FoldRanks:
 
 @dataclass(frozen=True)
 class BestRanks:
-    """The ranks by the projections with the best dev recalls.
+    """The ranks that the best projections give: the projections with the highest mean recall on the dev split.
 
     Attributes:
-        dev, test: the ranks on the dev split and on the test split.
+        dev, test: the ranks in the dev split and in the test split.
         passes: the number of passes over the training captions until training ended.
     """
 
@@ -102,17 +103,18 @@ class _Projections(nn.Module):
 
 
 def train(train_side: Side, dev: Side, test: Side, seed: int, device: str) -> BestRanks:
-    """Train the projections, and return the ranks by the projections with the best dev recalls.
+    """Train the projections, and return the ranks of the dev and test splits by the best ones.
 
-    This is SentEval's protocol in detail: Adam, batches of 128 captions with their images, and a check of the mean dev
-    recall after each pass. Training ends at the fourth check at which the recall is not the best so far, even if it was
-    the best at checks in between, or after 21 passes. Negatives are drawn with replacement from the captions outside
-    the batch, and may include another caption of the same image.
+    The protocol is SentEval's: Adam, and batches of 128 captions with their images. After each pass, the mean recall on
+    the dev split is computed. Training ends after the fourth pass that does not raise the highest recall so far (the
+    four need not be consecutive), and at the latest after 21 passes. Negatives are drawn with replacement from the
+    captions outside the batch, and may include another caption of the same image.
 
     Args:
         train_side: the training split, with more than 128 captions.
         dev, test: the other splits.
-        seed: the seed of the initial weights (torch), and of the orders and negatives (numpy).
+        seed: the seed of torch, which draws the initial weights, and of numpy, which draws the order of captions and
+            the negatives.
         device: the torch device, which also holds the training embeddings.
     """
     generator = np.random.RandomState(seed)
@@ -141,14 +143,15 @@ def train(train_side: Side, dev: Side, test: Side, seed: int, device: str) -> Be
 
 
 def ranks_of(products: NDArray[np.floating[Any]], captions_per_image: int) -> tuple[Ints, Ints]:
-    """Return the rank of each image's best matching caption, (n,), and the rank of each caption's image, (k n,).
+    """Return the best rank of a right caption for each image, (n,), and the rank of each caption's image, (k n,).
 
-    Ranks begin at 1. Among equal similarities, the first in the order of the data has the better rank, so that an
+    Ranks begin at 1. Among equal similarities, the one that comes first in the data has the better rank, so that an
     encoder with the same vector for all texts gains nothing.
 
     Args:
-        products: the similarities of n images with their k n captions, (n, k n).
-        captions_per_image: k.
+        products: the similarities of n images with k n captions, (n, k n); the captions of image i are the columns
+            k i to k i + k - 1.
+        captions_per_image: the number k of captions of an image.
     """
     num_images, num_captions = products.shape
     image_of = np.arange(num_captions) // captions_per_image
@@ -170,8 +173,12 @@ def _rank(products: NDArray[np.floating[Any]], matching: NDArray[Any], position:
 def _batches(num_rows: int, generator: np.random.RandomState) -> Iterator[tuple[Ints, Ints, Ints]]:
     """Yield the batches of a pass in random order, each as three arrays of indices of captions.
 
-    The first array holds the captions of the batch, (b,). The second holds 30 captions for each, whose images are the
-    negative images, (b, 30). The third holds the negative captions, (b, 30).
+    The first array holds the captions of the batch, (b,). The second holds, for each of them, 30 captions whose images
+    are the negative images, (b, 30). The third holds the 30 negative captions of each, (b, 30).
+
+    Args:
+        num_rows: the number of training captions.
+        generator: draws the order and the negatives.
     """
     order = generator.permutation(num_rows)
     for start in range(0, num_rows, BATCH):
@@ -201,7 +208,7 @@ def _loss(
 
 @torch.no_grad()
 def _ranks(model: _Projections, side: Side, device: str) -> FoldRanks:
-    """Return the ranks in five folds of a thousand images, as in SentEval; the folds are smaller for fewer images."""
+    """Return the ranks in five folds of 1,000 images each, as in SentEval; smaller folds if there are fewer images."""
     per_image = len(side.captions) // len(side.images)
     ranks = FoldRanks([], [])
     num_images = min(len(side.images), _FOLDS * _IMAGES_A_FOLD)
