@@ -27,12 +27,15 @@ class Adapted:
             system that needs no training.
         winner: name of the system to take, such as `trained + BM25`, `BM25` or `all-MiniLM-L6-v2 + BM25`.
         weight: the weight of the winner's model when combined with BM25: 0 for BM25 alone, None for the model alone.
-        difference: the trained system's MRR minus the untrained one's, in points; low, high: its 95 % interval.
+        difference: the MRR of the best system with the trained model, minus the MRR of the best system that needs no
+            training, in points of percent.
+        low, high: the ends of the 95 % interval of the difference.
         task: the kind of queries: `titles`, `crops` of texts without titles, or `questions`.
         num_queries: number of queries.
         num_texts: number of texts that are ranked for each query.
         mrr: MRR in percent of each system, best first.
-        others: task -> the same figures of the verdict that did not decide; empty without questions.
+        others: the figures of the verdict that did not decide, on the other kind of queries: task -> name of a figure,
+            such as `difference` or `mrr` -> value. Empty if you gave no questions.
         sentence: the outcome in words.
     """
 
@@ -74,7 +77,7 @@ def adapt(
         output: a new or empty folder, or the folder of the same call to continue.
         model: the folder of a sentence-transformers model, or `static:FOLDER` for a static encoder that is initialized
             with the vectors of the model in FOLDER. None trains a static encoder from the texts alone.
-        overrides: recipe keys to change.
+        overrides: recipe keys to change: a dictionary, or texts of the form `key=value`.
         quiet: print nothing.
         options: options of `clearspan adapt --help` by their names with underscores: `fields="title,body"`,
             `holdout_fraction=0.2`.

@@ -31,7 +31,11 @@ def source(outcome: Outcome, options: Adapt) -> Path:
 
 
 def deliver(outcome: Outcome, state: dict[str, Any], options: Adapt) -> None:
-    """Copy the model of the outcome to DIR/model."""
+    """Copy the model of the outcome to DIR/model, where DIR is the output folder.
+
+    Args:
+        state: the content of adapt.json, which is changed and saved.
+    """
     folder, model = options.output / MODEL, source(outcome, options)
     if state.get("delivered", outcome.model) != outcome.model:
         terminal.notice(
@@ -100,7 +104,11 @@ class AdaptResult(Result):
 
 
 def finish(outcome: Outcome, state: dict[str, Any], options: Adapt) -> AdaptResult:
-    """Write the files that a search needs, the report and the verdict."""
+    """Write search.json, adapt.json with the verdict, and the report.
+
+    Args:
+        state: the content of adapt.json so far.
+    """
     folder: Path = options.output
     prompt_name = options.prompt_name[0] if options.prompt_name else None
     settings = SearchSettings(

@@ -34,14 +34,14 @@ class Outcome:
         return self.verdict.system(self.verdict.winner)
 
     def to_json(self) -> dict[str, Any]:
-        """Return the fields of adapt.json."""
+        """Return the outcome as adapt.json holds it, which also has fields from elsewhere."""
         figures = {**summary(self.verdict), "weight": self.weight, "verdict": self.verdict.word}
         others = {f"{self.other.task}": summary(self.other)} if self.other else {}
         return {**figures, "others": others}
 
 
 def decide(verdicts: Verdicts) -> Outcome:
-    """Return the outcome of the verdicts."""
+    """Decide which verdict counts, and which model and weight to search with."""
     held_out, questions = verdicts.held_out, verdicts.questions
     is_by_questions = questions is not None and questions.num_queries >= FEW
     verdict, other = (questions, held_out) if questions and is_by_questions else (held_out, questions)

@@ -17,9 +17,12 @@ again.
 
 
 def run_step(step: Step, state: dict[str, Any], options: Adapt) -> None:
-    """Run a command, unless an earlier call has finished it and its output is undamaged; then add it to `adapt.json`.
+    """Run the command of a step and record it in adapt.json, unless an earlier call finished it and no damage shows.
 
     A command that itself checks whether its inputs have changed (`Step.compares`) runs on every call.
+
+    Args:
+        state: the content of adapt.json, which is changed and saved.
 
     Raises:
         UsageError: the earlier call had another command for this step, or the command refused an option.
@@ -49,8 +52,8 @@ def run_step(step: Step, state: dict[str, Any], options: Adapt) -> None:
 def damage(step: Step, options: Adapt) -> str:
     """Return a message about the damage to a finished step's output; "" if there is no damage.
 
-    Only models are checked here, because all other commands check their own output. A damaged folder that the command
-    would refuse to replace is moved out of the way.
+    Only models are checked here, because all other commands check their own output. A damaged folder of the step
+    `start` is renamed, because the command does not overwrite it.
     """
     from clearspan.train.run_folder import check_model
 

@@ -52,7 +52,7 @@ class Step(NamedTuple):
 
     @property
     def compares(self) -> bool:
-        """Return whether the command is run on every call, since it compares its inputs itself."""
+        """Return whether to run the command on every call, because it checks itself whether its inputs have changed."""
         return self.module in COMPARING
 
 
@@ -194,7 +194,11 @@ def embedding(options: Adapt) -> Step:
 
 
 def _line(command: str, options: Adapt, **more: Option) -> tuple[str, ...]:
-    """Return the command line of `vocabulary` or `embed`, which read the texts without their titles."""
+    """Return the command line of `vocabulary` or `embed`, which read the texts without their titles.
+
+    Args:
+        more: further options of the command.
+    """
     line: dict[str, Option] = {"input": options.inputs, "encoding": options.encoding}
     if options.titles:
         line["text_field"] = options.titles[1]
@@ -204,12 +208,19 @@ def _line(command: str, options: Adapt, **more: Option) -> tuple[str, ...]:
 
 
 def _pipeline(command: str, line: dict[str, Option]) -> tuple[str, ...]:
-    """Return the words of the command line of a command of `pipelines`."""
+    """Return the name of a command of `pipelines`, followed by the words of its options.
+
+    Args:
+        line: the options: keyword argument -> value.
+    """
     return (command, *words(COMMANDS[command], line))
 
 
 def prompts_in_words(options: Adapt) -> str:
-    """Return a phrase that says which prompts training puts before titles and texts; for a model with prompts."""
+    """Return a phrase that says which prompts training puts before titles and texts.
+
+    It is printed only if the given model has prompts.
+    """
     prompts = options.prompts
     if options.starts:
         return "no prompts, since a static encoder has none"
@@ -221,7 +232,11 @@ def prompts_in_words(options: Adapt) -> str:
 
 
 def recipe_keys(options: Adapt, dataset: Path) -> list[str]:
-    """Return the settings that any recipe needs here, each as `key=value`."""
+    """Return the settings that adapt gives to every recipe, as `key=value`: the paths of data, model and run, and more.
+
+    Args:
+        dataset: the folder of the dataset to train on.
+    """
     paths = {"data.text.path": dataset, "data.text.validation": held_out.folder_of(str(dataset))}
     keys = {**paths, "model.path": options.base, "output": options.output / "run", "training.eval_data": "heldout"}
     return [f"{key}={value}" for key, value in keys.items()]

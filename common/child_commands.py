@@ -1,7 +1,7 @@
-"""Commands of this project run in a process of their own: their one-line errors are exceptions here.
+"""Run commands of this project in processes of their own, and raise their one-line errors as exceptions.
 
-`run_module` runs a command in a process of its own, prints its output as it comes, and raises its failure
-(`common.failures`); `common.parallel` runs several commands at a time.
+`run_module` runs one command; `common.parallel` runs several at a time. `common.failures` tells how an error gets from
+the command's process to this one.
 """
 
 import contextlib
@@ -36,7 +36,7 @@ CONTINUED = "repeat the same command or call to continue"
 
 
 class Processes:
-    """The processes that `run_module` has started and that still run, in whichever thread waits for them."""
+    """The running processes that `run_module` has started, from all threads of this process."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -45,7 +45,11 @@ class Processes:
 
     @contextlib.contextmanager
     def started(self, command: Sequence[str], environment: Mapping[str, str]) -> Iterator[subprocess.Popen[str]]:
-        """Start a process whose output can be read, and wait for its end.
+        """Start a process for a `with` block, which can read its output; wait for its end after the block.
+
+        Args:
+            command: the program and its arguments.
+            environment: all environment variables of the process.
 
         Raises:
             KeyboardInterrupt: `interrupt` was called before the start.
@@ -98,10 +102,13 @@ class CommandError(RuntimeError):
 
 
 def continue_with(option: str, advice: str = "") -> str:
-    """Return advice on how to continue an interrupted run.
+    """Return advice for the user on how to continue an interrupted command.
 
-    If `run_module` started this process, the advice is to repeat the command or call that started it; otherwise it is
-    `advice`, or to use `option` of this command.
+    If `run_module` started this process, the user called another command, and the advice is to repeat that command.
+
+    Args:
+        option: the option that continues this command, such as "--resume".
+        advice: the advice if the user called this command; "" for "continue with OPTION".
     """
     return CONTINUED if os.environ.get(STARTED_BY) else advice or f"continue with {flag(option)}"
 
@@ -118,9 +125,10 @@ def run_module(
     An interrupt is passed on to the process, which saves its work; then KeyboardInterrupt is raised.
 
     Args:
+        line: the arguments of the module.
         quiet: print nothing.
-        raises: types of exceptions that the caller documents, besides UsageError. If an exception of such a type ended
-            the command, it is raised here.
+        raises: types of exceptions, besides UsageError, that the caller wants as they are: if an exception of such a
+            type ended the command, an exception of this type with the same message is raised here.
         otherwise: type of the exception for all other failures; None for CommandError, which holds the exit code.
 
     Raises:
@@ -160,7 +168,13 @@ def _error(
     raises: Sequence[type[Exception]],
     otherwise: type[Exception] | None,
 ) -> Exception:
-    """Return the exception for the failures of a command, or for its exit code if it reported none."""
+    """Return the exception to raise after a command failed.
+
+    Args:
+        failures: the failures that the command and its processes reported; empty if none of them did.
+        code: the exit code of the command.
+        raises, otherwise: the arguments of `run_module`.
+    """
     messages = dict.fromkeys(failure.message for failure in failures)
     types = tuple(name for failure in failures for name in failure.types)
     failure = Failure(module, "; ".join(messages) or f"{module} ended with exit code {code}", code, types=types)

@@ -1,10 +1,11 @@
-"""Failures of commands: printed as a line on stderr or, in a process that `run_module` started, handed to its caller.
+"""Failures of commands: printed to stderr or, if `run_module` started the command, handed to its caller in a file.
 
     child_commands.run_module ──CLEARSPAN_FAILURES=FILE──> a command and its processes ──`report`──> a line of JSON each
                               <───────────────────────────── `Channel.read` ──────────────────────── FILE
 
-The caller raises the failure as an exception of the type that it had, if the caller documents that type. So the message
-is printed once, by the command that the user called. If a process ends without a report, only its exit code is known.
+Each failure is a line of JSON in the file. `run_module` raises it as an exception, of the same type if its caller
+documents that type. So the message is printed once, by the command that the user called. If a process ends
+without a report, only its exit code is known.
 """
 
 import contextlib
@@ -47,7 +48,12 @@ class Failure:
         return f"{self.name}: {self.message}{HINT if self.is_refused else ''}"
 
     def exception(self, documented: Iterable[type[Exception]], otherwise: type[Exception]) -> Exception:
-        """Return the failure as an exception of the first of its types that is documented, or of type `otherwise`."""
+        """Return the failure as an exception: of the first of `types` that is documented, otherwise of `otherwise`.
+
+        Args:
+            documented: the types of exceptions that the caller may raise.
+            otherwise: the type if none of them is among `types`.
+        """
         known = {each.__name__: each for each in documented}
         return next((known[name] for name in self.types if name in known), otherwise)(self.message)
 
@@ -64,7 +70,7 @@ def report(failure: Failure) -> None:
 
 
 def report_in_handler(failure: Failure) -> None:
-    """`report` from within a signal handler, without `print`, which the signal may have interrupted."""
+    """Report a failure from within a signal handler, without `print`, which the signal may have interrupted."""
     if not hand_over(failure):
         os.write(2, f"\n{failure.line}\n".encode())
 
@@ -97,13 +103,13 @@ def _append(path: str, line: bytes) -> None:
 
 @dataclass(frozen=True)
 class Channel:
-    """A file through which processes hand over their failures."""
+    """A file through which a command and its processes hand their failures to the process that started the command."""
 
     path: Path
 
     @property
     def variables(self) -> dict[str, str]:
-        """Return the environment variables that the processes need."""
+        """Return the environment variables to set for a command, so that its processes write failures to this file."""
         return {VARIABLE: str(self.path)}
 
     def read(self) -> list[Failure]:

@@ -1,4 +1,4 @@
-"""Options in messages, named as the user who called writes them.
+"""Names of options in messages: as the user writes them, on a command line or in Python.
 
     flag("--min-tokens")  ->  --min-tokens    from a command line
                               min_tokens      from Python, where the option is a keyword argument
@@ -36,12 +36,16 @@ def caller() -> str:
 
 
 def variables() -> dict[str, str]:
-    """Return the environment variables that tell a child process who called."""
+    """Return the environment variables to set for a child process, so that it names options as this process does."""
     return {VARIABLE: caller()}
 
 
 def called_by(caller: str) -> None:
-    """Name options in a worker process, which may be on another machine, as in the process that has this caller."""
+    """Name options in this process, a worker, as the process that started the job does.
+
+    Args:
+        caller: what `caller()` returned in that process, which may be on another machine.
+    """
     if caller == COMMAND_LINE:
         os.environ.setdefault(VARIABLE, COMMAND_LINE)
 

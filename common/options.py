@@ -75,8 +75,9 @@ class _Field(NamedTuple):
     """A field with a `Flag` of the dataclass `owner`.
 
     Attributes:
-        type: the type without None.
-        hint: the annotation.
+        type: the type without None and without `Annotated`: `int` for `Annotated[int | None, ...]`.
+        hint: the whole annotation.
+        default: the default; `dataclasses.MISSING` if there is none.
     """
 
     owner: "type[Options]"
@@ -104,11 +105,11 @@ class _Field(NamedTuple):
 
     @property
     def is_negated(self) -> bool:
-        """Return whether the flag turns the field off."""
+        """Return whether the flag turns the field off, as `--no-NAME` does."""
         return self.default is True and not self.flag.negatable
 
     def turned_off_by(self, keyword: str) -> bool:
-        """Return whether True for a keyword argument of this field turns the field off."""
+        """Return whether the field becomes False if True is given for a keyword argument, such as `no_dedup`."""
         return self.is_negated or keyword != self.keyword
 
     @property
@@ -130,7 +131,7 @@ class _Field(NamedTuple):
 
 
 def _fields(cls: "type[Options]") -> list[_Field]:
-    """Return the fields with a `Flag`; fields of the parts are left out."""
+    """Return the fields with a `Flag`, without the fields of the parts (fields that are dataclasses of options)."""
     hints, fields = typing.get_type_hints(cls, include_extras=True), []
     for field in dataclasses.fields(cls):
         metadata = getattr(hints[field.name], "__metadata__", ())
@@ -148,7 +149,7 @@ def _parts(cls: "type[Options]") -> "dict[str, type[Options]]":
 
 
 def _all_fields(cls: "type[Options]") -> list[_Field]:
-    """Return the fields with a `Flag`, also the fields of the parts, which come last."""
+    """Return the fields with a `Flag`, followed by the fields of the parts (fields that are dataclasses of options)."""
     return [*_fields(cls), *(field for part in _parts(cls).values() for field in _all_fields(part))]
 
 
@@ -210,7 +211,7 @@ def add_fields(parser: argparse.ArgumentParser, cls: type[Options]) -> None:
 
 
 def _argument(field: _Field) -> dict[str, Any]:
-    """Return the keyword arguments of argparse's `add_argument`."""
+    """Return the keyword arguments with which argparse's `add_argument` adds the flag of a field."""
     flag, is_tuple = field.flag, field.is_tuple
     default = None if is_tuple or field.default is dataclasses.MISSING else field.default
     is_shown = flag.negatable or (default not in (None, "", ()) and not isinstance(default, bool))
@@ -234,7 +235,7 @@ def _argument(field: _Field) -> dict[str, Any]:
 
 
 def _reader(field: _Field) -> Callable[[str], Any]:
-    """Return the function that reads a word of a flag; for plain types, the type, whose parser argparse looks up."""
+    """Return the value of argparse's `type`: the function that parses a word of the flag, or a type such as int."""
     kind = typing.get_args(field.type)[0] if field.is_tuple else field.type
     parse = field.flag.parse or (str if field.choices else kind)
     if field.flag.parse is None and not field.flag.commas:
@@ -268,7 +269,7 @@ def lines_in(path: str) -> tuple[str, ...]:
 
 
 def checking(check: Callable[[str], object]) -> Callable[[str], str]:
-    """Return a `parse` that returns the word itself, if `check` raises no ValueError."""
+    """Return a function for `Flag.parse`: it calls `check`, which may raise ValueError, and returns the word."""
 
     def parse(word: str) -> str:
         check(word)
@@ -278,7 +279,7 @@ def checking(check: Callable[[str], object]) -> Callable[[str], str]:
 
 
 def _build(cls: type[T], values: Mapping[str, Any]) -> T:
-    """Return the options with these values, by the names of their fields; the others have their defaults.
+    """Return the options with these values (name of a field -> value); all other fields have their defaults.
 
     Raises:
         ValueError: the options do not fit together; the message names them.
@@ -397,7 +398,7 @@ def parse(cls: type[T], argv: Sequence[str] | None = None, **described: Any) -> 
 
     Args:
         argv: the words of the command line; None stands for the arguments of this process.
-        described: as for `parser_of`.
+        described: arguments of the `Parser`: prog, usage, description, epilog, raises.
     """
     fields, parser = _all_fields(cls), parser_of(cls, **described)
     namespace, rest = parser.parse_known_intermixed_args(argv)

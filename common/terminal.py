@@ -93,7 +93,7 @@ class Parser(argparse.ArgumentParser):
         self.add_argument("--version", action="version", version=version(), help="print the version and exit")
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> tuple[Any, list[str]]:
-        """Parse as `ArgumentParser` does; keep the words for `error`."""
+        """Parse as `ArgumentParser` does, and remember the words, among which `error` looks for mistyped options."""
         self._words = list(sys.argv[1:] if args is None else args)
         try:
             return super().parse_known_args(self._words, namespace)
@@ -117,7 +117,7 @@ class Parser(argparse.ArgumentParser):
         return f"no such option: {flag(name)}{advice(name) or did_you_mean(flag(name), map(flag, known))}"
 
     def error(self, message: str) -> NoReturn:
-        """Print the message in one line and exit with code 2.
+        """Print the message in one line and exit with code 2; with `raises`, raise UsageError instead.
 
         If a required option is mistyped, argparse only reports that it is missing. The line also names the mistyped
         word.
@@ -139,7 +139,7 @@ class Parser(argparse.ArgumentParser):
         self.exit(2)
 
     def _print_message(self, message: str, file: Any = None) -> None:
-        """Print help and version as any other output."""
+        """Print the help or the version with `say`, so that characters are escaped and a closed stdout is noticed."""
         if file is sys.stdout:
             say(message, end="")
         else:
@@ -197,7 +197,7 @@ def table(headings: Sequence[str], rows: Iterable[Sequence[str]], right: Contain
 
 
 def notice(text: str) -> None:
-    """Print a message on the way to the result. If the reader closed stdout, the work goes on without it."""
+    """Print a message about the progress to stdout. If the reader closed stdout, print nothing and go on."""
     with contextlib.suppress(OutputClosedError):
         say(text)
 
@@ -234,7 +234,13 @@ def ending_at_once(name: str, remedy: str) -> Iterator[None]:
 
 
 def end_process(number: int, name: str, remedy: str) -> NoReturn:
-    """End the process with exit code 1 because of a signal. Of the ranks of a training, only rank 0 prints a line."""
+    """End the process with exit code 1 because of a signal. Of the ranks of a training, only rank 0 prints a line.
+
+    Args:
+        number: the number of the signal, which the line names.
+        name: the beginning of the line.
+        remedy: the end of the line: advice for the user.
+    """
     if os.environ.get("RANK", "0") == "0":
         report_in_handler(Failure(name, f"stopped by {signal.Signals(number).name}: {remedy}"))
     os._exit(1)

@@ -60,7 +60,7 @@ class MismatchError(ValueError):
         expected: what `value` must be, in words, e.g. "a whole number" or "at least 1".
         choices: the allowed values, if the annotation is a Literal; else ().
         is_type: whether the type of `value` is wrong, and not only its size or the choice.
-        place: the path from the checked value to `value`: list indices and mapping keys; () if they are the same.
+        place: where `value` is in the checked value: a path of list indices and mapping keys; () if it is the whole.
     """
 
     def __init__(self, value: Any, expected: str = "", choices: Sequence[Any] = (), is_type: bool = False) -> None:
@@ -113,7 +113,7 @@ def conform(value: Any, hint: Any) -> Any:
 
 
 def choose(value: Any, choices: Sequence[Any]) -> Any:
-    """Return a value that is one of the choices, as the choice; raise MismatchError for any other value."""
+    """Return the choice that equals a value; raise MismatchError if there is none."""
     for choice in choices:
         if isinstance(value, Hashable) and value == choice:  # an array, which cannot be hashed, compares item by item
             return choice
@@ -121,7 +121,12 @@ def choose(value: Any, choices: Sequence[Any]) -> Any:
 
 
 def _items(value: Iterable[Any], origin: Any, inner: tuple[Any, ...]) -> Any:
-    """Return the items of a list or tuple converted to the types that its annotation names."""
+    """Return the items of a list or tuple converted to the types that its annotation names.
+
+    Args:
+        origin: the type of the annotation without its arguments, such as `tuple` for `tuple[int, ...]`.
+        inner: the arguments of the annotation, such as (int, ...).
+    """
     items = list(value)
     hints = list(inner) if origin is tuple and inner[-1] is not Ellipsis else [inner[0]] * len(items)
     if len(hints) != len(items):
@@ -151,7 +156,11 @@ def _first(value: Any, union: Any) -> Any:
 
 
 def _within_limits(value: Any, metadata: Sequence[Any]) -> Any:
-    """Return a value that is within the limits of its annotation; None is within any."""
+    """Return the value if it is within the limits of its annotation, or None; otherwise raise MismatchError.
+
+    Args:
+        metadata: the arguments of `Annotated` after the type, such as `Ge(1)`.
+    """
     if value is None:
         return value
     if not all(LIMITS[name][1](value, limit) for name, limit in limits(metadata)):
@@ -165,7 +174,7 @@ def _within_limits(value: Any, metadata: Sequence[Any]) -> Any:
 
 
 def limits(metadata: Iterable[Any]) -> list[tuple[str, Any]]:
-    """Return the limits in the metadata of an annotation: their names in `LIMITS`, and their values."""
+    """Return the limits in the metadata of an annotation: (name, limit), such as ("ge", 1) for `Ge(1)`."""
     found = [(name, getattr(each, name, None)) for each in metadata for name in LIMITS]
     return [(name, limit) for name, limit in found if limit is not None]
 

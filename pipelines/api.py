@@ -138,7 +138,7 @@ def search(
         prompt_name: name of the model's prompt to put before each query, or `none`; None: the query prompt.
         index: `faiss` for an approximate index, built on first use; None for exact search.
         hybrid: True to combine the model's scores with BM25, for which the dataset must store the texts; or a number
-            from 0 to 1, the weight of the model's scores in the combination.
+            from 0 to 1, the weight of the model's scores in the combination. None or False: the model's scores alone.
         where: a condition on the fields stored with the vectors, such as "year > 2020 and lang = 'de'"; texts that do
             not fulfill it are left out.
         device: cpu, cuda, cuda:1, ...; auto: cuda if there is a GPU, else cpu.
@@ -207,6 +207,12 @@ def _making(kind: str) -> type[MakeDataset]:
 def _run(
     name: str, command: type[PipelineCommand], given: dict[str, Any], quiet: bool, beam: Sequence[str] = ()
 ) -> None:
-    """Check the options of a command, then run it in a process of its own, which also checks the options of Beam."""
+    """Check the options of a command, then run it in a process of its own, which also checks the options of Beam.
+
+    Args:
+        name: the name of the command, as on the command line.
+        given: the options: keyword argument -> value.
+        quiet: print nothing.
+    """
     from_keywords(command, given)
     run_module("clearspan.pipelines", [name, *words(command, given), *beam], quiet, otherwise=PipelineError)

@@ -90,12 +90,13 @@ class DatasetSummary(Result):
     """Result of a run: the committed dataset, and the work of this run.
 
     Attributes:
-        num_units, input_bytes, records, seconds: the size and the duration of this run's work; 0 if the dataset was
-            already finished.
+        num_units, input_bytes, records, seconds: the work units, bytes and records that this run read, and its
+            duration; 0 if the dataset was already finished.
         sums: further counts, which depend on the kind of dataset.
-        encodings, recoded: the files that are not UTF-8 (see `Counts`).
+        encodings: encoding -> number of files in this encoding, for files that are not UTF-8.
+        recoded: [file, encoding] of the first files that are not UTF-8.
         remarks: lines for the user about the dataset.
-        changes: with --update, the numbers of texts that were added, removed and kept.
+        changes: with --update, `new`, `gone` and `kept` -> number of texts; otherwise empty.
     """
 
     output: str
@@ -163,7 +164,7 @@ def _tidy(job: Job) -> None:
 
 
 def _remove_stage(job: Job) -> None:
-    """Remove the files of the first stage, which are not needed once the manifest is written."""
+    """Remove the files that units wrote in the first of two stages; once the manifest is written, none needs them."""
     for name in storage.list_files(job.staged_folder):
         if OWN_STAGED.fullmatch(name):
             storage.remove(storage.join(job.staged_folder, name))
@@ -192,6 +193,9 @@ def _check_apart(options: RunOptions, plan: Plan) -> None:
 
 def prepare(job: Job, plan: Plan, files: Mapping[str, bytes], quiet: bool = False) -> list[Unit]:
     """Prepare the output folder for the run; return the units that remain to be done.
+
+    Args:
+        files: the resources to write beside the shards: path -> content.
 
     Raises:
         ClaimError: the folder belongs to a different plan, or holds files that no run wrote.
@@ -283,7 +287,11 @@ def run(kind: Kind, options: RunOptions) -> DatasetSummary | None:
 
 
 def _update(job: Job, plan: Plan, files: Mapping[str, bytes], options: RunOptions) -> DatasetSummary | None:
-    """Bring a finished dataset up to date with the plan's inputs."""
+    """Bring a finished dataset up to date with the plan's inputs; return None if Beam only described the job.
+
+    Args:
+        files: the resources to write beside the shards: path -> content.
+    """
     if job.num_units > update.SECOND:
         raise PipelineError(
             f"{flag('--update')}: {job.num_units:,} work units, more than {update.SECOND:,}: raise "
@@ -344,7 +352,12 @@ def _check_after(job: Job, plan: Plan, options: RunOptions) -> None:
 
 
 def _summary(job: Job, plan: Plan, units: list[Unit], seconds: float) -> DatasetSummary:
-    """Summarize the dataset, and the work on these units."""
+    """Summarize the dataset, and the work of this run.
+
+    Args:
+        units: the units that this run processed.
+        seconds: the duration of the run.
+    """
     results, counts, skipped = load_results(job), Counts(), job.fingerprint["inputs"].get("skipped")
     for result in results.values():
         counts.add(result.counts)
@@ -372,7 +385,7 @@ def _summary(job: Job, plan: Plan, units: list[Unit], seconds: float) -> Dataset
 
 
 def _groups(job: Job) -> str:
-    """Return a line with the number of groups of rows that were held out or trained on together; "" without groups."""
+    """Return a line on the groups of rows with an equal text or field, each held out as a whole or not; "" if none."""
     field = job.curation.group_field
     if field is None or (figures := decisions.groups_made(job)) is None:
         return ""

@@ -150,7 +150,11 @@ def summary(folder: str, manifest: Manifest) -> Iterator[str]:
 
 
 def options_given(options: Mapping[str, Any], above: str = "") -> Iterator[str]:
-    """Yield the name and the value of each option that is set, e.g. "min_tokens 2048"; "taken.files 9" if nested."""
+    """Yield the name and the value of each option that is set, e.g. "min_tokens 2048", or "taken.files 9" if nested.
+
+    Args:
+        above: the names of the mappings that contain `options`, each followed by a dot, e.g. "taken."; "" if none do.
+    """
     for name, value in options.items():
         if isinstance(value, dict):
             if name != "files":  # the hashes of the resources, which have lines of their own

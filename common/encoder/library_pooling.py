@@ -1,14 +1,14 @@
-"""Poolings for a plain Hugging Face folder, which does not name one.
+"""Poolings for a plain Hugging Face folder: it holds a transformer, but does not say how to pool its token states.
 
     transformer ──> tokens' last layer ──┬─ mean             over the tokens
                                          ├─ cls-before-head  the first token, [CLS]
                                          └─ pooler           [CLS] through the model's head (BERT's pooler: dense, tanh)
                 └─> every layer ────────── first-last        the mean over the tokens, of the first layer and the last
 
-They are the choices of SimCSE's `--pooler`: its supervised models are published with `cls` (here `pooler`), its
-unsupervised ones with `cls_before_pooler`, and BERT itself with `avg_first_last`.
+SimCSE's `--pooler` has the same choices. Its paper's supervised models use `cls` (here `pooler`), its unsupervised
+models `cls_before_pooler`, and its figures for BERT itself `avg_first_last`.
 
-This module builds the library's pooling modules; `common.encoder.packed_pooling` computes poolings of packed batches.
+This module builds sentence-transformers' modules; `common.encoder.packed_pooling` computes poolings of packed batches.
 """
 
 from typing import Any

@@ -1,4 +1,4 @@
-"""Poolings of a packed batch: the states of its rows (T, h) -> one vector per sequence, (num_sequences, h) in fp32.
+"""Poolings of a packed batch: the states of its T tokens, (T, h) -> one vector per sequence, (num_sequences, h) fp32.
 
 The results equal sentence-transformers' `Pooling` of padded batches. A sequence without tokens has the vector 0.
 """
@@ -12,11 +12,11 @@ from clearspan.common.encoder.packing import Packed
 
 
 def mean(hidden: Tensor, packed: Packed, skipped: int = 0, weights: Tensor | None = None) -> Tensor:
-    """Return the mean of each sequence's states.
+    """Return the mean of each sequence's states; with weights, the sum divided by the sum of the weights.
 
     Args:
         skipped: number of tokens at the beginning of each sequence that are left out.
-        weights: weights of the tokens, (T,) fp32, by which the states were multiplied.
+        weights: weights of the tokens, (T,) fp32, by which `hidden` was already multiplied; None if it was not.
     """
     if skipped or weights is not None:
         return _summed(hidden, packed, packed.positions >= skipped, weights)
@@ -29,6 +29,7 @@ def first(hidden: Tensor, packed: Packed, skipped: int = 0, weights: Tensor | No
 
     Args:
         skipped: number of tokens at the beginning of each sequence that are left out, unless it has no further tokens.
+        weights: not used here; other poolings need them.
     """
     starts = packed.cu_seqlens[: packed.num_sequences].long()
     lengths = packed.cu_seqlens.diff()[: packed.num_sequences]
@@ -37,26 +38,46 @@ def first(hidden: Tensor, packed: Packed, skipped: int = 0, weights: Tensor | No
 
 
 def last(hidden: Tensor, packed: Packed, skipped: int = 0, weights: Tensor | None = None) -> Tensor:
-    """Return the state of each sequence's last token; 0 if it has at most `skipped` tokens."""
+    """Return the state of each sequence's last token; 0 if it has at most `skipped` tokens.
+
+    Args:
+        weights: not used here; other poolings need them.
+    """
     n = packed.num_sequences
     chosen = hidden[(packed.cu_seqlens[1 : n + 1].long() - 1).clamp(min=0)].float()
     return chosen * (packed.cu_seqlens.diff()[:n, None] > skipped)
 
 
 def maximum(hidden: Tensor, packed: Packed, skipped: int = 0, weights: Tensor | None = None) -> Tensor:
-    """Return the largest value of each dimension over each sequence's states."""
+    """Return the largest value of each dimension over each sequence's states.
+
+    Args:
+        skipped: number of tokens at the beginning of each sequence that are left out.
+        weights: not used here; other poolings need them.
+    """
     counts = packed.positions >= skipped
     lengths = packed.cu_seqlens.diff().long()
     return _reduced(hidden.masked_fill(~counts[:, None], -torch.inf), lengths, "max")[: packed.num_sequences]
 
 
 def mean_by_root(hidden: Tensor, packed: Packed, skipped: int = 0, weights: Tensor | None = None) -> Tensor:
-    """Return the sum of each sequence's states, divided by the square root of their number or total weight."""
+    """Return the sum of each sequence's states, divided by the root of their number, or of their weights' sum.
+
+    Args:
+        skipped: number of tokens at the beginning of each sequence that are left out.
+        weights: weights of the tokens, (T,) fp32, by which `hidden` was already multiplied; None if it was not.
+    """
     return _summed(hidden, packed, packed.positions >= skipped, weights, by_root=True)
 
 
 def mean_by_position(hidden: Tensor, packed: Packed, skipped: int = 0, weights: Tensor | None = None) -> Tensor:
-    """Return the mean of each sequence's states, each with its position from 1 as a factor."""
+    """Return the mean of each sequence's states, weighted by their positions: 1, 2, 3, ...
+
+    Args:
+        skipped: number of tokens at the beginning of each sequence that are left out.
+        weights: weights of the tokens, (T,) fp32, by which `hidden` was already multiplied. The sum is then divided by
+            their sum instead of the positions'.
+    """
     return _summed(hidden, packed, (packed.positions >= skipped) * (packed.positions + 1.0), weights)
 
 
@@ -85,7 +106,13 @@ def pooled(hidden: Tensor, packed: Packed, mode: str, skipped: int = 0, weights:
 
 
 def _summed(hidden: Tensor, packed: Packed, factors: Tensor, weights: Tensor | None, by_root: bool = False) -> Tensor:
-    """Return the sum of each sequence's states times factors (T,), divided by the factors' sum, or by its root."""
+    """Return the sum of each sequence's states, each multiplied by its factor, divided by the sum of the weights.
+
+    Args:
+        factors: the factor of each state, (T,).
+        weights: weights by which `hidden` was already multiplied, (T,); None: the factors are the weights.
+        by_root: divide by the square root of the sum instead.
+    """
     n = packed.num_sequences
     lengths = packed.cu_seqlens.diff().long()
     factors = factors.float()
@@ -96,5 +123,10 @@ def _summed(hidden: Tensor, packed: Packed, factors: Tensor, weights: Tensor | N
 
 
 def _reduced(values: Tensor, lengths: Tensor, how: str) -> Tensor:
-    """Return the sum or maximum of the values of each sequence: (T, h) -> (N, h)."""
+    """Return the sum or maximum of the values of each sequence: (T, h) -> (N, h).
+
+    Args:
+        lengths: number of tokens of each of the N sequences.
+        how: "sum" or "max".
+    """
     return torch.segment_reduce(values, how, lengths=lengths, axis=0, unsafe=True)

@@ -1,13 +1,13 @@
-"""Poolings by name: where each can be used, and what an export calls it. Imports no torch.
+"""Poolings by name: where each can be used, and its name in an exported model folder. Imports no torch.
 
     cls               the state of the first token, [CLS]
     pooler            [CLS] through the model's own head, BERT's pooler: a dense layer and tanh
     first-last        the mean over the tokens of the first layer and the last
 
 `common.encoder.packed_pooling` computes them for packed batches. `common.encoder.library_pooling` builds the modules of
-sentence-transformers for a plain Hugging Face folder. Until 0.1, `--pooling cls` of a plain folder was the pooler's
-output. So that no old command silently gets other vectors, `cls` is called `cls-before-head` there until 0.2
-(`common.former`).
+sentence-transformers for a plain Hugging Face folder. For such a folder, `--pooling cls` meant the pooler's output
+until version 0.1. So that no old command silently gets different vectors, `--pooling` calls the state of [CLS]
+`cls-before-head` for a plain folder, and refuses `cls`, until version 0.2 (`common.former`).
 """
 
 from typing import Literal, NamedTuple, get_args
@@ -20,7 +20,8 @@ class PoolingUse(NamedTuple):
     """Uses of a pooling.
 
     Attributes:
-        exported: the key of sentence-transformers before version 6 in a Pooling module's settings; "": no such module.
+        exported: the key that turns the pooling on in the settings of sentence-transformers' `Pooling`, before its
+            version 6; "" if `Pooling` cannot compute it.
         of_plain_folder: whether `--pooling` may name the pooling.
     """
 

@@ -36,7 +36,10 @@ def read_pieces(
     """Yield all records of the pieces, in order. A record longer than allowed has a `problem`; memory stays bounded.
 
     Args:
-        contents: list to which the `identity` of each piece is added.
+        root: the folder that the names of the inputs are relative to.
+        reading: what to read from the records, such as the names of columns.
+        contents: list to which a hash of each piece's content is added (`identity`), by which a later run notices that
+            the inputs have changed; None if no hashes are needed.
 
     Raises:
         PipelineError: a file is damaged, or has changed since planning.
@@ -49,7 +52,12 @@ def read_pieces(
 def _read_piece(
     root: str, piece: Piece, reading: Reading, contents: list[str] | None, beside: Executor
 ) -> Iterator[Record]:
-    """Yield the records of a piece, while the thread pool `beside` computes its identity."""
+    """Yield the records of a piece, and meanwhile compute the hash of its content.
+
+    Args:
+        contents: list to which the hash is added (`identity`); None if it is not needed.
+        beside: thread pool that computes the hash.
+    """
     entry, path = piece.input, storage.join(root, piece.input.name)
     with storage.open_input(path) as stored:
         status = storage.status(path)
@@ -81,7 +89,7 @@ def _read_piece(
 
 
 def _identity(root: str, piece: Piece) -> str:
-    """Return the identity of a piece: for a small file the sample that planning took, otherwise see `identity`."""
+    """Return what `identity` returns; for a small file, without reading it again, since the plan holds its sample."""
     is_known = piece.input.sample and _is_small(storage.join(root, piece.input.name), piece)
     return piece.input.sample if is_known else identity(root, piece)
 
@@ -89,8 +97,9 @@ def _identity(root: str, piece: Piece) -> str:
 def identity(root: str, piece: Piece) -> str:
     """Return a text that identifies the content of a piece, and any further bytes of the file that its reader reads.
 
-    It is the sha256 of these bytes; for a small file, its sample (`sniff.sample`); on an object store, the checksum of
-    the whole object, which needs no download.
+    It is the SHA-256 of these bytes, with two exceptions: for a file of at most `sniff.WHOLE_BYTES` bytes, its
+    `sniff.sample`, a hash that the plan holds as well; for a file on an object store, the store's checksum of the whole
+    file, which needs no download.
     """
     path = storage.join(root, piece.input.name)
     if storage.is_remote(path):
@@ -112,14 +121,14 @@ def identity(root: str, piece: Piece) -> str:
 
 
 def _is_small(path: str, piece: Piece) -> bool:
-    """Return whether a piece is a whole file on this machine, of which `sniff.sample` takes all bytes."""
+    """Return whether a piece is a whole file on this machine, so small that `sniff.sample` hashes all its bytes."""
     return not storage.is_remote(path) and piece.start == 0 and piece.bytes == piece.input.bytes <= sniff.WHOLE_BYTES
 
 
 def first_records(
     root: str, entries: Iterable[Input], reading: Reading, number: int, any_format: bool = False
 ) -> list[Record]:
-    """Return up to `number` first records, taken from at most FIRST_FILES inputs that are spread over all inputs.
+    """Return the first records of some inputs (at most FIRST_FILES, evenly spaced), `number` records in all.
 
     Args:
         any_format: take records from inputs of every format, not only of formats whose records have columns or fields.
@@ -138,7 +147,7 @@ def first_records(
 
 
 def _head(root: str, entry: Input, reading: Reading, number: int) -> list[Record]:
-    """Return the first records of an input.
+    """Return the first `number` records of an input.
 
     Raises:
         PipelineError: the beginning of the file is damaged.
@@ -149,7 +158,7 @@ def _head(root: str, entry: Input, reading: Reading, number: int) -> list[Record
 
 
 def columns_read(root: str, entries: Iterable[Input], reading: Reading) -> list[str]:
-    """Return a line with the columns from which rows are read in the first input with columns; [] if texts are read."""
+    """Return a line that names the columns read from the first input that has columns; [] if no columns are read."""
     if not reading.columns:
         return []
     records = first_records(root, entries, reading, 1)
@@ -172,6 +181,9 @@ def content(root: str, entry: Input) -> Iterator[BinaryIO]:
 @contextlib.contextmanager
 def _content(path: str, stored: BinaryIO, entry: Input) -> Iterator[BinaryIO]:
     """Open the content of an input. All readers open it here, so that every error about damage names the file.
+
+    Args:
+        stored: the file as it is stored, perhaps compressed.
 
     Raises:
         PipelineError: the part that is read is damaged.
@@ -207,8 +219,8 @@ def _numbered(stream: BinaryIO, piece: Piece, reading: Reading, path: str) -> It
 def _encoding(root: str, piece: Piece, reading: Reading) -> str | None:
     """Return the encoding in which a piece is read; None for UTF-8, and for formats without a text encoding.
 
-    With `auto` the whole file is read to detect it, so that the encoding does not depend on the piece. If only first
-    records are wanted, the beginning of the file is read.
+    With `--encoding auto`, the whole file is read to detect its encoding, so that all pieces of a file have the same
+    encoding. If only the first records are wanted (`reading.is_head`), only the beginning of the file is read.
     """
     if not format_named(piece.input.format).is_text:
         return None

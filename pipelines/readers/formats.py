@@ -37,7 +37,7 @@ PLAIN_TEXT = "text"
 
 
 class FirstBytes(bytes):
-    """The first bytes of a file or of a tar's member, decompressed; of a text, in UTF-8.
+    """The first bytes of a file or of a tar's member, after decompression; the bytes of a text are converted to UTF-8.
 
     Attributes:
         is_whole: whether these are all bytes of the file or member.
@@ -64,8 +64,9 @@ class Format(abc.ABC):
             if such a text is read as plain text.
         is_text: files may be in a different encoding than UTF-8 (`--encoding`); `read` gets them as UTF-8.
         has_fields: records may be objects with columns or fields.
-        is_container: files are never empty, and always begin with the bytes by which the format is recognized; damage
-            shows even without compression. A tar of texts holds no such file.
+        is_container: files are binary, as of tar or Parquet: they are never empty, and begin with bytes by which the
+            format is recognized. Reading detects damage even if they are not compressed. A tar of texts cannot
+            hold such a file.
         seeks: `read` seeks in the file, so that the file cannot be compressed.
         is_numbered: `read` sets the `number` of each record; otherwise records are numbered in their order.
         by_lines: records are numbered by lines, so that a piece needs the number of line ends before it.
@@ -100,7 +101,7 @@ class Format(abc.ABC):
         """
 
     def check(self, path: str) -> None:  # noqa: B027 (most formats need none)
-        """Raise PipelineError if a package that reads a recognized file is not installed."""
+        """Raise PipelineError if the package that reads files of this format is not installed."""
 
     def cut(self, path: str, num_bytes: int, unit_bytes: int, whole: bool) -> list[tuple[int, int | None]]:
         """Return the pieces of an uncompressed file, as (start, end) in bytes; an end of None is the end of the file.
@@ -113,15 +114,23 @@ class Format(abc.ABC):
         return [(0, None)]
 
     def overhang(self, stream: BinaryIO, piece: Piece) -> list[tuple[int, int]]:
-        """Return the ranges (start, end) of bytes outside a piece that are read to read the piece."""
+        """Return the byte ranges (start, end) outside a piece that its reader also reads, such as a file's metadata."""
         return []
 
     def read_as(self, reading: Reading) -> str:
-        """Return the name of the format in which a recognized file is read, which may depend on `reading`."""
+        """Return the name of the format in which to read a file that this format recognized.
+
+        It is this format, or another one if `reading` asks for it: a text file may be read as csv.
+        """
         return self.name
 
     def descriptions(self, files: Collection[str]) -> set[str]:
-        """Return the names of the files that hold no data, but describe files of this format beside or below them."""
+        """Return the names of those files that hold no data, but describe files of this format.
+
+        Args:
+            files: the names of all input files. A describing file stands in the same folder as the files that it
+                describes, or in a folder above.
+        """
         return set()
 
     def check_description(self, path: str, name: str, files: Collection[str]) -> None:  # noqa: B027 (as above)
@@ -130,6 +139,7 @@ class Format(abc.ABC):
         Args:
             path: the path of the describing file.
             name: its name among `files`.
+            files: the names of all input files.
         """
 
 
@@ -150,7 +160,7 @@ def built_in() -> Mapping[str, Format]:
 
 @functools.cache
 def containers() -> tuple[Format, ...]:
-    """Return the built-in formats that are recognized by the first bytes of a file."""
+    """Return the built-in binary formats, which are recognized by the first bytes of a file (`Format.is_container`)."""
     return tuple(known for known in built_in().values() if known.is_container)
 
 

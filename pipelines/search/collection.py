@@ -5,7 +5,7 @@
         .search(["How do owls hunt?"], 5)   -> the hits of each query, best first
 
 The model and the index of words are loaded by the first search that needs them and stay loaded. One search runs at a
-time; another thread's waits.
+time; a search from another thread waits for it.
 """
 
 import dataclasses
@@ -55,7 +55,8 @@ class SearchSettings:
 
     Attributes:
         vectors: path of the dataset of vectors; in the file, relative to the folder of search.json.
-        model: path of the model's folder, relative as `vectors`; None: the user must name the model.
+        model: path of the model's folder; in the file, relative to the folder of search.json. None: the user must name
+            the model.
         weight: weight of the model's scores, 0 to 1, where BM25 has 1 - weight; None: the model alone.
         stemmer: language whose word endings BM25 ignores (`common.stemming.STEMMERS`); None: whole words.
         prompt_name: name of the model's prompt to put before each query; None: the query prompt.
@@ -73,7 +74,7 @@ class SearchSettings:
         Words(self.stemmer)
 
     def with_paths(self, changed: Callable[[str], str]) -> "SearchSettings":
-        """Return the settings with each path changed by a function."""
+        """Return the settings with `changed(path)` in place of each path."""
         model = None if self.model is None else changed(self.model)
         return dataclasses.replace(self, vectors=changed(self.vectors), model=model)
 
@@ -96,7 +97,7 @@ def write_collection(folder: str | Path, settings: SearchSettings) -> Path:
 def read_settings(folder: str) -> SearchSettings:
     """Return the settings in search.json, with its paths joined to the folder.
 
-    Without the file, return settings for the folder as a dataset of vectors, with defaults otherwise.
+    If there is no search.json, the folder itself must be a dataset of vectors: its settings are the defaults.
 
     Raises:
         PipelineError: search.json is damaged.
@@ -112,7 +113,7 @@ def read_settings(folder: str) -> SearchSettings:
 
 
 def _beside(folder: str, path: str) -> str:
-    """Return a path that is relative to a folder, which may be in a bucket."""
+    """Return the full path for a path relative to a folder, which may be in a bucket."""
     return storage.join(folder, path) if storage.is_remote(folder) else os.path.normpath(Path(folder) / path)
 
 
@@ -252,10 +253,11 @@ class Collection:
     ) -> list[list[Hit]]:
         """Return the `top` best texts for each query, best first. If documents are cut into chunks, return documents.
 
-        The score is the model's similarity for weight 1, BM25's score for weight 0, and between them w z(similarity) +
-        (1 - w) z(BM25), where z has mean 0 and deviation 1 over all texts for a query. For weight 0 only texts that
-        hold a word of the query are hits. A document has the score of its best chunk. Of equal scores (to six
-        decimals) the higher id is first. A condition takes hits out and changes no score.
+        The score is the model's similarity for weight 1, and BM25's score for weight 0. For a weight w between them it
+        is w z(similarity) + (1 - w) z(BM25), where z scales the scores of all texts for a query to mean 0 and standard
+        deviation 1. For weight 0 only texts that hold a word of the query are hits. A document has the score of its
+        best chunk. Of equal scores (to six decimals) the higher id is first. A condition takes hits out and changes no
+        score.
 
         Args:
             queries: a text, or several.
@@ -283,7 +285,8 @@ class Collection:
         where: str | None = None,
         prompt_name: str | None = None,
     ) -> Ranked:
-        """Search as `search` does, but return rows and scores, from which `texts.hits` makes hits."""
+        """Search as `search` does, with the same arguments; return for each query the row numbers of its hits and their
+        scores, best first. `texts.hits` turns them into hits."""
         asked = check_queries(queries)
         weight = self.weight if weight is None else weight
         if top < 1:
@@ -378,7 +381,7 @@ def _vectors_of(settings: SearchSettings) -> Dataset:
 
 
 def check_queries(queries: str | Sequence[str]) -> list[str]:
-    """Return queries without whitespace at their ends, like the texts; raise UsageError if a query is not a text."""
+    """Return the queries as a list, without whitespace at their ends; raise UsageError if one is empty or no text."""
     texts = [queries] if isinstance(queries, str) else list(queries)
     if not texts:
         raise UsageError("no query: pass a text, or several")
