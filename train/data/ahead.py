@@ -12,8 +12,8 @@ def copied_ahead(
 ) -> Generator[tuple[MicroBatch, FeedState], None, None]:
     """Yield the items of `batches`, endlessly, with each micro-batch copied to the device.
 
-    Closing the returned generator closes `batches`. On CUDA a separate stream copies each micro-batch from pinned memory
-    while the previous micro-batch is computed; neither the host nor the computing kernels wait for the copy.
+    Closing the returned generator closes `batches`. On CUDA a separate stream copies each micro-batch from pinned
+    memory while the previous micro-batch is computed; neither the host nor the computing kernels wait for the copy.
     """
     copying = torch.cuda.Stream(device) if device.type == "cuda" else None  # type: ignore[no-untyped-call]  # torch's
 

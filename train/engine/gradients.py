@@ -18,8 +18,8 @@ def gradient_norms(engine: Any, batches: Mapping[str, Batch], turn: str, paramet
     The gradients are of one micro-batch, averaged over ranks.
 
     This costs a forward pass, and a backward pass for each objective. The gradients that DeepSpeed accumulates, and the
-    memory banks of objectives, are unchanged afterwards. Every rank calls this function, after seeding dropout as in the
-    forward pass of training.
+    memory banks of objectives, are unchanged afterwards. Every rank calls this function, after seeding dropout as in
+    the forward pass of training.
 
     Args:
         engine: DeepSpeed's engine, over a `Learner`.

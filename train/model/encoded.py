@@ -126,5 +126,5 @@ class Encoded:
 
 
 def qualified(objective: str, block: str) -> str:
-    """Return OBJECTIVE/BLOCK, the name of a block among the blocks of all objectives, or `block` if it has this form."""
+    """Return OBJECTIVE/BLOCK, the name of a block among those of all objectives; keep a name of this form."""
     return block if "/" in block else f"{objective}/{block}"
