@@ -248,7 +248,7 @@ class Trainer:
 
     @property
     def _logged(self) -> bool:
-        """Whether the metrics of the current step are logged: every `logging_steps` steps, and at the last step.
+        """Return whether the metrics of the current step are logged: every `logging_steps` steps, and at the last step.
 
         In other steps, not all metrics are computed.
         """

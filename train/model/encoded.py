@@ -126,5 +126,5 @@ class Encoded:
 
 
 def qualified(objective: str, block: str) -> str:
-    """Return OBJECTIVE/BLOCK, the name of a block among those of all objectives; keep a name of this form."""
+    """Return OBJECTIVE/BLOCK, the name of a block that is unique among all objectives; keep a name of this form."""
     return block if "/" in block else f"{objective}/{block}"

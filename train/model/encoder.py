@@ -205,7 +205,7 @@ class TrainableEncoder(nn.Module):
 
     @property
     def has_dropout(self) -> bool:
-        """Whether the base model has dropout, so that two forward passes over a sequence differ in training."""
+        """Return whether the base model has dropout, so that two forward passes over a sequence differ in training."""
         return any(isinstance(module, nn.Dropout) and module.p > 0 for module in self.base.modules())
 
     @property
@@ -352,7 +352,7 @@ class TrainableEncoder(nn.Module):
 
     @property
     def pools_as_given(self) -> bool:
-        """Whether the pooling and the number of layers after it are as in the model that training starts from.
+        """Return whether the pooling and the number of layers after it are as in the model that training starts from.
 
         True if that model is unknown (`given` is None).
         """
