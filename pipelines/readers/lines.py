@@ -30,7 +30,7 @@ class LineFormat(Format):
 
 
 class TextLines(LineFormat):
-    """Format of plain text with one document per line. It is never detected: the user asks for it, by --text-per line."""
+    """Format of plain text with one document per line. It is never detected; the user chooses it: --text-per line."""
 
     name = "lines"
 

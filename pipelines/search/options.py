@@ -41,10 +41,12 @@ class CollectionOptions(Options):
         """Open the collections that the options name, to be searched as one collection.
 
         Args:
-            keep: see `Collection.open`.
+            keep: whether texts and vectors stay in memory for later searches, if they fit in half of the machine's
+                memory.
 
         Raises:
-            UsageError, PipelineError, ManifestError: see `Collection.open`.
+            UsageError: an option cannot be used.
+            PipelineError, ManifestError: a collection cannot be searched, or is damaged.
         """
         return Collection.open(
             self.folder,
