@@ -180,6 +180,7 @@ class Record:
         """Return the record of a text in UTF-8; a bad record if it is too long or not valid UTF-8.
 
         Args:
+            name, offset, number: the attributes of the record.
             data: the bytes of the text.
             max_bytes: the maximum number of bytes.
             of: a noun for the part of the file that holds the text, for messages, e.g. `line`.

@@ -31,11 +31,15 @@ def name_encoding() -> str:
 
 
 class RecordError(ValueError):
-    """A record is bad: the kind of dataset cannot use it. The message is the reason."""
+    """A kind of dataset cannot use a record, which then counts as bad. The message is the reason."""
 
 
 class MissingFieldError(RecordError):
-    """A record lacks the field that holds its text, or columns of its row. The message names the fields that it has."""
+    """A record lacks fields or columns from which a row of the dataset is made. The message names the fields that it
+    has.
+
+    Pairs count such a record as filtered; triplets count it as bad.
+    """
 
 
 @dataclasses.dataclass
@@ -200,8 +204,12 @@ class Tally:
     def reject(self, record: Record, problem: RecordError) -> None:
         """Count a bad record and add it to `rejected`.
 
+        Args:
+            problem: the reason why the record is bad.
+
         Raises:
-            PipelineError: the work unit has at least EARLY_STOP bad records, and more bad records than good records.
+            PipelineError: the work unit has at least EARLY_STOP bad records, and more bad records than good records;
+                only if less than half of the records may be bad (`max_bad_fraction`).
         """
         counts, reason = self.counts, str(problem)
         counts.bad += 1

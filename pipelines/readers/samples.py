@@ -50,9 +50,7 @@ class Sample(NamedTuple):
 
 
 def is_wanted(name: str, extensions: tuple[str, ...]) -> bool:
-    """Return whether a file has one of the extensions of images or clips. If
-    `extensions` is empty, every file counts.
-    """
+    """Return whether a file has one of the extensions, in any letter case. Without extensions, return True."""
     return not extensions or name.lower().endswith(extensions)
 
 
@@ -87,8 +85,9 @@ class _File(NamedTuple, Generic[Taken]):
     """File of a sample.
 
     Attributes:
+        name: the name of the file.
         start: offset at which the file begins in the tar.
-        taken: what was read of an image or clip; None for any other file.
+        taken: the result of `take` (see `_samples`) for an image or clip; None for any other file.
         stating: content of a file that states the class of the sample; None for any other file.
     """
 
@@ -103,8 +102,9 @@ def _samples(
 ) -> Iterator[tuple[int, list[Taken], list[str], str | None]]:
     """Yield (start, results of `take` for the images or clips, names of the other files, class) of each sample.
 
-    The class is the one that a .cls or .json file states, anywhere in the sample; None if there is none. A .cls takes
-    precedence over a .json, unless the user names the field of the .json.
+    `start` is the offset in the tar at which the sample begins. The class is the one that a .cls or .json file states,
+    anywhere in the sample; None if there is none. A .cls takes precedence over a .json, unless the user names the field
+    of the .json.
 
     Args:
         take: function of the name and the stream of an image or clip; the stream is None if the member is not a file.
@@ -137,7 +137,11 @@ def _samples(
 def _files(
     members: Iterable[Member], reading: Reading, take: Callable[[str, BinaryIO | None], Taken]
 ) -> Iterator[_File[Taken]]:
-    """Yield the members of a tar. Each is read as far as it will be needed, because a stream can be read only once."""
+    """Yield the members of a tar as files of samples.
+
+    Images and clips are passed to `take`, and files that state a class are read, before the next member is yielded,
+    because a stream can be read only once.
+    """
     for name, start, member in members:
         if is_wanted(name, reading.extensions):
             yield _File(name, start, take(name, member), None)
@@ -176,10 +180,14 @@ def _grouped(files: Iterable[_File[Taken]]) -> Iterator[list[_File[Taken]]]:
 
 
 def _class_in(name: str, extension: str, data: bytes, reading: Reading) -> str | None:
-    """Return the class that a .cls or .json file states; None if the .json has no such field.
+    """Return the class that a .cls or .json file states; None if the .json has no field with a class.
 
     Args:
         extension: extension of the file, in lower case.
+        data: content of the file.
+
+    Raises:
+        PipelineError: the content is too large for a class, or is not a class.
     """
     if len(data) > SIDE_BYTES:
         raise PipelineError(
@@ -204,7 +212,12 @@ def _class_in(name: str, extension: str, data: bytes, reading: Reading) -> str |
 
 
 def _check_stated(name: str, others: list[str], reading: Reading) -> None:
-    """Raise PipelineError if there is a .json or .cls file that does not state the class of an image or clip."""
+    """Raise PipelineError if a sample without a class has a .json or .cls file, which should state the class.
+
+    Args:
+        name: name of the sample's image or clip.
+        others: names of the other files of the sample.
+    """
     if silent := [other for other in others if other.lower().endswith(CLASS_FILES)]:
         raise PipelineError(
             f'{silent[0]}: states no class of {name.rpartition("/")[2]}: it has no "{reading.wanted.label_field}" '

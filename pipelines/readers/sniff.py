@@ -52,7 +52,9 @@ class UnknownKindError(PipelineError):
 
 
 def is_about(path: str) -> bool:
-    """Return whether a file describes a dataset, by its name, such as README.md. Folders and globs skip such files."""
+    """Return whether a file, by its name, describes a dataset, as README.md does. Such files are skipped in folders and
+    globs.
+    """
     return bool(ABOUT.match(path.rpartition("/")[2]))
 
 
@@ -72,8 +74,8 @@ def sample(stream: BinaryIO, size: int) -> str:
 
 
 def recognized(path: str, named: Sequence[str]) -> tuple[str, str | None] | None:
-    """Return (format, compression) of a file: the first of the user's own formats that recognizes it. Return None if no
-    format does.
+    """Return (format, compression) of a file, where the format is the first of the user's own formats that recognizes
+    the file. Return None if none of them does.
 
     Args:
         named: the user's own formats, as `module:name`.
@@ -161,10 +163,11 @@ def check_claims(name: str, compression: str | None, head: bytes) -> None:
     """Raise PipelineError if a file, or a member of a tar, has an extension that its content contradicts, such as .tar
     or .gz.
 
-    The caller has already found out that the content is not a tar.
+    It must be called only for content that is not a tar.
 
     Args:
-        head: the first bytes of the file or member, decompressed.
+        compression: the compression that the content has; None if it is not compressed.
+        head: the first bytes of the content, decompressed.
     """
     if claims := _claims(suffixes_of(name), compression):
         fault = "does not begin as one" if head else "is empty"
@@ -195,12 +198,14 @@ def is_utf8(head: bytes, is_whole: bool) -> bool:
 
 
 def text_format(head: FirstBytes, path: str) -> Format:
-    """Return the format of a text from its first bytes and its extensions. Formats that have these extensions are tried
+    """Return the format of a text from its first bytes and its extensions. Formats with these extensions are tried
     first.
 
+    If no format recognizes the text, return plain text.
+
     Raises:
-        ValueError: no format recognizes the text, and its extension is not one of plain text. The message says what to
-            do.
+        ValueError: no format recognizes the text, and it has the extension of a format that is not read as plain text,
+            such as .json. The message says what to do.
     """
     named = [known for known in formats.with_suffixes(suffixes_of(path)) if known.is_text]
     for known in (*named, *formats.texts()):

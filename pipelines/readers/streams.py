@@ -49,9 +49,13 @@ find a bad record there.
 
 
 def _not_utf8(error: UnicodeError) -> tuple[str | bytes, int]:
-    """Return what replaces the bytes of a codec error, and where to continue (see `codecs.register_error`). A byte that
-    is invalid in the encoding becomes half of a surrogate pair, which becomes an invalid byte when it is encoded as
-    UTF-8.
+    """Handle an error of a codec: replace invalid bytes of an encoding by a byte that is invalid in UTF-8.
+
+    A decoder replaces the invalid bytes by half of a surrogate pair. The encoder for UTF-8 replaces this half by an
+    invalid byte.
+
+    Returns:
+        The replacement, and the index at which to continue (see `codecs.register_error`).
     """
     assert isinstance(error, UnicodeDecodeError | UnicodeEncodeError)
     return ("\udcff" if isinstance(error, UnicodeDecodeError) else b"\xff"), error.end
@@ -144,7 +148,7 @@ def _unxz(stored: BinaryIO) -> Iterator[bytes]:
 
 @contextlib.contextmanager
 def decompressed(stream: BinaryIO, compression: str | None) -> Iterator[BinaryIO]:
-    """Yield a buffered stream of the decompressed content of a stream."""
+    """Yield a buffered stream of the decompressed content of a stream; the same stream if `compression` is None."""
     if compression is None:
         yield stream
     elif compression == "xz":
@@ -184,12 +188,14 @@ def opened(path: str, compression: str | None) -> Iterator[BinaryIO]:
 
 @contextlib.contextmanager
 def naming(name: str, kind: str | None) -> Iterator[None]:
-    """Turn an exception that damage causes into a PipelineError that names the file.
+    """Turn an exception that a damaged file causes within the context into a PipelineError that names the file.
 
     Errors of the disk pass unchanged.
 
     Args:
-        kind: name of the compression or container, for the message; None if there is none.
+        name: name of the file.
+        kind: name of the compression or container, for the message; None if there is none: then only DamagedFileError
+            is turned into a PipelineError.
     """
     try:
         yield

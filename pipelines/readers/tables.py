@@ -109,7 +109,13 @@ def _open_table(stream: BinaryIO, name: str, reading: Reading) -> tuple[Iterator
 
 
 def _check_names(columns: Sequence[str], name: str, option: str) -> None:
-    """Raise PipelineError if the name of a column that the user did not name looks like a text."""
+    """Raise PipelineError if a column name looks like a text, because the table then probably has no header.
+
+    Args:
+        columns: names of columns in the header that the user did not name.
+        name: name of the file, for the message.
+        option: the option by which the user can name the columns, for the message.
+    """
     for column in columns:
         if len(column.split()) > NAME_WORDS:
             raise PipelineError(
@@ -167,7 +173,7 @@ def _is_word(cell: str) -> bool:
 
 
 class _RowLines:
-    """Iterator over the lines of one row, which are several if a quoted cell has line breaks."""
+    """Iterator over the lines of one row, which are several lines if a quoted cell has line breaks."""
 
     def __init__(self, lines: _Lines, name: str, max_bytes: int, offset: int) -> None:
         self.lines, self.name, self.max_bytes, self.offset = lines, name, max_bytes, offset
@@ -198,7 +204,12 @@ class _RowLines:
 
 
 def _rows(lines: _Lines, name: str, form: Form, max_bytes: int) -> Iterator[Row]:
-    """Yield the rows that are not blank. Each row is parsed by itself, so that a bad row does not affect others."""
+    """Yield the rows that are not blank. Each row is parsed by itself, so that a bad row does not affect others.
+
+    Args:
+        name: name of the file, for error messages.
+        form: the delimiter of the table, and whether its cells are quoted.
+    """
     csv.field_size_limit(max(csv.field_size_limit(), max_bytes + 1, MAX_BYTES + 1))
     offset = num_lines = 0
     while True:

@@ -82,7 +82,15 @@ class Tars(Format):
                 yield from unpack(member, name, reading)
 
     def cut(self, path: str, num_bytes: int, unit_bytes: int, whole: bool) -> list[tuple[int, int | None]]:
-        """Return the pieces of a tar. A large local tar is cut between members; a tar on an object store is not cut."""
+        """Return the pieces of a tar, as (start, end) in bytes; an `end` of None is the end of the tar.
+
+        A large local tar is cut between members; a tar on an object store is not cut.
+
+        Args:
+            num_bytes: the size of the tar.
+            unit_bytes: the desired size of a piece.
+            whole: not used, because members are never cut.
+        """
         if num_bytes <= unit_bytes or storage.is_remote(path):
             return [(0, None)]
         with naming(path, self.name), opened(path, None) as stream:
@@ -228,12 +236,15 @@ class _Archive(tarfile.TarFile):
 def _members(
     stream: BinaryIO, name: str, length: int | None = None, mode: Literal["r:", "r|"] = "r|"
 ) -> Iterator[Member]:
-    """Yield (name, offset, content) of each member, as in `listing`. Hidden members are skipped, as hidden files are in
-    folders.
+    """Yield (name, offset, content) of each member. Hidden members are skipped, as hidden files are in folders.
+
+    The name begins with the tar's name, the offset is where the member's header begins, and the content is None if the
+    member is not a file.
 
     Args:
         name: name of the tar.
         length: offset at which to stop, where a member must begin; None for the end of the tar.
+        mode: "r:" if the stream can seek, otherwise "r|" (see `tarfile.open`).
     """
     with _Archive.open(fileobj=stream, mode=mode) as archive:
         while (info := archive.next()) is not None:

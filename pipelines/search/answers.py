@@ -39,7 +39,8 @@ class Answers:
 
         Args:
             texts: the rows that were searched.
-            found: for each query, the indices of the rows that it finds, best first, and a second item, not used.
+            found: for each query, the indices of the rows that it finds, best first, and their scores, which are not
+                used.
 
         Raises:
             ShardError: a shard is damaged.
@@ -68,7 +69,7 @@ class Answers:
 
 
 def _right_rows(texts: Texts, queries: Sequence[Query]) -> Mapping[str, set[int]]:
-    """Return text of a query -> indices of the rows that hold its right texts, for queries with such rows."""
+    """Return the rows that hold right texts: text of a query -> indices of these rows, for queries that have any."""
     by_text: dict[str, list[str]] = {}
     by_id: dict[str, list[str]] = {}
     by_hash: dict[int, list[str]] = {}

@@ -23,8 +23,8 @@ class Best:
 
     Args:
         top: the maximum number of rows for each query.
-        shifts: the number to add to all scores of a query, (n,).
-        above: only rows with a score above this number, before the shift, are selected.
+        shifts: for each query, the number to add to all of its scores, (n,).
+        above: only rows with a score above this number, before the addition, are selected.
     """
 
     def __init__(self, top: int, shifts: NDArray[np.float64], above: float = -np.inf) -> None:
@@ -89,11 +89,11 @@ class Best:
 
 
 def _is_first(places: NDArray[np.int64], ids: NDArray[np.int64], queries: NDArray[np.int64]) -> NDArray[np.bool_]:
-    """Return a mask of m entries, (m,) bool: True for the first entry of each document for each query.
+    """Return a mask, (m,) bool, of m rows that queries found: True if a row is its query's first row of a document.
 
     Args:
-        places, ids: the two numbers and the id that identify the document of each entry, (m, 2) and (m,).
-        queries: the query of each entry, (m,).
+        places, ids: the two numbers and the id that identify the document of each row, (m, 2) and (m,).
+        queries: the index of the query that found each row, (m,).
     """
     keys = np.stack([*places.T, ids, queries])
     order = np.lexsort(keys)  # stable: the entries of one document keep their order

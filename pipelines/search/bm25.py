@@ -1,9 +1,10 @@
 """BM25 for the texts of datasets: an index of their words, which is built once, and the scores of blocks of rows.
 
-    texts -> words -> index in the cache, mapped into memory -> weights of a word in a block of rows -> added to scores
+    texts -> words -> index: for each word, the rows that hold it, and its weights in them -> file in the cache
+    words of a query -> their rows and weights in a block of rows -> sum of the weights for each row: its score
 
-The weights of a frequent word are added to all rows of a block, the weights of a rarer word only to the rows that hold
-it. While the index is built, memory holds the ids of all words of all texts.
+The file is mapped into memory. For a frequent word, a block has a weight for every row, which is faster to add than the
+weights of some rows. While the index is built, memory holds the ids of all words of all texts.
 """
 
 import itertools
@@ -125,7 +126,10 @@ class Scores:
         return np.asarray(np.sqrt(sums / self._num_rows))
 
     def scale_and_shift(self, weight: float) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Return a and b, (n,) each: for each query, a * scores + b has mean 0 and standard deviation `weight`."""
+        """Return (a, b), (n,) each: over all rows, a query's a * scores + b has mean 0 and standard deviation `weight`.
+
+        If all scores of a query are equal, up to rounding, a and b are 0.
+        """
         return scale_and_shift(self.means, self.deviations(), weight)
 
 
@@ -133,7 +137,7 @@ class BlockScores:
     """BM25 scores of a block of rows.
 
     Args:
-        words: see `Scores`.
+        words: for each query, pairs of the id of a word and the number of times that the query holds the word.
         parts: id of a word -> the rows that hold the word, as indices in the block, and its weights in these rows. If
             the indices are None, the weights are for all rows of the block.
     """
@@ -170,7 +174,7 @@ class BlockScores:
 def scale_and_shift(
     means: NDArray[np.float64], deviations: NDArray[np.float64], weight: float
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return a and b, (n,) each: for each query, a * scores + b has mean 0 and standard deviation `weight`.
+    """Return (a, b), (n,) each: a query's a * scores + b has mean 0 and standard deviation `weight`.
 
     If all scores of a query are equal, up to rounding, a and b are 0.
 

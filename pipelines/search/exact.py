@@ -28,14 +28,14 @@ Condition = Callable[[pa.RecordBatch], NDArray[np.bool_]]
 
 @dataclasses.dataclass(frozen=True)
 class Parts:
-    """The two scores that a search combines, the model's similarity and BM25, and their weight.
+    """The queries of a search, and the two scores that it combines: the model's similarity and BM25.
 
     Attributes:
         weight: the weight of the model's similarity, 0 to 1; BM25 has the weight 1 - weight.
         similarity: the model's similarity function; None if `weight` is 0.
         vectors: the vectors of the queries, (queries, dim); None if `weight` is 0.
         index: the BM25 index; None if `weight` is 1.
-        queries: the texts of the queries; always given.
+        queries: the texts of the queries.
     """
 
     weight: float
@@ -52,6 +52,7 @@ def search(
 
     Args:
         texts: the rows to search.
+        parts: the queries, and the scores to combine.
         condition: the condition that hits must fulfill; None for no condition.
 
     Raises:
@@ -85,11 +86,11 @@ def search(
 
 
 class _Scorer:
-    """Scorer of blocks of rows.
+    """Computes the scores of blocks of rows for all queries.
 
     Attributes:
         num_queries: the number of queries.
-        shifts: the number that must be added to all computed scores of a query, (num_queries,).
+        shifts: for each query, the number that must still be added to all computed scores, (num_queries,).
         above: only rows with a computed score above this number may be hits.
     """
 

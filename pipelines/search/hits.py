@@ -14,7 +14,8 @@ class Hit:
     """A text that a query finds; if documents are cut into chunks, a document with its best chunk.
 
     Attributes:
-        score: the score, see `Collection.search`.
+        score: the score of the text, or of the best chunk: the model's similarity, BM25's score, or a combination of
+            both.
         id: the id of the text, or of the document if documents are cut into chunks.
         source: the input file of the text.
         text: the text, or the best chunk; None if the dataset does not store texts.
@@ -43,7 +44,11 @@ class Hit:
 
 
 def hit_of(batch: pa.RecordBatch, row: int, score: float, collection: str, id_field: str | None) -> Hit:
-    """Return the row with index `row` of a batch as a hit. For the other arguments, see `Hit`."""
+    """Return the row with index `row` of a batch as a hit.
+
+    Args:
+        score, collection, id_field: the attributes of the hit that the batch does not hold.
+    """
 
     def value(name: str, default: Any = None) -> Any:
         return batch.column(name)[row].as_py() if name in batch.schema.names else default

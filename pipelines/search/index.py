@@ -21,7 +21,7 @@ from clearspan.shards.reader import Dataset
 def index_of(
     datasets: Sequence[Dataset], suffix: str, built_by: Mapping[str, str | int], write: Callable[[Path], None]
 ) -> AbstractContextManager[Path]:
-    """Return a context manager that yields the path of an index of these datasets, which is written if necessary.
+    """Return a context manager that yields the path of an index of datasets in the cache.
 
     Args:
         datasets: the datasets; the index depends on their order.

@@ -52,8 +52,8 @@ class SimilarityFunction:
         """Return the similarities of queries and vectors, (queries, rows) float32.
 
         Args:
-            queries: the result of `prepared`, (queries, dim).
-            vectors: unprepared vectors, (rows, dim).
+            queries: the vectors of the queries after `prepared`, (queries, dim).
+            vectors: the vectors of the rows as they are stored, without `prepared`, (rows, dim).
             lengths: the lengths of these vectors, (rows,), if the similarity is the cosine; otherwise None.
             scales: the number by which the similarities of each query are multiplied, (queries,); None for 1.
         """
@@ -74,11 +74,11 @@ class SimilarityFunction:
     def scale_and_shift(
         self, texts: Texts, queries: Vectors, weight: float
     ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Return a and b, (n,) each: for each query, a * similarities + b has mean 0 and standard deviation `weight`.
+        """Return (a, b), (n,) each: a query's a * similarities + b has mean 0 and standard deviation `weight`.
 
         Args:
             texts: the rows over which the mean and the standard deviation are taken.
-            queries: the result of `prepared`, (n, dim).
+            queries: the vectors of n queries after `prepared`, (n, dim).
 
         Raises:
             ShardError: a shard is damaged.

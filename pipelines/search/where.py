@@ -202,10 +202,11 @@ def _shown(node: ast.expr) -> str:
 
 
 def _evaluate(node: ast.expr, columns: Mapping[str, pa.Array], names: Sequence[str], num_rows: int) -> Any:
-    """Return the value of a checked syntax node: an array with one item per row, or a scalar for a constant.
+    """Return the value of a syntax node, which `_check` allows: an array with one item per row, or a scalar for a
+    constant.
 
     Args:
-        columns: name of a field -> the field's values; the fields that the batch lacks are missing.
+        columns: name of a field -> the field's values. A field that is not in it is null in every row.
         names: the names of the fields that the tree calls f0, f1, ...
     """
 
@@ -295,7 +296,8 @@ def _related(compare: str, left: Any, right: Any, name: str) -> Any:
 def _wide(side: Any, other: Any) -> Any:
     """Return `side` for a comparison with `other`: as float64 if it is a column of integers and `other` is a float.
 
-    This is how Python compares integers with floats. In all other cases, return `side` unchanged.
+    Arrow would convert it too, but raises an error for integers that a float64 cannot hold exactly. In all other cases,
+    return `side` unchanged.
     """
     is_whole = isinstance(side, pa.Array) and pa.types.is_integer(side.type)
     return side.cast(pa.float64(), safe=False) if is_whole and isinstance(other, float) else side
@@ -314,7 +316,11 @@ def _kind(value: Any) -> str:
 
 
 def _truth(made: Any, node: ast.expr, names: Sequence[str]) -> Any:
-    """Return the value `made` of a syntax node as an array of truth values.
+    """Return the value of a syntax node as an array of truth values.
+
+    Args:
+        made: the value of the node, from `_evaluate`.
+        names: the names of the fields that the tree calls f0, f1, ...
 
     Raises:
         ConditionError: the node is a field that stands alone and does not hold truth values.

@@ -44,7 +44,7 @@ def application(comparison: SideBySide, names: Collection[str] | None) -> ASGIAp
 
     Args:
         comparison: the collection, and the systems that can search it.
-        names: the host names that the server answers to, from `guard.names_of`.
+        names: the host names that the server answers to; None for localhost and every IP address.
     """
     searches = 0
 
@@ -116,7 +116,7 @@ def parameters(given: list[tuple[str, str]], parsers: Mapping[str, Callable[[str
 
 
 async def refused(request: HttpRequest, error: Exception) -> Response:
-    """Answer a request that leads to an HTTP error, such as an unknown path or method."""
+    """Answer a request that leads to an HTTP error, such as an unknown path or method, with the error as JSON."""
     assert isinstance(error, HTTPException)
     message = {404: "no such address: see /api/search and /api/collection", 405: "only GET is answered"}
     line = message.get(error.status_code, error.detail)

@@ -76,7 +76,7 @@ class SideBySide:
 
     Args:
         weight: the default for the model's weight in the combined search, 0 to 1; BM25 has 1 - weight. None for the
-            weight of the collection.
+            weight of the collection, or for HYBRID_WEIGHT if that is 0 or 1.
 
     Attributes:
         num_searches: the number of requests answered by `search`.

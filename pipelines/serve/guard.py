@@ -7,7 +7,8 @@ reading the collection:
   name, and is refused.
 - A request whose headers name another site (Origin, Sec-Fetch-Site) is refused. A link to the page is allowed.
 
-The headers of every answer forbid the browser to load anything from other servers, and other sites to embed the page.
+The headers of every answer tell the browser to load nothing from other servers, and not to show the page within a page
+of another site.
 """
 
 import ipaddress
@@ -43,7 +44,8 @@ def name_of(host: str) -> str:
 def names_of(host: str) -> set[str] | None:
     """Return the names that a server on the address `host` answers to.
 
-    Return None if `host` stands for all addresses of this machine: the server then answers to any IP address.
+    Return None if `host` stands for all addresses of this machine: the server then answers to localhost and to any IP
+    address.
     """
     return None if host in ("0.0.0.0", "::", "") else {*LOOPBACK, host.lower()}
 
@@ -57,11 +59,11 @@ def is_address(name: str) -> bool:
 
 
 class Guard:
-    """ASGI middleware that refuses requests from other sites before the application sees them (see the module).
+    """ASGI middleware that refuses requests from pages of other sites, and requests to a name that is not the server's.
 
     Args:
-        app: the application.
-        names: the names that the server answers to, from `names_of`.
+        app: the application, which answers the other requests.
+        names: the names that the server answers to; None for localhost and every IP address.
     """
 
     def __init__(self, app: ASGIApp, names: Collection[str] | None) -> None:

@@ -54,11 +54,12 @@ def marked(text: str, query_words: Set[str], words: WordFunction = PLAIN) -> lis
 
 
 def passage(text: str, marks: list[Span], width: int) -> Span:
-    """Return the span of the passage of at most `width` characters with the most distinct marked words.
+    """Return the span of the passage to show: at most `width` characters, with as many distinct marked words as
+    possible.
 
-    If several passages have equally many, return the passage with the most marks, and then the first. Without marks,
-    return the beginning of the text. A quarter of the width is left for the words around the marks. Both ends are moved
-    inward by at most REACH characters, so that they do not cut a word.
+    Of several such passages, the one with the most marks is chosen, and among these the first. Without marks, it is the
+    beginning of the text. A quarter of the width is left for the words around the marks. Both ends are moved inward by
+    at most REACH characters, so that they do not cut a word.
 
     Args:
         marks: the spans of the marked words, in order.
@@ -95,9 +96,13 @@ def _word(text: str, mark: Span) -> str:
 
 
 def _on_to_word(text: str, start: int, end: int) -> int:
-    """Return the index of the first beginning of a word at most REACH characters after `start`, and not after `end`.
+    """Move the start of a passage forward to the next beginning of a word, by at most REACH characters; return its
+    index.
 
-    Return `start` if no word begins there, or if a word begins at `start`.
+    Return `start` if a word begins there already, or if no word begins so soon.
+
+    Args:
+        end: the end of the passage, which the start must not pass.
     """
     if start == 0 or text[start - 1].isspace():
         return start
@@ -106,9 +111,12 @@ def _on_to_word(text: str, start: int, end: int) -> int:
 
 
 def _back_to_space(text: str, end: int, start: int) -> int:
-    """Return the index of the last space fewer than REACH characters before `end`, and after `start`.
+    """Move the end of a passage back to the last space before it, by fewer than REACH characters; return its index.
 
-    Return `end` if there is no such space, or if a word ends at `end`.
+    Return `end` if a word ends there already, or if no space is so near.
+
+    Args:
+        start: the start of the passage; the end stays after it.
     """
     if end == len(text) or text[end].isspace():
         return end
