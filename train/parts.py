@@ -1,6 +1,6 @@
 """Find the parts that a recipe names: objectives and modalities, built in or the user's own (`module:Class`).
 
-    name -> find -> class -> options_class -> the dataclass of the part's options, the annotation of `config`
+    name -> `find` -> the class -> `options_class` -> the dataclass of its options, with which `config` is annotated
 
 A built-in part has the name of its file: each file in `train/objectives/` and `train/modalities/` defines one class,
 except for files whose names begin with an underscore.

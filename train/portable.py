@@ -7,8 +7,8 @@
     config.json                rope_theta, in addition to rope_parameters
     tokenizer_config.json      PreTrainedTokenizerFast, not TokenizersBackend
 
-The table lists the names that this module writes. All versions can read these. sentence-transformers 6 and transformers
-5 save newer names, which earlier versions and text-embeddings-inference reject. Only `rope_parameters` would not be
+The table lists the names that this module writes; all versions can read them. sentence-transformers 6 and
+transformers 5 save newer names, which earlier versions and text-embeddings-inference reject. Only `rope_parameters` would not be
 rejected: transformers 4 would ignore it, and silently compute rotary positions with the architecture's default base.
 """
 
@@ -81,14 +81,19 @@ def _without_code(settings: Json) -> Json:
 
 
 def _entry(entry: Json, module: Module) -> Json:
-    """Return an entry of modules.json with the class name and the path that earlier versions can load."""
+    """Return an entry of modules.json with the class name and the path that earlier versions can load.
+
+    Args:
+        entry: the entry as saved.
+        module: the module that the entry describes.
+    """
     # Versions 3.2 to 3.4 load the module in the folder itself as a transformer, unless its path is not empty.
     path = entry["path"] or ("." if module.kind == "StaticEmbedding" else "")
     return entry | {"type": f"{PUBLIC}.{module.kind}", "path": path}
 
 
 def _tokenizer(settings: Json, input_names: list[str]) -> Json:
-    """Return the settings of a tokenizer with the class name and the key of special tokens that transformers 4 knows.
+    """Return the settings of a tokenizer, with the names that transformers 4 uses.
 
     Args:
         input_names: the names of the inputs that the model takes. Without them, earlier versions would pass the token

@@ -94,8 +94,13 @@ def load_saved(path: Path, recipe: Recipe) -> Recipe:
 def _check_misspelled(files: Mapping[str, Any], arguments: Mapping[str, Any], merged: Mapping[str, Any]) -> None:
     """Raise RecipeError if an argument seems to misspell the name of a dataset or an objective.
 
-    A name seems misspelled if it is new, is similar to an existing name, and has no effect: either its value is null
-    although there is nothing to leave out, or it is a dataset that no objective reads.
+    A name seems misspelled if it is not in the files, is similar to a name in the files, and has no effect: either its
+    value is null, although there is nothing to leave out, or it is a dataset that no objective reads.
+
+    Args:
+        files: the recipe without the arguments.
+        arguments: what the arguments set.
+        merged: the recipe with the arguments.
     """
     for section in ("data", "objectives"):
         existing: Any = files.get(section)
@@ -165,7 +170,11 @@ def _mapping(section: str, content: Any) -> dict[str, Any]:
 
 
 def _only(data: dict[str, DatasetConfig], objective: str) -> str:
-    """Return the name of the dataset, if there is only one, as an objective's default; else raise RecipeError."""
+    """Return the name of a recipe's only dataset, which an objective without `data` reads.
+
+    Raises:
+        RecipeError: the recipe has no dataset, or several.
+    """
     if len(data) != 1:
         known = ", ".join(data) or "none"
         raise RecipeError(f"objectives.{objective}.data is not set; name the dataset that the objective reads: {known}")

@@ -64,7 +64,10 @@ def type_name(hint: Any) -> str:
 
 
 def default_of(field: dataclasses.Field[Any]) -> str:
-    """Return a field's default in YAML; GIVEN if it has none, and "" for a section, whose keys have defaults."""
+    """Return a field's default as Markdown; GIVEN ("must be given") if it has none.
+
+    Return "" for a section, because each of its keys has a default of its own.
+    """
     value: Any = field.default if field.default_factory is dataclasses.MISSING else field.default_factory()
     if value is dataclasses.MISSING:
         return GIVEN
@@ -81,7 +84,7 @@ def keys(section: type, excluded: type | None = None) -> list[list[str]]:
     """Return one row per field of a dataclass, i.e. per key of a recipe: name, type, default and meaning.
 
     Args:
-        excluded: a base class whose fields are left out.
+        excluded: a base class whose fields are left out; None to leave out no field.
     """
     described, hints = meanings(section), typing.get_type_hints(section, include_extras=True)
     left_out = {field.name for field in dataclasses.fields(excluded)} if excluded else set()

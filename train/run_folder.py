@@ -143,7 +143,8 @@ def set_aside_model(run: Path) -> None:
 def repeated(recipe: Recipe) -> Literal["new", "halted", "finished"]:
     """Return the state of the run in a recipe's output folder, for a command that continues a run if there is one.
 
-    `new`: there is no checkpoint yet; `halted`: the run has not finished, or its exported model is damaged.
+    `new`: there is no checkpoint yet. `halted`: there is one, but the run has not finished, or its exported model is
+    damaged. `finished`: the run has finished, and its model is undamaged.
 
     Raises:
         RecipeError: the folder holds a run with a different recipe or different data, or files that no run wrote.
@@ -261,8 +262,8 @@ def _check_same(run: Path, recipe: Recipe) -> None:
 def _check_written(run: Path) -> None:
     """Raise RecipeError if a folder without checkpoints holds files that no run wrote.
 
-    The files are a run's if nobody has changed recipe.yaml since a run wrote it, and there is no exported model. Hidden
-    files are ignored.
+    The check passes if the folder is empty, or if it holds a recipe.yaml that nobody has changed since a run wrote it,
+    and no exported model. Hidden files are ignored.
     """
     names = sorted(path.name for path in run.iterdir() if not path.name.startswith("."))
     if names and (MODEL in names or not ((run / RECIPE).is_file() and is_written(run / RECIPE))):

@@ -1,7 +1,7 @@
 """Mask tokens of a packed batch (Devlin et al. 2019).
 
-Of the chosen tokens, 80 % become the mask token, 10 % a random token, and 10 % stay unchanged. All choices are drawn
-from the sequence's key and the token's position, so they are the same in any batch.
+Of the chosen tokens, 80 % become the mask token, 10 % a random token, and 10 % stay unchanged. All choices
+are drawn from the random key of a sequence and the position of a token, so they do not depend on the rest of the batch.
 """
 
 import dataclasses
@@ -50,7 +50,7 @@ def mask(packed: PackedBlocks, block: slice, masking: Masking) -> tuple[PackedBl
     """Mask tokens of a block's sequences; return the changed batch and the masked positions.
 
     Args:
-        block: the range of the block's sequences.
+        block: the range of the block's sequences in the batch.
     """
     rows = slice(None)
     if packed.lengths is not None:  # the host knows the block's rows, and draws for these only

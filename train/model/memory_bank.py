@@ -2,8 +2,8 @@
 
     a micro-batch's vectors -> NT-Xent with the vectors of all ranks and of the memory -> added to the memory
 
-The oldest vectors leave the memory. It starts empty, and every rank has the same vectors in the same order, as a single
-rank would. No gradient flows into it. It is a buffer of the learner, so checkpoints hold it.
+The memory starts empty. When it is full, new vectors replace the oldest. On every rank it holds the vectors of all
+ranks, in the same order. No gradient flows into it. It is a buffer of the learner, so checkpoints hold it.
 """
 
 import torch
@@ -15,12 +15,15 @@ from clearspan.train.model.losses import nt_xent, unit
 
 
 class Memory(nn.Module):
-    """The last `size` contrasted vectors. The newest micro-batch comes first, its anchors before its positives.
+    """The memory of the last contrasted vectors.
 
-    Rows that are not filled yet are zeros. `size` 0 disables the memory.
+    Args:
+        size: the number of vectors that it holds; 0 for no memory.
+        dim: the number of dimensions of a vector.
 
     Attributes:
-        vectors: (size, dim), of unit length.
+        vectors: the vectors, of unit length, (size, dim): the newest micro-batch first, its anchors before its
+            positives. Rows that are not filled yet are zeros.
     """
 
     vectors: Tensor
@@ -30,9 +33,15 @@ class Memory(nn.Module):
         self.register_buffer("vectors", torch.zeros(size, dim), persistent=size > 0)
 
     def nt_xent(self, anchors: Tensor, positives: Tensor, temperature: float, same: Tensor | None = None) -> Tensor:
-        """Return `train.model.losses.nt_xent` with the memory as additional negatives.
+        """Return the NT-Xent loss of pairs of vectors (`train.model.losses.nt_xent`) with the memory as more negatives.
 
-        In training, the vectors of these pairs are then added to the memory.
+        In training, the vectors of the pairs are then added to the memory.
+
+        Args:
+            anchors, positives: (n, dim) each; row i of both is a positive pair.
+            temperature: the divisor of the cosine similarities.
+            same: true at [i, j] if pair i of this rank and pair j of all ranks are not negatives of each other, (n, N)
+                bool; None if all pairs are. Vectors of the memory are always negatives.
         """
         loss = nt_xent(anchors, positives, temperature, self.vectors, same)
         if self.training and torch.is_grad_enabled() and len(self.vectors):

@@ -2,13 +2,13 @@
 
     [Sequences, ...] -> pack -> PackedBlocks: ids (T,), positions (T,), cumulative lengths (N + 1,)
 
-`pack` puts special tokens around every sequence of tokens. Patches of images and audio come first in the batch; their
-number is fixed, and they are never cut. The rows of patches hold padding ids, and the encoder replaces the embeddings
-of these ids by the embeddings of the patches.
+`pack` puts special tokens around every sequence of tokens. Patches of images and audio come first in the batch. Their
+rows hold padding ids, and the encoder replaces the embeddings of these ids by the embeddings of the patches.
 
-With a `budget` every step has the same number of tokens: `torch.compile` needs this, and the host need not wait for the
-device to learn the number. Filler sequences fill the end of the batch. In the rare step with more tokens than the
-budget, the last sequences are cut, and `cut` counts the lost tokens.
+With a `budget` the packed tokens have the same number in every step: `torch.compile` needs this, and the host need not
+wait for the device to learn the number. Filler sequences fill the end of the batch. In the rare step with more tokens
+than the budget, the last sequences are cut, and `cut` counts the lost tokens. Patches need no budget and are never cut,
+because each image or clip has the same number of them.
 """
 
 import dataclasses
@@ -59,7 +59,7 @@ class Patches:
     """N sequences of `rows` patches each.
 
     Attributes:
-        dataset: the dataset's name in the recipe, whose patch embedding maps `values` to (N, rows, h).
+        dataset: the name of the dataset in the recipe. Its patch embedding maps `values` to (N, rows, h).
         values: the numbers from which the patches are made, (N, ...); the modality decides their shape.
         rows: the number of patches of a sequence.
     """
@@ -107,10 +107,10 @@ class SpecialTokens:
 
 @dataclasses.dataclass(frozen=True)
 class Budget:
-    """The fixed shape of a packed batch, without patches, whose number is fixed anyway.
+    """The fixed shape of the token part of a packed batch. Patches are not counted.
 
     Attributes:
-        tokens: the number of tokens, special tokens and fillers included.
+        tokens: the number of tokens, including special tokens and fillers.
         fillers: the number of filler sequences at the end.
         longest: the maximum length of a sequence or filler.
     """
@@ -124,14 +124,14 @@ class Budget:
 class PackedBlocks(Packed):
     """The packed batch of a forward pass.
 
-    With a budget, the host does not know the sequences' lengths, because it would have to wait for the device to read
-    them.
+    With a budget, the lengths of the sequences are known on the device only, so that the host does not wait for them.
 
     Attributes:
-        content: (T,) bool, False at special tokens, fillers and patches.
-        keys: (N,) int64, the random key of each sequence, without fillers.
-        blocks: the range of sequences of each requested block, in the order of the requests; empty after reordering.
-        cut: () int64, the number of tokens that did not fit into the budget.
+        content: True at the tokens of texts, False at special tokens, fillers and patches, (T,) bool.
+        keys: the random key of each of the N sequences that are no fillers, (N,) int64.
+        blocks: the range of each requested block's sequences, in the order in which the blocks were requested; []
+            after `reordered`, which mixes the sequences of all blocks.
+        cut: the number of tokens that did not fit into the budget, () int64.
     """
 
     content: Tensor

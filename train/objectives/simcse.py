@@ -195,9 +195,10 @@ class SimCSE(ContrastiveObjective):
         return mean, sum(variance + average**2 for average, variance in moments) / present - mean**2
 
     def _drawn(self, column: str) -> int:
-        """Return the number of texts that a step draws for each row from columns of the kind of `column`.
+        """Return the number of texts that a step draws for each row: several hard negatives, or one positive.
 
-        It is the number of hard negatives if `column` holds hard negatives, and otherwise 1.
+        Args:
+            column: a column that holds positives or hard negatives.
         """
         return len(self.negatives) if of_sort("negative", [column]) else 1
 
@@ -239,7 +240,11 @@ class SimCSE(ContrastiveObjective):
         return Context(torch.cat(keys) if keys else None, torch.cat([context.absent for context in contexts]))
 
     def _same(self, context: Context | None) -> Tensor | None:
-        """Return the mask of false and missing negatives, the argument `same` of `info_nce`; None to mask nothing."""
+        """Return the mask of false and missing negatives, for the argument `same` of `info_nce`; None to mask nothing.
+
+        Args:
+            context: the ids and hashes of the rows; None to mask nothing.
+        """
         count = len(self.negatives)
         if context is None or (context.keys is None and not count):
             return None

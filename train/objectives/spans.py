@@ -90,9 +90,11 @@ def draw(batch: Batch, sampler: SpanConfig, setting: Setting, column: str = "tok
         column: the column that holds the tokens of the documents.
 
     Returns:
-        (spans, begin, keys): the spans, with positions relative to the first token of the document after its prompt;
-        the index of this token in the values of the column, (B,) int64; and the random key of each document, (B,)
-        int64.
+        (spans, begin, keys):
+            spans: the spans, with positions relative to the beginning of their document, after its prompt.
+            begin: the index of the first token after the prompt of each document, in the concatenated tokens of the
+                column, (B,) int64.
+            keys: the random key of each document, (B,) int64.
     """
     keys = setting.keys(batch.epochs, batch.ids, Purpose.SPANS)
     tokens = batch.lists(column)

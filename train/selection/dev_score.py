@@ -4,8 +4,8 @@
     `heldout`: queries from data.NAME.validation ──> MRR of a search among texts of data.NAME.path and .validation
 
 With `heldout`, a query is a title, or a crop of a text, and should find its text. The ranked texts are the right texts
-of all queries, and other texts of both parts that BM25 ranks near to the queries. So the score covers the hard cases of
-a search in all texts, at a bounded cost (`training.eval_texts`).
+of all queries, and those training and held-out texts that BM25 ranks high for the queries. The score therefore covers
+the hard cases of a search in all texts, but `training.eval_texts` bounds its cost.
 
 Texts get the prompts of the exported model: its query prompt, its document prompt or, in scored pairs, its prompt for
 other texts.

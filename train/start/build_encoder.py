@@ -29,7 +29,7 @@ OTHER_DROPOUTS = ("classif", "qa_", "summary_", "pooler_", "layerdrop")
 
 
 def extends(tokenizer: Any, base: Any) -> bool:
-    """Return whether a tokenizer is `base`, or `base` with special tokens added whose ids are above its own."""
+    """Return whether a tokenizer has the ids of `base`, and beyond them only special tokens with higher ids."""
     vocabulary, base_vocabulary = tokenizer.get_vocab(), base.get_vocab()
     added = {token: id_ for token, id_ in vocabulary.items() if token not in base_vocabulary}
     special = {str(token) for token in tokenizer.added_tokens_decoder.values() if token.special}
@@ -123,7 +123,13 @@ def _checked_tokenizer(folder: Path, tokenizer: Any, key: str = "model.path") ->
 
 
 def _check_new_tokens(folder: Path, number: int, train: str) -> None:
-    """Raise RecipeError if the tokenizer has tokens without a pretrained embedding, and the embeddings are frozen."""
+    """Raise RecipeError if the tokenizer has tokens without a pretrained embedding, and the embeddings are frozen.
+
+    Args:
+        folder: the folder of the pretrained model.
+        number: the number of tokens without a pretrained embedding; 0 or negative if there are none.
+        train: the value of `model.train`, which says what is frozen.
+    """
     if number > 0 and train not in ("all", "embeddings"):
         raise RecipeError(
             f"model.train {train} freezes the token embeddings, and the shards' tokenizer has tokens for which "
@@ -135,7 +141,7 @@ def _from_table(source: ModelSource, recipe: ModelConfig, tokenizer: Any, seed: 
     """Return a model with random weights, except for the token embeddings of a folder's static model or transformer.
 
     Ids that the folder lacks keep random embeddings. If the model is a transformer, the folder's embeddings are scaled
-    to the standard deviation of the model's random embeddings, because its learning rate is chosen for that scale.
+    to the standard deviation of the model's random embeddings, because usual learning rates assume this scale.
     """
     models_tokenizer, table = _checked_tokenizer(source.weights, tokenizer), source.table
     if table is None:
@@ -206,7 +212,16 @@ def _started(recipe: Recipe, tokenizer: Any, datasets: Iterable[Dataset]) -> Pre
 
 
 def _teacher(folder: Path, tokenizer: Any) -> tuple[Any, int]:
-    """Return the model in `model.distill`, loaded by sentence-transformers, and the number of its token embeddings."""
+    """Load the model of `model.distill` with sentence-transformers; return it and the number of its token embeddings.
+
+    Args:
+        folder: the folder of the model.
+        tokenizer: the tokenizer of the shards.
+
+    Raises:
+        RecipeError: the model cannot be loaded or has no token embeddings, or the shards' tokenizer does not extend the
+            model's.
+    """
     from sentence_transformers.sentence_transformer.modules import StaticEmbedding, Transformer
 
     from clearspan.common.encoder.library import load_with_library

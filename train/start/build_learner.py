@@ -1,6 +1,6 @@
 """Build the module that DeepSpeed trains (encoder, objectives, patch embeddings), and size its forward passes.
 
-recipe, datasets -> tokenizer -> encoder -> objectives -> refusals -> sizes -> learner
+The steps: tokenizer, encoder, objectives, checks that these fit together, sizes of the forward passes, learner.
 """
 
 import math

@@ -12,10 +12,10 @@ from clearspan.train.step.learner import Learner
 
 
 def build_feed(recipe: Recipe, datasets: Mapping[str, Dataset], learner: Learner, rank: int, ranks: int) -> Feed:
-    """Return the streams of the datasets.
+    """Return the training examples of a run: a stream for each dataset.
 
-    The objectives set the minimum length of an example. The option `short_documents` decides what happens to examples
-    that are shorter.
+    The objectives set the minimum length of an example, in tokens. The option `short_documents` decides what happens to
+    shorter examples.
 
     Raises:
         StreamError: a dataset has too few examples, an example is too short, or a batch size is not a multiple of the

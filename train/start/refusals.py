@@ -20,8 +20,8 @@ from clearspan.train.step.learner import Learner
 def check_objectives(recipe: Recipe, built: Sequence[Objective]) -> None:
     """Raise RecipeError if the objectives cannot work together as the recipe says.
 
-    An objective has too few examples to contrast, or masks a block of an objective in another turn; or there is
-    gradient caching without a contrastive objective.
+    They cannot if an objective has too few examples to contrast, if an objective masks a block of an objective in
+    another turn, or if gradients are cached without a contrastive objective.
     """
     for objective in built:
         together = recipe.contrasted(objective.data)

@@ -49,8 +49,8 @@ class Cached:
             loss uses these vectors. They are multiplied by the number of micro-batches, because the step averages the
             gradients of its micro-batches.
         parameters: the parameters of the contrastive objectives, such as heads, with their gradients.
-        shares: objective -> the factor of its masked-LM loss, a scalar: the micro-batch's number of masked tokens
-            divided by the mean over micro-batches.
+        shares: masked-LM objective -> the number by which its loss is multiplied, a scalar: the number of masked tokens
+            in this micro-batch, divided by the mean of this number over the step's micro-batches.
     """
 
     losses: dict[str, Tensor]
@@ -138,7 +138,7 @@ def _leaves(part: Part) -> SequenceVectors:
 
 
 def _shares(parts: Sequence[Part]) -> list[dict[str, Tensor]]:
-    """Return each objective's number of masked tokens divided by the mean over micro-batches, for each micro-batch.
+    """Return `Cached.shares` of each micro-batch: objective -> its masked tokens / their mean over micro-batches.
 
     Masked tokens are counted on all ranks.
     """

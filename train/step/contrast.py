@@ -152,9 +152,10 @@ class ContrastiveObjective(Objective):
         return torch.stack(losses).mean(), metrics
 
     def identities(self, ids: Tensor, *texts: TokenSlices) -> Tensor | None:
-        """Return the hashes by which false negatives are detected, a context for a request; None without `mask_equal`.
+        """Return the ids and hashes by which false negatives are detected; None if the option `mask_equal` is false.
 
-        They are (n, 1 + number of texts) int64: each example's id, and a hash of each of its texts.
+        They are (n, 1 + number of texts) int64: each example's id, and a hash of each of its texts. An objective can
+        return them as the context of its request.
 
         Args:
             ids: the ids of the examples, (n,) int64.
@@ -165,9 +166,9 @@ class ContrastiveObjective(Objective):
         return torch.stack([ids, *(text.text_keys() for text in texts)], dim=1)
 
     def joined(self, contexts: Sequence[Any]) -> Any:
-        """Return the contexts of several micro-batches as one context.
+        """Return the contexts of several micro-batches (`Request.context`) as one context, for gradient caching.
 
-        This implementation concatenates tensors that have one row per example, and returns None for contexts that are
+        This implementation concatenates tensors that have one row per example, and returns None if the contexts are
         None. Override it for other contexts.
         """
         return torch.cat(list(contexts)) if isinstance(contexts[0], Tensor) else contexts[0]
@@ -185,7 +186,10 @@ class ContrastiveObjective(Objective):
         return functools.reduce(torch.logical_or, (mine[:, None] == other for mine, other in pairs))
 
     def same_passes(self) -> list[str]:
-        """Return a note if the positives are two passes over one sequence and the encoder has no dropout."""
+        """Return a note for the user if the encoder has no dropout; [] if it has.
+
+        For objectives whose positives are two passes over one sequence: without dropout, the two are equal.
+        """
         if self.setting.has_dropout:
             return []
         return [

@@ -73,7 +73,7 @@ class Learner(nn.Module):
         return list(dict.fromkeys(name for objective in readers for name in objective.columns))
 
     def collate(self, rows: Rows) -> dict[str, Columns]:
-        """Return the columns that objectives make of a rank's rows of a dataset, by objective. Called on the host."""
+        """Return objective -> the columns that it makes from this rank's rows of a dataset; called on the host."""
         readers = (objective for objective in self._objectives if objective.data == rows.dataset)
         return {objective.name: objective.collate(rows) for objective in readers}
 
@@ -135,7 +135,8 @@ class Learner(nn.Module):
     ) -> tuple[dict[str, Tensor], Metrics]:
         """Return (each objective's weighted loss, metrics) from one packed forward pass; `forward` adds the losses up.
 
-        With `cached`, the first contrastive loss carries the gradients of all contrastive losses.
+        The arguments are the arguments of `forward`. With `cached`, only the first contrastive loss has a gradient,
+        which is the gradient of all contrastive losses.
         """
         prepared = self.prepare(batches, turn)
         forward = self._encode(prepared)
@@ -159,8 +160,14 @@ class Learner(nn.Module):
     ) -> list[Cached]:
         """Run the first pass of gradient caching; return what `forward` needs for each micro-batch.
 
-        Every rank calls this method, under the autocast context of the forward pass. The caller seeds dropout for each
-        micro-batch when the iterator yields it, and again in the same way before its forward pass.
+        Every rank must call this method, with the same autocast as `forward`. Both passes over a micro-batch must have
+        the same dropout, so the caller seeds it twice: when `micro_batches` yields the micro-batch, and before
+        `forward`.
+
+        Args:
+            micro_batches: the micro-batches of a step; each is a batch of each dataset.
+            turn: the turn whose objectives are computed.
+            measured: whether the step is logged, so that metrics are computed in addition to losses.
         """
         parts, objectives = [], self.of_turn(turn)
         for batches in micro_batches:
