@@ -7,8 +7,8 @@
     config.json                rope_theta, in addition to rope_parameters
     tokenizer_config.json      PreTrainedTokenizerFast, not TokenizersBackend
 
-The table lists the names that this module writes; all versions can read them. sentence-transformers 6 and
-transformers 5 save newer names, which earlier versions and text-embeddings-inference reject. Only `rope_parameters` would not be
+The table lists the names that this module writes; all versions can read them. sentence-transformers 6 and transformers
+5 save newer names, which earlier versions and text-embeddings-inference reject. Only `rope_parameters` would not be
 rejected: transformers 4 would ignore it, and silently compute rotary positions with the architecture's default base.
 """
 
