@@ -53,7 +53,7 @@ def _load_read(folder: str, plan: str, unit: int) -> list[str] | None:
 
 
 def _statuses(plan: Plan) -> list[list[int] | None]:
-    """Return the status (size, times) of each input, in the order of the plan; None if it was modified just now."""
+    """Return the status (size, times) of each input, in the order of the plan; None if it has none or is too recent."""
     before = time.time_ns() - int(FRESH_S * 1e9)
 
     def trusted(status: Status | None) -> list[int] | None:
