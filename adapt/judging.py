@@ -81,7 +81,7 @@ class Verdicts:
 
     @classmethod
     def read(cls, path: Path) -> "Verdicts":
-        """Read the file.
+        """Read verdict.json, which `Judging` wrote.
 
         Raises:
             ValueError: the file is damaged.

@@ -36,7 +36,7 @@ def caller() -> str:
 
 
 def variables() -> dict[str, str]:
-    """Return the environment variables to set for a child process, so that it names options as this process does."""
+    """Return the environment variables of a child process, so that its messages write options as this process does."""
     return {VARIABLE: caller()}
 
 

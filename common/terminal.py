@@ -56,7 +56,7 @@ def visible(text: str) -> str:
 
 
 def one_line(error: BaseException, limit: int | None = None) -> str:
-    """Return an error's message as one line, with escapes as in `visible`.
+    """Return an error's message as one line, with control and direction characters escaped.
 
     Args:
         limit: number of characters after which the line is cut; None for no limit.
@@ -159,7 +159,7 @@ class OutputClosedError(Exception):
 
 
 def say(text: str, end: str = "\n") -> None:
-    """Print a text to stdout, with escapes as in `visible`.
+    """Print a text to stdout, with control and direction characters escaped.
 
     Raises:
         OutputClosedError: the reader closed stdout.
@@ -203,7 +203,7 @@ def notice(text: str) -> None:
 
 
 def warn(text: str) -> None:
-    """Print a text to stderr, with escapes as in `visible`."""
+    """Print a text to stderr, with control and direction characters escaped."""
     print(visible(text), file=sys.stderr)
 
 

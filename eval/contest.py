@@ -29,12 +29,17 @@ BESIDE = " + BM25"
 class ContestResult:
     """A system, and the ranks at which it finds the right texts.
 
+    Weights and systems are selected on some queries, the choosing queries. The figures of the verdict are measured on
+    the judged queries.
+
     Attributes:
+        name: the name of the system.
         about: a description of the system in one line.
-        weight: the model's weight in the combination with BM25, the best weight over all choosing queries; None for the
-            model alone or BM25 alone.
-        chosen_by: MRR on the choosing queries, from 0 to 1. The verdict is about the trained and the untrained system
-            with the highest value.
+        is_trained: whether the model was trained by this run.
+        weight: the model's weight in the combination with BM25, which has the highest MRR on all choosing queries; None
+            for the model alone or BM25 alone.
+        chosen_by: the MRR on the choosing queries, from 0 to 1. The verdict compares the best trained system with the
+            best untrained system by this value.
         ranks: for each judged query, the rank of its right text.
     """
 
@@ -97,7 +102,7 @@ class Contest:
 
     @property
     def choosing(self) -> Ints:
-        """The indices of the queries that choose weights and systems."""
+        """The indices of the choosing queries of all rounds, on which weights and systems are selected."""
         return np.concatenate([choosing for choosing, _ in self.rounds])
 
     def alone(self, name: str, about: str, is_trained: bool, vectors: tuple[Vectors, Vectors]) -> ContestResult:

@@ -5,12 +5,13 @@ What a run does depends on what the output folder holds:
     nothing                   start
     same plan, unfinished     process the units that have no result, or whose shards are missing
     same plan, finished       nothing
-    other plan                an error, unless no shard was written under that plan
+    other plan, with shards   an error
+    other plan, no shards     remove the files of that run, and start
     anything else             an error
 
-A run starts in an empty folder, so the files with names from its plan are its own. It never overwrites or removes
-another file (`units.ownership`). Only one run at a time writes to a local folder: a second run fails. It is an error if
-an input has changed since a unit read it (`units.changes`).
+A run claims only an empty folder. So all files with names from its plan were written by this run, now or before it was
+interrupted; the run overwrites and removes no other files (`units.ownership`). Only one run at a time writes to a local
+folder: a second run fails. It is an error if an input has changed since a unit read it (`units.changes`).
 """
 
 import contextlib

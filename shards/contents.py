@@ -62,7 +62,7 @@ class Contents(Totals):
     moments: dict[str, int] = dataclasses.field(default_factory=dict)
 
     def add(self, batch: pa.RecordBatch, kind: Schema) -> None:
-        """Add the figures of one batch."""
+        """Add the counts of one batch, its lengths, its classes and, for a kind with statistics, its moments."""
         super().add(batch, kind)
         self.lengths = lengths.add([self.lengths, lengths.measure(batch)])
         self.classes = add_up(self.classes, count_classes(batch))

@@ -143,7 +143,13 @@ class Schema:
             raise MemberError(f"vectors of {vector.value_type} {'with' if 'scale' in optional else 'without'} a scale")
 
     def _in_order(self, names: Sequence[str]) -> Iterator[str]:
-        """Yield the optional columns in `names` as a batch must have them: in order, and numbered without gaps."""
+        """Yield the names that the optional columns of a batch should have, to compare them with its actual names.
+
+        Columns are in the order of `optional`. Several columns such as `view_*` are numbered without gaps.
+
+        Args:
+            names: the names of the batch's columns, which tell what optional columns there are and how many.
+        """
         columns = [column.partition(":")[0] for column in (*self.columns, *self.optional)]
         for name in columns[len(self.columns) :]:
             if name == f"{FIELD}*":

@@ -6,8 +6,8 @@ The embeddings agree with the library's `encode`, but are computed without paddi
 that does not support this is run by the library itself, with a warning.
 
 A special token that is spelled out in a text, such as "[SEP]", is read as plain text, as in the shards that a model is
-trained on. The library would read it as the special token. This module does so only if a prompt of the model spells out
-a special token.
+trained on. The library would read it as the special token. If a prompt of the model spells out a special token, special
+tokens are read as by the library, in all texts.
 
 A sentence-transformers folder defines modules, prompts and length limits; a plain Hugging Face folder gets a pooling.
 Faults that the library accepts silently are errors here: missing or surplus weights, settings that it misreads, token

@@ -55,7 +55,7 @@ class _Layer:
         self.scratch = weights.clone()
 
     def keep(self, at: tuple[Tensor, Tensor]) -> None:
-        """Drop all classifiers except the classifiers at the given indices of folds and of L2 values."""
+        """Keep only the classifiers at the given indices of folds and of L2 values, and drop the others."""
         self.weights, self.mean, self.square = self.weights[at], self.mean[at], self.square[at]
         self.scratch = self.weights.clone()
 
@@ -112,7 +112,7 @@ class Classifiers:
         return [layer.weights for layer in self._layers]
 
     def keep(self, folds: Tensor, slots: Tensor) -> None:
-        """Drop all classifiers except m classifiers of each of n folds.
+        """Keep only m classifiers of each of n folds, and drop the others.
 
         Args:
             folds: the indices of the folds, (n,) int64.
@@ -135,10 +135,11 @@ class Classifiers:
         Args:
             rows: the indices of each fold's rows in the features, (folds, batch) int64.
             labels: the class indices of these rows, (folds, batch) int64.
-            share: the weight of a row in the mean loss.
-            shares: factors of `share` for each row, (folds, batch), if the folds have batches of different sizes; None
-                if they do not.
-            dropout: factors of the hidden layer's pre-activations, (folds, 1, hidden, batch); None for no dropout.
+            share: the weight of each row in the mean loss, such as 1 / batch.
+            shares: further weights by which `share` is multiplied, (folds, batch), if the folds have batches of
+                different sizes; 0 for a row that pads a shorter batch. None if all rows have the weight `share`.
+            dropout: a mask by which the pre-activations of the hidden layer are multiplied, (folds, 1, hidden, batch),
+                the same for all L2 values; None for no dropout.
         """
         self._num_steps += 1
         folds, batch = rows.shape

@@ -47,7 +47,7 @@ class FeatureRows:
 
         Args:
             rows: the row indices, (n,) int64.
-            out: the array to overwrite, (n, padded(dim)) float32.
+            out: the array to overwrite, (n, padded(dim)) float32: the features, a 1, and zeros up to the padded width.
         """
         return torch.index_select(self._values, 0, rows, out=out)
 
@@ -58,7 +58,7 @@ class PairRows:
     Args:
         table: the embeddings of m texts, (m, d).
         left, right: the row indices in `table` of the n pairs' first and second texts, (n,) int64 each.
-        parts: the parts of a row; see `of_pairs`.
+        parts: the parts of a row, in order, of `left`, `right`, `difference` (absolute) and `product`.
     """
 
     def __init__(self, table: Tensor, left: Tensor, right: Tensor, parts: Sequence[str]) -> None:

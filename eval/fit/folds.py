@@ -36,7 +36,7 @@ def too_few(labels: Ints, scheme: Scheme, num_folds: int) -> str:
 
     Args:
         labels: the class indices of the training examples, (n,) int64.
-        scheme: see `eval.fit.protocols`.
+        scheme: `split`, `kfold` or `nested`: how L2 is selected; `nested` cuts each fold into folds again.
         num_folds: the number of folds.
     """
     if len(np.unique(labels)) < 2:

@@ -92,11 +92,11 @@ def run_scheme(trainer: FitInputs, scheme: Scheme, grid: Sequence[float] = L2) -
 
     Args:
         trainer: the problem, whose splits the scheme needs, and the protocol.
-        scheme: `nested`, `kfold` or `split`; see the module.
+        scheme: `nested`, `kfold` or `split`, as the docstring of the module describes them.
         grid: the L2 values to select from.
 
     Raises:
-        ValueError: there are too few examples for the folds; see `folds.too_few`.
+        ValueError: there are too few examples for the folds.
     """
     problem = trainer.problem
     values = np.array(grid)

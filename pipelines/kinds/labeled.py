@@ -85,10 +85,11 @@ class LabeledKind(Wanted, Kind):
 
 @dataclasses.dataclass(frozen=True)
 class LabeledWorker:
-    """Worker of a kind of labeled files.
+    """Make the examples of images or audio clips: read each file, and add the label of its class.
 
     Attributes:
-        schema: Arrow schema of the batches.
+        kind: the kind of dataset, with its options.
+        schema: the Arrow schema of the batches.
         numbers: class name -> label.
     """
 

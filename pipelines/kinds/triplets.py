@@ -98,12 +98,14 @@ COLUMNS_OF = (
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Triplets(TextKind):
-    """Options of the kind `triplets`: rows of several texts. The options for records of one text, and for web pages,
-    are not available.
+    """Options of the kind `triplets`: rows of several texts.
+
+    The fields from `text_field` to `near_dedup` hide options of `TextKind` that suit only records of one text, or web
+    pages.
 
     Attributes:
-        unused: a warning about prompts of the model that are not used; "" if there is nothing to warn of. `resolved`
-            sets it.
+        unused: a warning that the model has prompts which this run does not use; "" if there is nothing to warn of.
+            `resolved` sets it.
         are_pairs: whether rows have only two texts, as in the command `pairs`.
         usual: sets of usual column names, by which columns are found if the user names none.
         option: the option by which the user names the columns or fields of a row.

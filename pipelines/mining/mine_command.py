@@ -1,8 +1,10 @@
 """`clearspan mine`: hard negatives for a dataset of pairs or triplets, from its own texts.
 
     dataset ──> distinct texts ──> vectors, by a model ──> the texts nearest to each title ──┐
-                             └──> BM25 ──────────────────> the texts with its words ─────────┴─> without those that
-    may be right (margins, equal texts, texts of rows with the same title) ──> negatives ──> a dataset of triplets
+                             └──> BM25 ──────────────────> the texts with its words ─────────┴─> candidates
+    candidates ──> negatives ──> a dataset of triplets
+
+Candidates that may be right are left out: texts within the margins, equal texts, and texts of rows with the same title.
 
 The output has the ids, texts and positives of the source dataset, and replaces it in training. Held-out texts are never
 read: `validation/` of the source is copied. Options and margins mean the same as in sentence-transformers'

@@ -413,11 +413,13 @@ def _texts(name: str, row: int, value: pa.Scalar) -> Record:
 
 
 def _with_kept(records: Iterator[Record], kept: pa.RecordBatch, key: str | None = None) -> Iterator[Record]:
-    """Yield the records, to each of which the values of its row in `kept` are added. The value of a record becomes a
-    dict if it is a text.
+    """Yield each record with the values of further columns added to its value, a dict from column name to content.
+
+    A record with a problem is yielded unchanged.
 
     Args:
-        key: the key of the text in the dict; None if the records hold dicts already.
+        kept: the columns to add; row i belongs to record i.
+        key: the key under which the text of a record is put into the dict; None if the values of the records are dicts.
     """
     values = {name: plain_values(column) for name, column in zip(kept.schema.names, kept.columns, strict=True)}
     for place, record in enumerate(records):

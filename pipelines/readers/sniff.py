@@ -175,7 +175,15 @@ def check_claims(name: str, compression: str | None, head: bytes) -> None:
 
 
 def _claims(suffixes: tuple[str, ...], compression: str | None) -> list[str]:
-    """Return the extensions that are wrong for a file that is not a tar and has this compression."""
+    """Return the extensions of a file's name that its content contradicts. The file is known not to be a tar.
+
+    A tar's extension is wrong. The last extension is also wrong if it names a compression or a container, but the
+    content is not compressed.
+
+    Args:
+        suffixes: all extensions of the file's name.
+        compression: the compression of the content; None if it is not compressed.
+    """
     last = [suffix for suffix in suffixes[-1:] if not compression and (suffix in COMPRESSED or _is_container(suffix))]
     return last + [suffix for suffix in suffixes if suffix in TARS and not _of_name(suffixes)]
 

@@ -165,7 +165,8 @@ class Objective(nn.Module, abc.ABC):
         """Return the objective of a recipe.
 
         Args:
-            config: an instance of the class that annotates `config`.
+            config: the options of the objective: an instance of the dataclass that annotates its attribute `config`.
+            setting: the name and the dataset of the objective, and what a run gives to it, such as the special tokens.
             earlier: the recipe's objectives before this one.
 
         Raises:
