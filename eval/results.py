@@ -50,7 +50,7 @@ class Results:
             percentages except alignment, uniformity and mean squared errors (mse).
         intervals: task -> metric -> (low, high), the 95 % interval of the value by bootstrap over the task's examples.
         subsets: task -> subset -> metric -> value, or a count if the name of the metric begins with `num_`.
-        counts: task -> a size of the task's data, such as `pairs` -> number.
+        counts: task -> name of a size of the task's data, such as `pairs` -> number.
         settings: task -> setting -> value, for settings other than data and model that affect the task's scores.
         data: task -> file -> SHA-256 of the file.
         averages: average -> {"value": percent, "tasks": tasks in the average, "missing": tasks that were not scored}.

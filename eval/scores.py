@@ -55,6 +55,11 @@ def _counts(predicted: Floats, gold: Floats, rows: Ints) -> tuple[Floats, Floats
     """Return (true positives, false positives, false negatives, true negatives) of each sample, (samples,) each.
 
     The positive class is 1.
+
+    Args:
+        predicted: the predicted class indices of the n examples, (n,).
+        gold: their correct class indices, (n,).
+        rows: the row indices of the examples in each sample, (samples, n) int64.
     """
     yes, true = predicted[rows] == 1, gold[rows] == 1
     both = (yes & true).sum(axis=1).astype(float)
@@ -125,7 +130,7 @@ class Examples:
         return len(self.predicted)
 
     def metric_of(self, rows: Ints) -> Floats:
-        """Return the metric of each sample, as fractions of 1, (samples,) float64; groups are ignored.
+        """Return the metric of each sample, 1 for 100 %, (samples,) float64. Groups are ignored.
 
         Args:
             rows: the row indices of the examples in each sample, (samples, n) int64.
@@ -140,8 +145,8 @@ class Difference:
     Attributes:
         value: the score of the second model minus the score of the first model.
         low, high: the ends of the 95 % interval of `value`.
-        p: the two-sided p-value: twice the fraction of bootstrap samples whose difference has the opposite sign, is
-            zero, or is undefined; NaN if `value` is undefined. It is never 0, since one is added to the count.
+        p: the two-sided p-value by bootstrap: twice the fraction of samples whose difference is not of the sign of
+            `value`; at most 1. It is never 0, since one is added to the count. NaN if `value` is undefined.
         p_holm: the p-value after Holm's correction for all differences that are tested together (`tested`); NaN before
             the correction.
     """
@@ -174,23 +179,23 @@ def interval(examples: Examples) -> tuple[float, float]:
 def resampled(examples: Examples, resamples: int = RESAMPLES) -> Floats:
     """Return the score of each bootstrap sample of the examples, in percent, (resamples,) float64.
 
-    The samples depend only on `groups`. The scores of several models on the same data are therefore paired.
+    The samples depend only on `examples.groups`, so that all models on the same data are scored on the same samples.
     """
     (figures,) = _figures((examples,), _samples(examples.groups, resamples))
     return np.asarray(figures)
 
 
 def comparable(first: Examples, second: Examples) -> bool:
-    """Return whether two models have the same metric, gold values and groups, so that `difference` may compare them."""
+    """Return whether the examples of two models have the same metric, gold values and groups, as `difference` needs."""
     same = first.metric == second.metric and np.array_equal(first.gold, second.gold)
     return same and np.array_equal(first.groups, second.groups)
 
 
 def difference(first: Examples, second: Examples, resamples: int = RESAMPLES) -> Difference:
-    """Return the difference between the scores of two models, by paired bootstrap.
+    """Return the second model's score minus the first model's score, by paired bootstrap.
 
     Args:
-        first, second: the examples of the two models, which must be `comparable`.
+        first, second: the models' results on the same examples, which must be `comparable`.
         resamples: the number of bootstrap samples.
     """
     first_figures, second_figures = _figures((first, second), _samples(first.groups, resamples))
@@ -205,18 +210,23 @@ def difference(first: Examples, second: Examples, resamples: int = RESAMPLES) ->
 
 
 def num_resamples(num_figures: int) -> int:
-    """Return a number of bootstrap samples that suffices to find significant differences in `num_figures` comparisons.
+    """Return the number of bootstrap samples for `num_figures` comparisons, at least RESAMPLES.
 
-    With so many samples, the smallest possible p-value stays below LEVEL after Holm's correction.
+    With fewer samples, no difference could be significant, because the smallest possible p-value is not below LEVEL
+    after Holm's correction.
     """
     return max(RESAMPLES, 4 * math.ceil(2 * num_figures / LEVEL))
 
 
 def tested(pairs: Sequence[tuple[Examples, Examples]], progress: bool = False) -> list[Difference]:
-    """Return the difference of each pair of comparable examples, with p-values that Holm's method corrects.
+    """Return the difference of each pair, with p-values that Holm's method corrects for the number of pairs.
 
     Each difference is computed with RESAMPLES samples. If its p-value is then below LEVEL, it is computed again with
     `num_resamples` samples, because the correction needs a finer p-value.
+
+    Args:
+        pairs: the first and the second model's examples of each score; the two are `comparable`.
+        progress: whether to show a progress bar.
     """
     resamples = num_resamples(len(pairs))
     changes = []
@@ -270,7 +280,7 @@ def _figures(several: Sequence[Examples], samples: Iterable[Ints]) -> Floats:
     """Return the score of each model on each sample, in percent, (models, samples) float64.
 
     Args:
-        several: the examples of each model, all with the same groups.
+        several: the results of each model on the same examples.
         samples: blocks of row indices (samples, n), in which the rows of a group lie in adjacent columns.
     """
     blocks = []

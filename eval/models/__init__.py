@@ -1,1 +1,1 @@
-"""Models to score: model folders, word vectors, Python functions, and baselines that compare words."""
+"""Models to score: folders, word vectors, Python functions, baselines that compare words, and models with BM25."""

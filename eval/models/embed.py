@@ -17,14 +17,16 @@ from clearspan.eval.models.similarity import Similarity, TextPairs, Vectors
 class EmbeddingSimilarity(embedder.Embedder, Similarity):
     """A model that compares texts by the cosine of their embeddings. It embeds each text once and keeps the result.
 
-    See `Embedder` for the arguments.
+    Args:
+        encode: function from n texts to their embeddings, (n, dim), which need not have unit norm.
+        cache: cached embeddings on disk; None for no cache.
     """
 
     def ranking(self, queries: Sequence[str], documents: Sequence[str]) -> tuple[Vectors, Vectors]:
         """Return the unit vectors of m queries and n documents, (m, dim) and (n, dim) float32.
 
-        The embeddings of the documents are not remembered. If every query is one of the documents, the queries get the
-        documents' embeddings.
+        The embeddings of the documents are not remembered for later calls. If every query is also a document, the
+        queries are not embedded again.
         """
         of_documents = unit_vectors(self.embed(documents, keep=False))
         place = {text: number for number, text in enumerate(documents)}

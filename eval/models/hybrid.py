@@ -3,7 +3,7 @@
     score of a document = w z(model's score) + (1 - w) z(BM25's score)
     z: shifts and scales the scores of one query over all documents to mean 0 and standard deviation 1
 
-Tasks that do not rank documents skip such a model. The weight w is chosen on queries that the task does not score
+Such a model is not scored on tasks that do not rank documents. The weight w is chosen on queries that are not scored
 (`Beside.best_weight`). If a task has no such queries, w is `common.ranking.HYBRID_WEIGHT`.
 """
 
@@ -47,7 +47,7 @@ class Beside:
 
     @classmethod
     def of(cls, dense: tuple[Vectors, Vectors], words: tuple[Vectors, Vectors]) -> "Beside":
-        """Compute the scales and shifts from the vectors.
+        """Return the vectors of a model and of BM25 as a `Beside`, with scales and shifts computed from them.
 
         Args:
             dense: the model's vectors of the queries and of the documents.
@@ -81,11 +81,15 @@ class Beside:
         return Joined(queries, csr_array(diags_array(words_scale) @ counts)), Joined(documents, weights)
 
     def reciprocal_ranks(self, collection: RetrievalSet) -> NDArray[np.float64]:
-        """Return the reciprocal rank of each query's best relevant document with each of WEIGHTS, (weights, m) float64.
+        """Return the reciprocal rank of each query's best relevant document for each of WEIGHTS, (weights, m) float64.
 
-        A document that both the model and BM25 score below the relevant document is below it with any weight, and is
-        not looked at again. Few documents remain, so that all weights together take little more time than one.
+        A reciprocal rank is 0 if the rank is larger than `DEPTH`.
+
+        Args:
+            collection: the m queries and n documents, with the relevant documents of each query.
         """
+        # If both the model and BM25 score a document below the relevant document, it is below with any weight, and is
+        # ignored. Few documents remain, so that all weights together take little more time than one.
         values = np.empty((len(WEIGHTS), len(self.dense[0])))
         for start, dense in ranks.blocks(*self.dense):
             words = products(self.words[0][start : start + len(dense)], self.words[1])
@@ -104,18 +108,24 @@ class Beside:
         return values
 
     def best_weight(self, collection: RetrievalSet) -> float:
-        """Return the weight with the highest MRR over the queries of `collection`; see the function `best_weight`."""
+        """Return the weight of the model's scores, one of WEIGHTS, with the highest MRR over all queries.
+
+        Among equal MRRs, the weight nearest to `HYBRID_WEIGHT` is returned.
+
+        Args:
+            collection: the m queries and n documents, with the relevant documents of each query.
+        """
         return best_weight(self.reciprocal_ranks(collection))
 
 
 def best_weight(reciprocal_ranks: NDArray[np.float64]) -> float:
-    """Return the weight in WEIGHTS with the highest MRR.
+    """Return the weight of the model's scores, one of WEIGHTS, with the highest MRR.
 
     Among equal MRRs, the weight nearest to `HYBRID_WEIGHT` is returned. If there are no queries, `HYBRID_WEIGHT` is
     returned.
 
     Args:
-        reciprocal_ranks: the reciprocal rank of each of m queries with each weight, (weights, m).
+        reciprocal_ranks: the reciprocal rank of each of m queries for each of WEIGHTS, (weights, m).
     """
     if not reciprocal_ranks.shape[1]:
         return HYBRID_WEIGHT
@@ -124,13 +134,13 @@ def best_weight(reciprocal_ranks: NDArray[np.float64]) -> float:
 
 
 def _ranks_by_weight(by_model: Floats, by_words: Floats, right: int, precedence: Ints) -> Ints:
-    """Return the rank of a relevant document with each of WEIGHTS, (weights,) int64, from 1.
+    """Return the rank of a relevant document for each of WEIGHTS, (weights,) int64, from 1.
 
     Args:
-        by_model: the model's scaled score of each document minus its scaled score of the relevant document, (n,).
-        by_words: BM25's scaled score of each document minus its scaled score of the relevant document, (n,).
+        by_model: the model's scaled score of each document, minus its scaled score of the relevant document, (n,).
+        by_words: BM25's scaled score of each document, minus its scaled score of the relevant document, (n,).
         right: the position of the relevant document.
-        precedence: the tie-break keys of the documents; see `RetrievalSet.precedence`.
+        precedence: the tie-break keys of the documents, (n,). Among equal scores, the larger key ranks first.
     """
     step = 10.0**-DECIMALS / 2
     rows = np.flatnonzero((by_model >= -step) | (by_words >= -step))
@@ -146,11 +156,11 @@ class Hybrid(Similarity):
 
     Args:
         model: the model, which returns vectors of texts.
-        weight: the weight of the model's score, from 0 (BM25 alone) to 1 (the model alone); None for the weight that a
-            task chooses, or `HYBRID_WEIGHT` if the task chooses none.
+        weight: the weight of the model's score, from 0 (BM25 alone) to 1 (the model alone); None to let each task
+            choose the weight. A task that cannot choose uses `HYBRID_WEIGHT`.
 
     Attributes:
-        is_given: whether the caller set the weight. If so, tasks do not choose one.
+        is_given: whether the caller set the weight, so that tasks do not choose one.
     """
 
     measure = "hybrid score"
@@ -177,5 +187,9 @@ def _over_documents(queries: Vectors, documents: Vectors) -> tuple[NDArray[np.fl
 
 
 def encoder_of(spec: str) -> str | None:
-    """Return DIR if `spec` is `hybrid:DIR`, otherwise None. If a file or folder is named `spec`, return None too."""
+    """Return the model DIR of a hybrid `hybrid:DIR`; None for other models.
+
+    Args:
+        spec: a value of `--model`. If a file or folder of this name exists, the value is not a hybrid.
+    """
     return spec.removeprefix(HYBRID) if spec.startswith(HYBRID) and not Path(spec).exists() else None

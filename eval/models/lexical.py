@@ -1,8 +1,8 @@
 """Baselines that compare texts by their words: `--model bow`, `tfidf` and `bm25`.
 
-    bow     cosine of word counts                                           ┐ computed by scikit-learn, with its
-    defaults tfidf   cosine of word counts, weighted by inverse document frequency   ┘ bm25    BM25's score of a
-    document for a query                          computed by bm25s (Lucene, k1 1.5, b 0.75)
+    bow     cosine of word counts                                           ┐ computed by scikit-learn,
+    tfidf   cosine of word counts, weighted by inverse document frequency   ┘ with its defaults
+    bm25    BM25's score of a document for a query                            computed by bm25s (Lucene, k1 1.5, b 0.75)
 
 A baseline is fitted on the texts that the task scores: the documents of a collection, or all texts of a task of pairs.
 It uses no labels. All three baselines compare the same lower-cased words (`common.words`), including stop words. Their
@@ -42,7 +42,7 @@ class Lexical(Similarity):
     """A baseline that compares texts by their words.
 
     Args:
-        name: the name of the baseline, a key of BASELINES.
+        name: `bow`, `tfidf` or `bm25`.
         split: function that splits a text into the words that BM25 compares. The baselines `bow` and `tfidf` ignore it.
     """
 
@@ -64,8 +64,10 @@ class Lexical(Similarity):
     def pairs(self, subsets: TextPairs) -> dict[str, NDArray[np.float64]]:
         """Fit the baseline on all texts, and return the similarities of the n pairs of each subset, (n,) float64 each.
 
-        BM25's similarity is the mean of two scores, because each text of a pair is once the query and once the
-        document.
+        BM25's similarity of a pair is the mean of two scores: first one text is the query, then the other one is.
+
+        Args:
+            subsets: name of a subset -> the first texts and the second texts of its pairs.
 
         Raises:
             UnscoredError: no text has a word.
@@ -91,7 +93,12 @@ class Lexical(Similarity):
 
 
 def _tfidf(documents: Sequence[str], use_idf: bool = True) -> _Fitted:
-    """Fit unit vectors of word counts, weighted by inverse document frequency if `use_idf`."""
+    """Fit the baseline `tfidf` or `bow`. Its vectors of word counts have unit length.
+
+    Args:
+        documents: the texts.
+        use_idf: whether counts are weighted by inverse document frequency, as in `tfidf`.
+    """
     from sklearn.feature_extraction.text import TfidfVectorizer
 
     weights = TfidfVectorizer(tokenizer=words, token_pattern=None, use_idf=use_idf)
@@ -100,7 +107,12 @@ def _tfidf(documents: Sequence[str], use_idf: bool = True) -> _Fitted:
 
 
 def _bm25(documents: Sequence[str], split: WordFunction = PLAIN) -> _Fitted:
-    """Fit vectors whose dot products are BM25's scores: word counts of queries, and word weights of documents."""
+    """Fit the baseline `bm25`. The dot product of a query's and a document's vector is BM25's score.
+
+    Args:
+        documents: the texts.
+        split: function that splits a text into words.
+    """
     index = BM25.of(documents, words=split)
     return _Fitted(lambda texts: BM25.counts(texts, index.vocabulary, split), index.weights.tocsr())
 
@@ -114,5 +126,5 @@ BASELINES: dict[str, Callable[[Sequence[str]], _Fitted]] = {
 
 
 def is_baseline(spec: str) -> bool:
-    """Return whether a value of `--model` names a baseline, and not a file or folder with the same name."""
+    """Return whether a value of `--model` names a baseline. It does not if a file or folder of this name exists."""
     return spec in BASELINES and not Path(spec).exists()

@@ -104,10 +104,10 @@ def load_encoder(spec: str, pooling: str | None = None, precision: str = "fp32",
     """Load a model that embeds texts.
 
     Args:
-        spec: a folder, a file of word vectors, or `module:function`. The name of an existing file or folder is always a
-            path.
-        pooling: the pooling of a plain Hugging Face folder, one of `common.encoder.pooling_names.OF_PLAIN_FOLDER`;
-            None for the mean.
+        spec: a folder, a file of word vectors, or a Python function as `module:function`. If a file or folder of this
+            name exists, it is loaded.
+        pooling: the pooling of a Hugging Face folder that does not define one: `mean`, `pooler`,
+            `cls-before-head` or `first-last`. None for the mean.
         precision: the precision of a folder's transformer, `fp32` or `bf16`; ignored for word vectors and functions.
         device: the torch device of a folder's model; ignored for word vectors and functions.
 
@@ -141,9 +141,12 @@ def load_encoder(spec: str, pooling: str | None = None, precision: str = "fp32",
 def default_name(spec: str) -> str:
     """Return the default name of a model in results, for a value of `--model`.
 
-    For a folder, this is the name that `common.model_folder.model_name` returns; for a file of word vectors, the file
-    name without its extension; for a function or a baseline, `spec` itself; and for a hybrid, `hybrid-` followed by the
-    name of its model.
+    folder          the name of the folder, or of its nearest parent folder that is not called `model` or `run`; the
+                    name of the model if the folder is in huggingface_hub's cache
+    word vectors    the name of the file, without its extension
+    function        `spec` itself
+    baseline        `spec` itself
+    hybrid          `hybrid-` followed by the name of its model
     """
     path = Path(spec)
     if path.is_file():

@@ -3,8 +3,8 @@
     ranking        embeds queries with the query prompt, and documents with the document prompt
     embed, pairs   embed texts with the prompt for other texts
 
-An `EmbeddingSimilarity` looks up a remembered embedding by the text without its prompt. Each distinct prompt therefore
-has an `EmbeddingSimilarity` of its own.
+Each distinct prompt has an `EmbeddingSimilarity` of its own, because an `EmbeddingSimilarity` remembers an embedding by
+the text without its prompt.
 """
 
 from collections.abc import Callable, Sequence
@@ -48,8 +48,9 @@ class Prompted(Similarity):
 
         Args:
             model: the encoder, with its prompts.
-            prompt_name: names of prompts; see `clearspan eval --prompt-name`.
-            cached: the folder of all cached embeddings; None for no cache.
+            prompt_name: the name of one prompt for every text, or the names of two prompts, for queries and for
+                documents. Where no name is given, the model's own prompts are used.
+            cached: the folder of cached embeddings; None for no cache.
             batch_tokens: the most tokens in a batch of texts to embed.
             progress: whether to show progress bars.
 
@@ -64,11 +65,16 @@ class Prompted(Similarity):
         return cls(model.prompts.sides(prompt_name), embedder)
 
     def warnings(self) -> list[str]:
-        """Return the distinct warnings of all embedders."""
+        """Return warnings about the embeddings, such as NaN or equal embeddings, each once."""
         return list(dict.fromkeys(warning for embedder in self.embedders for warning in embedder.warnings()))
 
     def embed(self, texts: Sequence[str], keep: bool = True) -> NDArray[np.float32]:
-        """Return the embeddings of texts that are neither queries nor documents, (len(texts), dim) float32."""
+        """Return the embeddings of texts that are neither queries nor documents, (len(texts), dim) float32.
+
+        Args:
+            texts: the texts.
+            keep: whether to remember the embeddings for later calls.
+        """
         return self._others.embed(texts, keep)
 
     def expected_s(self, documents: Sequence[str]) -> float:

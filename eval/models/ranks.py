@@ -2,8 +2,8 @@
 
     vectors of queries and documents ──> a block of scores ──> number of documents before the best relevant document
 
-The ranks are the same as in `eval.tasks.retrieval.search`: scores that agree to six decimals count as equal, and among
-equal scores the document with the larger `RetrievalSet.precedence` ranks first.
+The ranks are the same as in `eval.tasks.retrieval.search`, which computes whole rankings. Scores that agree to six
+decimals count as equal. Among equal scores, the document with the larger `RetrievalSet.precedence` ranks first.
 """
 
 from collections.abc import Iterator, Sequence
@@ -23,7 +23,7 @@ _STEP = 10.0**-DECIMALS
 
 @dataclass(frozen=True)
 class Ranks:
-    """The results of m queries.
+    """The best relevant document's rank, and the first document, for each of m queries.
 
     Attributes:
         ranks: the rank of each query's best relevant document, (m,) int64, from 1.
@@ -35,11 +35,11 @@ class Ranks:
 
     @property
     def reciprocal(self) -> NDArray[np.float64]:
-        """The reciprocal rank of each query, (m,) float64; 0 if the rank is larger than `DEPTH`."""
+        """The reciprocal rank of each query, (m,) float64; 0 if the rank is larger than `DEPTH`, 1,000."""
         return np.where(self.ranks <= DEPTH, 1 / self.ranks, 0.0)
 
     def part(self, rows: Ints) -> "Ranks":
-        """Return the results of the queries with the indices `rows`."""
+        """Return the results of the queries with the indices `rows`, in this order."""
         return Ranks(self.ranks[rows], self.first[rows])
 
     @classmethod
@@ -56,7 +56,7 @@ def ranks(queries: Vectors, documents: Vectors, collection: RetrievalSet) -> Ran
     Args:
         queries: the vectors of the m queries, (m, dim).
         documents: the vectors of the n documents, (n, dim), of the same type.
-        collection: the collection, without `candidates` and `itself`.
+        collection: the collection. It must not exclude documents from rankings (`candidates`, `itself`).
     """
     right_ranks, nearest = np.empty(queries.shape[0], np.int64), np.empty(queries.shape[0], np.int64)
     for start, block in blocks(queries, documents):
@@ -79,7 +79,7 @@ def _rank(scores: Floats, relevant: Ints, precedence: Ints) -> tuple[int, int]:
     Args:
         scores: the scores of all documents, (n,).
         relevant: the positions of the relevant documents.
-        precedence: the tie-break keys of the documents, (n,).
+        precedence: the tie-break keys of the documents, (n,). Among equal scores, the larger key ranks first.
     """
     right = relevant[np.lexsort((precedence[relevant], rounded(scores[relevant])))[-1]]
     bound = float(scores[right])

@@ -42,7 +42,7 @@ class Joined:
 
 
 def products(queries: Vectors, documents: Vectors) -> Floats:
-    """Return the dot products of m queries and n documents, (m, n). Both must have the same type of vectors."""
+    """Return the dot products of m queries and n documents, (m, n). Both must be vectors of the same type."""
     if isinstance(queries, Joined):
         assert isinstance(documents, Joined)
         return products(queries.dense, documents.dense) + products(queries.sparse, documents.sparse)

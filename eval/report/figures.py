@@ -110,7 +110,7 @@ def best_first(rows: Iterable[ScoreBar], more_is_better: bool = True) -> list[Sc
 
 
 def drawn(figure: Figure) -> dict[str, Any]:
-    """Return the values that templates/figure.svg needs to draw a figure: its texts and positions.
+    """Return the texts and positions from which templates/figure.svg draws a figure.
 
     Horizontal positions are in percent of the width, vertical positions in pixels.
     """
@@ -170,7 +170,12 @@ class _Scale(NamedTuple):
 
     @classmethod
     def of(cls, values: Iterable[float], zero: bool) -> "_Scale":
-        """Return the range of the finite values, extended to zero if `zero` is set. Its ends always differ."""
+        """Return the range of the finite values. Its ends always differ, even if all values are equal.
+
+        Args:
+            values: the values.
+            zero: whether to extend the range to include 0.
+        """
         finite = [value for value in values if math.isfinite(value)]
         if zero:
             finite.append(0.0)

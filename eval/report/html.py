@@ -115,7 +115,7 @@ def _view(section: Section, level: int, anchors: set[str]) -> dict[str, Any]:
 
 
 def _numeric(table: Table) -> list[bool]:
-    """Return for each column whether it holds numbers and no other values. Empty cells are ignored."""
+    """Return, for each column, whether all of its cells are numbers. Empty cells are ignored."""
     rows = [[as_cell(value).value for value in row] for row in table.rows]
     columns = [[row[i] for row in rows if row[i] is not None] for i in range(len(table.header))]
     return [bool(filled) and all(isinstance(value, int | float) for value in filled) for filled in columns]

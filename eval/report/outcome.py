@@ -64,7 +64,7 @@ class _Pair(NamedTuple):
 
 
 def metric_name(metric: str) -> str:
-    """Return the name of a metric in sentences, such as nDCG@10."""
+    """Return the name by which sentences call a metric, such as nDCG@10 for `ndcg@10`."""
     return METRICS.get(metric, "Spearman" if metric.startswith("spearman") else metric)
 
 
@@ -72,7 +72,7 @@ def among(counts: dict[str, int]) -> str:
     """Return a phrase for the number of documents that a task ranks, such as `among 26,108 texts`.
 
     Args:
-        counts: `TaskScores.counts` of the task.
+        counts: the sizes of the task's data, such as {"queries": 225, "documents": 1400}.
 
     Returns:
         The phrase; "" if the task does not rank documents.
@@ -170,12 +170,10 @@ def compared(summary: ScoreSummary, task: str) -> _Pair | None:
 
 
 def _difference(summary: ScoreSummary, best: Scored, other: Scored, task: str) -> Difference | None:
-    """Return the difference between the main scores of two models on a task, with its interval and p-value.
+    """Return the main score of `best` minus the main score of `other` on a task, with its interval and p-value.
 
-    Differences are computed only from the first model of the run.
-
-    Returns:
-        The score of `best` minus the score of `other`; None if neither is the first model, or if it was not computed.
+    Return None if neither model is the first model of the run, because a run compares each model only with its first
+    model, or if the difference was not computed.
     """
     first = summary.scored[0]
     if other is first:
@@ -203,7 +201,7 @@ def _bars(summary: ScoreSummary, task: str) -> list[ScoreBar]:
 
 
 def _bars_of_tasks(summary: ScoreSummary, tasks: list[str]) -> list[ScoreBar]:
-    """Return a bar for each task, with the main score of the only model, best first."""
+    """Return a bar for each task, with the main score of the first model of the run, best first."""
     return best_first([_bar(summary.scored[0], task, task, summary.main(task)) for task in tasks])
 
 
@@ -219,11 +217,11 @@ def task_figure(summary: ScoreSummary, task: str, caption: str = "") -> Bars:
 
 
 def score_figures(summary: ScoreSummary) -> list[Bars]:
-    """Return the bar charts of the summary.
+    """Return the bar charts for the summary.
 
-    For several models, there is one chart for each task, or one for each average if there are more than FEW_TASKS
-    tasks. For a single model with several tasks, there is one chart for each family of tasks whose main scores are
-    percentages.
+    There is one chart for each task. If there are more than FEW_TASKS tasks, there is one chart for each average
+    instead. A single model with several tasks has one chart for each family of tasks, unless a main score of the family
+    is not a percentage.
     """
     tasks = list(summary.families)
     if len(summary.scored) == 1 and len(tasks) > 1:
@@ -258,8 +256,8 @@ def model_table(summary: ScoreSummary) -> Table:
 def about(results: Results) -> str:
     """Return a one-line description of a model.
 
-    It says what the model is, such as its folder, and has the weight of a hybrid, the dimension of the embeddings and
-    the prompts.
+    The description has the folder of the model, or its file or function; the weight of a hybrid; the dimension of the
+    embeddings; and the prompts. A baseline is described by what it compares.
     """
     spec, environment = results.spec, results.environment
     if spec in BASELINES and not environment.get("embedding_dim"):
@@ -285,10 +283,11 @@ def _kind(spec: str) -> str:
 
 
 def examples(summary: ScoreSummary, task: str) -> list[Table]:
-    """Return one table for the query on which the best model gains most, and one for the query on which it loses most.
+    """Return a table with the query that the best model wins by most, and one with the query that it loses by most.
 
-    A gain is the best model's reciprocal rank of the right text minus the reciprocal rank of the model that it is
-    compared with (`compared`). A table is left out if there is no gain or no loss.
+    The best model is compared with the other model that `compared` returns. The best model wins a query if it ranks the
+    right text higher than the other model does. The margin is the difference of the reciprocal ranks. A table is left
+    out if there is no such query.
     """
     pair = compared(summary, task)
     if pair is None:

@@ -52,10 +52,10 @@ _FEW_MODELS = 3
 
 
 def figures_table(summary: ScoreSummary) -> Table:
-    """Return the table of headline scores and averages.
+    """Return the summary table: the headline scores of each task (`TaskScores.headline`), and the averages.
 
     It has a row for each score, grouped by family of tasks, and a column for each model. If there are more models than
-    scores, it has a row for each model instead.
+    scores, it has a row for each model and a column for each score instead.
     """
     groups: dict[int, str] = {}
     rows: list[list[object]] = []
@@ -70,10 +70,10 @@ def figures_table(summary: ScoreSummary) -> Table:
 
 
 def turned(table: Table) -> Table:
-    """Transpose a table that has a column for each model.
+    """Transpose a table that has a column for each model, so that it has a row for each model.
 
-    The heading of a new column is the name of the old row, without the parts that all names share. The new caption
-    starts with these parts.
+    The name of a row, such as its task and metric, becomes the heading of a column. A part of the name that is the same
+    in all rows, such as the only task, becomes the beginning of the caption instead.
     """
     named = [[cell_text(value) for value in row[: table.names]] for row in table.rows]
     differs = [len({row[i] for row in named}) > 1 for i in range(table.names)]
@@ -87,13 +87,10 @@ def turned(table: Table) -> Table:
 
 
 def differences_table(summary: ScoreSummary) -> Table | None:
-    """Return the table of differences between the main scores of each other model and of the first model.
+    """Return a table of each model's main scores minus the first model's main scores; None if there are no differences.
 
-    It has a row for each task on which a difference was computed, or a row for each model if there are more models than
-    tasks. A difference that exceeds noise is emphasized.
-
-    Returns:
-        The table; None if there is no difference to show.
+    It has a row for each task, and a column for each model except the first. If there are more such models than tasks,
+    it has a row for each model instead. Significant differences are emphasized.
     """
     rows = []
     for task in summary.families:
@@ -115,7 +112,7 @@ def terminal_summary(summary: ScoreSummary, width: int = 100) -> str:
 
     Args:
         summary: the evaluations of the run.
-        width: the number of terminal columns. A wider table is divided; see `text_table`.
+        width: the number of terminal columns. A wider table is divided into several tables.
     """
     several = len(summary.names) > 1
     environment = summary.scored[0].results.environment
@@ -195,7 +192,15 @@ def _merged(by_model: Mapping[str, TaskScores]) -> list[Table]:
 
 
 def _task(summary: ScoreSummary, task: str, family: str) -> Section:
-    """Return a collapsed section with all scores, details and settings of a task. Its note has the best main scores."""
+    """Return a collapsed section with all scores, details and settings of a task.
+
+    The note beside the heading has the best main scores.
+
+    Args:
+        summary: the evaluations of the run.
+        task: the task.
+        family: the family of the task.
+    """
     by_model = summary.of(task)
     main = summary.main(task)
     metrics = dict.fromkeys(metric for scores in by_model.values() for metric in scores.scores)
@@ -257,7 +262,8 @@ def _text(value: Any) -> str:
 def _difference_cell(change: Difference | None) -> Cell:
     """Return the cell of a difference in percentage points, with its interval as a note.
 
-    It shows `undefined` if the difference is NaN, and is empty if there is no difference.
+    The cell shows `undefined` if the difference is NaN, and is empty if `change` is None. A significant difference is
+    emphasized.
     """
     if change is None or math.isnan(change.value):
         return Cell(math.nan if change else None)

@@ -52,13 +52,13 @@ class ScoreSummary:
 
     @property
     def families(self) -> dict[str, str]:
-        """Return the family of each task on which a model was scored. The tasks of a family are adjacent."""
+        """Return the family of each task on which any model was scored. The tasks of a family are adjacent."""
         families = {task: scored.families.get(task, "tasks") for scored in self.scored for task in scored.tasks}
         order = list(dict.fromkeys(families.values()))
         return dict(sorted(families.items(), key=lambda item: order.index(item[1])))
 
     def of(self, task: str) -> dict[str, TaskScores]:
-        """Return the scores on a task by the name of the model, for all models that were scored on the task."""
+        """Return name of a model -> its scores on a task, for all models that were scored on the task."""
         return {scored.results.model: scored.tasks[task] for scored in self.scored if task in scored.tasks}
 
     def main(self, task: str) -> str:
@@ -67,7 +67,7 @@ class ScoreSummary:
 
     @property
     def figures(self) -> list[tuple[str, str]]:
-        """Return the rows of the summary table.
+        """Return the scores in the rows of the summary table.
 
         They are (task, metric) for each headline metric of each task, followed by (AVERAGE, name) for each average.
         """
@@ -102,16 +102,18 @@ class ScoreSummary:
         return cells
 
     def coverage(self, average: str) -> str:
-        """Return how many of its tasks an average covers, such as `5 of 7 tasks`, for the first model that has it."""
+        """Return the number of scored tasks of an average, such as `5 of 7 tasks`.
+
+        The number is taken from the first model that has the average.
+        """
         averages = (scored.results.averages for scored in self.scored)
         return _coverage(next(each[average] for each in averages if average in each))
 
     @property
     def incomplete(self) -> Iterator[str]:
-        """Yield a warning for each average that lacks tasks.
+        """Yield a warning for each average of which tasks were not scored.
 
-        If models lack different tasks of an average, there is a warning for each set of lacking tasks, and it names the
-        models.
+        If the missing tasks of an average differ between models, there are several warnings, which name the models.
         """
         for average in self.averages:
             of_models = [(scored.results.averages.get(average), scored) for scored in self.scored]
@@ -124,9 +126,10 @@ class ScoreSummary:
 
     @property
     def skipped(self) -> list[tuple[str, str]]:
-        """Return the distinct (task, reason) of all models.
+        """Return (task, reason) for each task that was not scored.
 
-        If a reason applies only to some of the models, it starts with the names of these models.
+        If a reason applies only to some of the models, it starts with the names of these models, and the task may occur
+        several times.
         """
         reasons = self._models_by_item(
             (item, scored) for scored in self.scored for item in scored.results.skipped.items()
@@ -135,7 +138,7 @@ class ScoreSummary:
 
     @property
     def warnings(self) -> list[str]:
-        """Return the distinct warnings of all models.
+        """Return the warnings of all models, each once.
 
         If only some of the models have a warning, it starts with the names of these models.
         """

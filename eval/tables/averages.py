@@ -112,7 +112,7 @@ def average(name: str, scores: Scores, least: int | None = None) -> dict[str, An
 
     Args:
         name: the name of the average, a key of AVERAGES or HALVES.
-        scores: the scores of a model.
+        scores: task -> metric -> the score of a model in percent.
         least: the smallest number of scored tasks; None for the number in the definition of the average.
 
     Returns:
@@ -137,7 +137,7 @@ def average(name: str, scores: Scores, least: int | None = None) -> dict[str, An
 
 
 def missing_tasks(name: str, scores: Scores) -> list[str]:
-    """Return the tasks of an average that lack a score by one of the metrics that the average uses."""
+    """Return the tasks of an average that are not scored by all metrics that the average uses."""
     return [
         task
         for half in HALVES.get(name, (name,))
@@ -147,6 +147,6 @@ def missing_tasks(name: str, scores: Scores) -> list[str]:
 
 
 def averages(scores: Scores) -> dict[str, dict[str, Any]]:
-    """Return the result of `average` by the name of the average, for all averages of which enough tasks are scored."""
+    """Return name of an average -> result of `average`, for all averages of which enough tasks are scored."""
     results = {name: average(name, scores) for name in (*AVERAGES, *HALVES)}
     return {name: result for name, result in results.items() if result is not None}

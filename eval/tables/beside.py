@@ -41,7 +41,7 @@ class TextTable:
 
 
 def beside(table: PaperTable, models: Sequence[Results]) -> TextTable:
-    """Return the published rows, followed by a row for each model, with as many decimals as in the paper."""
+    """Return the published rows followed by a row for each model. All figures have as many decimals as in the paper."""
     rows = list(table.rows)
     metrics = _metrics_note(table)
     notes = list(table.notes)
@@ -60,7 +60,7 @@ def beside(table: PaperTable, models: Sequence[Results]) -> TextTable:
 
 
 def _cell(column: Column, table: PaperTable, model: Results) -> Cell:
-    """Return a model's cell in a column; None if a score is missing from which it is computed."""
+    """Return a model's cell in a column; None if a score is missing, or if `column` defines no cell."""
     if column.of:
         figures = tuple(model.scores.get(task, {}).get(metric) for task, metric in column.of)
         return None if None in figures else tuple(figure for figure in figures if figure is not None)
@@ -88,9 +88,9 @@ def _text(cell: Cell, table: PaperTable) -> str:
 
 
 def _metrics_note(table: PaperTable) -> str:
-    """Return the metric of each column, such as `acc: CR, MR; acc/f1: MRPC; spearman: STS-B (STSBenchmark-finetune)`.
+    """Return each metric with its columns: `acc: CR, MR; acc/f1: MRPC; spearman: STS-B (STSBenchmark-finetune)`.
 
-    The name in brackets is the task, if it differs from the name of the column.
+    The name in brackets is the task, if it differs from the name of the column, or the name of an average.
     """
     heads: dict[str, list[str]] = {}
     for column in table.columns:

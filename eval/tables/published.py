@@ -20,17 +20,18 @@ _FOLDER = Path(__file__).parent / "papers"
 
 @dataclass(frozen=True)
 class Column:
-    """A column of a table, and the source of the cells of a user's models in it.
+    """A column of a table: its heading, and the definition of its cells in the rows of the user's models.
 
     At most one of the attributes other than `head` is set. If none is set, the cells of the user's models stay empty.
 
     Attributes:
         head: the heading of the column.
-        of: the task and the metric of each figure in a cell.
-        average: the name of an average in `eval.tables.averages`; None if the cell is no average.
-        minus: the heading of another column and the name of a published row. The cell is the model's value in that
-            column minus the published value in that row and column. None if the cell is no such difference.
-        environment: a key of `environment` in results.json, whose value the cell shows; None if there is none.
+        of: the (task, metric) of each score that a cell shows; empty if a cell shows no scores.
+        average: the name of the average that a cell shows, one of `eval.tables.averages`; None if it shows no average.
+        minus: the heading of another column, and the name of a published row. A cell shows the model's value in that
+            column minus the published value in that row and column. None if it shows no such difference.
+        environment: the key of the entry of `environment` in results.json that a cell shows, such as the dimension of
+            the embeddings; None if it shows no such entry.
     """
 
     head: str
@@ -85,7 +86,7 @@ class PaperTable:
 
 @cache
 def tables() -> dict[str, PaperTable]:
-    """Return all tables by their names, in the order of the papers' file names."""
+    """Return name of a table -> table, in the order of the papers' file names."""
     by_name: dict[str, PaperTable] = {}
     for path in sorted(_FOLDER.glob("*.yaml"), key=lambda path: path.stem):
         content = yaml.load(path.read_text(encoding="utf-8"), _loader())

@@ -38,13 +38,14 @@ class Head:
 
 @dataclass(frozen=True)
 class ClassificationTask:
-    """A data set, and how it is classified.
+    """A task that classifies the sentences or pairs of a data set.
 
     Attributes:
         name: the name of the task.
-        scheme: how L2 is selected and the classifier tested; see `eval.fit.protocols`.
-        splits: `train`, `dev` or `test` -> labeled examples. The scheme `nested` uses only `train` and tests by
-            cross-validation, `kfold` uses `train` and `test`, and `split` uses all three.
+        scheme: the way to select the L2 value and to test the classifier. `nested` does both by cross-validation on
+            `train`; `kfold` selects by cross-validation on `train` and tests on `test`; `split` selects on `dev` and
+            tests on `test`.
+        splits: `train`, `dev` or `test` -> labeled examples, for each split that the scheme uses.
         classes: the class names, by class index.
         files: the data files.
         parts: the features of a pair with embeddings u and v, in order: `left` is u, `right` is v, `difference` is
@@ -52,7 +53,9 @@ class ClassificationTask:
         f1: whether to score the F1 of class 1 in addition to the accuracy.
         heads: the classifiers to fit. The classifier with the best dev accuracy is scored.
         grid: the L2 values to select from; empty for SentEval's four values.
-        max_epoch, epoch_size: values that replace the settings of the protocol; None to keep them.
+        max_epoch: training stops at the first check of the dev accuracy after more than this number of passes over the
+            training rows; None for the protocol's number.
+        epoch_size: the number of passes between two checks; None for the protocol's number.
         snli_order: whether to use the order in which SentEval sorts SNLI: by the number of tokens in the second
             sentence, then in the first sentence, and last by the alphabetical order of the class names.
         keep: whether to keep the embeddings in memory for other tasks.
@@ -121,7 +124,7 @@ class ClassificationTask:
         )
 
     def problem(self, run: TaskContext) -> "Problem":
-        """Embed the texts, and return the task as arrays: the concatenated splits, each in SentEval's order."""
+        """Embed the texts, and return features and labels of all splits together, each split in SentEval's order."""
         from clearspan.eval.fit import features
         from clearspan.eval.fit.classifiers import Problem
 

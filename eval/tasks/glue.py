@@ -53,7 +53,7 @@ EPOCHS = {"full": 10, "fast": 3}
 
 
 def examples_of(task: str, predicted: NDArray[np.float64], dev: dict[str, Labeled]) -> dict[str, Examples]:
-    """Return the examples of all scores of a task, by the name of the score. The first score is what CLEAR reports.
+    """Return name of a score -> its examples, for all scores of a task. The first score is what CLEAR reports.
 
     CLEAR reports Matthews' coefficient for CoLA, the mean of accuracy and F1 for MRPC and QQP, the mean of Pearson and
     Spearman for STS-B, the mean of the accuracies on the two dev files for MNLI, and accuracy for all other tasks.

@@ -38,8 +38,8 @@ class HeldOutTask(RetrievalTask):
     """A retrieval task whose queries come from held-out texts; see `RetrievalTask` for the other attributes.
 
     Attributes:
-        picking: the queries by which training chooses checkpoints, and the same documents. They are not scored, but
-            choose the weight of a hybrid. None if the texts are not divided into halves.
+        picking: the half of the queries by which training chooses checkpoints, with the same documents. It is not
+            scored, but the weight of a hybrid is chosen on it. None if the queries are not divided into halves.
     """
 
     picking: RetrievalSet | None = None
@@ -60,7 +60,10 @@ class HeldOutTask(RetrievalTask):
 
 
 def load(data: Path) -> Loaded:
-    """Read the held-out part of the dataset `data`, or all datasets and files in `data/heldout/` if it is no dataset.
+    """Read the held-out part of a dataset, or of all datasets in a folder, as tasks.
+
+    Args:
+        data: the dataset; or a data folder, whose subfolder `heldout/` holds datasets, and jsonl or csv files of texts.
 
     Raises:
         DataError: a dataset or file is malformed or has too few texts, or the dataset `data` has no held-out part.

@@ -41,7 +41,7 @@ def remarks(tasks: Iterable[Task]) -> list[str]:
 
 
 def few(num_questions: int) -> str:
-    """Return a warning if there are fewer than `FEW` questions, else ""."""
+    """Return a warning that scores are unreliable if there are fewer than `FEW` questions; otherwise ""."""
     if num_questions >= FEW:
         return ""
     number = counted(num_questions, "question")

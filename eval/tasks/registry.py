@@ -4,8 +4,8 @@
     "haiku:Haiku"  a plug-in: the class Haiku in haiku.py, which is in the working folder or an installed package
     "captions"     a short name for a plug-in, which scores COCO's captions
 
-The class of a plug-in implements `task.Task`. It is called with the data folder, and raises MissingDataError if its
-files do not exist and DataError if they are malformed.
+The class of a plug-in implements `task.Task`. Its constructor takes the data folder, and raises MissingDataError if the
+task's files do not exist, and DataError if they are malformed.
 """
 
 import functools
@@ -50,8 +50,8 @@ def family(word: str) -> Family:
     """Return the family of tasks that a word of `--tasks` selects. A plug-in is a family of one task.
 
     Raises:
-        PluginError: the word is unknown, or the class of a plug-in cannot be imported. `Family.load` raises it if the
-            class does not implement `Task`, or if calling it raises an exception other than DataError and OSError.
+        PluginError: the word is unknown, or the class of a plug-in cannot be imported. The returned family's `load`
+            also raises it, if the class does not implement `Task` or its constructor raises an unexpected exception.
     """
     if word in FAMILIES:
         return FAMILIES[word]
@@ -66,7 +66,7 @@ CLASS = "a class that implements clearspan.eval.tasks.task.Task"
 
 
 def _loaded(word: str, spec: str, data: Path) -> Loaded:
-    """Create the task of a plug-in.
+    """Create the task of a plug-in. If its data does not exist, the result has the reason in `missing`.
 
     Args:
         word: the word of `--tasks` that selects the plug-in.
@@ -74,8 +74,8 @@ def _loaded(word: str, spec: str, data: Path) -> Loaded:
         data: the data folder.
 
     Raises:
-        DataError, OSError: the class raises it.
-        PluginError: the class raises any other exception, or does not implement `Task`.
+        DataError, OSError: the constructor of the class raises it.
+        PluginError: the constructor raises any other exception, or the class does not implement `Task`.
     """
     create = plugins.load_function(spec, CLASS)
     try:

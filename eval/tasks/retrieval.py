@@ -4,13 +4,12 @@
 
 This module ranks the documents for a block of queries at a time. As in trec_eval, documents with equal scores are
 ranked by their ids, in descending order. trec_eval itself computes the scores, through the package
-`pytrec-eval-terrier`. Like mteb and BEIR, Clearspan uses this package because it has a release for each new Python,
-wheels for every platform, and no dependencies except numpy and scipy, whereas `ranx` needs numba and a dozen other
-packages. trec_eval gets 1,000 documents for each query, as is customary, so a relevant document below rank 1,000 counts
-as not retrieved.
+`pytrec-eval-terrier`, which mteb and BEIR use too. The package has a release for each new Python, wheels for every
+platform, and no dependencies except numpy and scipy, whereas `ranx` needs numba and a dozen other packages. trec_eval
+gets 1,000 documents for each query, as is customary, so a relevant document below rank 1,000 counts as not retrieved.
 
-Every document is ranked for every query, except a document that is the query itself. BEIR's own library also leaves out
-the document with the query's id, which strongly affects the scores of ArguAna and Quora.
+Every document is ranked for every query, unless the query has its own candidates. A document that is the query itself
+is left out, as in BEIR's own library. This strongly affects the scores of ArguAna and Quora.
 """
 
 from collections.abc import Iterator, Mapping
@@ -58,7 +57,7 @@ class Ranked:
     first: Ints
 
     def scores(self) -> dict[str, float]:
-        """Return the mean of each score over the queries, in percent, by the name of the score."""
+        """Return name of a score -> its mean over the queries, in percent."""
         return {key: 100 * float(values.mean()) for key, values in self.figures.items()}
 
 
@@ -67,7 +66,7 @@ def search(
 ) -> Ranked:
     """Rank a collection's documents for each query by descending dot product, and score the rankings.
 
-    Documents with equal scores are ranked by `RetrievalSet.precedence`. Memory holds the scores of one block of
+    Documents with equal scores are ranked by their ids, in descending order. Memory holds the scores of one block of
     queries, never of all queries.
 
     Args:

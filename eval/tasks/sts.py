@@ -117,7 +117,7 @@ def read_all_splits(data: Path, task: str) -> tuple[dict[str, ScoredPairs], tupl
 
     Args:
         data: the SentEval data folder.
-        task: the name of the task, a key of SPLITS.
+        task: the name of the task, `STSBenchmark` or `SICKRelatedness`.
 
     Returns:
         Name of a split -> its pairs, and the files that were read.

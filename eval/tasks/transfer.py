@@ -5,7 +5,9 @@
     SST2, SST5             sentiment                                      scheme `split`
     SICKEntailment, SNLI   entailment                                     scheme `split`
 
-`eval.fit.protocols` describes the schemes.
+A scheme is the way to select the L2 value and to test the classifier. `nested` does both by cross-validation; `kfold`
+selects by cross-validation on the training split, and tests on the test split; `split` selects on the dev split, and
+tests on the test split.
 """
 
 from functools import partial
@@ -94,7 +96,8 @@ def _sick(folder: Path) -> ClassificationTask:
 def _snli(folder: Path) -> ClassificationTask:
     """Read SNLI, with SentEval's settings for its half a million pairs.
 
-    There is almost no L2 (1e-9), the dev accuracy is checked after each pass, and training ends after 16 passes.
+    The L2 value is almost 0 (1e-9), the dev accuracy is checked after each pass over the training split, and training
+    ends after 16 passes at the latest.
     """
     names = ("train", "dev", "test")
     return ClassificationTask(
