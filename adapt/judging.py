@@ -67,7 +67,7 @@ class Judging(Command):
         return [Entrant(TRAINED, str(self.trained), "trained on these texts", is_trained=True), *untrained]
 
     def run(self) -> Result:
-        """Reach the verdicts, unless the file has verdicts on the same inputs."""
+        """Rank the systems and write the verdicts to `output`, unless that file has verdicts on the same inputs."""
         reach_verdicts(self)
         return Printed()
 
@@ -97,7 +97,7 @@ class Verdicts:
 
 
 def reach_verdicts(options: Judging) -> None:
-    """Reach the verdicts, unless the file has verdicts on the same inputs."""
+    """Rank the systems and write the verdicts to `output`, unless that file has verdicts on the same inputs."""
     inputs = fingerprint(options)
     if options.output.is_file():
         try:

@@ -386,7 +386,7 @@ def _summary(job: Job, plan: Plan, units: list[Unit], seconds: float) -> Dataset
 
 
 def _groups(job: Job) -> str:
-    """Return a line on the groups of rows with an equal text or field, each held out as a whole or not; "" if none."""
+    """Return a line on the groups of rows, each of which is all held out or all trained on; "" if there are none."""
     field = job.curation.group_field
     if field is None or (figures := decisions.groups_made(job)) is None:
         return ""

@@ -83,7 +83,7 @@ class LibraryReader(TokenReader):
             self._tokenizer.encode_special_tokens = self._transformer.tokenizer.split_special_tokens
 
     def _agrees(self) -> bool:
-        """Return whether this reader and the library give the same ids for texts that are difficult to tokenize."""
+        """Return whether this reader and sentence-transformers give equal ids for texts that are hard to tokenize."""
         special = [f"a {token}b" for token in self._transformer.tokenizer.all_special_tokens]
         texts = [*AWKWARD, *special, "an owl " * min(self.limit, LONG)]
         try:

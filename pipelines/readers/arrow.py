@@ -78,8 +78,9 @@ class ArrowTables(Format):
         messages.check_end()
 
     def descriptions(self, files: Collection[str]) -> set[str]:
-        """Return the names of the files that save_to_disk writes in addition to the tables in `files`: in the folder of
-        each table, and in the folder above.
+        """Return the names of the description files that `datasets` writes (`save_to_disk`), even if they are absent.
+
+        They lie in the folder of each table in `files`, and in the folder above.
         """
         folders = {name.rpartition("/")[0] for name in files if name.lower().endswith(self.suffixes)}
         beside = {f"{folder}/{name}".lstrip("/") for folder in folders for name in BESIDE}

@@ -169,8 +169,7 @@ def names_in(fields: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
 
 
 def tree(kinds: Iterable[pa.Field]) -> dict[str, Any]:
-    """Return the types of Arrow fields, name -> type. For a struct, the value is such a mapping of the struct's own
-    fields.
+    """Return the types of Arrow fields, name -> type; for a struct, name -> the same mapping of its own fields.
 
     Args:
         kinds: the fields, such as a schema.

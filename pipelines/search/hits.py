@@ -47,7 +47,9 @@ def hit_of(batch: pa.RecordBatch, row: int, score: float, collection: str, id_fi
     """Return the row with index `row` of a batch as a hit.
 
     Args:
-        score, collection, id_field: the attributes of the hit that the batch does not hold.
+        score: the score of the hit.
+        collection: the folder of the collection.
+        id_field: the stored field that holds the id of the text in its file; None if there is none.
     """
 
     def value(name: str, default: Any = None) -> Any:

@@ -33,17 +33,19 @@ def check_first(
 ) -> None:
     """Check the first records of some inputs, which are taken evenly from all inputs.
 
+    Nothing is checked if `most_bad` is 0.5 or more.
+
     Args:
         root: the common folder of the inputs.
         entries: all inputs.
         reading: the rules for reading records from the inputs.
         check: a function that raises RecordError if a record is bad.
-        most_bad: the fraction of the records that may be bad (`--max-bad-fraction`). If it is 0.5 or more, nothing is
-            checked.
+        most_bad: the fraction of bad records that the user allows (`--max-bad-fraction`). Here it limits only records
+            that are not UTF-8. Other bad records are an error only if they are more than half of the records.
 
     Raises:
-        PipelineError: most of the records are bad, all of them lack columns that the dataset needs, or too many are not
-            UTF-8; or a file is damaged.
+        PipelineError: most of the records are bad, all of them lack columns that the dataset needs, or more than
+            `most_bad` are not UTF-8; or a file is damaged.
     """
     if most_bad < 0.5:
         _check_encodings(root, entries, reading, most_bad)

@@ -73,7 +73,9 @@ class Banding:
         return s - 2 * math.sqrt(s * (1 - s) / NUM_HASHES)
 
     def bands(self, sketches: np.ndarray, first: int) -> np.ndarray:
-        """Return the bands of n consecutive rows, (m * num_bands,) BAND; m is the number of rows with words.
+        """Return an entry for each band of n consecutive rows, (m * num_bands,) BAND; m of the rows have words.
+
+        An entry holds a hash of the band's position and numbers, and the row number.
 
         Args:
             sketches: the sketches of the rows, (n, NUM_HASHES) int64; zeros for a text without words, which has no

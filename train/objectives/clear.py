@@ -151,9 +151,10 @@ def check_stored(dataset: Dataset, wanted: Augmentation) -> None:
 
 
 def can_make(config: ClearConfig, setting: Setting) -> bool:
-    """Return whether `views: auto` makes views on the fly, because the steps have the synonyms and [DEL] they need.
+    """Return whether `views: auto` makes views on the fly: whether the dataset has what the augmentation needs.
 
-    Return True in any case if the recipe names a synonym file, because synonyms are used only on the fly.
+    Substitution needs a file of synonyms, and deletion a token [DEL] in the tokenizer. If the recipe names a synonym
+    file, return True in any case, because that file is used only on the fly.
     """
     if config.synonyms:
         return True

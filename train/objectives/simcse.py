@@ -240,10 +240,12 @@ class SimCSE(ContrastiveObjective):
         return Context(torch.cat(keys) if keys else None, torch.cat([context.absent for context in contexts]))
 
     def _same(self, context: Context | None) -> Tensor | None:
-        """Return the mask of false and missing negatives, for the argument `same` of `info_nce`; None to mask nothing.
+        """Return the argument `same` of `info_nce`: true where a candidate must not be a negative; None if all may.
+
+        These are the candidates that share a text with the example, and the hard negatives of examples without any.
 
         Args:
-            context: the ids and hashes of the rows; None to mask nothing.
+            context: the hashes of the texts, and which hard negatives are absent; None if no candidate is masked.
         """
         count = len(self.negatives)
         if context is None or (context.keys is None and not count):
