@@ -186,8 +186,9 @@ def judge(
         data: the folder of a dataset with a held-out part (`validation/`).
         queries: a file of questions (`common.queries`) to search with; None to search with the dataset's held-out
             titles, or with crops of its held-out texts if it has no titles.
-        prompt_name: names of prompts; see `clearspan eval --prompt-name`.
-        stemmer: the language of BM25's stemmer; see `clearspan search --stemmer`. None if words are not stemmed.
+        prompt_name: the name of one prompt of the models for all texts, or the names of the prompts for queries and for
+            documents; `none` for no prompt. If empty, each model's own prompts for queries and for documents are used.
+        stemmer: the language, such as `english`, whose word endings are removed for BM25; None to keep the endings.
         cached: the folder of cached embeddings; None for no cache.
         compute: the device and the precision; None for fp32 on the GPU, or on the CPU if there is no GPU.
         batch_tokens: the most tokens in a batch of texts to embed.
@@ -292,6 +293,11 @@ def _without_training(
 
     The best untrained system is returned if the 95 % interval of its lead over BM25 is above 0. Otherwise, BM25 is
     returned, because it needs no model.
+
+    Args:
+        best: the best untrained system.
+        results: the results of all systems.
+        examples: name of a system -> its reciprocal ranks, as the examples of a score.
     """
     words = next((result for result in results if result.name == BM25), best)
     return best if difference(examples[words.name], examples[best.name]).low > 0 else words

@@ -17,7 +17,9 @@ from clearspan.eval.models.similarity import Similarity, TextPairs, Vectors
 class EmbeddingSimilarity(embedder.Embedder, Similarity):
     """A model that compares texts by the cosine of their embeddings. It embeds each text once and keeps the result.
 
-    See `Embedder` for the arguments.
+    Args:
+        encode: function from n texts to their embeddings, (n, dim), which need not have unit norm.
+        cache: cached embeddings on disk, shared with other runs; None for no cache.
     """
 
     def ranking(self, queries: Sequence[str], documents: Sequence[str]) -> tuple[Vectors, Vectors]:

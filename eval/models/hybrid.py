@@ -104,7 +104,10 @@ class Beside:
         return values
 
     def best_weight(self, collection: RetrievalSet) -> float:
-        """Return the weight with the highest MRR over the queries of `collection`; see the function `best_weight`."""
+        """Return the weight with the highest MRR over the queries of `collection`.
+
+        Of several such weights, the one nearest to `HYBRID_WEIGHT` is returned.
+        """
         return best_weight(self.reciprocal_ranks(collection))
 
 
@@ -130,7 +133,7 @@ def _ranks_by_weight(by_model: Floats, by_words: Floats, right: int, precedence:
         by_model: the model's scaled score of each document minus its scaled score of the relevant document, (n,).
         by_words: BM25's scaled score of each document minus its scaled score of the relevant document, (n,).
         right: the position of the relevant document.
-        precedence: the tie-break keys of the documents; see `RetrievalSet.precedence`.
+        precedence: a key for each document, (n,). Among equal scores, the document with the larger key ranks first.
     """
     step = 10.0**-DECIMALS / 2
     rows = np.flatnonzero((by_model >= -step) | (by_words >= -step))

@@ -1,8 +1,8 @@
 """Baselines that compare texts by their words: `--model bow`, `tfidf` and `bm25`.
 
-    bow     cosine of word counts                                           ┐ computed by scikit-learn, with its
-    defaults tfidf   cosine of word counts, weighted by inverse document frequency   ┘ bm25    BM25's score of a
-    document for a query                          computed by bm25s (Lucene, k1 1.5, b 0.75)
+    bow     cosine of word counts                                           ┐ scikit-learn, with its
+    tfidf   cosine of word counts, weighted by inverse document frequency   ┘ default settings
+    bm25    BM25's score of a document for a query                            bm25s (Lucene, k1 1.5, b 0.75)
 
 A baseline is fitted on the texts that the task scores: the documents of a collection, or all texts of a task of pairs.
 It uses no labels. All three baselines compare the same lower-cased words (`common.words`), including stop words. Their

@@ -48,7 +48,9 @@ class Prompted(Similarity):
 
         Args:
             model: the encoder, with its prompts.
-            prompt_name: names of prompts; see `clearspan eval --prompt-name`.
+            prompt_name: the name of one prompt for all texts, or the names of the prompts for queries and for
+                documents; `none` for no prompt. If empty, queries and documents get the prompts that the model has for
+                them, and other texts its default prompt.
             cached: the folder of all cached embeddings; None for no cache.
             batch_tokens: the most tokens in a batch of texts to embed.
             progress: whether to show progress bars.

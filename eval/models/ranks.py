@@ -3,7 +3,7 @@
     vectors of queries and documents ──> a block of scores ──> number of documents before the best relevant document
 
 The ranks are the same as in `eval.tasks.retrieval.search`: scores that agree to six decimals count as equal, and among
-equal scores the document with the larger `RetrievalSet.precedence` ranks first.
+equal scores the document with the larger `RetrievalSet.precedence`, a key from its id or text, ranks first.
 """
 
 from collections.abc import Iterator, Sequence
@@ -56,7 +56,8 @@ def ranks(queries: Vectors, documents: Vectors, collection: RetrievalSet) -> Ran
     Args:
         queries: the vectors of the m queries, (m, dim).
         documents: the vectors of the n documents, (n, dim), of the same type.
-        collection: the collection, without `candidates` and `itself`.
+        collection: the queries, the documents and the relevant documents of each query. All documents are ranked for
+            each query, so the attributes `candidates` and `itself`, which exclude documents, must be None.
     """
     right_ranks, nearest = np.empty(queries.shape[0], np.int64), np.empty(queries.shape[0], np.int64)
     for start, block in blocks(queries, documents):
@@ -79,7 +80,7 @@ def _rank(scores: Floats, relevant: Ints, precedence: Ints) -> tuple[int, int]:
     Args:
         scores: the scores of all documents, (n,).
         relevant: the positions of the relevant documents.
-        precedence: the tie-break keys of the documents, (n,).
+        precedence: a key for each document, (n,). Among equal scores, the document with the larger key ranks first.
     """
     right = relevant[np.lexsort((precedence[relevant], rounded(scores[relevant])))[-1]]
     bound = float(scores[right])

@@ -111,7 +111,7 @@ def average(name: str, scores: Scores, least: int | None = None) -> dict[str, An
     values. A task that lacks one of its metrics counts as missing. If a score is NaN, the average is NaN.
 
     Args:
-        name: the name of the average, a key of AVERAGES or HALVES.
+        name: the name of the average, a key of AVERAGES, or of HALVES for the mean of two averages.
         scores: the scores of a model.
         least: the smallest number of scored tasks; None for the number in the definition of the average.
 

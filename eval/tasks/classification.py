@@ -42,9 +42,10 @@ class ClassificationTask:
 
     Attributes:
         name: the name of the task.
-        scheme: how L2 is selected and the classifier tested; see `eval.fit.protocols`.
-        splits: `train`, `dev` or `test` -> labeled examples. The scheme `nested` uses only `train` and tests by
-            cross-validation, `kfold` uses `train` and `test`, and `split` uses all three.
+        scheme: how L2 is selected and the classifier tested: `nested` by cross-validation within cross-validation,
+            `kfold` by cross-validation and on the test split, `split` on the dev split and on the test split.
+        splits: `train`, `dev` or `test` -> labeled examples. The scheme `nested` uses only `train`, `kfold` uses
+            `train` and `test`, and `split` uses all three.
         classes: the class names, by class index.
         files: the data files.
         parts: the features of a pair with embeddings u and v, in order: `left` is u, `right` is v, `difference` is

@@ -5,7 +5,9 @@
     SST2, SST5             sentiment                                      scheme `split`
     SICKEntailment, SNLI   entailment                                     scheme `split`
 
-`eval.fit.protocols` describes the schemes.
+A scheme is a way to select the L2 value and to test the classifier. `nested` does both by cross-validation on the only
+split. `kfold` selects by cross-validation on the training split, `split` selects on the dev split, and both test on the
+test split.
 """
 
 from functools import partial
