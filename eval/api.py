@@ -89,6 +89,7 @@ def compare(a: str | Path, b: str | Path, *, progress: bool = False) -> Comparis
 
     Args:
         a, b: folders that `evaluate` or `clearspan eval` wrote; differences are b - a.
+        progress: whether to show a progress bar.
 
     Raises:
         DataError: the evaluations share no figure that can be compared, or a file is missing or damaged.

@@ -70,7 +70,12 @@ class Prompted(Similarity):
         return list(dict.fromkeys(warning for embedder in self.embedders for warning in embedder.warnings()))
 
     def embed(self, texts: Sequence[str], keep: bool = True) -> NDArray[np.float32]:
-        """Return the embeddings of texts that are neither queries nor documents, (len(texts), dim) float32."""
+        """Return the embeddings of texts that are neither queries nor documents, (len(texts), dim) float32.
+
+        Args:
+            texts: the texts.
+            keep: whether to remember the embeddings for later calls.
+        """
         return self._others.embed(texts, keep)
 
     def expected_s(self, documents: Sequence[str]) -> float:

@@ -70,10 +70,10 @@ def figures_table(summary: ScoreSummary) -> Table:
 
 
 def turned(table: Table) -> Table:
-    """Transpose a table that has a column for each model.
+    """Transpose a table that has a column for each model, so that it has a row for each model.
 
-    The heading of a new column is the name of the old row, without the parts that all names share. The new caption
-    starts with these parts.
+    Each old row becomes a column, and the row's name its heading. Parts of the name that are the same in all rows, such
+    as the task, are moved to the start of the caption; the last part always stays in the heading.
     """
     named = [[cell_text(value) for value in row[: table.names]] for row in table.rows]
     differs = [len({row[i] for row in named}) > 1 for i in range(table.names)]
@@ -87,7 +87,7 @@ def turned(table: Table) -> Table:
 
 
 def differences_table(summary: ScoreSummary) -> Table | None:
-    """Return the table of differences between the main scores of each other model and of the first model.
+    """Return the table of the main scores of each further model minus the main scores of the first model.
 
     It has a row for each task on which a difference was computed, or a row for each model if there are more models than
     tasks. A difference that exceeds noise is emphasized.
@@ -115,7 +115,7 @@ def terminal_summary(summary: ScoreSummary, width: int = 100) -> str:
 
     Args:
         summary: the evaluations of the run.
-        width: the number of terminal columns. A wider table is divided; see `text_table`.
+        width: the number of terminal columns. A wider table is divided into several, one below the other.
     """
     several = len(summary.names) > 1
     environment = summary.scored[0].results.environment

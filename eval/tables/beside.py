@@ -60,7 +60,7 @@ def beside(table: PaperTable, models: Sequence[Results]) -> TextTable:
 
 
 def _cell(column: Column, table: PaperTable, model: Results) -> Cell:
-    """Return a model's cell in a column; None if a score is missing from which it is computed."""
+    """Return a model's cell in a column; None if the model lacks a score that the cell needs."""
     if column.of:
         figures = tuple(model.scores.get(task, {}).get(metric) for task, metric in column.of)
         return None if None in figures else tuple(figure for figure in figures if figure is not None)

@@ -26,7 +26,7 @@ class Column:
 
     Attributes:
         head: the heading of the column.
-        of: the task and the metric of each figure in a cell.
+        of: the task and the metric of each score that a cell shows; empty if the cells show no scores of tasks.
         average: the name of an average in `eval.tables.averages`; None if the cell is no average.
         minus: the heading of another column and the name of a published row. The cell is the model's value in that
             column minus the published value in that row and column. None if the cell is no such difference.
