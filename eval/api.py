@@ -66,7 +66,8 @@ def load_model(
     Args:
         model: a model folder, a file of word vectors, or `module:function`.
         pooling: pooling of a plain Hugging Face folder: mean (default), pooler, cls-before-head or first-last.
-        precision: precision of a folder's transformer: fp32, bf16 or auto, which is bf16 if the device multiplies it.
+        precision: precision of a folder's transformer: fp32, bf16, or auto for bf16 if the device is fast in it, and
+            otherwise fp32.
         device: such as `cpu` or `cuda:1`; auto: cuda if there is a GPU, else cpu.
 
     Raises:
@@ -88,6 +89,7 @@ def compare(a: str | Path, b: str | Path, *, progress: bool = False) -> Comparis
 
     Args:
         a, b: folders that `evaluate` or `clearspan eval` wrote; differences are b - a.
+        progress: whether to show a progress bar.
 
     Raises:
         DataError: the evaluations share no figure that can be compared, or a file is missing or damaged.

@@ -68,7 +68,7 @@ class Comparison(Result):
     Attributes:
         a, b: the names of the models.
         not_compared: name of a task -> the reason why it was not compared.
-        resamples: the largest number of bootstrap samples per difference.
+        resamples: the number of bootstrap samples of the difference that was computed from the most samples.
         notes: settings in which the two evaluations differ.
     """
 

@@ -112,7 +112,14 @@ class Contest:
         return ContestResult(name, about, is_trained, None, float(chosen_by), all_ranks.part(self.judged))
 
     def beside(self, name: str, about: str, is_trained: bool, vectors: Beside) -> ContestResult:
-        """Return the result of a model combined with BM25, with the weight that each round chooses."""
+        """Return the result of a model combined with BM25, with the weight that each round chooses.
+
+        Args:
+            name: the name of the model.
+            about: a description of the model in one line.
+            is_trained: whether the model was trained by this run.
+            vectors: the vectors of all queries and of all texts, from the model and from BM25.
+        """
         choosing = np.unique(self.choosing)
         grid = vectors.part(choosing).reciprocal_ranks(self.collection.part(choosing.tolist()))
         by_round = []

@@ -284,7 +284,10 @@ def _score_tasks(run: TaskContext, tasks: list[Task], results: Results) -> dict[
 
 
 def _check_output(folder: Path) -> None:
-    """Check before any work that the folder is writable and that an evaluation wrote the files to be replaced."""
+    """Check that the output folder is writable, and that all files to be replaced in it were written by an evaluation.
+
+    This is done before any model is loaded.
+    """
     check_writable(folder)
     for name, is_ours in ((RESULTS, is_results), (EXAMPLES, is_examples), (REPORT, is_report)):
         if (folder / name).exists() and not is_ours(folder / name):

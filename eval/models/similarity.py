@@ -27,7 +27,14 @@ TextPairs = Mapping[str, tuple[Sequence[str], Sequence[str]]]
 
 @dataclass(frozen=True)
 class Joined:
-    """Vectors that consist of two parts: the rows of a dense array (n, d), and the rows of a sparse matrix (n, v)."""
+    """n vectors, each of which consists of a dense part, from a model, and a sparse part, from BM25.
+
+    The dot product of two such vectors is the sum of the dot products of their parts.
+
+    Attributes:
+        dense: the dense parts, (n, d).
+        sparse: the sparse parts, (n, v).
+    """
 
     dense: Floats
     sparse: csr_array

@@ -167,7 +167,14 @@ class GlueTask:
     def _best_epoch(
         self, run: TaskContext, folder: Path, settings: "FinetuningSettings", seed: int
     ) -> tuple[int, dict[str, Examples]]:
-        """Fine-tune with one seed; return the number of the best epoch, from 1, and the examples of each score."""
+        """Fine-tune with one seed; return the number of the best epoch, from 1, and the examples of each score.
+
+        Args:
+            run: the device to use, and whether to show progress.
+            folder: the folder of the model's transformer.
+            settings: the hyperparameters.
+            seed: the seed.
+        """
         from clearspan.eval.fit.finetuning import finetune
 
         dev_texts = tuple(

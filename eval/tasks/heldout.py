@@ -35,7 +35,7 @@ HEADLINE = ("mrr", "recall@1", "recall@10")
 
 @dataclass(frozen=True)
 class HeldOutTask(RetrievalTask):
-    """A retrieval task whose queries come from held-out texts; see `RetrievalTask` for the other attributes.
+    """A retrieval task whose queries come from held-out texts, with further queries to choose the weight of a hybrid.
 
     Attributes:
         picking: the half of the queries by which training chooses checkpoints, with the same documents. It is not

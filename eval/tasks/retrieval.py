@@ -146,8 +146,8 @@ class RetrievalTask:
         collection: the queries and the documents.
         files: the data files.
         headline: the names of the scores that the summary shows, of which the first is the main score; all of them have
-            intervals. If empty, the summary shows all scores, the main score is nDCG@10, or MAP if each query has its
-            own candidates, and only the main score and MRR have intervals.
+            intervals. If empty, the summary shows all scores, the main score is nDCG@10, or MAP if each query
+            has its own set of documents to rank, and only the main score and MRR have intervals.
         counts: description of a count -> count, for `TaskScores.counts`, in addition to queries and documents.
         text: remarks for the report; "" for none.
         settings: the settings from which the collection was made; empty if it was read from published files.
