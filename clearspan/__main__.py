@@ -11,7 +11,7 @@ import sys
 from collections.abc import Sequence
 
 from clearspan.common import terminal
-from clearspan.common.catalog import COMMANDS, PIPELINES
+from clearspan.common.catalog import COMMANDS
 
 EPILOG = """`clearspan COMMAND --help` explains the options of a command. COMMAND may also be a class of your own, as
 my_module:MyClass: a command (docs/architecture.md), or a kind of dataset (docs/data.md).
@@ -60,11 +60,13 @@ def run_own(words: list[str], prog: str) -> int:
         named = plugins.resolve(spec)
         if inspect.isclass(named) and issubclass(named, Command):
             command = plugins.load_class(spec, Command, "a command")
-            return command.main(words[1:], f"{prog} {spec}")
+            if "__dataclass_fields__" not in vars(command):
+                raise plugins.PluginError(f"{spec}: not a dataclass: add @dataclass(frozen=True, kw_only=True)")
+        else:
+            command = importlib.import_module("clearspan.pipelines.registry").own_command(spec)
     except plugins.PluginError as error:
         parser(prog).error(str(error))
-    code: int = importlib.import_module(PIPELINES).main(words, prog)
-    return code
+    return command.main(words[1:], f"{prog} {spec}")
 
 
 if __name__ == "__main__":

@@ -156,6 +156,8 @@ class Command(Options, ABC):
             prefix: the beginning of error lines.
         """
         result = self.run()
+        if not isinstance(result, Result):
+            raise TypeError(f"{type(self).__qualname__}.run must return a Result, not {result!r:.80}")
         text = result.to_json() if getattr(self, "json", False) else str(result)
         try:
             if text:

@@ -136,8 +136,10 @@ def _fields(cls: "type[Options]") -> list[_Field]:
     for field in dataclasses.fields(cls):
         metadata = getattr(hints[field.name], "__metadata__", ())
         if flags := [each for each in metadata if isinstance(each, Flag)]:
-            hint = hints[field.name]
-            fields.append(_Field(cls, field.name, flags[0], _without_none(hint), hint, field.default))
+            hint, default = hints[field.name], field.default
+            if field.default_factory is not dataclasses.MISSING:
+                default = field.default_factory()
+            fields.append(_Field(cls, field.name, flags[0], _without_none(hint), hint, default))
     return fields
 
 
@@ -292,6 +294,11 @@ def _keywords(cls: type[Options]) -> dict[str, _Field]:
     """Return the fields by the names of the keyword arguments that set them; a switch with two forms has two names."""
     known = {field.keyword: field for field in _all_fields(cls)}
     return known | {f"no_{field.name}": field for field in known.values() if field.flag.negatable}
+
+
+def keywords(cls: type[Options]) -> set[str]:
+    """Return the names of the keyword arguments that set the options of a dataclass."""
+    return set(_keywords(cls))
 
 
 def _unknown(name: str, known: Iterable[str]) -> UsageError:

@@ -2,7 +2,7 @@
 
     "birds:Songs" -> import birds (an installed package, or birds.py in the working folder) -> Songs -> its contract
 
-    load(spec, Base, "an objective")             a concrete subclass of Base
+    load_class(spec, Base, "an objective")       a concrete subclass of Base
     load_object(spec, Contract, "a task")        an object that has what the class or Protocol Contract declares
     load_function(spec, "a function of ...")     anything that can be called
     call(spec, function, "without arguments")    the object that a loaded function or class returns

@@ -54,7 +54,7 @@ def make_dataset(
         UsageError: an option is unknown, missing or cannot work.
         PipelineError: the dataset cannot be made; the message says why and what to do.
     """
-    own = {"input": _listed(inputs), "output": output, **options}
+    own = _together({"input": _listed(inputs), "output": output}, options)
     _run(kind, _making(kind), own, quiet, [beam] if isinstance(beam, str) else beam)
     return Dataset(output)
 
@@ -77,7 +77,8 @@ def make_tokenizer(
         UsageError: an option is unknown or cannot work.
         PipelineError: the tokenizer cannot be made; the message says why and what to do.
     """
-    _run("vocabulary", Vocabulary, {"input": _listed(inputs), "output": output, "size": size, **options}, quiet)
+    own = _together({"input": _listed(inputs), "output": output, "size": size}, options)
+    _run("vocabulary", Vocabulary, own, quiet)
     return Path(output)
 
 
@@ -111,7 +112,7 @@ def mine_negatives(
         PipelineError: the negatives cannot be mined; the message says why and what to do.
     """
     own = {"folder": pairs, "output": output, "model": model, "negatives": negatives, "bm25": bm25}
-    _run("mine", Mine, {**own, **options}, quiet)
+    _run("mine", Mine, _together(own, options), quiet)
     return Dataset(output)
 
 
@@ -190,6 +191,13 @@ def open_collection(
 
 def _listed(inputs: Inputs) -> list[str | Path]:
     return [inputs] if isinstance(inputs, str | Path) else list(inputs)
+
+
+def _together(arguments: dict[str, Any], options: dict[str, Option]) -> dict[str, Any]:
+    """Return the arguments of a call and its further options; raise UsageError if an option is already an argument."""
+    if twice := sorted(arguments.keys() & options.keys()):
+        raise UsageError(f"{twice[0]}: already given by an argument of this call: leave it out")
+    return {**arguments, **options}
 
 
 def _making(kind: str) -> type[MakeDataset]:

@@ -5,11 +5,13 @@ import inspect
 import pkgutil
 
 from clearspan.common import plugins
+from clearspan.common.options import keywords
 from clearspan.pipelines import kinds
 from clearspan.pipelines.command import PipelineCommand, StoreCommand
 from clearspan.pipelines.dataset_command import MakeDataset, making
 from clearspan.pipelines.kinds import Kind
 from clearspan.pipelines.mining.mine_command import Mine
+from clearspan.pipelines.run import RunOptions
 from clearspan.pipelines.search.search_command import Search
 from clearspan.pipelines.serve.serve_command import Serve
 from clearspan.pipelines.vocabulary_command import Vocabulary
@@ -36,9 +38,11 @@ def own_command(spec: str) -> type[MakeDataset]:
     """Return the command of a kind of dataset from outside this package, which `spec` names as `module:name`.
 
     Raises:
-        PluginError: there is no such class, or it does not implement `Kind`.
+        PluginError: there is no such class, it does not implement `Kind`, or it has an option that every kind has.
     """
     kind = plugins.load_class(spec, Kind, "a kind of dataset")
     if kind.name not in schemas.KINDS:
         raise plugins.PluginError(f"{spec}: {kind.name!r} has no columns: call clearspan.shards.schema.register")
+    if twice := sorted(keywords(kind) & keywords(RunOptions)):
+        raise plugins.PluginError(f"{spec}: every kind of dataset has an option {twice[0]!r}: give yours another name")
     return making(kind)

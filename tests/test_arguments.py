@@ -84,6 +84,11 @@ def test_bytes_and_none_are_refused_everywhere_and_numbers_of_numpy_are_numbers(
         Search(folder="v", model=str(minilm), query=("owls",), top=None)
 
 
+def test_an_argument_that_is_given_twice_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"^input: already given"):
+        clearspan.make_dataset("pairs", "a.csv", tmp_path / "out", input="b.csv", tokenizer="none")
+
+
 def test_every_public_function_is_tried() -> None:
     made = {"Adapted", "Encoder"}  # what functions return
     assert GIVEN.keys() == set(clearspan.__all__) - made

@@ -6,6 +6,7 @@ from typing import Annotated
 
 from clearspan.common.flags import flag
 from clearspan.common.options import Flag, Options, words
+from clearspan.common.terminal import REQUIRED
 
 RESUME = (
     "continue from the last complete checkpoint in the output folder; without a checkpoint, start from the beginning"
@@ -31,7 +32,7 @@ class TrainOptions(Options):
     def __post_init__(self) -> None:
         super().__post_init__()
         if not self.recipe and not self.list:
-            raise ValueError(f"the following arguments are required: {flag('--recipe')}")
+            raise ValueError(f"{REQUIRED}{flag('--recipe')}")
 
 
 def command_line(options: TrainOptions) -> list[str]:

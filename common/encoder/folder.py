@@ -19,7 +19,7 @@ def load_folder(
     `common.encoder.library`.
 
     Args:
-        pooling: the pooling for a plain Hugging Face folder, one of `poolings.OF_PLAIN_FOLDER`; None for mean.
+        pooling: the pooling for a plain Hugging Face folder, one of `pooling_names.OF_PLAIN_FOLDER`; None for mean.
         device: the device to load the model on, as torch names it.
         precision: fp32 or bf16, the precision of the transformer.
 

@@ -139,7 +139,7 @@ def load_with_library(
     """Load a local folder of sentence-transformers, or a plain Hugging Face folder.
 
     Args:
-        pooling: the pooling for a plain Hugging Face folder, one of `poolings.OF_PLAIN_FOLDER`; None for mean.
+        pooling: the pooling for a plain Hugging Face folder, one of `pooling_names.OF_PLAIN_FOLDER`; None for mean.
         device: the device to load the model on, as torch names it.
         precision: fp32 or bf16. With bf16, the transformer's weights are rounded to bfloat16 after they are checked;
             pooling and later modules run in float32.

@@ -381,7 +381,7 @@ def _vectors_of(settings: SearchSettings) -> Dataset:
 
 
 def check_queries(queries: str | Sequence[str]) -> list[str]:
-    """Return the queries as a list, without whitespace at their ends; raise UsageError if one is empty or no text."""
+    """Return the queries as a list, without whitespace at their ends; raise UsageError if one is empty or not a str."""
     texts = [queries] if isinstance(queries, str) else list(queries)
     if not texts:
         raise UsageError("no query: pass a text, or several")

@@ -157,12 +157,15 @@ def cut(root: str, inputs: Iterable[Input], unit_bytes: int, whole: bool = False
     """
     pieces: list[Piece] = []
     for entry in inputs:
-        ranges: list[tuple[int, int | None]] = [(0, None)]
-        if entry.compression is None:
-            path = storage.join(root, entry.name)
-            with blaming(entry.format, path):
-                ranges = format_named(entry.format).cut(path, entry.bytes, unit_bytes, whole)
-        pieces += [Piece(entry, start, end) for start, end in ranges]
+        if entry.compression is not None:
+            pieces.append(Piece(entry, 0, None))
+            continue
+        path = storage.join(root, entry.name)
+        with blaming(entry.format, path):
+            pieces += [
+                Piece(entry, start, end)
+                for start, end in format_named(entry.format).cut(path, entry.bytes, unit_bytes, whole)
+            ]
     return grouped(pieces, unit_bytes)
 
 

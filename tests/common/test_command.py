@@ -1,12 +1,14 @@
 """Commands: options composed of parts, words that are passed on, results with a failure, groups."""
 
 import json
-from dataclasses import asdict, dataclass
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
 from typing import Annotated, ClassVar
 
 import pytest
 from annotated_types import Ge
 
+from clearspan.__main__ import main as clearspan_main
 from clearspan.common.child_commands import UsageError
 from clearspan.common.command import Command, Errors, Group, Printed, Result
 from clearspan.common.options import Flag, Json, Options, from_keywords
@@ -164,3 +166,39 @@ def test_the_help_of_a_group_lists_its_commands(capsys: pytest.CaptureFixture[st
     assert exit_code(KITCHEN.main, "--help") == 0
     out = capsys.readouterr().out
     assert "Cakes." in out and "    bake      bake a cake\n" in out
+
+
+@dataclass(frozen=True, kw_only=True)
+class Shop(Command):
+    """The command `shop`."""
+
+    items: Annotated[tuple[str, ...], Flag("items")] = field(default_factory=lambda: ("flour",))
+
+    def run(self) -> Result:
+        return Printed(" ".join(self.items))
+
+
+def test_a_field_with_a_factory_of_its_default_may_be_left_out() -> None:
+    assert Shop.parsed([]).items == ("flour",)
+    assert Shop.parsed(["--items", "eggs"]).items == ("eggs",)
+
+
+OWN = """
+from typing import Annotated
+from clearspan.common.command import Command, Printed
+from clearspan.common.options import Flag
+
+class Bare(Command):
+    x: Annotated[int, Flag("x")] = 3
+
+    def run(self):
+        return Printed(str(self.x))
+"""
+
+
+def test_a_command_of_ones_own_that_is_no_dataclass_is_refused(
+    own_module: Callable[[str], str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    spec = f"{own_module(OWN)}:Bare"
+    assert exit_code(clearspan_main, spec, "--x", "4") == 2
+    assert f"{spec}: not a dataclass: add @dataclass(frozen=True, kw_only=True)" in capsys.readouterr().err

@@ -132,11 +132,11 @@ class JsonLines:
 
 
 class TensorBoard:
-    """Writer of TensorBoard's events. Events after `step`, of the run that is resumed, are hidden.
+    """Writer of TensorBoard's events. If a run is resumed, events of its earlier part after `step` are hidden.
 
     Args:
         run: the run's folder.
-        recipe: not used.
+        recipe: the recipe as a dictionary; not used here, but each logger is called with it.
         step: the step at which training begins.
 
     Raises:
