@@ -15,7 +15,7 @@ import dataclasses
 import itertools
 import types
 import typing
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, NamedTuple, TypeVar
 
@@ -336,6 +336,20 @@ def words(cls: type[Options], given: Mapping[str, Any]) -> list[str]:
         several = [value] if _is_one(value) else value
         line += [str(each) if is_bare else f"{field.word}={each}" for each in several]
     return line
+
+
+def words_of(options: Options, without: Collection[str] = ()) -> list[str]:
+    """Return the words of a command line that set these options, in the order of the fields, without their parts.
+
+    Args:
+        without: the names of fields to leave out.
+    """
+    given = {}
+    for field in _fields(type(options)):
+        if field.name not in without:
+            value = getattr(options, field.name)
+            given[field.keyword] = not value if field.is_negated else value
+    return words(type(options), given)
 
 
 def from_keywords(cls: type[T], given: Mapping[str, Any]) -> T:

@@ -7,7 +7,6 @@ The command takes the options of both:
 """
 
 import contextlib
-import dataclasses
 import io
 import subprocess
 from collections.abc import Sequence
@@ -18,7 +17,7 @@ from typing import Annotated, ClassVar
 from annotated_types import Ge
 
 from clearspan.common.command import Errors, Printed, Result
-from clearspan.common.options import Flag, Options, words
+from clearspan.common.options import Flag, Options, words_of
 from clearspan.train import run
 from clearspan.train.engine.signals import Launcher
 from clearspan.train.request import command_line
@@ -66,7 +65,7 @@ class LauncherOptions(Options):
 
     def words(self) -> list[str]:
         """Return the words of the launcher's command line that set these options."""
-        named = (word.partition("=") for word in words(type(self), dataclasses.asdict(self)))
+        named = (word.partition("=") for word in words_of(self))
         return [f"{LAUNCHERS.get(option, option)}{equals}{value}" for option, equals, value in named]
 
 

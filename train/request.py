@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from clearspan.common.flags import flag
-from clearspan.common.options import Flag, Options, words
+from clearspan.common.options import Flag, Options, words_of
 from clearspan.common.terminal import REQUIRED
 
 RESUME = (
@@ -37,5 +37,4 @@ class TrainOptions(Options):
 
 def command_line(options: TrainOptions) -> list[str]:
     """Return the words of the command line that sets the options."""
-    names = ("recipe", "resume", "dry_run", "quiet", "overrides")
-    return words(TrainOptions, {name: getattr(options, name) for name in names})
+    return words_of(options, without=("list", "local_rank"))
