@@ -146,7 +146,7 @@ def test_launchers_options_and_recipes_keys_may_be_mixed() -> None:
     words = ["--recipe", "r.yaml", "--num_accelerators", "2", "a.b=c", "--no_ssh", "--master_port=29501", "--resume"]
     assert Train.parsed([*words, "--include_devices", "localhost:0,1"]).command() == [
         *("--num_accelerators=2", "--include=localhost:0,1", "--master_port=29501", "--no_ssh"),
-        *("--module", "clearspan.train.run", "--recipe=r.yaml", "--resume", "a.b=c"),
+        *("--module", "clearspan.train.run", "a.b=c", "--recipe=r.yaml", "--resume"),
     ]
 
 
