@@ -39,7 +39,8 @@ def run_step(step: Step, state: dict[str, Any], options: Adapt) -> None:
     if done and (problem := damage(step, options)):
         terminal.notice(f"{problem}: step {step.name} is run again")
         done = None
-    comment = f"  # finished{': only checks whether its inputs have changed' * step.compares}" if done else ""
+    finished = "  # finished: only checks whether its inputs have changed" if step.compares else "  # finished"
+    comment = finished if done else ""
     terminal.notice(f"{title(step, options)}\n$ {step}{comment}")
     if not done:
         save(options.output, state)

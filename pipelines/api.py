@@ -15,10 +15,9 @@ from clearspan.common.plugins import PluginError
 from clearspan.common.ranking import HYBRID_WEIGHT
 from clearspan.common.typed import checked
 from clearspan.pipelines.command import PipelineCommand
-from clearspan.pipelines.dataset_command import MakeDataset, making
 from clearspan.pipelines.errors import PipelineError
 from clearspan.pipelines.mining.mine_command import Mine
-from clearspan.pipelines.registry import KINDS, own_command
+from clearspan.pipelines.registry import COMMANDS, KINDS, own_command
 from clearspan.pipelines.search.collection import Collection
 from clearspan.pipelines.search.hits import Hit
 from clearspan.pipelines.search.search_command import Search
@@ -200,10 +199,10 @@ def _together(arguments: dict[str, Any], options: dict[str, Option]) -> dict[str
     return {**arguments, **options}
 
 
-def _making(kind: str) -> type[MakeDataset]:
+def _making(kind: str) -> type[PipelineCommand]:
     """Return the command that makes datasets of a kind; raise UsageError if there is no such kind."""
     if kind in KINDS:
-        return making(KINDS[kind])
+        return COMMANDS[kind]
     if ":" not in kind:
         raise UsageError(f"no such kind: {kind!r}{did_you_mean(kind, KINDS)}; there are {', '.join(KINDS)}")
     try:

@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterator
 from typing import Self
 
-from clearspan.common.failures import types_of
+from clearspan.common.failures import Failure, types_of
 from clearspan.common.flags import flag
 from clearspan.common.terminal import one_line
 from clearspan.shards.manifest import ManifestError
@@ -65,10 +65,10 @@ def carrying() -> Iterator[None]:
         raise RuntimeError(f"{message} [clearspan:{code}]") from None
 
 
-def carried(error: BaseException) -> PipelineError | None:
+def carried(error: BaseException) -> Exception | None:
     """Return the worker's error that a runner's exception carries; None if it carries none."""
     if not (codes := _CARRIED.findall(str(error))):
         return None
     record = json.loads(base64.b64decode(codes[-1]))
-    is_changed = InputChangedError.__name__ in record["types"]
-    return (InputChangedError if is_changed else PipelineError)(record["message"])
+    failure = Failure(PREFIX, record["message"], types=tuple(record["types"]))
+    return failure.exception([InputChangedError], PipelineError)

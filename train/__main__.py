@@ -20,7 +20,6 @@ from clearspan.common.command import Errors, Printed, Result
 from clearspan.common.options import Flag, Options, words_of
 from clearspan.train import run
 from clearspan.train.engine.signals import Launcher
-from clearspan.train.request import command_line
 
 TRAINER = "clearspan.train.run"
 LAUNCHERS = {"--include_devices": "--include", "--exclude_devices": "--exclude"}
@@ -90,19 +89,21 @@ class Train(run.Training):
         if self.list:
             return run.catalog()
         run.check(self)
-        return Printed(code=launch(self.command()))
+        return Printed(code=launch(self.command(), verbose=self.launcher.log_level is not None))
 
     def command(self) -> list[str]:
         """Return the arguments of DeepSpeed's launcher."""
-        return [*self.launcher.words(), "--module", TRAINER, *command_line(self)]
+        return [*self.launcher.words(), "--module", TRAINER, *words_of(self, without=("list", "local_rank"))]
 
 
-def launch(arguments: Sequence[str]) -> int:
+def launch(arguments: Sequence[str], verbose: bool = False) -> int:
     """Run the launcher to its end; return the exit code of the ranks.
 
-    Without --log_level the launcher prints nothing: the ranks and this process report failures better.
+    Args:
+        arguments: the words of the launcher's command line.
+        verbose: print the launcher's messages. By default it prints nothing: the ranks and this process report failures
+            better.
     """
-    verbose = any(word.startswith("--log_level=") for word in arguments)
     from clearspan.train.engine.ranks import name_accelerator
 
     name_accelerator()

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from clearspan.common.flags import flag
-from clearspan.common.options import Flag, Options, words_of
+from clearspan.common.options import Flag, Options
 from clearspan.common.terminal import REQUIRED
 
 RESUME = (
@@ -33,8 +33,3 @@ class TrainOptions(Options):
         super().__post_init__()
         if not self.recipe and not self.list:
             raise ValueError(f"{REQUIRED}{flag('--recipe')}")
-
-
-def command_line(options: TrainOptions) -> list[str]:
-    """Return the words of the command line that sets the options."""
-    return words_of(options, without=("list", "local_rank"))
