@@ -10,6 +10,7 @@ the data would be run in place of the library.
 import importlib
 import os
 import sys
+import threading
 from collections.abc import MutableMapping, Sequence
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec, PathFinder
@@ -47,12 +48,16 @@ class OwnModules(MetaPathFinder):
 
     def __init__(self) -> None:
         self._found: set[str] = set()
+        self._lock = threading.Lock()
 
     def load(self, module: str) -> ModuleType:
-        """Import a module that the user named; it may be installed or in the working folder."""
-        top = module.partition(".")[0]
-        os.environ[NAMED] = ",".join(dict.fromkeys([*_named(), top]))
-        importlib.invalidate_caches()
+        """Import a module that the user named; it may be installed or in the working folder.
+
+        Threads may call it at once, as those of a Beam worker do: `importlib.invalidate_caches` alone fails then.
+        """
+        with self._lock:
+            os.environ[NAMED] = ",".join(dict.fromkeys([*_named(), module.partition(".")[0]]))
+            importlib.invalidate_caches()
         return importlib.import_module(module)
 
     def find_spec(

@@ -4,13 +4,14 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from importlib.metadata import packages_distributions
 from pathlib import Path
 
 import pytest
 
 from clearspan.common import plugins
-from clearspan.common.working_folder import children_ignore_it
+from clearspan.common.working_folder import children_ignore_it, own_modules
 from tests.conftest import ROOT
 
 OPTIONAL = {"zstandard", "orjson", "brotli", "snappy", "lz4", "accelerate", "nltk", "wandb", "sitecustomize"}
@@ -91,3 +92,16 @@ def test_a_process_that_is_started_finds_the_module_that_the_user_named(
         words = ["-P", "-c", f"import clearspan.common.plugins, {module}"]
         done = subprocess.run([sys.executable, *words], cwd=tmp_path, env=environment, capture_output=True, text=True)
         assert done.returncode == code, done.stderr
+
+
+def test_threads_load_modules_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The threads of a Beam worker load the formats; Python's own `invalidate_caches` fails in two threads at once."""
+    names = {f"/nowhere/{number}": None for number in range(20_000)}
+    monkeypatch.setattr(sys, "path_importer_cache", {**sys.path_importer_cache, **names})
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        with ThreadPoolExecutor(4) as threads:
+            assert len(set(threads.map(own_modules.load, ["json"] * 4))) == 1
+    finally:
+        sys.setswitchinterval(before)
