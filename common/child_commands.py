@@ -118,7 +118,7 @@ def run_module(
     line: Sequence[str],
     quiet: bool = False,
     raises: Sequence[type[Exception]] = (),
-    otherwise: type[Exception] | None = None,
+    default: type[Exception] | None = None,
 ) -> None:
     """Run `python -m MODULE LINE` to its end; print its output as it comes.
 
@@ -129,7 +129,7 @@ def run_module(
         quiet: print nothing.
         raises: types of exceptions, besides UsageError, that the caller wants as they are: if an exception of such a
             type ended the command, an exception of this type with the same message is raised here.
-        otherwise: type of the exception for all other failures; None for CommandError, which holds the exit code.
+        default: type of the exception for all other failures; None for CommandError, which holds the exit code.
 
     Raises:
         UsageError: the command cannot work with these options.
@@ -151,7 +151,7 @@ def run_module(
         if processes.are_interrupted:
             raise KeyboardInterrupt
         if process.returncode:
-            raise _error(module, failures.read(), process.returncode, raises, otherwise)
+            raise _error(module, failures.read(), process.returncode, raises, default)
 
 
 def _pass_on(lines: Iterable[str], quiet: bool) -> None:
@@ -166,19 +166,19 @@ def _error(
     failures: Sequence[Failure],
     code: int,
     raises: Sequence[type[Exception]],
-    otherwise: type[Exception] | None,
+    default: type[Exception] | None,
 ) -> Exception:
     """Return the exception to raise after a command failed.
 
     Args:
         failures: the failures that the command and its processes reported; empty if none of them did.
         code: the exit code of the command.
-        raises, otherwise: the arguments of `run_module`.
+        raises, default: the arguments of `run_module`.
     """
     messages = dict.fromkeys(failure.message for failure in failures)
     types = tuple(name for failure in failures for name in failure.types)
     failure = Failure(module, "; ".join(messages) or f"{module} ended with exit code {code}", code, types=types)
-    error = failure.exception((*raises, UsageError), otherwise or CommandError)
+    error = failure.exception((*raises, UsageError), default or CommandError)
     if isinstance(error, CommandError):
         error.code = code
     return error

@@ -47,15 +47,15 @@ class Failure:
         """Return the line that the user reads."""
         return f"{self.name}: {self.message}{HINT if self.is_refused else ''}"
 
-    def exception(self, documented: Iterable[type[Exception]], otherwise: type[Exception]) -> Exception:
-        """Return the failure as an exception: of the first of `types` that is documented, otherwise of `otherwise`.
+    def exception(self, documented: Iterable[type[Exception]], default: type[Exception]) -> Exception:
+        """Return the failure as an exception: of the first of `types` that is documented, otherwise of `default`.
 
         Args:
             documented: the types of exceptions that the caller may raise.
-            otherwise: the type if none of them is among `types`.
+            default: the type if none of them is among `types`.
         """
         known = {each.__name__: each for each in documented}
-        return next((known[name] for name in self.types if name in known), otherwise)(self.message)
+        return next((known[name] for name in self.types if name in known), default)(self.message)
 
 
 def types_of(error: BaseException) -> tuple[str, ...]:

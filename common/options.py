@@ -307,7 +307,7 @@ def _unknown(name: str, known: Iterable[str]) -> UsageError:
     return UsageError(f"no such option: {flag(word)}{advice(word) or did_you_mean(name, known)}")
 
 
-def words(cls: type[Options], given: Mapping[str, Any]) -> list[str]:
+def words(cls: type[Options], arguments: Mapping[str, Any]) -> list[str]:
     """Return the words of a command line that set the same options as `from_keywords`, in the order of the arguments.
 
         {"min_tokens": 512, "dedup": True, "exclude": ["a.txt"]}  ->  --min-tokens=512 --dedup --exclude=a.txt
@@ -318,7 +318,7 @@ def words(cls: type[Options], given: Mapping[str, Any]) -> list[str]:
         UsageError: an option is unknown.
     """
     known, line = _keywords(cls), []
-    for name, value in given.items():
+    for name, value in arguments.items():
         if name not in known:
             raise _unknown(name, known)
         field = known[name]
@@ -338,21 +338,21 @@ def words(cls: type[Options], given: Mapping[str, Any]) -> list[str]:
     return line
 
 
-def words_of(options: Options, without: Collection[str] = ()) -> list[str]:
+def words_of(options: Options, left_out: Collection[str] = ()) -> list[str]:
     """Return the words of a command line that set these options, in the order of the fields, without their parts.
 
     Args:
-        without: the names of fields to leave out.
+        left_out: the names of fields to leave out.
     """
     given = {}
     for field in _fields(type(options)):
-        if field.name not in without:
+        if field.name not in left_out:
             value = getattr(options, field.name)
             given[field.keyword] = not value if field.is_negated else value
     return words(type(options), given)
 
 
-def from_keywords(cls: type[T], given: Mapping[str, Any]) -> T:
+def from_keywords(cls: type[T], arguments: Mapping[str, Any]) -> T:
     """Return the options that keyword arguments set: names as on the command line, with underscores.
 
     A text or a path is read as the flag reads a word. True stands for a flag without a word, and None leaves an option
@@ -362,7 +362,7 @@ def from_keywords(cls: type[T], given: Mapping[str, Any]) -> T:
         UsageError: an option is unknown or missing, or a value cannot work; the message names the option.
     """
     known, values = _keywords(cls), {}
-    for name, value in given.items():
+    for name, value in arguments.items():
         if name not in known:
             raise _unknown(name, known)
         if value is not None:

@@ -222,4 +222,4 @@ def _run(
         quiet: print nothing.
     """
     from_keywords(command, given)
-    run_module("clearspan.pipelines", [name, *words(command, given), *beam], quiet, otherwise=PipelineError)
+    run_module("clearspan.pipelines", [name, *words(command, given), *beam], quiet, default=PipelineError)

@@ -93,7 +93,7 @@ class Train(run.Training):
 
     def command(self) -> list[str]:
         """Return the arguments of DeepSpeed's launcher."""
-        return [*self.launcher.words(), "--module", TRAINER, *words_of(self, without=("list", "local_rank"))]
+        return [*self.launcher.words(), "--module", TRAINER, *words_of(self, left_out=("list", "local_rank"))]
 
 
 def launch(arguments: Sequence[str], verbose: bool = False) -> int:

@@ -111,7 +111,7 @@ def train_model(
                 return Run(Path(loaded.output))
         given = {**launcher, "recipe": recipe, "resume": resume, "dry_run": dry_run, "quiet": quiet}
         given["overrides"] = changes
-        run_module("clearspan.train", words(Train, given), quiet, raises=[RecipeError], otherwise=TrainingError)
+        run_module("clearspan.train", words(Train, given), quiet, raises=[RecipeError], default=TrainingError)
     return Run(Path(loaded.output))
 
 

@@ -170,7 +170,9 @@ def check_replaceable(folder: Path) -> None:
     if not files_in(folder) and not (folder / NAME).exists():
         return
     try:
-        check_folder(folder, KIND, whole=False)  # an export that was stopped leaves a folder without some files
+        check_folder(
+            folder, KIND, refuse_missing=False
+        )  # an export that was stopped leaves a folder without some files
     except FolderChangedError as error:
         raise CheckpointError(
             f"{folder}: holds something other than an unchanged export ({error}): move it away, or name another folder"

@@ -101,7 +101,7 @@ def test_a_failure_is_raised_as_the_documented_type_that_it_had(
     written(module.with_name("inner2.py"), "raise DiskFullError('no space')")
     written(module, work)
     with pytest.raises(error, match="no space") as raised:
-        run_module("inner", [], raises=[DiskFullError], otherwise=TimeoutError)
+        run_module("inner", [], raises=[DiskFullError], default=TimeoutError)
     assert type(raised.value) is error and str(raised.value) == "no space"
 
 
