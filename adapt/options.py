@@ -91,7 +91,7 @@ class Adapt(Options):
             raise UsageError(f"{flag('--queries')} {self.queries}: no such file")
         if self.stemmer:
             try:
-                check_extra("search", "Stemmer", what=f"{flag('--stemmer')} {self.stemmer}")
+                check_extra("search", "Stemmer", feature=f"{flag('--stemmer')} {self.stemmer}")
             except PipelineError as error:
                 raise UsageError(str(error)) from None
         if self.fields and self.alone:

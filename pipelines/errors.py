@@ -39,14 +39,14 @@ class InputChangedError(PipelineError):
         )
 
 
-def check_extra(extra: str, *packages: str, what: str) -> None:
+def check_extra(extra: str, *packages: str, feature: str) -> None:
     """Raise PipelineError unless the packages of an extra of Clearspan (`pip install clearspan[EXTRA]`) are installed.
 
     Args:
-        what: the feature that needs the packages, for the message.
+        feature: the feature that needs the packages, for the message.
     """
     if missing := [package for package in packages if importlib.util.find_spec(package) is None]:
-        raise PipelineError(f"{what} needs {', '.join(missing)}: pip install 'clearspan[{extra}]'")
+        raise PipelineError(f"{feature} needs {', '.join(missing)}: pip install 'clearspan[{extra}]'")
 
 
 EXPECTED = (PipelineError, ManifestError, ShardError, OSError)

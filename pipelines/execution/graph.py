@@ -83,31 +83,31 @@ class ProcessUnit(beam.DoFn):  # type: ignore[misc]  # Beam's types are not foll
             Metrics.counter("records", name).inc(number)
 
 
-def deal(_: Any, job: Job, of: Round) -> Iterator[tuple[Element, None]]:
+def deal(_: Any, job: Job, round_: Round) -> Iterator[tuple[Element, None]]:
     """Yield the elements (work units or slices) of a round that remain to be done, each as a key with the value None.
 
     Beam calls this function after a barrier, and groups the elements by key to distribute them over the workers.
 
     Args:
-        of: the round.
+        round_: the round.
     """
     with _working(job):
-        elements = of.elements(job)
+        elements = round_.elements(job)
     for element in (NO_WORK, *elements):
         yield element, None
 
 
-def work(keyed: tuple[Element, Any], job: Job, of: Round) -> tuple[int, int]:
+def work(keyed: tuple[Element, Any], job: Job, round_: Round) -> tuple[int, int]:
     """Do the work of one element (a work unit or a slice) of a round. Return DONE, by which the next step's barrier
     sees that the element is done.
 
     Args:
         keyed: the element, and a value that is not used.
-        of: the round.
+        round_: the round.
     """
     if keyed[0] != NO_WORK:
         with _working(job):
-            of.work(job, *keyed[0])
+            round_.work(job, *keyed[0])
     return DONE
 
 

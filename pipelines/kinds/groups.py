@@ -62,14 +62,14 @@ def group_of(record: Record, field: str | None) -> str:
     return text
 
 
-def digests(groups: Sequence[str], alone: np.ndarray) -> np.ndarray:
+def digests(groups: Sequence[str], row_hashes: np.ndarray) -> np.ndarray:
     """Return the hash of each row's group, (n, 1) uint64.
 
     Args:
         groups: the group of each of n rows; "" for a row without a group.
-        alone: the hash of each row, (n,) uint64, which a row without a group gets.
+        row_hashes: the hash of each row, (n,) uint64, which a row without a group gets.
     """
-    hashes = alone.copy()
+    hashes = row_hashes.copy()
     for row, group in enumerate(groups):
         if group:
             digest = hashlib.blake2b(group.encode(), digest_size=8, person=b"group").digest()

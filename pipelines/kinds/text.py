@@ -319,26 +319,26 @@ class TextWorker(Generic[AnyTextKind]):
         self,
         pieces: Pieces,
         tally: Tally,
-        least: int,
-        most: int | None,
+        min_tokens: int,
+        max_tokens: int | None,
         width: int = 1,
-        before: np.ndarray | int = 0,
+        num_uncounted: np.ndarray | int = 0,
     ) -> Kept:
         """Return the examples to keep. Count the examples that are dropped because one of their texts has fewer than
-        `least` or more than `most` tokens, or contains an excluded text.
+        `min_tokens` or more than `max_tokens` tokens, or contains an excluded text.
 
         Args:
             pieces: the tokenized texts of one or more examples.
-            least, most: limits of the number of tokens of each text; a `most` of None is no limit.
+            min_tokens, max_tokens: limits of the number of tokens of each text; a `max_tokens` of None is no limit.
             width: the number of texts of each example, which are consecutive in `pieces`.
-            before: for each text of an example, the number of tokens at its start, such as a prompt's, that do not
-                count towards `least`, (width,); 0 if all tokens count.
+            num_uncounted: for each text of an example, the number of tokens at its start, such as a prompt's, that do
+                not count towards `min_tokens`, (width,); 0 if all tokens count.
         """
         filtered = tally.counts.filtered
         lengths = pieces.tokens.lengths.reshape(-1, width)
         tally.counts.measure("tokens", int(lengths.max()))
-        short = np.where(absent(pieces, width), least, lengths - before).min(1) < least
-        long = ~short & (lengths.max(1) > (np.inf if most is None else most))
+        short = np.where(absent(pieces, width), min_tokens, lengths - num_uncounted).min(1) < min_tokens
+        long = ~short & (lengths.max(1) > (np.inf if max_tokens is None else max_tokens))
         filtered["short_tokens"] += int(short.sum())
         if "long_tokens" in filtered:
             filtered["long_tokens"] += int(long.sum())
@@ -372,21 +372,21 @@ class TextWorker(Generic[AnyTextKind]):
         return Kept(ids, columns, names, lines, sources, hashes, of_groups)
 
     def batches(
-        self, parts: Iterable[Kept], most: int, batch: Callable[[Kept], pa.RecordBatch], room: int = 0
+        self, parts: Iterable[Kept], max_examples: int, batch: Callable[[Kept], pa.RecordBatch], min_room: int = 0
     ) -> Iterator[pa.RecordBatch]:
         """Yield examples in record batches of about BATCH_BYTES.
 
         Args:
             parts: the examples, in parts that are never split over two batches.
-            most: the maximum number of examples in a batch; a part with more examples is a batch by itself.
+            max_examples: the maximum number of examples in a batch; a part with more examples is a batch by itself.
             batch: makes a record batch from examples.
-            room: a batch ends as soon as fewer than this number of examples could be added to it; 0 to end it only when
-                the next part does not fit.
+            min_room: a batch ends as soon as fewer than this number of examples could be added to it; 0 to end it only
+                when the next part does not fit.
         """
         waiting: list[Kept] = []
         num = size = 0
         for part in parts:
-            if size >= BATCH_BYTES or (waiting and num + (room or len(part.ids)) > most):
+            if size >= BATCH_BYTES or (waiting and num + (min_room or len(part.ids)) > max_examples):
                 yield batch(Kept.joined(waiting))
                 waiting = []
                 num = 0
@@ -399,18 +399,22 @@ class TextWorker(Generic[AnyTextKind]):
             yield batch(Kept.joined(waiting))
 
     def record_batch(
-        self, kept: Kept, columns: Sequence[Ragged], optional: Sequence[str] = (), others: Sequence[pa.Array] = ()
+        self,
+        kept: Kept,
+        columns: Sequence[Ragged],
+        optional_columns: Sequence[str] = (),
+        other_columns: Sequence[pa.Array] = (),
     ) -> pa.RecordBatch:
         """Return examples as a record batch of the kind.
 
         Args:
             columns: the token ids of each column.
-            optional: the names of the columns in `columns` that not all datasets of the kind have.
-            others: further columns, which follow the columns of token ids.
+            optional_columns: the names of the columns in `columns` that not all datasets of the kind have.
+            other_columns: further columns, which follow the columns of token ids.
         """
-        fields = KINDS[self.kind.name].schema(pa.from_numpy_dtype(columns[0].values.dtype), optional)
+        fields = KINDS[self.kind.name].schema(pa.from_numpy_dtype(columns[0].values.dtype), optional_columns)
         lists = [column.to_arrow(fields.field("tokens").type) for column in columns]
-        batch = pa.record_batch([pa.array(kept.ids), *lists, *others], schema=fields)
+        batch = pa.record_batch([pa.array(kept.ids), *lists, *other_columns], schema=fields)
         if not self.kind.compares:
             return batch
         batch = attach(batch, HASHES, kept.hashes)

@@ -27,10 +27,10 @@ class Best:
         above: only rows with a score above this number, before the addition, are selected.
     """
 
-    def __init__(self, top: int, shifts: NDArray[np.float64], above: float = -np.inf) -> None:
+    def __init__(self, top: int, shifts: NDArray[np.float64], threshold: float = -np.inf) -> None:
         self._top = top
         self._shifts = shifts
-        self._least = np.full(len(shifts), np.nextafter(np.float32(above), np.float32(np.inf)), np.float32)
+        self._least = np.full(len(shifts), np.nextafter(np.float32(threshold), np.float32(np.inf)), np.float32)
         self._query = np.empty(0, np.int64)
         self._score = np.empty(0, np.float64)
         self._row = np.empty(0, np.int64)

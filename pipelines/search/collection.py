@@ -73,10 +73,10 @@ class SearchSettings:
     def __post_init__(self) -> None:
         Words(self.stemmer)
 
-    def with_paths(self, changed: Callable[[str], str]) -> "SearchSettings":
+    def with_paths(self, change_path: Callable[[str], str]) -> "SearchSettings":
         """Return the settings with `changed(path)` in place of each path."""
-        model = None if self.model is None else changed(self.model)
-        return dataclasses.replace(self, vectors=changed(self.vectors), model=model)
+        model = None if self.model is None else change_path(self.model)
+        return dataclasses.replace(self, vectors=change_path(self.vectors), model=model)
 
 
 def write_collection(folder: str | Path, settings: SearchSettings) -> Path:
@@ -315,7 +315,7 @@ class Collection:
     @functools.cached_property
     def _index(self) -> Index:
         if stemmer := self.words.stemmer:
-            check_extra("search", "Stemmer", what=f"{flag('--stemmer')} {stemmer}")
+            check_extra("search", "Stemmer", feature=f"{flag('--stemmer')} {stemmer}")
         return Index.of(self.texts, self.words)
 
     @property

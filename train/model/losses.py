@@ -24,7 +24,11 @@ from clearspan.train.collectives import gather, gather_labels, world
 
 @in_fp32
 def nt_xent(
-    anchors: Tensor, positives: Tensor, temperature: float, memory: Tensor | None = None, same: Tensor | None = None
+    anchors: Tensor,
+    positives: Tensor,
+    temperature: float,
+    memory: Tensor | None = None,
+    false_negatives: Tensor | None = None,
 ) -> Tensor:
     """Return NT-Xent, the normalized temperature-scaled cross-entropy, over the 2N points of N pairs.
 
@@ -45,15 +49,16 @@ def nt_xent(
         temperature: the divisor of the cosine similarities, > 0.
         memory: additional negatives of every point, (m, d) unit vectors, the same on each rank; rows of zeros are
             skipped. None for no additional negatives.
-        same: the mask of false negatives, (n, N) bool: true at [i, j] if pair i of this rank and pair j of all ranks
-            must not be negatives of each other. A point and its partner are never masked. None to mask nothing.
+        false_negatives: the mask of false negatives, (n, N) bool: true at [i, j] if pair i of this rank and pair j of
+            all ranks must not be negatives of each other. A point and its partner are never masked. None to mask
+            nothing.
 
     Returns:
         Scalar fp32: the mean over this rank's 2n points.
     """
     logits, partner = _all_views(anchors, positives, temperature)
-    if same is not None:
-        logits = _masked(logits, same.repeat(2, 2), partner)
+    if false_negatives is not None:
+        logits = _masked(logits, false_negatives.repeat(2, 2), partner)
     if memory is not None and len(memory):
         remembered = unit(torch.cat([anchors, positives])) @ memory.T / temperature
         logits = torch.cat([logits, remembered.masked_fill(~memory.any(1), -torch.inf)], dim=1)
@@ -67,7 +72,7 @@ def info_nce(
     temperature: float,
     negatives: Sequence[Tensor] = (),
     negative_weight: float = 0.0,
-    same: Tensor | None = None,
+    false_negatives: Tensor | None = None,
 ) -> Tensor:
     """Return InfoNCE in one direction, with optional hard negatives: find each anchor's positive among all candidates.
 
@@ -89,9 +94,9 @@ def info_nce(
         negatives: k blocks of hard negatives, (n, d) each; row i of each block belongs to example i.
         negative_weight: a number that is added to the logit between an anchor and the hard negatives of its own
             example, as in SimCSE's code: the logarithm of the weight in Eq. 5. With 0, they count like other negatives.
-        same: the mask of false negatives, (n, (1 + k) N) bool: true for candidates that are not negatives of this
-            rank's anchors. The columns are all ranks' positives, then all ranks' rows of each block of negatives. An
-            anchor's positive is never masked. None to mask nothing.
+        false_negatives: the mask of false negatives, (n, (1 + k) N) bool: true for candidates that are not negatives of
+            this rank's anchors. The columns are all ranks' positives, then all ranks' rows of each block of negatives.
+            An anchor's positive is never masked. None to mask nothing.
 
     Returns:
         Scalar fp32: the mean over this rank's n anchors.
@@ -104,8 +109,8 @@ def info_nce(
         rows = torch.arange(len(anchors), device=anchors.device)
         blocks.append(hard.index_put((rows, partner), hard.new_full((), negative_weight), accumulate=True))
     logits = torch.cat(blocks, dim=1)
-    if same is not None:
-        logits = _masked(logits, same, partner)
+    if false_negatives is not None:
+        logits = _masked(logits, false_negatives, partner)
     return F.cross_entropy(logits, partner)
 
 
@@ -173,10 +178,10 @@ def _all_views(first: Tensor, second: Tensor, temperature: float) -> tuple[Tenso
     return logits.index_put((rows, itself), logits.new_full((), -torch.inf)), partner
 
 
-def _masked(logits: Tensor, same: Tensor, partner: Tensor) -> Tensor:
-    """Set logits to -inf where the mask `same` is true, except in each row's column `partner`."""
+def _masked(logits: Tensor, false_negatives: Tensor, partner: Tensor) -> Tensor:
+    """Set logits to -inf where the mask `false_negatives` is true, except in each row's column `partner`."""
     rows = torch.arange(len(logits), device=logits.device)
-    return logits.masked_fill(same.index_put((rows, partner), same.new_zeros(())), -torch.inf)
+    return logits.masked_fill(false_negatives.index_put((rows, partner), false_negatives.new_zeros(())), -torch.inf)
 
 
 def own_columns(rows: Tensor) -> Tensor:
