@@ -109,8 +109,8 @@ def _table(name: str, paper: str, entry: dict[str, Any]) -> PaperTable:
     return PaperTable(name, paper, entry["title"], entry["decimals"], columns, tuple(rows), notes)
 
 
-def _column(head: str, tasks: str | Sequence[str] = (), minus: list[str] | None = None, **more: str) -> Column:
-    keys = [tasks] if isinstance(tasks, str) else tasks
+def _column(head: str, of: str | Sequence[str] = (), minus: list[str] | None = None, **more: str) -> Column:
+    keys = [of] if isinstance(of, str) else of
     pairs = tuple((task, metric) for task, metric in map(str.split, keys))
     return Column(head, pairs, minus=(minus[0], minus[1]) if minus else None, **more)
 
