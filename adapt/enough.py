@@ -14,9 +14,9 @@ import math
 from pathlib import Path
 
 from clearspan.adapt.options import Adapt
-from clearspan.common.child_commands import UsageError
 from clearspan.common.flags import flag
 from clearspan.common.progress import counted
+from clearspan.common.terminal import UsageError
 from clearspan.eval.data.heldout_data import FEWEST_TEXTS, read_dataset
 from clearspan.pipelines.errors import PipelineError
 from clearspan.pipelines.kinds.kept_fields import check_names, split, types_of

@@ -19,14 +19,6 @@ from clearspan.common.flags import flag
 from clearspan.common.terminal import UsageError
 from clearspan.common.working_folder import children_ignore_it
 
-__all__ = [
-    "CommandError",
-    "Option",
-    "UsageError",
-    "continue_with",
-    "run_module",
-]
-
 Option = str | bool | int | float | Path | Sequence[str | Path | int | float] | None
 """Value of an option: True or False for a switch, a sequence for an option that may be repeated; None leaves the option
 out."""

@@ -8,11 +8,12 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from clearspan.common.child_commands import Option, UsageError, run_module
+from clearspan.common.child_commands import Option, run_module
 from clearspan.common.options import from_keywords, words
 from clearspan.common.parsing import did_you_mean
 from clearspan.common.plugins import PluginError
 from clearspan.common.ranking import HYBRID_WEIGHT
+from clearspan.common.terminal import UsageError
 from clearspan.common.typed import checked
 from clearspan.pipelines.command import PipelineCommand
 from clearspan.pipelines.errors import PipelineError

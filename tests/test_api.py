@@ -14,7 +14,8 @@ import numpy as np
 import pytest
 
 import clearspan
-from clearspan.common.child_commands import UsageError, run_module
+from clearspan.common.child_commands import run_module
+from clearspan.common.terminal import UsageError
 from clearspan.pipelines.errors import PipelineError
 from clearspan.train.config.options import RecipeError
 from tests.conftest import ROOT

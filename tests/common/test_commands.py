@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from clearspan.common.child_commands import CONTINUED, CommandError, UsageError, continue_with, run_module
+from clearspan.common.child_commands import CONTINUED, CommandError, continue_with, run_module
 from clearspan.common.failures import Channel, Failure, report
 from clearspan.common.flags import command_line
+from clearspan.common.terminal import UsageError
 
 
 @pytest.mark.guarantee("advice-that-works")

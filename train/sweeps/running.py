@@ -18,12 +18,13 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
 from clearspan.common import files, terminal
-from clearspan.common.child_commands import CommandError, Option, UsageError, run_module
+from clearspan.common.child_commands import CommandError, Option, run_module
 from clearspan.common.command import Printed, Result
 from clearspan.common.flags import flag
 from clearspan.common.options import words
 from clearspan.common.parallel import parallel_map
 from clearspan.common.records import DataError
+from clearspan.common.terminal import UsageError
 from clearspan.eval import results
 from clearspan.eval.report.html import is_report
 from clearspan.eval.request import EvalOptions
