@@ -249,7 +249,7 @@ def checked(function: Callable[P, T]) -> Callable[P, T]:
 
 
 def check_argument(name: str, hint: Any, value: Any) -> Any:
-    """Return the value of an argument as `conform` does; raise UsageError, with the argument's name, if it does not fit."""
+    """Return the value of an argument as `conform` does; raise UsageError, which names it, if it does not fit."""
     try:
         return conform(value, hint)
     except MismatchError as error:
