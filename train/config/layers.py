@@ -147,9 +147,9 @@ def merge(base: Mapping[Any, Any], layer: Mapping[Any, Any]) -> dict[Any, Any]:
 
 
 def without_replaced(base: dict[Any, Any], layer: Mapping[Any, Any]) -> dict[Any, Any]:
-    """Return a recipe without the values that no longer count once the layer `layer` is merged over it.
+    """Return a recipe without the values that no longer count once `layer` is merged over it.
 
-    The layer above is a file that extends the recipe, or an argument.
+    The layer is a file that extends the recipe, or an argument.
 
     A new `model.config.model_type` drops the old `model.config`, whose options may mean something else to it. Of
     `training.epochs` and `training.max_steps` only the one that is set last counts.
