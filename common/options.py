@@ -28,6 +28,9 @@ from clearspan.common.terminal import REQUIRED, Parser, UsageError
 from clearspan.common.typed import UNIONS, MismatchError, choose, conform
 
 T = TypeVar("T", bound="Options")
+PATHS = ("DIR", "FILE", "GLOB", "NAME-or-FILE", "PAIRS", "PATH")
+"""Placeholders of options whose text is the path of a file or a folder, as a `Path` is."""
+NO_PATH = "an empty text names no file or folder"
 
 
 class DefinitionError(UsageError):
@@ -132,6 +135,12 @@ class _Field(NamedTuple):
         return typing.get_args(self.type) if typing.get_origin(self.type) is Literal else tuple(self.flag.choices)
 
     @property
+    def is_path(self) -> bool:
+        """Return whether each value names a file or a folder, so that it cannot be empty."""
+        is_optional = self.default == "" and not self.flag.required
+        return not is_optional and (Path in (self.type, *typing.get_args(self.type)) or self.flag.metavar in PATHS)
+
+    @property
     def required(self) -> bool:
         return self.flag.required or self.default is dataclasses.MISSING
 
@@ -231,6 +240,8 @@ class Options:
             if value is None:
                 continue
             object.__setattr__(self, field.name, value)
+            if field.is_path and "" in (value if field.is_tuple else [value]):
+                raise ValueError(f"{field.shown}: {NO_PATH}")
             if field.flag.output and "://" not in str(value) and (file := file_in_way(value)):
                 raise ValueError(
                     f"{field.shown} {value}: {file} is a file, not a folder: name a new or an empty folder"
@@ -277,10 +288,12 @@ def _reader(field: _Field) -> Callable[[str], Any]:
     """Return the value of argparse's `type`: the function that parses a word of the flag, or a type such as int."""
     kind = typing.get_args(field.type)[0] if field.is_tuple else field.type
     parse = field.flag.parse or (str if field.choices else kind)
-    if field.flag.parse is None and not field.flag.commas:
+    if field.flag.parse is None and not field.flag.commas and not field.is_path:
         return parse
 
     def read(word: str) -> Any:
+        if field.is_path and not word:
+            raise argparse.ArgumentTypeError(NO_PATH)
         try:
             return [parse(name) for name in names(word)] if field.flag.commas else parse(word)
         except ValueError as error:

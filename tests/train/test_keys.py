@@ -29,6 +29,8 @@ GIVEN = ["data.text.path=d", "output=o"]
             "objectives.spans.data is not set; name the dataset that the objective reads: text, more",
         ),
         ("trainning.max_steps=4", "unknown key 'trainning'; did you mean training?"),
+        ('output=""', "output: an empty text names no folder"),
+        ('data.text.path=""', "data.text.path: an empty text names no folder"),
         ("training.zzz=4", "`dry_run` prints the keys there are"),
         ("training.max_steps=many", "training.max_steps must be a whole number, not 'many'"),
         ("optimizer.betas=[false, 0.9]", "optimizer.betas.0 must be a number, not False"),
