@@ -106,6 +106,8 @@ class Format(abc.ABC):
     def cut(self, path: str, num_bytes: int, unit_bytes: int, whole: bool) -> list[tuple[int, int | None]]:
         """Return the pieces of an uncompressed file, as (start, end) in bytes; an end of None is the end of the file.
 
+        The pieces are in ascending order, and do not overlap.
+
         Args:
             num_bytes: the size of the file.
             unit_bytes: the desired size of a piece.
