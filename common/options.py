@@ -240,7 +240,7 @@ class Options:
             if value is None:
                 continue
             object.__setattr__(self, field.name, value)
-            if field.is_path and "" in (value if field.is_tuple else [value]):
+            if field.is_path and value != field.default and "" in (value if field.is_tuple else [value]):
                 raise ValueError(f"{field.shown}: {NO_PATH}")
             if field.flag.output and "://" not in str(value) and (file := file_in_way(value)):
                 raise ValueError(

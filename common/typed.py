@@ -52,8 +52,8 @@ LIMITS: dict[str, tuple[str, Callable[[Any, Any], bool]]] = {
 """Attribute of a limit from annotated_types -> (words for the limit in a message, function that tests it)."""
 
 
-LARGEST = (1 << 63) - 1
-"""The largest whole number that an option, an argument or a key may be."""
+SMALLEST, LARGEST = -(1 << 63), (1 << 63) - 1
+"""The smallest and the largest whole number that an option, an argument or a key may be."""
 
 
 class MismatchError(ValueError):
@@ -161,8 +161,8 @@ def _first(value: Any, union: Any) -> Any:
 
 def _within_64_bits(value: int) -> int:
     """Return a whole number; raise MismatchError if it is too large for the arrays and files that would hold it."""
-    if abs(value) > LARGEST:
-        raise MismatchError(value, f"at most {LARGEST:,}" if value > 0 else f"at least {-LARGEST:,}")
+    if not SMALLEST <= value <= LARGEST:
+        raise MismatchError(value, f"at most {LARGEST:,}" if value > 0 else f"at least {SMALLEST:,}")
     return value
 
 
