@@ -82,19 +82,23 @@ class MismatchError(ValueError):
         return f"{name} {value}: choose {', '.join(known)}{did_you_mean(value, known)}"
 
 
-def conform(value: Any, hint: Any) -> Any:
+def conform(value: Any, hint: Any, exact: bool = False) -> Any:
     """Return a value converted to the type that an annotation names, e.g. a numpy number to a Python number.
+
+    Args:
+        exact: convert no number: 1 is no float, and a whole number may have any size. By default, a whole number must
+            fit into 64 bits, as arrays and files hold it.
 
     Raises:
         MismatchError: the value does not have this type, is outside the limits or is not one of the choices.
     """
-    if (type(value) is hint and hint is not int) or hint in (Any, object):
+    if (type(value) is hint and (exact or hint is not int)) or hint in (Any, object):
         return value
     origin, inner = typing.get_origin(hint), typing.get_args(hint)
     if origin is Annotated:
-        return _within_limits(conform(value, inner[0]), inner[1:])
+        return _within_limits(conform(value, inner[0], exact), inner[1:])
     if origin in UNIONS:
-        return _first(value, hint)
+        return _first(value, hint, exact)
     if origin is Literal:
         return choose(value, inner)
     if hint is bool:
@@ -102,15 +106,15 @@ def conform(value: Any, hint: Any) -> Any:
             return bool(value)
     elif hint in (int, float):
         kind = numbers.Integral if hint is int else numbers.Real
-        if isinstance(value, kind) and not isinstance(value, bool):
+        if isinstance(value, kind) and not isinstance(value, bool) and not exact:
             with contextlib.suppress(OverflowError):  # a whole number may be too large for a float
                 return _within_64_bits(int(value)) if hint is int else float(value)
     elif origin is not None and issubclass(origin, Mapping):
         if isinstance(value, Mapping):
-            return {_item(key, key, inner[0]): _item(key, each, inner[1]) for key, each in value.items()}
+            return {_item(key, key, inner[0], exact): _item(key, each, inner[1], exact) for key, each in value.items()}
     elif origin is not None and issubclass(origin, Iterable):
         if isinstance(value, Sequence if issubclass(origin, Sequence) else Iterable) and not _is_one(value):
-            return _items(value, origin, inner)
+            return _items(value, origin, inner, exact)
     elif isinstance(hint, type) and isinstance(value, hint):
         return value
     raise _wrong_type(value, hint)
@@ -124,7 +128,7 @@ def choose(value: Any, choices: Sequence[Any]) -> Any:
     raise MismatchError(value, choices=choices)
 
 
-def _items(value: Iterable[Any], origin: Any, inner: tuple[Any, ...]) -> Any:
+def _items(value: Iterable[Any], origin: Any, inner: tuple[Any, ...], exact: bool) -> Any:
     """Return the items of a list or tuple converted to the types that its annotation names.
 
     Args:
@@ -136,24 +140,24 @@ def _items(value: Iterable[Any], origin: Any, inner: tuple[Any, ...]) -> Any:
     if len(hints) != len(items):
         raise MismatchError(value, f"{len(hints)} values", is_type=True)
     made = tuple if origin is tuple or isinstance(value, tuple) else list
-    return made(_item(*each) for each in zip(range(len(items)), items, hints, strict=True))
+    return made(_item(*each, exact) for each in zip(range(len(items)), items, hints, strict=True))
 
 
-def _item(place: Any, value: Any, hint: Any) -> Any:
+def _item(place: Any, value: Any, hint: Any, exact: bool) -> Any:
     """Convert an item of a list or a mapping; `place` is its index or key."""
     try:
-        return conform(value, hint)
+        return conform(value, hint, exact)
     except MismatchError as error:
         error.place = (place, *error.place)
         raise
 
 
-def _first(value: Any, union: Any) -> Any:
+def _first(value: Any, union: Any, exact: bool) -> Any:
     """Return the value converted to the first type of a union that it has."""
     outside: MismatchError | None = None
     for hint in typing.get_args(union):
         try:
-            return conform(value, hint)
+            return conform(value, hint, exact)
         except MismatchError as error:
             outside = outside if error.is_type else error
     raise outside or _wrong_type(value, union)
