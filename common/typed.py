@@ -108,7 +108,8 @@ def conform(value: Any, hint: Any, exact: bool = False) -> Any:
         kind = numbers.Integral if hint is int else numbers.Real
         if isinstance(value, kind) and not isinstance(value, bool) and not exact:
             with contextlib.suppress(OverflowError):  # a whole number may be too large for a float
-                return _within_64_bits(int(value)) if hint is int else float(value)
+                number = hint(value)
+                return _within_64_bits(number) if hint is int else number
     elif origin is not None and issubclass(origin, Mapping):
         if isinstance(value, Mapping):
             return {_item(key, key, inner[0], exact): _item(key, each, inner[1], exact) for key, each in value.items()}
