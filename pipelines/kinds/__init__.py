@@ -186,7 +186,7 @@ class Kind(Options, ABC):
         return None
 
     def options(self) -> dict[str, Any]:
-        """Return the options that determine the content of the dataset, by name. They become a part of its fingerprint."""
+        """Return the options that determine the dataset's content, by name. They become a part of its fingerprint."""
         of_runs = ("update", "old", "group_field")
         return {name: value for name, value in dataclasses.asdict(self).items() if name not in of_runs}
 
