@@ -16,7 +16,7 @@ class Entry(NamedTuple):
 
     @property
     def kept(self) -> bool:
-        """Return whether `argv` must begin with the command's name, because the module runs several commands."""
+        """Return whether `argv` of `main` begins with the command's name: its module runs several commands."""
         return self.module == PIPELINES
 
 

@@ -81,7 +81,7 @@ class Processes:
                 process.send_signal(signal.SIGINT)
 
     def resume(self) -> None:
-        """End the effect of `interrupt`: `run_module` starts processes again, and no longer raises KeyboardInterrupt."""
+        """End the effect of `interrupt`: `run_module` can start processes again, and raises no KeyboardInterrupt."""
         with self._lock:
             self.are_interrupted = False
 

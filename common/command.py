@@ -220,7 +220,7 @@ class Group:
         return self._named(words, self.prog).parsed(words[1:], f"{self.prog} {words[0]}")
 
     def parser(self, prog: str) -> Parser:
-        """Return a parser with a subparser for each command. It prints the group's help, and rejects a wrong first word.
+        """Return a parser with a subparser for each command. It prints the group's help and reports a wrong first word.
 
         Args:
             prog: the words with which the group is called.

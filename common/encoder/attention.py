@@ -189,8 +189,8 @@ def unfused_attention(
 
     Args:
         q, k, v: (N, heads, L, d), for N sequences of L tokens and heads of size d.
-        mask: true where a token attends to another token, (L, L) bool; or values to add to the scores, (1, heads, L, L);
-            None if each token attends to all tokens of its sequence.
+        mask: true where a token attends to another token, (L, L) bool; or numbers to add to the attention scores,
+            (1, heads, L, L); None if each token attends to all tokens of its sequence.
         dropout: the dropout rate of attention weights.
         scaling: the number that the dot products are multiplied by; None for 1 / sqrt(d).
     """
@@ -259,8 +259,8 @@ def _varlen(
         longest: the length of the longest sequence.
         dropout: the dropout rate of attention weights.
         scale: the number that the dot products are multiplied by; None for 1 / sqrt(d).
-        window: the number of tokens to the left, and the number to the right, that a token attends to; -1 for all tokens
-            on that side.
+        window: the number of tokens to the left, and the number to the right, that a token attends to; -1 for all
+            tokens on that side.
     """
     left, right = window
     if dropout == 0.0:

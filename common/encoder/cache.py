@@ -38,7 +38,7 @@ Entries = NDArray[np.void]
 """Array of type _ENTRY."""
 
 _ENTRY = np.dtype([("hash", "<u8", 2), ("checksum", "<u4")])
-"""The hash of a text, and the checksum of its embedding, which starts from four bytes of the hash (`_checksum_keys`)."""
+"""The hash of a text, and the checksum of its embedding, which starts from four bytes of the hash."""
 _ROWS, _HASHES = ".rows.npy", ".hashes.npy"
 _NAME = re.compile(rf"\d{{20}}-\d+{re.escape(_HASHES)}")
 """Pattern of the file names that this module writes; only files with such a name are deleted."""
@@ -210,7 +210,7 @@ def _rows_of(path: Path) -> Path:
 def _checksum_keys(entries: Entries) -> NDArray[np.uint32]:
     """Return four bytes of the hash of each text, (n,), from which the checksum of the text's embedding starts.
 
-    A checksum then shows that an embedding belongs to another text.
+    The checksum then also detects an embedding that is stored for the wrong text.
 
     Args:
         entries: the hash and the checksum of each embedding, (n,).

@@ -126,8 +126,8 @@ class Embedder:
                 remembered anyway.
 
         Returns:
-            Arrays of embeddings, (rows, dim) float32 each, and a dict from each text to the index of its embedding in the
-            concatenation of these arrays. Both also hold embeddings from earlier calls.
+            Arrays of embeddings, (rows, dim) float32 each, and a dict from each text to the index of its embedding in
+            the concatenation of these arrays. Both also hold embeddings from earlier calls.
 
         Raises:
             ValueError: the encoder did not return one row per text.
