@@ -64,7 +64,7 @@ class StoreCommand(BeamOptions, PipelineCommand):
 
 
 def check_beam(cls: type[Command], words: Sequence[str], is_allowed: bool = True) -> None:
-    """Check that the words of a command line that are not options of the command are options of Beam.
+    """Check that the words of a command line which the command does not know as its options are options of Beam.
 
     Args:
         cls: the command.

@@ -40,10 +40,12 @@ class InputChangedError(PipelineError):
 
 
 def check_extra(extra: str, *packages: str, what: str) -> None:
-    """Raise PipelineError unless the packages of an extra of Clearspan (`pip install clearspan[EXTRA]`) are installed.
+    """Raise PipelineError if a package that a feature needs is not installed.
 
     Args:
-        what: the feature that needs the packages, for the message.
+        extra: the extra of Clearspan that installs the packages, as in `pip install clearspan[EXTRA]`.
+        packages: the names by which the packages are imported.
+        what: the feature, for the message.
     """
     if missing := [package for package in packages if importlib.util.find_spec(package) is None]:
         raise PipelineError(f"{what} needs {', '.join(missing)}: pip install 'clearspan[{extra}]'")

@@ -133,11 +133,11 @@ def forms(table: Mapping[str, Sequence[str]]) -> Iterator[tuple[str, list[str]]]
     """Yield (form, synonyms) for each form of each word of a table: the word as it is, capitalized, and in capitals.
 
     The synonyms are in the case of the form: movie -> film, Movie -> Film, MOVIE -> FILM. Only lower-case words of two
-    or more letters have further forms, and words of fewer than four letters have no form in capitals, because that
-    mostly means something else (US, WHO).
+    or more letters have further forms, and only words of four or more letters have a form in capitals, because short
+    words in capitals mostly mean something else (US, WHO).
 
     If some synonyms have the same English ending as the word (movies -> films), its other synonyms are left out. An
-    expression of several words, separated by spaces, has no form at all.
+    expression of several words, separated by spaces, is skipped.
 
     Args:
         table: the synonyms of each word.

@@ -97,6 +97,7 @@ def deal(_: Any, job: Job, of: Round) -> Iterator[tuple[Element, None]]:
 
     Args:
         _: the output of the barrier, which is not used.
+        job: the description of the run: its folders, its kind, its options.
         of: the round.
     """
     with _working(job):
@@ -110,6 +111,7 @@ def work(keyed: tuple[Element, Any], job: Job, of: Round) -> tuple[int, int]:
 
     Args:
         keyed: the element, and a value that is not used. If the element is NO_WORK, nothing is done.
+        job: the description of the run: its folders, its kind, its options.
         of: the round.
 
     Returns:

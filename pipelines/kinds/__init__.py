@@ -146,8 +146,8 @@ class Kind(Options, ABC):
         return self
 
     def looked(self, inputs: Inputs, reading: Reading) -> Self:
-        """Return a copy of the kind in which the options that are inferred from the first records of the inputs have
-        values. The run calls this method before it reads the inputs in full.
+        """Return a copy of the kind that has values for the options that are inferred from the first records of the
+        inputs. The run calls this method before it reads the inputs in full.
 
         Args:
             inputs: the input files.
@@ -203,7 +203,10 @@ class Kind(Options, ABC):
             raise RecordError(record.problem)
 
     def resources(self, inputs: Inputs) -> dict[str, bytes]:
-        """Return the files that affect the examples, such as a tokenizer. They are published in the dataset's folder.
+        """Return the files that affect the examples, such as a tokenizer. The run stores them in the dataset's folder.
+
+        Args:
+            inputs: the input files.
 
         Returns:
             The contents of the files, by path: `_files/NAME`, or `tokenizer/NAME` for a tokenizer's files.

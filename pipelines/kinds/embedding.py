@@ -78,7 +78,8 @@ class _Window:
         new: the distinct strings that must be embedded.
         place: the row of each distinct string's vector in a table. The table has the vectors of `new`, in this order,
             and then the rows of `known`.
-        known: the vectors that the updated dataset already has; None if it has none of them.
+        known: the vectors that the updated dataset already has, in the columns that the dataset has for them; None if
+            there are no such vectors.
     """
 
     texts: list[Text]
@@ -89,7 +90,8 @@ class _Window:
 
     @classmethod
     def of(cls, texts: list[Text], old: Copied | None) -> "_Window":
-        """Return the window of some texts. If a dataset is updated, read the vectors that it already has from it.
+        """Return the window of some texts. If a dataset is updated, read from it the vectors that it already has for
+        them.
 
         Args:
             old: the reader of the vectors of the updated dataset; None if the run makes a new dataset.

@@ -33,11 +33,11 @@ def check_field(field: str, inputs: Inputs, reading: Reading) -> None:
     """Raise PipelineError if the first records show that a field cannot name groups.
 
     This is so if none of the records has the field, or if some hold lists or objects in it and no other record holds a
-    text, a number or a boolean. If only some of the records hold lists or objects, these records are bad, and the run
-    goes on.
+    text, a number or a boolean. If other records do, those with lists or objects are bad, and the run goes on.
 
     Args:
         field: the name of the field.
+        inputs: the input files.
         reading: the rules by which the readers find records in the inputs.
     """
     records = first_records(inputs.root, inputs.files, reading, LOOKED_AT, any_format=True)

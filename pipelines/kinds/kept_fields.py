@@ -58,7 +58,8 @@ def types_of(words: Sequence[str], records: Sequence[Record], option: str = "--k
         option: the option that names the fields, for error messages.
 
     Raises:
-        PipelineError: all of the first records lack a field whose type is to be inferred, or it holds lists or objects.
+        PipelineError: a field whose type must be inferred is missing in all of the first records, or holds lists or
+            objects.
     """
     objects = [record.value for record in records if isinstance(record.value, dict)]
     types = {}

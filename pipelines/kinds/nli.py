@@ -33,8 +33,8 @@ def paired(rows: Iterable[Record], cells: Callable[[Record], list[Any]], tally: 
     Args:
         rows: all rows of the file.
         cells: function that returns the values of a row's columns, and raises RecordError if the row is bad.
-        tally: counts each row as read, and also as bad or filtered. Only the entailed row of a pair is not counted
-            further, because the caller may still drop it.
+        tally: counts each row as read. It also counts each row as bad or filtered, except for the entailed row of a
+            pair, which the caller counts as kept or filtered.
     """
     counts = tally.counts
     premises: dict[str, tuple[list[tuple[str, str]], list[str]]] = {}

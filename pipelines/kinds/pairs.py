@@ -136,8 +136,8 @@ class Pairs(Triplets):
     def cells(self, record: Record) -> list[Any]:
         """Return the values of the two fields of a record that make a pair.
 
-        If the user names no fields, the pairs of usual field names are tried in order. The first pair of fields that
-        the record has, and of which neither is null, is used; if there is none, the first pair that the record has.
+        If the user names no fields, the pairs of usual field names are tried in order. The first pair is used of which
+        the record has both fields, and neither is null. If there is no such pair, nulls are allowed.
 
         Raises:
             MissingFieldError: the record lacks one of the fields, or has no pair with usual names.

@@ -143,8 +143,8 @@ class Sentences(Augmenting, TextKind):
 
     @property
     def most_tokens(self) -> int:
-        """The maximum number of tokens of an example, which is a sentence, or, if `pack` is set, a piece of several
-        sentences.
+        """The maximum number of tokens of an example, which is a sentence, or, if `pack` is set, a piece (joined
+        sentences).
         """
         return next((number for number in (self.pack, self.max_tokens) if number is not None), MAX_TOKENS)
 
@@ -180,7 +180,7 @@ class Sentences(Augmenting, TextKind):
     def bytes_per_s(self) -> float:
         """Number of input bytes that one process handles per second, measured on 57 MB of books, articles and speeches.
 
-        If views are made, it is the number for two views of subs+del-span.
+        If views are made, it is the number for two views, with words substituted and spans deleted.
         """
         return 5e6 if self.augmentation else 12e6
 
@@ -200,8 +200,8 @@ class Sentences(Augmenting, TextKind):
         }
 
     def resources(self, inputs: Inputs) -> dict[str, bytes]:
-        """Return the base class's files and, if the user names a file of synonyms, the table of synonyms. The table
-        keeps the order of the user's file, because the views depend on it.
+        """Return the base class's files and, if the user names a file of synonyms, a file with the table of synonyms,
+        as {path: content}. The table keeps the order of the user's file, because the views depend on it.
         """
         files = super().resources(inputs)
         if not self.synonyms:
@@ -263,7 +263,11 @@ class SentenceWorker(TextWorker[Sentences]):
     augmenter: Augmenter | None = None
 
     def examples(self, records: Iterable[Record], tally: Tally) -> Iterator[pa.RecordBatch]:
-        """Yield the examples of a work unit's records, in order, as record batches. Count every sentence in `tally`."""
+        """Yield the examples of a work unit's records, in order, as record batches. Count every example in `tally`.
+
+        An example is a sentence, or, if the kind's option `pack` is set, a piece (joined sentences). Sentences or
+        pieces that are dropped are counted, too.
+        """
         self.tokenization.start_unit()
         texts = tally.made(records, lambda record: self._text(record, tally.counts))
         pieces = self._packed(texts, tally) if self.kind.pack else self._single(texts, tally)

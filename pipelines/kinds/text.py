@@ -286,7 +286,7 @@ class Kept(NamedTuple):
         return cls(ids, of_columns, names, lines, sources, hashes, of_groups)
 
     def singly(self) -> Iterator["Kept"]:
-        """Yield each example by itself."""
+        """Yield a `Kept` for each example."""
         for index in range(len(self.ids)):
             row = slice(index, index + 1)
             columns = [column.part(row) for column in self.columns]
@@ -446,7 +446,7 @@ class TextWorker(Generic[AnyTextKind]):
 
 
 def absent(pieces: Pieces, width: int) -> np.ndarray:
-    """Return a mask of the texts that are missing in n examples, (n, width) bool.
+    """Return a mask of the texts of n examples, (n, width) bool: true for each text that is missing.
 
     Args:
         pieces: the texts of the examples, `width` for each; an empty text stands for a missing one.
