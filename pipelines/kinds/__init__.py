@@ -46,13 +46,13 @@ class CorpusOptions(Options):
     json: Json = False
 
 
-def mend(reason: str) -> str:
+def advice_for(reason: str) -> str:
     """Return advice for the user of a run that dropped all of its records; "" if there is no advice.
 
     Args:
         reason: the reason for which most of the records were dropped, such as "short_tokens".
     """
-    mends = {
+    advice = {
         "short_bytes": f"lower {flag('--min-tokens')}",
         "short_tokens": f"lower {flag('--min-tokens')}",
         "long_tokens": (
@@ -64,7 +64,7 @@ def mend(reason: str) -> str:
         "no_pair": f"choose another {flag('--structure')}",
         "unpaired": "a premise needs an entailed and a contradicting hypothesis in one file",
     }
-    return mends.get(reason, "")
+    return advice.get(reason, "")
 
 
 class Worker(Protocol):
@@ -268,7 +268,7 @@ class Kind(Options, ABC):
         sizes = ", ".join(f"{size:,} {unit}" for unit, size in counts.longest.items())
         longest = f"; the longest has {sizes}" if sizes else ""
         main = max(numbers, key=numbers.__getitem__, default="")
-        advice = counts.complaint() if main == "bad" else mend(main)
+        advice = counts.complaint() if main == "bad" else advice_for(main)
         lacking = f"; {counts.lacking}" if counts.lacking else ""
         line = f"none of {counts.read:,} {self.name} is kept: {dropped}{longest}{lacking}"
         return f"{line}: {advice}" if advice else line
