@@ -300,7 +300,7 @@ class TrainableEncoder(nn.Module):
         return pooled
 
     def _weights_of(self, packed: Packed) -> Tensor:
-        """Return the pooling weight of each of the batch's T rows, (T,): the weight of the row's token; 1 for a patch."""
+        """Return the pooling weight of each of the batch's T rows, (T,): its token's weight; 1 for a patch."""
         weights = self.token_weights[packed.ids]
         return torch.cat([torch.ones_like(weights[: packed.patch_rows]), weights[packed.patch_rows :]])
 

@@ -2,11 +2,11 @@
 
     ids (T,) -> table (V, h) -> mean of each sequence (N, h)
 
-There are T tokens in N sequences, V tokens in the vocabulary, and h dimensions. It is a transformers model of the type
-`static`, so that recipes, checkpoints and `TrainableEncoder` treat it like any model. Neither training nor the export,
-sentence-transformers' `StaticEmbedding`, adds special tokens or cuts texts. Cosine similarity ignores the length of a
-text's vector, but in the mean a longer token vector counts more. So the table learns which tokens matter. Source: arXiv
-2508.03453.
+There are T tokens in N sequences, V tokens in the vocabulary, and h dimensions. The encoder is a transformers model of
+the type `static`, so that recipes, checkpoints and `TrainableEncoder` treat it like any model. Neither training nor the
+export, sentence-transformers' `StaticEmbedding`, adds special tokens or cuts texts. Cosine similarity ignores the
+length of a text's vector, but in the mean a longer token vector counts more. So the table learns which tokens matter.
+Source: arXiv 2508.03453.
 """
 
 from typing import Any
