@@ -104,8 +104,8 @@ class Reading:
         separator: the string at which plain text is split into records; None if a text is not split.
         columns: sets of column names. If there are any, a record is a row with the columns of the largest set that the
             table has completely, and plain text is read as a table. If there are none, a record is one text.
-        by_order: with `columns`, true if a table that has none of these sets may be read, too: a table of two or three
-            columns, whatever their names, in the order of its columns.
+        by_order: with `columns`, true if a table of two or three columns that has none of these sets is read, too: all
+            of its columns, in their order, whatever their names.
         option: with `columns`, the option that names the columns, for error messages.
         header: true if csv files begin with column names; if false, the columns are called 1, 2, ...
         whole: true if texts and tables are not cut into pieces. Tars are cut between their members even then.

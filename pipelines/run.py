@@ -173,7 +173,10 @@ def _tidy(job: Job) -> None:
 
 
 def _remove_stage(job: Job) -> None:
-    """Remove the files of a run's first stage, if it had two; they are not needed once the manifest is written."""
+    """Remove the files that the units of a run with two stages wrote in the first one. The manifest must be written.
+
+    The first stage writes entries, by which it is decided which examples are duplicates or held out.
+    """
     for name in storage.list_files(job.staged_folder):
         if OWN_STAGED.fullmatch(name):
             storage.remove(storage.join(job.staged_folder, name))

@@ -1,4 +1,4 @@
-"""JSON lines: one object per line. A line belongs to the piece of the file in which it starts; blank lines are skipped."""
+"""JSON lines: one object per line. A line belongs to the piece of a file in which it starts. Blank lines are skipped."""
 
 import json
 import re
@@ -18,7 +18,7 @@ _OPENING = re.compile(rb'\{\s*("(?:[^"\\]|\\.)*"\s*:|\}|$)')
 
 
 class JsonlFiles(LineFormat):
-    """Format of JSON lines."""
+    """Format of JSON lines: one JSON object per line."""
 
     name = "jsonl"
     described = "JSON lines or an array"

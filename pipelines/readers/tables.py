@@ -1,11 +1,12 @@
 """Tables of text (csv, tsv): one record per row. Rows are numbered from 0, and blank lines do not count.
 
-    head -> delimiter, whether cells are quoted -> names in the header -> rows, each parsed by itself
+    first MiB -> delimiter, whether cells are quoted -> names in the header -> rows, each parsed by itself
 
 A quoted cell may hold line breaks (RFC 4180), so a file is never cut into pieces. `common.delimited` infers the
-delimiter from the head of the file. For tab-separated files it also decides whether quotes are plain characters, from
-the whole file, which is therefore read twice. A row whose number of cells differs from the header's is a bad record. A
-quote that is not closed ends the run with an error, because it is unknown how many rows follow within the quote.
+delimiter from the first MiB of the file. For tab-separated files it also decides whether quotes are plain characters.
+It does so from the whole file, which is therefore read twice. A row whose number of cells differs from the header's is
+a bad record. A quote that is not closed ends the run with an error, because it is unknown how many rows follow within
+the quote.
 """
 
 import csv
@@ -115,6 +116,8 @@ def _open_table(stream: BinaryIO, name: str, reading: Reading) -> tuple[Iterator
 
 def _check_names(columns: Sequence[str], name: str, option: str) -> None:
     """Raise PipelineError if a column name looks like a text, because the table then probably has no header.
+
+    A name looks like a text if it has more than three words.
 
     Args:
         columns: the names in the header that are to be checked. Names that the user passed need no check.

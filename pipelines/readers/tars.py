@@ -89,7 +89,7 @@ class Tars(Format):
         Args:
             num_bytes: the size of the tar.
             unit_bytes: the desired size of a piece.
-            whole: not used, because members are never cut.
+            whole: true if texts and tables must not be cut; not used, because a tar is cut only between its members.
         """
         if num_bytes <= unit_bytes or storage.is_remote(path):
             return [(0, None)]

@@ -73,7 +73,7 @@ class Answers:
 def _right_rows(texts: Texts, queries: Sequence[Query]) -> Mapping[str, set[int]]:
     """Return the rows that hold the right texts of queries: text of a query -> indices of these rows.
 
-    Queries of whose right texts no row is found are missing in the result.
+    Queries whose right texts are in no row are left out of the result.
     """
     by_text: dict[str, list[str]] = {}
     by_id: dict[str, list[str]] = {}

@@ -90,14 +90,11 @@ class Best:
 
 
 def _is_first(places: NDArray[np.int64], ids: NDArray[np.int64], queries: NDArray[np.int64]) -> NDArray[np.bool_]:
-    """Return a mask of m finds, (m,) bool. It is true for a query's first find of each document.
-
-    A find is a row that is among the best rows of a query; a row that two queries find is two finds.
+    """Return a mask, (m,) bool, for m pairs of a query and a row: true for the first pair of each query and document.
 
     Args:
-        places, ids: for each find, two numbers and an id that together identify the document of the row, (m, 2) and
-            (m,).
-        queries: for each find, the index of the query, (m,).
+        places, ids: two numbers, (m, 2), and an id, (m,), for each pair; together they identify the row's document.
+        queries: the index of the query of each pair, (m,).
     """
     keys = np.stack([*places.T, ids, queries])
     order = np.lexsort(keys)  # stable: the entries of one document keep their order

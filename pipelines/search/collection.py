@@ -395,7 +395,7 @@ class Collection:
 
 
 def _place(path: str) -> str:
-    """Return the canonical form of a path, to detect a collection that is given twice."""
+    """Return the canonical form of a path, to detect that a collection is named twice."""
     return path if storage.is_remote(path) else str(Path(path).resolve())
 
 
