@@ -1,4 +1,4 @@
-"""JSON lines: one object per line. A line belongs to the piece of a file in which it starts. Blank lines are skipped."""
+"""JSON lines, one object each. A line belongs to the piece of a file in which it begins. Blank lines are skipped."""
 
 import json
 import re
