@@ -76,9 +76,9 @@ def starts_run(values: np.ndarray) -> np.ndarray:
 
 
 def bounds(lengths: np.ndarray) -> np.ndarray:
-    """Return the start of each of n lists in a flat array of all values, followed by the array's length, (n + 1,) int64.
+    """Return the offsets of a `Ragged` with n lists, (n + 1,) int64.
 
-    These are the offsets of a `Ragged`.
+    They are the start of each list in the flat array of all values, followed by the array's length.
 
     Args:
         lengths: the length of each list, (n,).
