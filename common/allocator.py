@@ -66,9 +66,10 @@ def keep_blocks() -> bool:
 
 
 def keep_few_kernels() -> None:
-    """Let oneDNN keep only the kernels of the last 64 shapes; call this before the first matrix product on a CPU.
+    """Limit oneDNN's cache to the compiled kernels of the 64 matrix shapes used last.
 
-    By default, oneDNN keeps the kernels of 1,024 shapes. Packed training batches seldom have the same number of rows
-    twice, so memory would grow with each step. A step has about 12 shapes.
+    Call this before the first matrix product on a CPU: oneDNN then reads its environment variable. A value that the
+    user has set stays. By default, oneDNN keeps the kernels of 1,024 shapes. Packed training batches seldom have the
+    same number of rows twice, so memory would grow with each step. A step has about 12 shapes.
     """
     os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "64")

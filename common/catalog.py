@@ -1,6 +1,6 @@
 """Catalog of the commands: the module and the summary of each. Imports nothing, so that `clearspan --help` is quick.
 
-The classes of the commands, such as the kinds of dataset, take their summaries from here.
+The classes of the commands, e.g. in `pipelines/kinds/`, take their summaries from here.
 """
 
 from typing import NamedTuple
@@ -16,7 +16,7 @@ class Entry(NamedTuple):
 
     @property
     def kept(self) -> bool:
-        """Return whether the `argv` that `main` gets begins with the command's name: a module of several needs it."""
+        """Return whether `argv` of `main` begins with the command's name: its module runs several commands."""
         return self.module == PIPELINES
 
 
