@@ -11,8 +11,9 @@ from typing import Any
 
 from clearspan.adapt.options import Adapt
 from clearspan.adapt.state import STATE
-from clearspan.common.child_commands import Option, UsageError, run_module
+from clearspan.common.child_commands import Option, run_module
 from clearspan.common.options import from_keywords, words
+from clearspan.common.terminal import UsageError
 from clearspan.common.typed import checked
 from clearspan.train.api import Overrides, assignments
 

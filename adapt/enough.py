@@ -14,9 +14,9 @@ import math
 from pathlib import Path
 
 from clearspan.adapt.options import Adapt
-from clearspan.common.child_commands import UsageError
 from clearspan.common.flags import flag
 from clearspan.common.progress import counted
+from clearspan.common.terminal import UsageError
 from clearspan.eval.data.heldout_data import FEWEST_TEXTS, read_dataset
 from clearspan.pipelines.errors import PipelineError
 from clearspan.pipelines.kinds.kept_fields import check_names, split, types_of
@@ -58,8 +58,8 @@ def check_inputs(options: Adapt) -> None:
     )
 
 
-def num_first(options: Adapt, most: int) -> int:
-    """Return the number of readable records in the inputs, or `most` if there are more.
+def num_first(options: Adapt, max_records: int) -> int:
+    """Return the number of readable records in the inputs, or `max_records` if there are more.
 
     Raises:
         PipelineError, ValueError: an input cannot be read.
@@ -69,9 +69,9 @@ def num_first(options: Adapt, most: int) -> int:
     records = (
         record
         for entry in inputs.files
-        for record in first_records(inputs.root, [entry], reading, most, any_format=True)
+        for record in first_records(inputs.root, [entry], reading, max_records, any_format=True)
     )
-    return sum(1 for _ in itertools.islice(filter(_is_text, records), most))
+    return sum(1 for _ in itertools.islice(filter(_is_text, records), max_records))
 
 
 def check_kept(options: Adapt) -> None:

@@ -12,9 +12,9 @@ import dataclasses
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
-from clearspan.common.child_commands import UsageError
 from clearspan.common.flags import flag
 from clearspan.common.progress import counted
+from clearspan.common.terminal import UsageError
 from clearspan.pipelines.errors import PipelineError
 from clearspan.pipelines.kinds.pairs import USUAL
 from clearspan.pipelines.kinds.text_inputs import IDS, LINKS, encoding_named

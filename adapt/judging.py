@@ -111,7 +111,7 @@ def reach_verdicts(options: Judging) -> None:
         options.data,
         stemmer=options.stemmer,
         prompt_name=options.prompt_name,
-        cached=folder_of(None),
+        cache=folder_of(None),
         compute=resolve(AUTO, options.precision),
         progress=sys.stderr.isatty(),
         say=notice,

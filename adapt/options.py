@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from annotated_types import Ge, Gt, Lt
 
-from clearspan.common.child_commands import UsageError
 from clearspan.common.compute import AUTO, Precision
 from clearspan.common.encoder import static
 from clearspan.common.encoder.prompts import NONE, Prompts, Sides, check_two
@@ -17,6 +16,7 @@ from clearspan.common.model_folder import model_name
 from clearspan.common.model_forms import STATIC
 from clearspan.common.options import Flag, Options
 from clearspan.common.stemming import STEMMERS
+from clearspan.common.terminal import UsageError
 from clearspan.pipelines.errors import PipelineError, check_extra
 
 if TYPE_CHECKING:
@@ -91,7 +91,7 @@ class Adapt(Options):
             raise UsageError(f"{flag('--queries')} {self.queries}: no such file")
         if self.stemmer:
             try:
-                check_extra("search", "Stemmer", what=f"{flag('--stemmer')} {self.stemmer}")
+                check_extra("search", "Stemmer", feature=f"{flag('--stemmer')} {self.stemmer}")
             except PipelineError as error:
                 raise UsageError(str(error)) from None
         if self.fields and self.alone:

@@ -15,12 +15,12 @@ from pathlib import Path
 from typing import Annotated, ClassVar
 
 from clearspan.common import files
-from clearspan.common.child_commands import UsageError
 from clearspan.common.command import Command, Errors, Printed, Result
 from clearspan.common.flags import flag
 from clearspan.common.options import Flag
 from clearspan.common.progress import counted
 from clearspan.common.queries import Query, read_queries
+from clearspan.common.terminal import UsageError
 from clearspan.pipelines.errors import PipelineError
 from clearspan.pipelines.kinds.text_inputs import encoding_named
 from clearspan.pipelines.readers import read_pieces

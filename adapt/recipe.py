@@ -61,8 +61,8 @@ def planned(
     keys: Sequence[str],
     overrides: Sequence[str],
     has_titles: bool,
-    made: bool,
-    given: str | None,
+    is_made: bool,
+    chosen_recipe: str | None,
 ) -> Choice:
     """Choose a recipe for a dataset, with a batch size, number of steps and evaluation interval that suit its size.
 
@@ -73,8 +73,8 @@ def planned(
         keys: settings of this run for any recipe (paths, evaluation on held-out texts), each as `key=value`.
         overrides: settings of the user, each as `key=value`.
         has_titles: whether the texts have titles.
-        made: whether the model to train is a static encoder that this command made.
-        given: the recipe that the user chose; None to choose a recipe.
+        is_made: whether the model to train is a static encoder that this command made.
+        chosen_recipe: the recipe that the user chose; None to choose a recipe.
 
     Raises:
         RecipeError: there is no such recipe, or a key or value cannot work.
@@ -88,15 +88,15 @@ def planned(
     is_static = any(module.kind == "StaticEmbedding" for module in read_modules(base))
     num_texts = manifest.totals["examples"]
     lengths = manifest.lengths["positive" if has_titles else "tokens"]
-    choice = choose(num_texts, median(lengths), is_static, has_titles, given)
+    choice = choose(num_texts, median(lengths), is_static, has_titles, chosen_recipe)
     recipe = load_recipe(choice.recipe, [*keys, EVALUATED, *choice.changes, *overrides])
     batch_size = recipe.data["text"].batch_size
-    if num_texts < LEAST_STEPS * batch_size and (has_titles or made):
+    if num_texts < LEAST_STEPS * batch_size and (has_titles or is_made):
         smaller = 1 << max(3, (num_texts // LEAST_STEPS).bit_length() - 1)
         choice = choice._replace(changes=(*choice.changes, f"data.text.batch_size={min(smaller, batch_size)}"))
     recipe = load_recipe(choice.recipe, [*keys, EVALUATED, *choice.changes, *overrides])
     num_steps_of_epochs = recipe.training.epochs * num_texts / recipe.data["text"].batch_size
-    is_free = not given and not any(key.startswith(LENGTH) for key in overrides)
+    is_free = not chosen_recipe and not any(key.startswith(LENGTH) for key in overrides)
     num_steps = recipe.training.max_steps or num_steps_of_epochs
     most = most_steps(num_texts, recipe.data["text"].batch_size, is_static)
     if has_titles and is_free and num_steps > most:
@@ -107,7 +107,9 @@ def planned(
     return Choice(choice.recipe, (*choice.changes, evaluations, ranked), reason)
 
 
-def check(keys: Sequence[str], overrides: Sequence[str], is_static: bool, has_titles: bool, given: str | None) -> None:
+def check(
+    keys: Sequence[str], overrides: Sequence[str], is_static: bool, has_titles: bool, chosen_recipe: str | None
+) -> None:
     """Raise RecipeError if the user's overrides fit none of the recipes that may be chosen.
 
     This is called before the texts are read, when it is not known which recipe will be chosen.
@@ -117,13 +119,13 @@ def check(keys: Sequence[str], overrides: Sequence[str], is_static: bool, has_ti
         overrides: settings of the user, each as `key=value`.
         is_static: whether the model to train is a static encoder.
         has_titles: whether the texts have titles.
-        given: the recipe that the user chose; None if the recipe will be chosen by the texts.
+        chosen_recipe: the recipe that the user chose; None if the recipe will be chosen by the texts.
     """
     from clearspan.train.api import load_recipe
     from clearspan.train.config.options import RecipeError
 
     problems = []
-    for choice in {choose(FEW_TEXTS, length, is_static, has_titles, given) for length in (LONG, SHORT, 1)}:
+    for choice in {choose(FEW_TEXTS, length, is_static, has_titles, chosen_recipe) for length in (LONG, SHORT, 1)}:
         try:
             load_recipe(choice.recipe, [*keys, EVALUATED, *choice.changes, *overrides])
         except RecipeError as error:

@@ -6,9 +6,10 @@ from clearspan.adapt.options import Adapt
 from clearspan.adapt.state import save
 from clearspan.adapt.steps import Step, title
 from clearspan.common import terminal
-from clearspan.common.child_commands import UsageError, run_module
+from clearspan.common.child_commands import run_module
 from clearspan.common.flags import flag
 from clearspan.common.sealed_folder import FolderChangedError, set_aside
+from clearspan.common.terminal import UsageError
 
 FOLLOWING = ("questions", "judge")
 """Steps whose command may differ on a later call: if questions are added, the verdict on the same models is reached

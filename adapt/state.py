@@ -7,11 +7,11 @@ from typing import Any
 
 from clearspan.adapt.options import Adapt
 from clearspan.common import files, terminal
-from clearspan.common.child_commands import UsageError
 from clearspan.common.compute import AUTO, resolve
 from clearspan.common.flags import flag
 from clearspan.common.model_forms import STATIC, misnamed
 from clearspan.common.sealed import seal, unseal
+from clearspan.common.terminal import UsageError
 
 STATE = "adapt.json"
 FORMAT = 3

@@ -193,18 +193,18 @@ def embedding(options: Adapt) -> Step:
     return Step("embed", "the vectors of all texts, by the model of the verdict, to search", PIPELINES, command)
 
 
-def _line(command: str, options: Adapt, **more: Option) -> tuple[str, ...]:
+def _line(command: str, options: Adapt, **extra_options: Option) -> tuple[str, ...]:
     """Return the command line of `vocabulary` or `embed`, which read the texts without their titles.
 
     Args:
-        more: further options of the command.
+        extra_options: further options of the command.
     """
     line: dict[str, Option] = {"input": options.inputs, "encoding": options.encoding}
     if options.titles:
         line["text_field"] = options.titles[1]
     else:
         line |= {"text_field": options.text_field, "text_per": options.text_per}
-    return _pipeline(command, {**line, **more})
+    return _pipeline(command, {**line, **extra_options})
 
 
 def _pipeline(command: str, line: dict[str, Option]) -> tuple[str, ...]:

@@ -42,7 +42,7 @@ def dispatch(words: list[str], prog: str) -> int:
         parser(prog).parse_args(words[:1])  # prints help or an error, and exits
     name, command = words[0], COMMANDS[words[0]]
     module = importlib.import_module(command.module)
-    code: int = module.main(words, prog) if command.kept else module.main(words[1:], f"{prog} {name}")
+    code: int = module.main(words, prog) if command.takes_name else module.main(words[1:], f"{prog} {name}")
     return code
 
 

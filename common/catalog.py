@@ -8,39 +8,39 @@ from typing import NamedTuple
 PIPELINES = "clearspan.pipelines.__main__"
 
 
-class Entry(NamedTuple):
-    """A command: the module whose `main(argv, prog)` runs it, and its line in the list of commands."""
+class Listing(NamedTuple):
+    """A command in the catalog: the module whose `main(argv, prog)` runs it, and its line in the list of commands."""
 
     module: str
     summary: str
 
     @property
-    def kept(self) -> bool:
-        """Return whether `argv` of `main` begins with the command's name: its module runs several commands."""
+    def takes_name(self) -> bool:
+        """Return whether `argv` begins with the command's name, because the module has several commands."""
         return self.module == PIPELINES
 
 
 COMMANDS = {
-    "adapt": Entry("clearspan.adapt.__main__", "adapt a model to your own texts, and measure whether that helped"),
-    "vocabulary": Entry(PIPELINES, "learn a tokenizer from texts, for a domain or a language without one"),
-    "documents": Entry(PIPELINES, "make a dataset of tokenized documents"),
-    "sentences": Entry(PIPELINES, "make a dataset of sentences, with augmented views"),
-    "pairs": Entry(PIPELINES, "make a dataset of positive pairs, e.g. titles and texts"),
-    "triplets": Entry(PIPELINES, "make a dataset of sentences, positives and hard negatives, e.g. from NLI data"),
-    "mine": Entry(PIPELINES, "add hard negatives to a dataset of pairs or triplets, from its own texts"),
-    "images": Entry(PIPELINES, "make a dataset of images with classes"),
-    "audio": Entry(PIPELINES, "make a dataset of log-mel spectrograms with classes"),
-    "train": Entry("clearspan.train.__main__", "train an encoder with a recipe, on one or more devices"),
-    "sweep": Entry("clearspan.train.sweep", "train a run for each value of a grid, and compare the runs"),
-    "distill": Entry("clearspan.train.distill", "make a static encoder from a local encoder, without training"),
-    "export": Entry("clearspan.train.export", "write a checkpoint of a run as a model folder"),
-    "eval": Entry("clearspan.eval.__main__", "score models with the published protocols, and write a report"),
-    "compare": Entry("clearspan.eval.compare", "test which differences between two evaluations exceed noise"),
-    "tables": Entry("clearspan.eval.tables.__main__", "print a paper's table with your own models in it"),
-    "data": Entry("clearspan.eval.data.__main__", "check the evaluation data, and say where to obtain missing data"),
-    "embed": Entry(PIPELINES, "embed texts with a trained model, and make a dataset of the vectors"),
-    "search": Entry(PIPELINES, "search a collection of texts by model, by BM25, or by both"),
-    "serve": Entry(PIPELINES, "serve a page on this machine that searches a collection by model, BM25 and both"),
-    "shards": Entry("clearspan.shards.__main__", "list, verify, print or export a dataset of any kind"),
+    "adapt": Listing("clearspan.adapt.__main__", "adapt a model to your own texts, and measure whether that helped"),
+    "vocabulary": Listing(PIPELINES, "learn a tokenizer from texts, for a domain or a language without one"),
+    "documents": Listing(PIPELINES, "make a dataset of tokenized documents"),
+    "sentences": Listing(PIPELINES, "make a dataset of sentences, with augmented views"),
+    "pairs": Listing(PIPELINES, "make a dataset of positive pairs, e.g. titles and texts"),
+    "triplets": Listing(PIPELINES, "make a dataset of sentences, positives and hard negatives, e.g. from NLI data"),
+    "mine": Listing(PIPELINES, "add hard negatives to a dataset of pairs or triplets, from its own texts"),
+    "images": Listing(PIPELINES, "make a dataset of images with classes"),
+    "audio": Listing(PIPELINES, "make a dataset of log-mel spectrograms with classes"),
+    "train": Listing("clearspan.train.__main__", "train an encoder with a recipe, on one or more devices"),
+    "sweep": Listing("clearspan.train.sweep", "train a run for each value of a grid, and compare the runs"),
+    "distill": Listing("clearspan.train.distill", "make a static encoder from a local encoder, without training"),
+    "export": Listing("clearspan.train.export", "write a checkpoint of a run as a model folder"),
+    "eval": Listing("clearspan.eval.__main__", "score models with the published protocols, and write a report"),
+    "compare": Listing("clearspan.eval.compare", "test which differences between two evaluations exceed noise"),
+    "tables": Listing("clearspan.eval.tables.__main__", "print a paper's table with your own models in it"),
+    "data": Listing("clearspan.eval.data.__main__", "check the evaluation data, and say where to obtain missing data"),
+    "embed": Listing(PIPELINES, "embed texts with a trained model, and make a dataset of the vectors"),
+    "search": Listing(PIPELINES, "search a collection of texts by model, by BM25, or by both"),
+    "serve": Listing(PIPELINES, "serve a page on this machine that searches a collection by model, BM25 and both"),
+    "shards": Listing("clearspan.shards.__main__", "list, verify, print or export a dataset of any kind"),
 }
 """The commands in the order in which a user needs them."""

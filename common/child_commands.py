@@ -19,14 +19,6 @@ from clearspan.common.flags import flag
 from clearspan.common.terminal import UsageError
 from clearspan.common.working_folder import children_ignore_it
 
-__all__ = [
-    "CommandError",
-    "Option",
-    "UsageError",
-    "continue_with",
-    "run_module",
-]
-
 Option = str | bool | int | float | Path | Sequence[str | Path | int | float] | None
 """Value of an option: True or False for a switch, a sequence for an option that may be repeated; None leaves the option
 out."""
@@ -119,7 +111,7 @@ def run_module(
     line: Sequence[str],
     quiet: bool = False,
     raises: Sequence[type[Exception]] = (),
-    otherwise: type[Exception] | None = None,
+    default: type[Exception] | None = None,
 ) -> None:
     """Run `python -m MODULE LINE` to its end; print its output as it comes.
 
@@ -132,7 +124,7 @@ def run_module(
         quiet: if true, print nothing.
         raises: types of exceptions, besides UsageError, that the caller wants as they are: if an exception of such a
             type ended the command, an exception of this type with the same message is raised here.
-        otherwise: type of the exception for all other failures; None for CommandError, which holds the exit code.
+        default: type of the exception for all other failures; None for CommandError, which holds the exit code.
 
     Raises:
         UsageError: the command cannot work with these options.
@@ -154,7 +146,7 @@ def run_module(
         if processes.are_interrupted:
             raise KeyboardInterrupt
         if process.returncode:
-            raise _error(module, failures.read(), process.returncode, raises, otherwise)
+            raise _error(module, failures.read(), process.returncode, raises, default)
 
 
 def _pass_on(lines: Iterable[str], quiet: bool) -> None:
@@ -169,7 +161,7 @@ def _error(
     failures: Sequence[Failure],
     code: int,
     raises: Sequence[type[Exception]],
-    otherwise: type[Exception] | None,
+    default: type[Exception] | None,
 ) -> Exception:
     """Return the exception to raise after a command failed.
 
@@ -178,12 +170,12 @@ def _error(
         failures: the failures that the command and its child processes reported; empty if none of them did.
         code: the exit code of the command.
         raises: types of exceptions to raise as they are, if one of them ended the command.
-        otherwise: type of the exception for all other failures except UsageError; None for CommandError.
+        default: type of the exception for all other failures except UsageError; None for CommandError.
     """
     messages = dict.fromkeys(failure.message for failure in failures)
     types = tuple(name for failure in failures for name in failure.types)
     failure = Failure(module, "; ".join(messages) or f"{module} ended with exit code {code}", code, types=types)
-    error = failure.exception((*raises, UsageError), otherwise or CommandError)
+    error = failure.exception((*raises, UsageError), default or CommandError)
     if isinstance(error, CommandError):
         error.code = code
     return error

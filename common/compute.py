@@ -50,10 +50,10 @@ Precision = Annotated[
 ]
 
 
-def resolve_device(asked: str) -> str:
+def resolve_device(device: str) -> str:
     """Return the device for a value of `--device`: cuda or cpu for `auto`, and any other value unchanged."""
-    if asked != AUTO:
-        return asked
+    if device != AUTO:
+        return device
     if importlib.util.find_spec("torch") is None:
         return "cpu"
     import torch
@@ -61,14 +61,14 @@ def resolve_device(asked: str) -> str:
     return "cuda" if torch.cuda.is_available() else "cpu"
 
 
-def resolve(device: str, precision: str, key: str = "--precision", off: str = "--precision fp32") -> Compute:
+def resolve(device: str, precision: str, key: str = "--precision", fp32_setting: str = "--precision fp32") -> Compute:
     """Return the device and precision for the values of `--device` and `--precision`.
 
     Args:
         device: a value of `--device`: `auto`, or a device as torch names it.
         precision: a value of `--precision`: fp32, bf16 or auto.
         key: the option or recipe key that sets the precision, for messages.
-        off: the option or recipe setting that a message tells the user to write for fp32.
+        fp32_setting: the option or recipe setting that a message tells the user to write for fp32.
 
     Raises:
         ValueError: the precision is not one of PRECISIONS.
@@ -87,7 +87,10 @@ def resolve(device: str, precision: str, key: str = "--precision", off: str = "-
     if not support.cost:
         return Compute(device, "bf16")
     return Compute(
-        device, "bf16", f"{flag(key)}: {support.reason}, so bf16 is {support.cost}: set {flag(off)} for fp32", slow=True
+        device,
+        "bf16",
+        f"{flag(key)}: {support.reason}, so bf16 is {support.cost}: set {flag(fp32_setting)} for fp32",
+        slow=True,
     )
 
 

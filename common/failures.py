@@ -47,15 +47,15 @@ class Failure:
         """The line that is printed to stderr: name and message; a hint at `--help` if the command line was invalid."""
         return f"{self.name}: {self.message}{HINT if self.is_refused else ''}"
 
-    def exception(self, documented: Iterable[type[Exception]], otherwise: type[Exception]) -> Exception:
+    def exception(self, documented: Iterable[type[Exception]], default: type[Exception]) -> Exception:
         """Return an exception with the failure's message; its type is the first one in `types` that is documented.
 
         Args:
             documented: the types of exceptions that the caller may raise.
-            otherwise: the type of the exception if no documented type is named in `types`.
+            default: the type of the exception if no documented type is named in `types`.
         """
         known = {each.__name__: each for each in documented}
-        return next((known[name] for name in self.types if name in known), otherwise)(self.message)
+        return next((known[name] for name in self.types if name in known), default)(self.message)
 
 
 def types_of(error: BaseException) -> tuple[str, ...]:

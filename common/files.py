@@ -85,13 +85,13 @@ def temporary_name(name: str = "") -> str:
     return f"{TEMPORARY}{uuid.uuid4().hex}-{name}"
 
 
-def temporary_folder(inside: Path | None = None) -> tempfile.TemporaryDirectory[str]:
+def temporary_folder(parent: Path | None = None) -> tempfile.TemporaryDirectory[str]:
     """Create a temporary folder, which the `with` statement deletes at its end.
 
     Args:
-        inside: the folder to create it in; None for the system's folder for temporary files.
+        parent: the folder to create it in; None for the system's folder for temporary files.
     """
-    return tempfile.TemporaryDirectory(prefix=temporary_name(), dir=inside)
+    return tempfile.TemporaryDirectory(prefix=temporary_name(), dir=parent)
 
 
 def remove_temporaries(folder: str | Path, older_than_s: float = 0) -> None:

@@ -36,8 +36,8 @@ STALE_S = 24 * 3600
 """Age in seconds from which a temporary file is taken to be left by a killed process."""
 
 
-def is_whole(path: Path, expected: str) -> bool:
-    """Return whether a file exists and has the SHA-256 `expected`; warn if the hash differs.
+def is_whole(path: Path, expected_sha256: str) -> bool:
+    """Return whether a file exists and has the SHA-256 `expected_sha256`; warn if the hash differs.
 
     A damaged file is not deleted, since another process may just have replaced it. The caller writes a new file in its
     place.
@@ -47,7 +47,7 @@ def is_whole(path: Path, expected: str) -> bool:
     """
     if not path.exists():
         return False
-    if sha256(path) == expected:
+    if sha256(path) == expected_sha256:
         return True
     warn(f"{path}: damaged in the cache: made again")
     return False

@@ -232,18 +232,18 @@ def check_tokenizer_files(folder: Path) -> list[str]:
     return present
 
 
-def check_largest(name: str, largest: int, num_embeddings: int) -> None:
+def check_largest(name: str, largest_id: int, num_embeddings: int) -> None:
     """Raise EncoderError if the largest id that a tokenizer gave has no embedding in the model.
 
     Args:
         name: the model's name, for the message.
-        largest: the largest of these ids.
+        largest_id: the largest of these ids.
         num_embeddings: the number of token embeddings of the model.
     """
-    if largest >= num_embeddings:
+    if largest_id >= num_embeddings:
         raise EncoderError(
-            f"{name}: its tokenizer gives id {largest:,}, but its model has {num_embeddings:,} embeddings: they do not "
-            "belong together"
+            f"{name}: its tokenizer gives id {largest_id:,}, but its model has {num_embeddings:,} embeddings: they do "
+            "not belong together"
         )
 
 

@@ -26,7 +26,7 @@ def _elsewhere(form: str) -> str:
     )
 
 
-def misnamed(spec: str, accepted: str = "") -> str | None:
+def misnamed(spec: str, accepted_form: str = "") -> str | None:
     """Return an error message if a `--model` value has a prefix that this command does not accept; otherwise None.
 
     It is also an error if the value is empty, consists only of a prefix, or has two prefixes. The path of an existing
@@ -34,14 +34,14 @@ def misnamed(spec: str, accepted: str = "") -> str | None:
 
     Args:
         spec: the value of `--model`.
-        accepted: the prefix that the command accepts, STATIC or HYBRID; "" if it accepts none.
+        accepted_form: the prefix that the command accepts, STATIC or HYBRID; "" if it accepts none.
     """
     form = next((form for form in (STATIC, HYBRID) if spec.startswith(form)), "")
     inner = spec.removeprefix(form).strip()
     if not inner:
-        return f"names no folder: write {form if form == accepted else ''}DIR, the folder of a model"
+        return f"names no folder: write {form if form == accepted_form else ''}DIR, the folder of a model"
     if Path(spec).exists() or not form:
         return None
-    if form != accepted:
+    if form != accepted_form:
         return _elsewhere(form)
     return f"write {form} once: {form}DIR" if inner.startswith(form) else misnamed(inner)

@@ -347,7 +347,7 @@ def _unknown(name: str, known: Iterable[str]) -> UsageError:
     return UsageError(f"no such option: {flag(word)}{advice(word) or did_you_mean(name, known)}")
 
 
-def words(cls: type[Options], given: Mapping[str, Any]) -> list[str]:
+def words(cls: type[Options], arguments: Mapping[str, Any]) -> list[str]:
     """Return the words of a command line that set the same options as keyword arguments, in the arguments' order.
 
         {"min_tokens": 512, "dedup": True, "exclude": ["a.txt"]}  ->  --min-tokens=512 --dedup --exclude=a.txt
@@ -355,13 +355,13 @@ def words(cls: type[Options], given: Mapping[str, Any]) -> list[str]:
     Values are not checked.
 
     Args:
-        given: name of a keyword argument -> its value; an option with the value None is left out.
+        arguments: name of a keyword argument -> its value; an option with the value None is left out.
 
     Raises:
         UsageError: an option is unknown.
     """
     known, line = _keywords(cls), []
-    for name, value in given.items():
+    for name, value in arguments.items():
         if name not in known:
             raise _unknown(name, known)
         field = known[name]
@@ -381,36 +381,36 @@ def words(cls: type[Options], given: Mapping[str, Any]) -> list[str]:
     return line
 
 
-def words_of(options: Options, without: Collection[str] = ()) -> list[str]:
+def words_of(options: Options, left_out: Collection[str] = ()) -> list[str]:
     """Return the words of a command line that set these options, in the order of the fields.
 
     The options of parts (fields that are dataclasses of options themselves) are not written.
 
     Args:
-        without: the names of further fields that are not written.
+        left_out: the names of further fields that are not written.
     """
     given = {}
     for field in _fields(type(options)):
-        if field.name not in without:
+        if field.name not in left_out:
             value = getattr(options, field.name)
             given[field.keyword] = not value if field.is_negated else value
     return words(type(options), given)
 
 
-def from_keywords(cls: type[T], given: Mapping[str, Any]) -> T:
+def from_keywords(cls: type[T], arguments: Mapping[str, Any]) -> T:
     """Create the options that a user's keyword arguments set.
 
     A string or a path is parsed as a word of the command line. For a flag that may stand without a word (`Flag.const`),
     True has the same effect. An option with the value None has its default.
 
     Args:
-        given: name of a keyword argument -> value. The name is the flag with underscores, e.g. `min_tokens`.
+        arguments: name of a keyword argument -> value. The name is the flag with underscores, e.g. `min_tokens`.
 
     Raises:
         UsageError: an option is unknown or missing, or its value is invalid; the message names the option.
     """
     known, values = _keywords(cls), {}
-    for name, value in given.items():
+    for name, value in arguments.items():
         if name not in known:
             raise _unknown(name, known)
         if value is not None:

@@ -63,14 +63,14 @@ def resolve(spec: str) -> Any:
     return value
 
 
-def load_class(spec: str, expected: Callable[..., T], what: str) -> type[T]:
+def load_class(spec: str, expected: Callable[..., T], noun: str) -> type[T]:
     """Return the class that a spec names; it must be a complete subclass of `expected`.
 
     Args:
         spec: `module:name`, as the user wrote it.
         expected: the base class, which declares what the class must have. (Its type is `Callable`, because mypy refuses
             an abstract class as `type[T]`.)
-        what: noun for error messages, with its article, e.g. "a kind of dataset".
+        noun: noun for error messages, with its article, e.g. "a kind of dataset".
 
     Raises:
         PluginError: the object is not a subclass of `expected`, lacks an abstract method, or lacks a class attribute
@@ -78,69 +78,69 @@ def load_class(spec: str, expected: Callable[..., T], what: str) -> type[T]:
     """
     value, contract, base = resolve(spec), cast(type, expected), _name(expected)
     if not inspect.isclass(value) or not issubclass(value, contract):
-        raise PluginError(f"{spec}: {_described(value)}, not {what} (a subclass of {base})")
+        raise PluginError(f"{spec}: {_described(value)}, not {noun} (a subclass of {base})")
     methods = sorted(getattr(value, "__abstractmethods__", ()))
     annotated = {name: hint for cls in contract.__mro__ for name, hint in inspect.get_annotations(cls).items()}
     attributes = [name for name, hint in annotated.items() if "ClassVar" in str(hint) and not hasattr(value, name)]
-    _check_nothing_missing(spec, what, base, [*methods, *attributes])
+    _check_nothing_missing(spec, noun, base, [*methods, *attributes])
     return cast("type[T]", value)
 
 
-def load_object(spec: str, expected: Callable[..., T], what: str) -> T:
+def load_object(spec: str, expected: Callable[..., T], noun: str) -> T:
     """Return the object that a spec names: an instance, or a module or class with the expected attributes.
 
     Args:
         spec: `module:name`, as the user wrote it.
         expected: the class or Protocol whose public methods, properties and annotated attributes the object must have.
-        what: noun for error messages, with its article, e.g. "an evaluation task".
+        noun: noun for error messages, with its article, e.g. "an evaluation task".
 
     Raises:
         PluginError: the object lacks one of these attributes.
     """
-    return check_object(resolve(spec), spec, expected, what)
+    return check_object(resolve(spec), spec, expected, noun)
 
 
-def check_object(value: Any, spec: str, expected: Callable[..., T], what: str) -> T:
+def check_object(value: Any, spec: str, expected: Callable[..., T], noun: str) -> T:
     """Return `value`, an object that a plug-in has created, after checking that it has the expected attributes.
 
     Args:
         spec: the `module:name` of the function or class that created the object, for error messages.
         expected: the class or Protocol whose public methods, properties and annotated attributes the object must have.
-        what: noun for error messages, with its article, e.g. "an evaluation task".
+        noun: noun for error messages, with its article, e.g. "an evaluation task".
 
     Raises:
         PluginError: the object lacks one of these attributes.
     """
     _check_nothing_missing(
-        spec, what, _name(expected), [name for name in _members(expected) if not hasattr(value, name)]
+        spec, noun, _name(expected), [name for name in _members(expected) if not hasattr(value, name)]
     )
     return cast(T, value)
 
 
-def load_function(spec: str, what: str) -> Callable[..., Any]:
+def load_function(spec: str, noun: str) -> Callable[..., Any]:
     """Return the function, method or other callable that a spec names.
 
     Args:
         spec: `module:name`, as the user wrote it.
-        what: noun for error messages, with its article, e.g. "a function of a list of texts".
+        noun: noun for error messages, with its article, e.g. "a function of a list of texts".
 
     Raises:
         PluginError: the object cannot be called.
     """
     value = resolve(spec)
     if not callable(value):
-        raise PluginError(f"{spec}: {_described(value)}, not {what}")
+        raise PluginError(f"{spec}: {_described(value)}, not {noun}")
     return cast(Callable[..., Any], value)
 
 
-def call(spec: str, function: Callable[[], T], given: str, expected: tuple[type[Exception], ...] = ()) -> T:
+def call(spec: str, function: Callable[[], T], arguments: str, expected: tuple[type[Exception], ...] = ()) -> T:
     """Call a user's function or class, and return the result.
 
     Args:
         spec: the `module:name` of the function or class, for error messages.
         function: the function, with its arguments bound to it (`functools.partial`).
-        given: a phrase for error messages that says with what the function is called, e.g. "without arguments" or "with
-            the data folder".
+        arguments: a phrase for error messages that says with what the function is called, e.g. "without arguments" or
+            "with the data folder".
         expected: types of exceptions that the function may raise, and that pass unchanged.
 
     Raises:
@@ -151,7 +151,7 @@ def call(spec: str, function: Callable[[], T], given: str, expected: tuple[type[
     except expected:
         raise
     except (Exception, SystemExit) as error:  # the user's code may raise anything
-        raise PluginError(f"{spec}: raised {cause(error)} when called {given}") from None
+        raise PluginError(f"{spec}: raised {cause(error)} when called {arguments}") from None
 
 
 def cause(error: BaseException) -> str:
@@ -185,9 +185,9 @@ def _import(module: str, spec: str) -> ModuleType:
         raise PluginError(f"{spec}: the module {module} cannot be imported ({cause(error)})") from None
 
 
-def _check_nothing_missing(spec: str, what: str, base: str, names: list[str]) -> None:
+def _check_nothing_missing(spec: str, noun: str, base: str, names: list[str]) -> None:
     if names:
-        raise PluginError(f"{spec}: not {what}: it lacks {', '.join(dict.fromkeys(names))} (see {base})")
+        raise PluginError(f"{spec}: not {noun}: it lacks {', '.join(dict.fromkeys(names))} (see {base})")
 
 
 def _members(expected: Any) -> Iterator[str]:

@@ -77,13 +77,13 @@ def csv_rows(path: Path) -> Iterator[tuple[int, list[str]]]:
 
 
 def csv_records(
-    path: Path, required: Collection[str], named: Callable[[str], str] = str
+    path: Path, required_fields: Collection[str], field_of: Callable[[str], str] = str
 ) -> Iterator[tuple[str, dict[str, str]]]:
     """Yield the place (`FILE:LINE`) and the record (field -> text) of each row of a UTF-8 csv or tsv with a header.
 
     Args:
-        required: names of fields that the header must contain.
-        named: function that turns a name in the header into the name of the field.
+        required_fields: names of fields that the header must contain.
+        field_of: function that turns a name in the header into the name of the field.
 
     Raises:
         MissingDataError: the file does not exist.
@@ -93,9 +93,10 @@ def csv_records(
     for number, row in csv_rows(path):
         place = f"{path}:{number}"
         if not header:
-            header = [named(name) for name in row]
-            if not set(required) <= set(header):
-                raise DataError(f"{place}: expected a header with {', '.join(required)}, found {head(','.join(row))}")
+            header = [field_of(name) for name in row]
+            if not set(required_fields) <= set(header):
+                expected = ", ".join(required_fields)
+                raise DataError(f"{place}: expected a header with {expected}, found {head(','.join(row))}")
         elif len(row) != len(header):
             raise DataError(f"{place}: expected {len(header)} fields, as in the header, found {len(row)}")
         else:

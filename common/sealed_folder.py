@@ -95,26 +95,30 @@ def _damage_of(path: Path) -> Iterator[None]:
 
 
 def check_folder(
-    folder: Path, kind: str, whole: bool = True, alone: bool = True, free: Sequence[str] = ()
+    folder: Path,
+    kind: str,
+    refuse_missing: bool = True,
+    refuse_unlisted: bool = True,
+    unchecked_suffixes: Sequence[str] = (),
 ) -> dict[str, Any]:
     """Compare the files in a folder with its manifest; return the content that `seal_folder` put into the manifest.
 
     Args:
         kind: the expected kind of folder, such as a checkpoint.
-        whole: whether a missing file is an error.
-        alone: whether a file that the manifest does not list is an error.
-        free: suffixes, in lower case, of files that are not checked.
+        refuse_missing: whether a missing file is an error.
+        refuse_unlisted: whether a file that the manifest does not list is an error.
+        unchecked_suffixes: suffixes, in lower case, of files that are not checked.
 
     Raises:
         FolderChangedError: the manifest is missing, damaged or of another kind, or a file has changed, is missing or is
             not listed.
     """
     content, listed = read_manifest(folder, kind)
-    files = {name: info for name, info in listed.items() if not name.lower().endswith(tuple(free))}
-    present = [name for name in files_in(folder) if not name.lower().endswith(tuple(free))]
-    if alone and (added := [name for name in present if name not in files]):
+    files = {name: info for name, info in listed.items() if not name.lower().endswith(tuple(unchecked_suffixes))}
+    present = [name for name in files_in(folder) if not name.lower().endswith(tuple(unchecked_suffixes))]
+    if refuse_unlisted and (added := [name for name in present if name not in files]):
         raise FolderChangedError(f"{folder / added[0]}: is not a file of this folder")
-    for name in files if whole else files.keys() & set(present):
+    for name in files if refuse_missing else files.keys() & set(present):
         with _damage_of(folder / name):
             if difference := files[name].difference(FileInfo.of(folder / name)):
                 raise ValueError(difference)

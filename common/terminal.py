@@ -102,16 +102,16 @@ class Parser(argparse.ArgumentParser):
                 error.argument_name = "/".join(map(flag, error.argument_name.split("/")))
             self.error(str(error))
 
-    def unknown(self, words: Sequence[str], others: Iterable[str] = ()) -> str:
+    def unknown(self, words: Sequence[str], known_options: Iterable[str] = ()) -> str:
         """Return the error message for words of a command line that this parser does not know; it names one of them.
 
         Args:
-            others: known options that this parser does not have, for suggestions.
+            known_options: known options that this parser does not have, for suggestions.
         """
         name = next((word for word in words if word.startswith("-")), words[0]).split("=", 1)[0]
         if not name.startswith("-"):
             return f"unexpected argument: {name}"
-        known = [*self._option_string_actions, *others]
+        known = [*self._option_string_actions, *known_options]
         if name in known:  # the option stands before the subcommand
             return f"{flag(name)} must come after {self.prog.rpartition(' ')[2]!r}"
         return f"no such option: {flag(name)}{advice(name) or did_you_mean(flag(name), map(flag, known))}"

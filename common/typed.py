@@ -238,17 +238,18 @@ def checked(function: Callable[P, T]) -> Callable[P, T]:
         for name, value in given.arguments.items():
             hint, several = hints(function).get(name, Any), signature.parameters[name].kind
             if several is inspect.Parameter.VAR_KEYWORD:
-                given.arguments[name] = {key: _checked(key, hint, each) for key, each in value.items()}
+                given.arguments[name] = {key: check_argument(key, hint, each) for key, each in value.items()}
             elif several is inspect.Parameter.VAR_POSITIONAL:
-                given.arguments[name] = tuple(_checked(name, hint, each) for each in value)
+                given.arguments[name] = tuple(check_argument(name, hint, each) for each in value)
             else:
-                given.arguments[name] = _checked(name, hint, value)
+                given.arguments[name] = check_argument(name, hint, value)
         return function(*given.args, **given.kwargs)
 
     return call
 
 
-def _checked(name: str, hint: Any, value: Any) -> Any:
+def check_argument(name: str, hint: Any, value: Any) -> Any:
+    """Return the value of an argument as `conform` does; raise UsageError, which names it, if it does not fit."""
     try:
         return conform(value, hint)
     except MismatchError as error:

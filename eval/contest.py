@@ -70,20 +70,20 @@ class Contest:
     rounds: Sequence[tuple[Ints, Ints]]
 
     @classmethod
-    def of_halves(cls, held: HeldOutTexts) -> "Contest":
+    def of_halves(cls, held_out: HeldOutTexts) -> "Contest":
         """Return the contest of held-out texts, which has one round.
 
         Raises:
             DataError: too few texts are in the half that picks checkpoints.
         """
-        judged = held.collection
-        if held.picking is None or len(held.picking.queries) < FEWEST_TEXTS:
+        judged = held_out.collection
+        if held_out.picking is None or len(held_out.picking.queries) < FEWEST_TEXTS:
             raise DataError(
-                f"{held.files[0].parent}: too few texts to choose the weights ({FEWEST_TEXTS} are needed): "
+                f"{held_out.files[0].parent}: too few texts to choose the weights ({FEWEST_TEXTS} are needed): "
                 f"{hold_out_more()}"
             )
-        number = min(MOST_CHOOSING, len(held.picking.queries))
-        both = judged.joined(held.picking.part(range(number)))
+        number = min(MOST_CHOOSING, len(held_out.picking.queries))
+        both = judged.joined(held_out.picking.part(range(number)))
         rows = np.arange(len(both.queries))
         return cls(both, [(rows[len(judged.queries) :], rows[: len(judged.queries)])])
 
@@ -105,18 +105,18 @@ class Contest:
         """The indices of the choosing queries of all rounds, on which weights and systems are selected."""
         return np.concatenate([choosing for choosing, _ in self.rounds])
 
-    def alone(self, name: str, about: str, is_trained: bool, vectors: tuple[Vectors, Vectors]) -> ContestResult:
+    def alone(self, name: str, description: str, is_trained: bool, vectors: tuple[Vectors, Vectors]) -> ContestResult:
         """Return the result of a model, or of BM25, from its vectors of all queries and of all texts (`vectors`)."""
         all_ranks = ranks(*vectors, self.collection)
         chosen_by = all_ranks.reciprocal[self.choosing].mean()
-        return ContestResult(name, about, is_trained, None, float(chosen_by), all_ranks.part(self.judged))
+        return ContestResult(name, description, is_trained, None, float(chosen_by), all_ranks.part(self.judged))
 
-    def beside(self, name: str, about: str, is_trained: bool, vectors: Beside) -> ContestResult:
+    def beside(self, name: str, description: str, is_trained: bool, vectors: Beside) -> ContestResult:
         """Return the result of a model combined with BM25, with the weight that each round chooses.
 
         Args:
             name: the name of the model.
-            about: a description of the model in one line.
+            description: a description of the model in one line.
             is_trained: whether the model was trained by this run.
             vectors: the vectors of all queries and of all texts, from the model and from BM25.
         """
@@ -131,4 +131,6 @@ class Contest:
         weight = best_weight(grid)
         is_crossed = len(self.rounds) > 1  # on the queries that chose it, a weight looks better than it is
         chosen_by = whole.reciprocal.mean() if is_crossed else grid[WEIGHTS.index(weight)].mean()
-        return ContestResult(f"{name}{BESIDE}", f"{about}, beside BM25", is_trained, weight, float(chosen_by), whole)
+        return ContestResult(
+            f"{name}{BESIDE}", f"{description}, beside BM25", is_trained, weight, float(chosen_by), whole
+        )

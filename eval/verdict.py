@@ -173,7 +173,7 @@ def judge(
     *,
     prompt_name: tuple[str, ...] = (),
     stemmer: str | None = None,
-    cached: Path | None = None,
+    cache: Path | None = None,
     compute: Compute | None = None,
     batch_tokens: int = 16384,
     progress: bool = False,
@@ -189,7 +189,7 @@ def judge(
         prompt_name: the name of one prompt for every text, or the names of two prompts, for queries and for documents.
             Where no name is given, a model's own prompts are used.
         stemmer: the language whose word endings BM25 ignores, such as `german`; None to compare whole words.
-        cached: the folder of cached embeddings; None for no cache.
+        cache: the folder of cached embeddings; None for no cache.
         compute: the device and the precision; None for fp32 on the GPU, or on the CPU if there is no GPU.
         batch_tokens: the most tokens in a batch of texts to embed.
         progress: whether to show progress bars.
@@ -214,7 +214,7 @@ def judge(
     warnings = [f"questions {name}: {number:,}" for name, number in held.counts.items()] if queries else []
     for entrant in entrants:
         model = load_encoder(entrant.model, None, compute.precision, compute.device)
-        similarity = Prompted.of(model, prompt_name, cached, batch_tokens, progress)
+        similarity = Prompted.of(model, prompt_name, cache, batch_tokens, progress)
         if (seconds := similarity.expected_s(documents)) > SAID_S:
             say(f"{entrant.name}: embedding {len(documents):,} texts takes about {duration(seconds)}")
         vectors = similarity.ranking(contest.collection.queries, documents)

@@ -8,11 +8,12 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from clearspan.common.child_commands import Option, UsageError, run_module
+from clearspan.common.child_commands import Option, run_module
 from clearspan.common.options import from_keywords, words
 from clearspan.common.parsing import did_you_mean
 from clearspan.common.plugins import PluginError
 from clearspan.common.ranking import HYBRID_WEIGHT
+from clearspan.common.terminal import UsageError
 from clearspan.common.typed import checked
 from clearspan.pipelines.command import PipelineCommand
 from clearspan.pipelines.errors import PipelineError
@@ -54,7 +55,7 @@ def make_dataset(
         PipelineError: the dataset cannot be made; the message says why and what to do.
     """
     own = _together({"input": _listed(inputs), "output": output}, options)
-    _run(kind, _making(kind), own, quiet, [beam] if isinstance(beam, str) else beam)
+    _run(kind, _making(kind), {**own, "beam": beam}, quiet)
     return Dataset(output)
 
 
@@ -211,15 +212,15 @@ def _making(kind: str) -> type[PipelineCommand]:
         raise UsageError(str(error)) from None
 
 
-def _run(
-    name: str, command: type[PipelineCommand], given: dict[str, Any], quiet: bool, beam: Sequence[str] = ()
-) -> None:
-    """Check the options of a command, then run it in a process of its own, which also checks the options of Beam.
+def _run(name: str, command: type[PipelineCommand], given: dict[str, Any], quiet: bool) -> None:
+    """Check the options of a command, then run it in a process of its own.
+
+    Only that process checks the options of Beam, since it has to import Beam for this.
 
     Args:
         name: the name of the command, as on the command line.
         given: the options: keyword argument -> value.
         quiet: print nothing.
     """
-    from_keywords(command, given)
-    run_module("clearspan.pipelines", [name, *words(command, given), *beam], quiet, otherwise=PipelineError)
+    from_keywords(command, {option: value for option, value in given.items() if option != "beam"})
+    run_module("clearspan.pipelines", [name, *words(command, given)], quiet, default=PipelineError)

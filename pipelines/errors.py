@@ -39,16 +39,16 @@ class InputChangedError(PipelineError):
         )
 
 
-def check_extra(extra: str, *packages: str, what: str) -> None:
+def check_extra(extra: str, *packages: str, feature: str) -> None:
     """Raise PipelineError if a package that a feature needs is not installed.
 
     Args:
         extra: the extra of Clearspan that installs the packages, as in `pip install clearspan[EXTRA]`.
         packages: the names by which the packages are imported.
-        what: the feature, for the message.
+        feature: the feature, for the message.
     """
     if missing := [package for package in packages if importlib.util.find_spec(package) is None]:
-        raise PipelineError(f"{what} needs {', '.join(missing)}: pip install 'clearspan[{extra}]'")
+        raise PipelineError(f"{feature} needs {', '.join(missing)}: pip install 'clearspan[{extra}]'")
 
 
 EXPECTED = (PipelineError, ManifestError, ShardError, OSError)

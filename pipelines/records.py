@@ -182,14 +182,16 @@ class Record:
     number: int = 1
 
     @classmethod
-    def of_text(cls, name: str, offset: int | None, data: bytes, max_bytes: int, of: str, number: int = 1) -> "Record":
+    def of_text(
+        cls, name: str, offset: int | None, data: bytes, max_bytes: int, part: str, number: int = 1
+    ) -> "Record":
         """Return the record of a text in UTF-8; a bad record if it is too long or not valid UTF-8.
 
         Args:
             name, offset, number: the values for the attributes of these names.
             data: the bytes of the text.
             max_bytes: the maximum number of bytes.
-            of: a noun for the part of the file that holds the text, for messages, e.g. `line`.
+            part: a noun for the part of the file that holds the text, for messages, e.g. `line`.
         """
         value, raw, problem = None, data[:HEAD_BYTES], ""
         if len(data) > max_bytes:
@@ -198,7 +200,7 @@ class Record:
             try:
                 value, raw = data.decode("utf-8"), data
             except UnicodeDecodeError as error:
-                problem = f"invalid UTF-8 at byte {error.start} of the {of}"
+                problem = f"invalid UTF-8 at byte {error.start} of the {part}"
         return cls(name, offset, value, raw, problem, number=number)
 
     @property

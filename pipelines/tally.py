@@ -116,14 +116,14 @@ class Counts:
         more = f" and {len(ordered) - NUM_EXAMPLES:,} more files" if len(ordered) > NUM_EXAMPLES else ""
         return f"records left out, by file: {named}{more}: {self.lacking}" if named else ""
 
-    def check_bad(self, most: float, where: str = "") -> None:
-        """Raise PipelineError if the fraction of bad records is larger than `most`.
+    def check_bad(self, max_fraction: float, place: str = "") -> None:
+        """Raise PipelineError if the fraction of bad records is larger than `max_fraction`.
 
         Args:
-            where: text to add to the message, such as the place of the list of bad records.
+            place: text to add to the message, such as the place of the list of bad records.
         """
-        if self.bad > most * self.read:
-            raise PipelineError(f"{self.complaint()} (allowed: {flag('--max-bad-fraction')} {most:g}{where})")
+        if self.bad > max_fraction * self.read:
+            raise PipelineError(f"{self.complaint()} (allowed: {flag('--max-bad-fraction')} {max_fraction:g}{place})")
 
     def complaint(self) -> str:
         """Return a line with the number of bad records, examples with their reasons, and advice on encodings."""

@@ -48,7 +48,7 @@ def search(texts: Texts, similarity: str, queries: np.ndarray, top: int, quiet: 
         PipelineError: faiss is not installed, has no index for this similarity, or cannot search these texts.
         ShardError: a shard is damaged.
     """
-    check_extra("faiss", "faiss", what=f"{flag('--index')} faiss")
+    check_extra("faiss", "faiss", feature=f"{flag('--index')} faiss")
     import faiss
 
     if similarity not in ("cosine", "dot"):

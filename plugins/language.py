@@ -41,7 +41,7 @@ def identifier() -> "LanguageIdentifier":
     Raises:
         PipelineError: the extra `language` is not installed.
     """
-    check_extra("language", PACKAGE, what=flag("--language"))
+    check_extra("language", PACKAGE, feature=flag("--language"))
     from py3langid.langid import MODEL_FILE, LanguageIdentifier
 
     return LanguageIdentifier.from_model_file(MODEL_FILE, norm_probs=True)

@@ -60,7 +60,7 @@ class WebArchives(Format):
         return head.startswith(b"WARC/1.")
 
     def check(self, path: str) -> None:
-        check_extra("web", "fastwarc", "resiliparse", what=f"{path}: a web archive")
+        check_extra("web", "fastwarc", "resiliparse", feature=f"{path}: a web archive")
 
     def read(self, stream: BinaryIO, piece: Piece, reading: Reading) -> Iterator[Record]:
         """Yield a `Record` for each archive record. If an archive record holds no page, its `Record` is skipped or bad.
@@ -84,7 +84,7 @@ class Pages(Format):
 
     def read(self, stream: BinaryIO, piece: Piece, reading: Reading) -> Iterator[Record]:
         """Yield one record with the page of the file; the record is bad if the page is too long or cannot be read."""
-        check_extra("web", "resiliparse", what=f"{piece.input.name}: an HTML page")
+        check_extra("web", "resiliparse", feature=f"{piece.input.name}: an HTML page")
         limit = min(reading.max_bytes, HTML_BYTES)
         data = stream.read(limit + 1)
         check_holes(data)

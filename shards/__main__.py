@@ -149,18 +149,18 @@ def summary(folder: str, manifest: Manifest) -> Iterator[str]:
         yield histograms
 
 
-def options_given(options: Mapping[str, Any], above: str = "") -> Iterator[str]:
+def options_given(options: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
     """Yield the name and the value of each option that is set, e.g. "min_tokens 2048", or "taken.files 9" if nested.
 
     Args:
-        above: the names of the mappings that contain `options`, each followed by a dot, e.g. "taken."; "" if none do.
+        prefix: the names of the mappings that contain `options`, each followed by a dot, e.g. "taken."; "" if none do.
     """
     for name, value in options.items():
         if isinstance(value, dict):
             if name != "files":  # the hashes of the resources, which have lines of their own
-                yield from options_given(value, f"{above}{name}.")
+                yield from options_given(value, f"{prefix}{name}.")
         elif value not in (None, False, "", []):
-            yield f"{above}{name} {value if isinstance(value, (str, int, float)) else json.dumps(value)}"
+            yield f"{prefix}{name} {value if isinstance(value, (str, int, float)) else json.dumps(value)}"
 
 
 def examples(dataset: reader.Dataset, limit: int) -> Iterator[tuple[dict[str, Any], list[str]]]:

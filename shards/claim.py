@@ -28,14 +28,17 @@ class ClaimError(OSError):
 
 
 def claim(
-    folder: str, name: str, content: bytes, fruitless: Callable[[str, bytes], Sequence[str]] = lambda folder, old: ()
+    folder: str,
+    name: str,
+    content: bytes,
+    files_to_remove: Callable[[str, bytes], Sequence[str]] = lambda folder, old: (),
 ) -> None:
     """Check that this run may write to a folder; remove the files of an earlier run that wrote no output.
 
     Args:
         name, content: name and content of the file that describes this run; the caller then writes the file.
-        fruitless: function of the folder and of the content of another run's file. If that run wrote no output, it
-            returns the names of that run's files in the order in which to remove them; otherwise an empty sequence.
+        files_to_remove: function of the folder and of the content of another run's file. If that run wrote no output,
+            it returns the names of that run's files in the order in which to remove them; otherwise an empty sequence.
 
     Raises:
         ClaimError: the folder holds another run's output, or other files.
@@ -49,7 +52,7 @@ def claim(
     old = storage.read_bytes(path)
     if old == content:
         return
-    if names := fruitless(folder, old):
+    if names := files_to_remove(folder, old):
         for other in names:
             storage.remove(storage.join(folder, *other.split("/")))
         return

@@ -126,18 +126,18 @@ class Schema:
             return name
         return f"{FIELD}*" if name.startswith(FIELD) else _stem(name)
 
-    def check(self, actual: pa.Schema) -> None:
-        """Raise MemberError if `actual`, the schema of a batch, does not have the columns of this kind."""
-        if twice := [name for name in actual.names if actual.names.count(name) > 1]:
+    def check(self, batch_schema: pa.Schema) -> None:
+        """Raise MemberError if `batch_schema`, the schema of a batch, does not have the columns of this kind."""
+        if twice := [name for name in batch_schema.names if batch_schema.names.count(name) > 1]:
             raise MemberError(f"two columns are named {twice[0]}")
-        optional = list(self._in_order(actual.names[len(self.columns) :]))
-        vector = next((field.type for field in actual if is_vector(field.type)), None)
+        optional = list(self._in_order(batch_schema.names[len(self.columns) :]))
+        vector = next((field.type for field in batch_schema if is_vector(field.type)), None)
         allowed = FIELD_TYPES.values()
-        fields = {field.name: field.type if field.type in allowed else pa.string() for field in actual}
+        fields = {field.name: field.type if field.type in allowed else pa.string() for field in batch_schema}
         expected = [self.schema(tokens, optional, vector, fields) for tokens in (pa.uint16(), pa.uint32())]
-        if not any(actual.equals(schema) for schema in expected):
+        if not any(batch_schema.equals(schema) for schema in expected):
             raise MemberError(
-                f"columns {actual.names} are not the columns of {self.name} ({', '.join(expected[0].names)})"
+                f"columns {batch_schema.names} are not the columns of {self.name} ({', '.join(expected[0].names)})"
             )
         if vector is not None and pa.types.is_int8(vector.value_type) != ("scale" in optional):
             raise MemberError(f"vectors of {vector.value_type} {'with' if 'scale' in optional else 'without'} a scale")
@@ -234,7 +234,7 @@ def numbered(name: str, count: int) -> list[str]:
     return [name if number == 0 else f"{name}_{number}" for number in range(count)]
 
 
-def of_sort(name: str, names: Sequence[str]) -> list[str]:
+def columns_named(name: str, names: Sequence[str]) -> list[str]:
     """Return the columns in `names` that are called `name`, or `name` with a number: negative, negative_1, ..."""
     return [other for other in names if name in (other, _stem(other)[:-2])]
 
@@ -265,9 +265,9 @@ def tokens_by_column(batch: pa.RecordBatch) -> dict[str, int]:
     return {name: len(batch.column(name).flatten()) for name in token_columns(batch.schema)}
 
 
-def add_up(total: Mapping[str, int], more: Mapping[str, int]) -> dict[str, int]:
+def add_up(counts: Mapping[str, int], added: Mapping[str, int]) -> dict[str, int]:
     """Add two tables of counts by name. A name that only one of them holds counts as 0 in the other."""
-    return {name: total.get(name, 0) + more.get(name, 0) for name in {**total, **more}}
+    return {name: counts.get(name, 0) + added.get(name, 0) for name in {**counts, **added}}
 
 
 def count_classes(batch: pa.RecordBatch) -> dict[str, int]:

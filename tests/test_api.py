@@ -14,8 +14,10 @@ import numpy as np
 import pytest
 
 import clearspan
-from clearspan.common.child_commands import UsageError, run_module
+from clearspan.common.child_commands import run_module
+from clearspan.common.terminal import UsageError
 from clearspan.pipelines.errors import PipelineError
+from clearspan.shards.manifest import ManifestError
 from clearspan.train.config.options import RecipeError
 from tests.conftest import ROOT
 
@@ -125,6 +127,21 @@ def test_wrong_options_of_a_dataset_are_refused_before_a_process_starts(
     monkeypatch.setattr("clearspan.pipelines.api.run_module", lambda *_, **__: pytest.fail("a process was started"))
     with pytest.raises(UsageError, match=re.escape(complaint)):
         clearspan.make_dataset(kind, "a.jsonl", tmp_path / "out", **options)
+
+
+@pytest.mark.parametrize("beam", ["--runer=FlinkRunner", ["--runer=FlinkRunner"]])
+@pytest.mark.parametrize("command", [["documents", "--tokenizer=tokenizer"], ["vocabulary", "--size=32000"]])
+def test_options_of_beam_are_the_processes_alone_to_check(
+    command: list[str], beam: str | list[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    lines = []
+    monkeypatch.setattr("clearspan.pipelines.api.run_module", lambda module, line, *_, **__: lines.append(line))
+    if command[0] == "vocabulary":
+        clearspan.make_tokenizer("a.jsonl", tmp_path, beam=beam)
+    else:
+        with pytest.raises(ManifestError, match="manifest"):  # no process has made it
+            clearspan.make_dataset("documents", "a.jsonl", tmp_path, beam=beam, tokenizer="tokenizer")
+    assert lines == [[command[0], "--input=a.jsonl", f"--output={tmp_path}", command[1], "--runer=FlinkRunner"]]
 
 
 def test_a_recipe_takes_values_of_python() -> None:

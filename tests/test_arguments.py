@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import clearspan
-from clearspan.common.child_commands import UsageError
+from clearspan.common.terminal import UsageError
 from clearspan.common.typed import MismatchError, conform
 from clearspan.pipelines.search.search_command import Search
 from clearspan.train.config.options import RecipeError

@@ -35,7 +35,7 @@ def test_help_imports_nothing_that_is_slow(name: str) -> None:
     assert "argparse" in imported and not HEAVY & set(imported)
 
 
-@pytest.mark.parametrize("name", [name for name, command in COMMANDS.items() if not command.kept])
+@pytest.mark.parametrize("name", [name for name, command in COMMANDS.items() if not command.takes_name])
 def test_help_begins_with_what_the_command_does(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     """A class's own docstring, "The command `eval`.", tells a user nothing."""
     module = "clearspan.train.run" if name == "train" else COMMANDS[name].module

@@ -15,10 +15,9 @@ from annotated_types import Ge, Gt, Lt
 
 from clearspan.common import flags
 from clearspan.common.catalog import COMMANDS
-from clearspan.common.child_commands import UsageError
 from clearspan.common.flags import command_line, flag
 from clearspan.common.options import Flag, Options, from_keywords, parse, words
-from clearspan.common.terminal import Parser
+from clearspan.common.terminal import Parser, UsageError
 from clearspan.pipelines.registry import KINDS
 from clearspan.train.__main__ import LauncherOptions
 from tests.conftest import ROOT

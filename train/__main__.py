@@ -11,15 +11,18 @@ import io
 import subprocess
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Annotated, ClassVar
 
 from annotated_types import Ge
 
-from clearspan.common.command import Errors, Printed, Result
+from clearspan.common import files
+from clearspan.common.command import Command, Errors, Printed, Result
 from clearspan.common.options import Flag, Options, words_of
 from clearspan.train import run
-from clearspan.train.engine.signals import Launcher
+from clearspan.train.engine.signals import PREFIX, Launcher
+from clearspan.train.request import TrainOptions
 
 TRAINER = "clearspan.train.run"
 LAUNCHERS = {"--include_devices": "--include", "--exclude_devices": "--exclude"}
@@ -69,12 +72,13 @@ class LauncherOptions(Options):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Train(run.Training):
+class Train(TrainOptions, Command):
     """The command `train`: checks the recipe, and starts a process for each device."""
 
     description: ClassVar[str] = str(run.__doc__)
     usage: ClassVar[str] = "--recipe NAME-or-FILE [options] [launcher's options] [key=value ...]"
-    prog: ClassVar[str] = ""  # `python -m MODULE`, unlike `Training`
+    example: ClassVar[str] = run.EXAMPLE
+    error_prefix: ClassVar[str] = PREFIX
     expected: ClassVar[Errors] = (ValueError, RuntimeError, OSError)
     remedy: ClassVar[str] = "run it again"
 
@@ -88,12 +92,30 @@ class Train(run.Training):
         """
         if self.list:
             return run.catalog()
-        run.check(self)
+        check(self)
         return Printed(code=launch(self.command(), verbose=self.launcher.log_level is not None))
 
     def command(self) -> list[str]:
         """Return the arguments of DeepSpeed's launcher."""
-        return [*self.launcher.words(), "--module", TRAINER, *words_of(self, without=("list", "local_rank"))]
+        return [*self.launcher.words(), "--module", TRAINER, *words_of(self, left_out=("list",))]
+
+
+def check(options: TrainOptions) -> None:
+    """Check the recipe, its datasets' manifests and its output folder before ranks start.
+
+    Raises:
+        RecipeError, ManifestError, OSError: what is wrong.
+    """
+    from clearspan.shards import Dataset
+    from clearspan.train import run_folder
+    from clearspan.train.recipe import load_recipe
+
+    recipe = load_recipe(options.recipe, options.overrides)
+    for data in recipe.data.values():
+        Dataset(data.path)
+    run_folder.check(recipe, options.resume)
+    with files.locked(recipe.output) if Path(recipe.output).is_dir() else contextlib.nullcontext():
+        pass
 
 
 def launch(arguments: Sequence[str], verbose: bool = False) -> int:

@@ -15,9 +15,10 @@ from pathlib import Path
 from typing import Any
 
 from clearspan.common import terminal
-from clearspan.common.child_commands import Option, UsageError, run_module
+from clearspan.common.child_commands import Option, run_module
 from clearspan.common.options import from_keywords, words
-from clearspan.common.typed import MismatchError, checked, conform
+from clearspan.common.terminal import UsageError
+from clearspan.common.typed import MismatchError, check_argument, checked, conform
 from clearspan.train import recipe as recipes
 from clearspan.train.__main__ import LauncherOptions, Train
 from clearspan.train.config.options import Recipe, RecipeError
@@ -41,7 +42,7 @@ class Run:
     folder: Path
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "folder", Path(path_of(self.folder)))
+        object.__setattr__(self, "folder", Path(check_argument("folder", str | Path, self.folder)))
 
     @property
     def model(self) -> Path:
@@ -111,7 +112,7 @@ def train_model(
                 return Run(Path(loaded.output))
         given = {**launcher, "recipe": recipe, "resume": resume, "dry_run": dry_run, "quiet": quiet}
         given["overrides"] = changes
-        run_module("clearspan.train", words(Train, given), quiet, raises=[RecipeError], otherwise=TrainingError)
+        run_module("clearspan.train", words(Train, given), quiet, raises=[RecipeError], default=TrainingError)
     return Run(Path(loaded.output))
 
 
@@ -137,12 +138,6 @@ def assignments(overrides: Overrides) -> list[str]:
     if isinstance(overrides, Mapping):
         return [f"{key}={json.dumps(value, ensure_ascii=False, default=_plain)}" for key, value in overrides.items()]
     return [overrides] if isinstance(overrides, str) else list(overrides)
-
-
-@checked
-def path_of(folder: str | Path) -> str | Path:
-    """Return the path of a folder; raise UsageError if the argument is not a path."""
-    return folder
 
 
 def _plain(value: object) -> object:

@@ -170,22 +170,24 @@ def check_replaceable(folder: Path) -> None:
     if not files_in(folder) and not (folder / NAME).exists():
         return
     try:
-        check_folder(folder, KIND, whole=False)  # an export that was stopped leaves a folder without some files
+        check_folder(
+            folder, KIND, refuse_missing=False
+        )  # an export that was stopped leaves a folder without some files
     except FolderChangedError as error:
         raise CheckpointError(
             f"{folder}: holds something other than an unchanged export ({error}): move it away, or name another folder"
         ) from None
 
 
-def export(run: Path, out: Path, checkpoint: str | None = None) -> str:
+def export(run: Path, folder: Path, checkpoint: str | None = None) -> str:
     """Export a run's checkpoint, by default the best, or the last if no best was chosen; return a description of it.
 
     If no checkpoint is better than the model that training started from, the best checkpoint is that model, unchanged.
 
     Raises:
-        CheckpointError, EncoderError: the folder is not the folder of a run, the checkpoint cannot be used, or `out`
+        CheckpointError, EncoderError: the folder is not the folder of a run, the checkpoint cannot be used, or `folder`
             holds files that no export wrote.
-        InUseError: another export writes to `out`.
+        InUseError: another export writes to `folder`.
     """
     from clearspan.train.engine.checkpoint import CheckpointError, Checkpoints
 
@@ -203,11 +205,11 @@ def export(run: Path, out: Path, checkpoint: str | None = None) -> str:
     if start == UNCHANGED:
         encoder.become_given()
     origin = Origin(step, read_json(run / SKELETON / DATA), read_scores(run / "metrics.jsonl", step), start)
-    write_folder(encoder, tokenizer, out, recipe, origin)
+    write_folder(encoder, tokenizer, folder, recipe, origin)
     return start or f"the {chosen} checkpoint, that of step {step:,}"
 
 
-def write_folder(encoder: Any, tokenizer: Any, out: Path, recipe: str, origin: Origin) -> None:
+def write_folder(encoder: Any, tokenizer: Any, folder: Path, recipe: str, origin: Origin) -> None:
     """Write an encoder as a sealed model folder, replacing an earlier, unchanged export.
 
     Args:
@@ -215,13 +217,13 @@ def write_folder(encoder: Any, tokenizer: Any, out: Path, recipe: str, origin: O
         origin: what the model card says about the checkpoint, its data and its scores.
 
     Raises:
-        CheckpointError: `out` holds files that no export wrote, or cannot be written.
-        InUseError: another export writes to `out`.
+        CheckpointError: `folder` holds files that no export wrote, or cannot be written.
+        InUseError: another export writes to `folder`.
     """
-    with files.locked(out):
-        check_replaceable(out)
-        with _replacing(out, KIND) as part:
-            save_model(encoder, tokenizer, part, recipe, model_name(out), origin)
+    with files.locked(folder):
+        check_replaceable(folder)
+        with _replacing(folder, KIND) as part:
+            save_model(encoder, tokenizer, part, recipe, model_name(folder), origin)
 
 
 def _trained(run: Path, states: dict[str, Any]) -> tuple[Any, Any, str]:

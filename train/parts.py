@@ -27,21 +27,21 @@ def names(package: str) -> list[str]:
     return sorted(path.stem for path in Path(file).parent.glob("[!_]*.py"))
 
 
-def find(package: str, name: str, base: Callable[..., Part], what: str) -> type[Part]:
+def find(package: str, name: str, base: Callable[..., Part], noun: str) -> type[Part]:
     """Return the class of the built-in part `name` of a package, or the class that a name `module:Class` refers to.
 
     Args:
         package: the package that holds the built-in parts, such as `clearspan.train.objectives`.
         name: the name in the recipe.
         base: the abstract class from which the class must derive.
-        what: the noun for such a class in error messages, with its article, such as "an objective".
+        noun: the noun for such a class in error messages, with its article, such as "an objective".
 
     Raises:
         PluginError: there is no built-in part and no class of this name, or the class does not derive from `base` or
             lacks a method or an attribute that `base` requires.
     """
     if name not in names(package):
-        return plugins.load_class(name, base, what)
+        return plugins.load_class(name, base, noun)
     module = importlib.import_module(f"{package}.{name}")
     classes = (
         value for value in vars(module).values() if inspect.isclass(value) and value.__module__ == module.__name__

@@ -80,16 +80,16 @@ def _as_yaml(value: Any) -> str:
     return f"`{text}`" if text else '`""`'
 
 
-def keys(section: type, excluded: type | None = None) -> list[list[str]]:
+def keys(section: type, base: type | None = None) -> list[list[str]]:
     """Return a row of Markdown cells for each field of a dataclass: name, type, default and meaning.
 
     A field is a key of a recipe.
 
     Args:
-        excluded: a base class whose fields are left out; None to leave out no field.
+        base: a base class whose fields are left out; None to leave out no field.
     """
     described, hints = meanings(section), typing.get_type_hints(section, include_extras=True)
-    left_out = {field.name for field in dataclasses.fields(excluded)} if excluded else set()
+    left_out = {field.name for field in dataclasses.fields(base)} if base else set()
     return [
         [f"`{field.name}`", *map(_cell, (type_name(hints[field.name]), default_of(field), described[field.name]))]
         for field in dataclasses.fields(section)

@@ -1,6 +1,5 @@
-"""Options of the command `train`. The command line also has the options of DeepSpeed's launcher (`train.__main__`)."""
+"""Options that the command `train` (`train.__main__`) and each rank that it starts (`train.run`) have in common."""
 
-import argparse
 from dataclasses import dataclass
 from typing import Annotated
 
@@ -30,7 +29,6 @@ class TrainOptions(Options):
     resume: Annotated[bool, Flag(RESUME)] = False
     dry_run: Annotated[bool, Flag(DRY_RUN)] = False
     quiet: Annotated[bool, Flag("show no progress bar, and print no metrics")] = False
-    local_rank: Annotated[int, Flag(argparse.SUPPRESS, name="--local_rank")] = 0
 
     def __post_init__(self) -> None:
         super().__post_init__()

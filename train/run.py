@@ -6,20 +6,22 @@ logging, saving and evaluation may change. `--dry-run` makes all checks that pre
 recipe and the cost of the run, and does not train.
 """
 
+import argparse
 import contextlib
 import os
 import sys
 import warnings
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 # `deepspeed train/run.py` puts train/ first, where its data/, model/ or config/ could hide a user's module.
 sys.path[:] = [folder for folder in sys.path if Path(folder) != Path(__file__).parent]
 
-from clearspan.common import child_commands, files  # noqa: E402
+from clearspan.common import child_commands  # noqa: E402
 from clearspan.common.allocator import keep_few_kernels  # noqa: E402
 from clearspan.common.command import Command, Errors, Printed, Result  # noqa: E402
+from clearspan.common.options import Flag  # noqa: E402
 from clearspan.train.engine.signals import PREFIX  # noqa: E402
 from clearspan.train.request import TrainOptions  # noqa: E402
 
@@ -31,7 +33,7 @@ clearspan train --recipe declutr-base data.text.path=data/train output=runs/try 
 
 
 @dataclass(frozen=True, kw_only=True)
-class Training(TrainOptions, Command):
+class RankCommand(TrainOptions, Command):
     """The command `deepspeed train/run.py`, which runs once on each device: one rank of a training."""
 
     prog: ClassVar[str] = "deepspeed train/run.py"
@@ -41,6 +43,8 @@ class Training(TrainOptions, Command):
     remedy: ClassVar[str] = child_commands.continue_with(
         "--resume", "run it again, with --resume if a checkpoint is there"
     )
+
+    local_rank: Annotated[int, Flag(argparse.SUPPRESS, name="--local_rank")] = 0
 
     def run(self) -> Result:
         """Train as one of the ranks; the exit code is 1 if the work failed, 2 if the recipe cannot work.
@@ -66,27 +70,9 @@ def catalog() -> Result:
     return Printed(reference.catalog())
 
 
-def check(options: TrainOptions) -> None:
-    """Check the recipe, its datasets' manifests and its output folder before ranks start.
-
-    Raises:
-        RecipeError, ManifestError, OSError: what is wrong.
-    """
-    from clearspan.shards import Dataset
-    from clearspan.train import run_folder
-    from clearspan.train.recipe import load_recipe
-
-    recipe = load_recipe(options.recipe, options.overrides)
-    for data in recipe.data.values():
-        Dataset(data.path)
-    run_folder.check(recipe, options.resume)
-    with files.locked(recipe.output) if Path(recipe.output).is_dir() else contextlib.nullcontext():
-        pass
-
-
 def main(argv: list[str] | None = None) -> int:
     warnings.filterwarnings("ignore", category=FutureWarning)
-    return Training.main(argv)
+    return RankCommand.main(argv)
 
 
 if __name__ == "__main__":

@@ -126,7 +126,7 @@ def check_model(model: Path) -> None:
     Raises:
         FolderChangedError: a file is missing, has changed or was added.
     """
-    check_folder(model, MODEL, free=OTHERS)
+    check_folder(model, MODEL, unchecked_suffixes=OTHERS)
 
 
 def set_aside_model(run: Path) -> None:

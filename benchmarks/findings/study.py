@@ -26,9 +26,10 @@ from benchmarks.findings.scales import SMALL, Scale
 from benchmarks.findings.systems import PRETRAINED, UNTRAINED, System, encoder, pretraining, recipe, systems
 from benchmarks.synthetic import export_untrained
 from clearspan.common import terminal
-from clearspan.common.child_commands import CommandError, UsageError, run_module
+from clearspan.common.child_commands import CommandError, run_module
 from clearspan.common.files import write_text
 from clearspan.common.parallel import parallel_map
+from clearspan.common.terminal import UsageError
 from clearspan.eval import results
 from clearspan.eval.data.senteval import find_downstream
 from clearspan.shards import Dataset

@@ -43,7 +43,7 @@ def output(base: Any, packed: Packed, positions: Tensor) -> Any:
 
 @torch.no_grad()
 def check_packing(
-    base: Any, forward: Callable[[Packed], Tensor], alone: Callable[[Tensor], Tensor], max_tokens: int
+    base: Any, forward: Callable[[Packed], Tensor], encode_alone: Callable[[Tensor], Tensor], max_tokens: int
 ) -> None:
     """Raise EncoderError if packing two test sequences changes their states.
 
@@ -52,7 +52,7 @@ def check_packing(
     Args:
         base: a transformers base model.
         forward: function from a packed batch of T tokens to the model's states, (T, h).
-        alone: function from the ids of one sequence, (1, L), to the model's states, (1, L, h).
+        encode_alone: function from the ids of one sequence, (1, L), to the model's states, (1, L, h).
         max_tokens: the length of the longest sequence that the model accepts.
     """
     window = getattr(base.config, "sliding_window", None) or 0
@@ -61,7 +61,7 @@ def check_packing(
     sequences = [ids[: lengths[0]].tolist(), ids[lengths[0] :].tolist()]
     try:
         packed = forward(pack_ids(sequences, base.device))
-        expected = torch.cat([alone(x[None])[0] for x in torch.split(ids, lengths)])
+        expected = torch.cat([encode_alone(x[None])[0] for x in torch.split(ids, lengths)])
         if torch.allclose(packed, expected, atol=1e-3 * float(packed.abs().max())):
             return
         problem = "the states of a packed sequence differ from those it has alone"

@@ -11,74 +11,75 @@ from torch import Tensor
 from clearspan.common.encoder.packing import Packed
 
 
-def mean(hidden: Tensor, packed: Packed, skipped: int = 0, weights: Tensor | None = None) -> Tensor:
+def mean(hidden: Tensor, packed: Packed, num_skipped: int = 0, weights: Tensor | None = None) -> Tensor:
     """Return the mean of each sequence's states; with weights, the sum divided by the sum of the weights.
 
     Args:
-        skipped: number of tokens at the beginning of each sequence that are left out.
+        num_skipped: number of tokens at the beginning of each sequence that are left out.
         weights: weights of the tokens, (T,) fp32, by which `hidden` was already multiplied; None if it was not.
     """
-    if skipped or weights is not None:
-        return _summed(hidden, packed, packed.positions >= skipped, weights)
+    if num_skipped or weights is not None:
+        return _summed(hidden, packed, packed.positions >= num_skipped, weights)
     lengths = packed.cu_seqlens.diff().long()
     return (_reduced(hidden.float(), lengths, "sum") / lengths.clamp(min=1)[:, None])[: packed.num_sequences]
 
 
-def first(hidden: Tensor, packed: Packed, skipped: int = 0, weights: Tensor | None = None) -> Tensor:
+def first(hidden: Tensor, packed: Packed, num_skipped: int = 0, weights: Tensor | None = None) -> Tensor:
     """Return the state of each sequence's first token.
 
     Args:
-        skipped: number of tokens at the beginning of each sequence that are left out, unless it has no further tokens.
+        num_skipped: number of tokens at the beginning of each sequence that are left out, unless it has no further
+            tokens.
         weights: not used here; other poolings need them.
     """
     starts = packed.cu_seqlens[: packed.num_sequences].long()
     lengths = packed.cu_seqlens.diff()[: packed.num_sequences]
-    rows = starts + torch.where(lengths > skipped, skipped, 0) if skipped else starts
+    rows = starts + torch.where(lengths > num_skipped, num_skipped, 0) if num_skipped else starts
     return hidden[rows.clamp(max=len(hidden) - 1)].float() * (lengths[:, None] > 0)
 
 
-def last(hidden: Tensor, packed: Packed, skipped: int = 0, weights: Tensor | None = None) -> Tensor:
-    """Return the state of each sequence's last token; 0 if it has at most `skipped` tokens.
+def last(hidden: Tensor, packed: Packed, num_skipped: int = 0, weights: Tensor | None = None) -> Tensor:
+    """Return the state of each sequence's last token; 0 if it has at most `num_skipped` tokens.
 
     Args:
         weights: not used here; other poolings need them.
     """
     n = packed.num_sequences
     chosen = hidden[(packed.cu_seqlens[1 : n + 1].long() - 1).clamp(min=0)].float()
-    return chosen * (packed.cu_seqlens.diff()[:n, None] > skipped)
+    return chosen * (packed.cu_seqlens.diff()[:n, None] > num_skipped)
 
 
-def maximum(hidden: Tensor, packed: Packed, skipped: int = 0, weights: Tensor | None = None) -> Tensor:
+def maximum(hidden: Tensor, packed: Packed, num_skipped: int = 0, weights: Tensor | None = None) -> Tensor:
     """Return the largest value of each dimension over each sequence's states.
 
     Args:
-        skipped: number of tokens at the beginning of each sequence that are left out.
+        num_skipped: number of tokens at the beginning of each sequence that are left out.
         weights: not used here; other poolings need them.
     """
-    counts = packed.positions >= skipped
+    counts = packed.positions >= num_skipped
     lengths = packed.cu_seqlens.diff().long()
     return _reduced(hidden.masked_fill(~counts[:, None], -torch.inf), lengths, "max")[: packed.num_sequences]
 
 
-def mean_by_root(hidden: Tensor, packed: Packed, skipped: int = 0, weights: Tensor | None = None) -> Tensor:
+def mean_by_root(hidden: Tensor, packed: Packed, num_skipped: int = 0, weights: Tensor | None = None) -> Tensor:
     """Return the sum of each sequence's states, divided by the root of their number, or of their weights' sum.
 
     Args:
-        skipped: number of tokens at the beginning of each sequence that are left out.
+        num_skipped: number of tokens at the beginning of each sequence that are left out.
         weights: weights of the tokens, (T,) fp32, by which `hidden` was already multiplied; None if it was not.
     """
-    return _summed(hidden, packed, packed.positions >= skipped, weights, by_root=True)
+    return _summed(hidden, packed, packed.positions >= num_skipped, weights, by_root=True)
 
 
-def mean_by_position(hidden: Tensor, packed: Packed, skipped: int = 0, weights: Tensor | None = None) -> Tensor:
+def mean_by_position(hidden: Tensor, packed: Packed, num_skipped: int = 0, weights: Tensor | None = None) -> Tensor:
     """Return the mean of each sequence's states, weighted by their positions: 1, 2, 3, ...
 
     Args:
-        skipped: number of tokens at the beginning of each sequence that are left out.
+        num_skipped: number of tokens at the beginning of each sequence that are left out.
         weights: weights of the tokens, (T,) fp32, by which `hidden` was already multiplied. The sum is then divided by
             their sum instead of the positions'.
     """
-    return _summed(hidden, packed, (packed.positions >= skipped) * (packed.positions + 1.0), weights)
+    return _summed(hidden, packed, (packed.positions >= num_skipped) * (packed.positions + 1.0), weights)
 
 
 Pool = Callable[[Tensor, Packed, int, Tensor | None], Tensor]
@@ -93,16 +94,16 @@ FUNCTIONS: dict[str, Pool] = {
 """Name in `common.encoder.pooling_names` of each pooling that is computed from token states -> its function."""
 
 
-def pooled(hidden: Tensor, packed: Packed, mode: str, skipped: int = 0, weights: Tensor | None = None) -> Tensor:
+def pooled(hidden: Tensor, packed: Packed, mode: str, num_skipped: int = 0, weights: Tensor | None = None) -> Tensor:
     """Return the embeddings that sentence-transformers' `Pooling` computes in the pooling mode `mode`.
 
     Args:
         mode: a key of `FUNCTIONS`.
-        skipped: number of tokens at the beginning of each sequence, such as a prompt's, that are left out.
+        num_skipped: number of tokens at the beginning of each sequence, such as a prompt's, that are left out.
         weights: weights of the tokens, (T,) fp32, by which the states are multiplied, e.g. from `WordWeights`.
     """
     hidden = hidden.float() if weights is None else hidden.float() * weights[:, None]
-    return FUNCTIONS[mode](hidden, packed, skipped, weights)
+    return FUNCTIONS[mode](hidden, packed, num_skipped, weights)
 
 
 def _summed(hidden: Tensor, packed: Packed, factors: Tensor, weights: Tensor | None, by_root: bool = False) -> Tensor:

@@ -106,7 +106,7 @@ class Window:
         batch_tokens: the largest number of tokens in a batch; a longer text has a batch of its own.
         vectors: the array to write the embeddings to, (n, dim) float32, where `dim` is their width; None for a new
             array.
-        done: function that is called after each batch with the batch's number of tokens; None to call nothing.
+        on_done: function that is called after each batch with the batch's number of tokens; None to call nothing.
     """
 
     def __init__(
@@ -115,7 +115,7 @@ class Window:
         tokens: Tokens,
         batch_tokens: int,
         vectors: NDArray[np.float32] | None = None,
-        done: Callable[[int], object] | None = None,
+        on_done: Callable[[int], object] | None = None,
     ) -> None:
         vectors = np.empty((len(tokens), model.dim), np.float32) if vectors is None else vectors
         self._embedded = Embedded(vectors, tokens.is_truncated)
@@ -135,8 +135,8 @@ class Window:
                     vectors[self._order[rows]] = batch.numpy()
                 else:
                     made.append(batch)
-                if done is not None:
-                    done(int(last - first))
+                if on_done is not None:
+                    on_done(int(last - first))
             self._copying = None if is_host else _Copying(torch.cat(made))
 
     def result(self) -> Embedded:

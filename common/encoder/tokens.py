@@ -189,15 +189,15 @@ class TokenReader:
         return FastTokenizer(self._tokenizer, np.int32)
 
 
-def _between(content: Ragged, before: list[int], after: list[int]) -> Ragged:
-    """Return the lists of `content`, each with the ids `before` prepended and the ids `after` appended."""
-    if not before and not after:
+def _between(content: Ragged, prefix: list[int], suffix: list[int]) -> Ragged:
+    """Return the lists of `content`, each with the ids `prefix` prepended and the ids `suffix` appended."""
+    if not prefix and not suffix:
         return content
-    offsets = bounds(content.lengths + len(before) + len(after))
+    offsets = bounds(content.lengths + len(prefix) + len(suffix))
     values = np.empty(offsets[-1], np.int32)
     is_content = np.ones(offsets[-1], bool)
-    places = [(offsets[:-1] + at, token) for at, token in enumerate(before)]
-    places += [(offsets[1:] - at, token) for at, token in enumerate(reversed(after), 1)]
+    places = [(offsets[:-1] + at, token) for at, token in enumerate(prefix)]
+    places += [(offsets[1:] - at, token) for at, token in enumerate(reversed(suffix), 1)]
     for rows, token in places:
         values[rows] = token
         is_content[rows] = False

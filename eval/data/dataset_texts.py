@@ -19,7 +19,7 @@ from clearspan.common.records import DataError
 from clearspan.common.token_ids import without_prompt
 from clearspan.shards import Dataset, ShardError, keyed
 from clearspan.shards.manifest import ManifestError
-from clearspan.shards.schema import of_sort
+from clearspan.shards.schema import columns_named
 
 SEED = 0
 """The seed of the hashes that choose a sample, and of the positions of crops."""
@@ -100,7 +100,7 @@ class DatasetTexts:
                 yield from self._decoded(batch.slice(start, DECODED))
 
     def _decoded(self, batch: pa.RecordBatch) -> Iterator[Row]:
-        names = ["tokens", *of_sort("positive", batch.schema.names)]
+        names = ["tokens", *columns_named("positive", batch.schema.names)]
         columns = [self._texts(batch.column(name), name) for name in names]
         numbers = batch.column("id").to_pylist()
         for number, first, *others in zip(numbers, *columns, strict=True):

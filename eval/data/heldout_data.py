@@ -151,49 +151,49 @@ def read_all(path: Path) -> dict[str, HeldOutTexts]:
 
 def read_dataset(
     folder: str | Path,
-    limit: int = LIMIT,
+    max_queries: int = LIMIT,
     picking: bool = False,
     training: str | Path | None = None,
-    most_ranked: int = MOST_RANKED,
+    max_ranked: int = MOST_RANKED,
 ) -> HeldOutTexts:
     """Make a collection from the held-out part of a dataset of documents, sentences or triplets.
 
     Args:
         folder: the folder of the held-out part.
-        limit: the most queries. Queries are chosen by the hashes of their texts' ids.
+        max_queries: the most queries. Queries are chosen by the hashes of their texts' ids.
         picking: whether to take the queries by which training chooses checkpoints, instead of the queries to score.
         training: the folder of the dataset's training part, whose texts are ranked too; None to rank only the held-out
             texts.
-        most_ranked: the most texts to rank. If it is below `MOST_RANKED`, the first training texts are taken instead of
+        max_ranked: the most texts to rank. If it is below `MOST_RANKED`, the first training texts are taken instead of
             a sample of all, which is faster.
 
     Raises:
         DataError: the dataset is malformed, or has too few texts of at least 8 words.
     """
-    return _collection_of(_texts_of_dataset(folder, training, most_ranked), limit, picking)
+    return _collection_of(_texts_of_dataset(folder, training, max_ranked), max_queries, picking)
 
 
-def _texts_of_dataset(folder: str | Path, training: str | Path | None, most_ranked: int = MOST_RANKED) -> _Texts:
+def _texts_of_dataset(folder: str | Path, training: str | Path | None, max_ranked: int = MOST_RANKED) -> _Texts:
     """Return the texts of the held-out part in `folder`, and of the training part in `training`, if it is given."""
-    part = DatasetTexts(folder, most_ranked)
+    part = DatasetTexts(folder, max_ranked)
     held = lowest(part)
     trained = []
     num_texts = len(part)
     files: tuple[Path, ...] = (Path(folder) / MANIFEST,)
     if training is not None:
-        rest = DatasetTexts(training, most_ranked - len(held), few_shards=most_ranked < MOST_RANKED)
+        rest = DatasetTexts(training, max_ranked - len(held), few_shards=max_ranked < MOST_RANKED)
         trained = list(rest)
         num_texts = num_texts + len(rest)
         files = (*files, Path(training) / MANIFEST)
     return _Texts(Path(folder), held, trained, len(part), num_texts, files, True, training is not None)
 
 
-def _collection_of(texts: _Texts, limit: int, picking: bool = False, passages: bool = False) -> HeldOutTexts:
+def _collection_of(texts: _Texts, max_queries: int, picking: bool = False, passages: bool = False) -> HeldOutTexts:
     """Make a collection from texts.
 
     Args:
         texts: the held-out texts and the training texts.
-        limit: the most queries.
+        max_queries: the most queries.
         picking: whether to take the queries by which training chooses checkpoints, instead of the queries to score.
         passages: whether to use only the second text of each pair, and to cut it into two crops.
 
@@ -214,7 +214,7 @@ def _collection_of(texts: _Texts, limit: int, picking: bool = False, passages: b
         half = ranked
         if row < len(texts.held):
             half = picks if texts.is_halved and is_of_picking_half(parts[0]) else judged
-        (half if len(half) < limit else ranked).append(finding)
+        (half if len(half) < max_queries else ranked).append(finding)
     copies = len(texts.held) + len(texts.trained) - len(known)
     mine, other = (picks, judged) if picking else (judged, picks)
     collection, others = _collections([mine, other], ranked)

@@ -19,22 +19,23 @@ NEAREST = 100
 _BLOCK_SCORES = 1 << 24
 
 
-def narrowed(collection: RetrievalSet, most: int) -> RetrievalSet:
-    """Return a collection with the same queries and at most `most` documents, or more if more are relevant.
+def narrowed(collection: RetrievalSet, max_documents: int) -> RetrievalSet:
+    """Return a collection with the same queries and at most `max_documents` documents, or more if more are relevant.
 
     All relevant documents are kept. The documents that BM25 ranks nearest to each query are added until there are
-    `most`. If they are too few, other documents are added, in an order that depends only on their ids or texts.
+    `max_documents`. If they are too few, other documents are added, in an order that depends only on their ids or
+    texts.
 
     Args:
         collection: a collection in which every query ranks all documents (`candidates` is None).
-        most: the largest number of documents.
+        max_documents: the largest number of documents.
     """
-    if len(collection.documents) <= most:
+    if len(collection.documents) <= max_documents:
         return collection
     chosen = dict.fromkeys(np.concatenate(collection.relevant).tolist())
     for nearest in (*_nearest(collection).T, np.argsort(-collection.precedence)):
         for position in nearest.tolist():
-            if len(chosen) >= most:
+            if len(chosen) >= max_documents:
                 break
             if position >= 0:
                 chosen[position] = None

@@ -68,19 +68,19 @@ class RetrievalSet:
             candidates=None if self.candidates is None else [self.candidates[row] for row in rows],
         )
 
-    def among(self, kept: Ints) -> "RetrievalSet":
-        """Return a collection of all queries and of the documents at the positions `kept`.
+    def among(self, kept_positions: Ints) -> "RetrievalSet":
+        """Return a collection of all queries and of the documents at the positions `kept_positions`.
 
         The caller ensures that `itself` and `candidates` are None.
 
         Args:
-            kept: ascending positions, int64, which include all relevant documents.
+            kept_positions: ascending positions, int64, which include all relevant documents.
         """
         return replace(
             self,
-            documents=[self.documents[position] for position in kept],
-            relevant=[np.searchsorted(kept, positions) for positions in self.relevant],
-            names=None if self.names is None else [self.names[position] for position in kept],
+            documents=[self.documents[position] for position in kept_positions],
+            relevant=[np.searchsorted(kept_positions, positions) for positions in self.relevant],
+            names=None if self.names is None else [self.names[position] for position in kept_positions],
         )
 
     def joined(self, others: "RetrievalSet") -> "RetrievalSet":

@@ -54,9 +54,9 @@ class _Layer:
         self.square = torch.zeros_like(weights)
         self.scratch = weights.clone()
 
-    def keep(self, at: tuple[Tensor, Tensor]) -> None:
+    def keep(self, indices: tuple[Tensor, Tensor]) -> None:
         """Keep only the classifiers at the given indices of folds and of L2 values, and drop the others."""
-        self.weights, self.mean, self.square = self.weights[at], self.mean[at], self.square[at]
+        self.weights, self.mean, self.square = self.weights[indices], self.mean[indices], self.square[indices]
         self.scratch = self.weights.clone()
 
     def step(self, inputs: Tensor, errors: Tensor, share: float, decay: Tensor, step: int) -> None:

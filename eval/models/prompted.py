@@ -42,7 +42,7 @@ class Prompted(Similarity):
 
     @classmethod
     def of(
-        cls, model: Encoder, prompt_name: Sequence[str], cached: Path | None, batch_tokens: int, progress: bool
+        cls, model: Encoder, prompt_name: Sequence[str], cache: Path | None, batch_tokens: int, progress: bool
     ) -> "Prompted":
         """Return a model whose prompts are chosen by their names, and whose embeddings are cached on disk.
 
@@ -50,7 +50,7 @@ class Prompted(Similarity):
             model: the encoder, with its prompts.
             prompt_name: the name of one prompt for every text, or the names of two prompts, for queries and for
                 documents. Where no name is given, the model's own prompts are used.
-            cached: the folder of cached embeddings; None for no cache.
+            cache: the folder of cached embeddings; None for no cache.
             batch_tokens: the most tokens in a batch of texts to embed.
             progress: whether to show progress bars.
 
@@ -60,7 +60,7 @@ class Prompted(Similarity):
 
         def embedder(prompt: str) -> EmbeddingSimilarity:
             encode = encode_of(model, prompt, batch_tokens, progress=progress)
-            return EmbeddingSimilarity(encode, cache_of(model, prompt, cached))
+            return EmbeddingSimilarity(encode, cache_of(model, prompt, cache))
 
         return cls(model.prompts.sides(prompt_name), embedder)
 

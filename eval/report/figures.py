@@ -278,17 +278,17 @@ def score_text(row: ScoreBar) -> str:
     return printable(" ".join(filter(None, (noted, value_text(row), interval_text(row)))))
 
 
-def shortened(text: str, most: int = _MOST_CHARACTERS) -> str:
-    """Return a text of at most `most` characters, in which `…` replaces the middle of a longer text.
+def shortened(text: str, max_characters: int = _MOST_CHARACTERS) -> str:
+    """Return a text of at most `max_characters` characters, in which `…` replaces the middle of a longer text.
 
-    The ends are kept because names often differ there. If `most` is below 5, a longer text becomes "".
+    The ends are kept because names often differ there. If `max_characters` is below 5, a longer text becomes "".
     """
-    if len(text) <= most:
+    if len(text) <= max_characters:
         return text
-    if most < 5:
+    if max_characters < 5:
         return ""
-    head = (most - 1) // 2
-    return f"{text[:head]}…{text[len(text) - (most - 1 - head) :]}"
+    head = (max_characters - 1) // 2
+    return f"{text[:head]}…{text[len(text) - (max_characters - 1 - head) :]}"
 
 
 def text_bars(figure: Bars, width: int) -> list[str]:

@@ -50,7 +50,7 @@ class Section:
 
 
 def write_report(
-    path: str | Path, title: str, sections: Sequence[Section], lead: str = "", warnings: Sequence[str] = ()
+    path: str | Path, title: str, sections: Sequence[Section], introduction: str = "", warnings: Sequence[str] = ()
 ) -> None:
     """Write a report as one self-contained HTML file. An existing file is replaced atomically.
 
@@ -60,7 +60,7 @@ def write_report(
         path: the file.
         title: the title of the report.
         sections: the content of the report.
-        lead: paragraphs below the title, separated by empty lines; "" for none.
+        introduction: paragraphs below the title, separated by empty lines; "" for none.
         warnings: paragraphs below the title that are emphasized.
 
     Raises:
@@ -73,7 +73,7 @@ def write_report(
     contents = len(anchors) >= _CONTENTS_FROM
     template = _environment().get_template("report.html")
     page = template.render(
-        mark=Markup(_MARK), title=title, lead=lead, warnings=warnings, sections=views, contents=contents
+        mark=Markup(_MARK), title=title, lead=introduction, warnings=warnings, sections=views, contents=contents
     )
     write_text(Path(path), page)
 

@@ -104,7 +104,7 @@ HALVES: dict[str, tuple[str, str]] = {
 downstream and probing tasks."""
 
 
-def average(name: str, scores: Scores, least: int | None = None) -> dict[str, Any] | None:
+def average(name: str, scores: Scores, min_tasks: int | None = None) -> dict[str, Any] | None:
     """Compute an average.
 
     If tasks are missing, the average is the mean over the remaining tasks, which is not comparable with published
@@ -113,13 +113,13 @@ def average(name: str, scores: Scores, least: int | None = None) -> dict[str, An
     Args:
         name: the name of the average, a key of AVERAGES or HALVES.
         scores: task -> metric -> the score of a model in percent.
-        least: the smallest number of scored tasks; None for the number in the definition of the average.
+        min_tasks: the smallest number of scored tasks; None for the number in the definition of the average.
 
     Returns:
         {"value": percent, "tasks": the tasks in the mean, "missing": the missing tasks}; None if too few are scored.
     """
     if name in HALVES:
-        first, second = (average(half, scores, least) for half in HALVES[name])
+        first, second = (average(half, scores, min_tasks) for half in HALVES[name])
         if first is None or second is None:
             return None
         value = (first["value"] + second["value"]) / 2
@@ -130,7 +130,7 @@ def average(name: str, scores: Scores, least: int | None = None) -> dict[str, An
         for task, metrics in rule.metrics.items()
         if all(metric in scores.get(task, {}) for metric in metrics)
     }
-    if len(values) < (rule.least if least is None else max(1, least)):
+    if len(values) < (rule.least if min_tasks is None else max(1, min_tasks)):
         return None
     means = [round(value, 2) if rule.rounded else value for value in (float(np.mean(v)) for v in values.values())]
     return {"value": math.fsum(means) / len(means), "tasks": list(values), "missing": missing_tasks(name, scores)}

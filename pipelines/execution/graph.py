@@ -89,7 +89,7 @@ class ProcessUnit(beam.DoFn):  # type: ignore[misc]  # Beam's types are not foll
             Metrics.counter("records", name).inc(number)
 
 
-def deal(_: Any, job: Job, of: Round) -> Iterator[tuple[Element, None]]:
+def deal(_: Any, job: Job, round_: Round) -> Iterator[tuple[Element, None]]:
     """Yield the elements of a round that remain to be done, and NO_WORK, as keys with the value None.
 
     A round is a step of the run whose elements are work units or slices. Beam calls this function after a barrier, and
@@ -98,28 +98,28 @@ def deal(_: Any, job: Job, of: Round) -> Iterator[tuple[Element, None]]:
     Args:
         _: the output of the barrier, which is not used.
         job: the description of the run: its folders, its kind, its options.
-        of: the round.
+        round_: the round.
     """
     with _working(job):
-        elements = of.elements(job)
+        elements = round_.elements(job)
     for element in (NO_WORK, *elements):
         yield element, None
 
 
-def work(keyed: tuple[Element, Any], job: Job, of: Round) -> tuple[int, int]:
+def work(keyed: tuple[Element, Any], job: Job, round_: Round) -> tuple[int, int]:
     """Do the work of one element of a round, a step of the run whose elements are work units or slices.
 
     Args:
         keyed: the element, and a value that is not used. If the element is NO_WORK, nothing is done.
         job: the description of the run: its folders, its kind, its options.
-        of: the round.
+        round_: the round.
 
     Returns:
         DONE: the key of the next barrier, and a value that is not used.
     """
     if keyed[0] != NO_WORK:
         with _working(job):
-            of.work(job, *keyed[0])
+            round_.work(job, *keyed[0])
     return DONE
 
 

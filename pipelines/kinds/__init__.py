@@ -135,13 +135,13 @@ class Kind(Options, ABC):
     numbers_records: ClassVar[bool] = False
     shares_texts: ClassVar[bool] = False
 
-    def resolved(self, began: Mapping[str, Any]) -> Self:
+    def resolved(self, earlier_options: Mapping[str, Any]) -> Self:
         """Return a copy of the kind in which each option that depends on the machine or on files has a definite value:
         a device instead of `auto`, for example.
 
         Args:
-            began: if an unfinished run is continued, the options in its fingerprint, whose values are used again;
-                otherwise empty.
+            earlier_options: if an unfinished run is continued, the options in its fingerprint, whose values are used
+                again; otherwise empty.
         """
         return self
 

@@ -106,5 +106,5 @@ class DocumentWorker(TextWorker[Documents]):
         return (text, selected.text, record.source), num_bytes
 
     def _batch(self, kept: Kept) -> pa.RecordBatch:
-        batch = self.record_batch(kept, kept.columns, others=[pa.array(kept.sources, pa.string())])
+        batch = self.record_batch(kept, kept.columns, other_columns=[pa.array(kept.sources, pa.string())])
         return self.with_sketches(batch, kept.names)

@@ -89,22 +89,22 @@ class _Window:
     known: pa.RecordBatch | None
 
     @classmethod
-    def of(cls, texts: list[Text], old: Copied | None) -> "_Window":
+    def of(cls, texts: list[Text], previous: Copied | None) -> "_Window":
         """Return the window of some texts. If a dataset is updated, read from it the vectors that it already has for
         them.
 
         Args:
-            old: the reader of the vectors of the updated dataset; None if the run makes a new dataset.
+            previous: the reader of the vectors of the updated dataset; None if the run makes a new dataset.
         """
         inputs = [text.model_input for text in texts]
         new = list(dict.fromkeys(inputs))
         known = list[str]()
         table = None
-        if old is not None:
-            rows = old.rows([text_id(text.encode()) for text in new])
+        if previous is not None:
+            rows = previous.rows([text_id(text.encode()) for text in new])
             known = [text for text, row in zip(new, rows, strict=True) if row >= 0]
             new = [text for text, row in zip(new, rows, strict=True) if row < 0]
-            table = old.vectors(rows[rows >= 0]) if known else None
+            table = previous.vectors(rows[rows >= 0]) if known else None
         return cls(texts, inputs, new, {text: row for row, text in enumerate([*new, *known])}, table)
 
 
@@ -185,20 +185,20 @@ class VectorWorker:
                     part = text.text[start:end]
                     yield text._replace(text=part, size=len(utf8(part)), title=title, document=document, chunk=number)
 
-    def _examples(self, window: _Window, made: Embedded, tally: Tally) -> Iterator[pa.RecordBatch]:
+    def _examples(self, window: _Window, embedded: Embedded, tally: Tally) -> Iterator[pa.RecordBatch]:
         """Yield the examples of a window's texts, and count them in `tally`. A text whose vector is not finite is a bad
         record.
 
         Args:
-            made: the embeddings of `window.new`, in this order.
+            embedded: the embeddings of `window.new`, in this order.
         """
         number = len(window.new)
         is_finite = np.ones(len(window.place), bool)
         truncated = np.zeros(len(window.place), bool)
         table = window.known
-        truncated[:number] = made.truncated
+        truncated[:number] = embedded.truncated
         if number:
-            stored, is_finite[:number] = self._stored(made)
+            stored, is_finite[:number] = self._stored(embedded)
             table = pa.concat_batches([stored, table]) if table else stored
         assert table is not None
         kept = []
@@ -214,17 +214,17 @@ class VectorWorker:
         for first in range(0, len(kept), size):
             yield self._batch(kept[first : first + size], table)
 
-    def _stored(self, made: Embedded) -> tuple[pa.RecordBatch, np.ndarray]:
+    def _stored(self, embedded: Embedded) -> tuple[pa.RecordBatch, np.ndarray]:
         """Return n embeddings in the form in which the dataset stores them, and a mask of the finite ones, (n,) bool.
 
         The form is a record batch with the column `vector`, and the column `scale` if the type of the vectors needs
         one. The mask is true for a vector whose values are finite both before and after the conversion to this form.
 
         Args:
-            made: the n embeddings.
+            embedded: the n embeddings.
         """
-        is_finite = np.asarray(np.isfinite(made.vectors).all(axis=1))
-        stored = vectors.columns(np.where(is_finite[:, None], made.vectors, 0), self.kind.vector_dtype)
+        is_finite = np.asarray(np.isfinite(embedded.vectors).all(axis=1))
+        stored = vectors.columns(np.where(is_finite[:, None], embedded.vectors, 0), self.kind.vector_dtype)
         table = pa.record_batch(list(stored.values()), names=list(stored))
         return table, is_finite & np.isfinite(vectors.decoded(table)).all(axis=1)
 

@@ -42,7 +42,7 @@ def load_model(folder: str, sha256: str, pooling: str | None, device: str, preci
                 "changed"
             )
         if device != "cpu" or not static.reads(Path(folder)):
-            check_extra("embed", "torch", "sentence_transformers", what="embedding")
+            check_extra("embed", "torch", "sentence_transformers", feature="embedding")
         if device != "cpu" and resolve_device(AUTO) == "cpu":
             raise PipelineError(
                 f"{flag('--device')} {device}: this machine has no GPU: compute on the CPU with {flag('--device')} cpu"

@@ -342,29 +342,29 @@ class TextWorker(Generic[AnyTextKind]):
         self,
         pieces: Pieces,
         tally: Tally,
-        least: int,
-        most: int | None,
+        min_tokens: int,
+        max_tokens: int | None,
         width: int = 1,
-        before: np.ndarray | int = 0,
+        num_uncounted: np.ndarray | int = 0,
     ) -> Kept:
         """Return the examples to write to the dataset.
 
-        An example is dropped if one of its texts has fewer than `least` or more than `most` tokens, or contains an
-        excluded text. Every example is counted in `tally`, as kept or as filtered.
+        An example is dropped if one of its texts has fewer than `min_tokens` or more than `max_tokens` tokens, or
+        contains an excluded text. Every example is counted in `tally`, as kept or as filtered.
 
         Args:
             pieces: the tokenized texts of one or more examples.
-            least: the minimum number of tokens of each text.
-            most: the maximum number of tokens of each text; None for no maximum.
+            min_tokens: the minimum number of tokens of each text.
+            max_tokens: the maximum number of tokens of each text; None for no maximum.
             width: the number of texts of each example, which are consecutive in `pieces`.
-            before: for each text of an example, the number of tokens at its start, such as a prompt's, that do not
-                count towards `least`, (width,); 0 if all tokens count.
+            num_uncounted: for each text of an example, the number of tokens at its start, such as a prompt's, that do
+                not count towards `min_tokens`, (width,); 0 if all tokens count.
         """
         filtered = tally.counts.filtered
         lengths = pieces.tokens.lengths.reshape(-1, width)
         tally.counts.measure("tokens", int(lengths.max()))
-        short = np.where(absent(pieces, width), least, lengths - before).min(1) < least
-        long = ~short & (lengths.max(1) > (np.inf if most is None else most))
+        short = np.where(absent(pieces, width), min_tokens, lengths - num_uncounted).min(1) < min_tokens
+        long = ~short & (lengths.max(1) > (np.inf if max_tokens is None else max_tokens))
         filtered["short_tokens"] += int(short.sum())
         if "long_tokens" in filtered:
             filtered["long_tokens"] += int(long.sum())
@@ -398,22 +398,22 @@ class TextWorker(Generic[AnyTextKind]):
         return Kept(ids, columns, names, lines, sources, hashes, of_groups)
 
     def batches(
-        self, parts: Iterable[Kept], most: int, batch: Callable[[Kept], pa.RecordBatch], room: int = 0
+        self, parts: Iterable[Kept], max_examples: int, batch: Callable[[Kept], pa.RecordBatch], min_room: int = 0
     ) -> Iterator[pa.RecordBatch]:
         """Yield examples in record batches of about 1 MiB of token ids.
 
         Args:
             parts: the examples in parts. A part is never divided between batches.
-            most: the maximum number of examples in a batch. Only a single part that has more examples makes a larger
-                batch.
+            max_examples: the maximum number of examples in a batch. Only a single part that has more examples makes a
+                larger batch.
             batch: function that makes a record batch from examples.
-            room: a part is added to a batch only if this number of further examples would fit, however many the part
-                has; 0 to require only that the part itself fits.
+            min_room: a part is added to a batch only if this number of further examples would fit, however many the
+                part has; 0 to require only that the part itself fits.
         """
         waiting: list[Kept] = []
         num = size = 0
         for part in parts:
-            if size >= BATCH_BYTES or (waiting and num + (room or len(part.ids)) > most):
+            if size >= BATCH_BYTES or (waiting and num + (min_room or len(part.ids)) > max_examples):
                 yield batch(Kept.joined(waiting))
                 waiting = []
                 num = 0
@@ -426,19 +426,23 @@ class TextWorker(Generic[AnyTextKind]):
             yield batch(Kept.joined(waiting))
 
     def record_batch(
-        self, kept: Kept, columns: Sequence[Ragged], optional: Sequence[str] = (), others: Sequence[pa.Array] = ()
+        self,
+        kept: Kept,
+        columns: Sequence[Ragged],
+        optional_columns: Sequence[str] = (),
+        other_columns: Sequence[pa.Array] = (),
     ) -> pa.RecordBatch:
         """Return examples as a record batch with the columns of the kind.
 
         Args:
             kept: the examples, from which the ids and the hashes are taken.
             columns: for each column of token ids, the token ids of all examples.
-            optional: the names of those columns in `columns` that not all datasets of the kind have.
-            others: further columns, which follow the columns of token ids.
+            optional_columns: the names of those columns in `columns` that not all datasets of the kind have.
+            other_columns: further columns, which follow the columns of token ids.
         """
-        fields = KINDS[self.kind.name].schema(pa.from_numpy_dtype(columns[0].values.dtype), optional)
+        fields = KINDS[self.kind.name].schema(pa.from_numpy_dtype(columns[0].values.dtype), optional_columns)
         lists = [column.to_arrow(fields.field("tokens").type) for column in columns]
-        batch = pa.record_batch([pa.array(kept.ids), *lists, *others], schema=fields)
+        batch = pa.record_batch([pa.array(kept.ids), *lists, *other_columns], schema=fields)
         if not self.kind.compares:
             return batch
         batch = attach(batch, HASHES, kept.hashes)

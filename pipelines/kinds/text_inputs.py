@@ -225,24 +225,24 @@ def text_id(data: bytes) -> int:
     return int.from_bytes(hashlib.blake2b(data).digest()[:8], "big") >> 1
 
 
-def grouped_id(group: bytes, whole: bytes) -> int:
-    """Return a 63-bit id of an example: 31 bits of the hash of `group`, then 32 bits of the hash of `whole`.
+def grouped_id(group: bytes, texts: bytes) -> int:
+    """Return a 63-bit id of an example: 31 bits of the hash of `group`, then 32 bits of the hash of `texts`.
 
     Examples with the same first text therefore have the same upper bits, by which held-out examples are chosen.
 
     Args:
         group: the bytes that the examples of a group have in common, such as their first text.
-        whole: the bytes of all texts of the example.
+        texts: the bytes of all texts of the example.
     """
-    return text_id(group) >> 32 << 32 | text_id(whole) & 0xFFFF_FFFF
+    return text_id(group) >> 32 << 32 | text_id(texts) & 0xFFFF_FFFF
 
 
 Item = TypeVar("Item")
 
 
-def grouped(items: Iterable[tuple[Item, int]], most: int, most_items: int) -> Iterator[list[Item]]:
-    """Yield the items in groups. A group ends as soon as it has `most_items` items, or the sum of their sizes is at
-    least `most`.
+def grouped(items: Iterable[tuple[Item, int]], full_size: int, max_items: int) -> Iterator[list[Item]]:
+    """Yield the items in groups. A group ends as soon as it has `max_items` items, or the sum of their sizes is at
+    least `full_size`.
 
     Args:
         items: (item, size) of each item.
@@ -252,7 +252,7 @@ def grouped(items: Iterable[tuple[Item, int]], most: int, most_items: int) -> It
     for item, size in items:
         group.append(item)
         total += size
-        if total >= most or len(group) >= most_items:
+        if total >= full_size or len(group) >= max_items:
             yield group
             group = []
             total = 0

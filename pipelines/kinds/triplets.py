@@ -175,7 +175,7 @@ class Triplets(TextKind):
                 f"{flag('--prompt')} {self.prompt[-1]!r}: a row has at most {most} texts: give one prompt for each"
             )
 
-    def resolved(self, began: Mapping[str, Any]) -> Self:
+    def resolved(self, earlier_options: Mapping[str, Any]) -> Self:
         """Return a copy of the kind with the texts of its prompts in `prompt`, instead of names in `prompt_name`.
 
         Raises:
@@ -405,7 +405,7 @@ class TripletWorker(TextWorker[Triplets]):
             PipelineError: the rows do not all have the same number of texts.
         """
         self.tokenization.start_unit()
-        yield from self.batches(self._parts(records, tally), BATCH_EXAMPLES, self._batch, room=TOKENIZE_ROWS)
+        yield from self.batches(self._parts(records, tally), BATCH_EXAMPLES, self._batch, min_room=TOKENIZE_ROWS)
 
     def _parts(self, records: Iterable[Record], tally: Tally) -> Iterator[Kept]:
         """Yield the rows to keep, for TOKENIZE_ROWS rows at a time."""

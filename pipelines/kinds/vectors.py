@@ -84,9 +84,9 @@ class Vectors(VectorOptions):
     )
     max_bytes: ClassVar[int] = 8_000_000
 
-    def resolved(self, began: Mapping[str, Any]) -> Self:
-        device = began.get("device", AUTO) if self.device == AUTO else self.device
-        precision = began.get("precision", AUTO) if self.precision == AUTO else self.precision
+    def resolved(self, earlier_options: Mapping[str, Any]) -> Self:
+        device = earlier_options.get("device", AUTO) if self.device == AUTO else self.device
+        precision = earlier_options.get("precision", AUTO) if self.precision == AUTO else self.precision
         compute = resolve(device_of(Path(self.model), device), precision)
         if compute.line:
             print(compute.line, file=sys.stderr)
@@ -97,8 +97,8 @@ class Vectors(VectorOptions):
             device=compute.device,
             precision=compute.precision,
             batch_tokens=tokens,
-            kept=tuple(began.get("keep_fields", {}).items()),
-            title_field=began.get("title_field", AUTO) if self.title_field == AUTO else self.title_field,
+            kept=tuple(earlier_options.get("keep_fields", {}).items()),
+            title_field=earlier_options.get("title_field", AUTO) if self.title_field == AUTO else self.title_field,
         )
 
     def reading(self) -> Reading:

@@ -50,7 +50,7 @@ from clearspan.pipelines.mining.source import MiningSource
 from clearspan.shards import Manifest, held_out, storage
 from clearspan.shards.manifest import NAME
 from clearspan.shards.reader import Dataset
-from clearspan.shards.schema import numbered, of_sort
+from clearspan.shards.schema import columns_named, numbered
 
 VERSION = 1
 """Version of the rules for choosing negatives, increased whenever they change: part of the fingerprint."""
@@ -182,7 +182,7 @@ class Mine(ChoiceOptions, StoreCommand):
         }
         options = {**before.get("options", {}), "mining": mining}
         if prompts:
-            sorts = [of_sort(sort, list(dataset.manifest.lengths)) for sort in ("positive", "negative")]
+            sorts = [columns_named(sort, list(dataset.manifest.lengths)) for sort in ("positive", "negative")]
             names = [*sorts[0], *numbered("negative", len(sorts[1]) + self.negatives)]
             behind = prompts.get("positive", "")
             options["prompts"] = {"tokens": prompts.get("tokens", ""), **dict.fromkeys(names, behind)}
@@ -215,7 +215,7 @@ class Mine(ChoiceOptions, StoreCommand):
     def _loaded(self, compute: Compute) -> FolderEncoder:
         assert self.model is not None
         if compute.device != "cpu":
-            check_extra("embed", "torch", "sentence_transformers", what="embedding")
+            check_extra("embed", "torch", "sentence_transformers", feature="embedding")
         try:
             return load_folder(Path(self.model), self.pooling, compute.device, compute.precision)
         except EncoderError as error:

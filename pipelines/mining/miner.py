@@ -36,7 +36,7 @@ from clearspan.shards import Manifest, ShardInfo, ShardWriter, held_out, storage
 from clearspan.shards.claim import claim
 from clearspan.shards.manifest import NAME
 from clearspan.shards.reader import Dataset, read_back, read_resource
-from clearspan.shards.schema import KINDS, numbered, of_sort
+from clearspan.shards.schema import KINDS, columns_named, numbered
 
 PLAN = "plan.json"
 ROWS = 1024
@@ -304,7 +304,7 @@ def _with_negatives(batch: pa.RecordBatch, miner: Miner, first: int, mined: Sequ
         mined: for each row, the indices of its mined negatives.
     """
     source = miner.source
-    own = of_sort("negative", batch.schema.names)
+    own = columns_named("negative", batch.schema.names)
     names = numbered("negative", len(own) + miner.options.negatives)
     indices = np.full((batch.num_rows, len(names)), -1)
     for row, more in enumerate(mined):

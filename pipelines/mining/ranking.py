@@ -65,14 +65,14 @@ class Nearest:
 
         return torch.from_numpy(searched).to(self.device)
 
-    def search(self, queries: NDArray[np.float32], without: Sequence[Indices], depth: int) -> BestTexts:
+    def search(self, queries: NDArray[np.float32], excluded: Sequence[Indices], depth: int) -> BestTexts:
         """Return the `depth` texts nearest to each of m queries.
 
         Args:
             queries: unit vectors, (m, d) float32.
-            without: for each query, the indices of the texts to leave out.
+            excluded: for each query, the indices of the texts to leave out.
         """
-        places = [self._places(indices) for indices in without]
+        places = [self._places(indices) for indices in excluded]
         rows = np.repeat(np.arange(len(places)), [len(each) for each in places])
         columns = np.concatenate([np.empty(0, np.int64), *places])
         find = self._on_cpu if self.device == "cpu" else self._on_device
@@ -139,15 +139,15 @@ class LexicalSearch:
         if pool is not None:
             self._is_searched = np.isin(np.arange(len(texts)), pool)
 
-    def search(self, queries: Sequence[str], without: Sequence[Indices], depth: int) -> BestTexts:
+    def search(self, queries: Sequence[str], excluded: Sequence[Indices], depth: int) -> BestTexts:
         """Return the `depth` texts with the highest scores for each query.
 
         Args:
-            without: for each query, the indices of the texts to leave out.
+            excluded: for each query, the indices of the texts to leave out.
         """
         indices = np.full((len(queries), depth), NONE, np.int64)
         scores = np.full((len(queries), depth), -np.inf)
-        for row, ((found, values), barred) in enumerate(zip(self._scored(queries), without, strict=True)):
+        for row, ((found, values), barred) in enumerate(zip(self._scored(queries), excluded, strict=True)):
             allowed = (values > 0) & self._is_searched[found] & ~np.isin(found, barred)
             found, values = found[allowed], values[allowed]
             if len(found) > depth + SPARE:

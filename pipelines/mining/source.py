@@ -21,7 +21,7 @@ from clearspan.common.ragged import Ragged
 from clearspan.common.token_ids import without_prompt
 from clearspan.pipelines.errors import PipelineError
 from clearspan.shards.reader import Dataset
-from clearspan.shards.schema import of_sort
+from clearspan.shards.schema import columns_named
 
 Ids = np.ndarray
 """Indices of texts or titles, (n,) int64."""
@@ -111,7 +111,7 @@ def read(dataset: Dataset, quiet: bool = False) -> MiningSource:
             tokens = Ragged.from_arrow(batch.column("tokens"))
             rows.append(titles.add(_decoded(tokenizer, tokens, before[0]), tokens))
             for sort, prompt in (("positive", before[1]), ("negative", before[2])):
-                columns = of_sort(sort, batch.schema.names)
+                columns = columns_named(sort, batch.schema.names)
                 if columns and prompt != before[1]:
                     raise PipelineError(
                         f"{dataset.folder}: its positives have the prompt {before[1]!r} and its negatives the prompt "

@@ -50,13 +50,13 @@ def read_pieces(
 
 
 def _read_piece(
-    root: str, piece: Piece, reading: Reading, contents: list[str] | None, beside: Executor
+    root: str, piece: Piece, reading: Reading, contents: list[str] | None, executor: Executor
 ) -> Iterator[Record]:
     """Yield the records of a piece, and meanwhile compute the hash of its content.
 
     Args:
         contents: list to which the hash is added (`identity`); None if it is not needed.
-        beside: thread pool that computes the hash.
+        executor: thread pool that computes the hash.
     """
     entry, path = piece.input, storage.join(root, piece.input.name)
     with storage.open_input(path) as stored:
@@ -66,7 +66,7 @@ def _read_piece(
             raise InputChangedError.of(path)
         if entry.status and entry.status.written != status.written:
             raise PipelineError(f"{path}: {MODIFIED}")
-        known = beside.submit(_identity, root, piece) if contents is not None else None
+        known = executor.submit(_identity, root, piece) if contents is not None else None
         try:
             with _content(path, stored, entry) as stream:
                 yield from _records(root, stream, piece, reading)

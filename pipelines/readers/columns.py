@@ -450,7 +450,7 @@ def cell(name: str, row: int, buffer: pa.Buffer | None, max_bytes: int) -> Recor
     if buffer is None:
         return Record(name, row, None, b"", number=row + 1)
     data = buffer.slice(0, min(buffer.size, max_bytes + 1)).to_pybytes()
-    check_holes(data, of=f" of row {row:,}")
+    check_holes(data, place=f" of row {row:,}")
     return Record.of_text(name, row, data, max_bytes, "text", row + 1)
 
 

@@ -78,26 +78,26 @@ def sample(stream: BinaryIO, size: int) -> str:
     return hashlib.blake2b(size.to_bytes(8, "little") + data, digest_size=16).hexdigest()
 
 
-def recognized(path: str, named: Sequence[str]) -> tuple[str, str | None] | None:
+def recognized(path: str, own_formats: Sequence[str]) -> tuple[str, str | None] | None:
     """Return (format, compression) of a file that one of the user's own formats recognizes; None if none of them does.
 
     The format is the first that recognizes the file, as `module:name`. The compression is None if the file is not
     compressed.
 
     Args:
-        named: the user's own formats, as `module:name`.
+        own_formats: the user's own formats, as `module:name`.
 
     Raises:
         PipelineError: the compressed file is damaged, a package that the format needs is not installed, or the code of
             a format raises an error.
     """
-    if not named:
+    if not own_formats:
         return None
     with storage.open_input(path) as stream:
         compression = compression_of(stream.read(COMPRESSION_BYTES))
     with naming(path, compression), opened(path, compression) as content:
         head = _head(content)
-    for spec in named:
+    for spec in own_formats:
         own = formats.own_format(spec)
         with formats.blaming(spec, path):
             if not (own.seeks and compression) and own.recognizes(head, path):

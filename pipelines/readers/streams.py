@@ -73,15 +73,15 @@ class DamagedFileError(Exception):
     """The content of a file is damaged or incomplete. The message says what is wrong."""
 
 
-def check_holes(data: bytes, offset: int = 0, of: str = "") -> None:
+def check_holes(data: bytes, offset: int = 0, place: str = "") -> None:
     """Raise DamagedFileError if a text has a hole (a long run of zero bytes).
 
     Args:
         offset: offset at which `data` begins in the file, for the error message.
-        of: text to add to the end of the error message, such as " of row 5".
+        place: text to add to the end of the error message, such as " of row 5".
     """
     if b"\0" in data and (start := data.find(HOLE)) >= 0:
-        raise DamagedFileError(f"more than {len(HOLE) - 1} zero bytes in a row at byte {offset + start:,}{of}")
+        raise DamagedFileError(f"more than {len(HOLE) - 1} zero bytes in a row at byte {offset + start:,}{place}")
 
 
 def chunks(stream: BinaryIO, size: int = BUFFER_BYTES) -> Iterator[bytes]:

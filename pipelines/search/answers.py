@@ -35,13 +35,13 @@ class Answers:
     mrr: float
 
     @classmethod
-    def of(cls, texts: Texts, queries: Sequence[Query], found: Sequence[tuple[Sequence[int], object]]) -> "Answers":
+    def of(cls, texts: Texts, queries: Sequence[Query], results: Sequence[tuple[Sequence[int], object]]) -> "Answers":
         """Return the ranks at which queries find their right texts.
 
         Args:
             texts: the rows that were searched.
             queries: the queries with their right texts, as far as these are known.
-            found: for each query, the indices of the rows that it finds, best first, and their scores, which are not
+            results: for each query, the indices of the rows that it finds, best first, and their scores, which are not
                 used.
 
         Raises:
@@ -49,7 +49,7 @@ class Answers:
         """
         right = _right_rows(texts, queries)
         ranks = []
-        for query, (rows, _) in zip(queries, found, strict=True):
+        for query, (rows, _) in zip(queries, results, strict=True):
             of_query = right.get(query.text, set())
             ranks.append(next((rank for rank, row in enumerate(rows, start=1) if row in of_query), None))
         asked = {query.text for query in queries if query.has_answer}

@@ -25,13 +25,13 @@ class Best:
     Args:
         top: the maximum number of rows for each query.
         shifts: for each query, the number that is added to all scores passed to `add`, (n,).
-        above: rows are selected only if their score, as passed to `add`, is above this number.
+        threshold: rows are selected only if their score, as passed to `add`, is above this number.
     """
 
-    def __init__(self, top: int, shifts: NDArray[np.float64], above: float = -np.inf) -> None:
+    def __init__(self, top: int, shifts: NDArray[np.float64], threshold: float = -np.inf) -> None:
         self._top = top
         self._shifts = shifts
-        self._least = np.full(len(shifts), np.nextafter(np.float32(above), np.float32(np.inf)), np.float32)
+        self._least = np.full(len(shifts), np.nextafter(np.float32(threshold), np.float32(np.inf)), np.float32)
         self._query = np.empty(0, np.int64)
         self._score = np.empty(0, np.float64)
         self._row = np.empty(0, np.int64)

@@ -75,10 +75,10 @@ class SearchSettings:
     def __post_init__(self) -> None:
         Words(self.stemmer)
 
-    def with_paths(self, changed: Callable[[str], str]) -> "SearchSettings":
-        """Return a copy of the settings in which each path is replaced by `changed(path)`."""
-        model = None if self.model is None else changed(self.model)
-        return dataclasses.replace(self, vectors=changed(self.vectors), model=model)
+    def with_paths(self, change_path: Callable[[str], str]) -> "SearchSettings":
+        """Return a copy of the settings in which each path is replaced by `change_path(path)`."""
+        model = None if self.model is None else change_path(self.model)
+        return dataclasses.replace(self, vectors=change_path(self.vectors), model=model)
 
 
 def write_collection(folder: str | Path, settings: SearchSettings) -> Path:
@@ -341,7 +341,7 @@ class Collection:
     @functools.cached_property
     def _index(self) -> Index:
         if stemmer := self.words.stemmer:
-            check_extra("search", "Stemmer", what=f"{flag('--stemmer')} {stemmer}")
+            check_extra("search", "Stemmer", feature=f"{flag('--stemmer')} {stemmer}")
         return Index.of(self.texts, self.words)
 
     @property

@@ -65,14 +65,14 @@ class RowBlock:
         decoded = [vectors.decoded(batch) for _, batch in self.parts]
         return decoded[0] if len(decoded) == 1 else np.concatenate(decoded)
 
-    def lengths(self, of: np.ndarray | None = None) -> np.ndarray:
+    def lengths(self, vectors: np.ndarray | None = None) -> np.ndarray:
         """Return the Euclidean lengths of the vectors, (rows,) float32; they are computed once.
 
         Args:
-            of: the vectors, (rows, dim), if the caller has them; None to decode them.
+            vectors: the vectors, (rows, dim), if the caller has them; None to decode them.
         """
         if "lengths" not in self._known:
-            rows = self.vectors() if of is None else of
+            rows = self.vectors() if vectors is None else vectors
             self._known["lengths"] = np.sqrt(np.einsum("ij,ij->i", rows, rows))
         return self._known["lengths"]
 

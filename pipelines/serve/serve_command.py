@@ -47,7 +47,7 @@ class Serve(CollectionCommand):
             ManifestError, ShardError: the collection is damaged.
         """
         self.use_store()
-        check_extra("serve", "starlette", "uvicorn", what="the page")
+        check_extra("serve", "starlette", "uvicorn", feature="the page")
         from clearspan.pipelines.serve import guard, server
         from clearspan.pipelines.serve.app import application
         from clearspan.pipelines.serve.compare import SideBySide

@@ -53,15 +53,15 @@ class Chunker:
             low, high = (middle, high) if fits else (low, middle - 1)
         return title[: title.rfind(" ", 0, low) + 1 or low].rstrip()
 
-    def chunks(self, texts: Sequence[str], before: Sequence[str]) -> list[list[Span]]:
+    def chunks(self, texts: Sequence[str], prefixes: Sequence[str]) -> list[list[Span]]:
         """Return the spans of the chunks of each text, in order. A text that is short enough is one chunk.
 
         Args:
-            before: for each text, the prompt and the title (from `fitting`) that are put before each of its chunks.
+            prefixes: for each text, the prompt and the title (from `fitting`) that are put before each of its chunks.
         """
         rooms = [self.size] * len(texts)
         if self.limit is not None:
-            rooms = [max(1, min(self.size, self.limit - tokens)) for tokens in self.count(before)]
+            rooms = [max(1, min(self.size, self.limit - tokens)) for tokens in self.count(prefixes)]
         sizes = self.count(texts)
         made: list[list[Span]] = [[(0, len(text))] for text in texts]
         full = [row for row, (tokens, room) in enumerate(zip(sizes, rooms, strict=True)) if tokens > SURE * room]
@@ -69,7 +69,9 @@ class Chunker:
         pieces = self._pieces([texts[row] for row in long], [rooms[row] for row in long])
         for row, parts in zip(long, pieces, strict=True):
             made[row] = list(self._packed(parts, rooms[row]))
-        halved = self._halved([texts[row] for row in full], [before[row] for row in full], [made[row] for row in full])
+        halved = self._halved(
+            [texts[row] for row in full], [prefixes[row] for row in full], [made[row] for row in full]
+        )
         for row, spans in zip(full, halved, strict=True):
             made[row] = spans
         return made

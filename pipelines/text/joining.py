@@ -47,7 +47,9 @@ class Pieces:
     groups: Sequence[str] = ()
 
 
-def join(texts: Sequence[Sequence[str]], sources: Sequence[str], limit: int, tokenize: Tokenize) -> Iterator[Pieces]:
+def join(
+    texts: Sequence[Sequence[str]], sources: Sequence[str], max_tokens: int, tokenize: Tokenize
+) -> Iterator[Pieces]:
     """Join consecutive sentences of each text into examples, as many in each as fit; yield many examples at a time.
 
     A sentence that is too long is sliced, and each slice is an example. The name of an example is its text. The name of
@@ -56,7 +58,7 @@ def join(texts: Sequence[Sequence[str]], sources: Sequence[str], limit: int, tok
     Args:
         texts: the sentences of each text. A sentence that follows whitespace begins with a space.
         sources: for each text, the file and place that it was read from.
-        limit: the maximum number of tokens of an example.
+        max_tokens: the maximum number of tokens of an example.
         tokenize: function of texts and their sources that returns the token ids of each text, without special tokens.
     """
     sentences = [sentence for text in texts for sentence in text]
@@ -68,14 +70,16 @@ def join(texts: Sequence[Sequence[str]], sources: Sequence[str], limit: int, tok
     runs, first = [], 0
     for text in texts:
         last = first + len(text)
-        runs += [(first + a, first + b) for a, b in fit(alone[first:last].tolist(), within[first:last].tolist(), limit)]
+        runs += [
+            (first + a, first + b) for a, b in fit(alone[first:last].tolist(), within[first:last].tolist(), max_tokens)
+        ]
         first = last
 
     def fitted(runs: Sequence[tuple[int, int]]) -> Iterator[tuple[int, int, str, np.ndarray]]:
         joined = ["".join(sentences[first:last]).lstrip() for first, last in runs]
         ids = tokenize(joined, [sources[first] for first, _ in runs])
         for number, (first, last) in enumerate(runs):
-            if len(ids[number]) <= limit or last - first == 1:
+            if len(ids[number]) <= max_tokens or last - first == 1:
                 yield first, last, joined[number], ids[number]
             else:
                 middle = (first + last) // 2
@@ -88,34 +92,34 @@ def join(texts: Sequence[Sequence[str]], sources: Sequence[str], limit: int, tok
         tokens: list[np.ndarray] = []
         num_cut = 0
         for first, last, text, ids in fitted(runs[part]):
-            starts = range(0, len(ids), limit)
+            starts = range(0, len(ids), max_tokens)
             is_cut = len(starts) > 1
             num_cut += is_cut
             names += [f"{text}\0{number}" for number in range(len(starts))] if is_cut else [text]
             lines += ["\n".join(sentences[first:last])] * max(1, len(starts))
             places += [sources[first]] * max(1, len(starts))
-            tokens += [ids[start : start + limit] for start in starts] or [ids]
+            tokens += [ids[start : start + max_tokens] for start in starts] or [ids]
         yield Pieces(names, lines, places, Ragged.of(tokens, tokens[0].dtype), num_cut)
 
 
-def fit(alone: Sequence[int], within: Sequence[int], limit: int) -> Iterator[tuple[int, int]]:
+def fit(first_lengths: Sequence[int], next_lengths: Sequence[int], max_tokens: int) -> Iterator[tuple[int, int]]:
     """Divide a text into runs of consecutive sentences, as many in each as fit; yield (first, end) of each run.
 
-    `end` is excluded. A sentence of more than `limit` tokens is a run by itself.
+    `end` is excluded. A sentence of more than `max_tokens` tokens is a run by itself.
 
     Args:
-        alone: for each sentence of the text, its number of tokens if it begins a run.
-        within: for each sentence of the text, its number of tokens if it follows another sentence of the run.
-        limit: maximum number of tokens of a run.
+        first_lengths: for each sentence of the text, its number of tokens if it begins a run.
+        next_lengths: for each sentence of the text, its number of tokens if it follows another sentence of the run.
+        max_tokens: maximum number of tokens of a run.
     """
     first = size = 0
-    for number, length in enumerate(within):
-        if number > first and size + length > limit:
+    for number, length in enumerate(next_lengths):
+        if number > first and size + length > max_tokens:
             yield first, number
             first = number
-        size = alone[number] if number == first else size + length
-    if within:
-        yield first, len(within)
+        size = first_lengths[number] if number == first else size + length
+    if next_lengths:
+        yield first, len(next_lengths)
 
 
 def _lengths(texts: Sequence[str], sources: Sequence[str], tokenize: Tokenize) -> np.ndarray:

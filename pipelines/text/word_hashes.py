@@ -240,8 +240,8 @@ class WordHashes:
         longer = longer[self._has_letters(longer, longer + num_letters)]
         return np.append(first, longer), np.append(first + size - 1, longer + num_letters - 1)
 
-    def sentences(self, shortest: int = SHORTEST) -> np.ndarray:
-        """Return the hashes of the sentences and lines that are shorter than an n-gram and have at least `shortest`
+    def sentences(self, min_words: int = SHORTEST) -> np.ndarray:
+        """Return the hashes of the sentences and lines that are shorter than an n-gram and have at least `min_words`
         words, (n,) uint64.
 
         Runs of consecutive sentences and lines count as sentences too, because a sentence may be wrapped over several
@@ -252,22 +252,22 @@ class WordHashes:
         first = last = np.arange(len(self.unit_starts))
         while len(first):
             starts, ends = self.unit_starts[first], self.unit_ends[last]
-            runs.append(self._short(starts, ends, shortest))
+            runs.append(self._short(starts, ends, min_words))
             can_grow = (ends - starts < longest) & (last + 1 < len(self.unit_ends))
             first, last = first[can_grow], last[can_grow] + 1
         return np.concatenate(runs) if runs else np.empty(0, np.uint64)
 
     def whole(self) -> np.ndarray:
         """Return the hash of the whole text, (1,) uint64, if it is shorter than an n-gram; otherwise an empty array."""
-        return self._short(self.unit_starts[:1], self.unit_ends[-1:], shortest=1)
+        return self._short(self.unit_starts[:1], self.unit_ends[-1:], min_words=1)
 
-    def _short(self, starts: np.ndarray, ends: np.ndarray, shortest: int) -> np.ndarray:
-        """Return the hashes of the runs of words that are shorter than an n-gram and have at least `shortest` words.
+    def _short(self, starts: np.ndarray, ends: np.ndarray, min_words: int) -> np.ndarray:
+        """Return the hashes of the runs of words that are shorter than an n-gram and have at least `min_words` words.
         Run i has the words starts[i], ..., ends[i] - 1.
         """
         lengths = ends - starts
         most = np.where(self._has_letters(starts, ends), NGRAM_LETTERS, NGRAM) if self.has_letters else NGRAM
-        wanted = (lengths >= shortest) & (lengths < most)
+        wanted = (lengths >= min_words) & (lengths < most)
         return self._hashes(starts[wanted], ends[wanted] - 1)
 
 

@@ -30,13 +30,13 @@ FRESH_S = 2.0
 """Resolution of times, in seconds, in the usual file system with the coarsest clock, FAT; object stores have 1 s."""
 
 
-def save_read(folder: str, plan: str, unit: int, read: Sequence[str]) -> None:
+def save_read(folder: str, plan: str, unit: int, hashes: Sequence[str]) -> None:
     """Record what a unit read: a hash of the content of each of its pieces, in order (`readers.identity`).
 
     Args:
         plan: the SHA-256 of the plan.
     """
-    storage.publish_bytes(seal({"plan": plan, "unit": unit, "read": list(read)}), _path(folder, unit))
+    storage.publish_bytes(seal({"plan": plan, "unit": unit, "read": list(hashes)}), _path(folder, unit))
 
 
 def _path(folder: str, unit: int) -> str:

@@ -138,8 +138,10 @@ def _units(offsets: np.ndarray, positions: np.ndarray) -> np.ndarray:
     return units
 
 
-def _write(job: Job, name: str, number: int, entries: np.ndarray, to: np.ndarray, destinations: int = BUCKETS) -> None:
-    storage.publish_bytes(seal_bytes(pack(entries, to, destinations)), job.entries_path(name, number))
+def _write(
+    job: Job, name: str, number: int, entries: np.ndarray, destination: np.ndarray, destinations: int = BUCKETS
+) -> None:
+    storage.publish_bytes(seal_bytes(pack(entries, destination, destinations)), job.entries_path(name, number))
 
 
 def duplicates(part: np.ndarray, _: Curation) -> tuple[np.ndarray, np.ndarray]:

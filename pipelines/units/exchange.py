@@ -72,11 +72,11 @@ def gather(
     return np.concatenate([np.empty(0, dtype), *parts]), offsets
 
 
-def _read(path: str, begin: int, first: int, end: int, dtype: np.dtype) -> np.ndarray:
+def _read(path: str, start_of_entries: int, first: int, end: int, dtype: np.dtype) -> np.ndarray:
     """Return the entries of a file for a range of destinations, (n,) dtype.
 
     Args:
-        begin: the byte offset of the file's first entry.
+        start_of_entries: the byte offset of the file's first entry.
         first, end: the range of destinations; `end` is excluded.
     """
     size = INDEX.itemsize
@@ -86,5 +86,5 @@ def _read(path: str, begin: int, first: int, end: int, dtype: np.dtype) -> np.nd
         if start == stop:
             return np.empty(0, dtype)
         return np.frombuffer(
-            storage.read_at(stream, begin + dtype.itemsize * start, dtype.itemsize * (stop - start)), dtype
+            storage.read_at(stream, start_of_entries + dtype.itemsize * start, dtype.itemsize * (stop - start)), dtype
         )

@@ -15,28 +15,28 @@ NAMED = 3
 """Number of files that an error message names."""
 
 
-def find(patterns: Sequence[str], listed: Sequence[str] = ()) -> tuple[str, dict[str, Status]]:
+def find(patterns: Sequence[str], listed_paths: Sequence[str] = ()) -> tuple[str, dict[str, Status]]:
     """Return the common folder of the input files, and a sorted dict: path relative to this folder -> status.
 
     The status of a file is its size and the times of its last changes (`Status`).
 
     Args:
         patterns: paths, folders and globs.
-        listed: the paths in the user's lists of files.
+        listed_paths: the paths in the user's lists of files.
 
     Raises:
         PipelineError: no file matches, a name is not printable, or the files are not all on this machine or in one
             bucket.
     """
     found: dict[str, Status] = {}
-    for pattern in (*patterns, *listed):
+    for pattern in (*patterns, *listed_paths):
         try:
             files = storage.find(pattern)
         except FileNotFoundError as error:
             raise PipelineError(f"{flag('--input')} {error}") from None
         names = {path: path if storage.is_remote(path) else absolute(path) for path in files}
         found.update((name, files[path]) for path, name in names.items())
-    if len(patterns) + bool(listed) > 1 and not any(map(storage.is_remote, found)):
+    if len(patterns) + bool(listed_paths) > 1 and not any(map(storage.is_remote, found)):
         found = finding.once(found)
     if odd := next((name for name in found if not name.isprintable()), None):
         raise PipelineError(f"{odd!r}: a file name that is not printable text cannot be a source: rename it")
@@ -46,22 +46,22 @@ def find(patterns: Sequence[str], listed: Sequence[str] = ()) -> tuple[str, dict
     return root, dict(sorted(by_name.items(), key=lambda entry: entry[0].split("/")))
 
 
-def check_known(root: str, unknown: Mapping[str, str], expected: str, are_skipped: bool) -> None:
+def check_known(root: str, unknown_files: Mapping[str, str], known_types: str, are_skipped: bool) -> None:
     """Raise PipelineError if there are files of unknown type, unless they are skipped.
 
     Args:
         root: the common folder of the inputs, for the message.
-        unknown: name of a file of unknown type -> a text that says what the file is and what to do with it; "" if
+        unknown_files: name of a file of unknown type -> a text that says what the file is and what to do with it; "" if
             nothing is known about the file.
-        expected: the known types, for the message.
+        known_types: the known types, for the message.
         are_skipped: whether files of unknown type are skipped.
     """
-    if unknown and not are_skipped:
-        names = sorted(unknown, key=lambda name: (not unknown[name], name))
-        of_type = f"; {names[0]} is {unknown[names[0]]}" if unknown[names[0]] else ""
+    if unknown_files and not are_skipped:
+        names = sorted(unknown_files, key=lambda name: (not unknown_files[name], name))
+        of_type = f"; {names[0]} is {unknown_files[names[0]]}" if unknown_files[names[0]] else ""
         raise PipelineError(
             f"{root}: {counted(len(names), 'file')} of unknown type, e.g. {', '.join(names[:NAMED])}: expected "
-            f"{expected}: leave them out of {flag('--input')}, as {flag('--skip-unknown')} does where there are "
+            f"{known_types}: leave them out of {flag('--input')}, as {flag('--skip-unknown')} does where there are "
             f"others{of_type}"
         )
 

@@ -123,12 +123,12 @@ def shared(bands: np.ndarray) -> np.ndarray:
     return np.sort(order[np.append(False, same) | np.append(same, False)[: len(order)]])
 
 
-def compare(entries: np.ndarray, accepted: float) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def compare(entries: np.ndarray, min_similarity: float) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Compare each candidate with earlier candidates that have an equal band and are kept, at most MAX_KEPT of them.
 
     Args:
         entries: the candidates, (n,) CANDIDATE, in the order of the plan.
-        accepted: the estimated similarity from which a candidate is dropped.
+        min_similarity: the estimated similarity from which a candidate is dropped.
 
     Returns:
         (dropped, kept, similarity), for m dropped candidates: their indices in `entries`, (m,) int64; for each, the
@@ -144,7 +144,7 @@ def compare(entries: np.ndarray, accepted: float) -> tuple[np.ndarray, np.ndarra
         if not len(others):
             break
         similar = _similarities(entries, left[others], leaders[others])
-        is_near = similar >= accepted
+        is_near = similar >= min_similarity
         near = others[is_near]
         drops.append((left[near], leaders[near], similar[is_near]))
         left = left[others[~is_near]]

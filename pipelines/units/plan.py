@@ -103,7 +103,7 @@ def describe(
     root: str,
     files: Mapping[str, int],
     reading: Reading,
-    named: Collection[str] = (),
+    named_paths: Collection[str] = (),
     statuses: Mapping[str, Status] = MappingProxyType({}),
 ) -> Iterator[Input]:
     """Yield an `Input` for each file, with the format that the file's name and first bytes show.
@@ -115,7 +115,8 @@ def describe(
         root: the common folder of the files.
         files: path of a file relative to `root` -> its size in bytes.
         reading: the rules for reading records from the files.
-        named: the paths that the user names directly, not by a folder or a glob; these files must be of a known type.
+        named_paths: the paths that the user names directly, not by a folder or a glob; these files must be of a known
+            type.
         statuses: path of a file relative to `root` -> its status in the file system, such as its modification time.
 
     Raises:
@@ -126,7 +127,7 @@ def describe(
 
     def description(name: str) -> Input | None:
         path = storage.join(root, name)
-        if name in describing and path not in named:
+        if name in describing and path not in named_paths:
             describing[name].check_description(path, name, files)
             return None
         with storage.open_input(path) as stream:
@@ -134,7 +135,7 @@ def describe(
             try:
                 file_format, compression = recognized(path, reading.formats) or look(stream, path, reading.encoding)
             except UnknownKindError as error:
-                if path in named:
+                if path in named_paths:
                     raise
                 unknown[name] = error.reason
                 return Input(name, files[name], UNKNOWN, None, content_hash, status=statuses.get(name))

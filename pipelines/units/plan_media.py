@@ -193,8 +193,8 @@ def deal(inputs: Inputs, num_bytes: int) -> list[Piece]:
     return sorted(pieces, key=lambda piece: _order(piece.input.name, piece.start))
 
 
-def _joined(entry: Input, runs: Iterable[tuple[int, int]], most: int) -> Iterator[Piece]:
-    """Yield the pieces of a tar: join adjacent samples until a piece has at least `most` bytes.
+def _joined(entry: Input, runs: Iterable[tuple[int, int]], min_bytes: int) -> Iterator[Piece]:
+    """Yield the pieces of a tar: join adjacent samples until a piece has at least `min_bytes` bytes.
 
     Args:
         entry: the tar.
@@ -202,7 +202,7 @@ def _joined(entry: Input, runs: Iterable[tuple[int, int]], most: int) -> Iterato
     """
     first = last = -1
     for start, end in runs:
-        if first >= 0 and (start != last or start - first >= most):
+        if first >= 0 and (start != last or start - first >= min_bytes):
             yield Piece(entry, first, last)
             first = -1
         first, last = (start if first < 0 else first), end

@@ -7,7 +7,7 @@ import pytest
 
 from clearspan.adapt import __main__ as adapt
 from clearspan.adapt.fields import find_titles
-from clearspan.common.child_commands import UsageError
+from clearspan.common.terminal import UsageError
 
 TITLED = {"title": "Owls at night", "text": "They hunt by ear, and fly without a sound."}
 ALONE = {"text": "It rains, and the streets are wet."}

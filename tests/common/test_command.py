@@ -9,11 +9,10 @@ import pytest
 from annotated_types import Ge
 
 from clearspan.__main__ import main as clearspan_main
-from clearspan.common.child_commands import UsageError
 from clearspan.common.command import Command, Errors, Group, Printed, Result
 from clearspan.common.options import Flag, Json, Options, from_keywords
 from clearspan.common.plugins import PluginError
-from clearspan.common.terminal import OutputClosedError
+from clearspan.common.terminal import OutputClosedError, UsageError
 from tests.conftest import exit_code
 
 

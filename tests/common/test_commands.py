@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from clearspan.common.child_commands import CONTINUED, CommandError, UsageError, continue_with, run_module
+from clearspan.common.child_commands import CONTINUED, CommandError, continue_with, run_module
 from clearspan.common.failures import Channel, Failure, report
 from clearspan.common.flags import command_line
+from clearspan.common.terminal import UsageError
 
 
 @pytest.mark.guarantee("advice-that-works")
@@ -101,7 +102,7 @@ def test_a_failure_is_raised_as_the_documented_type_that_it_had(
     written(module.with_name("inner2.py"), "raise DiskFullError('no space')")
     written(module, work)
     with pytest.raises(error, match="no space") as raised:
-        run_module("inner", [], raises=[DiskFullError], otherwise=TimeoutError)
+        run_module("inner", [], raises=[DiskFullError], default=TimeoutError)
     assert type(raised.value) is error and str(raised.value) == "no space"
 
 

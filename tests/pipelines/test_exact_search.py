@@ -18,8 +18,8 @@ from tokenizers import Tokenizer
 
 import clearspan
 from clearspan.common import ranking
-from clearspan.common.child_commands import UsageError
 from clearspan.common.stemming import STEMMERS, Words
+from clearspan.common.terminal import UsageError
 from clearspan.common.words import words
 from clearspan.pipelines.__main__ import main
 from clearspan.pipelines.errors import PipelineError

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import clearspan.__main__ as clearspan_command
-from clearspan.common.catalog import Entry
+from clearspan.common.catalog import Listing
 from clearspan.shards import Dataset
 from tests.conftest import ROOT, exit_code
 from tests.processes import environment, run_commands
@@ -77,7 +77,7 @@ def test_a_line_makes_it_a_subcommand(
 ) -> None:
     shutil.copy(EXAMPLE, tmp_path / "longest_examples.py")
     monkeypatch.syspath_prepend(tmp_path)
-    line = Entry("longest_examples", "print the longest examples of a dataset")
+    line = Listing("longest_examples", "print the longest examples of a dataset")
     monkeypatch.setitem(clearspan_command.COMMANDS, "longest", line)
     assert clearspan_command.main(["longest", str(dataset), "--top", "1"]) == 0
     assert capsys.readouterr().out.startswith("example ")

@@ -80,21 +80,23 @@ def test_the_losses_leave_out_what_is_the_same() -> None:
     same = torch.zeros(5, 10, dtype=torch.bool)
     for i, j in ((0, 3), (3, 0), (1, 4), (4, 1), (2, 2), (0, 8), (1, 6)):
         same[i, j] = True
-    found = nt_xent(anchors, positives, 0.5, same=same[:, :5])
+    found = nt_xent(anchors, positives, 0.5, false_negatives=same[:, :5])
     torch.testing.assert_close(found, nt_xent_written_out(anchors, positives, 0.5, lambda i, j: bool(same[i, j])))
     expected = info_nce_written_out(
         *(anchors, positives, 0.5, lambda i, j: bool(same[i, j])), *(negatives, lambda i, j: bool(same[i, 5 + j]))
     )
-    torch.testing.assert_close(info_nce(anchors, positives, 0.5, [negatives], same=same), expected)
-    assert torch.autograd.gradcheck(lambda *both: nt_xent(*both, 0.5, same=same[:, :5]), (anchors, positives))
+    torch.testing.assert_close(info_nce(anchors, positives, 0.5, [negatives], false_negatives=same), expected)
     assert torch.autograd.gradcheck(
-        lambda *given: info_nce(*given[:2], 0.5, given[2:], same=same), (anchors, positives, negatives)
+        lambda *both: nt_xent(*both, 0.5, false_negatives=same[:, :5]), (anchors, positives)
+    )
+    assert torch.autograd.gradcheck(
+        lambda *given: info_nce(*given[:2], 0.5, given[2:], false_negatives=same), (anchors, positives, negatives)
     )
 
 
 def test_an_example_that_has_no_negative_left_has_no_loss() -> None:
     anchors, positives = pairs(3)
-    loss = nt_xent(anchors, positives, 0.05, same=torch.ones(3, 3, dtype=torch.bool))
+    loss = nt_xent(anchors, positives, 0.05, false_negatives=torch.ones(3, 3, dtype=torch.bool))
     loss.backward()
     assert loss.item() == 0 and not anchors.grad.any()
 

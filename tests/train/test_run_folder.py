@@ -10,7 +10,8 @@ import clearspan
 from clearspan.common import terminal
 from clearspan.common.options import parse
 from clearspan.common.sealed_folder import seal_folder
-from clearspan.train import api, run, run_folder
+from clearspan.train import api, run_folder
+from clearspan.train.__main__ import Train, check
 from clearspan.train.config.options import Recipe, RecipeError
 from clearspan.train.recipe import load_recipe
 from clearspan.train.run_folder import INPUTS, mark_finished, repeated, save
@@ -185,8 +186,8 @@ def test_the_command_refuses_before_it_starts_ranks(
     recipe: Recipe, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def checked(*more: str) -> tuple[int, str]:
-        options = parse(run.Training, ["--recipe", "demo", *words(tmp_path), *more])
-        code = terminal.run("train", lambda: run.check(options) or 0, (ValueError, OSError))
+        options = parse(Train, ["--recipe", "demo", *words(tmp_path), *more])
+        code = terminal.run("train", lambda: check(options) or 0, (ValueError, OSError))
         return code, capsys.readouterr().err
 
     assert checked() == (0, "") and not (tmp_path / "run").exists()

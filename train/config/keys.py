@@ -19,18 +19,18 @@ from clearspan.train.config.options import RecipeError
 Options = TypeVar("Options")
 
 
-def typed(section: type[Options], options: Mapping[str, Any], within: str = "") -> Options:
+def typed(section: type[Options], options: Mapping[str, Any], prefix: str = "") -> Options:
     """Return a section of a recipe: the dataclass `section` with these options, and defaults for those not given.
 
     Args:
-        within: the key of the section followed by a dot, such as `model.`, for messages; "" for the whole recipe.
+        prefix: the key of the section followed by a dot, such as `model.`, for messages; "" for the whole recipe.
 
     Raises:
         RecipeError: an option is unknown, missing, of another type or out of range.
     """
-    with naming(within.removesuffix(".") or "the recipe", TypeError):
+    with naming(prefix.removesuffix(".") or "the recipe", TypeError):
         plain = json.loads(json.dumps(options, default=str))  # YAML knows dates, and numbers as keys: they become texts
-    made: Options = _section(section, plain, within, functools.partial(keys, section, within))
+    made: Options = _section(section, plain, prefix, functools.partial(keys, section, prefix))
     return made
 
 
@@ -44,24 +44,24 @@ def _hints(section: Any) -> dict[str, Any]:
     return typing.get_type_hints(section, include_extras=True)
 
 
-def _section(section: Any, options: Any, within: str, known: Callable[[], list[str]]) -> Any:
+def _section(section: Any, options: Any, prefix: str, known: Callable[[], list[str]]) -> Any:
     """Return the dataclass `section` with a mapping of options.
 
     Args:
-        within: the key of the section followed by a dot, such as `model.`; "" for the whole recipe.
+        prefix: the key of the section followed by a dot, such as `model.`; "" for the whole recipe.
         known: returns the valid keys, from which an error suggests one in place of an unknown key.
     """
     if not isinstance(options, dict):
-        raise RecipeError(f"{within.removesuffix('.')} must be a mapping of options, not {shown(options)}")
+        raise RecipeError(f"{prefix.removesuffix('.')} must be a mapping of options, not {shown(options)}")
     fields = {field.name: field for field in dataclasses.fields(section) if field.init}
     for name in options:
         if name not in fields:
-            key = within + name
-            other = nearest_key(key, [*known(), *keys(section, within)]) or "`--dry-run` prints the keys there are"
+            key = prefix + name
+            other = nearest_key(key, [*known(), *keys(section, prefix)]) or "`--dry-run` prints the keys there are"
             raise RecipeError(f"unknown key {key!r}{advice(key) or f'; {other}'}")
     values, hints = {}, _hints(section)
     for name, field in fields.items():
-        key = within + name
+        key = prefix + name
         if name in options:
             values[name] = _value(hints[name], options[name], key, known)
         elif field.default is field.default_factory is dataclasses.MISSING:
@@ -109,12 +109,12 @@ def nearest_key(key: str, known: Iterable[str]) -> str | None:
     return f"did you mean {closest(key, named) or named[0]}?" if named else None
 
 
-def keys(section: Any, within: str = "") -> list[str]:
-    """Return the keys of a section and of the sections in it, each preceded by `within`."""
+def keys(section: Any, prefix: str = "") -> list[str]:
+    """Return the keys of a section and of the sections in it, each preceded by `prefix`."""
     names, hints = [], _hints(section)
     for field in dataclasses.fields(section):
-        names.append(within + field.name)
+        names.append(prefix + field.name)
         for part in (hints[field.name], *typing.get_args(hints[field.name])):
             if _is_section(part) and typing.get_origin(hints[field.name]) is not dict:
-                names += keys(part, f"{within}{field.name}.")
+                names += keys(part, f"{prefix}{field.name}.")
     return names

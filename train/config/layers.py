@@ -48,9 +48,9 @@ def names() -> list[str]:
     return sorted(path.stem for path in FOLDER.glob("*.yaml"))
 
 
-def find(name_or_file: str, beside: Path = Path()) -> Path:
-    """Return the path of a recipe's file; the relative path of a file is resolved from the folder `beside`."""
-    return beside / name_or_file if name_or_file.endswith((".yaml", ".yml")) else FOLDER / f"{name_or_file}.yaml"
+def find(name_or_file: str, folder: Path = Path()) -> Path:
+    """Return the path of a recipe's file; the relative path of a file is resolved from the folder `folder`."""
+    return folder / name_or_file if name_or_file.endswith((".yaml", ".yml")) else FOLDER / f"{name_or_file}.yaml"
 
 
 def no_recipe(name_or_file: str) -> str:
@@ -137,30 +137,30 @@ def read_argument(argument: str) -> dict[str, Any]:
     return {first: value}
 
 
-def merge(below: Mapping[Any, Any], above: Mapping[Any, Any]) -> dict[Any, Any]:
+def merge(base: Mapping[Any, Any], layer: Mapping[Any, Any]) -> dict[Any, Any]:
     """Return a mapping overridden by another one: mappings merge key by key, any other value replaces."""
-    merged = dict(below)
-    for key, value in above.items():
+    merged = dict(base)
+    for key, value in layer.items():
         old = merged.get(key)
         merged[key] = merge(old, value) if isinstance(old, dict) and isinstance(value, dict) else value
     return merged
 
 
-def without_replaced(below: dict[Any, Any], above: Mapping[Any, Any]) -> dict[Any, Any]:
-    """Return a recipe without the values that no longer count once the layer `above` is merged over it.
+def without_replaced(base: dict[Any, Any], layer: Mapping[Any, Any]) -> dict[Any, Any]:
+    """Return a recipe without the values that no longer count once the layer `layer` is merged over it.
 
     The layer above is a file that extends the recipe, or an argument.
 
     A new `model.config.model_type` drops the old `model.config`, whose options may mean something else to it. Of
     `training.epochs` and `training.max_steps` only the one that is set last counts.
     """
-    old, new = _model_type(below), _model_type(above)
+    old, new = _model_type(base), _model_type(layer)
     if None not in (old, new) and old != new:
-        below = merge(below, {"model": {"config": None}})
-    before, training = below.get("training"), above.get("training")
+        base = merge(base, {"model": {"config": None}})
+    before, training = base.get("training"), layer.get("training")
     if isinstance(before, dict) and isinstance(training, dict) and any(training.get(key) for key in LENGTHS):
-        below = {**below, "training": {key: value for key, value in before.items() if key not in LENGTHS}}
-    return below
+        base = {**base, "training": {key: value for key, value in before.items() if key not in LENGTHS}}
+    return base
 
 
 def merge_layers(layers: Iterable[dict[Any, Any]]) -> dict[Any, Any]:

@@ -60,17 +60,17 @@ def matches(key: str, patterns: Iterable[str]) -> bool:
     return any(fnmatch(key, pattern) for pattern in patterns)
 
 
-def lengthened(step: int, before: int, total: int, optimizers: Mapping[str, OptimizerConfig]) -> list[str]:
+def lengthened(step: int, old_total: int, total: int, optimizers: Mapping[str, OptimizerConfig]) -> list[str]:
     """Return a note if the total number of steps of a resumed run has changed; else [].
 
     Args:
         step: the step at which the run resumes.
-        before, total: the old and the new total number of steps.
+        old_total, total: the old and the new total number of steps.
         optimizers: the optimizer's options of each turn.
     """
-    if before == total:
+    if old_total == total:
         return []
-    note = f"{total:,} steps in place of {before:,}"
+    note = f"{total:,} steps in place of {old_total:,}"
     if step < total:
         rates = ", ".join(f"{learning_rate(step, total, options):.2g}" for options in optimizers.values())
         note += f"; the learning rate follows the schedule of the new length, next {rates}"

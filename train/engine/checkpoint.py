@@ -222,7 +222,7 @@ def _verified(folder: Path) -> dict[str, Any]:
     Raises:
         FolderChangedError: a file is missing or damaged.
     """
-    return check_folder(folder, KIND, alone=False)
+    return check_folder(folder, KIND, refuse_unlisted=False)
 
 
 def _remove(checkpoint: Path) -> None:

@@ -24,7 +24,11 @@ from clearspan.train.collectives import gather, gather_labels, world
 
 @in_fp32
 def nt_xent(
-    anchors: Tensor, positives: Tensor, temperature: float, memory: Tensor | None = None, same: Tensor | None = None
+    anchors: Tensor,
+    positives: Tensor,
+    temperature: float,
+    memory: Tensor | None = None,
+    false_negatives: Tensor | None = None,
 ) -> Tensor:
     """Return NT-Xent, the normalized temperature-scaled cross-entropy, over the 2N points of N pairs.
 
@@ -45,15 +49,15 @@ def nt_xent(
         temperature: the divisor of the cosine similarities, > 0.
         memory: additional negatives of every point, (m, d) unit vectors, the same on each rank; rows of zeros are
             skipped. None for no additional negatives.
-        same: the mask of false negatives, (n, N) bool: true at [i, j] if pair i of this rank and pair j of all ranks
-            must not be negatives of each other. A point and its partner are never masked. None: mask nothing.
+        false_negatives: the mask of false negatives, (n, N) bool: true at [i, j] if pair i of this rank and pair j of
+            all ranks must not be negatives of each other. A point and its partner are never masked. None: mask nothing.
 
     Returns:
         The mean over this rank's 2n points, a scalar in fp32.
     """
     logits, partner = _all_views(anchors, positives, temperature)
-    if same is not None:
-        logits = _masked(logits, same.repeat(2, 2), partner)
+    if false_negatives is not None:
+        logits = _masked(logits, false_negatives.repeat(2, 2), partner)
     if memory is not None and len(memory):
         remembered = unit(torch.cat([anchors, positives])) @ memory.T / temperature
         logits = torch.cat([logits, remembered.masked_fill(~memory.any(1), -torch.inf)], dim=1)
@@ -67,7 +71,7 @@ def info_nce(
     temperature: float,
     negatives: Sequence[Tensor] = (),
     negative_weight: float = 0.0,
-    same: Tensor | None = None,
+    false_negatives: Tensor | None = None,
 ) -> Tensor:
     """Return InfoNCE in one direction, with optional hard negatives: find each anchor's positive among all candidates.
 
@@ -89,9 +93,9 @@ def info_nce(
         negatives: k blocks of hard negatives, (n, d) each; row i of each block belongs to example i.
         negative_weight: a number that is added to the logit between an anchor and the hard negatives of its own
             example, as in SimCSE's code: the logarithm of the weight in Eq. 5. With 0, they count like other negatives.
-        same: the mask of false negatives, (n, (1 + k) N) bool: true at [i, j] if candidate j must not be a negative of
-            anchor i of this rank. The candidates are ordered: the positives of all ranks, then block by block the hard
-            negatives of all ranks. An anchor's positive is never masked. None: mask nothing.
+        false_negatives: the mask of false negatives, (n, (1 + k) N) bool: true at [i, j] if candidate j must not be a
+            negative of anchor i of this rank. The candidates are ordered: the positives of all ranks, then block by
+            block the hard negatives of all ranks. An anchor's positive is never masked. None: mask nothing.
 
     Returns:
         The mean over this rank's n anchors, a scalar in fp32.
@@ -104,8 +108,8 @@ def info_nce(
         rows = torch.arange(len(anchors), device=anchors.device)
         blocks.append(hard.index_put((rows, partner), hard.new_full((), negative_weight), accumulate=True))
     logits = torch.cat(blocks, dim=1)
-    if same is not None:
-        logits = _masked(logits, same, partner)
+    if false_negatives is not None:
+        logits = _masked(logits, false_negatives, partner)
     return F.cross_entropy(logits, partner)
 
 
@@ -177,16 +181,17 @@ def _all_views(first: Tensor, second: Tensor, temperature: float) -> tuple[Tenso
     return logits.index_put((rows, itself), logits.new_full((), -torch.inf)), partner
 
 
-def _masked(logits: Tensor, same: Tensor, partner: Tensor) -> Tensor:
-    """Return the logits with -inf where the mask `same` is true, except in the column of each row's positive.
+def _masked(logits: Tensor, false_negatives: Tensor, partner: Tensor) -> Tensor:
+    """Return the logits with -inf where the mask `false_negatives` is true, except in the column of each row's
+    positive.
 
     Args:
         logits: the similarities of this rank's rows and all ranks' candidates.
-        same: the mask of false negatives, bool, of the shape of `logits`.
+        false_negatives: the mask of false negatives, bool, of the shape of `logits`.
         partner: for each row of `logits`, the column of its positive, int64.
     """
     rows = torch.arange(len(logits), device=logits.device)
-    return logits.masked_fill(same.index_put((rows, partner), same.new_zeros(())), -torch.inf)
+    return logits.masked_fill(false_negatives.index_put((rows, partner), false_negatives.new_zeros(())), -torch.inf)
 
 
 def own_columns(rows: Tensor) -> Tensor:

@@ -32,7 +32,9 @@ class Memory(nn.Module):
         super().__init__()
         self.register_buffer("vectors", torch.zeros(size, dim), persistent=size > 0)
 
-    def nt_xent(self, anchors: Tensor, positives: Tensor, temperature: float, same: Tensor | None = None) -> Tensor:
+    def nt_xent(
+        self, anchors: Tensor, positives: Tensor, temperature: float, false_negatives: Tensor | None = None
+    ) -> Tensor:
         """Return the NT-Xent loss of n pairs of vectors (`losses.nt_xent`); the memory's vectors are further negatives.
 
         In training, the vectors of the pairs are then added to the memory.
@@ -40,11 +42,11 @@ class Memory(nn.Module):
         Args:
             anchors, positives: (n, dim) each; row i of both is a positive pair.
             temperature: the divisor of the cosine similarities.
-            same: the mask of false negatives, (n, N) bool, where N is the number of pairs on all ranks: true at [i, j]
-                if pair i of this rank and pair j of all ranks must not be negatives of each other. None: mask nothing.
-                Vectors of the memory are always negatives.
+            false_negatives: the mask of false negatives, (n, N) bool, where N is the number of pairs on all ranks: true
+                at [i, j] if pair i of this rank and pair j of all ranks must not be negatives of each other. None: mask
+                nothing. Vectors of the memory are always negatives.
         """
-        loss = nt_xent(anchors, positives, temperature, self.vectors, same)
+        loss = nt_xent(anchors, positives, temperature, self.vectors, false_negatives)
         if self.training and torch.is_grad_enabled() and len(self.vectors):
             self._add(anchors.detach(), positives.detach())
         return loss

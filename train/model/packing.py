@@ -165,20 +165,20 @@ def plan_budget(mean: float, variance: float, num_sequences: int, shortest: int,
     return Budget(tokens, max(1, math.ceil((tokens - num_sequences * shortest) / longest)), longest)
 
 
-def pack(requested: Sequence[Sequences], special: SpecialTokens, budget: Budget | None = None) -> PackedBlocks:
+def pack(sequences: Sequence[Sequences], special: SpecialTokens, budget: Budget | None = None) -> PackedBlocks:
     """Pack all sequences into one batch: first patches, then tokens. Special tokens surround each sequence of tokens.
 
     Args:
-        requested: the blocks of sequences; blocks of patches and of tokens may be in any order.
+        sequences: the blocks of sequences; blocks of patches and of tokens may be in any order.
         special: the special tokens to put around a sequence of tokens.
         budget: the number of tokens to which the batch is filled up or cut; None to keep the number of tokens.
     """
-    order = sorted(range(len(requested)), key=lambda i: isinstance(requested[i].content, TokenSlices))  # stable
-    bounds = itertools.accumulate(len(requested[i].content) for i in order)
-    block_of = {i: slice(end - len(requested[i].content), end) for i, end in zip(order, bounds, strict=True)}
-    blocks = [block_of[i] for i in range(len(requested))]
-    contents = [requested[i].content for i in order]
-    keys = torch.cat([requested[i].keys for i in order])
+    order = sorted(range(len(sequences)), key=lambda i: isinstance(sequences[i].content, TokenSlices))  # stable
+    bounds = itertools.accumulate(len(sequences[i].content) for i in order)
+    block_of = {i: slice(end - len(sequences[i].content), end) for i, end in zip(order, bounds, strict=True)}
+    blocks = [block_of[i] for i in range(len(sequences))]
+    contents = [sequences[i].content for i in order]
+    keys = torch.cat([sequences[i].keys for i in order])
     device = keys.device
     patch_rows = [part.rows for part in contents if isinstance(part, Patches) for _ in range(len(part))]
     slices = [part for part in contents if isinstance(part, TokenSlices)]

@@ -154,7 +154,7 @@ class PatchContrast(ContrastiveObjective):
         first, second = self.projected(*(encoded.pooled(block) for block in BLOCKS))
         if self.config.loss == SIMCLR:
             same = self.share_a_key(context) if self.config.mask_equal else None
-            loss = info_nce(first, second, self.config.temperature, same=same)
+            loss = info_nce(first, second, self.config.temperature, false_negatives=same)
         else:
             loss = sup_con(first, second, context, self.config.temperature, self.config.loss)
         return loss, self.sphere_metrics(encoded, first, second)

@@ -29,7 +29,7 @@ from typing import Literal, Self
 import torch
 from torch import Tensor
 
-from clearspan.shards.schema import numbered, of_sort
+from clearspan.shards.schema import columns_named, numbered
 from clearspan.train.collectives import gather_labels
 from clearspan.train.config.optimizer import Finite
 from clearspan.train.config.options import Count
@@ -132,7 +132,7 @@ class SimCSE(ContrastiveObjective):
     def __init__(self, config: SimcseConfig, setting: Setting, columns: Sequence[str]) -> None:
         super().__init__(config, setting)
         self.read = tuple(columns)
-        self.sources = {sort: of_sort(sort, self.read) for sort in DRAWN}
+        self.sources = {sort: columns_named(sort, self.read) for sort in DRAWN}
         self.paired = bool(self.sources["positive"])
         self.negatives = numbered("negative", min(config.negatives, len(self.sources["negative"])))
         self.blocks = ("tokens", "positive", *self.negatives)
@@ -150,7 +150,7 @@ class SimCSE(ContrastiveObjective):
         sorts: list[str] = []
         if config.positives != "dropout":
             sorts = ["positive", "negative"] if config.negatives else ["positive"]
-        return cls(config, setting, ["tokens", *(name for sort in sorts for name in of_sort(sort, names))])
+        return cls(config, setting, ["tokens", *(name for sort in sorts for name in columns_named(sort, names))])
 
     @property
     def columns(self) -> Sequence[str]:
@@ -185,7 +185,7 @@ class SimCSE(ContrastiveObjective):
         if block not in self.blocks:
             return super().block_moments(block)
         column = self._column(block)
-        sources = next((self.sources[sort] for sort in DRAWN if of_sort(sort, [column])), [column])
+        sources = next((self.sources[sort] for sort in DRAWN if columns_named(sort, [column])), [column])
         if len(sources) <= self._num_drawn(column):
             return length_moments(self.setting, column, self.capacity)
         # A draw takes any column's text; an absent text is drawn only if the row has too few.
@@ -202,7 +202,7 @@ class SimCSE(ContrastiveObjective):
         Args:
             column: a column of positives or of hard negatives, which says which of the two are meant.
         """
-        return len(self.negatives) if of_sort("negative", [column]) else 1
+        return len(self.negatives) if columns_named("negative", [column]) else 1
 
     def collate(self, rows: Rows) -> Columns:
         columns: Columns = {"tokens": rows.columns["tokens"]}

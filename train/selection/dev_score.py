@@ -95,7 +95,7 @@ def _on_held_out(recipe: Recipe, datasets: Mapping[str, Dataset]) -> Callable[[E
         raise DataError("no dataset of text has held-out examples: set data.NAME.validation")
     for _, validation in folders:
         # Raises before training if the held-out texts cannot be ranked.
-        heldout_data.read_dataset(validation, picking=True, most_ranked=MOST_LOOKED_AT)
+        heldout_data.read_dataset(validation, picking=True, max_ranked=MOST_LOOKED_AT)
 
     @functools.cache  # read by the rank that evaluates, when it first does
     def collections() -> list[RetrievalSet]:
@@ -106,15 +106,17 @@ def _on_held_out(recipe: Recipe, datasets: Mapping[str, Dataset]) -> Callable[[E
     )
 
 
-def picking(path: str, validation: str, most: int) -> RetrievalSet:
+def picking(path: str, validation: str, max_texts: int) -> RetrievalSet:
     """Return the queries by which checkpoints are chosen, and the texts to rank.
 
     Args:
         path, validation: the folders of the training part and of the held-out part.
-        most: the most texts to rank. There are at most half as many queries.
+        max_texts: the most texts to rank. There are at most half as many queries.
 
     Raises:
         DataError: a dataset is damaged, or has too few held-out texts.
     """
-    held = heldout_data.read_dataset(validation, max(most // 2, heldout_data.FEWEST_TEXTS), True, path, MOST_LOOKED_AT)
-    return narrowed(held.collection, most)
+    held = heldout_data.read_dataset(
+        validation, max(max_texts // 2, heldout_data.FEWEST_TEXTS), True, path, MOST_LOOKED_AT
+    )
+    return narrowed(held.collection, max_texts)

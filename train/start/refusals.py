@@ -17,13 +17,13 @@ from clearspan.train.step.contrast import ContrastiveObjective
 from clearspan.train.step.learner import Learner
 
 
-def check_objectives(recipe: Recipe, built: Sequence[Objective]) -> None:
+def check_objectives(recipe: Recipe, objectives: Sequence[Objective]) -> None:
     """Raise RecipeError if the objectives cannot work together as the recipe says.
 
     They cannot if an objective has too few examples to contrast, if an objective masks a block of an objective in
     another turn, or if gradients are cached without a contrastive objective.
     """
-    for objective in built:
+    for objective in objectives:
         together = recipe.contrasted(objective.data)
         if together < objective.min_examples:
             raise RecipeError(
@@ -38,7 +38,9 @@ def check_objectives(recipe: Recipe, built: Sequence[Objective]) -> None:
                     f"objectives.{objective.name} masks a block of objectives.{other}: set one turn for both, or "
                     "another input"
                 )
-    if recipe.training.gradient_caching and not any(isinstance(objective, ContrastiveObjective) for objective in built):
+    if recipe.training.gradient_caching and not any(
+        isinstance(objective, ContrastiveObjective) for objective in objectives
+    ):
         raise RecipeError(
             "training.gradient_caching: no objective contrasts examples with each other, so that a step needs no more "
             "memory than a micro-batch: leave it out"

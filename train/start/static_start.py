@@ -70,20 +70,21 @@ def _embedded_alone(model: nn.Sequential, special: SpecialTokens, ids: Tensor) -
     return features["sentence_embedding"].float()
 
 
-def set_initial_vectors(model: nn.Module, weights: Tensor, known: Tensor | None = None) -> None:
-    """Set the first dimensions of a static model's vectors to `known`, and multiply all vectors by the tokens' weights.
+def set_initial_vectors(model: nn.Module, weights: Tensor, initial: Tensor | None = None) -> None:
+    """Set the first dimensions of a static model's vectors to `initial`, and multiply all vectors by the tokens'
+    weights.
 
     Args:
         model: a `train.model.static.StaticModel` with random vectors.
         weights: the weights of the first V tokens of the model, (V,); the vectors of further tokens keep their length.
-        known: vectors of unit length for the first tokens and dimensions, (at most V, at most h) fp32; None to keep all
-            dimensions random.
+        initial: vectors of unit length for the first tokens and dimensions, (at most V, at most h) fp32; None to keep
+            all dimensions random.
     """
     table = model.get_input_embeddings().weight.data  # type: ignore[operator]
-    if known is not None:
-        rows, dims = known.shape
+    if initial is not None:
+        rows, dims = initial.shape
         table[:, dims:] = F.normalize(table[:, dims:], dim=1)
-        table[:rows, :dims] = known
+        table[:rows, :dims] = initial
     table[: len(weights)] *= weights[:, None]
 
 

@@ -102,44 +102,44 @@ def _of_dev_score(recipe: Recipe) -> dict[str, Any]:
     return {"training.eval_data": recipe.training.eval_data, **held_out}
 
 
-def differing(each: Sequence[Mapping[str, Any]]) -> dict[str, list[str]]:
+def differing(mappings: Sequence[Mapping[str, Any]]) -> dict[str, list[str]]:
     """Return the keys whose values differ between the mappings, each with its distinct values in order."""
-    keys = dict.fromkeys(key for mapping in each for key in mapping)
-    values = {key: list(dict.fromkeys(str(mapping.get(key, "none")) for mapping in each)) for key in keys}
+    keys = dict.fromkeys(key for mapping in mappings for key in mapping)
+    values = {key: list(dict.fromkeys(str(mapping.get(key, "none")) for mapping in mappings)) for key in keys}
     return {key: found for key, found in values.items() if len(found) > 1}
 
 
-def _named(differs: Mapping[str, Sequence[str]]) -> str:
-    return " and ".join(f"{key} ({', '.join(values)})" for key, values in differs.items())
+def _named(differences: Mapping[str, Sequence[str]]) -> str:
+    return " and ".join(f"{key} ({', '.join(values)})" for key, values in differences.items())
 
 
-def bars(chosen: Ranking, by_run: Mapping[str, Mapping[str, str]]) -> Bars:
+def bars(ranking: Ranking, by_run: Mapping[str, Mapping[str, str]]) -> Bars:
     """Return a bar for each run, best first; its length is the run's value of the metric that ranks the runs.
 
     Args:
         by_run: name of a run -> its metrics as text.
     """
-    values = {name: float(figures.get(chosen.figure, "nan")) for name, figures in by_run.items()}
-    rows = best_first([ScoreBar(name, value) for name, value in values.items()], chosen.more_is_better)
+    values = {name: float(figures.get(ranking.figure, "nan")) for name, figures in by_run.items()}
+    rows = best_first([ScoreBar(name, value) for name, value in values.items()], ranking.more_is_better)
     best = rows[0].value if rows else math.nan
-    sense = "" if chosen.more_is_better else ", less is better"
-    return Bars([row._replace(is_strong=row.value == best) for row in rows], f"{chosen.figure}{sense}")
+    sense = "" if ranking.more_is_better else ", less is better"
+    return Bars([row._replace(is_strong=row.value == best) for row in rows], f"{ranking.figure}{sense}")
 
 
-def sentence(chosen: Ranking, by_run: Mapping[str, Mapping[str, str]]) -> str:
+def sentence(ranking: Ranking, by_run: Mapping[str, Mapping[str, str]]) -> str:
     """Return in one sentence which run is best, or why the runs are not ranked.
 
     Args:
         by_run: name of a run -> its metrics as text.
     """
-    if chosen.reason:
-        return f"Not ranked: {chosen.reason}."
-    rows = [row for row in bars(chosen, by_run).rows if math.isfinite(row.value)]
+    if ranking.reason:
+        return f"Not ranked: {ranking.reason}."
+    rows = [row for row in bars(ranking, by_run).rows if math.isfinite(row.value)]
     if not rows:
         return "Not ranked: no run has finished."
     second = f"; then {rows[1].name} with {rows[1].value:.4g}" if len(rows) > 1 else ""
-    word = "highest" if chosen.more_is_better else "lowest"
-    return f"{rows[0].name} has the {word} {chosen.figure}, {rows[0].value:.4g}{second}."
+    word = "highest" if ranking.more_is_better else "lowest"
+    return f"{rows[0].name} has the {word} {ranking.figure}, {rows[0].value:.4g}{second}."
 
 
 def remarks(output: Path, names: Sequence[str]) -> list[str]:
@@ -147,26 +147,26 @@ def remarks(output: Path, names: Sequence[str]) -> list[str]:
     return [f"{name}: {NEVER_BETTER}" for name in names if never_better(output / name / METRICS)]
 
 
-def lines(chosen: Ranking, by_run: Mapping[str, Mapping[str, str]], output: Path, width: int) -> list[str]:
+def lines(ranking: Ranking, by_run: Mapping[str, Mapping[str, str]], output: Path, width: int) -> list[str]:
     """Return the lines below the table on the terminal: the outcome, bars, remarks."""
-    drawn = text_bars(bars(chosen, by_run), width) if chosen.figure and len(by_run) > 1 else []
-    return [sentence(chosen, by_run), *drawn, *remarks(output, list(by_run))]
+    drawn = text_bars(bars(ranking, by_run), width) if ranking.figure and len(by_run) > 1 else []
+    return [sentence(ranking, by_run), *drawn, *remarks(output, list(by_run))]
 
 
 def write(
-    output: Path, rows: Sequence[Sequence[str]], chosen: Ranking, by_run: Mapping[str, Mapping[str, str]]
+    output: Path, rows: Sequence[Sequence[str]], ranking: Ranking, by_run: Mapping[str, Mapping[str, str]]
 ) -> Path:
     """Write the report of a sweep; return its path.
 
     Args:
         rows: the table, with its headings first.
     """
-    figures = [bars(chosen, by_run)] if chosen.figure and by_run else []
-    curves = learning_curves({name: output / name / METRICS for name in by_run}) if not chosen.reason else []
-    text = "\n\n".join([*([_ONE] if chosen.figure else []), *remarks(output, list(by_run))])
+    figures = [bars(ranking, by_run)] if ranking.figure and by_run else []
+    curves = learning_curves({name: output / name / METRICS for name in by_run}) if not ranking.reason else []
+    text = "\n\n".join([*([_ONE] if ranking.figure else []), *remarks(output, list(by_run))])
     sections = [Section("Runs", tables=[Table(rows[0], rows[1:])])]
     if text or figures or curves:
         sections.insert(0, Section("Outcome", text, figures=[*figures, *curves]))
     path = output / REPORT
-    write_report(path, f"Sweep of {len(rows) - 1} runs", sections, sentence(chosen, by_run))
+    write_report(path, f"Sweep of {len(rows) - 1} runs", sections, sentence(ranking, by_run))
     return path

@@ -18,12 +18,13 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
 from clearspan.common import files, terminal
-from clearspan.common.child_commands import CommandError, Option, UsageError, run_module
+from clearspan.common.child_commands import CommandError, Option, run_module
 from clearspan.common.command import Printed, Result
 from clearspan.common.flags import flag
 from clearspan.common.options import words
 from clearspan.common.parallel import parallel_map
 from clearspan.common.records import DataError
+from clearspan.common.terminal import UsageError
 from clearspan.eval import results
 from clearspan.eval.report.html import is_report
 from clearspan.eval.request import EvalOptions
@@ -135,21 +136,21 @@ def evaluate(run: Path, sweep: Grid, options: Sweep) -> Path:
     return scored
 
 
-def scores_of(run: Path, scored: Path, score: str) -> Scores:
+def scores_of(run: Path, results: Path, score: str) -> Scores:
     """Return a run's scores, or its last logged losses if it has no scores.
 
     If an average lacks some of its tasks, ", incomplete" is added to its name.
 
     Args:
         run: the folder of the run.
-        scored: the path of its results.json, which is missing if the run was not evaluated.
+        results: the path of its results.json, which is missing if the run was not evaluated.
         score: the average that comes first and ranks the runs; "" if the sweep names none.
     """
     scores: Scores = {}
-    if scored.is_file():
-        content = json.loads(scored.read_text())
+    if results.is_file():
+        content = json.loads(results.read_text())
         tasks = {task: {k: v for k, v in each.items() if v is not None} for task, each in content["scores"].items()}
-        chosen = average(score, tasks, least=1) if score else None
+        chosen = average(score, tasks, min_tasks=1) if score else None
         for name, mean in {**({score: chosen} if chosen else {}), **content["averages"]}.items():
             if mean["value"] is not None:
                 scores[f"{name}{', incomplete' if mean.get('missing') else ''}"] = round(mean["value"], 4)

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 import clearspan
-from clearspan.common.child_commands import UsageError
 from clearspan.common.encoder.library import Model
 from clearspan.common.model_folder import EncoderError
+from clearspan.common.terminal import UsageError
 from clearspan.eval.models.load import FunctionEncoder, default_name, load_encoder
 from clearspan.plugins.word_vectors import WordVectors
 
