@@ -1,6 +1,6 @@
 """Rewrite the settings of an exported folder, so that sentence-transformers from 3.0 on and other tools can read it.
 
-    modules.json               sentence_transformers.models.Pooling, not the longer path that version 6 writes
+    modules.json               sentence_transformers.models.Pooling, not the longer path of sentence-transformers 6
     sentence_bert_config.json  max_seq_length, do_lower_case
     1_Pooling/config.json      word_embedding_dimension, pooling_mode_mean_tokens
     2_Dense/config.json        in_features, out_features, bias, activation_function

@@ -68,8 +68,9 @@ class TrainableEncoder(nn.Module):
         attends: true if the tokens of a sequence attend to each other. If false (`train.model.static`), a sequence is
             represented by the mean of its token vectors: it has no special tokens and no length limit.
         notes: notes for the user on how the encoder was made, one line each.
-        given: the pooling, and the number of layers after it, of the model that training starts from; None if training
-            does not start from a complete model, or if the pooling of that model is not supported.
+        given: for the model that training starts from: its pooling, the number of layers after the pooling, and whether
+            it has a masked-LM head. None if training does not start from all weights of a model, or if the pooling of
+            that model is not supported.
 
     Raises:
         EncoderError: the architecture does not support packed batches, the pooling is unknown, or the model is static
@@ -285,6 +286,8 @@ class TrainableEncoder(nn.Module):
     def pool(self, hidden: Tensor, packed: Packed) -> Tensor:
         """Return one vector per sequence, (num_sequences, h) fp32, after the pooling and the layers that follow it.
 
+        h is the hidden size.
+
         Args:
             hidden: the result of `forward` for `packed`.
             packed: the batch of `num_sequences` sequences.
@@ -307,7 +310,7 @@ class TrainableEncoder(nn.Module):
     def first_states(self, hidden: Tensor, packed: Packed) -> Tensor:
         """Return the state of each sequence's first token, (num_sequences, h) fp32; 0 for an empty sequence.
 
-        For a static model, return the mean of each sequence's token vectors instead.
+        h is the hidden size. For a static model, return the mean of each sequence's token vectors instead.
 
         Args:
             hidden: the result of `forward` for `packed`.
@@ -327,7 +330,7 @@ class TrainableEncoder(nn.Module):
         return decoder
 
     def mlm_states(self, hidden: Tensor) -> Tensor:
-        """Return the inputs of the masked-LM head's last layer: states of k tokens (k, h) -> (k, input width)."""
+        """Return the inputs of the masked-LM head's last layer: states (tokens, hidden size) -> (tokens, width)."""
         decoder = self.mlm_decoder
         # Some heads call it inside of a larger module.
         decoder.forward = _unchanged  # type: ignore[assignment, method-assign]
@@ -337,7 +340,7 @@ class TrainableEncoder(nn.Module):
             del decoder.forward
 
     def mlm_logits(self, hidden: Tensor) -> Tensor:
-        """Return the logits of the masked-LM head: states of k tokens (k, h) -> (k, vocabulary)."""
+        """Return the logits of the masked-LM head: states (tokens, hidden size) -> (tokens, vocabulary)."""
         for name in self.mlm_head or ():
             hidden = getattr(self.model, name)(hidden)
         return hidden
@@ -386,10 +389,10 @@ class TrainableEncoder(nn.Module):
 
     @contextlib.contextmanager
     def as_given(self) -> Iterator[None]:
-        """Return a context in which the encoder pools as the model does that training starts from (`given`).
+        """Return a context in which the encoder pools like the model that training starts from.
 
-        In the context, the encoder has the pooling of that model and its number of layers after the pooling; if `given`
-        is None, nothing changes. The weights are not changed, so enter the context only before the first step.
+        In the context, the encoder has the pooling and the number of layers after the pooling that `given` states; if
+        `given` is None, nothing changes. The weights are not changed, so enter the context only before the first step.
         """
         pooling, head = self.pooling, self.head
         if self.given is not None:

@@ -63,7 +63,7 @@ class ModelSource:
     Attributes:
         weights: the folder that holds the weights of the transformer or of the static model; `Path()` if training
             starts from random weights.
-        table: the token vectors of a static model, (vocabulary, h) fp32; None for a transformer.
+        table: the token vectors of a static model, (vocabulary, hidden size) fp32; None for a transformer.
         pooling: the pooling; None if the folder states none.
         head: the layers after the pooling; [] if there are none.
         inference: the other settings for embedding a text.

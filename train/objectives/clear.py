@@ -209,7 +209,7 @@ class StoredViews:
     def notes(self, epochs: float) -> list[str]:
         """Return a note for the user if the views are the same in several epochs; otherwise [].
 
-        They are if the shards hold only two views, and the run reads the dataset more than once.
+        This is the case if the shards hold only two views, and the run reads the dataset more than once.
 
         Args:
             epochs: the number of times that the run reads the dataset.

@@ -72,8 +72,8 @@ class MlmConfig(ObjectiveConfig):
             separate spans, which `sampler` describes. sentence: whole examples. OBJECTIVE/BLOCK: a block of another
             objective.
         probability: the probability that a token is chosen.
-        sampler: the options of the span sampler with `input: separate`, see `objectives.NAME.sampler`; null with any
-            other input.
+        sampler: the options of the span sampler (`objectives.NAME.sampler`) with `input: separate`; null with any other
+            input.
         copies: the number of times that each text is encoded with `input: sentence`, each time under a different mask.
     """
 
@@ -206,9 +206,9 @@ class MaskedLM(TokenObjective):
         return Sequences(slices, mixed.transpose(0, 1).flatten())
 
     def num_slots(self, num_examples: int) -> int:
-        """Return the number of masked positions for which tensors of fixed shape have room.
+        """Return the number of masked positions for which a batch of fixed shape has room.
 
-        This is the expected number for a micro-batch of `num_examples` plus four standard deviations.
+        It is the expected number of masked tokens in a micro-batch of `num_examples`, plus four standard deviations.
         """
         mean, variance = (moment * num_examples for moment in self.moments)
         p = self.config.probability

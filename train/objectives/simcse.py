@@ -200,7 +200,7 @@ class SimCSE(ContrastiveObjective):
         """Return the number of texts that a step uses of each row: 1 positive, or several hard negatives.
 
         Args:
-            column: a column of positives or of hard negatives, which says which of the two are meant.
+            column: the name of a column of positives, of hard negatives, or of the sentences themselves (1 text).
         """
         return len(self.negatives) if columns_named("negative", [column]) else 1
 

@@ -51,9 +51,9 @@ class SpansConfig(NTXentConfig):
     also tries a head without biases and a memory of at most 512 vectors.
 
     Args:
-        column: the column of the shards from which spans are drawn: tokens, or positive, which for pairs of a title and
-            a text is the text.
-        sampler: the options of the span sampler, see `objectives.NAME.sampler`.
+        column: the column of the shards from which spans are drawn: tokens; or positive, e.g. to draw them from the
+            second texts of pairs whose first texts are titles.
+        sampler: the options of the span sampler, i.e. the numbers and lengths of spans (`objectives.NAME.sampler`).
     """
 
     column: Literal["tokens", "positive"] = "tokens"
@@ -183,8 +183,8 @@ class SpanContrast(ContrastiveObjective):
         """Return the mask of false negatives for the argument `same` of `nt_xent`, (m, M) bool.
 
         It is true at [i, j] if anchor i of the m anchors on this rank and anchor j of the M anchors on all ranks must
-        not be negatives of each other: they or their positives have a span's text in common, or they are from two
-        documents with the same id or text.
+        not be negatives of each other. This is so if anchor i or one of its positives has the same text as anchor j or
+        one of its positives, or if the two anchors are from two documents with the same id or text.
 
         Args:
             keys: the result of `_identities` on this rank.
