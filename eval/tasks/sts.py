@@ -52,9 +52,13 @@ SPLITS = {
 
 
 def correlations(cosine: Floats, gold: Floats) -> dict[str, float]:
-    """Return the correlations "pearson" and "spearman" of two arrays (n,), in percent.
+    """Return the correlations `pearson` and `spearman` of n pairs' cosines with their gold scores, in percent.
 
-    Both are NaN if n < 2, or if all values of an array are equal.
+    Both are NaN if n < 2, or if all cosines or all gold scores are equal.
+
+    Args:
+        cosine: the cosine of each pair, (n,).
+        gold: the gold score of each pair, (n,).
     """
     return {metric: figure(Examples.of(metric, cosine, gold)) for metric in ("pearson", "spearman")}
 
@@ -125,7 +129,7 @@ def read_all_splits(data: Path, task: str) -> tuple[dict[str, ScoredPairs], tupl
         task: the name of the task, `STSBenchmark` or `SICKRelatedness`.
 
     Returns:
-        Name of a split -> its pairs, and the files that were read.
+        (Name of a split -> its pairs, the paths of the three files).
 
     Raises:
         MissingDataError: one of the three splits is missing.

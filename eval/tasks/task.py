@@ -63,7 +63,7 @@ class Task(Protocol):
 
 @dataclass(frozen=True)
 class Loaded:
-    """The tasks of a family that were found in a data folder.
+    """The tasks of a family (one word of `--tasks`) that were found in a data folder.
 
     Attributes:
         tasks: the tasks that are ready to be scored.
