@@ -16,8 +16,7 @@ class Cell:
     """A value in a table, with a note or with emphasis.
 
     Attributes:
-        value: the value, which is shown as `Table` shows values that are not in a `Cell`: for example, a float with two
-            decimals.
+        value: the value. A table shows it as if it were not in a `Cell`, for example a float with two decimals.
         note: text in small print after the value, such as the confidence interval of a score; "" for none.
         strong: whether the value is emphasized: in bold in HTML, with a star in text.
     """
@@ -51,7 +50,7 @@ class Answer(NamedTuple):
 
     Attributes:
         query: the text of the query.
-        right: the text of a relevant document: of the first one in the order of the collection's documents.
+        right: the text of the query's first relevant document, in the order of the collection's documents.
         rank: the rank of the relevant document that the model ranks best, from 1; 0 if none is among the first
             1,000.
         first: the text of the document that the model ranks first; "" if no document is ranked.

@@ -21,8 +21,8 @@ def find(data: Path) -> dict[str, Path]:
     """Return the places of the held-out texts in a data folder: task name -> folder of a dataset, or file.
 
     If `data` is itself a dataset, the only place is its held-out part, and the task name is `heldout`. Otherwise, the
-    places are the datasets, jsonl files and csv files in `data/heldout/`, and the task names are `heldout/NAME`. If one
-    of these datasets has a held-out part, its place is the folder of this part.
+    places are the datasets, jsonl files and csv files in `data/heldout/`, and the task names are `heldout/NAME`. The
+    place of such a dataset is the folder of its held-out part or, if it has none, its own folder.
 
     Raises:
         MissingDataError: `data` is not a dataset, and `data/heldout/` holds no dataset, jsonl file or csv file.

@@ -1,7 +1,7 @@
 """Train many classifiers of one shape together, with the forward pass, the gradients and the optimizer written out.
 
-    features (folds, batch, d) ──weights──> logits (folds, L2 values x classes, batch) ──softmax──> errors
-    errors, features ──> gradients ──> weights
+    rows (folds, batch, features) ──weights──> logits (folds, L2 values x classes, batch) ──softmax──> errors
+    errors, rows ──> gradients ──> weights
 
 There is one classifier for each fold and each L2 value. The errors are the gradients of the loss with respect to the
 logits: the softmax, minus 1 at the right class. The classifiers of a fold are trained on the same examples, so one

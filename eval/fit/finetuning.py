@@ -104,9 +104,9 @@ def finetune(
 
     Args:
         folder: the local folder of a transformer and its tokenizer.
-        train: the texts of the training rows, as one or two lists of n texts, and the labels (n,), which are class
-            indices or scores.
-        dev: the texts of the dev rows, as one or two lists of texts.
+        train: the texts of the n training rows, as one list of n texts, or two lists if a row is a pair; and the
+            labels, (n,), which are class indices or scores.
+        dev: the texts of the m dev rows, as one or two lists of m texts.
         num_classes: the number of classes; 0 for regression.
         settings: the settings of fine-tuning, such as the batch size and the learning rate.
         seed: the seed of the head's weights, of the order of rows, and of dropout.

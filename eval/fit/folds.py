@@ -34,7 +34,7 @@ def stratified(rows: Ints, labels: Ints, num_folds: int, seed: int) -> list[tupl
 def too_few(labels: Ints, scheme: Scheme, num_folds: int) -> str:
     """Return the reason why the training examples do not suffice for a scheme; "" if they suffice.
 
-    They must have at least two classes, and must be enough for the folds of the scheme.
+    The examples must be of at least two classes, and must be enough for the folds that the scheme cuts them into.
 
     Args:
         labels: the class indices of the training examples, (n,) int64.

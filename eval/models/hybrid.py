@@ -109,7 +109,7 @@ class Beside:
         return values
 
     def best_weight(self, collection: RetrievalSet) -> float:
-        """Return the weight of the model's scores, of 0, 0.1, ..., 1, with the highest MRR over all queries.
+        """Return the weight of the model's scores that gives the highest MRR over all queries: 0, 0.1, ... or 1.
 
         If several weights have the highest MRR, the one nearest to 0.7 (`HYBRID_WEIGHT`) is returned.
 
@@ -120,7 +120,7 @@ class Beside:
 
 
 def best_weight(reciprocal_ranks: NDArray[np.float64]) -> float:
-    """Return the weight of the model's scores, of 0, 0.1, ..., 1, with the highest MRR.
+    """Return the weight of the model's scores that gives the highest MRR: 0, 0.1, ... or 1.
 
     If several weights have the highest MRR, the one nearest to 0.7 (`HYBRID_WEIGHT`) is returned. If there are no
     queries, 0.7 is returned.
@@ -160,7 +160,7 @@ class Hybrid(Similarity):
     Args:
         model: the model, which returns vectors of texts.
         weight: the weight of the model's score, from 0 (BM25 alone) to 1 (the model alone); None to let each task
-            choose the weight. A task that cannot choose uses `HYBRID_WEIGHT`.
+            choose the weight. A task that cannot choose uses 0.7 (`HYBRID_WEIGHT`).
 
     Attributes:
         is_given: true if the caller set the weight; a task then does not choose one.

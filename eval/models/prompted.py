@@ -95,7 +95,10 @@ class Prompted(Similarity):
         return (embedder.encode_s - seconds) / num_new * len(documents) if num_new > NUM_TIMED / 2 else 0.0
 
     def ranking(self, queries: Sequence[str], documents: Sequence[str]) -> tuple[Vectors, Vectors]:
-        """Return the unit vectors of m queries and n documents, (m, dim) and (n, dim) float32."""
+        """Return the unit vectors of m queries and n documents, (m, dim) and (n, dim) float32.
+
+        Queries are embedded with the prompt for queries, and documents with the prompt for documents.
+        """
         if self._queries is self._documents:
             return self._documents.ranking(queries, documents)
         return unit_vectors(self._queries.embed(queries)), unit_vectors(self._documents.embed(documents, keep=False))
