@@ -139,7 +139,7 @@ class Batch:
         return self._map(Tensor.pin_memory)
 
     def used_by(self, stream: torch.cuda.Stream) -> None:
-        """Tell CUDA's allocator that `stream` reads the batch's tensors, so that their memory is not reused too early."""
+        """Tell CUDA's allocator that `stream` reads the batch's tensors, so that their memory is not reused early."""
 
         def record(tensor: Tensor) -> Tensor:
             tensor.record_stream(stream)
