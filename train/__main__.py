@@ -107,7 +107,7 @@ def check(options: TrainOptions) -> None:
     """Check the recipe, its datasets' manifests and its output folder before ranks start.
 
     Raises:
-        RecipeError, ManifestError, OSError: what is wrong.
+        RecipeError, ManifestError, OSError: the recipe cannot work, or its data or its output folder is unusable.
     """
     from clearspan.shards import Dataset
     from clearspan.train import run_folder
