@@ -68,8 +68,10 @@ def keep_blocks() -> bool:
 def keep_few_kernels() -> None:
     """Limit oneDNN's cache to the compiled kernels of the 64 matrix shapes used last.
 
-    Call this before the first matrix product on a CPU: oneDNN then reads its environment variable. A value that the
-    user has set stays. By default, oneDNN keeps the kernels of 1,024 shapes. Packed training batches seldom have the
-    same number of rows twice, so memory would grow with each step. A step has about 12 shapes.
+    This sets the environment variable ONEDNN_PRIMITIVE_CACHE_CAPACITY, unless the user has set it. oneDNN reads the
+    variable at the first matrix product on a CPU, so call this function before.
+
+    By default, oneDNN keeps the kernels of 1,024 shapes. Packed training batches seldom have the same number of rows
+    twice, so memory would grow with each step. A step has about 12 shapes.
     """
     os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "64")

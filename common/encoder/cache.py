@@ -67,7 +67,7 @@ class Cache:
         dim: the width of the model's embeddings.
 
     Attributes:
-        blocks: the embeddings in each file, memory-mapped, (n, dim) float32.
+        blocks: for each file, an array of the n embeddings in it, memory-mapped, (n, dim) float32.
         takes: whether the cache accepts new embeddings; false if the folder cannot be used, or after a failed write.
         warnings: one line for each problem with a file or the folder.
     """
@@ -104,8 +104,8 @@ class Cache:
     def _block(self, path: Path) -> tuple[Entries, Rows] | None:
         """Read a file of hashes and the file of embeddings beside it; return None if one of them cannot be used.
 
-        Damaged files are deleted, if their name is a name that this module gives. If the file of embeddings is missing,
-        nothing is reported. Any other problem is added to `warnings`.
+        Damaged files are deleted if their names have the form that this module uses. If one of the two files is
+        missing, nothing is reported. Any other problem is added to `warnings`.
 
         Args:
             path: the file of hashes, `.hashes.npy`.

@@ -65,10 +65,10 @@ class Embedder:
         num_cached: the number of distinct texts whose embeddings came from the cache.
         num_nonfinite: the number of computed embeddings with a NaN or an infinity.
         num_zero: the number of computed embeddings that are all zeros, e.g. for a text without a known word.
-        constant: the number of distinct texts and the number of distinct directions of their embeddings, for a call of
-            `embed` with so few directions that the model seems to be constant: one, or less than 1 % of the texts
-            (`FEW`). If there are several such calls, the call with most texts counts; None if there is no such call.
-            A call with fewer than 20 distinct texts is not checked.
+        constant: None, or, if the embeddings from a call of `embed` have so few distinct directions that the model
+            seems to be constant (one, or fewer than 1 % of the texts), two numbers of this call: distinct texts, and
+            distinct directions. If there are several such calls, the call with the most texts counts. Calls with fewer
+            than 20 distinct texts are not checked.
         encode_s: the time spent in the encoder, in seconds.
     """
 
@@ -150,7 +150,7 @@ class Embedder:
         return blocks, rows
 
     def warnings(self) -> list[str]:
-        """Return one line for each problem: embeddings that are not finite, all zeros or nearly equal; cache files."""
+        """Return lines of warnings about embeddings that are not finite, all zeros or nearly equal, and the cache."""
         nonfinite = "hold a NaN or an infinity, which count as 0: the model is broken or overflows in this precision"
         zero = (
             "are all zeros, whose cosines count as 0: word vectors have no word of such a text (they may want other "
