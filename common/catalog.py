@@ -16,7 +16,7 @@ class Listing(NamedTuple):
 
     @property
     def takes_name(self) -> bool:
-        """Return whether `argv` begins with the command's name, because the module has several commands."""
+        """Return whether the `argv` of `main` begins with the command's name, as the module has several commands."""
         return self.module == PIPELINES
 
 
