@@ -50,7 +50,7 @@ class Words:
 
     @property
     def key(self) -> dict[str, str | int]:
-        """The versions of `common.words` and `regex` and, if `stemmer` is set, this language and PyStemmer's version."""
+        """The versions of `common.words` and `regex` and, if a `stemmer` is set, its name and PyStemmer's version."""
         key: dict[str, str | int] = {"words": plain.VERSION, "regex": version("regex")}
         return key | {"stemmer": self.stemmer, "PyStemmer": version("PyStemmer")} if self.stemmer else key
 
