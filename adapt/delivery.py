@@ -54,7 +54,7 @@ def deliver(outcome: Outcome, state: dict[str, Any], options: Adapt) -> None:
 def copy(model: Path, folder: Path) -> None:
     """Copy a model folder to `folder`; do nothing if `folder` holds this model already.
 
-    If `folder` holds anything else, it is renamed first.
+    If `folder` holds anything else, this folder is renamed first.
     """
     from clearspan.common.encoder.fingerprint import model_files
     from clearspan.common.model_folder import EncoderError
@@ -109,7 +109,7 @@ class AdaptResult(Result):
 
 
 def finish(outcome: Outcome, state: dict[str, Any], options: Adapt) -> AdaptResult:
-    """Write search.json (the settings for searches in the output folder), report.html, and adapt.json with the verdict.
+    """Write search.json (the settings for searches), report.html, and adapt.json with the verdict; return the result.
 
     Args:
         state: the content of adapt.json so far.

@@ -77,8 +77,8 @@ def num_first(options: Adapt, max_records: int) -> int:
 def check_kept(options: Adapt) -> None:
     """Raise UsageError if the first records lack a field of --keep-fields, or hold lists or objects in it.
 
-    Without this check, the problem would be reported only after training, by the command `embed`. If the
-    inputs cannot be read, do nothing, since an earlier command reports that.
+    Without this check, the problem would be reported only after training, by the command `embed`. If the inputs cannot
+    be read, do nothing, since an earlier command reports that.
     """
     if not options.keep_fields or not options.kept:
         return

@@ -54,7 +54,7 @@ class Titles:
 
 @dataclasses.dataclass(frozen=True)
 class _File:
-    """The titles in the first records of an input file.
+    """The names and the number of the titles in the first records of an input file.
 
     Attributes:
         entry: the file.

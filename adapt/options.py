@@ -146,7 +146,7 @@ class Adapt(Options):
     def found(self) -> "Titles":
         """The fields of titles and texts that were found in the inputs by their usual names.
 
-        If the user's options say which fields to read, the inputs are not searched, and the result has no fields.
+        If the user's options say which fields to read, the inputs are not searched, and `names` in the result is None.
 
         Raises:
             UsageError: some files have titles, and others have none, or have them under different names.

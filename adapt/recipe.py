@@ -74,7 +74,7 @@ def planned(
         overrides: settings of the user, each as `key=value`.
         has_titles: whether the texts have titles.
         is_made: whether the model to train is a static encoder that `clearspan adapt` made.
-        chosen_recipe: the recipe that the user chose; None to choose a recipe.
+        chosen_recipe: the recipe that the user chose; None to choose one by the texts and the model.
 
     Raises:
         RecipeError: there is no such recipe, or a key or value cannot work.
@@ -158,7 +158,7 @@ def choose(
         median_tokens: the median of the texts' numbers of tokens.
         is_static: whether the model to train is a static encoder.
         has_titles: whether the texts have titles.
-        recipe: the recipe that the user chose, which is returned without changes; None to choose a recipe.
+        recipe: the recipe that the user chose, which is returned with no changes to it; None to choose one here.
     """
     lengths = f"{num_texts:,} texts, half of them of at least {median_tokens:,} tokens"
     if median_tokens < SHORT and not has_titles:

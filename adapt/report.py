@@ -81,6 +81,7 @@ def lines(verdict: Verdict, other: Verdict | None = None, width: int = 100) -> l
     """Return lines for the terminal: the outcome, the systems and the notes of each verdict.
 
     Args:
+        verdict: the verdict that decides which system is recommended.
         other: a second verdict, which is shown below the first; None if there is none.
         width: the number of characters in a line. If the bars do not fit into it, each system is a line with its score.
     """

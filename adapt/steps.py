@@ -53,7 +53,7 @@ class Step(NamedTuple):
 
     @property
     def compares(self) -> bool:
-        """Return whether the command compares its inputs with those of an earlier call. It then runs on every call."""
+        """Return whether the command itself checks if its inputs have changed. It then runs on every call."""
         return self.module in COMPARING
 
 

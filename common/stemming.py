@@ -36,7 +36,7 @@ class Words:
     """The function that commands use to split a text into the words that BM25 compares, in lower case.
 
     Attributes:
-        stemmer: the language, one of STEMMERS, whose word endings are removed; None to keep the endings.
+        stemmer: the language whose word endings are removed, such as `german` (one of STEMMERS); None to keep them.
 
     Raises:
         ValueError: the language is not one of STEMMERS.

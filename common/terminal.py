@@ -215,14 +215,14 @@ SIGNALS = {signal.SIGINT, signal.SIGTERM}
 
 @contextlib.contextmanager
 def ending_at_once(name: str, remedy: str) -> Iterator[None]:
-    """Let SIGINT and SIGTERM end the process at once within the `with` block, after it has reported one line.
+    """Let SIGINT and SIGTERM end the process at once within the `with` block.
 
-    In a training with several processes, only rank 0 reports the line. No exception is raised, since other code might
-    catch it.
+    The process first reports a line: `NAME: stopped by SIGTERM: REMEDY`. In a training with several processes, only
+    rank 0 reports the line. No exception is raised, since other code might catch it.
 
     Args:
-        name: the beginning of the line.
-        remedy: the end of the line: advice for the user.
+        name: the beginning of the line, NAME.
+        remedy: the end of the line, REMEDY: advice for the user.
     """
 
     def end(number: int, frame: FrameType | None) -> None:

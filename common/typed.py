@@ -125,7 +125,7 @@ def choose(value: Any, choices: Sequence[Any]) -> Any:
 
 
 def _items(value: Iterable[Any], origin: Any, inner: tuple[Any, ...]) -> Any:
-    """Return the items of a list or tuple converted to the types that its annotation names.
+    """Return the items of a list or tuple, converted to the types that the annotation of the list or tuple names.
 
     Args:
         origin: the type of the annotation without its arguments, such as `tuple` for `tuple[int, ...]`.
@@ -229,7 +229,7 @@ def _hints(function: Callable[..., Any]) -> dict[str, Any]:
 
 
 def checked(function: Callable[P, T]) -> Callable[P, T]:
-    """Return a function that converts its arguments to the types in the annotations of `function`, and then calls it.
+    """Return a function that calls `function` with its arguments converted to the types in the annotations.
 
     For example, a numpy number becomes a Python number.
 
@@ -255,7 +255,11 @@ def checked(function: Callable[P, T]) -> Callable[P, T]:
 
 
 def check_argument(name: str, hint: Any, value: Any) -> Any:
-    """Return the value of an argument as `conform` does; raise UsageError, which names it, if it does not fit."""
+    """Return an argument's value converted to the type of its annotation.
+
+    Raises:
+        UsageError: the value does not fit the annotation; the message names the argument.
+    """
     try:
         return conform(value, hint)
     except MismatchError as error:
