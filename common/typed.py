@@ -52,6 +52,10 @@ LIMITS: dict[str, tuple[str, Callable[[Any, Any], bool]]] = {
 """Attribute of a limit from annotated_types -> (words for the limit in a message, function that tests it)."""
 
 
+LARGEST = (1 << 63) - 1
+"""The largest whole number that an option, an argument or a key may be."""
+
+
 class MismatchError(ValueError):
     """An annotation does not allow a value.
 
@@ -88,7 +92,7 @@ def conform(value: Any, hint: Any) -> Any:
     Raises:
         MismatchError: the value does not have this type, is outside the limits or is not one of the choices.
     """
-    if type(value) is hint or hint in (Any, object):
+    if (type(value) is hint and hint is not int) or hint in (Any, object):
         return value
     origin, inner = typing.get_origin(hint), typing.get_args(hint)
     if origin is Annotated:
@@ -104,7 +108,7 @@ def conform(value: Any, hint: Any) -> Any:
         kind = numbers.Integral if hint is int else numbers.Real
         if isinstance(value, kind) and not isinstance(value, bool):
             with contextlib.suppress(OverflowError):  # a whole number may be too large for a float
-                return hint(value)
+                return _within_64_bits(int(value)) if hint is int else float(value)
     elif origin is not None and issubclass(origin, Mapping):
         if isinstance(value, Mapping):
             return {_item(key, key, inner[0]): _item(key, each, inner[1]) for key, each in value.items()}
@@ -159,6 +163,13 @@ def _first(value: Any, union: Any) -> Any:
     raise outside or _wrong_type(value, union)
 
 
+def _within_64_bits(value: int) -> int:
+    """Return a whole number; raise MismatchError if it is too large for the arrays and files that would hold it."""
+    if abs(value) > LARGEST:
+        raise MismatchError(value, f"at most {LARGEST:,}" if value > 0 else f"at least {-LARGEST:,}")
+    return value
+
+
 def _within_limits(value: Any, metadata: Sequence[Any]) -> Any:
     """Return the value if its annotation's limits allow it; otherwise raise MismatchError. Limits always allow None.
 
@@ -207,7 +218,12 @@ def _wrong_type(value: Any, hint: Any) -> MismatchError:
 
 def shown(value: Any) -> str:
     """Return a value as an error message shows it: one short line."""
-    return "bytes" if isinstance(value, bytes | bytearray | memoryview) else " ".join(reprlib.repr(value).split())
+    if isinstance(value, bytes | bytearray | memoryview):
+        return "bytes"
+    try:
+        return " ".join(reprlib.repr(value).split())
+    except ValueError:  # Python writes no whole number of more than 4,300 digits
+        return "a number of thousands of digits"
 
 
 def _words(hint: Any) -> Iterator[str]:

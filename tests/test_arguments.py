@@ -1,6 +1,8 @@
 """Arguments of the public functions: a value of another type is refused by name, in one line, before any work."""
 
+import datetime
 import inspect
+import math
 import re
 import typing
 from collections.abc import Callable, Iterator
@@ -14,7 +16,6 @@ import clearspan
 from clearspan.common.terminal import UsageError
 from clearspan.common.typed import MismatchError, conform
 from clearspan.pipelines.search.search_command import Search
-from clearspan.train.config.options import RecipeError
 
 GIVEN: dict[str, dict[str, Any]] = {
     "Dataset": {"folder": "shards"},
@@ -94,7 +95,28 @@ def test_every_public_function_is_tried() -> None:
     assert GIVEN.keys() == set(clearspan.__all__) - made
 
 
-@pytest.mark.parametrize("value", [b"3", object(), np.zeros(3)])
+@pytest.mark.parametrize("value", [b"3", object(), np.zeros(3), {1, 2}])
 def test_a_recipe_takes_no_other_value_of_python(value: object) -> None:
-    with pytest.raises((UsageError, RecipeError), match=re.escape("the value of a recipe key must be ")):
-        clearspan.load_recipe("demo", {"training.max_steps": value})
+    for given in ({"training.max_steps": value}, {"training": {"max_steps": value}}):
+        with pytest.raises(UsageError, match=r"^training\.max_steps must be True or False or a whole number or "):
+            clearspan.load_recipe("demo", given)
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"optimizer.eps": math.nan}, "optimizer.eps must be finite, not nan"),
+        ({"optimizer.betas": [0.9, np.float32("inf")]}, "optimizer.betas.1 must be finite, not inf"),
+        ({"optimizer": {"options": {"eps": -math.inf}}}, "optimizer.options.eps must be finite, not -inf"),
+        ({"optimizer.options": {datetime.date(2024, 1, 1): 3}}, "optimizer.options: the key datetime.date(2024, 1, 1)"),
+        ({"model.config": {"a": {b"b": 2}}}, "model.config.a: the key bytes must be a text"),
+        ({"training.max_steps": 10**400}, "training.max_steps must be at most 9,223,372,036,854,775,807, not 1000"),
+        (
+            {"training.max_steps": 10**5000},
+            "training.max_steps must be at most 9,223,372,036,854,775,807, not a",
+        ),
+    ],
+)
+def test_a_value_of_python_that_yaml_would_change_is_refused_by_its_key(given: dict[str, Any], message: str) -> None:
+    with pytest.raises(UsageError, match=f"^{re.escape(message)}"):
+        clearspan.load_recipe("demo", given)

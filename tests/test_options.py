@@ -50,7 +50,7 @@ def parser_of(command: str) -> Parser:
 
 
 def commands() -> Iterator[tuple[str, Parser]]:
-    for name in ["documents", *(name for name, command in COMMANDS.items() if not command.kept)]:
+    for name in ["documents", *(name for name, command in COMMANDS.items() if not command.takes_name)]:
         root = parser_of(name)
         below = [action.choices for action in root._actions if isinstance(action, argparse._SubParsersAction)]
         prefix = "" if name == "documents" else f"{name} "  # its parser is that of all pipelines
@@ -150,6 +150,7 @@ def test_fields_are_flags() -> None:
     [
         ([], "the following arguments are required: FILE"),
         (["c", "--eggs=0"], "--eggs must be at least 1"),
+        (["c", f"--eggs={'9' * 400}"], "--eggs must be at most 9,223,372,036,854,775,807, not 9999"),
         (["c", "--share=1"], "--share must be above 0 and below 1"),
         (["c", "--eggs=3", "--no-butter"], "--eggs is too much for --no-butter"),
         (["c", "--oven=good"], "did you mean 'wood'?"),

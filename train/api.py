@@ -9,6 +9,7 @@ device's memory is free when the run ends.
 
 import dataclasses
 import json
+import math
 import tempfile
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -18,7 +19,7 @@ from clearspan.common import terminal
 from clearspan.common.child_commands import Option, run_module
 from clearspan.common.options import from_keywords, words
 from clearspan.common.terminal import UsageError
-from clearspan.common.typed import MismatchError, check_argument, checked, conform
+from clearspan.common.typed import check_argument, checked, shown
 from clearspan.train import recipe as recipes
 from clearspan.train.__main__ import LauncherOptions, Train
 from clearspan.train.config.options import Recipe, RecipeError
@@ -27,8 +28,8 @@ from clearspan.train.run_folder import METRICS, repeated
 
 Overrides = Mapping[str, object] | str | Iterable[str]
 """Recipe keys with their values: {"training.max_steps": 100}, or ["training.max_steps=100"] as on the command line."""
-Plain = bool | int | float | Path
-"""Values that JSON lacks, and a recipe takes."""
+Plain = bool | int | float | str | Path | None
+"""Values of a recipe key that are neither a list nor a mapping."""
 
 
 class TrainingError(RuntimeError):
@@ -149,18 +150,23 @@ def assignments(overrides: Overrides) -> list[str]:
     The values of a mapping are written as JSON, which is valid YAML: a text stays a text, even "true" or "shards #1".
     """
     if isinstance(overrides, Mapping):
-        return [f"{key}={json.dumps(value, ensure_ascii=False, default=_plain)}" for key, value in overrides.items()]
+        return [f"{key}={json.dumps(_plain(key, value), ensure_ascii=False)}" for key, value in overrides.items()]
     return [overrides] if isinstance(overrides, str) else list(overrides)
 
 
-def _plain(value: object) -> object:
-    """Convert a value that JSON lacks: a numpy number to a Python number, a path to a str.
+def _plain(key: str, value: object) -> object:
+    """Convert a recipe key's value that JSON lacks: a numpy number to a Python number, a path to a str.
 
     Raises:
-        UsageError: the value has any other type.
+        UsageError: JSON has no such value; the message names the key.
     """
-    try:
-        plain = conform(value, Plain)
-    except MismatchError as error:
-        raise UsageError(error.message("the value of a recipe key")) from None
+    if isinstance(value, Mapping):
+        if odd := [name for name in value if not isinstance(name, str | int | float | None)]:
+            raise UsageError(f"{key}: the key {shown(odd[0])} must be a text")
+        return {name: _plain(f"{key}.{name}", each) for name, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(f"{key}.{number}", each) for number, each in enumerate(value)]
+    plain = check_argument(key, Plain, value)
+    if isinstance(plain, float) and not math.isfinite(plain):
+        raise UsageError(f"{key} must be finite, not {plain}")
     return str(plain) if isinstance(plain, Path) else plain

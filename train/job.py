@@ -22,6 +22,7 @@ from clearspan.common.encoder.attention import VARLEN_DROPOUT
 from clearspan.common.failures import Failure, report, types_of
 from clearspan.common.flags import flag
 from clearspan.common.model_folder import EncoderError, some
+from clearspan.common.plugins import PluginError
 from clearspan.shards import Dataset, ShardError
 from clearspan.shards.manifest import ManifestError
 from clearspan.train import run_folder
@@ -173,7 +174,7 @@ def work(name_or_file: str, overrides: Sequence[str], resume: bool, dry_run: boo
         train(name_or_file, overrides, resume, dry_run, quiet)
     except ReportedElsewhereError as error:
         return failed("", 2 if issubclass(error.kind, RecipeError) else 1)
-    except (*same_everywhere, ShardError, CheckpointError, EncoderError, OSError) as error:
+    except (*same_everywhere, ShardError, CheckpointError, EncoderError, PluginError, OSError) as error:
         printed = os.environ.get("RANK", "0") != "0" and isinstance(error, same_everywhere)  # rank 0 prints it
         code = 2 if isinstance(error, RecipeError) else 1
         return failed("" if printed else terminal.one_line(error), code, types_of(error))

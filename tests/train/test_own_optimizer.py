@@ -9,10 +9,16 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+import torch
 
+import clearspan
+from clearspan.common.plugins import PluginError
+from clearspan.train.api import TrainingError
+from clearspan.train.config.optimizer import OptimizerConfig
 from clearspan.train.config.options import Recipe, RecipeError, TrainingConfig
 from clearspan.train.engine.checkpoint import STATES, Checkpoints, safe_load
 from clearspan.train.engine.display import Display
+from clearspan.train.engine.optimization import AlternatingOptimizer
 from clearspan.train.engine.tracking import Tracker
 from clearspan.train.recipe import load_recipe
 from tests.conftest import ROOT
@@ -50,12 +56,31 @@ def end_run():
     note("end_run")
 '''
 MINE = """
+import torch
 def nothing(params, lr):
     return None
 
 
 def unreachable(*given, **options):
     raise RuntimeError("no server")
+
+
+class Failing(torch.optim.SGD):
+    def __init__(self, groups, lr, betas=()):
+        super().__init__(groups, lr)
+
+    def step(self, closure=None):
+        raise KeyError("momentum")
+
+
+class Unclear(Failing):
+    def zero_grad(self, set_to_none=True):
+        raise RuntimeError("no gradients")
+
+
+class Full(Failing):
+    def step(self, closure=None):
+        raise torch.OutOfMemoryError("GPU 0 is full")
 
 
 class Deaf:
@@ -137,13 +162,49 @@ def test_turns_with_different_optimizers_resume_bit_for_bit(house: Path, tiny: l
         ("training.loggers=[mine:Deaf]", "training.loggers: mine:Deaf: not a logger: it lacks log"),
         ("training.loggers=[mine:unreachable]", "mine:unreachable: raised RuntimeError: no server when called with"),
         ("optimizer.type=mine:unreachable", "mine:unreachable: raised RuntimeError: no server when called with"),
+        (
+            "optimizer.type=mine:Failing",
+            "^train: optimizer.type: mine:Failing: raised KeyError: 'momentum' when called to update the weights$",
+        ),
+        ("optimizer.type=mine:Full", "the GPU has not enough memory for a step"),
     ],
 )
 def test_what_cannot_work_is_a_line(override: str, message: str, house: Path, tiny: list[str], tmp_path: Path) -> None:
     done = trained(house, *tiny, *OWN, override, f"output={tmp_path / 'run'}")
     assert done.returncode in (1, 2) and "Traceback" not in done.stderr
+    assert re.search(message, done.stderr, re.MULTILINE), done.stderr
 
-    assert re.search(message, done.stderr), done.stderr
+
+@pytest.mark.guarantee("own-optimizer")
+@pytest.mark.parametrize(
+    ("name", "method", "end"),
+    [
+        ("Failing", "step", "raised KeyError: 'momentum' when called to update the weights"),
+        (
+            "Unclear",
+            "zero_grad",
+            "raised RuntimeError: no gradients when called to clear the gradients",
+        ),
+    ],
+)
+def test_an_optimizer_that_fails_in_a_step_is_named(
+    name: str, method: str, end: str, house: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(house)
+    weights = torch.nn.Parameter(torch.ones(2, 2))
+    optimizer = AlternatingOptimizer({"spans": [weights]}, {"spans": OptimizerConfig(type=f"mine:{name}")}, {})
+    with optimizer.during("spans"), pytest.raises(PluginError, match=f"^turns.spans.type: mine:{name}: {end}$"):
+        getattr(optimizer, method)()
+
+
+@pytest.mark.exhaustive
+def test_python_gets_the_line_of_an_optimizer_that_fails(
+    house: Path, tiny: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(house)
+    given = [*tiny, "optimizer.type=mine:Failing", f"output={tmp_path / 'run'}"]
+    with pytest.raises(TrainingError, match=r"^optimizer\.type: mine:Failing: raised KeyError: 'momentum' when called"):
+        clearspan.train_model("demo", given, quiet=True, num_accelerators=1)
 
 
 @pytest.mark.guarantee("own-optimizer")

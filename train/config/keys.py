@@ -11,6 +11,7 @@ import typing
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, TypeVar
 
+from clearspan.common.flags import flag
 from clearspan.common.former import advice
 from clearspan.common.parsing import closest
 from clearspan.common.typed import UNIONS, WORDS, MismatchError, conform, shown
@@ -30,10 +31,23 @@ def typed(section: type[Options], options: Mapping[str, Any], prefix: str = "") 
     Raises:
         RecipeError: an option is unknown, missing, of another type or out of range.
     """
-    with naming(prefix.removesuffix(".") or "the recipe", TypeError):
-        plain = json.loads(json.dumps(options, default=str))  # YAML knows dates, and numbers as keys: they become texts
+    with naming(prefix.removesuffix(".") or "the recipe"):
+        try:  # YAML knows dates, and numbers as keys: they become texts
+            plain = json.loads(json.dumps(options, default=str))
+        except TypeError:
+            raise ValueError(_other_key(options)) from None
     made: Options = _section(section, plain, prefix, functools.partial(keys, section, prefix))
     return made
+
+
+def _other_key(options: Any) -> str:
+    """Return the error message for the first key of nested options that JSON does not know, such as a date; else ""."""
+    for name, value in options.items() if isinstance(options, dict) else enumerate(options):
+        if not isinstance(name, str | int | float | None):
+            return f"the key {name} must be a text: put it in quotes"
+        if isinstance(value, dict | list) and (found := _other_key(value)):
+            return found
+    return ""
 
 
 def _is_section(hint: Any) -> bool:
@@ -64,7 +78,8 @@ def _section(section: Any, options: Any, prefix: str, known: Callable[[], list[s
     for name in options:
         if name not in fields:
             key = prefix + name
-            other = nearest_key(key, [*known(), *keys(section, prefix)]) or "`--dry-run` prints the keys there are"
+            printed = f"`{flag('--dry-run')}` prints the keys there are"
+            other = nearest_key(key, [*known(), *keys(section, prefix)]) or printed
             raise RecipeError(f"unknown key {key!r}{advice(key) or f'; {other}'}")
     values, hints = {}, _hints(section)
     for name, field in fields.items():

@@ -83,6 +83,11 @@ class OptimizerConfig:
     embeddings: PartConfig = dataclasses.field(default_factory=PartConfig)
     heads: PartConfig = dataclasses.field(default_factory=PartConfig)
 
+    @property
+    def is_own(self) -> bool:
+        """Return whether the optimizer is the user's own."""
+        return self.type != ADAMW
+
     def check(self) -> None:
         """Raise ValueError for options that cannot work together; the message begins with the option's name."""
         if self.type == ADAMW and self.options:
@@ -93,7 +98,7 @@ class OptimizerConfig:
         if set_here := [name for name in ("lr", "weight_decay") if name in self.options]:
             key = "learning_rate" if set_here[0] == "lr" else set_here[0]
             raise ValueError(f"options {set_here[0]}: every optimizer takes it from {key}: set {key}")
-        if self.type != ADAMW:
+        if self.is_own:
             try:
                 plugins.load_function(self.type, "an optimizer")
             except plugins.PluginError as error:

@@ -7,8 +7,9 @@ DeepSpeed sees a single optimizer, which delegates to the optimizer of the curre
 """
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import torch
@@ -16,7 +17,7 @@ from torch import Tensor, nn
 
 from clearspan.common import plugins
 from clearspan.train.config.keys import naming
-from clearspan.train.config.optimizer import ADAMW, LAYERS, OptimizerConfig
+from clearspan.train.config.optimizer import LAYERS, OptimizerConfig
 from clearspan.train.config.options import ALL, Recipe, RecipeError
 
 
@@ -82,7 +83,7 @@ def build_optimizer(
         RecipeError: the user's optimizer cannot be created.
     """
     groups = optimizer_groups(parameters, config, parts or {})
-    if config.type == ADAMW:
+    if not config.is_own:
         betas = (config.betas[0], config.betas[1])
         return torch.optim.AdamW(groups, lr=config.learning_rate, betas=betas, eps=config.eps, fused=True)
     with naming(f"{key}.type"):
@@ -101,7 +102,7 @@ class AlternatingOptimizer(torch.optim.Optimizer):
     """One optimizer per turn, behind the interface of a single optimizer.
 
     In the context `during(turn)`, this object exposes and steps the optimizer of that turn; otherwise, of the first
-    turn.
+    turn. An error that an optimizer of the user's own raises becomes a PluginError that names the optimizer.
 
     Args:
         parameters: turn -> the parameters that it trains; turns may share parameters.
@@ -120,10 +121,11 @@ class AlternatingOptimizer(torch.optim.Optimizer):
         configs: Mapping[str, OptimizerConfig],
         parts: Mapping[nn.Parameter, str],
     ) -> None:
+        keys = {turn: "optimizer" if turn == ALL else f"turns.{turn}" for turn in parameters}
         self.turns = {
-            turn: build_optimizer(reached, configs[turn], parts, "optimizer" if turn == ALL else f"turns.{turn}")
-            for turn, reached in parameters.items()
+            turn: build_optimizer(reached, configs[turn], parts, keys[turn]) for turn, reached in parameters.items()
         }
+        self._own = {turn: f"{key}.type: {configs[turn].type}" for turn, key in keys.items() if configs[turn].is_own}
         self.peaks = {turn: [group["lr"] for group in each.param_groups] for turn, each in self.turns.items()}
         self.members = {
             turn: [list(group["params"]) for group in each.param_groups] for turn, each in self.turns.items()
@@ -162,15 +164,28 @@ class AlternatingOptimizer(torch.optim.Optimizer):
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Clear the gradients of all turns: gradients must not carry over between turns."""
-        for optimizer in self.turns.values():
-            optimizer.zero_grad(set_to_none)
+        for turn, optimizer in self.turns.items():
+            self._call(turn, partial(optimizer.zero_grad, set_to_none), "to clear the gradients")
 
     def step(self, closure: None = None) -> None:  # type: ignore[override]
-        self.turns[self._turn].step()
+        self._call(self._turn, self.turns[self._turn].step, "to update the weights")
 
     def state_dict(self) -> dict[str, Any]:
-        return {turn: optimizer.state_dict() for turn, optimizer in self.turns.items()}
+        return {turn: self._call(turn, each.state_dict, "to save its state") for turn, each in self.turns.items()}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         for turn, optimizer in self.turns.items():
-            optimizer.load_state_dict(state_dict[turn])
+            self._call(turn, partial(optimizer.load_state_dict, state_dict[turn]), "to load its state")
+
+    def _call(self, turn: str, method: Callable[[], Any], purpose: str) -> Any:
+        """Call a method of a turn's optimizer.
+
+        Args:
+            purpose: the purpose of the call, for the message, e.g. "to update the weights".
+
+        Raises:
+            PluginError: the optimizer is the user's own, and raises an error other than torch's for a full memory.
+        """
+        if turn not in self._own:
+            return method()
+        return plugins.call(self._own[turn], method, purpose, (torch.OutOfMemoryError,))
