@@ -92,13 +92,13 @@ def comparable(text: str) -> str:
         text = _MANY_MARKS.sub(r"\1", text)
         text = unicodedata.normalize("NFKC", text).replace("\u02bc", "'").casefold()
         text = _FOREIGN.sub(lambda mark: _mark_replacement(mark[0]), text)
-    text = _attached(_CLITIC, "", _attached(_NOT, "nt", text))
+    text = _replace_with_gap(_CLITIC, "", _replace_with_gap(_NOT, "nt", text))
     for first, pattern in _PARTED.items():
         text = pattern.sub(first, text)
     return _BRACKET.sub(" ", text) if "b-" in text else text
 
 
-def _attached(pattern: re.Pattern[str], replacement: str, text: str) -> str:
+def _replace_with_gap(pattern: re.Pattern[str], replacement: str, text: str) -> str:
     """Replace each match of a pattern in a text, and the white space before the match; return the new text."""
     *before, rest = pattern.split(text)
     return replacement.join([*map(str.rstrip, before), rest])

@@ -79,7 +79,7 @@ def _statuses(plan: Plan) -> list[list[int] | None]:
     return [trusted(entry.status) for entry in plan.inputs]
 
 
-def _known(folder: str, plan: str) -> list[list[int] | None]:
+def _recorded_statuses(folder: str, plan: str) -> list[list[int] | None]:
     """Return the status of each input that an earlier run with this plan recorded; [] if there was no such run."""
     try:
         record = unseal(storage.read_bytes(storage.join(folder, RECORDS, STATUS)))
@@ -107,7 +107,7 @@ def check_inputs(folder: str, plan: Plan, done: Collection[int], quiet: bool = F
         InputChangedError: the content of an input has changed.
     """
     statuses = _statuses(plan)
-    known = _known(folder, plan.sha256) or [None] * len(statuses)
+    known = _recorded_statuses(folder, plan.sha256) or [None] * len(statuses)
     pairs = zip(plan.inputs, known, statuses, strict=True)
     touched = {entry.name for entry, before, now in pairs if now is None or before != now}
     same = done_units(folder, RECORDS) & set(done)
