@@ -105,8 +105,8 @@ class Classes:
 
     @property
     def taken(self) -> dict[str, int]:
-        """The numbers of selected files and classes, and of all files and classes, by name, for the dataset's
-        fingerprint.
+        """The numbers of selected files and classes (`files`, `classes`), and of all files and classes (`of_files`,
+        `of_classes`), for the dataset's fingerprint.
         """
         sizes = {"files": self.files, "of_files": self.of_files}
         return {**sizes, "classes": len(self.names), "of_classes": self.of_classes}

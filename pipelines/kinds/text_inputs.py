@@ -21,7 +21,7 @@ from clearspan.pipelines.tally import Counts, RecordError, Tally
 
 
 def separator(word: str) -> str:
-    r"""Return the separator that a user's option names: escapes such as \n and \x1e are replaced by characters.
+    r"""Return the separator that a user writes in an option, with escapes such as \n and \x1e replaced by characters.
 
     Args:
         word: the option's value as the user writes it.
@@ -35,10 +35,11 @@ def separator(word: str) -> str:
 
 
 def encoding_named(name: str) -> str | None:
-    """Return Python's usual name of a text encoding: None for UTF-8 or ASCII; "auto" (detect the encoding) unchanged.
+    """Return Python's usual name of a text encoding; None for UTF-8 and ASCII.
 
     Args:
-        name: a name of the encoding, such as "latin1" (Python's usual name for it is "iso8859-1"), or "auto".
+        name: a name of the encoding, such as "latin1" (Python's usual name for it is "iso8859-1"); or "auto" (detect
+            the encoding), which is returned unchanged.
 
     Raises:
         ValueError: Python has no text encoding of this name.
@@ -138,7 +139,7 @@ class TextInputs(TextReading, Kind):
 
 def id_field(names: Iterable[str]) -> str | None:
     """Return the name of the field that holds a text's id: the first of the usual names in `IDS` that is among `names`,
-    in any letter case; None if none of them is.
+    in any letter case; None if there is none.
 
     Args:
         names: the names of a record's fields.
@@ -206,7 +207,8 @@ def texts_of(records: Iterable[Record], field: str | None, tally: Tally) -> Iter
     """Yield (record, text, the text as bytes in UTF-8) for each record that has a text.
 
     Every record is counted in `tally` as read. A record whose text is null or blank is also counted as filtered, and a
-    record that cannot be used is counted as bad; neither is yielded. The caller counts the yielded records.
+    record that cannot be read, or holds something other than a text, as bad. These records are not yielded. The caller
+    counts the yielded records.
 
     Args:
         field: if a record is a JSON object, the name of the field that holds the text; None for the name "text".

@@ -186,7 +186,7 @@ class Triplets(TextKind):
         """Return a copy of these options in which `prompt` holds the texts of the prompts, and `prompt_name` is empty.
 
         The prompts come from the model in --tokenizer: those that `prompt_name` names, or, if it is empty, the model's
-        own prompts for such texts. If the user wrote texts in `prompt`, these options are returned unchanged.
+        own prompts for the texts of a row. If the user wrote texts in `prompt`, these options are returned unchanged.
 
         Args:
             earlier_options: not used here; the options of the unfinished run that is continued, or nothing.
@@ -230,8 +230,9 @@ class Triplets(TextKind):
         return (known.of_side(OTHER),)
 
     def unused_prompts(self, known: Prompts) -> str:
-        """Return a warning if the model has prompts, but none of them is used because the user names none; otherwise
-        "".
+        """Return a warning for a user who names no prompt: the model has prompts, but none that is used by default.
+
+        Return "" if this is not so.
 
         Args:
             known: the prompts of the model.
@@ -383,8 +384,8 @@ class Triplets(TextKind):
 
         Raises:
             MissingFieldError: the record can be read, but lacks one of the columns.
-            RecordError: the record is bad, is not a row, or has more texts of a sort than there are columns for them,
-                although no option limits their number.
+            RecordError: the record is bad or is not a row; or it has more positives (or negatives) than there are
+                columns for them, although no option limits their number.
         """
         values = self.cells(record)
         names = chosen(list(record.value), self.rows) if isinstance(record.value, dict) else None
@@ -411,7 +412,7 @@ class Triplets(TextKind):
         them.
 
         Args:
-            values: the contents of a row's columns. A list in one of them is enough for the result True.
+            values: the contents of a row's columns. If one of them is a list, the numbers may differ.
         """
         several = self.has_several or len(values) > len(TEXT_COLUMNS)
         return not self.are_pairs and (several or any(isinstance(value, list) for value in values))
@@ -489,7 +490,7 @@ class TripletWorker(TextWorker[Triplets]):
             yield self.kept(pieces, tally, self.kind.min_tokens, self.kind.max_tokens, width, before)
 
     def _cut(self, pieces: Pieces, counts: Counts, width: int, before: np.ndarray) -> Pieces:
-        """Return tokenized texts, each cut to `max_tokens` tokens, in which the tokens of its prompt count.
+        """Return tokenized texts, each cut to `max_tokens` tokens, including the tokens of its prompt.
 
         The rows in which a text is cut are counted in `counts`.
 
@@ -554,8 +555,8 @@ class TripletWorker(TextWorker[Triplets]):
         return TripletRow(texts, tuple(map(self.kind.prepared, texts)), source, group)
 
     def _is_kept(self, row: TripletRow, counts: Counts) -> bool:
-        """Return whether a row is to be tokenized. A row that lacks a needed text, or that the filters drop, is not; it
-        is counted in `counts` as filtered.
+        """Return whether a row is to be tokenized. If not, because it lacks a needed text or a filter drops it, it is
+        counted in `counts` as filtered.
         """
         # A row that may have several positives or negatives needs only its sentence and its first positive.
         needed = row.texts if len(row.texts) <= len(TEXT_COLUMNS) and not self.kind.has_several else row.texts[:2]
@@ -589,7 +590,8 @@ def _texts_of_columns(values: Sequence[object], are_positive: Sequence[bool], wa
 
 
 def _check_texts(rows: Sequence[TripletRow]) -> None:
-    """Raise PipelineError if a column holds only labels or only numbers in the first rows: its texts are elsewhere.
+    """Raise PipelineError if a column holds only labels and numbers in the first rows, so that it is no column of
+    texts.
 
     The caller checks only columns that were chosen by their order, not by their names.
 

@@ -60,7 +60,7 @@ class ModelOptions(Options):
 
     @property
     def prompt(self) -> str:
-        """The prompt before each text; "" for none."""
+        """The prompt to put before each text; "" for no prompt."""
         return self.prompts.of_side(self.side, self.prompt_name)
 
 

@@ -55,11 +55,11 @@ strip, and computes many strips at once. This takes half the time of one long st
 
 
 def spectrograms(data: bytes, frames: int, how: str) -> Iterator[np.ndarray]:
-    """Yield a clip's log-mel spectrogram in parts of at most `frames` frames. Each is float16 (n, 128): n frames of 128
-    mel bins.
+    """Yield a clip's log-mel spectrogram in parts of at most `frames` frames. Each part is float16 (n, 128): n frames
+    of 128 mel bins.
 
-    The part of the clip that is used is checked before anything is yielded: if it is damaged, nothing is yielded. To
-    save memory, a clip of many parts is decoded twice for this.
+    What is used of the clip is decoded completely before anything is yielded; if it is damaged, nothing is yielded. To
+    save memory, a clip of many parts is then decoded a second time.
 
     Args:
         data: the content of a WAV, FLAC, Ogg, MP3 or AIFF file.

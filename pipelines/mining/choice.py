@@ -79,9 +79,10 @@ def valid(
 
     Args:
         ranked: the r texts nearest to the query of each of m rows, with the nearest first.
-        scores: the scores of these texts, (m, r), to compare with the scores of the positives: the model's cosine
-            similarities, even if BM25 found the texts; BM25 scores if there is no model.
-        positives: the score of each row's positive, (m,); the lowest score if a row has several positives.
+        scores: the scores of these texts, (m, r): the model's cosine similarities, even if BM25 found the texts; BM25
+            scores if there is no model.
+        positives: the score of each row's positive, (m,), with which the scores of the texts are compared; the lowest
+            score if a row has several positives.
         ids: the ids of the rows, (m,), on which the random choice of a row's negatives depends.
         options: the range of ranks, the limits of the scores, and whether to prefer the nearest or random texts.
     """

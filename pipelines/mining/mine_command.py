@@ -252,10 +252,10 @@ class Mine(ChoiceOptions, StoreCommand):
         )
 
     def _pool(self, texts: list[str]) -> np.ndarray | None:
-        """Return the indices of the texts among which negatives are searched, in ascending order; None to search all
+        """Return, in ascending order, the indices of the texts among which negatives are searched; None to search all
         texts.
 
-        They are the `candidates` texts with the smallest hashes.
+        If the option `candidates` limits their number, they are the texts with the smallest hashes.
         """
         if self.candidates is None or self.candidates >= len(texts):
             return None

@@ -7,8 +7,8 @@
 
 The file in `_done/` holds the result of a unit: the hashes of its shards, and statistics. If a killed run is started
 again, it mines the units that have no result, or whose shards are missing or damaged. Texts that are in the cache are
-not embedded again. plan.json holds the hashes of the source and of the model, and all options. If a run has the output
-folder of a run with another plan, it ends with an error; so it does if a shard of the source is damaged.
+not embedded again. plan.json holds the hashes of the source and of the model, and all options. It is an error if the
+output folder belongs to a run with another plan, or if a shard of the source is damaged.
 """
 
 import contextlib

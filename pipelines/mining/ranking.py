@@ -175,6 +175,9 @@ class LexicalSearch:
 
         Args:
             indices: for each query, the indices of the texts to score.
+
+        Returns:
+            For each query, an array with the scores of its texts.
         """
         return [
             np.array([values[found == number].sum() for number in wanted]).round(DECIMALS)

@@ -111,7 +111,8 @@ def _identity(root: str, piece: Piece) -> str:
 
 
 def identity(root: str, piece: Piece) -> str:
-    """Return a hash, as a text, that changes if the bytes change that are read for a piece.
+    """Return a hash, as a text, of all bytes that are read for a piece. A later run notices by it that they have
+    changed.
 
     These are the bytes of the piece, and others of its file that the format needs, such as metadata at the file's end.
     The hash is usually their SHA-256. For a whole file of at most `sniff.WHOLE_BYTES` bytes it is `sniff.sample`, a
@@ -141,7 +142,7 @@ def identity(root: str, piece: Piece) -> str:
 
 
 def _is_small(path: str, piece: Piece) -> bool:
-    """Return whether a piece is a whole file on this machine with at most `sniff.WHOLE_BYTES` bytes.
+    """Return whether a piece is a whole local file of at most `sniff.WHOLE_BYTES` bytes.
 
     The plan then holds a hash of all its bytes (`sniff.sample`).
 
@@ -154,16 +155,15 @@ def _is_small(path: str, piece: Piece) -> bool:
 def first_records(
     root: str, entries: Iterable[Input], reading: Reading, number: int, any_format: bool = False
 ) -> list[Record]:
-    """Return the first records of some inputs, about equally many of each, and `number` records in all, if there are so
-    many.
+    """Return the first records of the inputs: `number` records in all, about equally many from each input.
 
-    If there are more than FIRST_FILES inputs, this number of them is read, evenly spaced.
+    If there are more than FIRST_FILES inputs, only this number of inputs is read, evenly spaced.
 
     Args:
         root: the folder that the names of the inputs are relative to.
         entries: the inputs.
         reading: the rules for finding records.
-        number: the number of records.
+        number: the number of records. There are fewer if the inputs that are read hold fewer.
         any_format: if true, inputs of all formats are read; otherwise only those of formats whose records have columns
             or fields.
 
@@ -197,8 +197,7 @@ def _head(root: str, entry: Input, reading: Reading, number: int) -> list[Record
 
 
 def columns_read(root: str, entries: Iterable[Input], reading: Reading) -> list[str]:
-    """Return a line for the user that says which columns are read from the first input that has columns, as a list of
-    one line.
+    """Return a list with one line for the user: the columns that are read from the first input that has columns.
 
     The list is empty if records are texts instead of rows, or if the first record does not have the columns.
 
@@ -264,7 +263,7 @@ def _records(root: str, stream: BinaryIO, piece: Piece, reading: Reading) -> Ite
 
 
 def _numbered(stream: BinaryIO, piece: Piece, reading: Reading, path: str) -> Iterator[Record]:
-    """Yield the records that the format of a file reads from a piece of it. Records without a number are numbered from
+    """Yield the records of a piece of a file. If the file's format does not number its records, they get numbers from
     1.
 
     Args:

@@ -26,7 +26,7 @@ _element = json.JSONDecoder().raw_decode
 class JsonArrays(Format):
     """Format of files that are one JSON array. Each element of the array is a record.
 
-    The attribute `described` (the format's name in messages) is empty, because that of JSON lines names arrays, too.
+    Its name in messages (`described`) is empty, because messages name JSON lines as "JSON lines or an array".
     """
 
     name = "json"
@@ -53,7 +53,7 @@ def records(stream: BinaryIO, name: str, reading: Reading) -> Iterator[Record]:
 
     Raises:
         DamagedFileError: the array has no end, is not JSON, or is followed by something else; or an element is too
-            large to parse: larger than `reading.max_bytes`, and than 64 MB (MAX_BYTES).
+            large to parse, because it is larger than both `reading.max_bytes` and 64 MB (MAX_BYTES).
     """
     parts, decode = chunks(stream), getincrementaldecoder("utf-8")("surrogateescape").decode
     most = max(reading.max_bytes, MAX_BYTES)

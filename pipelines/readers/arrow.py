@@ -163,10 +163,9 @@ class _Messages(io.RawIOBase):
         return data
 
     def check_end(self) -> None:
-        """Raise DamagedFileError if the last bytes that were read are not the end mark of a stream, or if other data
-        follow it.
+        """Raise DamagedFileError if the bytes read so far do not end with the end mark of an Arrow stream.
 
-        In the file form of Arrow, a footer must follow.
+        Raise it also if other bytes follow the mark, or, in the file form of Arrow, if the footer does not follow.
         """
         if self.tail != END:
             raise DamagedFileError("the end-of-stream marker is missing: batches may be missing, too")

@@ -111,8 +111,8 @@ def dotted(reading: Reading) -> list[str]:
 def with_nested(records: Iterator[Record], names: Sequence[str]) -> Iterator[Record]:
     """Yield the records, with nested fields added to the records that hold an object.
 
-    For example, the name meta.text adds a field "meta.text" with the field `text` of the object `meta`. An object that
-    has no such nested field does not get it.
+    For example, the name meta.text adds a field "meta.text", whose value is that of the field `text` in the object
+    `meta`. An object that has no such nested field does not get it.
 
     Args:
         names: the names of the fields to add, with dots.
@@ -383,7 +383,7 @@ def _is_type(kind: pa.DataType, name: str) -> bool:
 
 
 def _is_list(kind: pa.DataType) -> bool:
-    """Return whether a type is a list of texts."""
+    """Return whether an Arrow type is a list of texts."""
     return (pa.types.is_list(kind) or pa.types.is_large_list(kind)) and _is_type(kind.value_type, "string")
 
 
