@@ -80,7 +80,14 @@ def _statuses(plan: Plan) -> list[list[int] | None]:
 
 
 def _recorded_statuses(folder: str, plan: str) -> list[list[int] | None]:
-    """Return the status of each input that an earlier run with this plan recorded; [] if there was no such run."""
+    """Return the status (size, times and inode number) of each input, as an earlier run with the same plan recorded it.
+
+    The status is None where that run could not trust it. The list is empty if no run with this plan has recorded any.
+
+    Args:
+        folder: the output folder.
+        plan: the SHA-256 of the plan.
+    """
     try:
         record = unseal(storage.read_bytes(storage.join(folder, RECORDS, STATUS)))
     except (FileNotFoundError, ValueError):

@@ -6,7 +6,7 @@
     _done/00003.json                  the result of unit 3
     _rejected/00003.jsonl.zst         bad records of unit 3
     _excluded/00003.jsonl.zst         examples that contain a text which the user excludes, e.g. of a test set
-    _near_duplicates/00003.jsonl.zst  dropped near-duplicates, each with the id of the kept example that it resembles
+    _near_duplicates/00003.jsonl.zst  near-duplicates, each with the id of the earlier example that it resembles
     _curated/                         verdicts on the examples, such as KEEP or DUPLICATE (`curation`)
     validation/                       the held-out part, which is itself a dataset
     manifest.json                     written last
@@ -129,8 +129,7 @@ class Job:
 
     @staticmethod
     def entries_name(entries: str, number: int) -> str:
-        """Return the name, relative to the output folder, of a file by which work units exchange data
-        (`units.exchange`).
+        """Return the name, relative to the output folder, of a file by which work units exchange data.
 
         Args:
             entries: the type of the entries in the file, a value of `Entries`, such as KEYS. In an iteration of
