@@ -53,7 +53,9 @@ LIMITS: dict[str, tuple[str, Callable[[Any, Any], bool]]] = {
 
 
 LARGEST = (1 << 63) - 1
-"""The largest whole number that an option, an argument or a key may be."""
+"""The largest whole number that an annotation allows, unless it is `AnyInt`."""
+AnyInt = Annotated[int, "of any size"]
+"""A whole number of any size, such as an exact sum of squares."""
 
 
 class MismatchError(ValueError):
@@ -95,6 +97,8 @@ def conform(value: Any, hint: Any) -> Any:
     if (type(value) is hint and hint is not int) or hint in (Any, object):
         return value
     origin, inner = typing.get_origin(hint), typing.get_args(hint)
+    if hint == AnyInt and _is_whole(value):
+        return int(value)
     if origin is Annotated:
         return _within_limits(conform(value, inner[0]), inner[1:])
     if origin in UNIONS:
@@ -104,11 +108,13 @@ def conform(value: Any, hint: Any) -> Any:
     if hint is bool:
         if isinstance(value, bool) or _is_bool_of_numpy(value):
             return bool(value)
-    elif hint in (int, float):
-        kind = numbers.Integral if hint is int else numbers.Real
-        if isinstance(value, kind) and not isinstance(value, bool):
+    elif hint is int:
+        if _is_whole(value):
+            return _within_64_bits(int(value))
+    elif hint is float:
+        if isinstance(value, numbers.Real) and not isinstance(value, bool):
             with contextlib.suppress(OverflowError):  # a whole number may be too large for a float
-                return _within_64_bits(int(value)) if hint is int else float(value)
+                return float(value)
     elif origin is not None and issubclass(origin, Mapping):
         if isinstance(value, Mapping):
             return {_item(key, key, inner[0]): _item(key, each, inner[1]) for key, each in value.items()}
@@ -163,10 +169,15 @@ def _first(value: Any, union: Any) -> Any:
     raise outside or _wrong_type(value, union)
 
 
+def _is_whole(value: Any) -> bool:
+    """Return whether a value is a whole number, of Python or of numpy; a bool is none."""
+    return isinstance(value, numbers.Integral) and not isinstance(value, bool)
+
+
 def _within_64_bits(value: int) -> int:
     """Return a whole number; raise MismatchError if it is too large for the arrays and files that would hold it."""
-    if abs(value) > LARGEST:
-        raise MismatchError(value, f"at most {LARGEST:,}" if value > 0 else f"at least {-LARGEST:,}")
+    if not -LARGEST - 1 <= value <= LARGEST:
+        raise MismatchError(value, f"at most {LARGEST:,}" if value > 0 else f"at least {-LARGEST - 1:,}")
     return value
 
 

@@ -10,7 +10,7 @@ import pytest
 from annotated_types import Ge, Gt, Interval, Le, Len, Lt, MinLen
 
 from clearspan.common.terminal import UsageError
-from clearspan.common.typed import MismatchError, checked, conform
+from clearspan.common.typed import AnyInt, MismatchError, checked, conform
 
 Share = Annotated[float, Ge(0), Le(1)]
 Finite = Annotated[float, Gt(-math.inf), Lt(math.inf)]
@@ -32,6 +32,8 @@ Finite = Annotated[float, Gt(-math.inf), Lt(math.inf)]
         ({1: object}, dict, {1: object}),
         (5, Annotated[int, Interval(ge=1, lt=6)], 5),
         ((1 << 63) - 1, int, (1 << 63) - 1),
+        (-(1 << 63), int, -(1 << 63)),
+        ({"squares": 1 << 80}, dict[str, AnyInt], {"squares": 1 << 80}),
         (10**30, float, 1e30),
     ],
 )
@@ -47,7 +49,7 @@ def test_a_value_that_fits_is_converted(value: object, hint: Any, expected: obje
         (3.0, int, "x must be a whole number, not 3.0"),
         (10**400, float, "x must be a number, not 1000"),
         (1 << 63, int, "x must be at most 9,223,372,036,854,775,807, not 9223372036854775808"),
-        (-(1 << 63), int | None, "x must be at least -9,223,372,036,854,775,807, not -9223372036854775808"),
+        (-(1 << 63) - 1, int | None, "x must be at least -9,223,372,036,854,775,808, not -9223372036854775809"),
         (10**400, Annotated[int, Ge(1)], "x must be at most 9,223,372,036,854,775,807, not 1000"),
         ([10**5000], list[int], "x.0 must be at most 9,223,372,036,854,775,807, not a number of thousands of digits"),
         (1.5, Share | None, "x must be from 0 to 1, not 1.5"),
