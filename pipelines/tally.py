@@ -31,7 +31,7 @@ def name_encoding() -> str:
 
 
 class RecordError(ValueError):
-    """A kind of dataset cannot use a record, which then counts as bad. The message is the reason."""
+    """A record cannot be used for the kind of dataset, and counts as bad. The message is the reason."""
 
 
 class MissingFieldError(RecordError):
@@ -54,7 +54,7 @@ class Counts:
         bad_examples: [source, reason] of the first three bad records.
         lacking: the message about the first record that was left out because it lacks columns; "" if there is none.
         encodings: encoding -> number of files in this encoding, for files that are not UTF-8 (`--encoding auto`).
-        recoded: [file, encoding] of the first files that are not UTF-8.
+        recoded: [file, encoding] of the first 20 files that are not UTF-8.
         lacking_in: file -> number of its records that were left out because they lack columns; at most 100 files.
     """
 

@@ -88,13 +88,15 @@ def search(
 
 
 class _Scorer:
-    """Computes the scores of blocks of rows for all queries, except for a number that is the same for all rows.
+    """Computes the scores of blocks of rows for all queries.
+
+    The final score of a row is the computed score plus a number of the query, which is the same for all rows.
 
     Attributes:
         num_queries: the number of queries.
         shifts: for each query, the number to add to the scores that `block` computes, (num_queries,) float64.
-        above: rows whose score from `block` is not above this number are no hits: 0 if only BM25 is used, since such
-            rows hold no word of the query; otherwise -inf.
+        above: only rows whose score from `block` is above this number may be hits. It is 0 if only BM25 is used,
+            because all other rows hold no word of the query; otherwise -inf.
     """
 
     def __init__(self, texts: Texts, parts: Parts) -> None:

@@ -52,14 +52,14 @@ class Search(CollectionCommand):
     """The command `search`: finds, for each query, the texts of the collections that match it best.
 
     Attributes:
-        words, query, queries: the queries: the positional arguments, the values of `--query`, and those of a file.
+        words, query, queries: queries from the positional arguments, from `--query`, and from a file. All are searched.
         prompt_name: the name of the model's prompt to put before each query; None for the prompt that the collection
             names, or for the model's query prompt if it names none.
         where: a condition on the stored fields that hits must fulfill, such as "year > 2020"; None for no condition.
         top: the number of hits of each query.
         index: the library of the approximate index to search; None for an exact search.
         hybrid: the weight of the model's score when it is combined with BM25, 0 to 1; None for the weight that the
-            collection names, or for the model alone if it names none.
+            collection names. If the collection names none, the model searches without BM25.
         json: if true, the result is printed as JSON.
     """
 

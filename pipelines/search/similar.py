@@ -1,8 +1,8 @@
 """Similarity of queries and vectors by the model's similarity function, and its mean and variance for each query.
 
-The mean and the variance of a query's similarities to all vectors are needed to combine them with BM25's scores. For
-the cosine and the dot product, they follow from the mean and the covariance of the vectors, which are computed once and
-kept in the cache (`search.index`):
+The mean and the variance of a query's similarities to all vectors are needed to combine the similarities with BM25's
+scores. For the cosine and the dot product, the two follow from the mean and the covariance of the vectors, which are
+computed once and kept in the cache (`search.index`):
 
     mean = q . (mean of the vectors)        variance = q . (covariance of the vectors) . q
 

@@ -125,7 +125,7 @@ class Texts:
     Attributes:
         datasets: the datasets of vectors.
         folders: for each dataset, the folder of its collection, which is shown with its hits.
-        id_fields: for each dataset, the stored field that holds the user's own ids; None if there is no such field.
+        id_fields: for each dataset, the name of the stored field with the user's own ids; None if it has no such field.
         num_rows: the number of rows of all datasets.
         is_chunked: whether rows are chunks of documents in at least one dataset.
     """

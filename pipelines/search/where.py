@@ -198,7 +198,11 @@ def _listed(node: ast.expr) -> list[ast.expr]:
 
 
 def _constant(node: ast.expr) -> Any:
-    """Return the value of a text, number or truth value; raise ConditionError for anything else."""
+    """Return the value of a syntax node that is a text, a number or a truth value.
+
+    Raises:
+        ConditionError: the node is something else, or a number of more than 18 digits.
+    """
     if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
         value = _constant(node.operand)
         if type(value) in (int, float):

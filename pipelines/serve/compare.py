@@ -79,7 +79,7 @@ class SideBySide:
 
     Args:
         weight: the default for the model's weight in the combined search, 0 to 1; BM25 has 1 - weight. None for the
-            weight that the collection's search.json names, or for HYBRID_WEIGHT if it names 0, 1 or no weight.
+            weight that the collection's search.json names, or for HYBRID_WEIGHT (0.7) if it names 0, 1 or no weight.
 
     Attributes:
         weight: the default for the model's weight, after None is resolved.

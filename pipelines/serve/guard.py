@@ -1,4 +1,4 @@
-"""Guard of the server: it answers a request only if it comes from the server's page and names the server as its host.
+"""Guard of the server: it refuses requests that come from pages of other sites, and requests to another host name.
 
 A page of another site can make its reader's browser send requests to 127.0.0.1. Two checks prevent such a page from
 reading the collection:
@@ -42,7 +42,7 @@ def name_of(host: str) -> str:
 
 
 def names_of(host: str) -> set[str] | None:
-    """Return the host names, in lower case, that a server on the address `host` answers to: `host` and localhost's.
+    """Return the host names that a server on the address `host` answers to: localhost, its IP addresses, and `host`.
 
     Return None if `host` stands for all addresses of this machine, as 0.0.0.0 does: the server then answers to
     localhost and to any IP address.

@@ -30,7 +30,7 @@ class Serve(CollectionCommand):
 
     Attributes:
         weight: the initial weight of the model in the combined search, 0 to 1; BM25 has 1 - weight. None for the weight
-            that the collection names, or for HYBRID_WEIGHT if it names none.
+            that the collection names, or for HYBRID_WEIGHT (0.7) if it names 0, 1 or no weight.
         host: the address to listen on.
         port: the port to listen on; 0 for any free port.
     """

@@ -147,7 +147,7 @@ class Excluded:
         return self.heads.splitlines()
 
     def options(self) -> dict[str, Any]:
-        """Return the exclusion's entry in a dataset's fingerprint."""
+        """Return the exclusion's entry in a dataset's fingerprint: a hash of the excluded texts, and their numbers."""
         counts = {"texts": self.texts, "short_sentences": self.short, "without_words": self.ignored}
         counts["normalization"] = NORMALIZATION
         return {"sha256": hashlib.sha256(self.to_bytes()).hexdigest(), **counts}

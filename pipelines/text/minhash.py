@@ -38,7 +38,7 @@ _PLACE_SHIFT = 63 - (NUM_HASHES - 1).bit_length()
 
 
 def ngrams(texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
-    """Return the hashes of all texts' n-grams (5 words), and the index of the text of each, two arrays of (m,) int64.
+    """Return the m hashes of all texts' n-grams (5 words), and for each hash the index of its text; (m,) int64 each.
 
     The hashes are in the order of the texts. A text with fewer words than an n-gram has one hash, of all its words. A
     text without words has none.

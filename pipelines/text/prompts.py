@@ -43,7 +43,7 @@ def model_prompts(folder: str) -> Prompts:
 
 
 def of_columns(prompts: tuple[str, ...]) -> dict[str, str]:
-    """Return column -> prompt for the columns of texts of a row: tokens, positive and negative.
+    """Return column -> prompt, for the columns that hold a row's texts: tokens, positive and negative.
 
     Args:
         prompts: the prompts of the first columns, in order. If there are fewer prompts than columns, the last prompt is

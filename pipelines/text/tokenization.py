@@ -145,10 +145,10 @@ def with_special_token(tokenizer: TokenizerFiles, token: str) -> TokenizerFiles:
 
 
 def with_prefix_space(tokenizer: TokenizerFiles) -> TokenizerFiles:
-    """Return the tokenizer with the setting `add_prefix_space` on: the first word of a text has the same ids as a later
-    word.
+    """Return the tokenizer with the setting `add_prefix_space` on.
 
-    If the setting is on already, the files are unchanged.
+    The first word of a text then has the same ids as a later word. If the setting is on already, the files are
+    unchanged.
 
     Raises:
         PipelineError: the tokenizer lacks the setting because it is not byte-level, or its configuration is not
