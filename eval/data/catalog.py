@@ -54,7 +54,7 @@ class DataSet:
 
     Attributes:
         name: the name of the data set.
-        root: the name of the folder in a data folder that contains `folder`, such as `downstream` or `glue`.
+        root: the name of a folder in the user's data folder, such as `downstream` or `glue`; it contains `folder`.
         source: the address from which to obtain the files.
         licence: the license, as the files or the page at `source` state it.
         files: the files that belong to the data set.
@@ -77,8 +77,8 @@ class Compared:
 
     Attributes:
         sha256: the SHA-256 of the file.
-        num_rows: the number of rows in the file, counted as `File.count` says; the number of all lines if the file is
-            not in the catalog.
+        num_rows: the number of rows in the file, without lines that the catalog does not count, such as a header; the
+            number of all lines if the file is not in the catalog.
         remark: the difference from the known copies, in the number of rows or in bytes; "" if there is none.
         has_other_rows: whether the number of rows differs from the number in every known copy.
         is_truncated: whether the file has fewer rows than every known copy.
