@@ -26,9 +26,10 @@ from clearspan.train.step.requests import Metrics
 
 @dataclasses.dataclass(frozen=True)
 class Part:
-    """The result of pass 1 of gradient caching for one micro-batch: what the step's contrastive losses need from it.
+    """The result of pass 1 of gradient caching for one micro-batch.
 
-    Pass 1 runs the encoder over all micro-batches of a step without gradients.
+    Pass 1 runs the encoder over all micro-batches of a step, without gradients, so that contrastive losses can compare
+    the examples of all of them.
 
     Args:
         vectors: the vectors of all sequences of the micro-batch; None if no objective is contrastive.
@@ -124,7 +125,7 @@ def cache(parts: Sequence[Part], objectives: Sequence[Objective], measured: bool
 
 
 def joined(parts: Sequence[SequenceVectors]) -> SequenceVectors:
-    """Join the vectors of several micro-batches to those of one batch.
+    """Concatenate the vectors of several micro-batches, as if they had been computed in one batch.
 
     The first block of all micro-batches comes first, in the order of the micro-batches, then the second block, and so
     on.
@@ -142,14 +143,14 @@ def joined(parts: Sequence[SequenceVectors]) -> SequenceVectors:
 
 
 def _leaves(part: Part) -> SequenceVectors:
-    """Return copies of a micro-batch's vectors that share their memory, are detached and collect gradients."""
+    """Return a micro-batch's vectors as leaves of a new graph, with respect to which the losses are differentiated."""
     assert part.vectors is not None
     pooled, first = part.vectors.pooled.detach(), part.vectors.first.detach()
     return SequenceVectors(pooled.requires_grad_(), first.requires_grad_(), part.vectors.blocks)
 
 
 def _shares(parts: Sequence[Part]) -> list[dict[str, Tensor]]:
-    """Return `Cached.shares` of each micro-batch: name of an objective -> the factor of its masked-LM loss.
+    """Return, for each micro-batch, name of an objective -> the factor by which its masked-LM loss is multiplied.
 
     The factor is the number of masked tokens in the micro-batch, on all ranks, divided by the mean of these numbers
     over the micro-batches.

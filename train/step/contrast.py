@@ -182,7 +182,7 @@ class ContrastiveObjective(Objective):
         return torch.stack([ids, *(text.text_keys() for text in texts)], dim=1)
 
     def joined(self, contexts: Sequence[Any]) -> Any:
-        """Join the contexts of several micro-batches (`Request.context`) to one context, for gradient caching.
+        """Join the contexts of several micro-batches (`Request.context`) into one context, for gradient caching.
 
         Contexts that are tensors with one row per example are concatenated; if the contexts are None, the result is
         None. Override this method for other contexts.

@@ -71,7 +71,11 @@ class Learner(nn.Module):
         return list(self.objectives)  # type: ignore[arg-type]
 
     def columns(self, dataset: str) -> list[str]:
-        """Return the names of the columns of a dataset's shards that objectives read."""
+        """Return the names of the columns that the objectives read from a dataset's shards.
+
+        Args:
+            dataset: the name of the dataset in the recipe.
+        """
         readers = (objective for objective in self._objectives if objective.data == dataset)
         return list(dict.fromkeys(name for objective in readers for name in objective.columns))
 

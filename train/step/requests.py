@@ -23,7 +23,7 @@ Metrics = dict[str, Tensor]
 
 @dataclasses.dataclass(frozen=True)
 class Request:
-    """What one objective needs from a forward pass of the encoder.
+    """The sequences that one objective needs from a forward pass of the encoder, and how to mask them.
 
     A block is a group of sequences that an objective requests under one name, such as the anchors.
 
