@@ -93,7 +93,7 @@ def mine_negatives(
     quiet: bool = False,
     **options: Option,
 ) -> Dataset:
-    """Add hard negatives to a dataset of pairs or triplets, from its own texts; return the new dataset.
+    """Add hard negatives, which are texts of the same dataset, to a dataset of pairs or triplets; return a new dataset.
 
     A call that was stopped continues when it is repeated.
 
@@ -233,7 +233,7 @@ def _run(name: str, command: type[PipelineCommand], given: dict[str, Any], quiet
     Args:
         name: the name of the command, as on the command line.
         given: name of an option, with underscores -> value. Under `beam` are the options of Beam.
-        quiet: True: print nothing.
+        quiet: if true, nothing is printed.
     """
     from_keywords(command, {option: value for option, value in given.items() if option != "beam"})
     run_module("clearspan.pipelines", [name, *words(command, given)], quiet, default=PipelineError)

@@ -259,8 +259,8 @@ def unpack(data: bytes, name: str, check: Check) -> pa.RecordBatch:
         check: called with the schema of the batch before any value is read; raises MemberError to reject it.
 
     Raises:
-        MemberError: the content is not one zstd frame with one batch, is larger than 1 GiB when it is decompressed, or
-            `check` rejects the schema.
+        MemberError: the content is not one zstd frame that holds one batch, or it is larger than 1 GiB when it is
+            decompressed, or `check` rejects the schema.
     """
     try:
         size = zstandard.frame_content_size(data)

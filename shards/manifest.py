@@ -254,8 +254,8 @@ class Manifest:
         """Read and check `folder/manifest.json`.
 
         Raises:
-            ManifestError: the file is missing, damaged or of another version; it names a file that a dataset cannot
-                have; a field has the wrong type; or two fields contradict each other.
+            ManifestError: the file is missing, damaged or of another version; it lists a file with a name that no file
+                of a dataset has; a field has the wrong type; or two fields contradict each other.
         """
         path = storage.join(folder, NAME)
         if not storage.exists(path):
@@ -280,7 +280,7 @@ class Manifest:
         return manifest
 
     def _check_names(self, path: str) -> None:
-        """Check the kind, the tokenizer and all file names, so that no name can lead out of the folder.
+        """Check the kind, the tokenizer and all file names, so that no name can lead out of the dataset's folder.
 
         Args:
             path: the path of the manifest, for error messages.

@@ -33,7 +33,8 @@ def hashes(sums: Any, inverse: Any, starts: Any, ends: Any) -> Any:
 
     Args:
         sums: prefix sums of item_i x GOLDEN^i over the n items, (n + 1,) int64, beginning with 0.
-        inverse: the powers of INVERSE, the inverse of GOLDEN modulo 2^64, with exponents 0, 1, ..., n or more of them.
+        inverse: at least the first n powers of INVERSE, with exponents 0, 1, ...; INVERSE is the inverse of GOLDEN
+            modulo 2^64.
         starts, ends: indices of items, (m,) integers.
     """
     return (sums[ends] - sums[starts]) * inverse[starts]

@@ -9,8 +9,10 @@ holds.
     audio      id, frames, label: log-mel spectrograms, (frames, 128) float16
     vectors    id, source, vector, scale for int8 vectors, and optionally text, record, document, chunk, field_NAME
 
-The columns `field_NAME` hold fields of the input records that the user chose to store; only these columns are nullable.
-Every kind has an `id`, which is not negative. A new kind is one more entry in KINDS.
+`source` is the place of the input record, as "file:offset", and `record` its number in the file. `document` and `chunk`
+are the id of the whole text and the number of the chunk, if long texts were split. The columns `field_NAME` hold fields
+of the input records that the user chose to store; only these columns are nullable. Every kind has an `id`, which is not
+negative. A new kind is one more entry in KINDS.
 """
 
 import dataclasses

@@ -51,7 +51,7 @@ def choose(keys: np.ndarray, counts: np.ndarray, quotas: np.ndarray) -> np.ndarr
         counts, quotas: for each key, the number of items and the number of items to choose, (n,).
 
     Returns:
-        Mask, (counts.sum(),) bool: True for each chosen item, with the items of one key after those of another.
+        Mask of the items of all keys, one key after another, (counts.sum(),) bool: True for the chosen items.
     """
     offsets = bounds(counts)
     chosen = np.zeros(offsets[-1], bool)

@@ -179,7 +179,7 @@ class _Units:
         """Return a mask of the tokens that belong to chosen units, (S,) bool, where S is the number of all tokens.
 
         Args:
-            chosen: mask of the chosen units, with one value for each unit that is not a special token.
+            chosen: mask of the chosen units among the F units that are not special tokens, (F,) bool.
         """
         marked = np.zeros(len(self.starts) - 1, bool)
         marked[self.free] = chosen
@@ -187,7 +187,7 @@ class _Units:
 
 
 def _delete(sentences: SentenceBatch, deleted: np.ndarray, del_id: int) -> SentenceBatch:
-    """Replace each run of deleted tokens by one [DEL]. Tokens that are [DEL] already count as deleted.
+    """Replace consecutive tokens that are to be deleted by one [DEL]. A [DEL] in the sentences counts as deleted, too.
 
     Args:
         deleted: mask of the tokens to delete, (S,) bool, where S is the number of all tokens.
@@ -264,7 +264,10 @@ class Augmenter:
         return _Units.of(sentences, self.augmentation.unit == "word", special)
 
     def del_word(self, sentences: SentenceBatch, keys: np.ndarray) -> SentenceBatch:
-        """Delete the fraction `del_word` of each sentence's units (CLEAR's Figure 2a).
+        """Delete random units (tokens or words) of each of n sentences (CLEAR's Figure 2a).
+
+        The option `del_word` is the fraction of the units to delete. One [DEL] takes the place of consecutive deleted
+        units.
 
         Args:
             keys: random key of each sentence, (n,) int64.
@@ -274,8 +277,10 @@ class Augmenter:
         return _delete(sentences, units.tokens_of(choose(keys, units.counts, quotas)), self.del_id)
 
     def del_span(self, sentences: SentenceBatch, keys: np.ndarray) -> SentenceBatch:
-        """Delete `del_spans` spans of each sentence. A span has the fraction `del_span` of the sentence's units
-        (CLEAR's Figure 2b).
+        """Delete random spans of units (tokens or words) of each of n sentences (CLEAR's Figure 2b).
+
+        The options are the number of spans, `del_spans`, and the fraction of a sentence's units that a span has,
+        `del_span`. One [DEL] takes the place of consecutive deleted units.
 
         Args:
             keys: random key of each sentence, (n,) int64.
@@ -289,10 +294,10 @@ class Augmenter:
         return _delete(sentences, units.tokens_of(deleted), self.del_id)
 
     def reorder(self, sentences: SentenceBatch, keys: np.ndarray) -> SentenceBatch:
-        """Swap `reorder_pairs` pairs of spans of each sentence. A span has the fraction `reorder_span` of the
-        sentence's units (CLEAR's Figure 2c).
+        """Swap random pairs of spans of units (tokens or words) of each of n sentences (CLEAR's Figure 2c).
 
-        Unlike in other steps, [DEL] is an ordinary unit here. Two [DEL] that become adjacent are merged.
+        The options are the number of pairs, `reorder_pairs`, and the fraction of a sentence's units that a span has,
+        `reorder_span`. [DEL] can be moved, unlike other special tokens. Two [DEL] that become adjacent are merged.
 
         Args:
             keys: random key of each sentence, (n,) int64.
@@ -323,8 +328,9 @@ class Augmenter:
         return _delete(moved, np.zeros(len(at), bool), self.del_id) if has_del else moved
 
     def subs(self, sentences: SentenceBatch, keys: np.ndarray) -> SentenceBatch:
-        """Replace the fraction `subs` of each sentence's words by synonyms (CLEAR's Figure 2d). Words without synonyms
-        stay.
+        """Replace random words of each of n sentences by synonyms (CLEAR's Figure 2d).
+
+        The option `subs` is the fraction of all words to replace. Words that have no synonyms are never replaced.
 
         Args:
             keys: random key of each sentence, (n,) int64.
@@ -412,8 +418,8 @@ def _partners(keys: np.ndarray, numbers: np.ndarray) -> np.ndarray:
         numbers: the number of spans of each sentence, which is even, (n,).
 
     Returns:
-        For each span, the index of the span with which it is paired, (numbers.sum(),), where the spans of all sentences
-        are counted through.
+        For each span of all sentences, the index, among them all, of the span with which it is paired,
+        (numbers.sum(),).
     """
     partner = np.empty(numbers.sum(), np.int64)
     first = bounds(numbers)
