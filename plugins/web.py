@@ -100,7 +100,7 @@ class Pages(Format):
 
 
 class _Frame(NamedTuple):
-    """An archive record.
+    """A record of a web archive, not yet parsed: its WARC header and its content.
 
     Attributes:
         offset: the offset of the record in the decompressed archive, in bytes.
@@ -114,12 +114,12 @@ class _Frame(NamedTuple):
 
 
 def _frames(stream: BinaryIO, max_bytes: int) -> Iterator[_Frame]:
-    """Yield the archive records of a decompressed archive.
+    """Yield the records of a decompressed web archive, not yet parsed.
 
     Args:
-        stream: the archive.
-        max_bytes: the maximum size of a page. If a record's content is longer by more than 64 KiB (HEADER_BYTES, for
-            an HTTP header), only its first 64 KiB are returned.
+        stream: the decompressed archive.
+        max_bytes: the maximum size of a page in bytes. If the content of a record is more than 64 KiB longer than this
+            (HEADER_BYTES, for an HTTP header), only its first 64 KiB are returned.
 
     Raises:
         DamagedFileError: the stream ends within a record, or there is no record where the next record must begin.
@@ -235,7 +235,7 @@ def _page(data: bytes, charset: str | None) -> dict[str, str]:
         charset: the encoding that the HTTP header or the user names; None if neither names one.
 
     Raises:
-        ValueError: elements are nested too deeply.
+        ValueError: elements of the page are nested more than DEPTH (400) deep.
     """
     from resiliparse.extract.html2text import extract_plain_text
     from resiliparse.parse.html import HTMLTree

@@ -104,13 +104,17 @@ def _text(path: Path, content: mmap.mmap, dim: int, number: int | None = None) -
     """Open a text file of word vectors, whose rows begin at the current position of `content`.
 
     The numbers are the last `dim` fields of a line, and the word is everything before them, because GloVe's words may
-    contain spaces. The result is described at `_open`: dimension, positions of words, function that reads a vector.
+    contain spaces.
 
     Args:
         path: the path of the file, for error messages.
         content: the bytes of the file.
         dim: the dimension of the vectors.
         number: the number of words that the file's header states; None if the file has no header.
+
+    Returns:
+        `dim`; a dict from word, in UTF-8, to the position of its vector; a function that returns the vector at a
+        position.
 
     Raises:
         EncoderError: a line has the wrong number of fields, or rows are missing.
@@ -144,14 +148,17 @@ def _text(path: Path, content: mmap.mmap, dim: int, number: int | None = None) -
 def _binary(path: Path, content: mmap.mmap, dim: int, number: int) -> Opened:
     """Open a file in word2vec's binary format, whose rows begin at the current position of `content`.
 
-    A row is a word, a space, `dim` little-endian float32 numbers and an optional line break. The result is described at
-    `_open`: dimension, positions of words, function that reads a vector.
+    A row is a word, a space, `dim` little-endian float32 numbers and an optional line break.
 
     Args:
         path: the path of the file, for error messages.
         content: the bytes of the file.
         dim: the dimension of the vectors that the file's header states.
         number: the number of words that the header states.
+
+    Returns:
+        `dim`; a dict from word, in UTF-8, to the position of its vector; a function that returns the vector at a
+        position.
 
     Raises:
         EncoderError: the file is shorter or longer than the header states.

@@ -40,7 +40,7 @@ class Totals:
         """Add the rows and tokens of one batch to the counts.
 
         Args:
-            kind: the kind of dataset, which only subclasses use.
+            kind: the kind of dataset, which only the subclass `Contents` uses.
         """
         self.batches += 1
         self.examples += batch.num_rows

@@ -54,8 +54,8 @@ class RankCommand(TrainOptions, Command):
     def run(self) -> Result:
         """Train as one rank, or list the recipes if the option `list` is set.
 
-        After a training, the result has an exit code only: 0; 1 if the work failed; 2 if the recipe cannot work. All
-        messages, such as the reason for a failure, have been printed by then. If several ranks fail for the same
+        After a training, the result has no text, only the exit code: 0 for success, 1 if the work failed, 2 if the
+        recipe cannot work. The reason for a failure has been printed by then; if several ranks fail for the same
         reason, one of them prints it.
         """
         if self.list:

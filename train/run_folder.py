@@ -109,7 +109,7 @@ def _read_state(run: Path) -> dict[str, Any]:
 
 
 def mark_finished(run: Path) -> None:
-    """Record in a run's inputs.json that all its steps are made and its model is exported; store the metrics' hash."""
+    """Record in a run's inputs.json that the run has finished, and the hash of its metrics.jsonl."""
     metrics = run / METRICS
     state = {**_read_state(run), "finished": True, METRICS: files.sha256(metrics) if metrics.is_file() else None}
     files.write_bytes(run / INPUTS, seal(state, indent=2))
@@ -145,7 +145,7 @@ def check_model(model: Path) -> None:
 def set_aside_model(run: Path) -> None:
     """Rename the exported model of a finished run if it is damaged, so that the run exports the model again.
 
-    If the run has not finished, or has no folder `model`, nothing is done.
+    The folder `model` becomes `model.damaged`. If the run has not finished, or has no folder `model`, nothing is done.
     """
     model = run / MODEL
     if not model.is_dir() or not _read_state(run)["finished"]:
@@ -301,7 +301,7 @@ def _check_written(run: Path) -> None:
     """Raise RecipeError if a folder without checkpoints holds files that no run wrote.
 
     The folder passes if it is empty. It also passes if it holds a recipe.yaml that nobody has changed since a run wrote
-    it, and no folder `model`. Hidden files are ignored.
+    it, but no folder `model`. Hidden files are ignored.
     """
     names = sorted(path.name for path in run.iterdir() if not path.name.startswith("."))
     if names and (MODEL in names or not ((run / RECIPE).is_file() and is_written(run / RECIPE))):

@@ -268,8 +268,8 @@ class Tokenization:
     def _sample(self, texts: Sequence[str]) -> list[int]:
         """Return the indices of the texts whose ids are to be checked with the library `tokenizers`.
 
-        Whether a text is checked depends on the lengths of all earlier texts of the work unit, but not on how they are
-        divided into calls.
+        Whether a text is checked depends on its length and on the lengths of all earlier texts of the work unit, but
+        not on how the texts are divided into calls.
         """
         sample = []
         for index, length in enumerate(map(len, texts)):

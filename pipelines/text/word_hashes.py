@@ -155,8 +155,9 @@ class WordHashes:
     _up, _down = _powers(1 << 12)
 
     def __init__(self, *texts: str) -> None:
-        """Read a text, or several texts as the lines of one text. N-grams may span two texts; words and contractions do
-        not.
+        """Read a text, or several texts, each as a line of one text.
+
+        An n-gram may span two texts; a word or a contraction does not.
         """
         self._read("\n".join(map(comparable, texts)))
 

@@ -4,8 +4,8 @@
                                                                                    -> .clearspan/status.json
     a unit       compares the status of its inputs before and after it reads them, and records a hash of what it read
                                                                                    -> .clearspan/00003.json
-    a later run  reads an input again if its status has changed; raises an error if its hash differs from the recorded
-                 one
+    a later run  reads an input again if its status has changed; raises an error if the hash of what it reads differs
+                 from the recorded hash
 
 The files in .clearspan are not part of the dataset, because the status of an input differs from machine to machine. If
 the hashes that a unit recorded are missing, the unit is done again, as if it had no result. A status includes the time
@@ -48,7 +48,7 @@ def _path(folder: str, unit: int) -> str:
     return storage.join(folder, RECORDS, f"{unit:05d}.json")
 
 
-def _load_read(folder: str, plan: str, unit: int) -> list[str] | None:
+def _recorded_hashes(folder: str, plan: str, unit: int) -> list[str] | None:
     """Return the hashes that `save_read` recorded for a work unit; None if their file is damaged.
 
     The result is also None if the file belongs to another unit or plan.
@@ -121,7 +121,7 @@ def check_inputs(folder: str, plan: Plan, done: Collection[int], quiet: bool = F
     again: list[tuple[Piece, str]] = []
     for unit in plan.units:
         if unit.number in same and not touched.isdisjoint(piece.input.name for piece in unit.pieces):
-            read = _load_read(folder, plan.sha256, unit.number)
+            read = _recorded_hashes(folder, plan.sha256, unit.number)
             if read is None or len(read) != len(unit.pieces):
                 same.remove(unit.number)
             else:

@@ -31,8 +31,8 @@ class Curation:
         holdout_fraction: the approximate fraction of the examples to hold out, chosen by hashes of their texts.
         shared_texts: whether different examples may share texts. If so, examples that share a text are all held out or
             all trained on (`units.linking`).
-        near_dedup: the Jaccard similarity to an earlier example from which an example is dropped; None to drop no
-            near-duplicates.
+        near_dedup: an example is dropped if its Jaccard similarity to an earlier example is at least this; None to drop
+            no near-duplicates.
         has_chunks: whether a document may be several consecutive rows, its chunks. If so, the chunks of a document are
             all dropped or all kept.
         group_field: the input field that names the group of a row. Rows of the same group are treated as if they shared
@@ -59,7 +59,7 @@ class Curation:
 
     @property
     def is_linked(self) -> bool:
-        """Return whether examples are held out in groups that share texts, instead of one by one."""
+        """Return whether examples are held out in groups of examples that share texts, instead of one by one."""
         return self.shared_texts and self.holdout_fraction > 0
 
     @property

@@ -51,7 +51,7 @@ entries to answer, (m,) int64, and the answers, (m,), which go to the units of t
 
 
 def staged(job: Job, unit: int) -> UnitResult:
-    """Read the result of the first stage of a work unit, which made the unit's examples.
+    """Read the result of a work unit's first stage, in which the unit made its examples.
 
     Raises:
         PipelineError: the file of the result is damaged.
@@ -85,7 +85,7 @@ def is_whole(path: str) -> bool:
 def num_slices(job: Job) -> int:
     """Return the number of slices into which to divide the range of keys, which are hashes (`exchange`).
 
-    It is the smallest number with which a slice is expected to need at most SLICE_BYTES of memory; at most BUCKETS.
+    It is the smallest number with which a slice is expected to need at most SLICE_BYTES of memory, but at most BUCKETS.
     """
     totals = dict.fromkeys(WEIGHTS, 0)
     for name, size in storage.file_sizes(job.staged_folder).items():
@@ -104,7 +104,8 @@ def by_key(job: Job, number: int, slices: int, source: str, dtype: np.dtype, dec
         slices: the number of slices.
         source: the type of the entries to read, a value of `Entries`, such as KEYS.
         dtype: the dtype of the entries to read.
-        decide: a function that returns the indices of the entries to send a decision on, and the decisions.
+        decide: a function of the entries and the options of curation. It returns the indices of the entries that it has
+            decided on, and the decisions, which are sent to the units that these entries come from.
         decision: the type of the decisions to write, a value of `Entries`, such as DUPLICATES.
     """
     part, offsets = _from_units(job, source, _slice(number, slices), dtype)
@@ -160,7 +161,8 @@ def duplicates(part: np.ndarray, _: Curation) -> tuple[np.ndarray, np.ndarray]:
     """Find the exact duplicates among examples: those whose key equals the key of an earlier example.
 
     Args:
-        part: the keys of the examples in one slice of the range of keys, (n,) KEY, in the order of the plan.
+        part: the keys of the examples in one slice of the range of keys, (n,) KEY, in the order of the plan. An element
+            holds a key and the row number of its example.
 
     Returns:
         The indices of the duplicates in `part`, (m,) int64, and their row numbers in their work units, (m,) uint32.
@@ -189,7 +191,8 @@ def similar(part: np.ndarray, curation: Curation) -> tuple[np.ndarray, np.ndarra
 
     Args:
         part: the candidates whose bands are in one slice of the range of hashes, (n,) CANDIDATE, in the order of the
-            plan.
+            plan. An element holds the hash of the band, the row number, the id of the example, and a short form of its
+            sketch.
 
     Returns:
         The indices in `part` of the candidates to drop, (m,) int64, and an entry for each of them, (m,) DROPPED: its
@@ -320,7 +323,8 @@ def has_converged(job: Job, iteration: int) -> bool:
 def count_groups(job: Job, unit: int, slices: int) -> None:
     """Write the number of rows that a work unit has in each of its groups; the rows of a group share texts (`linking`).
 
-    The file is sorted by the buckets of the groups' names, because slices, which are ranges of buckets, read it next.
+    Further entries mark the groups that other units may know by a different name. The file is sorted by the buckets of
+    the groups' names, because slices, which are ranges of buckets, read it next.
 
     Args:
         unit: the number of the unit.
@@ -411,8 +415,8 @@ def _eligible(job: Job, number: int, slices: int) -> tuple[np.ndarray, np.ndarra
         slices: the number of slices.
 
     Returns:
-        sizes: for each such group and each work unit with rows of it, an entry with the number of these rows, (n,)
-            SIZE.
+        sizes: an entry for each such group and each work unit with rows of it, (n,) SIZE: the name of the group, and
+            the number of these rows.
         units: the number of the work unit of each entry of `sizes`, (n,) int64.
         wanted: the number of rows to hold out in the whole run.
         num_groups: the number of groups of the slice, including those that may not be held out.
@@ -511,7 +515,7 @@ def put_together(job: Job, unit: int, slices: int) -> None:
 
 
 def find_limits(job: Job, _: int, slices: int) -> None:
-    """Write how many examples each work unit may keep, so that the run keeps its first `limit` examples."""
+    """Write how many examples each work unit may keep, so that the run keeps its first `curation.limit` examples."""
     assert job.curation.limit is not None
     each = storage.each(job.folder, lambda unit: _put_together(job, unit), range(job.num_units))
     kept = np.array([np.count_nonzero(are_kept(verdicts)) for verdicts in each], np.int64)

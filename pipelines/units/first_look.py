@@ -41,9 +41,9 @@ def check_first(
         entries: all inputs.
         reading: the rules for reading records from the inputs.
         check: a function that raises RecordError if a record is bad; its result is ignored.
-        most_bad: the fraction of bad records that the user allows (`--max-bad-fraction`). Here it limits only what is
-            not UTF-8: the fraction of the files, and the fraction of the records, where at least MOST_WRONG (5 %) is
-            allowed.
+        most_bad: the fraction of bad records that the user allows (`--max-bad-fraction`). Here it is the allowed
+            fraction of files that are not UTF-8. The allowed fraction of records that are not UTF-8 is the same, but at
+            least 5 % (MOST_WRONG).
 
     Raises:
         PipelineError: more than half of the records are bad, all of them lack columns that the dataset needs, too many

@@ -76,8 +76,9 @@ class Job:
         curation: the options that drop or hold out examples.
         first_shard: the number in the names of the first unit's shards. It is 0, unless the run updates an existing
             dataset (`units.update`).
-        caller: whether the program was called from the command line or from Python (`common.flags.caller`). Workers on
-            other machines then write options in messages accordingly.
+        caller: whether the user called the program from the command line or from Python (`common.flags.caller`). In
+            their
+        messages, workers write options accordingly: `--min-tokens` or `min_tokens`.
     """
 
     folder: str
@@ -94,7 +95,7 @@ class Job:
     caller: str = dataclasses.field(default_factory=caller)
 
     def worker(self) -> Worker:
-        """Return a new worker that makes examples of this kind of dataset, with the resources in the output folder.
+        """Return an object that makes examples of this kind of dataset, with the resources in the output folder.
 
         Raises:
             ShardError: a resource is missing, or its hash is not the hash in the plan.
@@ -190,9 +191,10 @@ class UnitResult:
     """Result of a work unit, or of the first stage of a work unit.
 
     Attributes:
-        shards: the manifest's entries for the unit's shards, without the shards of the held-out part.
+        shards: the descriptions of the unit's shards, for the manifest; the shards of the held-out part are not
+            included.
         counts: the counts of the unit's records (kept, filtered, bad); held-out examples count as kept.
-        held: the manifest's entries for the unit's shards of the held-out part.
+        held: the descriptions of the unit's shards of the held-out part, for its manifest.
         files: the other files that the unit wrote: path relative to the output folder -> SHA-256.
     """
 
@@ -216,8 +218,8 @@ class UnitResult:
 
         Args:
             data: the content.
-            plan: the SHA-256 that the result must name as that of its plan.
-            unit: the number that the result must name as that of its unit.
+            plan: the SHA-256 of plan.json; the result must come from a run with this plan.
+            unit: the number of the unit; the result must be from this unit.
 
         Raises:
             ValueError: the content is damaged, or belongs to a different unit or plan.

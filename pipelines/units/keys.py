@@ -1,11 +1,12 @@
 """Keys by which examples of different units are compared: a key of the whole example, or a key of each of its texts.
 
-Two texts count as equal if they have the same hash in `common.same_text`. The worker that makes the examples attaches
-these hashes to the batch (`pipelines.attached`). The key of an example consists of 127 bits of the hashes of its texts.
+Two texts count as equal if they differ only in white space, letter case or Unicode form (`common.same_text`). The
+worker that makes the examples attaches hashes of their texts to the batch (`pipelines.attached`). The key of an example
+consists of 127 bits of these hashes.
 
-If a kind of dataset attaches no hashes, as for images, the key is 127 bits of the example's id and a hash of all tokens
-with their positions. If it has several columns of tokens, only the columns that every example has are hashed; views of
-a sentence are left out. If it has no tokens, the key is the id: 63 bits of the hash of the file's bytes.
+If a kind of dataset attaches no hashes, such as images, the key consists of the example's id (63 bits) and a 64-bit
+hash of all tokens with their positions. If it has several columns of tokens, only the columns that every example has
+are hashed; views of a sentence are left out. If it has no tokens, the key is the id alone, a hash of the file's bytes.
 """
 
 from collections.abc import Sequence
@@ -80,15 +81,14 @@ def _combined(hashes: np.ndarray) -> np.ndarray:
 
 
 def texts(batch: pa.RecordBatch, hashes: np.ndarray | None, first: int, groups: np.ndarray | None = None) -> np.ndarray:
-    """Return the hash and the row number of each text of n examples, (texts * n,) TEXT.
+    """Return an entry for each text of n examples, (t * n,) TEXT: the hash of the text, and its example's row number.
 
-    The number of texts of an example is `texts`. Its group, which the user states by `--group-field`, counts as a text
-    too.
+    An example has t texts. Its group, which the user states by `--group-field`, counts as one of them.
 
     Args:
         batch: the examples.
-        hashes: the hashes of the examples' texts, each as two numbers, (n, 2 * columns) uint64; None to hash each
-            column of tokens instead.
+        hashes: the hashes of the examples' texts other than the group, each as two numbers, (n, 2 * texts) uint64; None
+            to hash each column of tokens instead.
         first: the row number, in the work unit, of the batch's first example.
         groups: the hashes of the examples' groups, (n, 1) uint64; None if the examples have no groups.
     """
@@ -118,7 +118,7 @@ def repeats(entries: np.ndarray) -> np.ndarray:
     """Return the indices of the keys that equal an earlier key, (m,) int64, in ascending order.
 
     Args:
-        entries: the keys, (n,) KEY.
+        entries: the keys, each with the row number of its example, (n,) KEY.
     """
     order = np.lexsort((entries["content"], entries["id"]))  # stable: of equal keys the first in plan order stays first
     is_first = starts_run(entries["id"][order]) | starts_run(entries["content"][order])

@@ -178,7 +178,7 @@ def _without_repeats(members: np.ndarray) -> np.ndarray:
 
 
 def sizes(groups: np.ndarray, replies: np.ndarray) -> np.ndarray:
-    """Return the number of rows of each group of a work unit, (n,) SIZE.
+    """Return an element for each group of a work unit, with its name and its number of rows, (n,) SIZE.
 
     Further elements mark the groups that other units may know by a different name: for each name in the replies, an
     element with `rows` 0 and `unresolved` true.
@@ -199,12 +199,12 @@ def sizes(groups: np.ndarray, replies: np.ndarray) -> np.ndarray:
 def eligible(sizes: np.ndarray, wanted: float) -> np.ndarray:
     """Return the mask of the elements of `sizes` whose group may be held out, (n,) bool.
 
-    A group may be held out if it is not unresolved, and if it has at most SMALL (8) rows or OF_WANTED (5 %) of
-    `wanted`.
+    A group may be held out if all work units use the same name for it, and if it has at most 8 rows (SMALL) or at most
+    5 % (OF_WANTED) of the rows to hold out.
 
     Args:
-        sizes: all elements about some groups, (n,) SIZE: for each group, the number of its rows in each work unit.
-            Elements without rows mark a group as unresolved, i.e. it may have different names in different units.
+        sizes: all elements about some groups, (n,) SIZE: for each group, its number of rows in each work unit. Elements
+            with `unresolved` true mark a group for which units may use different names.
         wanted: the number of rows to hold out in the whole run.
     """
     _, group = np.unique(sizes["group"], return_inverse=True)
@@ -215,7 +215,10 @@ def eligible(sizes: np.ndarray, wanted: float) -> np.ndarray:
 
 
 def held_out(groups: np.ndarray, wanted: float, num_eligible: int) -> np.ndarray:
-    """Return the mask of the groups to hold out, (n,) bool. They are drawn by hashes of their names.
+    """Return the mask of the groups to hold out, (n,) bool.
+
+    Groups are drawn by hashes of their names, so that about `wanted` rows of the run are held out, but at most about
+    half (MOST) of the rows that may be held out.
 
     Args:
         groups: the names of groups that may be held out, (n,) uint64.

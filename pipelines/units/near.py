@@ -4,17 +4,17 @@
         -> estimated similarity of two candidates, from their whole sketches -> drop the later document
 
 Two documents with Jaccard similarity s have an equal band with probability s^r, and at least one equal band among b
-bands with probability 1 - (1 - s^r)^b (Leskovec, Rajaraman and Ullman, "Mining of Massive Datasets", section 3.4). r is
-the largest number for which this probability is at least 0.99 when s is the threshold, from which documents are
-near-duplicates.
+bands with probability 1 - (1 - s^r)^b (Leskovec, Rajaraman and Ullman, "Mining of Massive Datasets", section 3.4). The
+threshold is the similarity from which documents are near-duplicates. r is the largest number for which two documents
+whose similarity is the threshold have an equal band with a probability of at least 0.99.
 
 Candidates with an equal band are compared in the order of the plan. A candidate is dropped if its estimated similarity
 (`text.minhash`) to an earlier candidate that stays is at least the threshold minus two standard deviations of the
 estimate. Because of this margin, pairs whose true similarity is just the threshold are found too.
 
 A document is dropped only if it resembles an earlier document directly. Among documents with an equal band, similarity
-is not treated as transitive: chains of small changes would join texts that have little in common. But each band is
-decided alone, so that the earlier document, which stays in this band, may be dropped because of another band.
+is not treated as transitive: chains of small changes would join texts that have little in common. Each band is decided
+independently, so the earlier document, which stays in this band, may be dropped because of another band.
 """
 
 import dataclasses
@@ -43,9 +43,9 @@ _CHUNK = 1 << 16
 
 @dataclasses.dataclass(frozen=True)
 class Banding:
-    """Division of MinHash sketches into bands, which are groups of consecutive numbers of a sketch.
+    """Division of MinHash sketches into bands, which are runs of consecutive numbers of a sketch.
 
-    Documents are compared only if a band of their sketches is equal.
+    Documents are compared only if their sketches have an equal band.
 
     Attributes:
         threshold: the Jaccard similarity from which two documents are near-duplicates.
@@ -57,8 +57,8 @@ class Banding:
     def width(self) -> int:
         """The number of a sketch's numbers that form one band.
 
-        It is the largest width with which two documents have an equal band with a probability of at least RECALL
-        (0.99), if their similarity is the threshold.
+        It is the largest width with which two documents whose similarity is the threshold have at least one equal band
+        with a probability of at least 0.99 (RECALL).
         """
         widths = range(1, NUM_HASHES)
         return max(r for r in widths if 1 - (1 - self.threshold**r) ** (NUM_HASHES // r) >= RECALL)
@@ -87,7 +87,8 @@ class Banding:
             first: the row number, in the work unit, of the first row.
 
         Returns:
-            The entries, (m * num_bands,) BAND, where m is the number of rows that have words.
+            The entries, (m * num_bands,) BAND, where m is the number of rows that have words, and `num_bands` is the
+            number of bands of a sketch.
         """
         (rows,) = np.nonzero(sketches.any(axis=1))
         used = sketches[rows, : self.width * self.num_bands].reshape(len(rows), self.num_bands, self.width)
@@ -183,10 +184,11 @@ def merge(dropped: np.ndarray) -> np.ndarray:
 
     A row may have been dropped several times, because it resembles one document in one band and another document in
     another band. The entry with the highest similarity is returned; among equal similarities, the entry with the lowest
-    id in `kept`.
+    id of that document.
 
     Args:
-        dropped: an entry for each time that a row was dropped, (n,) DROPPED, in any order.
+        dropped: an entry for each time that a row was dropped, in any order, (n,) DROPPED: the row, the id of the
+            document that it resembles, and their similarity.
     """
     order = np.lexsort((dropped["kept"], -dropped["similarity"], dropped["row"]))
     ordered = dropped[order]

@@ -267,7 +267,7 @@ def sha256_of(plan: bytes) -> str:
 
 
 def is_plan(data: bytes) -> bool:
-    """Return whether data is the content of a plan.json, written by any version of this program.
+    """Return whether `data` is the content of a plan.json, written by any version of this program.
 
     This is true if it holds a list of inputs, and a fingerprint with the hash of this list.
     """

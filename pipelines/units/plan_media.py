@@ -136,7 +136,8 @@ def _read_list(path: str) -> Iterator[tuple[str, str]]:
 def _check_all_labelled(groups: Iterable[samples.Sample]) -> None:
     """Raise PipelineError if some samples of a tar state their class and others do not.
 
-    The others would get the name of the tar as their class, which is allowed only if no sample of the tar states one.
+    A sample is an image or clip with the other files of its name, one of which may state the class. If no sample of a
+    tar states a class, the classes are found in the paths of the images or clips (`labels`).
 
     Args:
         groups: all samples of one tar.
@@ -185,7 +186,7 @@ def _listed(entry: Input, groups: Sequence[samples.Sample]) -> Iterator[Listed]:
 def _places(groups: Sequence[samples.Sample], wanted: Sequence[bool]) -> list[tuple[int, int]]:
     """Return the byte range (start, end) of each sample of a tar that is to be read.
 
-    An end of -1 is the end of the tar.
+    A sample is the files whose names are equal up to the first dot. An end of -1 is the end of the tar.
 
     Args:
         groups: all samples of the tar, in order.
@@ -211,7 +212,8 @@ def deal(inputs: Inputs, num_bytes: int) -> list[Piece]:
 def _joined(entry: Input, runs: Iterable[tuple[int, int]], min_bytes: int) -> Iterator[Piece]:
     """Yield the pieces of a tar: join adjacent samples until a piece has at least `min_bytes` bytes.
 
-    A piece is shorter if the sample that follows it in the tar is not to be read.
+    A sample is the files whose names are equal up to the first dot. A piece is shorter if the sample that follows it in
+    the tar is not to be read.
 
     Args:
         entry: the tar.

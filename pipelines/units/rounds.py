@@ -127,7 +127,8 @@ def _by_key(name: str, source: str, dtype: np.dtype, decide: decisions.Decide, d
         name: the label of the round's step in Beam.
         source: the type of the entries to read, a value of `Entries`, such as KEYS.
         dtype: the dtype of the entries to read.
-        decide: a function that returns the indices of the entries to send a decision on, and the decisions.
+        decide: a function of the entries and the options of curation. It returns the indices of the entries that it has
+            decided on, and the decisions, which are sent to the units that these entries come from.
         decision: the type of the decisions to write, a value of `Entries`, such as DUPLICATES.
     """
     work = partial(decisions.by_key, source=source, dtype=dtype, decide=decide, decision=decision)

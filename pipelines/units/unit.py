@@ -4,9 +4,10 @@
     2. bad records, and examples that hold an excluded text -> lists in `_rejected` and `_excluded`
     3. the counts, and the hashes of all files that were written -> the unit's result in `_done`
 
-An example may be dropped or held out because of other examples, such as an equal one (`decisions`). If so, a unit has
-two stages. The first stage writes shards and a result to `_staged`. When it is decided what happens to each example,
-the second stage reads these shards, and writes the final shards and the result in `_done`.
+The options of a run may require that examples are dropped or held out because of other examples, such as equal ones
+(`decisions`). A unit then has two stages. The first stage writes shards and a result to `_staged`. When it is decided
+what happens to each example, the second stage reads these shards, and writes the final shards and the result in
+`_done`.
 
 If the output folder is local, the temporary folder is inside it, so that a shard can be published by renaming it. If
 the process is killed, a later run removes the temporary folder.

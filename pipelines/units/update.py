@@ -128,7 +128,7 @@ def option_differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[s
 def begin(folder: str, plan: bytes) -> Path:
     """Create the subfolder `.update`, in which a dataset of the new inputs is made, and return its path.
 
-    If a killed command left the subfolder, it is used as it is if it has the same plan, and emptied otherwise.
+    If a killed command left the subfolder, and its plan is the same, its files are kept; otherwise it is emptied.
 
     Args:
         folder: the folder of the dataset.

@@ -112,10 +112,10 @@ def train(train_side: Side, dev: Side, test: Side, seed: int, device: str) -> Be
     """Train a projection of images and one of captions; return the ranks in the dev and test splits with the best pair.
 
     The protocol is SentEval's: Adam, and batches of 128 captions with their images. After each pass, the mean recall on
-    the dev split is computed; the best projections are those of the pass with the highest one. Training ends after the
-    fourth pass that does not raise the highest recall so far (the four need not be consecutive), and at the latest
-    after 21 passes. Negatives are drawn with replacement from the captions that are not in the batch, and may include
-    another caption of the same image.
+    the dev split is computed; the best projections are those after the pass with the highest recall. Training ends
+    after the fourth pass that does not raise the highest recall so far (the four need not be consecutive), and at the
+    latest after 21 passes. Negatives are drawn with replacement from the captions that are not in the batch, and may
+    include another caption of the same image.
 
     Args:
         train_side: the vectors of the training split, with more than 128 captions.

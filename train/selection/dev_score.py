@@ -70,11 +70,12 @@ def evaluator(recipe: Recipe, datasets: Mapping[str, Dataset], tokenizer: Any, q
 def _on_pairs(data: str) -> Callable[[Encoded, Sides], float]:
     """Return a function that scores an encoder by the Spearman correlation on scored pairs.
 
-    The function takes the encoder, as a function from a prompt to a function that embeds texts, and the prompts of the
-    model.
-
     Args:
         data: SentEval's folder, from which the dev split of STS-B is read, or a file of scored pairs.
+
+    Returns:
+        A function with two arguments: the encoder, as a function that takes a prompt and returns a function that embeds
+        texts with this prompt; and the model's prompts for queries, documents and other texts.
 
     Raises:
         DataError: the data cannot be read, or all pairs have the same score.
@@ -90,12 +91,14 @@ def _on_pairs(data: str) -> Callable[[Encoded, Sides], float]:
 def _on_held_out(recipe: Recipe, datasets: Mapping[str, Dataset]) -> Callable[[Encoded, Sides], float]:
     """Return a function that scores an encoder by its MRR on held-out texts, the mean over all text datasets.
 
-    The function takes the encoder, as a function from a prompt to a function that embeds texts, and the prompts of the
-    model. It reads the texts at its first call.
-
     Args:
         recipe: the recipe of the run.
         datasets: name of a dataset in the recipe -> dataset.
+
+    Returns:
+        A function with two arguments: the encoder, as a function that takes a prompt and returns a function that embeds
+        texts with this prompt; and the model's prompts for queries, documents and other texts. It reads the texts at
+        its first call.
 
     Raises:
         DataError: no text dataset has held-out examples, or the held-out texts of a dataset are damaged or too few.

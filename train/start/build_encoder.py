@@ -314,7 +314,7 @@ def build_encoder(recipe: Recipe, tokenizer: Any, datasets: Iterable[Dataset] = 
         recipe: the recipe of the run.
         tokenizer: the tokenizer of the shards.
         datasets: the text datasets in which tokens are counted, for two options. The pooling `weighted` needs the
-            counts if the model's folder has no token weights. `model.init` uses them for the lengths of initial
+            counts if the model's folder has no token weights. `model.init` uses the counts for the lengths of initial
             vectors; if there are no datasets, it estimates them from the order of the token ids.
 
     Raises:

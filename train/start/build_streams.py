@@ -20,7 +20,7 @@ def build_feed(recipe: Recipe, datasets: Mapping[str, Dataset], learner: Learner
     Args:
         recipe: the recipe of the run.
         datasets: name of a dataset in the recipe -> dataset.
-        learner: the objectives, which say which columns they read.
+        learner: the module that is trained, for the objectives in it.
         rank, ranks: the rank of this process, and the number of ranks.
 
     Raises:
@@ -38,13 +38,13 @@ def build_held_out(
 ) -> HeldOutExamples | None:
     """Return the held-out examples on which losses are computed; None if there are none.
 
-    With `training.eval_data: heldout`, a dataset is left out if it has fewer held-out examples than are contrasted with
-    each other. Otherwise such a dataset is an error.
+    A dataset must have at least as many held-out examples as a contrastive loss compares with each other. With
+    `training.eval_data: heldout`, a dataset with fewer is left out; otherwise it is an error.
 
     Args:
-        recipe: the recipe of the run.
-        datasets: name of a dataset in the recipe -> dataset, whose held-out part `data.NAME.validation` names.
-        learner: the model and the objectives.
+        recipe: the recipe of the run, whose keys `data.NAME.validation` name the held-out parts.
+        datasets: name of a dataset in the recipe -> dataset.
+        learner: the module that is trained, for the objectives in it.
         rank, ranks: the rank of this process, and the number of ranks.
 
     Raises:
@@ -91,10 +91,10 @@ def _stream(
         recipe: the recipe of the run.
         name: the name of the dataset in the recipe.
         dataset: the shards to read.
-        learner: the objectives, which set the minimum length of an example.
+        learner: the module that is trained, whose objectives set the minimum length of an example.
         rank, ranks: the rank of this process, and the number of ranks.
         held_out: true for a held-out part. All of its examples are then read, whatever `data.NAME.share` says, and a
-            step has as many examples as a contrastive loss contrasts with each other.
+            step has as many examples as a contrastive loss compares with each other.
     """
     data, training = recipe.data[name], recipe.training
     shrinks = data.short_documents == "shrink"
