@@ -40,13 +40,19 @@ class Result(ABC):
     """Result of a command: text for a person, and JSON for a program.
 
     Attributes:
-        code: the exit code: 0, or another number if the work failed but there is something to print.
+        code: the exit code: 0, or another number if the work failed but there is something to print. With a failure,
+            0 stands for 1.
         failure: the reason for the failure, one line for the user; "" if there is no failure, or if its reason was
             already reported.
     """
 
     code: int = 0
     failure: str = ""
+
+    @property
+    def exit_code(self) -> int:
+        """Return the exit code of the command, which is not 0 if there is a failure."""
+        return self.code or int(bool(self.failure))
 
     @abstractmethod
     def __str__(self) -> str:
@@ -179,8 +185,8 @@ class Command(Options, ABC):
                 terminal.say(text.removesuffix("\n"))
         finally:  # also if the reader of the text has gone
             if result.failure:
-                report(Failure(prefix, result.failure, result.code))
-        return result.code
+                report(Failure(prefix, result.failure, result.exit_code))
+        return result.exit_code
 
 
 @dataclass(frozen=True)
@@ -228,7 +234,7 @@ class Group:
         root = Parser(prog=prog, description=self.description, epilog=epilog(self.examples, self.notes))
         below = root.add_subparsers(dest="command", required=True)
         for name, cls in self.commands.items():
-            parser = below.add_parser(name, help=cls.summary, **cls.help_texts(f"{prog} {name}"))
+            parser = below.add_parser(name, help=cls.summary.replace("%", "%%"), **cls.help_texts(f"{prog} {name}"))
             add_fields(parser, cls)
             parser.set_defaults(parser=parser)
         return root

@@ -13,6 +13,7 @@ A field without a `Flag` is no option of the command: a subclass drops an option
 import argparse
 import dataclasses
 import itertools
+import re
 import types
 import typing
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -24,9 +25,16 @@ from clearspan.common.flags import flag
 from clearspan.common.former import advice
 from clearspan.common.parsing import NUMBERS, did_you_mean
 from clearspan.common.terminal import REQUIRED, Parser, UsageError
-from clearspan.common.typed import MismatchError, choose, conform
+from clearspan.common.typed import UNIONS, MismatchError, choose, conform
 
 T = TypeVar("T", bound="Options")
+PATHS = ("DIR", "FILE", "GLOB", "NAME-or-FILE", "PAIRS", "PATH")
+"""Placeholders of options whose text is the path of a file or a folder, as a `Path` is."""
+NO_PATH = "an empty text names no file or folder"
+
+
+class DefinitionError(UsageError):
+    """A field of a command cannot be an option. The message is one line for the author of the command."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -40,7 +48,8 @@ class Flag:
     Attributes:
         metavar: the placeholder of the value in the help, e.g. N; None for argparse's placeholder.
         help: a phrase for the help; the default is appended unless the phrase contains the word "default". The default
-            of a switch is appended only if the switch has both forms.
+            of a switch is appended only if the switch has both forms. In the phrase, `%(default)s` stands for the
+            default.
         name: the flag, if it differs from the field's name; "" if it does not.
         parse: function that returns the value of a word, or of each name if `commas` is set; its ValueError tells the
             user what is wrong. None to parse a word by the field's type.
@@ -138,6 +147,12 @@ class _Field(NamedTuple):
         return typing.get_args(self.type) if typing.get_origin(self.type) is Literal else tuple(self.flag.choices)
 
     @property
+    def is_path(self) -> bool:
+        """Return whether each value names a file or a folder, so that it cannot be empty."""
+        is_optional = self.default == "" and not self.flag.required
+        return not is_optional and (Path in (self.type, *typing.get_args(self.type)) or self.flag.metavar in PATHS)
+
+    @property
     def required(self) -> bool:
         return self.flag.required or self.default is dataclasses.MISSING
 
@@ -146,16 +161,30 @@ def _fields(cls: "type[Options]") -> list[_Field]:
     """Return the fields of a dataclass that have a `Flag`; the fields of its parts are not included.
 
     A part is a field whose type is another dataclass of options.
+
+    Raises:
+        DefinitionError: a field has a type that no option can have.
     """
     hints, fields = typing.get_type_hints(cls, include_extras=True), []
     for field in dataclasses.fields(cls):
-        metadata = getattr(hints[field.name], "__metadata__", ())
-        if flags := [each for each in metadata if isinstance(each, Flag)]:
-            hint, default = hints[field.name], field.default
+        hint, default = hints[field.name], field.default
+        if typing.get_origin(hint) in UNIONS and any(map(_flags, typing.get_args(hint))):
+            raise DefinitionError(
+                f"{cls.__qualname__}.{field.name}: write Annotated[... | None, Flag(...)], with None inside"
+            )
+        if flags := _flags(hint):
             if field.default_factory is not dataclasses.MISSING:
                 default = field.default_factory()
-            fields.append(_Field(cls, field.name, flags[0], _without_none(hint), hint, default))
+            try:
+                fields.append(_Field(cls, field.name, flags[0], _option_type(hint, flags[0]), hint, default))
+            except DefinitionError as error:
+                raise DefinitionError(f"{cls.__qualname__}.{field.name}: {error}") from None
     return fields
+
+
+def _flags(hint: Any) -> list[Flag]:
+    """Return the `Flag` of an annotation as a list, which is empty if the annotation has none."""
+    return [each for each in getattr(hint, "__metadata__", ()) if isinstance(each, Flag)]
 
 
 def _parts(cls: "type[Options]") -> "dict[str, type[Options]]":
@@ -173,10 +202,26 @@ def _all_fields(cls: "type[Options]") -> list[_Field]:
     return [*_fields(cls), *(field for part in _parts(cls).values() for field in _all_fields(part))]
 
 
-def _without_none(hint: Any) -> Any:
+def _option_type(hint: Any, flag: Flag) -> Any:
+    """Return the type of an option, without None and without `Annotated`: `int` for `Annotated[int | None, ...]`.
+
+    Raises:
+        DefinitionError: the option has several types, or is a collection other than a tuple, and has no `Flag.parse`.
+    """
     hint = hint.__origin__  # of Annotated
-    if typing.get_origin(hint) in (types.UnionType, typing.Union):
-        (hint,) = (each for each in typing.get_args(hint) if each is not types.NoneType)
+    if typing.get_origin(hint) in UNIONS:
+        several = [each for each in typing.get_args(hint) if each is not types.NoneType]
+        if len(several) > 1 and flag.parse is None:
+            raise DefinitionError(
+                f"an option has one type, not {hint}: choose one, or parse the word by Flag(parse=...)"
+            )
+        hint = several[0] if len(several) == 1 else hint
+    collection = typing.get_origin(hint) or hint
+    if flag.parse is not None or (collection is tuple and typing.get_args(hint)):
+        return hint
+    if isinstance(collection, type) and issubclass(collection, Collection) and not issubclass(collection, str):
+        shown = hint if typing.get_args(hint) else hint.__name__
+        raise DefinitionError(f"an option with several values is a tuple, e.g. tuple[str, ...], not {shown}")
     return hint
 
 
@@ -213,6 +258,8 @@ class Options:
             if value is None:
                 continue
             object.__setattr__(self, field.name, value)
+            if field.is_path and value != field.default and "" in (value if field.is_tuple else [value]):
+                raise ValueError(f"{field.shown}: {NO_PATH}")
             if field.flag.output and "://" not in str(value) and (file := file_in_way(value)):
                 raise ValueError(
                     f"{field.shown} {value}: {file} is a file, not a folder: name a new or an empty folder"
@@ -238,7 +285,7 @@ def _argument(field: _Field) -> dict[str, Any]:
     is_shown = flag.negatable or (default not in (None, "", ()) and not isinstance(default, bool))
     is_shown = is_shown and "default" not in flag.help and flag.help != argparse.SUPPRESS
     shown = ("on" if default else "off") if flag.negatable else "%(default)s"
-    help_ = flag.help + (f" (default {shown})" if is_shown else "")
+    help_ = re.sub(r"%(?!\(default\)s)", "%%", flag.help) + (f" (default {shown})" if is_shown else "")
     given: dict[str, Any] = {"help": help_, "default": default}
     if not flag.positional:
         given |= {"dest": field.name, "required": field.required}
@@ -262,10 +309,12 @@ def _reader(field: _Field) -> Callable[[str], Any]:
     """
     kind = typing.get_args(field.type)[0] if field.is_tuple else field.type
     parse = field.flag.parse or (str if field.choices else kind)
-    if field.flag.parse is None and not field.flag.commas:
+    if field.flag.parse is None and not field.flag.commas and not field.is_path:
         return parse
 
     def read(word: str) -> Any:
+        if field.is_path and not word:
+            raise argparse.ArgumentTypeError(NO_PATH)
         try:
             return [parse(name) for name in names(word)] if field.flag.commas else parse(word)
         except ValueError as error:

@@ -52,8 +52,8 @@ LIMITS: dict[str, tuple[str, Callable[[Any, Any], bool]]] = {
 """Attribute of a limit from annotated_types -> (words for the limit in a message, function that tests it)."""
 
 
-LARGEST = (1 << 63) - 1
-"""The largest whole number that an annotation allows, unless it is `AnyInt`."""
+SMALLEST, LARGEST = -(1 << 63), (1 << 63) - 1
+"""The smallest and the largest whole number that an annotation allows, unless it is `AnyInt`."""
 AnyInt = Annotated[int, "of any size"]
 """A whole number of any size, such as an exact sum of squares."""
 
@@ -176,8 +176,8 @@ def _is_whole(value: Any) -> bool:
 
 def _within_64_bits(value: int) -> int:
     """Return a whole number; raise MismatchError if it is too large for the arrays and files that would hold it."""
-    if not -LARGEST - 1 <= value <= LARGEST:
-        raise MismatchError(value, f"at most {LARGEST:,}" if value > 0 else f"at least {-LARGEST - 1:,}")
+    if not SMALLEST <= value <= LARGEST:
+        raise MismatchError(value, f"at most {LARGEST:,}" if value > 0 else f"at least {SMALLEST:,}")
     return value
 
 

@@ -16,7 +16,7 @@ from annotated_types import Ge, Gt, Lt
 from clearspan.common import flags
 from clearspan.common.catalog import COMMANDS
 from clearspan.common.flags import command_line, flag
-from clearspan.common.options import Flag, Options, from_keywords, parse, words
+from clearspan.common.options import PATHS, Flag, Options, from_keywords, parse, words
 from clearspan.common.terminal import Parser, UsageError
 from clearspan.pipelines.registry import KINDS
 from clearspan.train.__main__ import LauncherOptions
@@ -111,6 +111,16 @@ def test_the_commands_of_a_row_take_the_same_values_and_have_its_default(
             assert default == ("on" if value and "--dedup" in actions[0].option_strings else "off"), option
 
 
+def test_an_option_that_names_a_file_or_a_folder_cannot_be_empty(options: dict[Option, argparse.Action]) -> None:
+    paths = {option: action for option, action in options.items() if action.metavar in (*PATHS, "FILE.csv", "MODEL")}
+    assert {("documents", "--input"), ("mine", "--model"), ("adapt", "--queries")} < paths.keys()
+    for option, action in paths.items():
+        if action.required or action.default != "":
+            with pytest.raises(argparse.ArgumentTypeError, match=r"an empty text names no|names no folder"):
+                action.type("")  # type: ignore[misc, operator]
+                pytest.fail(f"{option} may be empty")
+
+
 @dataclass(frozen=True, kw_only=True)
 class Bake(Options):
     """Options of every form."""
@@ -149,6 +159,8 @@ def test_fields_are_flags() -> None:
     ("words", "message"),
     [
         ([], "the following arguments are required: FILE"),
+        ([""], "argument FILE: an empty text names no file or folder"),
+        (["c", "--tin="], "argument --tin: an empty text names no file or folder"),
         (["c", "--eggs=0"], "--eggs must be at least 1"),
         (["c", f"--eggs={'9' * 400}"], "--eggs must be at most 9,223,372,036,854,775,807, not 9999"),
         (["c", "--share=1"], "--share must be above 0 and below 1"),
@@ -219,6 +231,8 @@ def test_keywords_are_written_as_the_words_that_set_them(keywords: dict[str, Any
     [
         ({"egs": 3}, "no such option: egs; did you mean 'eggs'?"),
         ({"recipe": None}, "the following arguments are required: recipe"),
+        ({"recipe": ""}, "recipe: an empty text names no file or folder"),
+        ({"tin": ["a", ""]}, "tin: an empty text names no file or folder"),
         ({"eggs": 0}, "eggs must be at least 1, not 0"),
         ({"eggs": "1_0"}, "eggs: not a whole number: '1_0'"),
         ({"eggs": True}, "eggs must be a whole number, not True"),

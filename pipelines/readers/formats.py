@@ -115,6 +115,8 @@ class Format(abc.ABC):
     def check(self, path: str) -> None:  # noqa: B027 (most formats need none)
         """Raise PipelineError if a package that is needed to read files of this format is not installed.
 
+        The pieces are in ascending order, and do not overlap.
+
         Args:
             path: the path of such a file, for the message.
         """

@@ -10,6 +10,7 @@ import dataclasses
 import functools
 import hashlib
 import json
+import numbers
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
@@ -168,11 +169,34 @@ def cut(root: str, inputs: Iterable[Input], unit_bytes: int, whole: bool = False
             continue
         path = storage.join(root, entry.name)
         with blaming(entry.format, path):
-            pieces += [
-                Piece(entry, start, end)
-                for start, end in format_named(entry.format).cut(path, entry.bytes, unit_bytes, whole)
+            ranges = [
+                (start, end) for start, end in format_named(entry.format).cut(path, entry.bytes, unit_bytes, whole)
             ]
+            check_ranges(ranges, entry, path)
+        pieces += [Piece(entry, int(start), None if end is None else int(end)) for start, end in ranges]
     return grouped(pieces, unit_bytes)
+
+
+def check_ranges(ranges: Sequence[tuple[Any, Any]], entry: Input, path: str) -> None:
+    """Raise PipelineError if a format cuts a file into anything but ascending ranges of bytes that do not overlap.
+
+    Args:
+        ranges: (start, end) of each piece; an `end` of None is the end of the file.
+        entry: the file.
+        path: its path, for the message.
+    """
+    before = 0
+    for start, end in ranges:
+        stop = entry.bytes if end is None else end
+        are_whole = isinstance(start, numbers.Integral) and isinstance(stop, numbers.Integral)
+        if not are_whole or not before <= start <= stop <= entry.bytes:
+            raise PipelineError(
+                f"{path}: the format {entry.format} cuts out a piece from {start!r} to {end!r}: `cut` must return "
+                f"ascending ranges of whole bytes that do not overlap, at most to {entry.bytes}, the file's size"
+            )
+        before = int(stop)
+    if not ranges:
+        raise PipelineError(f"{path}: the format {entry.format} cuts it into no pieces: `cut` must return at least one")
 
 
 def grouped(pieces: Iterable[Piece], unit_bytes: int) -> list[Unit]:

@@ -183,12 +183,37 @@ def test_a_field_with_a_factory_of_its_default_may_be_left_out() -> None:
 
 
 OWN = """
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Annotated
 from clearspan.common.command import Command, Printed
 from clearspan.common.options import Flag
 
 class Bare(Command):
     x: Annotated[int, Flag("x")] = 3
+
+    def run(self):
+        return Printed(str(self.x))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Half(Command):
+    share: Annotated[float, Flag("how much, e.g. 50% or 50 %(of all) of %(default)s")] = 0.5
+    letters: Annotated[Sequence[str], Flag("letters", parse=list)] = ()
+    number: Annotated[int | str, Flag("number or name", parse=lambda word: int(word) if word.isdigit() else word)] = 0
+
+    def run(self):
+        return Printed(f"half {self.letters} {self.number!r}", failure="no more flour")
+"""
+ODD = """
+from dataclasses import dataclass
+from typing import Annotated
+from clearspan.common.command import Command, Printed
+from clearspan.common.options import Flag
+
+@dataclass(frozen=True, kw_only=True)
+class Odd(Command):
+    x: {} = None
 
     def run(self):
         return Printed(str(self.x))
@@ -201,3 +226,36 @@ def test_a_command_of_ones_own_that_is_no_dataclass_is_refused(
     spec = f"{own_module(OWN)}:Bare"
     assert exit_code(clearspan_main, spec, "--x", "4") == 2
     assert f"{spec}: not a dataclass: add @dataclass(frozen=True, kw_only=True)" in capsys.readouterr().err
+
+
+def test_a_failure_of_a_command_of_ones_own_is_no_success_and_its_help_may_have_percent_signs(
+    own_module: Callable[[str], str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    spec = f"{own_module(OWN)}:Half"
+    assert exit_code(clearspan_main, spec, "--letters=ab", "--number=3") == 1
+    assert tuple(capsys.readouterr()) == ("half ('a', 'b') 3\n", f"clearspan {spec}: no more flour\n")
+    assert exit_code(clearspan_main, spec, "--help") == 0
+    assert "how much, e.g. 50% or 50 %(of all) of 0.5" in " ".join(capsys.readouterr().out.split())
+
+
+@pytest.mark.parametrize(
+    ("annotation", "line"),
+    [
+        (
+            "Annotated[list[str], Flag('x')]",
+            "an option with several values is a tuple, e.g. tuple[str, ...], not list[str]",
+        ),
+        ("Annotated[set | None, Flag('x')]", "an option with several values is a tuple, e.g. tuple[str, ...], not set"),
+        ("Annotated[tuple, Flag('x')]", "an option with several values is a tuple, e.g. tuple[str, ...], not tuple"),
+        ("Annotated[int | str, Flag('x')]", "an option has one type, not int | str: choose one, or parse the word by"),
+        ("Annotated[int, Flag('x')] | None", "write Annotated[... | None, Flag(...)], with None inside"),
+    ],
+)
+def test_a_field_that_cannot_be_an_option_is_one_line_for_the_author(
+    annotation: str, line: str, own_module: Callable[[str], str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    spec = f"{own_module(ODD.format(annotation))}:Odd"
+    for words in ([], ["--x=ab"], ["--help"]):
+        assert exit_code(clearspan_main, spec, *words) == 2
+        out, err = capsys.readouterr()
+        assert not out and err.startswith(f"clearspan {spec}: Odd.x: {line}") and err.count("\n") == 1

@@ -6,12 +6,16 @@ import importlib
 import inspect
 import json
 import mailbox
+import re
+import sys
 from collections.abc import Callable
 from email.message import EmailMessage
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+from clearspan.pipelines.errors import PipelineError
 from clearspan.pipelines.readers import read_pieces
 from clearspan.pipelines.readers.formats import BUILT_IN, Format, built_in, described
 from clearspan.pipelines.records import Reading
@@ -57,6 +61,11 @@ class Unsure(Fortunes):
 class Uncut(Fortunes):
     def cut(self, path, num_bytes, unit_bytes, whole):
         raise IndexError(path)
+
+
+class Badly(Fortunes):
+    def cut(self, path, num_bytes, unit_bytes, whole):
+        return PIECES
 
 
 class Broken(Fortunes):
@@ -160,6 +169,42 @@ def test_a_format_that_raises_is_one_line_with_the_file_the_format_and_the_error
     ended = direct("--format", f"{fortunes}:{name}", *OPTIONS)
     assert ended.code == 1 and ended.err.count("\n") == 1
     assert f"texts/a.fortunes: the format {fortunes}:{name} raised {error}" in ended.err
+
+
+@pytest.mark.guarantee("own-format")
+@pytest.mark.parametrize(
+    ("pieces", "message"),
+    [
+        ([(0, 10), (5, None)], "cuts out a piece from 5 to None: `cut` must return ascending ranges of whole bytes"),
+        ([(20, None), (0, 20)], "cuts out a piece from 0 to 20"),
+        ([(0, 9), (9, 5)], "cuts out a piece from 9 to 5"),
+        ([(-1, None)], "cuts out a piece from -1 to None"),
+        ([(0, 10**6)], "cuts out a piece from 0 to 1000000"),
+        ([(0, None), (5, 9)], "cuts out a piece from 5 to 9"),
+        ([(0, 7.5), (7.5, None)], "cuts out a piece from 0 to 7.5"),
+        ([("0", None)], "cuts out a piece from '0' to None"),
+        ([], "cuts it into no pieces: `cut` must return at least one"),
+        ([4, 9], "raised TypeError: cannot unpack non-iterable int object"),
+        (None, "raised TypeError: 'NoneType' object is not iterable"),
+    ],
+)
+def test_a_format_that_cuts_badly_is_one_line(
+    pieces: object, message: str, fortunes: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "texts" / "b.gz").unlink()
+    spec = f"{fortunes}:Badly"
+    inputs = find_inputs(["texts"], Reading(formats=(spec,)))
+    monkeypatch.setattr(sys.modules[fortunes], "PIECES", pieces, raising=False)
+    with pytest.raises(PipelineError, match=f"^{tmp_path}/texts/a.fortunes: the format {spec} {re.escape(message)}"):
+        cut(inputs.root, inputs.files, 10)
+
+
+def test_ends_of_numpy_are_whole_numbers(fortunes: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    inputs = find_inputs(["texts/a.fortunes"], Reading(formats=(f"{fortunes}:Badly",)))
+    monkeypatch.setattr(sys.modules[fortunes], "PIECES", np.array([[0, 9], [9, 20]]), raising=False)
+    (unit,) = cut(inputs.root, inputs.files, 1000)
+    assert [(piece.start, piece.end) for piece in unit.pieces] == [(0, 9), (9, 20)]
+    assert all(type(piece.start) is type(piece.end) is int for piece in unit.pieces)
 
 
 @pytest.mark.guarantee("own-format")

@@ -234,7 +234,7 @@ def test_another_model_is_refused(pipeline: Command, made: Path, encoder: Path, 
         (["--query", "owl", "--where", "year"], 1, "nowhere: no manifest.json"),
         (["--query", "owl", "--where", "f()"], 2, "--where: holds a call, which does not compare a field"),
         (["--query", "a\udcff"], 2, "a query must be valid UTF-8"),
-        (["--query", "owl", "--model", ""], 2, "--model '': names no folder"),
+        (["--query", "owl", "--model", ""], 2, "--model: an empty text names no file or folder"),
         (["--queries", "nowhere.txt"], 2, "--queries: no file nowhere.txt"),
         (
             ["--query", "owl", "--prompt-name", "title"],

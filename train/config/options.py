@@ -293,6 +293,7 @@ class Recipe:
 def check(recipe: Recipe) -> None:
     """Raise RecipeError for values that cannot work together, before anything is loaded."""
     refuse(
+        (not recipe.output, "output: an empty text names no folder"),
         ("\0" in recipe.output, "output: a folder's name cannot hold a null character"),
         (not recipe.objectives, "objectives: a recipe needs at least one"),
     )
@@ -303,6 +304,7 @@ def check(recipe: Recipe) -> None:
     for name, data in recipe.data.items():
         refuse(
             _misnamed(f"data.{name}", name),
+            (not data.path, f"data.{name}.path: an empty text names no folder"),
             (
                 bool(data.validation) and not recipe.training.eval_steps,
                 f"data.{name}.validation has no effect with training.eval_steps 0: set how often, or leave it out",
