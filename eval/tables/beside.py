@@ -95,7 +95,7 @@ def _text(cell: Cell, table: PaperTable) -> str:
 
 
 def _metrics_note(table: PaperTable) -> str:
-    """Return each metric with its columns: `acc: CR, MR; acc/f1: MRPC; spearman: STS-B (STSBenchmark-finetune)`.
+    """Return a note on the columns' metrics: `acc: CR, MR; acc/f1: MRPC; spearman: STS-B (STSBenchmark-finetune)`.
 
     A column is followed by its task in brackets if the task's name differs from the column's heading. The columns of
     averages come under `average`, each followed by the average's name in brackets.

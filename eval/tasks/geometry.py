@@ -118,7 +118,7 @@ class GeometryTask:
 def load(data: Path) -> Loaded:
     """Read the task from a SentEval data folder.
 
-    The main scores need all three splits. If one of them does not exist, the result has no task, but the reason.
+    The main scores need all three splits. If one of them does not exist, the result has a reason instead of the task.
 
     Raises:
         DataError: a file is malformed.

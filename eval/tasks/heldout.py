@@ -66,7 +66,7 @@ def load(data: Path) -> Loaded:
 
     Args:
         data: the folder of the dataset; or a data folder with a subfolder `heldout/`, which has datasets, and jsonl or
-            csv files of texts. If it is neither, the result has no task, but the reason.
+            csv files of texts. If it is neither, the result has a reason instead of tasks.
 
     Raises:
         DataError: a dataset or file is malformed or has too few texts, or the dataset `data` has no held-out part.

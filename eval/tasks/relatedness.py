@@ -41,8 +41,8 @@ class RelatednessTask:
     def score(self, run: TaskContext) -> TaskScores:
         """Train the regressor, and return how well its predictions match the gold scores.
 
-        `spearman` and `pearson` are their correlations on test, in percent, and `devspearman` and `devpearson` those on
-        dev. `mse` is the mean squared error on test, in squared points of the scale from 1 to 5.
+        `spearman` and `pearson` are their correlations on test, in percent; `devspearman` and `devpearson` are the
+        correlations on dev. `mse` is the mean squared error on test, in squared points of the scale from 1 to 5.
         """
         from clearspan.eval.fit.regression import pair_features, train
 
