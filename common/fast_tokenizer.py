@@ -187,7 +187,7 @@ class WordTokens:
         self._forget()
 
     def __call__(self, texts: Sequence[str]) -> Ragged:
-        """Return the ids of each text."""
+        """Return the token ids of each text, without special tokens."""
         with self._lock:
             return self._ids(texts)
 

@@ -449,8 +449,8 @@ def words_of(options: Options, left_out: Collection[str] = ()) -> list[str]:
 def from_keywords(cls: type[T], arguments: Mapping[str, Any]) -> T:
     """Create the options that a user's keyword arguments set.
 
-    A string or a path is parsed as a word of the command line. For a flag that may stand without a word (`Flag.const`),
-    True has the same effect. An option with the value None has its default.
+    A string or a path is parsed as a word of the command line. If a flag may be given without a word (`Flag.const`),
+    True stands for the flag alone. An option with the value None has its default.
 
     Args:
         arguments: name of a keyword argument -> value. The name is the flag with underscores, e.g. `min_tokens`.

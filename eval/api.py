@@ -66,12 +66,14 @@ def load_model(
     before the texts, and `encode` its default prompt; the argument `prompt_name` selects a different prompt.
 
     Args:
-        model: a model folder, a file of word vectors, or `module:function`.
+        model: a model folder, a file of word vectors, or, as `module:function`, a Python function that maps a list of n
+            texts to an array (n, dim).
         pooling: the pooling of a Hugging Face folder that does not define one: mean, pooler, cls-before-head or
             first-last; None for mean.
         precision: the precision of a transformer: fp32, bf16, or auto, which is bf16 if the device is fast in it, and
             otherwise fp32.
-        device: such as `cpu` or `cuda:1`; `auto` or None for `cuda` if there is a GPU, and otherwise `cpu`.
+        device: such as `cpu` or `cuda:1`. With `auto` or None, a static model runs on the CPU, and any other model on the
+            GPU if there is one.
 
     Raises:
         EncoderError: there is no usable model.

@@ -84,7 +84,7 @@ class Results:
         return {name: value for name, value in asdict(self).items() if name != "folder"}
 
     def add(self, task: str, scores: TaskScores) -> None:
-        """Add the scores of one task to this object, with the intervals that it computes by bootstrap."""
+        """Add the scores of one task to this object, and compute and add their intervals by bootstrap."""
         self.scores[task] = scores.scores
         self.counts[task] = scores.counts
         self.intervals[task] = {metric: interval(examples) for metric, examples in scores.examples.items()}

@@ -272,7 +272,7 @@ def _score_tasks(run: TaskContext, tasks: list[Task], results: Results) -> dict[
     Args:
         run: the model, and the settings of the tasks.
         tasks: the tasks.
-        results: the model's results, to which the scores are added, and the reasons for the other tasks.
+        results: the model's results, to which the scores are added, and the reason for each task that is skipped.
     """
     scored: dict[str, TaskScores] = {}
     for task in ProgressBar(len(tasks), "tasks", not run.progress, unit="task").over(tasks):
@@ -294,7 +294,7 @@ def _check_output(folder: Path) -> None:
     """Check that results can be written to `folder`, and that they replace only the files of an earlier evaluation.
 
     Raises:
-        EvaluationError: a file in the folder has the name of a result, but was not written by an evaluation.
+        EvaluationError: the folder has a results.json, examples.npz or report.html that no evaluation has written.
         OSError: the folder cannot be created or written.
     """
     check_writable(folder)

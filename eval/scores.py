@@ -103,7 +103,7 @@ class Examples:
     Attributes:
         metric: the metric of the score, a key of METRICS, such as `accuracy`, `spearman` or `mean`.
         predicted: the model's result for each example, (n,) float64: a class index, a similarity such as a cosine, or
-            for the metric `mean` the example's own score, from 0 to 1.
+            for the metric `mean` the score of the single example, from 0 to 1.
         gold: the expected class index or similarity, (n,) float64; zeros for the metric `mean`.
         groups: the number of each example's group, (n,) int64; a group is, for example, a subset of an STS year. The
             score is the mean of the metric over the groups, and the bootstrap draws samples within each group.
@@ -223,9 +223,9 @@ def difference(first: Examples, second: Examples, resamples: int = RESAMPLES) ->
 def num_resamples(num_figures: int) -> int:
     """Return the number of bootstrap samples for `num_figures` differences that are tested together, at least 1,000.
 
-    The smallest p-value that `samples` samples can give is 2 / (samples + 1), and Holm's correction multiplies it by
-    `num_figures`. The returned number of samples keeps the product below a quarter of LEVEL (0.05), so that a clear
-    difference is found significant.
+    The smallest p-value that n samples can give is 2 / (n + 1), and Holm's correction multiplies it by `num_figures`.
+    With the returned number of samples, the product is below a quarter of the significance level, 0.05, so that a clear
+    difference is found to be significant.
     """
     return max(RESAMPLES, 4 * math.ceil(2 * num_figures / LEVEL))
 

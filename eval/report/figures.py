@@ -39,7 +39,7 @@ class ScoreBar(NamedTuple):
         value: the score, in the unit of the chart (`Bars.unit`). NaN is shown as `undefined`, without a bar.
         low, high: the ends of the score's interval; NaN if there is none.
         note: a few words in small print after the name; "" for none.
-        is_strong: whether the bar is emphasized, such as the bar of the best model.
+        is_strong: whether the bar is emphasized, as the bar of the best model is.
     """
 
     name: str

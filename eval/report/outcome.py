@@ -234,10 +234,9 @@ def task_figure(summary: ScoreSummary, task: str, caption: str = "") -> Bars:
 def score_figures(summary: ScoreSummary) -> list[Bars]:
     """Return the bar charts that stand at the top of a report.
 
-    If there are several models, or only one task, there is a chart for each task, with a bar for each model. If there
-    are more than six tasks (FEW_TASKS), there is a chart for each average instead. If there are one model and several
-    tasks, there is a chart for each family of tasks, with a bar for each task. A family is left out if one of its main
-    scores is not a percentage.
+    If there is one model with several tasks, there is a chart for each family of tasks, with a bar for each task. A
+    family is left out if one of its main scores is not a percentage. In all other cases, there is a chart for each task
+    or, if there are more than six tasks (FEW_TASKS), for each average, with a bar for each model.
     """
     tasks = list(summary.families)
     if len(summary.scored) == 1 and len(tasks) > 1:

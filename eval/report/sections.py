@@ -90,7 +90,8 @@ def differences_table(summary: ScoreSummary) -> Table | None:
     """Return a table of each model's main scores minus the first model's main scores; None if none was computed.
 
     It has a row for each task, and a column for each model except the first. If there are more such columns than rows,
-    it has a row for each model and a column for each task instead. Differences that exceed noise are emphasized.
+    it has a row for each model and a column for each task instead. A difference is emphasized if its corrected p-value
+    is below 0.05.
     """
     rows = []
     for task in summary.families:
@@ -170,7 +171,7 @@ def report_sections(summary: ScoreSummary) -> list[Section]:
 
 
 def report_title(summary: ScoreSummary) -> str:
-    """Return the title of the report, with the names of up to three models, or with the number of more models."""
+    """Return the title of the report, with the models' names, or with their number if there are more than three."""
     few = len(summary.names) <= _FEW_MODELS
     return f"Evaluation of {listed(summary.names) if few else counted(len(summary.names), 'model')}"
 
@@ -267,8 +268,8 @@ def _text(value: Any) -> str:
 def _difference_cell(change: Difference | None) -> Cell:
     """Return the table cell of a difference in percentage points, with the interval of the difference as a note.
 
-    The cell shows `undefined` if the difference is NaN, and is empty if `change` is None. A difference that exceeds
-    noise is emphasized.
+    The cell shows `undefined` if the difference is NaN, and is empty if `change` is None. A difference with a corrected
+    p-value below 0.05 is emphasized.
     """
     if change is None or math.isnan(change.value):
         return Cell(math.nan if change else None)

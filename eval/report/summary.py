@@ -55,7 +55,7 @@ class ScoreSummary:
     def families(self) -> dict[str, str]:
         """Return name of a task -> its family, for each task on which at least one model was scored.
 
-        The tasks of a family are adjacent.
+        A family is the word of `--tasks` that selected the task, such as `sts`. The tasks of a family are adjacent.
         """
         families = {task: scored.families.get(task, "tasks") for scored in self.scored for task in scored.tasks}
         order = list(dict.fromkeys(families.values()))
@@ -87,7 +87,7 @@ class ScoreSummary:
         return list(dict.fromkeys(name for scored in self.scored for name in scored.results.averages))
 
     def values(self, task: str, metric: str) -> list[Cell]:
-        """Return the cells of a row in a table of scores, one for each model. The note of a cell is the interval.
+        """Return the cells of a row in a table of scores, one for each model, with intervals as the cells' notes.
 
         If there are several models, the best score is emphasized. The cell of a model that lacks the score is empty.
 

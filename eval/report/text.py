@@ -15,7 +15,7 @@ def text_table(table: Table, width: int = 1 << 16, notes: bool = True) -> list[s
 
     Args:
         table: the table.
-        width: the number of terminal columns.
+        width: the number of terminal columns. The default is wider than any table.
         notes: whether to show the notes of the cells (`Cell.note`), such as intervals, after their values.
     """
     rows = [[terminal.printable(_text(as_cell(value), notes)) for value in row] for row in table.rows]

@@ -102,7 +102,10 @@ class SimilarityFunction:
         return wide @ moments["mean"], np.sqrt(np.maximum(variances, 0))
 
     def _write(self, texts: Texts, path: Path) -> None:
-        """Write the mean and the covariance of the vectors of all rows, after `prepared`, to a file."""
+        """Write the mean and the covariance of the vectors of all rows to a file.
+
+        If the similarity is the cosine, the vectors are scaled to unit length before.
+        """
         from scipy.linalg.blas import ssyrk
 
         first = None

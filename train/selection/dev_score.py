@@ -125,8 +125,8 @@ def picking(path: str, validation: str, max_texts: int) -> RetrievalSet:
 
     Args:
         path, validation: the folders of the dataset's training part and of its held-out part.
-        max_texts: the most texts to rank, unless more are right texts of queries. There are at most half as many
-            queries, or at most 10 if that is more.
+        max_texts: the maximum number of texts to rank. It is exceeded only if the queries have more right texts than
+            this. The maximum number of queries is `max_texts` // 2, or 10 if `max_texts` is less than 20.
 
     Raises:
         DataError: a part of the dataset is damaged, or it has too few held-out texts.

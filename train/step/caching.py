@@ -45,14 +45,16 @@ class Part:
 
 @dataclasses.dataclass(frozen=True)
 class Cached:
-    """The input of pass 2 of gradient caching for one micro-batch: the pass that computes the gradients of the weights.
+    """The input of pass 2 of gradient caching for one micro-batch. Pass 1 computes the vectors of the whole step and the
+    gradients of the loss with respect to them. Pass 2 computes the vectors again, and the gradients of the weights.
 
     Args:
         losses: name of a contrastive objective -> its weighted loss on all examples of the step, detached.
         metrics: the metrics of the contrastive objectives.
-        pooled, first: the gradients of these losses with respect to the pooled vectors and the first states of the
-            micro-batch's N sequences, (N, h) each, where h is the hidden size; None if no loss uses these vectors. They
-            are multiplied by the number of micro-batches, because the step averages the gradients of its micro-batches.
+        pooled: the gradient of the sum of these losses with respect to the pooled vectors of the micro-batch's N
+            sequences, (N, h), where h is the hidden size; None if no loss uses pooled vectors. It is multiplied by the
+            number of micro-batches, because the step averages the gradients of its micro-batches.
+        first: the same for the states of the sequences' first tokens, (N, h); None if no loss uses them.
         parameters: the parameters of the contrastive objectives, such as heads, with their gradients.
         shares: name of a masked-LM objective -> the number by which its loss is multiplied, a scalar: the number of
             masked tokens in this micro-batch, divided by the mean of this number over the step's micro-batches.
