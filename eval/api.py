@@ -72,8 +72,8 @@ def load_model(
             first-last; None for mean.
         precision: the precision of a transformer: fp32, bf16, or auto, which is bf16 if the device is fast in it, and
             otherwise fp32.
-        device: such as `cpu` or `cuda:1`. With `auto` or None, a static model runs on the CPU, and any other model on the
-            GPU if there is one.
+        device: such as `cpu` or `cuda:1`. With `auto` or None, a static model runs on the CPU, and any other model on
+            the GPU if there is one.
 
     Raises:
         EncoderError: there is no usable model.

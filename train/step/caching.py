@@ -45,8 +45,8 @@ class Part:
 
 @dataclasses.dataclass(frozen=True)
 class Cached:
-    """The input of pass 2 of gradient caching for one micro-batch. Pass 1 computes the vectors of the whole step and the
-    gradients of the loss with respect to them. Pass 2 computes the vectors again, and the gradients of the weights.
+    """The input of pass 2 of gradient caching for one micro-batch. Pass 1 computes the vectors of the whole step and
+    the gradients of the loss with respect to them. Pass 2 computes the vectors again, and the gradients of the weights.
 
     Args:
         losses: name of a contrastive objective -> its weighted loss on all examples of the step, detached.
