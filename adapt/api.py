@@ -29,14 +29,14 @@ class Adapted:
         winner: name of the system to take, such as `trained + BM25`, `BM25` or `all-MiniLM-L6-v2 + BM25`.
         weight: the weight of the winner's model when combined with BM25: 0 for BM25 alone, None for the model alone.
         difference: the MRR of the best system with the trained model, minus the MRR of the best system that needs no
-            training, in points of percent.
+            training, in percentage points.
         low, high: the ends of the 95 % interval of the difference.
         task: the kind of queries: `titles`, `crops` of texts without titles, or `questions`.
-        num_queries: number of queries.
+        num_queries: number of queries with which the systems were compared.
         num_texts: number of texts that are ranked for each query.
-        mrr: MRR in percent of each system, best first.
-        others: the figures of the verdict that did not decide, on the other kind of queries: task -> name of a figure,
-            such as `difference` or `mrr` -> value. Empty if you gave no questions.
+        mrr: name of each system, best first -> its MRR in percent.
+        others: the second verdict, which did not decide: its kind of queries (as `task`) -> name of a value, such as
+            `difference` or `mrr` -> the value. Empty if you gave no questions, since there is only one verdict then.
         sentence: the outcome in words.
     """
 

@@ -1,4 +1,4 @@
-"""Deliver the winner: write DIR/model, DIR/search.json and the report, and print the verdict.
+"""Deliver the best system: write its model, the settings for searches and the report, and print the verdict.
 
 The model is copied before the collection is embedded with it. If a later call adds questions and another model wins,
 the old copy is replaced together with its vectors.
@@ -26,12 +26,14 @@ MODEL, METRICS = "model", "metrics.jsonl"
 
 
 def source(outcome: Outcome, options: Adapt) -> Path:
-    """Return the folder of the model that is delivered."""
+    """Return the folder from which `deliver` copies the model: the trained model's or an untrained model's."""
     return options.trained if outcome.model == TRAINED else options.untrained[outcome.model]
 
 
 def deliver(outcome: Outcome, state: dict[str, Any], options: Adapt) -> None:
     """Copy the model of the outcome to DIR/model, where DIR is the output folder.
+
+    If an earlier call copied another model, its copy and the vectors made with it are removed.
 
     Args:
         state: the content of adapt.json, which is changed and saved.
@@ -50,7 +52,10 @@ def deliver(outcome: Outcome, state: dict[str, Any], options: Adapt) -> None:
 
 
 def copy(model: Path, folder: Path) -> None:
-    """Copy a model folder to `folder`, unless the copy is there already. A copy that differs is moved away."""
+    """Copy a model folder to `folder`; do nothing if `folder` holds this model already.
+
+    If `folder` holds anything else, this folder is renamed first.
+    """
     from clearspan.common.encoder.fingerprint import model_files
     from clearspan.common.model_folder import EncoderError
 
@@ -80,11 +85,11 @@ class AdaptResult(Result):
     """Result of `clearspan adapt`: the outcome, and the folder that is ready to search.
 
     Attributes:
-        outcome: the verdicts, and the system to take; already printed by `announce`.
+        outcome: the verdicts, and the recommended system; `announce` has already printed it.
         folder: the output folder.
-        origin: a phrase that says where the model in the folder comes from.
-        prompts: the prompts of the model in the folder.
-        report: the path of the report.
+        origin: a phrase that says where the model in DIR/model comes from, where DIR is the output folder.
+        prompts: the prompts of this model, for queries and for documents.
+        report: the path of report.html.
     """
 
     outcome: Outcome
@@ -104,7 +109,7 @@ class AdaptResult(Result):
 
 
 def finish(outcome: Outcome, state: dict[str, Any], options: Adapt) -> AdaptResult:
-    """Write search.json, adapt.json with the verdict, and the report.
+    """Write search.json (the settings for searches), report.html, and adapt.json with the verdict; return the result.
 
     Args:
         state: the content of adapt.json so far.

@@ -1,4 +1,4 @@
-"""Check before the work starts for problems that would stop it late: too few texts for a verdict, missing fields.
+"""Check early for problems that would stop `clearspan adapt` late: too few texts for a verdict, missing fields.
 
     inputs       is the expected number of held-out texts, number of records x held-out fraction, large enough?
     DIR/texts    has each half of the held-out part enough texts that are different and long enough? One half chooses
@@ -59,7 +59,7 @@ def check_inputs(options: Adapt) -> None:
 
 
 def num_first(options: Adapt, max_records: int) -> int:
-    """Return the number of readable records in the inputs, or `max_records` if there are more.
+    """Return the number of records in the inputs that have a text and can be read, but at most `max_records`.
 
     Raises:
         PipelineError, ValueError: an input cannot be read.
@@ -77,8 +77,8 @@ def num_first(options: Adapt, max_records: int) -> int:
 def check_kept(options: Adapt) -> None:
     """Raise UsageError if the first records lack a field of --keep-fields, or hold lists or objects in it.
 
-    Without this check, the problem would be reported only after training, by the command that keeps the fields. If the
-    inputs cannot be read, do nothing, since an earlier command reports that.
+    Without this check, the problem would be reported only after training, by the command `embed`. If the inputs cannot
+    be read, do nothing, since an earlier command reports that.
     """
     if not options.keep_fields or not options.kept:
         return

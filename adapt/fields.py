@@ -5,6 +5,8 @@ A file has titles if most of its first records have a title and a text under usu
     all files have titles     pairs of title and text
     no file has titles        texts alone
     some files have titles    an error that advises to use --fields or --text-field
+
+Files that differ from the other files are ignored if they have at most 1 % of all bytes.
 """
 
 import contextlib
@@ -52,7 +54,7 @@ class Titles:
 
 @dataclasses.dataclass(frozen=True)
 class _File:
-    """The titles in the first records of an input file.
+    """The names and the number of the titles in the first records of an input file.
 
     Attributes:
         entry: the file.
@@ -68,7 +70,7 @@ class _File:
 
 
 def find_titles(inputs: Sequence[str], encoding: str | None = None) -> Titles:
-    """Find the fields of titles and texts in the first records of every file, by their usual names (`kinds.pairs`).
+    """Find the fields of titles and texts in the first records of every file, by usual names such as title and text.
 
     If the inputs cannot be read, return no titles, since the command that reads them later reports the problem.
 
@@ -77,7 +79,8 @@ def find_titles(inputs: Sequence[str], encoding: str | None = None) -> Titles:
         encoding: the encoding of text files, or `auto`; None for UTF-8.
 
     Raises:
-        UsageError: some files have titles, and other files have none, or have them under different names.
+        UsageError: some files have titles, and files with more than 1 % of all bytes have none, or have them under
+            different names.
     """
     try:
         reading = Reading(encoding=encoding and encoding_named(encoding), skip_unknown=True)
@@ -100,11 +103,11 @@ def find_titles(inputs: Sequence[str], encoding: str | None = None) -> Titles:
 
 
 def _sampled(found: Inputs, reading: Reading) -> Iterator[_File]:
-    """Yield the titles in the first records of each file, or of SAMPLE evenly spread files if there are more.
+    """Yield the titles in the first records of each file, or of about 1,000 evenly spread files if there are more.
 
     Args:
         found: the files of the inputs.
-        reading: the way to read them; its `columns` are the usual names of title and text.
+        reading: the settings for reading them; `columns` in it holds the usual names of title and text.
     """
     entries, step = found.files, max(1, -(-len(found.files) // SAMPLE))
     number = max(1, SAMPLE // max(1, len(entries[::step])))
@@ -133,7 +136,7 @@ def _mixture(files: Sequence[_File], entries: Sequence[Input]) -> str:
     """Return the error message for inputs with titles in only some of the files, or under different names.
 
     Args:
-        files: the files whose first records were read.
+        files: the titles in the files whose first records were read.
         entries: all files of the inputs.
     """
     groups: dict[Names | None, list[str]] = {}
@@ -162,7 +165,7 @@ def find_kept(inputs: Sequence[str], encoding: str | None = None) -> tuple[str, 
         encoding: the encoding of text files, or `auto`; None for UTF-8.
 
     Returns:
-        The names of the fields that were found: of ids, of links.
+        The names of the fields that were found: first for ids, then for links. A field that was not found is left out.
     """
     try:
         reading = Reading(encoding=encoding and encoding_named(encoding), skip_unknown=True)

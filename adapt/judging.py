@@ -67,7 +67,10 @@ class Judging(Command):
         return [Entrant(TRAINED, str(self.trained), "trained on these texts", is_trained=True), *untrained]
 
     def run(self) -> Result:
-        """Rank the systems and write the verdicts to `output`, unless that file has verdicts on the same inputs."""
+        """Rank the systems and write the verdicts to the file `output`.
+
+        Do nothing if that file already has verdicts on the same inputs.
+        """
         reach_verdicts(self)
         return Printed()
 
@@ -91,13 +94,16 @@ class Verdicts:
 
     @classmethod
     def from_json(cls, record: Mapping[str, Any]) -> "Verdicts":
-        """Return the verdicts of a file's content."""
+        """Return the verdicts in `record`, the content of verdict.json."""
         questions = record["questions"]
         return cls(Verdict.from_json(record["held_out"]), questions and Verdict.from_json(questions))
 
 
 def reach_verdicts(options: Judging) -> None:
-    """Rank the systems and write the verdicts to `output`, unless that file has verdicts on the same inputs."""
+    """Rank the systems and write the verdicts to the file `options.output`.
+
+    Do nothing if that file already has verdicts on the same inputs.
+    """
     inputs = fingerprint(options)
     if options.output.is_file():
         try:
@@ -123,7 +129,7 @@ def reach_verdicts(options: Judging) -> None:
 
 
 def fingerprint(options: Judging) -> str:
-    """Return a hash of everything that the verdicts depend on."""
+    """Return a hash of everything that the verdicts depend on: models, dataset, questions and options."""
     models = [(each.name, model_sha256(Path(each.model))) for each in options.entrants]
     models += [("stemmer", options.stemmer)] if options.stemmer else []
     folders = (str(options.data), held_out_folder(str(options.data)))

@@ -124,7 +124,7 @@ class Adapt(Options):
 
     @functools.cached_property
     def known_prompts(self) -> Prompts:
-        """The prompts of the model that `--model` names; no prompts without `--model`."""
+        """The prompts of the model that `--model` names; no prompts if there is no `--model`."""
         return Prompts() if self.encoder is None else Prompts.read(self.encoder)
 
     @property
@@ -137,14 +137,16 @@ class Adapt(Options):
 
     @property
     def alone(self) -> str:
-        """The given option that asks for texts without titles, e.g. `--text-field`; "" if no such option is given."""
+        """The option with which the user asked for texts without titles, e.g. `--text-field`; "" if there is none."""
         if self.text_field:
             return flag("--text-field")
         return f"{flag('--text-per')} line" if self.text_per == "line" else ""
 
     @functools.cached_property
     def found(self) -> "Titles":
-        """The fields of titles and texts, found by their usual names; none if the user's options name the fields.
+        """The fields of titles and texts that were found in the inputs by their usual names.
+
+        If the user's options say which fields to read, the inputs are not searched, and `names` in the result is None.
 
         Raises:
             UsageError: some files have titles, and others have none, or have them under different names.
@@ -155,17 +157,17 @@ class Adapt(Options):
 
     @property
     def titles(self) -> tuple[str, ...] | None:
-        """The names of the fields of title and text, from `--fields` or the inputs; None for texts without titles."""
+        """The names of the fields of title and text, from `--fields` or the inputs; None if texts have no titles."""
         return self.fields or self.found.names
 
     @property
     def encoder(self) -> Path | None:
-        """The folder in `--model`, without the prefix `static:`; None without `--model`."""
+        """The folder that `--model` names, without the prefix `static:`; None if there is no `--model`."""
         return None if self.model is None else Path(self.model.removeprefix(STATIC))
 
     @property
     def starts(self) -> bool:
-        """Return whether this run makes a static encoder, in DIR/start, from which training starts."""
+        """Return whether this run makes a static encoder, in the folder `start` of the output, and trains it."""
         return self.model is None or self.model.startswith(STATIC)
 
     @property
@@ -179,7 +181,9 @@ class Adapt(Options):
         return self.output / "start" if self.starts or self.encoder is None else self.encoder
 
     def precision_of(self, model: Path) -> str | None:
-        """Return the value of `--precision` for a command that embeds with a model; None if the model is static.
+        """Return the value of the option `--precision` for a command that embeds texts with a model.
+
+        It is None, so that the option is left out, if the model is static.
 
         Args:
             model: the folder of the model.
@@ -196,8 +200,8 @@ class Adapt(Options):
     def untrained(self) -> dict[str, Path]:
         """The folders of the models that are compared without training, keyed by the name that the verdict shows.
 
-        These are the static encoder from which training starts, if this run makes it, and the encoder in `--model`,
-        unless `--skip-given` leaves it out.
+        These are the static encoder from which training starts, if this run makes it, and the model that `--model`
+        names, if `--skip-given` does not leave it out.
         """
         from clearspan.eval.contest import BESIDE
         from clearspan.eval.verdict import BM25, TRAINED
@@ -211,7 +215,10 @@ class Adapt(Options):
 
     @functools.cached_property
     def kept(self) -> tuple[str, ...]:
-        """The fields that search results show: from `--keep-fields`, or else the inputs' title, id and link."""
+        """The fields that search results show: those in `--keep-fields`, otherwise the inputs' title, id and link.
+
+        It is empty if `--keep-fields` is none.
+        """
         from clearspan.adapt.fields import find_kept
 
         if self.keep_fields:
@@ -221,7 +228,7 @@ class Adapt(Options):
 
     @property
     def id_field(self) -> str | None:
-        """The name of the field of a text's id: the first field in `kept` except the title; None if there is none."""
+        """The name of the field of a text's id: the first field in `kept` that is not the title; None if none is."""
         from clearspan.pipelines.kinds.kept_fields import split
 
         names = [split(word)[0] for word in self.kept]

@@ -1,7 +1,7 @@
-"""Outcome of the verdicts: the verdict that decides, the system to take, and the model and weight that it needs.
+"""Outcome of the verdicts: the verdict that decides, its winner, and the model and weight to search with.
 
-The verdict on the user's questions decides if there are at least `FEW` questions; otherwise the verdict on the held-out
-texts decides, because with few questions the interval of a difference is wider than most differences.
+The verdict on the user's questions decides if there are at least 50 (`FEW`) of them. Otherwise the verdict on the
+held-out texts decides, because with few questions the interval of a difference is wider than most differences.
 """
 
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ from clearspan.eval.verdict import BM25, System, Verdict
 
 @dataclass(frozen=True)
 class Outcome:
-    """The deciding verdict, and the model and weight to search with.
+    """The verdict that decides which system is recommended, and the model and weight to search with.
 
     Attributes:
         verdict: the verdict that decides.
@@ -34,14 +34,17 @@ class Outcome:
         return self.verdict.system(self.verdict.winner)
 
     def to_json(self) -> dict[str, Any]:
-        """Return the outcome as adapt.json holds it, which also has fields from elsewhere."""
+        """Return the fields of adapt.json that describe the outcome; adapt.json has others, such as the finished steps.
+
+        They are the results of the verdict that decides, the weight, and the results of the other verdict.
+        """
         figures = {**summary(self.verdict), "weight": self.weight, "verdict": self.verdict.word}
         others = {f"{self.other.task}": summary(self.other)} if self.other else {}
         return {**figures, "others": others}
 
 
 def decide(verdicts: Verdicts) -> Outcome:
-    """Decide which verdict counts, and which model and weight to search with."""
+    """Decide which of the verdicts counts, and with which model and weight to search; return the decision."""
     held_out, questions = verdicts.held_out, verdicts.questions
     is_by_questions = questions is not None and questions.num_queries >= FEW
     verdict, other = (questions, held_out) if questions and is_by_questions else (held_out, questions)
@@ -53,7 +56,7 @@ def decide(verdicts: Verdicts) -> Outcome:
 
 
 def summary(verdict: Verdict) -> dict[str, Any]:
-    """Return the figures of a verdict, for adapt.json."""
+    """Return the results of a verdict for adapt.json: name of a field, such as `winner` or `difference` -> value."""
     names = ("task", "winner", "best_trained", "best_untrained", "difference", "low", "high", "sentence", "notes")
     counts = ("num_queries", "num_texts", "num_collection")
     figures = {name: getattr(verdict, name) for name in (*names, *counts)}

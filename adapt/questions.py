@@ -54,12 +54,14 @@ class Questions(Command):
 
 
 def write_questions(options: Questions) -> None:
-    """Write each question, with the text that it should find, as a line of JSON. An equal file is not written again.
+    """Write each question, with the text that it should find, as a line of JSON to the file `options.output`.
 
-    A question that should find several texts gets a line for each of them.
+    A question that should find several texts gets a line for each of them. If the file has the right content already,
+    it is not written again.
 
     Raises:
-        UsageError: a question has neither a text nor an id, or there is no text with its id.
+        UsageError: a question has neither a text nor an id; or it has an id, but no text has this id, or the inputs
+            have no field of ids.
         DataError: the file of queries cannot be read.
         PipelineError: an input cannot be read.
     """
@@ -81,10 +83,12 @@ def _answers(query: Query, texts: dict[str, list[str]]) -> list[str]:
 
 
 def _texts_of(queries: Sequence[Query], options: Questions) -> dict[str, list[str]]:
-    """Return id -> texts, for all ids in the queries; several records may have the same id.
+    """Return id -> texts with this id, for all ids in the queries. The texts are read from the inputs.
+
+    Several texts may have the same id.
 
     Raises:
-        UsageError: the name of the field of ids is unknown, or no record has one of the ids.
+        UsageError: `options.id_field` is None although there are ids, or an id occurs in no record.
         PipelineError: an input cannot be read.
     """
     wanted = {query.answer_id: query.place for query in queries if query.answer_id is not None}
@@ -111,7 +115,11 @@ def _texts_of(queries: Sequence[Query], options: Questions) -> dict[str, list[st
 
 
 def _records(options: Questions, id_field: str) -> Iterator[tuple[str, str]]:
-    """Yield (id, text) of every record of the inputs that has both, where `id_field` is the name of the id's field."""
+    """Yield (id, text) of every record of the inputs that has both.
+
+    Args:
+        id_field: the name of the field that holds the id.
+    """
     names = (id_field, options.text_field or "text")
     encoding = options.encoding and encoding_named(options.encoding)
     reading = Reading(

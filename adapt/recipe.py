@@ -41,7 +41,7 @@ LONG_TEXTS = ("data.text.short_documents=shrink",)
 
 
 class Choice(NamedTuple):
-    """The choice of a recipe.
+    """A recipe that was chosen, and changes to it.
 
     Attributes:
         recipe: the name or file of the recipe.
@@ -70,11 +70,11 @@ def planned(
         dataset: the folder of the dataset to train on.
         texts: the folder of the dataset of all texts, of which a part is held out.
         base: the folder of the model to train.
-        keys: settings of this run for any recipe (paths, evaluation on held-out texts), each as `key=value`.
+        keys: settings that this run needs in every recipe (paths, evaluation on held-out texts), each as `key=value`.
         overrides: settings of the user, each as `key=value`.
         has_titles: whether the texts have titles.
-        is_made: whether the model to train is a static encoder that this command made.
-        chosen_recipe: the recipe that the user chose; None to choose a recipe.
+        is_made: whether the model to train is a static encoder that `clearspan adapt` made.
+        chosen_recipe: the recipe that the user chose; None to choose one by the texts and the model.
 
     Raises:
         RecipeError: there is no such recipe, or a key or value cannot work.
@@ -115,11 +115,11 @@ def check(
     This is called before the texts are read, when it is not known which recipe will be chosen.
 
     Args:
-        keys: settings of this run for any recipe (paths, evaluation on held-out texts), each as `key=value`.
+        keys: settings that this run needs in every recipe (paths, evaluation on held-out texts), each as `key=value`.
         overrides: settings of the user, each as `key=value`.
         is_static: whether the model to train is a static encoder.
         has_titles: whether the texts have titles.
-        chosen_recipe: the recipe that the user chose; None if the recipe will be chosen by the texts.
+        chosen_recipe: the recipe that the user chose; None if it will be chosen when the texts have been read.
     """
     from clearspan.train.api import load_recipe
     from clearspan.train.config.options import RecipeError
@@ -136,7 +136,15 @@ def check(
 
 
 def most_steps(num_texts: int, batch_size: int, is_static: bool) -> int:
-    """Return the largest number of steps for training on texts with titles."""
+    """Return the maximum number of steps of a training on texts with titles.
+
+    It is 300 for a transformer, and five epochs, but at least four steps, for a static encoder.
+
+    Args:
+        num_texts: the number of texts.
+        batch_size: the number of texts in a step.
+        is_static: whether the model to train is a static encoder.
+    """
     return max(LEAST_STEPS, round(MOST_EPOCHS * num_texts / batch_size)) if is_static else MOST_STEPS
 
 
@@ -150,7 +158,7 @@ def choose(
         median_tokens: the median of the texts' numbers of tokens.
         is_static: whether the model to train is a static encoder.
         has_titles: whether the texts have titles.
-        recipe: the recipe that the user chose, which is returned without changes; None to choose a recipe.
+        recipe: the recipe that the user chose, which is returned with no changes to it; None to choose one here.
     """
     lengths = f"{num_texts:,} texts, half of them of at least {median_tokens:,} tokens"
     if median_tokens < SHORT and not has_titles:
@@ -171,7 +179,7 @@ def choose(
 
 
 def median(histogram: Mapping[str, int]) -> int:
-    """Return the lower edge of the bin that holds the median of a histogram.
+    """Return the lower edge of the bin that holds the median of the values that a histogram counts.
 
     Args:
         histogram: the lower edge of each bin -> the number of texts in it, in ascending order of the edges.

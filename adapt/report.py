@@ -81,8 +81,9 @@ def lines(verdict: Verdict, other: Verdict | None = None, width: int = 100) -> l
     """Return lines for the terminal: the outcome, the systems and the notes of each verdict.
 
     Args:
+        verdict: the verdict that decides which system is recommended.
         other: a second verdict, which is shown below the first; None if there is none.
-        width: the number of cells in a line. If the bars do not fit into it, systems are listed with their scores.
+        width: the number of characters in a line. If the bars do not fit into it, each system is a line with its score.
     """
     text: list[str] = []
     for shown in filter(None, (verdict, other)):
@@ -122,8 +123,8 @@ def _commands(folder: Path) -> list[str]:
 def examples(verdict: Verdict) -> list[Table]:
     """Return a table for a query that the best trained system wins, and a table for a query that it loses.
 
-    A system wins a query against the best untrained system if it ranks the right text higher. A table is omitted if
-    there is no such query.
+    The best trained system wins a query if it ranks the right text higher than the best untrained system does, and
+    loses it if it ranks the text lower. A table is omitted if there is no such query.
     """
     won = [example for example in verdict.examples if _before(example.rank, example.rank_untrained)]
     lost = [example for example in verdict.examples if _before(example.rank_untrained, example.rank)]
@@ -135,7 +136,7 @@ def examples(verdict: Verdict) -> list[Table]:
 
 
 def _before(rank: int, other: int) -> bool:
-    """Return whether `rank` is better than `other`; the rank 0 stands for a text that was not ranked."""
+    """Return whether `rank` is better than `other`: 1 is best; 0, of a text that was not ranked, is worst."""
     return rank != other and rank > 0 and (other == 0 or rank < other)
 
 

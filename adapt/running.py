@@ -1,4 +1,4 @@
-"""Run a step, unless an earlier call has finished it and its output is undamaged."""
+"""Run a step's command; leave it out if an earlier call has finished the step and its output is not damaged."""
 
 from typing import Any
 
@@ -18,9 +18,10 @@ again.
 
 
 def run_step(step: Step, state: dict[str, Any], options: Adapt) -> None:
-    """Run the command of a step and record it in adapt.json, unless an earlier call finished it and no damage shows.
+    """Print the command of a step, run it, and record it in adapt.json as finished.
 
-    A command that itself checks whether its inputs have changed (`Step.compares`) runs on every call.
+    The command does not run if an earlier call has finished the step and no damage to its output is found. A command
+    that itself checks whether its inputs have changed (`Step.compares`) runs on every call.
 
     Args:
         state: the content of adapt.json, which is changed and saved.
@@ -52,10 +53,11 @@ def run_step(step: Step, state: dict[str, Any], options: Adapt) -> None:
 
 
 def damage(step: Step, options: Adapt) -> str:
-    """Return a message about the damage to a finished step's output; "" if there is no damage.
+    """Return a message about the damage to a finished step's output; "" if no damage is found.
 
-    Only models are checked here, because all other commands check their own output. A damaged folder of the step
-    `start` is renamed, because the command does not overwrite it.
+    Only the models of the steps `start` and `train` are checked, because all other commands check their own output. A
+    damaged folder of `start`, the static encoder before training, is renamed, because the command does not overwrite
+    it.
     """
     from clearspan.train.run_folder import check_model
 

@@ -1,4 +1,4 @@
-"""Read and write DIR/adapt.json: the commands of the finished steps, the hash of `--model`, and finally the verdict."""
+"""Read and write adapt.json: the commands of the finished steps, the hash of `--model` and, at the end, the verdict."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -19,10 +19,10 @@ FORMAT = 3
 
 
 def read_state(options: Adapt) -> dict[str, Any]:
-    """Read the state of a run from `adapt.json`, or start a new state if the output folder is new or empty.
+    """Return the content of `adapt.json`, or a new state if the output folder is new or empty.
 
-    The state holds the version of its format, the command of each finished step by name, the hash of the model in
-    `--model` (None without it) and, at the end, the verdict.
+    The state holds the version of its format, the command of each finished step by name, the hash of the model that
+    `--model` names (None if there is no `--model`) and, at the end, the verdict.
 
     Raises:
         UsageError: the model is not a folder, or differs from the model of the finished steps; the output folder is
@@ -70,8 +70,8 @@ def with_precision(options: Adapt, state: dict[str, Any]) -> Adapt:
     """Return the options with the precision `auto` replaced by fp32 or bf16.
 
     The first call chooses the precision that suits this machine, prints it and adds it to `state`. Later calls take it
-    from `state`, so that all steps have the same precision, share cached embeddings, and reach a verdict that holds
-    for later searches. If all models are static, the precision is fp32.
+    from `state`. So all steps have the same precision and share cached embeddings, and the verdict holds for later
+    searches, too. If all untrained models are static, the precision is fp32.
     """
     if options.precision != AUTO:
         return options

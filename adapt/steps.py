@@ -34,12 +34,13 @@ VOCABULARY, DIMS = 8192, 1024
 
 
 class Step(NamedTuple):
-    """A step: a command of this project.
+    """A step of `clearspan adapt`: a command of this project with its arguments.
 
     Attributes:
         name: the step's key in `adapt.json`.
-        about: description for the line that is printed before the command.
-        module, words: the module that `python -m` runs, and its arguments.
+        about: description of the step, which is printed before the command.
+        module: the module that `python -m` runs.
+        words: the arguments of the command line.
     """
 
     name: str
@@ -52,12 +53,12 @@ class Step(NamedTuple):
 
     @property
     def compares(self) -> bool:
-        """Return whether to run the command on every call, because it checks itself whether its inputs have changed."""
+        """Return whether the command itself checks if its inputs have changed. It then runs on every call."""
         return self.module in COMPARING
 
 
 def names(options: Adapt) -> list[str]:
-    """Return the names of all steps, in order."""
+    """Return the names of all steps that these options need, in order."""
     of_model = {"tokenizer": options.model is None, "start": options.starts}
     needed = of_model | {"mine": options.titles is not None, "questions": options.queries is not None}
     every = ("questions", "tokenizer", "texts", "start", "mine", "train", "judge", "embed")
@@ -65,7 +66,7 @@ def names(options: Adapt) -> list[str]:
 
 
 def title(step: Step, options: Adapt) -> str:
-    """Return the line before a step's command."""
+    """Return the line that is printed before a step's command: the step's number, name and description."""
     every = names(options)
     return f"{every.index(step.name) + 1}/{len(every)} {step.name}: {step.about}"
 
@@ -73,7 +74,8 @@ def title(step: Step, options: Adapt) -> str:
 def steps(options: Adapt) -> Iterator[Step]:
     """Yield the steps up to the verdict, in order.
 
-    Run each step before the next one is requested: the command of the training depends on the output of earlier steps.
+    The caller must run each step before it requests the next one, since the command of the training depends on the
+    output of earlier steps. If that output does not exist, as in a dry run, the command has placeholders.
 
     Raises:
         DataError: the dataset of the texts, once it is written, has too few held-out texts.
@@ -183,7 +185,7 @@ def _judge(options: Adapt, texts: Path, questions: Path | None) -> Step:
 
 
 def embedding(options: Adapt) -> Step:
-    """Return the last step, which embeds the collection with the model of the verdict, DIR/model."""
+    """Return the last step, which embeds all texts with the model in the folder `model` of the output."""
     model = options.output / "model"
     line: dict[str, Option] = {"model": model, "title_field": options.titles[0] if options.titles else None}
     line |= {"keep_text": True, "keep_fields": ",".join(options.kept) or None}
@@ -194,9 +196,10 @@ def embedding(options: Adapt) -> Step:
 
 
 def _line(command: str, options: Adapt, **extra_options: Option) -> tuple[str, ...]:
-    """Return the command line of `vocabulary` or `embed`, which read the texts without their titles.
+    """Return the arguments of the command `vocabulary` or `embed`, with the options that say where the texts are.
 
     Args:
+        command: `vocabulary` or `embed`.
         extra_options: further options of the command.
     """
     line: dict[str, Option] = {"input": options.inputs, "encoding": options.encoding}
@@ -208,7 +211,7 @@ def _line(command: str, options: Adapt, **extra_options: Option) -> tuple[str, .
 
 
 def _pipeline(command: str, line: dict[str, Option]) -> tuple[str, ...]:
-    """Return the name of a command of `pipelines`, followed by the words of its options.
+    """Return the name of a command of `pipelines`, followed by its options in the form of a command line.
 
     Args:
         line: the options: keyword argument -> value.
@@ -219,7 +222,7 @@ def _pipeline(command: str, line: dict[str, Option]) -> tuple[str, ...]:
 def prompts_in_words(options: Adapt) -> str:
     """Return a phrase that says which prompts training puts before titles and texts.
 
-    It is printed only if the given model has prompts.
+    It is printed only if the model that `--model` names has prompts.
     """
     prompts = options.prompts
     if options.starts:
@@ -232,7 +235,10 @@ def prompts_in_words(options: Adapt) -> str:
 
 
 def recipe_keys(options: Adapt, dataset: Path) -> list[str]:
-    """Return the settings that adapt gives to every recipe, as `key=value`: the paths of data, model and run, and more.
+    """Return the settings that `clearspan adapt` makes in every recipe, each as `key=value`.
+
+    They are the paths of the dataset, its held-out part, the model to train and the run, and evaluation on the held-out
+    part.
 
     Args:
         dataset: the folder of the dataset to train on.

@@ -66,7 +66,10 @@ def keep_blocks() -> bool:
 
 
 def keep_few_kernels() -> None:
-    """Let oneDNN keep only the kernels of the last 64 shapes; call this before the first matrix product on a CPU.
+    """Limit oneDNN's cache to the compiled kernels of the 64 matrix shapes used last.
+
+    This sets the environment variable ONEDNN_PRIMITIVE_CACHE_CAPACITY, unless the user has set it. oneDNN reads the
+    variable at the first matrix product on a CPU, so call this function before.
 
     By default, oneDNN keeps the kernels of 1,024 shapes. Packed training batches seldom have the same number of rows
     twice, so memory would grow with each step. A step has about 12 shapes.

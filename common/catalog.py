@@ -1,6 +1,6 @@
 """Catalog of the commands: the module and the summary of each. Imports nothing, so that `clearspan --help` is quick.
 
-The classes of the commands, such as the kinds of dataset, take their summaries from here.
+The classes of the commands, e.g. in `pipelines/kinds/`, take their summaries from here.
 """
 
 from typing import NamedTuple
@@ -16,7 +16,7 @@ class Listing(NamedTuple):
 
     @property
     def takes_name(self) -> bool:
-        """Return whether `argv` begins with the command's name, because the module has several commands."""
+        """Return whether the `argv` of `main` begins with the command's name, as the module has several commands."""
         return self.module == PIPELINES
 
 

@@ -66,14 +66,14 @@ class Processes:
                 self._running.discard(process)
 
     def interrupt(self) -> None:
-        """Pass an interrupt on to all processes; `run_module` raises KeyboardInterrupt in every thread from now on."""
+        """Send SIGINT to all these processes; until `resume`, `run_module` raises KeyboardInterrupt in every thread."""
         with self._lock:
             self.are_interrupted = True
             for process in self._running:
                 process.send_signal(signal.SIGINT)
 
     def resume(self) -> None:
-        """Let `run_module` start processes again."""
+        """End the effect of `interrupt`: `run_module` can start processes again, and raises no KeyboardInterrupt."""
         with self._lock:
             self.are_interrupted = False
 
@@ -96,11 +96,12 @@ class CommandError(RuntimeError):
 def continue_with(option: str, advice: str = "") -> str:
     """Return advice for the user on how to continue an interrupted command.
 
-    If `run_module` started this process, the user called another command, and the advice is to repeat that command.
+    If `run_module` started this process, the user called another command, which in turn called this one. The advice is
+    then to repeat the same command, without an option.
 
     Args:
         option: the option that continues this command, such as "--resume".
-        advice: the advice if the user called this command; "" for "continue with OPTION".
+        advice: the advice if the user called this command directly; "" for "continue with OPTION".
     """
     return CONTINUED if os.environ.get(STARTED_BY) else advice or f"continue with {flag(option)}"
 
@@ -114,11 +115,13 @@ def run_module(
 ) -> None:
     """Run `python -m MODULE LINE` to its end; print its output as it comes.
 
-    An interrupt is passed on to the process, which saves its work; then KeyboardInterrupt is raised.
+    If the user interrupts this process, SIGINT is sent to the module's process, which saves its work; KeyboardInterrupt
+    is then raised here.
 
     Args:
+        module: the name of the module, such as "clearspan.train".
         line: the arguments of the module.
-        quiet: print nothing.
+        quiet: if true, print nothing.
         raises: types of exceptions, besides UsageError, that the caller wants as they are: if an exception of such a
             type ended the command, an exception of this type with the same message is raised here.
         default: type of the exception for all other failures; None for CommandError, which holds the exit code.
@@ -147,7 +150,7 @@ def run_module(
 
 
 def _pass_on(lines: Iterable[str], quiet: bool) -> None:
-    """Print the lines of a process, unless `quiet`, until it closes its output."""
+    """Read the output of a process until the process closes it; print each line, or nothing if `quiet` is true."""
     for line in lines:
         if not quiet:
             print(line, end="")
@@ -163,9 +166,11 @@ def _error(
     """Return the exception to raise after a command failed.
 
     Args:
-        failures: the failures that the command and its processes reported; empty if none of them did.
+        module: the name of the module that was run, for a message.
+        failures: the failures that the command and its child processes reported; empty if none of them did.
         code: the exit code of the command.
-        raises, default: the arguments of `run_module`.
+        raises: types of exceptions to raise as they are, if one of them ended the command.
+        default: type of the exception for all other failures except UsageError; None for CommandError.
     """
     messages = dict.fromkeys(failure.message for failure in failures)
     types = tuple(name for failure in failures for name in failure.types)

@@ -56,7 +56,7 @@ class Result(ABC):
 
     @abstractmethod
     def __str__(self) -> str:
-        """Return the text; "" if the command has already printed everything."""
+        """Return the result as text for a person; "" if the command has already printed everything."""
 
     def to_json(self) -> str:
         """Return the result as JSON; for a command without an option `json`, return its text."""
@@ -65,7 +65,14 @@ class Result(ABC):
 
 @dataclass(frozen=True)
 class Printed(Result):
-    """Result that holds its text and, if the command has the option `json`, its JSON."""
+    """Result whose text and JSON are made in advance.
+
+    Attributes:
+        text: the result as text for a person.
+        json: the result as JSON; "" if the command has no option `json`.
+        code: the exit code.
+        failure: the reason for a failure, one line; "" if there is none, or if it was already reported.
+    """
 
     text: str = ""
     json: str = ""
@@ -94,8 +101,8 @@ class Command(Options, ABC):
         prog: the words that run the command's module; "" stands for `python -m MODULE`.
         error_prefix: the beginning of error lines; "" stands for the words with which the command was called.
         expected: types of exceptions that mean that the work failed; the user sees each exception as one line.
-        remedy: advice for a user who stops the command. If it is given, SIGINT and SIGTERM print it in one line and end
-            the process at once.
+        remedy: advice for a user who stops the command: SIGINT and SIGTERM print it in one line and end the process at
+            once. If it is "", the signals have their usual effect in Python.
     """
 
     summary: ClassVar[str] = ""
@@ -113,8 +120,8 @@ class Command(Options, ABC):
         """Do the work.
 
         Raises:
-            UsageError: the options cannot work.
-            Exception: one of `expected`: the work failed.
+            UsageError: an option has a wrong value, or the options do not fit together.
+            Exception: the work failed; the exception has one of the types in `expected`.
         """
 
     @classmethod
@@ -140,23 +147,31 @@ class Command(Options, ABC):
 
     @classmethod
     def parsed(cls, argv: Sequence[str] | None = None, prog: str = "", raises: bool = False) -> Self:
-        """Return the command with the options of a command line, whose positional words may stand anywhere.
+        """Parse a command line; return the command with its options. Positional words may stand between options.
 
         Args:
             argv: the words of the command line; None stands for the arguments of this process.
             prog: the words with which the command is called; "" stands for the words that run its module.
-            raises: raise UsageError for a wrong command line, instead of exiting with code 2.
+            raises: if true, raise UsageError for a wrong command line; otherwise print the error and exit with code 2.
         """
         return parse(cls, argv, raises=raises, **cls.help_texts(prog))
 
     @classmethod
     def main(cls, argv: Sequence[str] | None = None, prog: str = "") -> int:
-        """Run a command line to its end, and print the result; return the exit code (`terminal.run`)."""
+        """Run a command line to its end, and print the result or the error; return the exit code.
+
+        Args:
+            argv: the words of the command line; None stands for the arguments of this process.
+            prog: the words with which the command is called; "" stands for the words that run its module.
+
+        Returns:
+            The result's exit code; 2 for a wrong command line, 1 for a failure, 130 for Ctrl-C.
+        """
         prefix = cls.error_prefix or cls.help_texts(prog)["prog"]
         return terminal.run(prefix, lambda: cls.parsed(argv, prog).tell(prefix), cls.expected, cls.remedy)
 
     def tell(self, prefix: str) -> int:
-        """Run the command and print its result, as JSON if its option `json` is set; return the exit code.
+        """Run the command and print its result, as JSON if its option `json` is true; return the exit code.
 
         Args:
             prefix: the beginning of error lines.
@@ -176,16 +191,16 @@ class Command(Options, ABC):
 
 @dataclass(frozen=True)
 class Group:
-    """Commands among which the first word of a command line chooses, such as `ls` in `clearspan shards ls DIR`.
+    """A group of commands. The first word of a command line names the one to run: `ls` in `clearspan shards ls DIR`.
 
     Attributes:
         commands: the commands by name.
-        prog: the words that run the module; the usage line begins with them.
+        prog: the words that call the group, such as `python -m clearspan.shards`, with which its usage line begins.
         description: the text above the list of commands in the help.
         examples: command lines for the help, each in the form of `Command.example`.
         notes: the text below the examples.
-        load: function that returns the command for a first word of the form `module:name`, and raises `PluginError` if
-            there is none; None if the group has no commands from outside.
+        load: function that imports a user's own command, which the first word names as `module:name`, and returns it;
+            it raises `PluginError` if it cannot. None if the group runs only `commands`.
     """
 
     commands: Mapping[str, type[Command]]
@@ -196,17 +211,22 @@ class Group:
     load: Callable[[str], type[Command]] | None = None
 
     def main(self, argv: Sequence[str] | None = None, prog: str = "") -> int:
-        """Run the command that a command line names; return its exit code."""
+        """Run the command that a command line names; return its exit code.
+
+        Args:
+            argv: the words of the command line, the command's name first; None for the arguments of this process.
+            prog: the words with which the group is called; "" stands for the group's attribute `prog`.
+        """
         words = list(sys.argv[1:] if argv is None else argv)
         prog = prog or self.prog
         return terminal.run(prog, lambda: self._named(words, prog).main(words[1:], f"{prog} {words[0]}"), (OSError,))
 
     def parsed(self, words: Sequence[str]) -> Command:
-        """Return the command that a command line names, with the options of the command line."""
+        """Parse a command line, the command's name first; return the command with its options."""
         return self._named(words, self.prog).parsed(words[1:], f"{self.prog} {words[0]}")
 
     def parser(self, prog: str) -> Parser:
-        """Return the parser of all commands. It prints the help of the group, and reports a first word that is wrong.
+        """Return a parser with a subparser for each command. It prints the group's help and reports a wrong first word.
 
         Args:
             prog: the words with which the group is called.
@@ -220,7 +240,12 @@ class Group:
         return root
 
     def _named(self, words: Sequence[str], prog: str) -> type[Command]:
-        """Return the command that the first word names; otherwise print help or an error, and exit."""
+        """Return the command that the first word names; if it names none, print the help or an error, and exit.
+
+        Args:
+            words: the words of the command line.
+            prog: the words with which the group is called.
+        """
         if words and words[0] in self.commands:
             return self.commands[words[0]]
         if words and ":" in words[0] and self.load is not None:

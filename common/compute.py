@@ -31,7 +31,7 @@ class Compute(NamedTuple):
         precision: fp32 or bf16.
         line: a message for the user, which says why `auto` became this precision, or warns that bf16 is slow on this
             device; "" if there is no message.
-        slow: whether the user chose bf16 on a device that emulates it.
+        slow: whether the user chose bf16 on a device where it is, or may be, slower than fp32.
     """
 
     device: str
@@ -98,7 +98,7 @@ class Bfloat16(NamedTuple):
     """The support of a device for bfloat16.
 
     Attributes:
-        hardware: whether the device multiplies bfloat16 in hardware.
+        hardware: whether the device is known to multiply bfloat16 in hardware.
         reason: a clause that says why `hardware` is true or false, for a message.
         cost: the speed of bf16, such as `slower than fp32`, for a message; "" if bf16 is not slower, or if this machine
             does not have the device.

@@ -1,7 +1,7 @@
 """Infer the delimiter of a csv or tsv table, and whether its cells may be quoted.
 
-    .csv    the delimiter is the comma, semicolon, bar or tab that splits most rows into as many cells as the first
-            row; cells may be quoted (RFC 4180)
+    .csv    the delimiter is the comma, semicolon, vertical bar or tab that splits most rows into as many cells as the
+            first row; cells may be quoted (RFC 4180), except that a tab is treated as in a .tsv
     .tsv    the delimiter is a tab; `are_quotes` decides whether quotes enclose cells, or are plain characters as in
             GLUE, SNLI and SentEval
 
@@ -77,7 +77,12 @@ def form_of(head: Sequence[str], is_tsv: bool, are_quotes: Callable[[], bool]) -
 
 
 def readable_rows(head: Sequence[str], form: Form) -> list[list[str]]:
-    """Parse lines into rows of cells, leaving out blank rows and rows that cannot be parsed with these options."""
+    """Parse the first lines of a table into rows of cells, leaving out blank rows and rows that cannot be parsed.
+
+    Args:
+        head: the first lines of the table, each with its line break.
+        form: options of `csv.reader`.
+    """
     lines = iter(head)
     rows: list[list[str]] = []
     while True:
@@ -94,8 +99,8 @@ def readable_rows(head: Sequence[str], form: Form) -> list[list[str]]:
 def are_quotes(parts: Iterable[bytes]) -> bool:
     """Return whether the quotes of a tab-separated file enclose cells; otherwise they are plain characters.
 
-    Quotes enclose cells if all names in the header are quoted. Otherwise, the cells that begin with a quote decide by
-    majority:
+    Quotes enclose cells if all names in the header are quoted. Otherwise, the cells that begin with a quote vote for or
+    against it, and a majority must be for it:
 
         for         the cell ends with a closing quote, quotes inside are doubled, and the cell has to be quoted since
                     it holds a quote, a tab or a line break
@@ -132,7 +137,11 @@ def are_quotes(parts: Iterable[bytes]) -> bool:
 
 
 def _lines_with_quotes(parts: Iterable[bytes]) -> Iterator[bytes]:
-    """Yield the first line of a file that is read in parts, and every later line that contains a quote."""
+    """Yield the first line of a file, and every later line that contains a quote.
+
+    Args:
+        parts: the whole file in UTF-8, in parts of any size. A byte order mark at its beginning is removed.
+    """
     rest, is_first = b"", True
     for part in itertools.chain(parts, [b""]):
         data = rest + part

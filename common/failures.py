@@ -3,9 +3,9 @@
     child_commands.run_module ──CLEARSPAN_FAILURES=FILE──> a command and its processes ──`report`──> a line of JSON each
                               <───────────────────────────── `Channel.read` ──────────────────────── FILE
 
-Each failure is a line of JSON in the file. `run_module` raises it as an exception, of the same type if its caller
-documents that type. So the message is printed once, by the command that the user called. If a process ends
-without a report, only its exit code is known.
+`run_module` raises one exception with the messages of all failures in the file. It has the type of the exception that
+ended the command, if the caller of `run_module` documents that type. So the message is printed once, by the command
+that the user called. If a process ends without a report, only its exit code is known.
 """
 
 import contextlib
@@ -44,15 +44,15 @@ class Failure:
 
     @property
     def line(self) -> str:
-        """Return the line that the user reads."""
+        """The line that is printed to stderr: name and message; a hint at `--help` if the command line was invalid."""
         return f"{self.name}: {self.message}{HINT if self.is_refused else ''}"
 
     def exception(self, documented: Iterable[type[Exception]], default: type[Exception]) -> Exception:
-        """Return the failure as an exception: of the first of `types` that is documented, otherwise of `default`.
+        """Return an exception with the failure's message; its type is the first one in `types` that is documented.
 
         Args:
             documented: the types of exceptions that the caller may raise.
-            default: the type if none of them is among `types`.
+            default: the type of the exception if no documented type is named in `types`.
         """
         known = {each.__name__: each for each in documented}
         return next((known[name] for name in self.types if name in known), default)(self.message)
@@ -64,13 +64,16 @@ def types_of(error: BaseException) -> tuple[str, ...]:
 
 
 def report(failure: Failure) -> None:
-    """Hand a failure to the command that started this process; if there is none, print the failure's line to stderr."""
+    """Hand a failure to the command that started this process, or else print it to stderr.
+
+    It is printed if no command started this process, or if that command cannot be reached.
+    """
     if not hand_over(failure):
         print(failure.line, file=sys.stderr)
 
 
 def report_in_handler(failure: Failure) -> None:
-    """Report a failure from within a signal handler, without `print`, which the signal may have interrupted."""
+    """Do the same as `report` in a signal handler, but without `print`, which the signal may have interrupted."""
     if not hand_over(failure):
         os.write(2, f"\n{failure.line}\n".encode())
 
@@ -109,7 +112,7 @@ class Channel:
 
     @property
     def variables(self) -> dict[str, str]:
-        """Return the environment variables to set for a command, so that its processes write failures to this file."""
+        """The environment variables to set for a command, so that its processes write their failures to this file."""
         return {VARIABLE: str(self.path)}
 
     def read(self) -> list[Failure]:

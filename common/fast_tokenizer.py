@@ -3,10 +3,10 @@
     tokenizer.json -> FastTokenizer -> quick(texts) or exact(texts) -> ids of each text, without special tokens
 
 `exact` calls `tokenizers`, which defines the ids. `quick` uses a faster method: gigatoken for byte-level BPE and
-SentencePiece BPE, or `WordTokens` for the tokenizers of BERT, XLM-R and T5. These split a text at every space, so that
-each distinct word needs to be tokenized only once. A faster method is used only if it agrees with `tokenizers` on a set
-of texts that are difficult to tokenize. Callers also compare `quick` with `exact` on a sample of their texts, or call
-`proven`, which does so.
+SentencePiece BPE, or `WordTokens` for the tokenizers of BERT, XLM-R and T5. The tokenizers of these three models split
+a text at every space, so that each distinct word needs to be tokenized only once. A faster method is used only if it
+gives the same ids as `tokenizers` for a set of texts that are difficult to tokenize. Callers also compare `quick` with
+`exact` on a sample of their texts, or call `proven`, which does so.
 
 A special token that is spelled out in a text, such as `</s>` or `[MASK]`, is read as plain text and split into
 subwords, as with `split_special_tokens=True` in transformers. An added token that is not special keeps its own id.
@@ -76,10 +76,10 @@ def parse(data: bytes) -> Tokenizer:
 
 
 def load_tokenizer(data: bytes, truncates: bool = False, prompts: Iterable[str] = ()) -> Tokenizer:
-    """Create a tokenizer from the content of a tokenizer.json, without padding, BPE dropout and truncation.
+    """Create a tokenizer from the content of a tokenizer.json, without padding and BPE dropout.
 
     Args:
-        truncates: keep the truncation that the file sets, if it sets any.
+        truncates: whether the tokenizer truncates texts if the file says so; if False, it never does.
         prompts: the model's prompts. If a prompt spells out a special token, the tokenizer recognizes special tokens in
             texts; otherwise it reads them as plain text.
 
@@ -187,7 +187,7 @@ class WordTokens:
         self._forget()
 
     def __call__(self, texts: Sequence[str]) -> Ragged:
-        """Return the ids of each text."""
+        """Return the token ids of each text, without special tokens."""
         with self._lock:
             return self._ids(texts)
 
@@ -221,7 +221,7 @@ class WordTokens:
 
 
 def _fast(tokenizer: Tokenizer) -> Callable[[Sequence[str]], Ragged] | None:
-    """Return a function that tokenizes texts faster than `tokenizers`; None if there is none for this tokenizer."""
+    """Return a function that tokenizes texts faster than `tokenizers` does; None if this tokenizer has none."""
     if _splits_at_spaces(tokenizer.pre_tokenizer):
         added = [token.content for token in _matched(tokenizer)]
         is_by_word = all(isinstance(step, BY_WORD) for step in _steps(tokenizer.normalizer, normalizers.Sequence))
@@ -261,8 +261,9 @@ def _matched(tokenizer: Tokenizer) -> list[AddedToken]:
 def _careful_tokens(tokenizer: Tokenizer) -> re.Pattern[str] | None:
     """Return a pattern for the added tokens that gigatoken 0.10 may match wrongly in a text; None if there are none.
 
-    gigatoken ignores the setting `single_word` of an added token. If the tokenizer has a normalizer, or if some added
-    tokens are runs of spaces, gigatoken may match all other added tokens wrongly.
+    A text in which the pattern is found must be tokenized by `tokenizers` itself. gigatoken ignores the setting
+    `single_word` of an added token. If the tokenizer has a normalizer, or if some added tokens consist only of spaces,
+    gigatoken may match any added token wrongly that does not consist of spaces.
     """
     added = _matched(tokenizer)
     words = [token for token in added if not token.content.isspace()]

@@ -47,7 +47,7 @@ def cache_folder() -> Path:
 def file_in_way(folder: str | Path) -> Path | None:
     """Return the file that keeps a folder from being created; None if there is none.
 
-    Such a file has the path of the folder, or of one of its parent folders.
+    Such a file lies at the path of the folder, or at the path of one of its parent folders.
     """
     paths = (Path(folder), *Path(folder).parents)
     return next((path for path in paths if path.exists() and not path.is_dir()), None)
@@ -65,12 +65,12 @@ def sha256(path: str | Path) -> str:
 
 @contextlib.contextmanager
 def path_in_errors(path: str | Path, written_as: Path | None = None) -> Iterator[None]:
-    """Add a path to an OSError that is raised in the `with` block without one, e.g. "No space left on device".
+    """Add `path` to an OSError that is raised in the `with` block and names no path ("No space left on device").
 
     Args:
         path: the path of the file that the block reads or writes.
-        written_as: the temporary path of the file, which is replaced by `path` in an OSError; None if there is
-            no temporary file.
+        written_as: the temporary path at which the block writes the file. If an OSError names it, it names `path`
+            instead. None if there is no temporary file.
     """
     try:
         yield
@@ -99,7 +99,7 @@ def remove_temporaries(folder: str | Path, older_than_s: float = 0) -> None:
 
     Args:
         older_than_s: keep files and folders that changed within this many seconds, since another process may still be
-            writing them.
+            writing them; 0 to delete all.
     """
     if not Path(folder).is_dir():
         return
@@ -137,13 +137,13 @@ def atomic_write(path: str | Path) -> Iterator[BinaryIO]:
 
 
 def write_bytes(path: str | Path, content: bytes) -> None:
-    """Write a file atomically: it is replaced as a whole, or not at all."""
+    """Write a file atomically: after a failure, the path still holds the earlier file, or no file."""
     with atomic_write(path) as stream:
         stream.write(content)
 
 
 def write_text(path: str | Path, text: str) -> None:
-    """Write a UTF-8 file atomically; a lone surrogate is escaped."""
+    """Write a UTF-8 file atomically; a lone surrogate, which UTF-8 cannot encode, is written as an escape."""
     write_bytes(path, text.encode("utf-8", errors="backslashreplace"))
 
 

@@ -1,12 +1,12 @@
-"""Names of options in messages: as the user writes them, on a command line or in Python.
+"""Write options in messages as the user writes them, on a command line or in Python.
 
     flag("--min-tokens")  ->  --min-tokens    from a command line
                               min_tokens      from Python, where the option is a keyword argument
 
 A process that runs a command (`terminal.run`) was called from a command line, any other process from Python. The
-environment variable CLEARSPAN_CALLER holds the caller, so that it is the same in all threads and in all processes that
-this process starts: the workers of Beam, the ranks of a training, and the commands that Python starts (`run_module`).
-Workers of Beam on other machines get the caller with their job.
+environment variable CLEARSPAN_CALLER says which, so that it is the same in all threads of a process and in all
+processes that the process starts: the workers of Beam, the ranks of a training, and the commands that Python starts
+(`run_module`). Beam's workers on other machines are told with their job.
 """
 
 import contextlib
@@ -31,20 +31,23 @@ def flag(option: str) -> str:
 
 
 def caller() -> str:
-    """Return who called this process: COMMAND_LINE or PYTHON."""
+    """Return from where this process was called: COMMAND_LINE or PYTHON."""
     return os.environ.get(VARIABLE, PYTHON)
 
 
 def variables() -> dict[str, str]:
-    """Return the environment variables of a child process, so that its messages write options as this process does."""
+    """Return the environment variables to set for a child process, so that it writes options as this process does.
+
+    In messages, an option is written as on a command line (`--min-tokens`) or as in Python (`min_tokens`).
+    """
     return {VARIABLE: caller()}
 
 
 def called_by(caller: str) -> None:
-    """Name options in this process, a worker, as the process that started the job does.
+    """Make this process, a worker of Beam, write options in messages as the process that started the Beam job does.
 
     Args:
-        caller: what `caller()` returned in that process, which may be on another machine.
+        caller: the value of `caller()` in that process, which may be on another machine.
     """
     if caller == COMMAND_LINE:
         os.environ.setdefault(VARIABLE, COMMAND_LINE)
@@ -52,7 +55,11 @@ def called_by(caller: str) -> None:
 
 @contextlib.contextmanager
 def command_line() -> Iterator[None]:
-    """Name options as on a command line within the `with` block, unless Python started this process."""
+    """Write options in messages as on a command line (`--min-tokens`) within the `with` block.
+
+    If another process has already set how this process writes them, that is left as it is: a command that was started
+    from Python writes `min_tokens`.
+    """
     if VARIABLE in os.environ:
         yield
         return
@@ -65,7 +72,10 @@ def command_line() -> Iterator[None]:
 
 @contextlib.contextmanager
 def as_keys() -> Iterator[None]:
-    """Name options as keys within the `with` block: the keys of a recipe, or of a request to the server."""
+    """Write options in messages as keys (`min_tokens`) within the `with` block, even on a command line.
+
+    They are the keys of a recipe, or of a request to the server.
+    """
     token = _is_key.set(True)
     try:
         yield

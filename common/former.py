@@ -1,8 +1,8 @@
 """Options, option values and recipe keys that were removed or changed their meaning, with advice on what to write.
 
-For one version, using such a word is an error with this advice. A word is an option (`--name`), an option and its value
-(`--name value`), or a recipe key. The command line, keyword arguments in Python and the recipe reader look a word up
-here before they report it as unknown.
+A word is an option (`--name`), an option and its value (`--name value`), or a recipe key. In the first version after
+the change, a word that was removed or changed its meaning is an error, whose message ends with this advice. The command
+line, keyword arguments in Python and the recipe reader look a word up here before they report it as unknown.
 """
 
 FORMER = {

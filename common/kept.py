@@ -88,9 +88,10 @@ def kept(name: str, make: Callable[[Path], None]) -> Iterator[Path]:
 
 
 def _is_kept(path: Path) -> bool:
-    """Return whether a cached file has the hash in the JSON file beside it; warn if one of the two is damaged.
+    """Return whether a cached file has the hash that the JSON file beside it holds; warn if one of them is damaged.
 
-    If there is no JSON file, return False: the process that wrote the cached file was killed before it wrote the hash.
+    The JSON file of NAME is NAME.json. If it is missing, return False: the process that wrote the cached file was
+    killed before it wrote the hash.
     """
     record = path.with_name(path.name + RECORD)
     if not path.exists() or not record.exists():
@@ -109,10 +110,12 @@ def _is_kept(path: Path) -> bool:
 
 
 def checksums(rows: Iterable[NDArray[Any]], keys: NDArray[np.uint32]) -> NDArray[np.uint32]:
-    """Return the CRC-32 of each row, (n,). It includes the row's key, so that a row in the wrong place is detected.
+    """Return the CRC-32 of each of n rows, (n,).
+
+    It also covers the row's key, so that a row in the place of another one is detected.
 
     Args:
-        rows: n contiguous arrays.
+        rows: n contiguous arrays, one for each row.
         keys: a number that identifies each row, (n,).
     """
     crcs = (zlib.crc32(row.data, key) for row, key in zip(rows, keys.tolist(), strict=True))

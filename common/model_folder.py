@@ -1,7 +1,7 @@
-"""Check the files of a model folder that are not weights, before a library reads them.
+"""Check the files of a model folder that are not weights, before transformers or sentence-transformers reads them.
 
-Libraries accept a tokenizer that belongs to another model without a warning. So trainer, evaluator and pipelines first
-check a folder here. `common.pretrained` loads and checks the weights.
+These libraries do not warn if, for example, a folder holds the tokenizer of another model. So trainer, evaluator and
+pipelines first check a folder here. `common.pretrained` loads and checks the weights.
 """
 
 import contextlib
@@ -42,7 +42,11 @@ class EncoderError(ValueError):
 
 @contextlib.contextmanager
 def refusing(problem: str) -> Iterator[None]:
-    """Turn any exception of the `with` block into an EncoderError: `problem`, then the exception's own message."""
+    """Turn any exception of the `with` block into an EncoderError, unless it is one already.
+
+    Args:
+        problem: the beginning of the error message; the message of the exception follows.
+    """
     try:
         yield
     except EncoderError:
@@ -131,8 +135,8 @@ def read_inference(folder: Path) -> dict[str, Any]:
     """Return the settings in `config_sentence_transformers.json`; an empty dict if there is no such file.
 
     Raises:
-        EncoderError: the file cannot be read, the model is not a sentence encoder, its default prompt is missing, or
-            `truncate_dim` is invalid.
+        EncoderError: the file cannot be read; `model_type` is not SentenceTransformer; `default_prompt_name` names no
+            prompt of the model; or `truncate_dim` is invalid.
     """
     path = folder / INFERENCE
     settings: dict[str, Any] = read_json(path) if path.is_file() else {}
@@ -149,7 +153,10 @@ def read_inference(folder: Path) -> dict[str, Any]:
 
 
 def check_modules(folder: Path, modules: list[Module]) -> None:
-    """Check the settings of a sentence-transformers folder that the library itself does not check.
+    """Check the settings of a model's folder that sentence-transformers itself does not check.
+
+    Args:
+        modules: the modules of the folder, from `read_modules`.
 
     Raises:
         EncoderError: a setting is invalid, a module is not supported, or a tokenizer is missing or unusable. The
@@ -226,11 +233,11 @@ def check_tokenizer_files(folder: Path) -> list[str]:
 
 
 def check_largest(name: str, largest_id: int, num_embeddings: int) -> None:
-    """Raise EncoderError if the largest token id has no embedding.
+    """Raise EncoderError if the largest id that a tokenizer gave has no embedding in the model.
 
     Args:
         name: the model's name, for the message.
-        largest_id: the largest token id.
+        largest_id: the largest of these ids.
         num_embeddings: the number of token embeddings of the model.
     """
     if largest_id >= num_embeddings:
@@ -243,10 +250,11 @@ def check_largest(name: str, largest_id: int, num_embeddings: int) -> None:
 def check_tokenizer(folder: Path, vocabulary: Mapping[str, int], num_embeddings: int) -> None:
     """Raise EncoderError if a tokenizer's number of tokens does not fit the model in the same folder.
 
-    The numbers of tokens and of embeddings may always differ by `SPARE`. Beyond that, it is an error if there are fewer
-    embeddings than tokens, or more than twice as many. A tokenizer of similar size from another model is not detected.
+    With n embeddings and t tokens, t must be at most n + SPARE, and n at most 2 t + SPARE, where SPARE is 1,024. The
+    tokenizer of another model is not detected if its number of tokens is within these limits.
 
     Args:
+        folder: the folder of the tokenizer, for the message.
         vocabulary: token -> id, for all tokens of the loaded tokenizer, added tokens included.
         num_embeddings: the number of rows of the model's input embeddings.
     """

@@ -14,7 +14,7 @@ STATIC, HYBRID = "static:", "hybrid:"
 
 
 def _elsewhere(form: str) -> str:
-    """Return the error message of a command that does not accept the prefix `form`."""
+    """Return the error message of a command that does not accept the prefix `form`, STATIC or HYBRID."""
     if form == STATIC:
         return (
             "`clearspan adapt` takes static:DIR: make the static encoder with `clearspan distill --model DIR --output "
@@ -27,9 +27,10 @@ def _elsewhere(form: str) -> str:
 
 
 def misnamed(spec: str, accepted_form: str = "") -> str | None:
-    """Return an error message if a `--model` value has a prefix that this command does not accept, or names no folder.
+    """Return an error message if a `--model` value has a prefix that this command does not accept; otherwise None.
 
-    Return None for any other value, and for the path of an existing file or folder, whatever its name.
+    It is also an error if the value is empty, consists only of a prefix, or has two prefixes. The path of an existing
+    file or folder is no error, even if it begins with a prefix.
 
     Args:
         spec: the value of `--model`.

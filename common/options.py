@@ -46,14 +46,16 @@ class Flag:
     switch: `--NAME` if the default is False, `--no-NAME`, which turns the field off, if the default is True.
 
     Attributes:
+        metavar: the placeholder of the value in the help, e.g. N; None for argparse's placeholder.
         help: a phrase for the help; the default is appended unless the phrase contains the word "default". The default
             of a switch is appended only if the switch has both forms. In the phrase, `%(default)s` stands for the
             default.
-        name: the flag, if it differs from the field's name.
+        name: the flag, if it differs from the field's name; "" if it does not.
         parse: function that returns the value of a word, or of each name if `commas` is set; its ValueError tells the
-            user what is wrong.
-        const: the value if the flag is given without a word.
-        choices: the allowed values, if they are known only when the command runs.
+            user what is wrong. None to parse a word by the field's type.
+        const: the value if the flag is given without a word; None if a word must follow the flag.
+        choices: the allowed values, if they are known only when the command runs; empty to allow any value of the
+            field's type.
         commas: whether a word holds several names, separated by commas.
         many: whether the flag takes several words at once.
         negatable: whether a switch has both forms, --NAME and --no-NAME.
@@ -81,9 +83,11 @@ class Flag:
 
 
 class _Field(NamedTuple):
-    """A field with a `Flag` of the dataclass `owner`.
+    """A field of a dataclass of options whose annotation holds a `Flag`.
 
     Attributes:
+        owner: the dataclass.
+        name: the field's name.
         type: the type without None and without `Annotated`: `int` for `Annotated[int | None, ...]`.
         hint: the whole annotation.
         default: the default; `dataclasses.MISSING` if there is none.
@@ -98,32 +102,40 @@ class _Field(NamedTuple):
 
     @property
     def word(self) -> str:
-        """Return the flag as a word of the command line, e.g. "--min-tokens"."""
+        """The flag as a word of the command line, e.g. "--min-tokens"."""
         name = self.name if self.owner.underscores else self.name.replace("_", "-")
         return self.flag.name or f"--{'no-' if self.is_negated else ''}{name}"
 
     @property
     def keyword(self) -> str:
-        """Return the name of the keyword argument that sets the option from Python, e.g. "min_tokens"."""
+        """The name of the keyword argument that sets the option from Python, e.g. "min_tokens"."""
         return self.word.removeprefix("--").replace("-", "_")
 
     @property
     def option(self) -> str:
-        """Return the name of the option in a message: the flag, or the keyword argument if Python called."""
+        """The name of the option in a message: the flag, or the keyword argument if the user called from Python."""
         return flag(self.word)
 
     @property
     def is_negated(self) -> bool:
-        """Return whether the flag turns the field off, as `--no-NAME` does."""
+        """Return whether the flag sets the field to False, as `--no-NAME` does."""
         return self.default is True and not self.flag.negatable
 
     def turned_off_by(self, keyword: str) -> bool:
-        """Return whether the field becomes False if True is given for a keyword argument, such as `no_dedup`."""
+        """Return whether True as a keyword argument sets this field, a bool, to False.
+
+        Args:
+            keyword: the name of the keyword argument, e.g. `no_dedup`.
+        """
         return self.is_negated or keyword != self.keyword
 
     @property
     def shown(self) -> str:
-        """Return the name of the field in the help: the flag, or the placeholder of a positional word."""
+        """The name of the option in a message, also if it has no flag.
+
+        A positional option has the name of its placeholder in the help. Any other has the name of its flag, or of its
+        keyword argument if the user called from Python.
+        """
         return self.flag.metavar or self.name if self.flag.positional else self.option
 
     @property
@@ -146,7 +158,9 @@ class _Field(NamedTuple):
 
 
 def _fields(cls: "type[Options]") -> list[_Field]:
-    """Return the fields with a `Flag`, without the fields of the parts (fields that are dataclasses of options).
+    """Return the fields of a dataclass that have a `Flag`; the fields of its parts are not included.
+
+    A part is a field whose type is another dataclass of options.
 
     Raises:
         DefinitionError: a field has a type that no option can have.
@@ -174,14 +188,17 @@ def _flags(hint: Any) -> list[Flag]:
 
 
 def _parts(cls: "type[Options]") -> "dict[str, type[Options]]":
-    """Return the fields whose type is a dataclass of options: name -> type."""
+    """Return the parts of a dataclass, i.e. its fields whose type is another dataclass of options: name -> type."""
     hints = typing.get_type_hints(cls)
     named = {field.name: hints[field.name] for field in dataclasses.fields(cls)}
     return {name: hint for name, hint in named.items() if isinstance(hint, type) and issubclass(hint, Options)}
 
 
 def _all_fields(cls: "type[Options]") -> list[_Field]:
-    """Return the fields with a `Flag`, followed by the fields of the parts (fields that are dataclasses of options)."""
+    """Return the fields with a `Flag` of a dataclass, followed by the fields with a `Flag` of its parts.
+
+    A part is a field whose type is another dataclass of options; a part may have parts, too.
+    """
     return [*_fields(cls), *(field for part in _parts(cls).values() for field in _all_fields(part))]
 
 
@@ -213,12 +230,13 @@ class Options:
     """Base of a command's options. A subclass checks in `__post_init__` whether the values of its fields fit together.
 
     Attributes:
-        heading: heading of these options in the help of a command that has them as a part; "" if they have none.
+        heading: the heading of these options in a command's help; "" if they stand there without a heading.
         underscores: whether flags are written with underscores, `--num_gpus`, as DeepSpeed writes them.
 
     Raises:
-        ValueError: a value has the wrong type, is outside its limits or is not one of the choices, or a name is given
-            twice; the message names the option.
+        ValueError: a value has the wrong type, is outside its limits or is not one of the choices; a list of names
+            (`Flag.commas`) holds a name twice; or a file is in the way of an output folder (`Flag.output`). The message
+            names the option.
     """
 
     heading: ClassVar[str] = ""
@@ -285,7 +303,10 @@ def _argument(field: _Field) -> dict[str, Any]:
 
 
 def _reader(field: _Field) -> Callable[[str], Any]:
-    """Return the value of argparse's `type`: the function that parses a word of the flag, or a type such as int."""
+    """Return the argument `type` for argparse's `add_argument`: the function that parses a word of the field's flag.
+
+    It may be a type, such as int.
+    """
     kind = typing.get_args(field.type)[0] if field.is_tuple else field.type
     parse = field.flag.parse or (str if field.choices else kind)
     if field.flag.parse is None and not field.flag.commas and not field.is_path:
@@ -303,14 +324,18 @@ def _reader(field: _Field) -> Callable[[str], Any]:
 
 
 def names(word: str) -> Iterator[str]:
-    """Yield the names in a word that are separated by commas; raise ValueError if there is none."""
+    """Split a word at its commas, and yield the names, without spaces around them; raise ValueError if none is left."""
     if not word.replace(",", "").strip():
         raise ValueError("names nothing: leave it out")
     yield from (name.strip() for name in word.split(",") if name.strip())
 
 
 def lines_in(path: str) -> tuple[str, ...]:
-    """Return the lines of a file that are not blank; raise ValueError if it is unreadable or has none."""
+    """Return the lines of a file that are not blank, without spaces around them.
+
+    Raises:
+        ValueError: the file cannot be read, or has no such line.
+    """
     try:
         lines = Path(path).read_text(encoding="utf-8-sig").split("\n")
     except (OSError, UnicodeDecodeError) as error:
@@ -321,7 +346,11 @@ def lines_in(path: str) -> tuple[str, ...]:
 
 
 def checking(check: Callable[[str], object]) -> Callable[[str], str]:
-    """Return a function for `Flag.parse`: it calls `check`, which may raise ValueError, and returns the word."""
+    """Return a function for `Flag.parse` that returns the word unchanged, after calling `check` with it.
+
+    Args:
+        check: function that raises a ValueError if the word is invalid; its result is ignored.
+    """
 
     def parse(word: str) -> str:
         check(word)
@@ -331,17 +360,23 @@ def checking(check: Callable[[str], object]) -> Callable[[str], str]:
 
 
 def _build(cls: type[T], values: Mapping[str, Any]) -> T:
-    """Return the options with these values (name of a field -> value); all other fields have their defaults.
+    """Create an instance of `cls` with these values; all other fields have their defaults.
+
+    Args:
+        values: name -> value of fields of `cls` and of its parts (fields that are dataclasses of options themselves).
 
     Raises:
-        ValueError: the options do not fit together; the message names them.
+        ValueError: a value is invalid, or two options do not fit together; the message names the options.
     """
     own = {field.name: values[field.name] for field in _fields(cls) if field.name in values}
     return cls(**own, **{name: _build(part, values) for name, part in _parts(cls).items()})
 
 
 def _keywords(cls: type[Options]) -> dict[str, _Field]:
-    """Return the fields by the names of the keyword arguments that set them; a switch with two forms has two names."""
+    """Return a dict: name of a keyword argument -> the field that it sets.
+
+    A switch with the forms --NAME and --no-NAME has two keyword arguments.
+    """
     known = {field.keyword: field for field in _all_fields(cls)}
     return known | {f"no_{field.name}": field for field in known.values() if field.flag.negatable}
 
@@ -352,17 +387,24 @@ def keywords(cls: type[Options]) -> set[str]:
 
 
 def _unknown(name: str, known: Iterable[str]) -> UsageError:
-    """Return the error for a keyword argument that sets no option."""
+    """Return the error for a keyword argument `name` that sets no option, with advice on what to write instead.
+
+    Args:
+        known: the names of all keyword arguments, of which a similar one is suggested.
+    """
     word = f"--{name.replace('_', '-')}"
     return UsageError(f"no such option: {flag(word)}{advice(word) or did_you_mean(name, known)}")
 
 
 def words(cls: type[Options], arguments: Mapping[str, Any]) -> list[str]:
-    """Return the words of a command line that set the same options as `from_keywords`, in the order of the arguments.
+    """Return the words of a command line that set the same options as keyword arguments, in the arguments' order.
 
         {"min_tokens": 512, "dedup": True, "exclude": ["a.txt"]}  ->  --min-tokens=512 --dedup --exclude=a.txt
 
     Values are not checked.
+
+    Args:
+        arguments: name of a keyword argument -> its value; an option with the value None is left out.
 
     Raises:
         UsageError: an option is unknown.
@@ -389,10 +431,12 @@ def words(cls: type[Options], arguments: Mapping[str, Any]) -> list[str]:
 
 
 def words_of(options: Options, left_out: Collection[str] = ()) -> list[str]:
-    """Return the words of a command line that set these options, in the order of the fields, without their parts.
+    """Return the words of a command line that set these options, in the order of the fields.
+
+    The options of parts (fields that are dataclasses of options themselves) are not written.
 
     Args:
-        left_out: the names of fields to leave out.
+        left_out: the names of further fields that are not written.
     """
     given = {}
     for field in _fields(type(options)):
@@ -403,13 +447,16 @@ def words_of(options: Options, left_out: Collection[str] = ()) -> list[str]:
 
 
 def from_keywords(cls: type[T], arguments: Mapping[str, Any]) -> T:
-    """Return the options that keyword arguments set: names as on the command line, with underscores.
+    """Create the options that a user's keyword arguments set.
 
-    A text or a path is read as the flag reads a word. True stands for a flag without a word, and None leaves an option
-    out.
+    A string or a path is parsed as a word of the command line. If a flag may be given without a word (`Flag.const`),
+    True stands for the flag alone. An option with the value None has its default.
+
+    Args:
+        arguments: name of a keyword argument -> value. The name is the flag with underscores, e.g. `min_tokens`.
 
     Raises:
-        UsageError: an option is unknown or missing, or a value cannot work; the message names the option.
+        UsageError: an option is unknown or missing, or its value is invalid; the message names the option.
     """
     known, values = _keywords(cls), {}
     for name, value in arguments.items():
@@ -428,7 +475,10 @@ def from_keywords(cls: type[T], arguments: Mapping[str, Any]) -> T:
 
 
 def _read(field: _Field, value: Any) -> Any:
-    """Return a field's value for a keyword argument. Only texts and paths are parsed; `Options` checks other values."""
+    """Return the value of a field, made from the value of a keyword argument.
+
+    Strings and paths are parsed as words of the command line; other values stay as they are, and `Options` checks them.
+    """
     if value is True and field.flag.const is not None:
         return field.flag.const
     if not field.is_tuple:
@@ -438,12 +488,15 @@ def _read(field: _Field, value: Any) -> Any:
 
 
 def _is_one(value: Any) -> bool:
-    """Return whether a keyword argument is a single value."""
+    """Return whether a keyword argument's value is a single value rather than a list; a string is a single value."""
     return isinstance(value, str | bytes) or not isinstance(value, Iterable)
 
 
 def _read_one(field: _Field, value: Any) -> Any:
-    """Return the value that the flag reads from a text or a path; always a list if the flag has `commas`."""
+    """Return the value that the field's flag reads from a string or a path; other values stay as they are.
+
+    If the flag takes names separated by commas, the result is always a list.
+    """
     if not isinstance(value, str | Path) or field.type is bool:
         return [value] if field.flag.commas else value
     read = _reader(field)
@@ -465,10 +518,10 @@ def parser_of(cls: type[Options], **described: Any) -> Parser:
 
 
 def parse(cls: type[T], argv: Sequence[str] | None = None, **described: Any) -> T:
-    """Return the options of a command line, whose positional words may stand anywhere.
+    """Create the options that a command line sets. Positional words may stand before, between and after the flags.
 
     Args:
-        argv: the words of the command line; None stands for the arguments of this process.
+        argv: the words of the command line; None for the arguments of this process.
         described: arguments of the `Parser`: prog, usage, description, epilog, raises.
     """
     fields, parser = _all_fields(cls), parser_of(cls, **described)

@@ -2,7 +2,7 @@
 
     items -> a thread each, at most `at_once` -> `run_module`, a process each -> results in the order of the items
 
-An interrupt of the caller reaches every process: each saves its work, as if it ran alone.
+If the caller is interrupted (Ctrl-C), every process is interrupted, too. Each saves its work as if it ran alone.
 """
 
 import os
@@ -23,11 +23,12 @@ def parallel_map(work: Callable[[Item], Result], items: Sequence[Item], at_once:
     After an exception, no further call begins; the exception is raised when the calls that have begun have ended.
 
     Args:
-        work: function that calls `run_module` once or several times.
-        at_once: number of calls at a time. Their processes share the cores, unless the user has set OMP_NUM_THREADS.
+        work: function that runs commands as child processes (`run_module`), one after the other.
+        at_once: number of calls at a time. If it is more than 1, the CPU cores are divided equally between the
+            child processes, unless the user has set OMP_NUM_THREADS.
 
     Raises:
-        KeyboardInterrupt: an interrupt, after it was passed on to the processes.
+        KeyboardInterrupt: the user interrupted this process; the child processes were interrupted, too.
     """
     if at_once == 1:
         return [work(item) for item in items]

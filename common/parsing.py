@@ -27,7 +27,7 @@ def whole_number(text: str) -> int:
     """Parse an integer in ASCII digits; unlike `int`, reject `1_0`.
 
     Raises:
-        ValueError: the text is not an integer.
+        ValueError: the text is not such an integer, or has more than 1,000 digits.
     """
     if not re.fullmatch(r"[+-]?[0-9]{1,1000}", text.strip()):
         raise ValueError(f"not a whole number: {text!r}")

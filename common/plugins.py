@@ -1,4 +1,4 @@
-"""Plug-ins: `module:name` names an attribute of a Python module that the user provides, outside this package.
+"""Plug-ins: a spec, `module:name`, names an attribute of a Python module that the user provides.
 
     "birds:Songs" -> import birds (an installed package, or birds.py in the working folder) -> Songs -> its contract
 
@@ -34,7 +34,7 @@ T = TypeVar("T")
 
 
 class PluginError(ValueError):
-    """A plug-in cannot be used. The message names the spec and the cause."""
+    """A plug-in cannot be used. The message names its spec (`module:name`) and the cause."""
 
 
 def is_spec(text: str) -> bool:
@@ -44,7 +44,10 @@ def is_spec(text: str) -> bool:
 
 
 def resolve(spec: str) -> Any:
-    """Import the module of a spec and return the attribute that the spec names.
+    """Import the module that a spec names, and return the attribute that it names.
+
+    Args:
+        spec: `module:name`, as the user wrote it.
 
     Raises:
         PluginError: the spec does not have the form `module:name`, or there is no such module or attribute.
@@ -61,12 +64,13 @@ def resolve(spec: str) -> Any:
 
 
 def load_class(spec: str, expected: Callable[..., T], noun: str) -> type[T]:
-    """Return the class that a spec names.
+    """Return the class that a spec names; it must be a complete subclass of `expected`.
 
     Args:
-        expected: the base class that declares the contract (a `Callable` in the signature: mypy refuses an abstract
-            class as `type[T]`).
-        noun: a noun with its article, for error messages, e.g. "a kind of dataset".
+        spec: `module:name`, as the user wrote it.
+        expected: the base class, which declares what the class must have. (Its type is `Callable`, because mypy refuses
+            an abstract class as `type[T]`.)
+        noun: noun for error messages, with its article, e.g. "a kind of dataset".
 
     Raises:
         PluginError: the object is not a subclass of `expected`, lacks an abstract method, or lacks a class attribute
@@ -86,8 +90,9 @@ def load_object(spec: str, expected: Callable[..., T], noun: str) -> T:
     """Return the object that a spec names: an instance, or a module or class with the expected attributes.
 
     Args:
+        spec: `module:name`, as the user wrote it.
         expected: the class or Protocol whose public methods, properties and annotated attributes the object must have.
-        noun: a noun with its article, for error messages, e.g. "an evaluation task".
+        noun: noun for error messages, with its article, e.g. "an evaluation task".
 
     Raises:
         PluginError: the object lacks one of these attributes.
@@ -96,7 +101,16 @@ def load_object(spec: str, expected: Callable[..., T], noun: str) -> T:
 
 
 def check_object(value: Any, spec: str, expected: Callable[..., T], noun: str) -> T:
-    """Check an object, created by the function or class that `spec` names, as `load_object` does; return the object."""
+    """Return `value`, an object that a plug-in has created, after checking that it has the expected attributes.
+
+    Args:
+        spec: the `module:name` of the function or class that created the object, for error messages.
+        expected: the class or Protocol whose public methods, properties and annotated attributes the object must have.
+        noun: noun for error messages, with its article, e.g. "an evaluation task".
+
+    Raises:
+        PluginError: the object lacks one of these attributes.
+    """
     _check_nothing_missing(
         spec, noun, _name(expected), [name for name in _members(expected) if not hasattr(value, name)]
     )
@@ -107,7 +121,8 @@ def load_function(spec: str, noun: str) -> Callable[..., Any]:
     """Return the function, method or other callable that a spec names.
 
     Args:
-        noun: a noun with its article, for error messages, e.g. "a function of a list of texts".
+        spec: `module:name`, as the user wrote it.
+        noun: noun for error messages, with its article, e.g. "a function of a list of texts".
 
     Raises:
         PluginError: the object cannot be called.
@@ -119,15 +134,17 @@ def load_function(spec: str, noun: str) -> Callable[..., Any]:
 
 
 def call(spec: str, function: Callable[[], T], arguments: str, expected: tuple[type[Exception], ...] = ()) -> T:
-    """Call a user's function or class, and return what it returns.
+    """Call a user's function or class, and return the result.
 
     Args:
+        spec: the `module:name` of the function or class, for error messages.
         function: the function, with its arguments bound to it (`functools.partial`).
-        arguments: a description of the arguments, for the message, e.g. "without arguments" or "with the data folder".
-        expected: errors that are part of the contract, and pass unchanged.
+        arguments: a phrase for error messages that says with what the function is called, e.g. "without arguments" or
+            "with the data folder".
+        expected: types of exceptions that the function may raise, and that pass unchanged.
 
     Raises:
-        PluginError: the function raises any other error.
+        PluginError: the function raises any other exception.
     """
     try:
         return function()
@@ -138,14 +155,16 @@ def call(spec: str, function: Callable[[], T], arguments: str, expected: tuple[t
 
 
 def cause(error: BaseException) -> str:
-    """Return the type and the message of an error of the user's code, in one line of bounded length."""
+    """Return the type and the message of an exception that a user's code raised, in one line of bounded length."""
     return f"{type(error).__name__}: {one_line(error, MOST_SAID)}"
 
 
 def load_extensions() -> None:
-    """Import the modules that `CLEARSPAN_EXTENSIONS` and the entry points of installed packages name.
+    """Import the modules that extend this package, e.g. by a kind of dataset.
 
-    They register what they define, e.g. with `shards.schema.register`. Imported modules are not imported again.
+    The environment variable `CLEARSPAN_EXTENSIONS` names them, and so do installed packages, as entry points in the
+    group `clearspan.extensions`. A module registers its extensions when it is imported, e.g. with
+    `shards.schema.register`. A module that is imported already is not imported again.
 
     Raises:
         PluginError: one of the modules cannot be imported.
@@ -172,7 +191,7 @@ def _check_nothing_missing(spec: str, noun: str, base: str, names: list[str]) ->
 
 
 def _members(expected: Any) -> Iterator[str]:
-    """Yield the public names that a class or Protocol and its bases declare."""
+    """Yield the public methods, properties and annotated attributes, by name, of a class or Protocol and its bases."""
     for base in expected.__mro__:
         yield from (name for name in [*inspect.get_annotations(base), *vars(base)] if not name.startswith("_"))
 

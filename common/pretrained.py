@@ -2,8 +2,8 @@
 
     config.json, weights ──> load_model ──> model, names of newly initialized weights
 
-transformers itself initializes missing weights at random and drops surplus weights. Here both are errors, except for
-the weights of heads. The evaluator and the trainer load their models with this module.
+transformers itself initializes missing weights at random and drops weights for which the model has no place. Here both
+are errors, except for the weights of heads. The evaluator and the trainer load their models with this module.
 """
 
 import contextlib
@@ -47,7 +47,7 @@ def model_class(config: PreTrainedConfig) -> Any:
     """Return the auto class of transformers that loads an encoder of this configuration.
 
     An architecture with a masked-LM head is loaded with this head. T5 and its relatives are loaded without their
-    decoder. Of any other architecture, such as a decoder, the base model is loaded.
+    decoder. For any other architecture, such as a decoder, the base model is loaded, which has no head.
     """
     if type(config) in modeling_auto.MODEL_FOR_MASKED_LM_MAPPING:
         return AutoModelForMaskedLM
@@ -61,16 +61,16 @@ def load_model(
 ) -> tuple[PreTrainedModel, list[str]]:
     """Load a model from a local folder, in fp32 and evaluation mode.
 
-    Weights are safetensors, or are read with `weights_only`; code in the folder is never run. Only weights outside the
-    base model, such as a masked-LM head, may be missing; they are newly initialized.
+    Weights are read from safetensors, or from pickle files with `weights_only`; code in the folder is never run. Only
+    weights of heads, such as the masked-LM head, and of the `pooler` may be missing; they are newly initialized.
 
     Args:
         chosen: an auto class of transformers, or the model's own class; None for the class from `model_class`.
-        uses_pooler: also require the weights of the base model's `pooler`, which is often absent and seldom used.
+        uses_pooler: whether the base model's `pooler` is used, so that its weights must not be missing.
         options: further arguments of `from_pretrained`.
 
     Returns:
-        The model, and the names of the newly initialized weights.
+        The model, and the names of the newly initialized weights; the pooler's are not among them.
 
     Raises:
         EncoderError: the configuration is not usable (`check_config`), the weights do not match it, or a weight is not
@@ -94,14 +94,19 @@ def load_model(
 
 
 def _check_weights(folder: Path, model: PreTrainedModel, info: dict[str, Any], uses_pooler: bool) -> list[str]:
-    """Check the loaded weights; return the names of the newly initialized weights outside the base model.
+    """Check that the base model's weights were in the folder; return the names of the newly initialized weights.
+
+    The weights of heads may be missing. transformers has initialized these; here their biases are set to 0.
 
     Args:
-        info: the `output_loading_info` of transformers.
-        uses_pooler: whether the weights of the base model's `pooler` are checked too.
+        folder: the folder, for messages.
+        info: the dict that `from_pretrained` returned because of `output_loading_info`.
+        uses_pooler: whether the weights of the base model's `pooler` are checked, too. They are never among the names
+            that are returned.
 
     Raises:
-        EncoderError: weights of the base model are missing, surplus or of another shape.
+        EncoderError: a weight of the base model is missing; the folder holds a weight for which the base model has no
+            place; or a weight, of a head too, has another shape than config.json asks for.
     """
     prefix, base = f"{model.base_model_prefix}.", model.base_model
     parts = {name.split(".")[0] for name in base.state_dict()} - (set() if uses_pooler else {"pooler"})
@@ -152,7 +157,7 @@ def first_position(model: PreTrainedModel) -> int:
 
 
 def max_tokens(model: PreTrainedModel) -> int | None:
-    """Return the largest number of tokens in a sequence that a model has positions for; None if there is no limit."""
+    """Return the largest number of tokens in a sequence for which a model has positions; None if there is no limit."""
     positions = getattr(model.config, "max_position_embeddings", None)
     if not isinstance(positions, int) or positions <= 0:  # XLNet's configuration holds -1
         return None

@@ -27,14 +27,14 @@ def counted(number: int, noun: str) -> str:
 
 
 class ProgressBar(tqdm):  # type: ignore[type-arg, unused-ignore]  # a generic class in its stubs only
-    """A tqdm progress bar that stays on the screen, unless it is inside another bar.
+    """A tqdm progress bar that stays on the screen when it is closed, unless it is inside another bar.
 
-    If stderr is not a terminal, the bar is printed as a line every LONG_S seconds, and not at all for shorter work.
+    If stderr is not a terminal, the bar is printed as a line every 30 seconds. Work that ends sooner prints no line.
 
     Args:
         total: the number of items.
         work: a description of the work, e.g. `embedding 50,000 texts`.
-        quiet: whether nothing is shown.
+        quiet: True to show nothing.
         options: further arguments of `tqdm`.
     """
 
@@ -43,7 +43,14 @@ class ProgressBar(tqdm):  # type: ignore[type-arg, unused-ignore]  # a generic c
         super().__init__(total=total, desc=work, disable=quiet, leave=None, **{**seldom, **options})
 
     def display(self, msg: str | None = None, pos: int | None = None) -> None:
-        """Draw the bar; print it as a line if stderr is not a terminal."""
+        """Draw the bar on a terminal; if stderr is not a terminal, print the bar as a line.
+
+        tqdm calls this method.
+
+        Args:
+            msg: the text to draw on a terminal; None for the bar. If it is "", no line is printed.
+            pos: the bar's line on the terminal, counted from the cursor's line; None for tqdm's choice.
+        """
         if sys.stderr.isatty():
             super().display(msg, pos)
         elif msg != "":

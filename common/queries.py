@@ -95,7 +95,15 @@ def _query(record: Mapping[str, Any], place: str) -> Query:
 
 
 def _answer(record: Mapping[str, Any], name: str, place: str) -> str | None:
-    """Return the content of the field `text` or `id`; None if it is missing or blank. An id may be a whole number."""
+    """Return the content of the field `text` or `id`; None if it is missing or blank.
+
+    An id that is a whole number is returned as a string.
+
+    Args:
+        record: the row: name of a field -> its content.
+        name: the name of the field, `text` or `id`.
+        place: the file and line of the row, for error messages.
+    """
     value = record.get(name)
     if value is None:
         return None

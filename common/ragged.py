@@ -15,8 +15,8 @@ class Ragged:
     """A sequence of n lists; list i is values[offsets[i]:offsets[i + 1]].
 
     Attributes:
-        values: the values of all lists, one list after the other, (S,) of any dtype.
-        offsets: the start of each list in `values`, followed by S, (n + 1,) int64.
+        values: the s values of all lists, one list after the other, (s,) of any dtype.
+        offsets: the start of each list in `values`, followed by s, (n + 1,) int64.
     """
 
     values: np.ndarray
@@ -59,7 +59,7 @@ class Ragged:
         return np.diff(self.offsets)
 
     def part(self, rows: slice) -> "Ragged":
-        """Return consecutive lists, without copying values; `rows` has a start and a stop, and no step."""
+        """Return consecutive lists, without copying values; the slice `rows` has a start and a stop, but no step."""
         offsets = self.offsets[rows.start : rows.stop + 1]
         return Ragged(self.values[offsets[0] : offsets[-1]], offsets - offsets[0])
 
@@ -71,19 +71,31 @@ class Ragged:
 
 
 def starts_run(values: np.ndarray) -> np.ndarray:
-    """Return a mask, (n,) bool, that is true for the first value of each run of equal values."""
+    """Return a mask of n values, (n,) bool: true for a value that differs from the one before it, and for the first."""
     return np.append(True, values[1:] != values[:-1])[: len(values)]
 
 
 def bounds(lengths: np.ndarray) -> np.ndarray:
-    """Return the `Ragged.offsets` of n lists with the given lengths, (n + 1,) int64."""
+    """Return the offsets of a `Ragged` with n lists, (n + 1,) int64.
+
+    They are the start of each list in the flat array of all values, followed by the array's length.
+
+    Args:
+        lengths: the length of each list, (n,).
+    """
     offsets = np.zeros(len(lengths) + 1, np.int64)
     np.cumsum(lengths, out=offsets[1:])
     return offsets
 
 
 def segments(values: np.ndarray, starts: np.ndarray, lengths: np.ndarray) -> Ragged:
-    """Return the lists values[starts[i] : starts[i] + lengths[i]], which may overlap and be in any order."""
+    """Return n lists; list i is values[starts[i] : starts[i] + lengths[i]]. They may overlap and be in any order.
+
+    Args:
+        values: the values, of which some may be in no list, (s,) of any dtype.
+        starts: the start of each list in `values`, (n,) int64.
+        lengths: the length of each list, (n,) int64.
+    """
     offsets = bounds(lengths)
     index = np.repeat(starts - offsets[:-1], lengths)
     index += np.arange(offsets[-1])

@@ -42,7 +42,7 @@ class BM25:
 
     @classmethod
     def of(cls, texts: Iterable[str], dtype: str = "float64", words: WordFunction = PLAIN) -> "BM25":
-        """Create an index of texts. While it is created, memory holds an integer for each word of each text.
+        """Create an index of texts. Until it is complete, memory holds an integer for each occurrence of a word.
 
         Args:
             dtype: the dtype of the weights.
@@ -99,14 +99,15 @@ def scale_and_shift(scores: NDArray[np.floating], weight: float) -> tuple[NDArra
 
 
 def first(scores: NDArray[np.floating], depth: int, ids: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return the indices of the `depth` highest scores, highest first, as int64.
+    """Return the indices of the texts with the highest scores for one query, highest first, as int64.
 
-    If there are fewer scores than `depth`, all indices are returned. Scores are compared after rounding to `DECIMALS`
-    decimals. Among equal scores, the text with the higher id ranks first, as in trec_eval. So the order of the texts in
-    the collection, where relevant texts may come first, has no effect.
+    Scores are compared after rounding to 6 decimals (`DECIMALS`). Among equal scores, the text with the higher id ranks
+    first, as in trec_eval. So the order of the texts in the collection, where relevant texts may come first, has no
+    effect.
 
     Args:
         scores: the score of each of n texts, (n,).
+        depth: the number of indices to return; if it is larger than n, all n are returned.
         ids: the id of each text, (n,), which breaks ties; among equal ids, the lower index ranks first.
     """
     rows = np.arange(len(scores))
@@ -118,5 +119,5 @@ def first(scores: NDArray[np.floating], depth: int, ids: NDArray[np.int64]) -> N
 
 
 def rounded(scores: NDArray[np.floating]) -> NDArray[np.float64]:
-    """Return scores rounded to `DECIMALS` decimals, in float64."""
+    """Return scores in float64, rounded to 6 decimals (`DECIMALS`)."""
     return np.asarray(scores, np.float64).round(DECIMALS)

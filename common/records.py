@@ -83,7 +83,7 @@ def csv_records(
 
     Args:
         required_fields: names of fields that the header must contain.
-        field_of: function that turns a name in the header into the name of the field.
+        field_of: function that turns a name in the header into the name of the field; by default, it is the same name.
 
     Raises:
         MissingDataError: the file does not exist.

@@ -26,12 +26,12 @@ _RARE = regex.compile(r"\p{Default_Ignorable_Code_Point}|\p{M}{31}")
 def key(text: str, is_spaced: bool = False) -> str:
     """Return the key of a text: the text with uniform white space, letter case and Unicode form.
 
-    Characters that are not shown (soft hyphens, zero-width spaces) are removed, and so are all combining marks on a
-    letter except the first thirty. `key(key(text)) == key(text)`.
+    Texts with equal keys count as the same text. Characters that are not shown (soft hyphens, zero-width spaces) are
+    removed, and so are all combining marks on a letter except the first thirty. `key(key(text)) == key(text)`.
 
     Args:
-        is_spaced: whether the caller knows that the text has no white space but single spaces between words. The search
-            for other white space is then skipped.
+        is_spaced: True if the caller knows that the only white space in the text is single spaces between words. Other
+            white space is then not searched for.
     """
     if text.isascii():
         folded = text.lower()
@@ -44,18 +44,22 @@ def key(text: str, is_spaced: bool = False) -> str:
 
 
 def digest(text: str, is_spaced: bool = False) -> bytes:
-    """Return the hash of a text's key (`key`), DIGEST bytes.
+    """Return the hash of a text's key, 16 bytes.
+
+    The key is the text with uniform white space, letter case and Unicode form.
 
     Args:
-        is_spaced: whether the caller knows that the text has no white space but single spaces between words.
+        is_spaced: True if the caller knows that the only white space in the text is single spaces between words.
     """
     return hashlib.blake2b(key(text, is_spaced).encode("utf-8", "surrogatepass"), digest_size=DIGEST).digest()
 
 
 def digests(texts: Iterable[str], is_spaced: bool = False) -> np.ndarray:
-    """Return the hashes of the keys (`key`) of n texts, (n, 2) uint64: the 16 bytes of a hash are two numbers.
+    """Return the hashes of the keys of n texts, (n, 2) uint64: the 16 bytes of a hash are two numbers.
+
+    A key is a text with uniform white space, letter case and Unicode form.
 
     Args:
-        is_spaced: whether the caller knows that the texts have no white space but single spaces between words.
+        is_spaced: True if the caller knows that the only white space in the texts is single spaces between words.
     """
     return np.frombuffer(b"".join([digest(text, is_spaced) for text in texts]), "<u8").reshape(-1, 2)

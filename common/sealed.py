@@ -1,11 +1,11 @@
 """Integrity of files: size and sha256 of a file, and files that carry the hash of their own content.
 
-    record -> seal -> JSON with a field "sha256", the hash of the other fields -> unseal -> record, or a ValueError
-    record -> build -> an instance of a dataclass, or a ValueError
+    dict -> seal -> JSON with a field "sha256", the hash of the other fields -> unseal -> dict, or a ValueError
+    dict -> build -> an instance of a dataclass, or a ValueError
     bytes -> seal_bytes -> the bytes, followed by their hash -> unseal_bytes -> the bytes, or a ValueError
 
-A flipped bit, a truncation or an edit of a sealed file is detected. The hash of a record is computed from a canonical
-form (sorted keys, no spaces), so the file may be reformatted. A user may edit a record and seal it again, so `build`
+A flipped bit, a truncation or an edit of a sealed file is detected. The hash of a dict is computed from a canonical
+form (sorted keys, no spaces), so the file may be reformatted. A user may edit the JSON and seal it again, so `build`
 validates the types of the fields. It does not use pydantic, which Beam workers would have to import.
 """
 
@@ -29,7 +29,7 @@ Made = TypeVar("Made")
 
 @dataclasses.dataclass(frozen=True)
 class FileInfo:
-    """Size in bytes and SHA-256, in hexadecimal, of a file."""
+    """The size of a file in bytes, and its SHA-256 in hexadecimal."""
 
     bytes: int
     sha256: str
@@ -40,10 +40,10 @@ class FileInfo:
         return cls(path.stat().st_size, sha256(path))
 
     def difference(self, other: "FileInfo") -> str:
-        """Describe the difference between a file on disk and this entry of a manifest; return "" if there is none.
+        """Return a phrase that says how a file on disk differs from this size and hash; "" if it does not differ.
 
         Args:
-            other: the size and hash of the file on disk.
+            other: the size and hash of the file on disk. `self` is the size and hash that a manifest lists for it.
         """
         if other.bytes != self.bytes:
             return f"{other.bytes:,} bytes where the manifest says {self.bytes:,}"
@@ -51,13 +51,13 @@ class FileInfo:
 
 
 class HashingFile:
-    """Binary stream that passes bytes on to or from another stream, and hashes and counts them.
+    """Binary stream that writes to another stream or reads from it, and meanwhile hashes and counts the bytes.
 
     Args:
-        stream: a stream that is either written or read, once from start to end.
+        stream: the other stream; it is either only written or only read, once from start to end.
 
     Attributes:
-        bytes: the number of bytes so far.
+        bytes: the number of bytes that were written or read so far.
     """
 
     def __init__(self, stream: BinaryIO) -> None:
@@ -67,7 +67,7 @@ class HashingFile:
 
     @property
     def info(self) -> FileInfo:
-        """The number and the hash of the bytes that were written or read so far."""
+        """The number and the SHA-256 of the bytes that were written or read so far."""
         return FileInfo(self.bytes, self._sha256.hexdigest())
 
     def write(self, data: bytes) -> int:
@@ -90,19 +90,20 @@ def _hash(record: Mapping[str, Any]) -> str:
 
 
 def seal(record: Mapping[str, Any], indent: int | None = None) -> bytes:
-    """Return a record as JSON in UTF-8, with its hash as the last field.
+    """Return a dict as JSON in UTF-8, with the SHA-256 of its content as the last field, `sha256`.
 
     Args:
+        record: the dict.
         indent: the number of spaces by which nested values are indented; None for JSON on one line.
     """
     return (json.dumps({**record, FIELD: _hash(record)}, indent=indent) + "\n").encode()
 
 
 def unseal(data: bytes, optional: bool = False) -> dict[str, Any]:
-    """Return the record that `seal` turned into bytes, without its hash.
+    """Return the dict that `seal` turned into bytes, without its field `sha256`, after checking this hash.
 
     Args:
-        optional: whether a record without a hash is accepted, as earlier versions wrote it.
+        optional: True to accept JSON that has no hash, as earlier versions wrote it.
 
     Raises:
         ValueError: the bytes are not a JSON object, or the hash does not match the other fields.
@@ -122,7 +123,7 @@ def unseal(data: bytes, optional: bool = False) -> dict[str, Any]:
 
 
 def seal_bytes(content: bytes) -> bytes:
-    """Return the content of a file, followed by its SHA-256."""
+    """Return the content of a file, followed by its SHA-256 as 32 bytes."""
     return content + hashlib.sha256(content).digest()
 
 
@@ -135,10 +136,10 @@ def unseal_bytes(data: bytes) -> bytes:
 
 
 def build(cls: type[Made], record: object) -> Made:
-    """Create an instance of a dataclass from a JSON record, which holds the values of the dataclass's fields.
+    """Create an instance of a dataclass from a parsed JSON object, which holds the values of the dataclass's fields.
 
     Raises:
-        ValueError: the record is not an object, or a field is missing, unknown or of the wrong type.
+        ValueError: `record` is not a dict, or a field is missing, unknown or of the wrong type.
     """
     if not isinstance(record, dict):
         raise ValueError(f"a {type(record).__name__} where {cls.__name__} is expected")

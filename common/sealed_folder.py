@@ -1,4 +1,4 @@
-"""Sealed folders: a manifest records the size and sha256 of every file, and its own hash, so changes are detected.
+"""Sealed folders: a manifest records the size and sha256 of every file, and its own hash, to detect changes.
 
     files of a folder -> seal_folder -> manifest.json, written last
     manifest.json and files -> check_folder, before use -> content of the manifest, or FolderChangedError
@@ -25,11 +25,14 @@ MAX_BYTES = 1 << 22
 
 
 class FolderChangedError(ValueError):
-    """A folder has changed since it was sealed. The message names the file."""
+    """A folder has changed since it was sealed. The message names the file that has changed or is missing."""
 
 
 def files_in(folder: Path) -> list[str]:
-    """Return the relative paths of all files and links under a folder, except its manifest and hidden files, sorted."""
+    """Return the sorted relative paths of all files and links under a folder, except its manifest and hidden files.
+
+    A file is hidden if its name, or the name of a folder in its relative path, begins with a dot.
+    """
     names = [path.relative_to(folder) for path in folder.rglob("*") if path.is_symlink() or not path.is_dir()]
     return sorted(
         name.as_posix() for name in names if name != Path(NAME) and not any(part.startswith(".") for part in name.parts)
@@ -40,7 +43,7 @@ def seal_folder(folder: Path, kind: str, content: Mapping[str, Any] | None = Non
     """Write `manifest.json`, which holds the size and SHA-256 of every file in a folder, and its own SHA-256.
 
     Args:
-        kind: the kind of folder, such as a checkpoint; `check_folder` expects the same kind.
+        kind: the kind of folder, e.g. a checkpoint; `check_folder` raises an error if another kind is expected.
         content: further fields of the manifest, which `check_folder` returns; None for no further fields.
     """
     record = {
@@ -60,10 +63,10 @@ def read_manifest(folder: Path, kind: str) -> tuple[dict[str, Any], dict[str, Fi
         kind: the expected kind of folder, such as a checkpoint.
 
     Returns:
-        (the content that `seal_folder` put into the manifest, relative path -> size and hash of each file).
+        (the further fields that `seal_folder` put into the manifest, relative path -> size and hash of each file).
 
     Raises:
-        FolderChangedError: the manifest is missing or changed, is of another kind, or lists files outside the folder.
+        FolderChangedError: the manifest is missing or damaged, is of another kind, or lists files outside the folder.
     """
     path = folder / NAME
     with _damage_of(path):
@@ -80,9 +83,9 @@ def read_manifest(folder: Path, kind: str) -> tuple[dict[str, Any], dict[str, Fi
 
 @contextlib.contextmanager
 def _damage_of(path: Path) -> Iterator[None]:
-    """Raise a FolderChangedError that names `path` if the `with` block finds this file missing or damaged.
+    """Turn an error in the `with` block into a FolderChangedError: the file `path` is missing or damaged.
 
-    A PermissionError is passed on, since it does not show that the file has changed.
+    A PermissionError is raised as it is, since it does not show that the file has changed.
     """
     try:
         yield
@@ -101,17 +104,17 @@ def check_folder(
     refuse_unlisted: bool = True,
     unchecked_suffixes: Sequence[str] = (),
 ) -> dict[str, Any]:
-    """Compare the files in a folder with its manifest; return the content that `seal_folder` put into the manifest.
+    """Compare the files in a folder with its manifest; return the further fields that `seal_folder` put into it.
 
     Args:
         kind: the expected kind of folder, such as a checkpoint.
-        refuse_missing: whether a missing file is an error.
-        refuse_unlisted: whether a file that the manifest does not list is an error.
-        unchecked_suffixes: suffixes, in lower case, of files that are not checked.
+        refuse_missing: True if a missing file is an error; False to ignore it.
+        refuse_unlisted: True if a file that the manifest does not list is an error; False to ignore it.
+        unchecked_suffixes: endings of file names, in lower case, such as `.md`; files with these are not checked.
 
     Raises:
-        FolderChangedError: the manifest is missing, damaged or of another kind, or a file has changed, is missing or is
-            not listed.
+        FolderChangedError: the manifest is missing, damaged or of another kind; a file has changed; or, if
+            `refuse_missing` or `refuse_unlisted` is true, a file is missing or not listed.
     """
     content, listed = read_manifest(folder, kind)
     files = {name: info for name, info in listed.items() if not name.lower().endswith(tuple(unchecked_suffixes))}

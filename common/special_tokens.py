@@ -34,7 +34,7 @@ def read_special_as_text(tokenizer: Tokenizer) -> None:
 
 
 def unhidden(tokenizer: Tokenizer) -> str:
-    """Serialize a tokenizer to JSON, with the vocabulary that it had before `read_special_as_text`."""
+    """Return a tokenizer as JSON, with the vocabulary that it had before `read_special_as_text` renamed entries."""
     record = json.loads(tokenizer.to_str())
     vocabulary, mark = record["model"].get("vocab"), _hidden("")
     if isinstance(tokenizer.model, Unigram):
@@ -49,5 +49,8 @@ def _special(tokenizer: Tokenizer) -> set[str]:
 
 
 def _hidden(token: str) -> str:
-    """Return a new name for a vocabulary entry. It has spaces, at which texts are split, so no text matches it."""
+    """Return the name that replaces a special token in the vocabulary, so that no text matches this entry.
+
+    It contains spaces, and texts are split at spaces before they are looked up in the vocabulary.
+    """
     return f" \0 {token}"

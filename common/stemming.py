@@ -1,6 +1,6 @@
 """Split a text into the words that BM25 compares: in lower case and, if a language is chosen, without endings.
 
-BM25 takes any `WordFunction`, which splits a text into words and has a key that becomes part of the names of stored
+BM25 takes any `WordFunction`: it splits a text into words, and has a key that becomes part of the names of stored
 indexes. Commands use `Words`. The stemmers are Snowball's, from PyStemmer (extra `search`).
 """
 
@@ -26,7 +26,7 @@ class WordFunction(Protocol):
 
     @property
     def key(self) -> dict[str, str | int]:
-        """Names and versions of everything that determines the words; they become a part of stored indexes' names."""
+        """The versions and settings that determine the words, by name. A stored BM25 index's name depends on them."""
 
     def __call__(self, text: str) -> list[str]: ...
 
@@ -36,7 +36,7 @@ class Words:
     """The function that commands use to split a text into the words that BM25 compares, in lower case.
 
     Attributes:
-        stemmer: the language, one of STEMMERS, whose word endings are removed; None to keep the endings.
+        stemmer: the language whose word endings are removed, such as `german` (one of STEMMERS); None to keep them.
 
     Raises:
         ValueError: the language is not one of STEMMERS.
@@ -50,7 +50,7 @@ class Words:
 
     @property
     def key(self) -> dict[str, str | int]:
-        """The versions of `common.words` and of the library `regex`; with a stemmer, also its language and version."""
+        """The versions of `common.words` and `regex` and, if a `stemmer` is set, its name and PyStemmer's version."""
         key: dict[str, str | int] = {"words": plain.VERSION, "regex": version("regex")}
         return key | {"stemmer": self.stemmer, "PyStemmer": version("PyStemmer")} if self.stemmer else key
 

@@ -42,21 +42,21 @@ def version() -> str:
 
 
 def printable(text: str, keep: str = "") -> str:
-    """Escape control and direction characters, so that data cannot steer the terminal.
+    """Return a text with unprintable characters escaped, e.g. control characters, so that it cannot steer the terminal.
 
     Args:
-        keep: characters that are not escaped.
+        keep: the unprintable characters that are not escaped.
     """
     return "".join(c if c.isprintable() or c in keep else c.encode("unicode_escape").decode() for c in text)
 
 
 def visible(text: str) -> str:
-    """Escape control and direction characters except newlines and tabs (see `printable`)."""
+    """Return a text with all unprintable characters escaped except newlines and tabs."""
     return printable(text, keep="\n\t")
 
 
 def one_line(error: BaseException, limit: int | None = None) -> str:
-    """Return an error's message as one line, with control and direction characters escaped.
+    """Return an error's message, or its type if the message is empty, as one line with unprintable characters escaped.
 
     Args:
         limit: number of characters after which the line is cut; None for no limit.
@@ -72,11 +72,11 @@ class UsageError(ValueError):
 class Parser(argparse.ArgumentParser):
     """Argument parser of a command. An error is one line; for a typo it suggests the most similar option or choice.
 
-    `whole_number` parses `type=int` and `finite_number` parses `type=float`. Options cannot be abbreviated, since a new
+    An option of `type=int` or `type=float` rejects `1_0`, `nan` and `inf`. Options cannot be abbreviated, since a new
     option would change what an abbreviation means. Description and epilog are shown as written.
 
     Args:
-        raises: raise UsageError instead of printing an error and exiting with code 2.
+        raises: True to raise UsageError for a wrong command line; False to print an error and exit with code 2.
     """
 
     def __init__(self, raises: bool = False, **options: Any) -> None:
@@ -93,7 +93,7 @@ class Parser(argparse.ArgumentParser):
         self.add_argument("--version", action="version", version=version(), help="print the version and exit")
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> tuple[Any, list[str]]:
-        """Parse as `ArgumentParser` does, and remember the words, among which `error` looks for mistyped options."""
+        """Parse as `ArgumentParser` does, and store the words of the command line for the messages of `error`."""
         self._words = list(sys.argv[1:] if args is None else args)
         try:
             return super().parse_known_args(self._words, namespace)
@@ -103,10 +103,11 @@ class Parser(argparse.ArgumentParser):
             self.error(str(error))
 
     def unknown(self, words: Sequence[str], known_options: Iterable[str] = ()) -> str:
-        """Return the error message for words of a command line that this parser does not know; it names one of them.
+        """Return an error message about unknown words of a command line. It names one of them, preferably an option.
 
         Args:
-            known_options: known options that this parser does not have, for suggestions.
+            words: the words that this parser does not know; at least one.
+            known_options: options of other parsers; the message may suggest one of them for a mistyped option.
         """
         name = next((word for word in words if word.startswith("-")), words[0]).split("=", 1)[0]
         if not name.startswith("-"):
@@ -117,10 +118,10 @@ class Parser(argparse.ArgumentParser):
         return f"no such option: {flag(name)}{advice(name) or did_you_mean(flag(name), map(flag, known))}"
 
     def error(self, message: str) -> NoReturn:
-        """Print the message in one line and exit with code 2; with `raises`, raise UsageError instead.
+        """Print the message in one line and exit with code 2, or raise UsageError if the parser was made with `raises`.
 
-        If a required option is mistyped, argparse only reports that it is missing. The line also names the mistyped
-        word.
+        If a required option is mistyped, argparse's message only says that this option is missing. The printed line
+        also names the mistyped word.
         """
         if message.startswith(UNRECOGNIZED):
             message = self.unknown(message.removeprefix(UNRECOGNIZED).split())
@@ -139,7 +140,7 @@ class Parser(argparse.ArgumentParser):
         self.exit(2)
 
     def _print_message(self, message: str, file: Any = None) -> None:
-        """Print the help or the version with `say`, so that characters are escaped and a closed stdout is noticed."""
+        """Print the help or the version; to stdout, `say` prints it, which escapes unprintable characters."""
         if file is sys.stdout:
             say(message, end="")
         else:
@@ -155,14 +156,14 @@ class Parser(argparse.ArgumentParser):
 
 
 class OutputClosedError(Exception):
-    """The reader closed stdout, as `| head` does."""
+    """The process that reads our stdout has closed it, as `head` does in `command | head`."""
 
 
 def say(text: str, end: str = "\n") -> None:
-    """Print a text to stdout, with control and direction characters escaped.
+    """Print a text to stdout, with all unprintable characters escaped except newlines and tabs.
 
     Raises:
-        OutputClosedError: the reader closed stdout.
+        OutputClosedError: the process that reads our stdout has closed it.
         OSError: stdout cannot be written, e.g. to a full disk; the error names standard output.
     """
     try:
@@ -176,11 +177,13 @@ def say(text: str, end: str = "\n") -> None:
 
 
 def table(headings: Sequence[str], rows: Iterable[Sequence[str]], right: Container[int] = (), indent: int = 2) -> str:
-    """Return a text table, each column as wide as its longest text.
+    """Return a table as text, each column as wide as its longest text.
 
     Args:
+        headings: the heading of each column.
+        rows: the texts of each row, one for each column.
         right: indices of the right-aligned columns.
-        indent: number of cells before each line.
+        indent: number of spaces before each line.
     """
     from rich.console import Console  # imported here because a pipeline's workers print no tables
     from rich.table import Table
@@ -197,13 +200,13 @@ def table(headings: Sequence[str], rows: Iterable[Sequence[str]], right: Contain
 
 
 def notice(text: str) -> None:
-    """Print a message about the progress to stdout. If the reader closed stdout, print nothing and go on."""
+    """Print a message about the progress to stdout; do nothing if the process that reads our stdout has closed it."""
     with contextlib.suppress(OutputClosedError):
         say(text)
 
 
 def warn(text: str) -> None:
-    """Print a text to stderr, with control and direction characters escaped."""
+    """Print a text to stderr, with all unprintable characters escaped except newlines and tabs."""
     print(visible(text), file=sys.stderr)
 
 
@@ -212,13 +215,14 @@ SIGNALS = {signal.SIGINT, signal.SIGTERM}
 
 @contextlib.contextmanager
 def ending_at_once(name: str, remedy: str) -> Iterator[None]:
-    """Let SIGINT and SIGTERM end the process at once. Of the ranks of a training, only rank 0 prints a line.
+    """Let SIGINT and SIGTERM end the process at once within the `with` block.
 
-    No exception is raised, since other code might catch it.
+    The process first reports a line: `NAME: stopped by SIGTERM: REMEDY`. In a training with several processes, only
+    rank 0 reports the line. No exception is raised, since other code might catch it.
 
     Args:
-        name: the beginning of the line.
-        remedy: the end of the line: advice for the user.
+        name: the beginning of the line, NAME.
+        remedy: the end of the line, REMEDY: advice for the user.
     """
 
     def end(number: int, frame: FrameType | None) -> None:
@@ -234,7 +238,9 @@ def ending_at_once(name: str, remedy: str) -> Iterator[None]:
 
 
 def end_process(number: int, name: str, remedy: str) -> NoReturn:
-    """End the process with exit code 1 because of a signal. Of the ranks of a training, only rank 0 prints a line.
+    """Report in one line which signal has stopped the process, and end the process with exit code 1.
+
+    In a training with several processes, only rank 0 reports the line.
 
     Args:
         number: the number of the signal, which the line names.
@@ -255,23 +261,24 @@ def run(
     """Run the work of a command; return its exit code.
 
     An expected exception becomes one line on stderr. The exit code is 2 for wrong usage, 130 for Ctrl-C, and 1 for all
-    other expected exceptions. A reader that closes stdout is no error. Characters that the terminal's encoding lacks
-    are escaped.
+    other expected exceptions. The exit code is 0 if the process that reads our stdout closes it, as `head` does.
+    Characters that the terminal's encoding lacks are escaped.
 
-    OpenMP threads sleep while they wait, unless the user has set OMP_WAIT_POLICY: by default torch's threads spin at
-    the end of every parallel operation, on cores that other processes need. libgomp reads the variable when torch is
-    imported, so torch must not be imported before `work` is called.
+    If the user has not set OMP_WAIT_POLICY, it is set so that OpenMP threads sleep while they wait: by default torch's
+    threads spin at the end of every parallel operation, on cores that other processes need. libgomp reads the variable
+    when torch is imported, so torch must not be imported before `work` is called.
 
-    Messages name options as on a command line, unless Python started this process (`common.flags`).
+    Messages write options as on a command line (`--min-tokens`) or, if a function of Clearspan's Python interface
+    started this process, as in Python (`min_tokens`).
 
-    Processes that the work starts import nothing from the working folder (`common.working_folder`).
+    Processes that `work` starts import nothing from the working folder, where the user's data may lie.
 
     Args:
         name: the beginning of error lines.
         work: parses the command line, does the work, prints the result, and returns the exit code.
         expected: types of exceptions that mean that the work failed.
-        remedy: advice for a user who stops the command. If it is given, SIGINT and SIGTERM print it in one line and end
-            the process at once.
+        remedy: advice for a user who stops the command: SIGINT and SIGTERM then print it in one line and end the
+            process at once. "": the signals have their usual effects.
     """
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     children_ignore_it(os.environ)
@@ -283,7 +290,7 @@ def run(
 
 
 def _exit_code(name: str, work: Callable[[], int], expected: tuple[type[Exception], ...], remedy: str) -> int:
-    """Return the exit code of the work, after reporting the exception that ended it, if any."""
+    """Do the work and return its exit code; if an exception ends it, report the exception and return its exit code."""
     try:
         with ending_at_once(name, remedy) if remedy else contextlib.nullcontext():
             return work()

@@ -20,7 +20,7 @@ def vocab_size(vocabulary: Mapping[str, int]) -> int:
         vocabulary: token -> id.
 
     Raises:
-        ValueError: the largest id is far above the number of tokens.
+        ValueError: the largest id is at least 2**20 and at least four times the number of tokens.
     """
     largest = max(vocabulary.values(), default=0)
     if largest >= max(USUAL_IDS, SPARSEST * len(vocabulary)):
@@ -32,7 +32,7 @@ def vocab_size(vocabulary: Mapping[str, int]) -> int:
 
 
 def leading_ids(tokenizer: Any, prompt: str) -> list[int]:
-    """Return the ids of a prompt, without special tokens: the ids with which every text after this prompt begins.
+    """Return the token ids of a prompt, without special tokens; the ids of any text after this prompt begin with them.
 
     The prompt's final spaces are left out, since the tokenizer joins them with the text.
 
@@ -44,14 +44,15 @@ def leading_ids(tokenizer: Any, prompt: str) -> list[int]:
 
 
 def without_prompt(tokenizer: Any, texts: Sequence[list[int]], prompt: str) -> list[str]:
-    """Decode lists of ids, and remove the prompt at the start of each text.
+    """Decode lists of token ids into texts; return them without the prompt at their start, stripped of white space.
 
     The prompt is removed from the decoded text rather than from the ids, since one token may hold the end of the prompt
     and the start of the text. If decoding has changed the prompt, e.g. its spaces, the prompt's ids are removed before
     decoding instead.
 
     Args:
-        texts: the ids of each text.
+        texts: for each text, the ids of its tokens, with those of the prompt at the start.
+        prompt: the prompt; "" if the texts have none.
     """
     start, number = prompt.strip().lower(), len(leading_ids(tokenizer, prompt))
     whole: list[str] = tokenizer.decode_batch(texts)

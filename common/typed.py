@@ -53,18 +53,19 @@ LIMITS: dict[str, tuple[str, Callable[[Any, Any], bool]]] = {
 
 
 SMALLEST, LARGEST = -(1 << 63), (1 << 63) - 1
-"""The smallest and the largest whole number that an option, an argument or a key may be."""
+"""The smallest and the largest whole number that an annotation allows, except in a sealed record."""
 
 
 class MismatchError(ValueError):
-    """A value that an annotation does not allow.
+    """An annotation does not allow a value.
 
     Attributes:
         value: the value, or the item in it that is wrong.
         expected: what `value` must be, in words, e.g. "a whole number" or "at least 1".
         choices: the allowed values, if the annotation is a Literal; else ().
-        is_type: whether the type of `value` is wrong, and not only its size or the choice.
-        place: where `value` is in the checked value: a path of list indices and mapping keys; () if it is the whole.
+        is_type: True if the type of `value` is wrong; False if only a limit or the choices do not allow it.
+        place: the path, in indices of lists and keys of mappings, from the checked value to `value`; () if they are the
+            same.
     """
 
     def __init__(self, value: Any, expected: str = "", choices: Sequence[Any] = (), is_type: bool = False) -> None:
@@ -73,7 +74,7 @@ class MismatchError(ValueError):
         self.place: tuple[Any, ...] = ()
 
     def message(self, name: str) -> str:
-        """Return the message about the value of an option, an argument or a key with this name."""
+        """Return the error message; `name` is the name of the option, argument or key that has the value."""
         name = ".".join(map(str, (name, *self.place)))
         if not self.choices:
             return f"{name} must be {self.expected}, not {shown(self.value)}"
@@ -86,6 +87,7 @@ def conform(value: Any, hint: Any, exact: bool = False) -> Any:
     """Return a value converted to the type that an annotation names, e.g. a numpy number to a Python number.
 
     Args:
+        hint: the annotation.
         exact: convert no number: 1 is no float, and a whole number may have any size. By default, a whole number must
             fit into 64 bits, as arrays and files hold it.
 
@@ -130,7 +132,7 @@ def choose(value: Any, choices: Sequence[Any]) -> Any:
 
 
 def _items(value: Iterable[Any], origin: Any, inner: tuple[Any, ...], exact: bool) -> Any:
-    """Return the items of a list or tuple converted to the types that its annotation names.
+    """Return the items of a list or tuple, converted to the types that the annotation of the list or tuple names.
 
     Args:
         origin: the type of the annotation without its arguments, such as `tuple` for `tuple[int, ...]`.
@@ -145,7 +147,7 @@ def _items(value: Iterable[Any], origin: Any, inner: tuple[Any, ...], exact: boo
 
 
 def _item(place: Any, value: Any, hint: Any, exact: bool) -> Any:
-    """Convert an item of a list or a mapping; `place` is its index or key."""
+    """Return an item of a list or mapping, converted to the type `hint`. An error names its index or key, `place`."""
     try:
         return conform(value, hint, exact)
     except MismatchError as error:
@@ -154,7 +156,7 @@ def _item(place: Any, value: Any, hint: Any, exact: bool) -> Any:
 
 
 def _first(value: Any, union: Any, exact: bool) -> Any:
-    """Return the value converted to the first type of a union that it has."""
+    """Return the value converted to the first type of a union that allows it, e.g. to int for 3 and `int | str`."""
     outside: MismatchError | None = None
     for hint in typing.get_args(union):
         try:
@@ -172,7 +174,7 @@ def _within_64_bits(value: int) -> int:
 
 
 def _within_limits(value: Any, metadata: Sequence[Any]) -> Any:
-    """Return the value if it is within the limits of its annotation, or None; otherwise raise MismatchError.
+    """Return the value if its annotation's limits allow it; otherwise raise MismatchError. Limits always allow None.
 
     Args:
         metadata: the arguments of `Annotated` after the type, such as `Ge(1)`.
@@ -190,13 +192,13 @@ def _within_limits(value: Any, metadata: Sequence[Any]) -> Any:
 
 
 def limits(metadata: Iterable[Any]) -> list[tuple[str, Any]]:
-    """Return the limits in the metadata of an annotation: (name, limit), such as ("ge", 1) for `Ge(1)`."""
+    """Return the limits in the metadata of an `Annotated` type: (name, limit) each, such as ("ge", 1) for `Ge(1)`."""
     found = [(name, getattr(each, name, None)) for each in metadata for name in LIMITS]
     return [(name, limit) for name, limit in found if limit is not None]
 
 
 def _range(metadata: Iterable[Any]) -> str:
-    """Return the limits of a value in words, e.g. "from 0 to 1" or "finite and above 0"."""
+    """Return the limits in the metadata of an `Annotated` type in words, e.g. "from 0 to 1" or "finite and above 0"."""
     found = limits(metadata)
     words = [f"{LIMITS[name][0]} {limit:,}" for name, limit in found if not math.isinf(limit)]
     finite = ["finite"] if len(words) < len(found) else []
@@ -209,7 +211,7 @@ def _is_bool_of_numpy(value: Any) -> bool:
 
 
 def _is_one(value: Any) -> bool:
-    """Return whether an iterable is a single value and not a list of values: a text, bytes or a mapping."""
+    """Return whether an iterable is a text, bytes or a mapping; these do not count as lists of values."""
     return isinstance(value, str | bytes | bytearray | memoryview | Mapping)
 
 
@@ -246,7 +248,9 @@ def _hints(function: Callable[..., Any]) -> dict[str, Any]:
 
 
 def checked(function: Callable[P, T]) -> Callable[P, T]:
-    """Check the arguments of a function by its annotations before it is called.
+    """Return a function that calls `function` with its arguments converted to the types in the annotations.
+
+    For example, a numpy number becomes a Python number.
 
     Raises:
         UsageError: (when the returned function is called) an argument does not fit its annotation.
@@ -270,7 +274,11 @@ def checked(function: Callable[P, T]) -> Callable[P, T]:
 
 
 def check_argument(name: str, hint: Any, value: Any) -> Any:
-    """Return the value of an argument as `conform` does; raise UsageError, which names it, if it does not fit."""
+    """Return an argument's value converted to the type of its annotation.
+
+    Raises:
+        UsageError: the value does not fit the annotation; the message names the argument.
+    """
     try:
         return conform(value, hint)
     except MismatchError as error:

@@ -31,9 +31,9 @@ def places(text: str) -> list[tuple[int, int]]:
 
 
 def word_spans(text: str) -> list[tuple[int, int]]:
-    """Return the start and end, in characters, of each word with its punctuation.
+    """Return the start and end, in characters, of each word of a text, where punctuation belongs to the words.
 
-    Such a word is a run of characters between spaces, or a single character of a script that is written without spaces
+    A word is here a run of characters between spaces, or a single character of a script that is written without spaces
     between words.
     """
     return [match.span() for match in _UNIT.finditer(text)]

@@ -1,7 +1,7 @@
 """Restrict imports from the working folder, which holds the user's data, to modules that the user named.
 
 `python -m` and `python -c` put the working folder first on the import path, so that a json.py or zstandard.py beside
-the data would be run in place of the library.
+the data would be imported instead of the library of this name.
 
     children_ignore_it    makes the child processes of a command, and their children, leave the working folder out
     own_modules           finds the modules in it that the user named as `module:name`, and modules that these import
@@ -25,12 +25,13 @@ IMPORT_SYSTEM = ("importlib.", "importlib")
 
 
 def children_ignore_it(environment: MutableMapping[str, str]) -> None:
-    """Set environment variables so that Python leaves the working folder out of the import path.
+    """Set environment variables so that Python processes leave the working folder out of the import path.
 
-    If the working folder is a clone of this project, which need not be installed, it is put on `PYTHONPATH`.
+    If the working folder is a clone of this project, it is added to `PYTHONPATH`, since the project may not be
+    installed.
 
     Args:
-        environment: the environment of the processes to start, which is changed in place.
+        environment: the environment variables of the processes to start; changed in place.
     """
     environment[SAFE_PATH] = "1"
     home = str(Path(__file__).parents[2])
@@ -42,8 +43,8 @@ def children_ignore_it(environment: MutableMapping[str, str]) -> None:
 class OwnModules(MetaPathFinder):
     """Import finder for the working folder: finds modules that the user named, and modules that these import.
 
-    It comes after all other finders, so an installed module takes precedence. The names are in an environment variable,
-    so that child processes, such as Beam's workers, find the same modules.
+    It comes after all other finders, so an installed module takes precedence. The names of the modules that the user
+    named are in an environment variable, so that child processes, such as Beam's workers, find the same modules.
     """
 
     def __init__(self) -> None:
@@ -53,7 +54,8 @@ class OwnModules(MetaPathFinder):
     def load(self, module: str) -> ModuleType:
         """Import a module that the user named; it may be installed or in the working folder.
 
-        Threads may call it at once, as those of a Beam worker do: `importlib.invalidate_caches` alone fails then.
+        Several threads may call this at the same time, as those of a Beam worker do. A lock is used, since
+        `importlib.invalidate_caches` fails if two threads call it at the same time.
         """
         with self._lock:
             os.environ[NAMED] = ",".join(dict.fromkeys([*_named(), module.partition(".")[0]]))
@@ -65,7 +67,7 @@ class OwnModules(MetaPathFinder):
     ) -> ModuleSpec | None:
         """Return the spec of a top-level module in the working folder that may be imported; None for any other module.
 
-        A module may be imported if the user named it, or if the importing module was itself found here.
+        A module may be imported if the user named it, or if the module that imports it was found by this finder.
         """
         if path is not None or not (fullname in _named() or _importer().partition(".")[0] in self._found):
             return None

@@ -81,7 +81,14 @@ _DESCRIPTION = str(__doc__).replace("{families}", _FAMILIES)
 
 @dataclass(frozen=True)
 class EvalResult(Result):
-    """Result of `clearspan eval`: the scores of each model."""
+    """Result of `clearspan eval`: the scores of each model.
+
+    Attributes:
+        scored: the evaluations of the models, in the order of `--model`.
+        code: the exit code: 0, or 1 if a data file has fewer rows than the published file and `--allow-missing` is not
+            given.
+        failure: a line for the user that names these data files; "" if the exit code is 0.
+    """
 
     scored: Sequence[Scored]
     code: int = 0
@@ -103,7 +110,11 @@ class Evaluate(EvalOptions, Command):
     expected: ClassVar[Errors] = (DataError, OSError, EvaluationError)
 
     def run(self) -> EvalResult:
-        """Evaluate the models. The exit code is 1 if a data file lacks rows and `--allow-missing` is not given."""
+        """Evaluate the models, and write the results and the report.
+
+        The exit code in the result is 1 if a data file has fewer rows than the published file, unless the user gave
+        `--allow-missing`.
+        """
         try:
             # Keeps text that a library or the model's own code prints out of the results.
             with contextlib.redirect_stdout(sys.stderr):

@@ -1,4 +1,4 @@
-"""Evaluation from Python: the commands `clearspan.eval` and `clearspan.eval.compare`, options as keyword arguments."""
+"""Evaluation from Python: functions that do the same as the commands `clearspan eval` and `clearspan compare`."""
 
 import contextlib
 import sys
@@ -32,8 +32,9 @@ def evaluate(
 
     Args:
         model: a model folder, a file of word vectors, or `module:function`.
-        tasks: families of tasks, such as `["sts", "transfer"]` or `"sts,transfer"`; may be empty with `pairs=FILE`.
-        data: the folder of evaluation data.
+        tasks: families of tasks, such as `["sts", "transfer"]` or `"sts,transfer"`. They may be empty if the option
+            `pairs` names a file of your own, or `queries` a file of your own questions.
+        data: the folder with the data of the tasks; None if no task needs it.
         output: the folder for `results.json`, `examples.npz` and `report.html`, which `compare` and the tables read;
             None writes none of them.
         options: options of `clearspan eval --help` by their names with underscores: `protocol="fast"`,
@@ -65,11 +66,14 @@ def load_model(
     before the texts, and `encode` its default prompt; the argument `prompt_name` selects a different prompt.
 
     Args:
-        model: a model folder, a file of word vectors, or `module:function`.
-        pooling: pooling of a plain Hugging Face folder: mean (default), pooler, cls-before-head or first-last.
-        precision: precision of a folder's transformer: fp32, bf16, or auto for bf16 if the device is fast in it, and
+        model: a model folder, a file of word vectors, or, as `module:function`, a Python function that maps a list of n
+            texts to an array (n, dim).
+        pooling: the pooling of a Hugging Face folder that does not define one: mean, pooler, cls-before-head or
+            first-last; None for mean.
+        precision: the precision of a transformer: fp32, bf16, or auto, which is bf16 if the device is fast in it, and
             otherwise fp32.
-        device: such as `cpu` or `cuda:1`; auto: cuda if there is a GPU, else cpu.
+        device: such as `cpu` or `cuda:1`. With `auto` or None, a static model runs on the CPU, and any other model on
+            the GPU if there is one.
 
     Raises:
         EncoderError: there is no usable model.
@@ -93,7 +97,7 @@ def compare(a: str | Path, b: str | Path, *, progress: bool = False) -> Comparis
         progress: whether to show a progress bar.
 
     Raises:
-        DataError: the evaluations share no figure that can be compared, or a file is missing or damaged.
+        DataError: the two evaluations have no score in common that can be compared, or a file is missing or damaged.
         OSError: a file cannot be read.
     """
     return compare_folders(Path(a), Path(b), progress)

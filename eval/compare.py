@@ -40,12 +40,15 @@ _ROUNDING = 0.01  # percentage points by which a score may differ from its examp
 
 @dataclass(frozen=True)
 class ComparedFigure:
-    """One metric of two models on a task, in percent, and their difference B - A in percentage points.
+    """The scores of two models in one metric of a task, and the difference of the scores.
 
     Attributes:
-        low, high: the 95 % interval of the difference.
-        p: p-value of this difference alone.
-        p_holm: p-value corrected for the number of figures compared.
+        task, metric: the names of the task and of the metric.
+        a, b: the scores of the first and of the second model, in percent.
+        difference: b - a, in percentage points.
+        low, high: the ends of the 95 % interval of the difference.
+        p: the p-value of the difference, not corrected for the number of comparisons.
+        p_holm: the p-value after Holm's correction for the number of comparisons.
         exceeds_noise: whether `p_holm` is below 0.05.
     """
 
@@ -63,13 +66,15 @@ class ComparedFigure:
 
 @dataclass(frozen=True)
 class Comparison(Result):
-    """All metrics that two evaluations share.
+    """The differences between two evaluations, in all metrics that they have in common.
 
     Attributes:
         a, b: the names of the models.
+        rows: the scores and their difference, for each metric of each task.
         not_compared: name of a task -> the reason why it was not compared.
-        resamples: the number of bootstrap samples of the difference that was computed from the most samples.
-        notes: settings in which the two evaluations differ.
+        notes: lines on settings in which the evaluations differ, and a line if both are of the same model.
+        resamples: the number of bootstrap samples of a difference whose p-value is below 0.05; other differences may
+            have fewer samples.
     """
 
     a: str
@@ -109,10 +114,14 @@ class Comparison(Result):
 
 
 def compare_folders(first: Path, second: Path, progress: bool = False) -> Comparison:
-    """Compare two evaluations, each given by its output folder or its `results.json`.
+    """Compare two evaluations.
+
+    Args:
+        first, second: the output folder or the `results.json` of each evaluation. Differences are second - first.
+        progress: whether to show a progress bar.
 
     Raises:
-        DataError: the evaluations share no figure that can be compared, or a file is missing or damaged.
+        DataError: the evaluations have no score in common that can be compared, or a file is missing or damaged.
         OSError: a file cannot be read.
     """
     a, b = results.read(first), results.read(second)
@@ -155,10 +164,12 @@ def compare_folders(first: Path, second: Path, progress: bool = False) -> Compar
 
 
 def _changed_files(a: Mapping[str, str], b: Mapping[str, str]) -> str:
-    """Return the names of the data files that differ, regardless of their folders; "" if all are equal.
+    """Return the names of a task's data files whose content differs between two evaluations; "" if none differs.
+
+    The folders of the files do not matter.
 
     Args:
-        a, b: path of a file of the task -> its SHA-256.
+        a, b: for each evaluation: path of a data file -> its SHA-256.
     """
     if sorted(a.values()) == sorted(b.values()):
         return ""
@@ -167,7 +178,10 @@ def _changed_files(a: Mapping[str, str], b: Mapping[str, str]) -> str:
 
 
 def _settings_notes(a: Results, b: Results) -> list[str]:
-    """Return notes on settings, other than the model, that may cause the difference."""
+    """Return a line for each setting in which two evaluations differ, such as the seed, the pooling or the prompts.
+
+    If both are evaluations of the same model, a further line says so.
+    """
     notes = [
         f"{key}: {a.environment.get(key)} in A, {b.environment.get(key)} in B"
         for key in ("protocol", "seed", "precision", "pooling")
@@ -197,7 +211,7 @@ class Compare(Command):
     quiet: Quiet = False
 
     def run(self) -> Comparison:
-        """Return the differences between the two evaluations."""
+        """Return the differences between the evaluations in the folders `a` and `b`."""
         return compare_folders(self.a, self.b, progress=not self.quiet)
 
 

@@ -1,11 +1,12 @@
-"""Ranks of the systems in a verdict: each model alone and combined with BM25, with weights chosen on separate queries.
+"""Ranks that a verdict's systems give to the right texts: BM25, each model, and each model combined with BM25.
 
-    rounds of (queries that choose, queries that are judged) ─┐
-    vectors of a model and of BM25 ───────────────────────────┴> ContestResult: its weight, a rank for each judged query
+    rounds of (choosing queries, judged queries) ─┐
+    vectors of a model and of BM25 ───────────────┴> ContestResult: weight of the model, rank for each judged query
 
-Queries that choose select the weight; queries that are judged give the ranks. Titles of held-out texts have one round:
-the half on which training picks checkpoints chooses, and the other half is judged. A user's questions are few, so there
-are two rounds: each half is judged with the weight that the other half chooses.
+If a model is combined with BM25, the weight of its score is chosen on some queries, the choosing queries. The ranks are
+measured on other queries, the judged queries. With held-out texts, such as titles, there is one round: the queries on
+which training picks checkpoints are the choosing queries, and the other half is judged. A user's questions are few, so
+there are two rounds: each half of the questions is judged with the weight that was chosen on the other half.
 """
 
 from collections.abc import Sequence
@@ -36,8 +37,8 @@ class ContestResult:
         name: the name of the system.
         about: a description of the system in one line.
         is_trained: whether the model was trained by this run.
-        weight: the model's weight in the combination with BM25, which has the highest MRR on all choosing queries; None
-            for the model alone or BM25 alone.
+        weight: the weight of the model's score in a combination with BM25, from 0 to 1. It has the highest MRR on all
+            choosing queries. None if the system is a model or BM25 alone.
         chosen_by: the MRR on the choosing queries, from 0 to 1. The verdict compares the best trained system with the
             best untrained system by this value.
         ranks: for each judged query, the rank of its right text.
@@ -52,7 +53,7 @@ class ContestResult:
 
     @property
     def reciprocal(self) -> NDArray[np.float64]:
-        """The reciprocal ranks of the judged queries, (m,)."""
+        """The reciprocal ranks of the right texts of the m judged queries, (m,); 0 for a rank larger than 1,000."""
         return self.ranks.reciprocal
 
 
@@ -71,10 +72,13 @@ class Contest:
 
     @classmethod
     def of_halves(cls, held_out: HeldOutTexts) -> "Contest":
-        """Return the contest of held-out texts, which has one round.
+        """Return the contest with queries from held-out texts, such as titles. It has one round.
+
+        One half of the texts gives the queries by which training picks checkpoints. The choosing queries are at most
+        2,000 of these. The other half of the texts gives the judged queries.
 
         Raises:
-            DataError: too few texts are in the half that picks checkpoints.
+            DataError: there are too few queries by which training picks checkpoints.
         """
         judged = held_out.collection
         if held_out.picking is None or len(held_out.picking.queries) < FEWEST_TEXTS:
@@ -89,7 +93,11 @@ class Contest:
 
     @classmethod
     def crossed(cls, questions: HeldOutTexts) -> "Contest":
-        """Return the contest of questions. They are halved by their hashes; each half chooses weights for the other."""
+        """Return the contest with a user's questions as queries. It has two rounds.
+
+        The questions are divided into two halves by their hashes. In each round, the choosing queries are one half, and
+        the judged queries are the other half.
+        """
         collection = questions.collection
         is_first = np.array([is_of_picking_half(query) for query in collection.queries])
         first, second = np.flatnonzero(is_first), np.flatnonzero(~is_first)
@@ -97,28 +105,37 @@ class Contest:
 
     @property
     def judged(self) -> Ints:
-        """The indices of the judged queries, in the order of the ranks in every result."""
+        """The indices of the judged queries of all rounds, (m,). The ranks in a `ContestResult` are in this order."""
         return np.concatenate([judged for _, judged in self.rounds])
 
     @property
     def choosing(self) -> Ints:
-        """The indices of the choosing queries of all rounds, on which weights and systems are selected."""
+        """The indices of the choosing queries of all rounds, (m,). Weights and systems are selected on them."""
         return np.concatenate([choosing for choosing, _ in self.rounds])
 
     def alone(self, name: str, description: str, is_trained: bool, vectors: tuple[Vectors, Vectors]) -> ContestResult:
-        """Return the result of a model, or of BM25, from its vectors of all queries and of all texts (`vectors`)."""
+        """Return the result of a model, or of BM25, that is not combined with another system.
+
+        Args:
+            name: the name of the system.
+            description: a description of the system in one line.
+            is_trained: whether the model was trained by this run; False for BM25.
+            vectors: the vectors of all queries, (queries, dim), and of all documents, (documents, dim).
+        """
         all_ranks = ranks(*vectors, self.collection)
         chosen_by = all_ranks.reciprocal[self.choosing].mean()
         return ContestResult(name, description, is_trained, None, float(chosen_by), all_ranks.part(self.judged))
 
     def beside(self, name: str, description: str, is_trained: bool, vectors: Beside) -> ContestResult:
-        """Return the result of a model combined with BM25, with the weight that each round chooses.
+        """Return the result of a model combined with BM25.
+
+        In each round, the judged queries are ranked with the weight that has the highest MRR on the choosing queries.
 
         Args:
             name: the name of the model.
             description: a description of the model in one line.
             is_trained: whether the model was trained by this run.
-            vectors: the vectors of all queries and of all texts, from the model and from BM25.
+            vectors: the vectors of all queries and documents, from the model and from BM25.
         """
         choosing = np.unique(self.choosing)
         grid = vectors.part(choosing).reciprocal_ranks(self.collection.part(choosing.tolist()))

@@ -2,8 +2,8 @@
 
     Task.score ──> TaskScores.details ──> report/, which renders them as text or HTML
 
-Tasks create these values, so that they need not import the code that renders them. The summaries of an evaluation are
-tables of the same class.
+Tasks create these values, so that they need not import the code that renders them. A report's summary of all tasks is
+rendered from cells of the same class.
 """
 
 from collections.abc import Mapping, Sequence
@@ -16,8 +16,8 @@ class Cell:
     """A value in a table, with a note or with emphasis.
 
     Attributes:
-        value: the value, which is shown like a plain value of the table.
-        note: text in small print after the value, such as its interval; "" for none.
+        value: the value. A table shows it as if it were not in a `Cell`, for example a float with two decimals.
+        note: text in small print after the value, such as the confidence interval of a score; "" for none.
         strong: whether the value is emphasized: in bold in HTML, with a star in text.
     """
 
@@ -50,8 +50,9 @@ class Answer(NamedTuple):
 
     Attributes:
         query: the text of the query.
-        right: the text of the first relevant document.
-        rank: the best rank of a relevant document, from 1; 0 if no relevant document is ranked.
+        right: the text of the query's first relevant document, in the order of the collection's documents.
+        rank: the rank of the relevant document that the model ranks best, from 1; 0 if none is among the first
+            1,000.
         first: the text of the document that the model ranks first; "" if no document is ranked.
     """
 
@@ -78,7 +79,7 @@ class Details:
 
 
 def as_cell(value: object) -> Cell:
-    """Return a value of a table as a `Cell`, unless it already is one."""
+    """Return a value of a table as a `Cell`. A value that is a `Cell` is returned unchanged."""
     return value if isinstance(value, Cell) else Cell(value)
 
 
@@ -97,10 +98,11 @@ def merged(tables: Mapping[str, Sequence[Table]]) -> list[Table]:
     """Merge the tables of several models into tables with a new first column, which names the model.
 
     Tables with the same caption and header become one table. It has the first rows of all models, then their second
-    rows, and so on. The tables of a single model are returned unchanged.
+    rows, and so on. It has no headings between rows (`Table.groups`). If there is only one model, its tables are
+    returned unchanged.
 
     Args:
-        tables: model name -> tables.
+        tables: the name of each model -> its tables.
     """
     if len(tables) == 1:
         return list(*tables.values())

@@ -43,10 +43,10 @@ def json_text(value: Any) -> str:
 
 
 def existing_folder(text: str) -> Path:
-    """Return a text as a path, for the parser of an option.
+    """Return the path of a folder that the user gave as the value of an option.
 
     Raises:
-        ValueError: the path is not a folder.
+        ValueError: there is no such folder. The parser of options shows the message.
     """
     if not Path(text).is_dir():
         raise ValueError(f"no such folder: {text}")
@@ -70,7 +70,7 @@ def check_writable(folder: Path) -> None:
 
 
 def _plain(value: Any) -> Any:
-    """Convert numpy values, paths, NaN and infinities to types of JSON, in nested lists and dicts too."""
+    """Return a value in types that JSON has, also within lists and dicts. NaN and infinities become None."""
     if isinstance(value, dict):
         return {str(key): _plain(item) for key, item in value.items()}
     if isinstance(value, (np.ndarray, np.generic)):

@@ -1,4 +1,4 @@
-"""Options of `clearspan eval`, and their checks."""
+"""The options of `clearspan eval`, and the checks of their values."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,7 +26,11 @@ REPORT = "report.html"
 
 
 def check_model(spec: str) -> None:
-    """Raise ValueError unless a value of `--model` is an existing path, a baseline or `module:function`."""
+    """Check a value of `--model`; raise ValueError if it names no model.
+
+    A model is an existing path, `hybrid:` with an existing path, a baseline such as `bm25`, or `module:function`. This
+    function does not check that the path holds a model, or that the function exists.
+    """
     if problem := misnamed(spec, HYBRID):
         raise ValueError(f"{spec!r}: {problem}")
     model = encoder_of(spec) or spec
@@ -35,7 +39,7 @@ def check_model(spec: str) -> None:
 
 
 def check_name(text: str) -> None:
-    """Raise ValueError for a model's name that is not a valid folder name."""
+    """Raise ValueError if a model's name in the results (`--name`) cannot be the name of the model's subfolder."""
     if not text or text != Path(text).name or text in (".", "..", RESULTS, EXAMPLES, REPORT):
         raise ValueError(f"must be a valid folder name, not {text!r}")
 
@@ -61,7 +65,7 @@ PROTOCOL = "the papers' settings (full), or faster settings for prototyping (fas
 
 @dataclass(frozen=True, kw_only=True)
 class EvalOptions(Options):
-    """The models, tasks and settings of an evaluation."""
+    """The options of `clearspan eval`: the models to score, the tasks, and the settings of the evaluation."""
 
     model: Annotated[tuple[str, ...], Flag(MODEL, "MODEL", parse=checking(check_model))]
     output: Annotated[Path, Flag("folder for the results; created if missing", "DIR", output=True)]
@@ -117,17 +121,17 @@ class EvalOptions(Options):
 
     @property
     def models(self) -> dict[str, str]:
-        """Name of a model in the results -> the value of `--model`."""
+        """Name of a model in the results -> the value of `--model` that selects this model."""
         return dict(zip(self.names, self.model, strict=True))
 
     @property
     def cached(self) -> Path | None:
-        """Folder of cached embeddings, or None for no cache."""
+        """The folder in which embeddings are cached; None if they are not cached."""
         return folder_of(self.cache)
 
 
 def _check_device(device: str) -> None:
-    """Raise ValueError for a device that torch cannot use here."""
+    """Raise ValueError if torch cannot use the device `device` on this machine."""
     if device == AUTO:
         return
     import torch

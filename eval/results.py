@@ -3,7 +3,7 @@
     Results  <──> results.json    scores, their intervals, and the settings that affect them
     Examples <──> examples.npz    the predictions from which the scores are computed, for `clearspan compare`
 
-`examples.npz` can be read only with the `results.json` of the same evaluation, which holds its hash.
+`results.json` holds the hash of the `examples.npz` of the same evaluation, so that no other is taken for it.
 """
 
 import io
@@ -44,18 +44,19 @@ class Results:
     """The content of `results.json`: the evaluation of one model.
 
     Attributes:
-        model: the name of the model.
-        spec: the value of `--model`, such as a folder, a file of word vectors or `module:function`.
+        model: the name of the model in the results.
+        spec: the value of `--model`, such as a folder, a file of word vectors or `module:function`; "" if unknown.
         scores: task -> metric -> value, unrounded; NaN if it is undefined, which is null in JSON. All metrics are
             percentages except alignment, uniformity and mean squared errors (mse).
         intervals: task -> metric -> (low, high), the 95 % interval of the value by bootstrap over the task's examples.
-        subsets: task -> subset -> metric -> value, or a count if the name of the metric begins with `num_`.
-        counts: task -> name of a size of the task's data, such as `pairs` -> number.
+        subsets: task -> subset of the task's data -> metric -> value. A key that begins with `num_` has a count as its
+            value instead.
+        counts: task -> what is counted in the task's data, such as `pairs` -> number.
         settings: task -> setting -> value, for settings other than data and model that affect the task's scores.
-        data: task -> file -> SHA-256 of the file.
+        data: task -> path of a data file -> SHA-256 of the file.
         averages: average -> {"value": percent, "tasks": tasks in the average, "missing": tasks that were not scored}.
         skipped: task -> the reason why it was not scored.
-        truncated: task -> remark on the files that have fewer rows than the published files.
+        truncated: task -> a remark on its data files that have fewer rows than the published files.
         warnings: problems that a reader should know before trusting the scores.
         environment: versions of packages, the device, the date and other facts about the machine and the run.
         examples: the SHA-256 of examples.npz; "" in files of earlier versions, which do not have it.
@@ -83,7 +84,7 @@ class Results:
         return {name: value for name, value in asdict(self).items() if name != "folder"}
 
     def add(self, task: str, scores: TaskScores) -> None:
-        """Add the scores of one task, and compute their bootstrap intervals."""
+        """Add the scores of one task to this object, and compute and add their intervals by bootstrap."""
         self.scores[task] = scores.scores
         self.counts[task] = scores.counts
         self.intervals[task] = {metric: interval(examples) for metric, examples in scores.examples.items()}
@@ -95,7 +96,7 @@ class Results:
     def to_json(self) -> str:
         """Return the text of `results.json`: strict JSON in ASCII, which any terminal can show.
 
-        The last field is the hash of all other fields (`common.sealed`).
+        The last field, `sha256`, is the hash of all other fields.
         """
         return seal(json.loads(json_text(self.record())), indent=2).decode("ascii")
 
@@ -108,7 +109,8 @@ class Scored:
         results: the content of the model's `results.json`.
         tasks: task -> its scores, in the order of `--tasks`.
         families: task -> the word of `--tasks` that selected the task, such as `sts`.
-        differences: task -> this model's main score minus the main score of the first model of the same run.
+        differences: task -> this model's main score minus the main score of the first model of the same run; empty for
+            the first model.
     """
 
     results: Results
@@ -118,9 +120,13 @@ class Scored:
 
 
 def examples_bytes(tasks: Mapping[str, TaskScores]) -> bytes:
-    """Return the bytes of `examples.npz`. Its arrays are named `<task>/<score>/<field of Examples>`.
+    """Return the bytes of `examples.npz`, with the examples of each score of each task.
 
-    The arrays can be loaded without pickle.
+    It has an array for each attribute of `Examples`, named `<task>/<score>/<attribute>`. The arrays can be loaded
+    without pickle.
+
+    Args:
+        tasks: name of a task -> its scores.
     """
     buffer = io.BytesIO()
     columns: dict[str, Any] = {}
@@ -137,8 +143,12 @@ def examples_bytes(tasks: Mapping[str, TaskScores]) -> bytes:
 def environment(device: str, **more: object) -> dict[str, Any]:
     """Return a description of the machine and the run.
 
-    It has the date (UTC, ISO 8601), the device, the platform, the versions of Python and of the packages that affect
-    the scores (None if a package is not installed), and the entries `more`.
+    It has the date (UTC, ISO 8601), the platform, the versions of Python and of the packages that affect the scores
+    (None if a package is not installed), and the arguments.
+
+    Args:
+        device: the torch device on which the model computes.
+        more: further entries of the description.
     """
     versions: dict[str, str | None] = {"python": platform.python_version()}
     for package in _PACKAGES:
@@ -156,13 +166,14 @@ def environment(device: str, **more: object) -> dict[str, Any]:
 
 
 def find(paths: Iterable[Path]) -> list[Results]:
-    """Read the evaluations at each path.
+    """Return the evaluations that the paths name, in the order of the paths.
 
     Args:
-        paths: each is a `results.json`, its folder, or a folder whose subfolders each hold a `results.json`.
+        paths: each is a `results.json`, a folder with a `results.json`, or the output folder of several models, which
+            has a subfolder with a `results.json` for each model.
 
     Raises:
-        DataError: a path has no results.json, or a file is malformed.
+        DataError: there is no results.json at a path, or a results.json is malformed or was edited.
         OSError: a file cannot be read.
     """
     evaluations: list[Results] = []
@@ -173,13 +184,13 @@ def find(paths: Iterable[Path]) -> list[Results]:
 
 
 def read(path: Path) -> Results:
-    """Read one evaluation.
+    """Return the evaluation of one model, read from its `results.json`.
 
     Args:
-        path: a `results.json`, or its folder.
+        path: the `results.json`, or its folder.
 
     Raises:
-        DataError: the file does not exist, or is malformed.
+        DataError: the file does not exist, is malformed, or was edited, so that its hash does not match.
         OSError: the file cannot be read.
     """
     file = path / RESULTS if path.is_dir() else path
@@ -224,6 +235,8 @@ def is_examples(path: Path) -> bool:
 def check(path: Path) -> None:
     """Check by their hashes that a results.json and the examples.npz in the same folder were not changed.
 
+    A results.json of an earlier version has no hash of the examples.npz, which is not checked then.
+
     Args:
         path: the `results.json`, or its folder.
 
@@ -238,10 +251,10 @@ def check(path: Path) -> None:
 
 
 def read_examples(evaluation: Results) -> dict[str, dict[str, Examples]]:
-    """Return the examples of each score of each task, from the `examples.npz` of an evaluation.
+    """Return task -> score -> its examples, from the `examples.npz` of an evaluation.
 
     Args:
-        evaluation: an evaluation that `read` returned.
+        evaluation: an evaluation that `read` or `find` returned.
 
     Raises:
         DataError: the file does not exist, is malformed, or belongs to a different evaluation.
@@ -255,7 +268,7 @@ def read_examples(evaluation: Results) -> dict[str, dict[str, Examples]]:
 
 
 def _examples(path: Path) -> dict[str, dict[str, Examples]]:
-    """Return the examples of each score of each task, from the `examples.npz` at `path`.
+    """Return task -> score -> its examples, from the `examples.npz` at `path`.
 
     Raises:
         DataError: the file is malformed.

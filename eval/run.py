@@ -1,9 +1,9 @@
-"""One evaluation: score models on tasks and write the results.
+"""One run of `clearspan eval`: score models on tasks, and write the results and a report.
 
     tasks loaded and checked ──> for each model: embedded, scored ──> results.json, examples.npz ──> report.html
 
-The results of a single model are in the output folder; several models have a subfolder each, under the model's name,
-and a column each in the report.
+The results of a single model are written to the output folder. Of several models, each has a subfolder with the name
+of the model, and a column in the report.
 """
 
 import hashlib
@@ -54,10 +54,10 @@ OWN = ("pairs", queries.NAME)
 
 
 class EvaluationError(Exception):
-    """The evaluation failed. The message is one line for the user.
+    """An evaluation failed. The message is one line for the user.
 
     Attributes:
-        skipped: name of a task -> the reason why it was not scored.
+        skipped: name of a task -> the reason why it was not scored; empty if no task was skipped.
     """
 
     def __init__(self, message: str, skipped: dict[str, str] | None = None) -> None:
@@ -66,11 +66,11 @@ class EvaluationError(Exception):
 
 
 def evaluate(request: EvalOptions) -> list[Scored]:
-    """Score each model on every task whose data is there, and write results and report.
+    """Score each model on every task whose data exists, write the results and the report, and return the evaluations.
 
     Raises:
-        EvaluationError: a model cannot be used, or there is nothing to score. All other models are scored first, and
-            their results written.
+        EvaluationError: the tasks cannot be used, for example because none of them has data, or a model cannot be used.
+            In the latter case, all other models are scored first, and their results are written.
         DataError: a data file is malformed.
         OSError: a file cannot be read or written.
     """
@@ -124,10 +124,10 @@ def evaluate(request: EvalOptions) -> list[Scored]:
 
 
 def with_differences(scored: Sequence[Scored]) -> list[Scored]:
-    """Return the evaluations, each with the differences between its main scores and the first evaluation's main scores.
+    """Return the evaluations, with the differences between each model's main scores and the first model's main scores.
 
-    The p-values are corrected by Holm over all of these differences. There is no difference if the examples of a
-    score are unknown, or if the first model's score was computed from different examples.
+    Their p-values are corrected by Holm's method for the number of all these differences. A task has no difference if
+    a main score has no examples, or if the two scores were computed from different examples.
     """
     first, *others = scored
     pairs = {}
@@ -144,11 +144,12 @@ def with_differences(scored: Sequence[Scored]) -> list[Scored]:
 
 
 class _Tasks(NamedTuple):
-    """Tasks to score.
+    """The tasks that the user chose.
 
     Attributes:
-        tasks: the tasks whose data is there.
-        families: name of a task -> the word of `--tasks` that chose it.
+        tasks: the tasks whose data exists, which are scored.
+        families: name of a task -> the word of `--tasks` that chose it, such as `sts`; `pairs` or `queries` for the
+            tasks in the user's own files.
         skipped: name of a task -> the reason why it is skipped.
     """
 
@@ -196,10 +197,10 @@ def _load_tasks(request: EvalOptions) -> _Tasks:
 
 
 def _data_warnings(known: Mapping[str, Sequence[Compared]]) -> list[str]:
-    """Return a warning that names the tasks whose files differ from the published files; no warning if all are equal.
+    """Return a list with one warning, which names the tasks whose files differ from the published files; [] if none do.
 
     Args:
-        known: name of a task -> its files, compared with the published files.
+        known: name of a task -> the comparison of each of its data files with the published file.
     """
     remarks = {task: [file.remark for file in files if file.remark] for task, files in known.items()}
     shown = {task: [each[0], "..."] if len(each) > 1 else each for task, each in remarks.items()}
@@ -266,7 +267,13 @@ def _score(request: EvalOptions, compute: Compute, name: str, spec: str, loaded:
 
 
 def _score_tasks(run: TaskContext, tasks: list[Task], results: Results) -> dict[str, TaskScores]:
-    """Return the scores of each task by its name. Scores and skipped tasks are also added to `results`."""
+    """Score one model on each task; return name of a task -> its scores, for all tasks that support the model.
+
+    Args:
+        run: the model, and the settings of the tasks.
+        tasks: the tasks.
+        results: the model's results, to which the scores are added, and the reason for each task that is skipped.
+    """
     scored: dict[str, TaskScores] = {}
     for task in ProgressBar(len(tasks), "tasks", not run.progress, unit="task").over(tasks):
         try:
@@ -284,9 +291,11 @@ def _score_tasks(run: TaskContext, tasks: list[Task], results: Results) -> dict[
 
 
 def _check_output(folder: Path) -> None:
-    """Check that the output folder is writable, and that all files to be replaced in it were written by an evaluation.
+    """Check that results can be written to `folder`, and that they replace only the files of an earlier evaluation.
 
-    This is done before any model is loaded.
+    Raises:
+        EvaluationError: the folder has a results.json, examples.npz or report.html that no evaluation has written.
+        OSError: the folder cannot be created or written.
     """
     check_writable(folder)
     for name, is_ours in ((RESULTS, is_results), (EXAMPLES, is_examples), (REPORT, is_report)):

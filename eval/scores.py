@@ -4,8 +4,8 @@
                                         ──> interval: its 95 % interval by bootstrap
     Examples of two models ───────────────> difference: its value, 95 % interval and p-value
 
-The bootstrap draws samples of the examples with replacement, and computes the metric on each sample, even if the metric
-is a correlation, an F1 or a mean over subsets.
+The bootstrap draws samples of the examples with replacement, and computes the metric anew on each sample. This works
+for every metric, such as a correlation, an F1 or a mean over subsets.
 """
 
 import math
@@ -52,14 +52,14 @@ def _spearman(predicted: Floats, gold: Floats, rows: Ints) -> Floats:
 
 
 def _counts(predicted: Floats, gold: Floats, rows: Ints) -> tuple[Floats, Floats, Floats, Floats]:
-    """Return (true positives, false positives, false negatives, true negatives) of each sample, (samples,) each.
+    """Return the numbers of true positives, false positives, false negatives and true negatives in each sample.
 
-    The positive class is 1.
+    The positive class is 1. Each of the four arrays is (samples,) float64, where `samples` is the number of samples.
 
     Args:
         predicted: the predicted class indices of the n examples, (n,).
-        gold: their correct class indices, (n,).
-        rows: the row indices of the examples in each sample, (samples, n) int64.
+        gold: the correct class indices of the examples, (n,).
+        rows: the indices of the examples that each sample consists of, (samples, n) int64.
     """
     yes, true = predicted[rows] == 1, gold[rows] == 1
     both = (yes & true).sum(axis=1).astype(float)
@@ -101,12 +101,12 @@ class Examples:
     """The n examples from which a score is computed.
 
     Attributes:
-        metric: the metric of the score, a key of METRICS.
-        predicted: the model's result for each example, (n,) float64: a class index, a cosine, or for the metric `mean`
-            a value from 0 to 1.
+        metric: the metric of the score, a key of METRICS, such as `accuracy`, `spearman` or `mean`.
+        predicted: the model's result for each example, (n,) float64: a class index, a similarity such as a cosine, or
+            for the metric `mean` the score of the single example, from 0 to 1.
         gold: the expected class index or similarity, (n,) float64; zeros for the metric `mean`.
-        groups: the group of each example, (n,) int64, such as the index of the subset of an STS year. The score is the
-            mean of the metric over the groups, and the bootstrap draws samples within each group.
+        groups: the number of each example's group, (n,) int64; a group is, for example, a subset of an STS year. The
+            score is the mean of the metric over the groups, and the bootstrap draws samples within each group.
     """
 
     metric: str
@@ -116,7 +116,12 @@ class Examples:
 
     @classmethod
     def of(cls, metric: str, predicted: Any, gold: Any = None, groups: Any = None) -> "Examples":
-        """Return examples from arrays or lists of any numeric type; `gold` and `groups` are zeros if they are None."""
+        """Return the `Examples` for arrays or lists of any numeric type.
+
+        Args:
+            metric: a key of METRICS.
+            predicted, gold, groups: the attributes of `Examples`. If `gold` or `groups` is None, it is set to zeros.
+        """
         values = np.asarray(predicted, np.float64)
         zeros = np.zeros(len(values))
         return cls(
@@ -130,10 +135,12 @@ class Examples:
         return len(self.predicted)
 
     def metric_of(self, rows: Ints) -> Floats:
-        """Return the metric of each sample, 1 for 100 %, (samples,) float64. Groups are ignored.
+        """Return the metric on each sample as a fraction, which is 1 for 100 %: (samples,) float64.
+
+        The groups of the examples are ignored.
 
         Args:
-            rows: the row indices of the examples in each sample, (samples, n) int64.
+            rows: the indices of the examples that each sample consists of, (samples, n) int64.
         """
         return METRICS[self.metric](self.predicted, self.gold, rows)
 
@@ -143,12 +150,13 @@ class Difference:
     """The difference between the scores of two models on the same examples, in percentage points.
 
     Attributes:
-        value: the score of the second model minus the score of the first model.
+        value: the score of the second model minus the score of the first model; NaN if one of them is undefined.
         low, high: the ends of the 95 % interval of `value`.
-        p: the two-sided p-value by bootstrap: twice the fraction of samples whose difference is not of the sign of
-            `value`; at most 1. It is never 0, since one is added to the count. NaN if `value` is undefined.
-        p_holm: the p-value after Holm's correction for all differences that are tested together (`tested`); NaN before
-            the correction.
+        p: the two-sided p-value by bootstrap: twice the fraction of samples with a difference of at most 0, or twice
+            the fraction with a difference of at least 0, whichever is smaller; at most 1. One is added to the count and
+            to the number of samples, so it is never 0. NaN if `value` is NaN.
+        p_holm: the p-value after Holm's correction for the number of all differences that are tested together; NaN
+            before the correction.
     """
 
     value: float
@@ -159,7 +167,7 @@ class Difference:
 
     @property
     def exceeds_noise(self) -> bool:
-        """Return whether the corrected p-value is below LEVEL, which is 0.05."""
+        """Return whether the corrected p-value `p_holm` is below 0.05 (LEVEL)."""
         return self.p_holm < LEVEL
 
 
@@ -169,9 +177,9 @@ def figure(examples: Examples) -> float:
 
 
 def interval(examples: Examples) -> tuple[float, float]:
-    """Return the ends of the score's 95 % percentile interval, in percent, by bootstrap over the examples.
+    """Return the ends of the 95 % interval of the examples' score, in percent, by percentile bootstrap.
 
-    Both are NaN if the score is undefined on every sample.
+    Both ends are NaN if the score is undefined on every sample.
     """
     return _quantiles(resampled(examples))
 
@@ -186,16 +194,19 @@ def resampled(examples: Examples, resamples: int = RESAMPLES) -> Floats:
 
 
 def comparable(first: Examples, second: Examples) -> bool:
-    """Return whether the examples of two models have the same metric, gold values and groups, as `difference` needs."""
+    """Return whether the examples of two models have equal metrics, gold values and groups.
+
+    Only then can `difference` compare them.
+    """
     same = first.metric == second.metric and np.array_equal(first.gold, second.gold)
     return same and np.array_equal(first.groups, second.groups)
 
 
 def difference(first: Examples, second: Examples, resamples: int = RESAMPLES) -> Difference:
-    """Return the second model's score minus the first model's score, by paired bootstrap.
+    """Return the second model's score minus the first model's score, with interval and p-value by paired bootstrap.
 
     Args:
-        first, second: the models' results on the same examples, which must be `comparable`.
+        first, second: the two models' results on the same examples; `comparable` must be true for them.
         resamples: the number of bootstrap samples.
     """
     first_figures, second_figures = _figures((first, second), _samples(first.groups, resamples))
@@ -210,10 +221,11 @@ def difference(first: Examples, second: Examples, resamples: int = RESAMPLES) ->
 
 
 def num_resamples(num_figures: int) -> int:
-    """Return the number of bootstrap samples for `num_figures` comparisons, at least RESAMPLES.
+    """Return the number of bootstrap samples for `num_figures` differences that are tested together, at least 1,000.
 
-    With fewer samples, no difference could be significant, because the smallest possible p-value is not below LEVEL
-    after Holm's correction.
+    The smallest p-value that n samples can give is 2 / (n + 1), and Holm's correction multiplies it by `num_figures`.
+    With the returned number of samples, the product is below a quarter of the significance level, 0.05, so that a clear
+    difference is found to be significant.
     """
     return max(RESAMPLES, 4 * math.ceil(2 * num_figures / LEVEL))
 
@@ -221,11 +233,11 @@ def num_resamples(num_figures: int) -> int:
 def tested(pairs: Sequence[tuple[Examples, Examples]], progress: bool = False) -> list[Difference]:
     """Return the difference of each pair, with p-values that Holm's method corrects for the number of pairs.
 
-    Each difference is computed with RESAMPLES samples. If its p-value is then below LEVEL, it is computed again with
-    `num_resamples` samples, because the correction needs a finer p-value.
+    Each difference is computed with 1,000 bootstrap samples. If its p-value is then below 0.05, it is computed again
+    with `num_resamples` samples, because the corrected p-value can be small only if there are enough samples.
 
     Args:
-        pairs: the first and the second model's examples of each score; the two are `comparable`.
+        pairs: for each score, the first model's and the second model's examples, which must be `comparable`.
         progress: whether to show a progress bar.
     """
     resamples = num_resamples(len(pairs))
@@ -241,10 +253,10 @@ def tested(pairs: Sequence[tuple[Examples, Examples]], progress: bool = False) -
 
 
 def holm(ps: Sequence[float]) -> list[float]:
-    """Return the p-values after Holm's step-down correction (1979), in the same order.
+    """Return the p-values after Holm's step-down correction (1979), in the order of `ps`.
 
-    The correction bounds the probability of at least one false finding by the significance level. A NaN stays NaN, but
-    counts in the number of p-values.
+    If differences with a corrected p-value below a level count as significant, the probability of at least one false
+    finding is at most that level. A NaN stays NaN, but counts in the number of p-values.
     """
     order = sorted(range(len(ps)), key=lambda place: (math.isnan(ps[place]), ps[place]))
     corrected = [math.nan] * len(ps)
@@ -264,9 +276,14 @@ def _quantiles(figures: Floats) -> tuple[float, float]:
 
 
 def _samples(groups: Ints, resamples: int) -> Iterator[Ints]:
-    """Yield the row indices of bootstrap samples, in blocks (samples, n) int64.
+    """Yield bootstrap samples in blocks: the indices of the examples in each sample, (samples, n) int64.
 
-    The rows are drawn with replacement within each group, and are the same in every call.
+    The indices are drawn with replacement within each group, so that a group has the same columns in every sample. The
+    same arguments always give the same samples.
+
+    Args:
+        groups: the group of each of the n examples, (n,).
+        resamples: the number of samples in all blocks together.
     """
     generator = np.random.default_rng(0)
     members = [np.flatnonzero(groups == group) for group in np.unique(groups)]
@@ -280,8 +297,9 @@ def _figures(several: Sequence[Examples], samples: Iterable[Ints]) -> Floats:
     """Return the score of each model on each sample, in percent, (models, samples) float64.
 
     Args:
-        several: the results of each model on the same examples.
-        samples: blocks of row indices (samples, n), in which the rows of a group lie in adjacent columns.
+        several: the results of each model on the same n examples.
+        samples: blocks (samples, n) with the indices of the examples that each sample consists of. The examples of a
+            group must be in adjacent columns, which are the same in all rows of a block.
     """
     blocks = []
     for rows in samples:
@@ -292,14 +310,14 @@ def _figures(several: Sequence[Examples], samples: Iterable[Ints]) -> Floats:
 
 
 def _ranks(values: Floats, rows: Ints) -> Floats:
-    """Return the rank of each value in its sample, (samples, n) float64. Equal values get the mean of their ranks.
+    """Return the rank of each value in its sample, (samples, n) float64, where the smallest value has rank 1.
 
-    All samples are drawn from the same n values. Ranks are therefore found by counting, which is several times as fast
-    as sorting each sample.
+    Equal values get the mean of their ranks. All samples are drawn from the same n values, so ranks can be found by
+    counting, which is several times as fast as sorting each sample.
 
     Args:
         values: the n values, (n,).
-        rows: the indices of the values in each sample, (samples, n) int64.
+        rows: the indices of the values that each sample consists of, (samples, n) int64.
     """
     codes = np.unique(values, return_inverse=True)[1]
     num_values = codes.max() + 1
@@ -314,7 +332,10 @@ _NO_PERCENTAGE = re.compile(r"(alignment|uniformity)(_\w+)?|mse")
 
 
 def in_percent(metric: str) -> bool:
-    """Return whether a metric is a percentage. Higher percentages are better; for other metrics, lower is better."""
+    """Return whether a metric is a percentage; alignment, uniformity and mean squared errors (mse) are not.
+
+    Of percentages, higher ones are better; of the other metrics, lower values are better.
+    """
     return not _NO_PERCENTAGE.fullmatch(metric)
 
 
@@ -323,16 +344,18 @@ class TaskScores:
     """The scores of one task.
 
     Attributes:
-        scores: metric -> value, unrounded; NaN if it is undefined, such as the correlation with equal predictions. All
-            metrics are percentages except alignment, uniformity and mean squared errors (mse).
-        main: the metric that represents the task in charts.
+        scores: metric -> value, unrounded; NaN if it is undefined, such as a correlation if all predictions are equal.
+            All metrics are percentages except alignment, uniformity and mean squared errors (mse).
+        main: the metric that represents the task in charts and comparisons.
         headline: the metrics that the summary table shows.
-        counts: sizes of the task's data, such as {"pairs": 3108}.
+        counts: what is counted in the task's data -> number, such as {"pairs": 3108}.
         details: texts and tables for the report.
-        subsets: subset -> metric -> value, or a count if the name of the metric begins with `num_`.
-        examples: metric -> the examples from which its value is computed. It includes `main`, unless the main score is
-            not computed from examples.
-        settings: settings, other than data and model, that affect the scores, such as seeds, the chosen L2 and epochs.
+        subsets: subset of the task's data -> metric -> value. A key that begins with `num_` has a count as its value
+            instead.
+        examples: metric -> the examples from which its value is computed. Metrics that are not computed from examples
+            are left out, and have no interval.
+        settings: name of a setting that affects the scores, such as a seed or the chosen L2 value -> value. Data and
+            model are not among them.
     """
 
     scores: dict[str, float]

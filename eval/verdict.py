@@ -4,11 +4,12 @@
     documents: all texts of the dataset ────────────────────┼──> reciprocal ranks ──> bootstrap ──> Verdict
     systems: BM25, the models, and each model with BM25 ────┘
 
-The systems are all ways to search that a user can choose from: BM25, each untrained model, the trained model, and each
-model combined with BM25. One half of the held-out texts, by which training chooses checkpoints, also chooses the
-weights of the combinations, and the trained and the untrained system to compare. The other half is scored. A user's
-questions are halved too. Each half is scored with the weights that the other half chooses, and the systems to compare
-are chosen on all questions. All intervals come from the same bootstrap samples.
+A system is a way to search that a user can choose: BM25, an untrained model, the trained model, or one of the models
+combined with BM25. The held-out texts are halved. The weights of the combinations, and the trained and the untrained
+system to compare, are selected on the half that also selects checkpoints in training; the scores are computed on the
+other half. A user's questions are halved too: the scores of each half are computed with the weights that were selected
+on the other half, and the systems to compare are selected on all questions. All intervals come from the same bootstrap
+samples.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -92,11 +93,11 @@ class System:
 
 @dataclass(frozen=True)
 class Example:
-    """A query that the two compared systems answer differently.
+    """A query for which the best trained and the best untrained system give different ranks to the right text.
 
     Attributes:
         query: the query.
-        text: the right text.
+        text: the right text, which a search with the query should rank first.
         rank: the rank that the trained system gives the right text, from 1.
         rank_untrained: the rank that the untrained system gives the right text, from 1.
         first: the text that the trained system ranks first.
@@ -122,16 +123,16 @@ class Verdict:
         num_collection: the number of different texts in the dataset; more than `num_texts` if a sample is ranked.
         systems: the systems with their scores, best first.
         winner: the name of the system to use. This is the best trained system if `word` is `better`. Otherwise it is
-            the best untrained system if the interval of its lead over BM25 is above 0, and BM25 if not.
+            BM25, or the best untrained system if the 95 % interval of its MRR minus BM25's MRR is above 0.
         best_trained, best_untrained: the names of the two systems that are compared.
         difference: the MRR of the best trained system minus the MRR of the best untrained system, in percentage points.
         low, high: the ends of the 95 % interval of `difference`.
-        word: `better` if the whole interval is above 0, `worse` if it is below 0, and otherwise, or if there are fewer
-            than `FEWEST_DECIDING` queries, `no difference`.
+        word: `better` if the whole interval is above 0, `worse` if the whole interval is below 0. Otherwise, and always
+            if there are fewer than 20 queries (`FEWEST_DECIDING`), it is `no difference`.
         sentence: the outcome in one sentence.
-        notes: remarks on how reliable the figures are, such as a warning of few queries.
-        examples: queries that the two compared systems answer differently: first queries that the trained system wins,
-            then queries that it loses.
+        notes: remarks on how reliable the scores are, such as a warning that there are few queries.
+        examples: first, queries for which the best trained system ranks the right text higher than the best untrained
+            system; then, queries for which it ranks the right text lower.
     """
 
     task: Task
@@ -186,14 +187,15 @@ def judge(
         data: the folder of a dataset with a held-out part (`validation/`).
         queries: a file of questions (`common.queries`) to search with; None to search with the dataset's held-out
             titles, or with crops of its held-out texts if it has no titles.
-        prompt_name: the name of one prompt for every text, or the names of two prompts, for queries and for documents.
-            Where no name is given, a model's own prompts are used.
+        prompt_name: the name of one prompt for every text, or the names of two prompts, for queries and for documents;
+            () for each model's own prompts.
         stemmer: the language whose word endings BM25 ignores, such as `german`; None to compare whole words.
         cache: the folder of cached embeddings; None for no cache.
         compute: the device and the precision; None for fp32 on the GPU, or on the CPU if there is no GPU.
         batch_tokens: the most tokens in a batch of texts to embed.
         progress: whether to show progress bars.
-        say: a function that is called with a line of text before an embedding that will take more than half a minute.
+        say: a function that prints a line for the user. It is called before a model embeds the texts if that is
+            expected to take more than half a minute.
 
     Raises:
         DataError: the dataset or the file is malformed, or has too few held-out texts.
@@ -230,8 +232,8 @@ def decide(
     """Compare the systems, and return the verdict.
 
     Args:
-        results: the result of each system. At least one system is trained, and at least one is not. Among equally good
-            systems, the first is preferred.
+        results: the ranks that each system gave to the right texts. At least one system is trained, and at least one is
+            not. Among equally good systems, the first is preferred.
         contest: the queries and the texts.
         task: the type of the queries.
         num_collection: the number of different texts in the dataset, including texts that are not ranked.
@@ -297,7 +299,7 @@ def _without_training(
     Args:
         best: the best untrained system.
         results: the results of all systems.
-        examples: name of a system -> the reciprocal rank of each scored query.
+        examples: name of a system -> the reciprocal rank of the right text for each scored query.
     """
     words = next((result for result in results if result.name == BM25), best)
     return best if difference(examples[words.name], examples[best.name]).low > 0 else words
@@ -333,7 +335,11 @@ def _sentence(verdict: Verdict, systems: Mapping[str, System]) -> str:
 
 
 def _examples(trained: ContestResult, untrained: ContestResult, contest: Contest) -> list[Example]:
-    """Return the queries that the trained system wins by the most, and then the queries that it loses by the most."""
+    """Return the queries for which the two systems differ most in the reciprocal rank of the right text.
+
+    First come up to three queries (`NUM_EXAMPLES`) for which the trained system ranks the right text higher, then up to
+    three for which it ranks the right text lower.
+    """
     gain = trained.reciprocal - untrained.reciprocal
     texts, rows = contest.collection, contest.judged
     order = np.argsort(-gain, kind="stable")

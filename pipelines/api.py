@@ -93,7 +93,7 @@ def mine_negatives(
     quiet: bool = False,
     **options: Option,
 ) -> Dataset:
-    """Add hard negatives to a dataset of pairs or triplets, from its own texts; return the new dataset.
+    """Add hard negatives, which are texts of the same dataset, to a dataset of pairs or triplets; return a new dataset.
 
     A call that was stopped continues when it is repeated.
 
@@ -132,22 +132,23 @@ def search(
     """Find the texts of a dataset that are nearest to queries; return the hits of each query, best first.
 
     Args:
-        vectors: a dataset that `make_dataset("embed", ...)` made.
+        vectors: a dataset that `make_dataset("embed", ...)` made, or a folder that `adapt` made.
         queries: a text, or several.
         model: the folder of the model that made the vectors.
         top: number of hits for each query.
         prompt_name: name of the model's prompt to put before each query, or `none`; None: the query prompt.
         index: `faiss` for an approximate index, built on first use; None for exact search.
-        hybrid: True to combine the model's scores with BM25, for which the dataset must store the texts; or a number
-            from 0 to 1, the weight of the model's scores in the combination. None or False: the model's scores alone.
+        hybrid: weight of the model's scores, from 0 to 1, in a combination with BM25 scores, for which the dataset must
+            store the texts. True: 0.7. None or False: the weight that `adapt` has written to the folder; for a dataset,
+            only the model's scores count.
         where: a condition on the fields stored with the vectors, such as "year > 2020 and lang = 'de'"; texts that do
             not fulfill it are left out.
         device: cpu, cuda, cuda:1, ...; auto: cuda if there is a GPU, else cpu.
 
     Raises:
         UsageError: an option cannot work.
-        PipelineError: the dataset holds no vectors, a different model made them, or `hybrid` is given and the dataset
-            does not store the texts.
+        PipelineError: the dataset holds no vectors, a different model made them, or BM25 is to be used (`hybrid`) and
+            the dataset does not store the texts.
         ManifestError, ShardError: the dataset is missing or damaged.
     """
     texts = (queries,) if isinstance(queries, str) else tuple(queries)
@@ -175,11 +176,15 @@ def open_collection(
 
     Args:
         folder: a dataset that `make_dataset("embed", ...)` made, or a folder that `adapt` made.
-        model: the folder of the model that made the vectors; None: the model that `adapt` named.
-        also: further collections of the same model, searched together with the first as if they were one.
-        stemmer: language whose word endings BM25 ignores, such as `german`; None: the setting of the folder, if any.
+        model: the folder of the model that made the vectors; None: the model that the folder's search.json names, which
+            `adapt` writes.
+        also: folders of further collections, with vectors of the same model, that are searched together with the first
+            as if they were one.
+        stemmer: language whose word endings BM25 ignores, such as `german`; None: the language that search.json names;
+            if it names none, BM25 compares whole words.
         device: cpu, cuda, cuda:1, ...; auto: cuda if there is a GPU, else cpu.
-        keep: hold texts and vectors in memory for later searches, if they fit in half of the machine's memory.
+        keep: True: hold texts and vectors in memory for later searches, if they fit in half of the machine's memory.
+            Otherwise each search reads them again.
 
     Raises:
         UsageError: an argument cannot be used.
@@ -194,14 +199,22 @@ def _listed(inputs: Inputs) -> list[str | Path]:
 
 
 def _together(arguments: dict[str, Any], options: dict[str, Option]) -> dict[str, Any]:
-    """Return the arguments of a call and its further options; raise UsageError if an option is already an argument."""
+    """Return the named arguments of a call and its further options in one dict.
+
+    Raises:
+        UsageError: a name is in both dicts.
+    """
     if twice := sorted(arguments.keys() & options.keys()):
         raise UsageError(f"{twice[0]}: already given by an argument of this call: leave it out")
     return {**arguments, **options}
 
 
 def _making(kind: str) -> type[PipelineCommand]:
-    """Return the command that makes datasets of a kind; raise UsageError if there is no such kind."""
+    """Return the command that makes datasets of a kind, such as `documents` or `module:Class`.
+
+    Raises:
+        UsageError: there is no such kind.
+    """
     if kind in KINDS:
         return COMMANDS[kind]
     if ":" not in kind:
@@ -219,8 +232,8 @@ def _run(name: str, command: type[PipelineCommand], given: dict[str, Any], quiet
 
     Args:
         name: the name of the command, as on the command line.
-        given: the options: keyword argument -> value.
-        quiet: print nothing.
+        given: name of an option, with underscores -> value. Under `beam` are the options of Beam.
+        quiet: if true, nothing is printed.
     """
     from_keywords(command, {option: value for option, value in given.items() if option != "beam"})
     run_module("clearspan.pipelines", [name, *words(command, given)], quiet, default=PipelineError)

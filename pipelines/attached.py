@@ -14,15 +14,22 @@ GROUPS = "group_hashes"
 
 
 def attach(batch: pa.RecordBatch, column: str, numbers: np.ndarray) -> pa.RecordBatch:
-    """Return a batch of n rows with `numbers`, (n, width), added as a column of fixed-size lists."""
+    """Return a batch of n rows with a further column, which holds `numbers`, (n, width), as lists of fixed size.
+
+    Args:
+        column: name of the new column.
+    """
     lists = pa.FixedSizeListArray.from_arrays(pa.array(numbers.reshape(-1)), numbers.shape[1])
     return batch.append_column(column, lists)
 
 
 def detach(batch: pa.RecordBatch, column: str) -> tuple[pa.RecordBatch, np.ndarray | None]:
-    """Return a batch of n rows without a column that `attach` added, and the numbers of the column.
+    """Remove a column that `attach` added; return the batch of n rows and the numbers that the column held.
 
     The numbers are an array (n, width); None if the batch has no such column.
+
+    Args:
+        column: name of the column.
     """
     if column not in batch.schema.names:
         return batch, None

@@ -28,7 +28,13 @@ class BeamOptions(Options):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PipelineCommand(Command):
-    """Base class of the commands of `pipelines`. A command that was stopped continues when it is run again."""
+    """Base class of the commands of `pipelines`. If a command was stopped, the same command continues its work.
+
+    Attributes:
+        error_prefix: the beginning of error lines.
+        expected: types of exceptions that the user sees as one line; any other exception is a bug.
+        remedy: advice for a user who stops the command.
+    """
 
     error_prefix: ClassVar[str] = PREFIX
     expected: ClassVar[Errors] = EXPECTED
@@ -39,7 +45,7 @@ class PipelineCommand(Command):
 class StoreCommand(BeamOptions, PipelineCommand):
     """Base class of the commands that run no Beam pipeline, and use Beam only to access object stores.
 
-    Options of Beam are refused if all files are on this machine, where they would have no effect.
+    If all paths of the command are on this machine, options of Beam would have no effect, and the command refuses them.
     """
 
     def __post_init__(self) -> None:
@@ -49,23 +55,25 @@ class StoreCommand(BeamOptions, PipelineCommand):
 
     @abstractmethod
     def paths(self) -> Sequence[str]:
-        """Return the paths that the command reads or writes, perhaps on an object store."""
+        """Return the paths that the command reads or writes, on this machine or in an object store."""
 
     def use_store(self) -> None:
-        """Let Beam access object stores with these options from now on, in the whole process."""
+        """Use the command's options of Beam for all access to object stores from now on, in the whole process."""
         if self.beam:
             storage.use_options(self.beam)
 
 
 def check_beam(cls: type[Command], words: Sequence[str], is_allowed: bool = True) -> None:
-    """Check that words of a command line, which are no options of the command, are options of Beam.
+    """Check that the words of a command line which the command does not know as its options are options of Beam.
 
     Args:
-        is_allowed: whether options of Beam have an effect.
+        cls: the command.
+        words: these words, at least one, e.g. "--runner=FlinkRunner".
+        is_allowed: False if options of Beam would have no effect. They are then refused.
 
     Raises:
-        ValueError: a word is no option of Beam, for instance a mistyped option of the command; the runner that
-            `--runner` names cannot be imported; or options of Beam have no effect.
+        ValueError: a word is not an option of Beam (it may be a mistyped option of the command), the runner that
+            `--runner` names cannot be imported, or `is_allowed` is False.
     """
     parser = cls.parser()
     if not words[0].startswith("--") or not is_allowed:

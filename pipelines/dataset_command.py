@@ -17,8 +17,8 @@ class MakeDataset(PipelineCommand):
     """Command that makes a dataset of one kind from a corpus.
 
     Attributes:
-        kind: the kind, with its own options.
-        options: the options that all kinds share.
+        kind: the kind of the dataset, with the options that belong to this kind.
+        options: the options that the commands of all kinds share.
     """
 
     notes: ClassVar[str] = (
@@ -43,7 +43,10 @@ class MakeDataset(PipelineCommand):
         return self.options.json
 
     def run(self) -> Result:
-        """Run the pipeline, without Beam's log on this machine."""
+        """Make the dataset. Return the summary of the run, or a line of text if the runner only described the job.
+
+        Beam's log is suppressed, unless the user names a runner.
+        """
         with contextlib.nullcontext() if self.options.runner_named else quiet_beam():
             summary = run(self.kind, self.options)
         if summary is None:

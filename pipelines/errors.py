@@ -32,7 +32,7 @@ class InputChangedError(PipelineError):
 
     @classmethod
     def of(cls, path: str) -> Self:
-        """Return the error for an input."""
+        """Return the error for the input file `path`, with advice for the user."""
         return cls(
             f"{path}: has changed since the run was planned: restore the earlier file, or begin again with another "
             f"{flag('--output')}"
@@ -40,10 +40,12 @@ class InputChangedError(PipelineError):
 
 
 def check_extra(extra: str, *packages: str, feature: str) -> None:
-    """Raise PipelineError unless the packages of an extra of Clearspan (`pip install clearspan[EXTRA]`) are installed.
+    """Raise PipelineError if a package that a feature needs is not installed.
 
     Args:
-        feature: the feature that needs the packages, for the message.
+        extra: the extra of Clearspan that installs the packages, as in `pip install clearspan[EXTRA]`.
+        packages: the names by which the packages are imported.
+        feature: the feature, for the message.
     """
     if missing := [package for package in packages if importlib.util.find_spec(package) is None]:
         raise PipelineError(f"{feature} needs {', '.join(missing)}: pip install 'clearspan[{extra}]'")
@@ -55,7 +57,11 @@ EXPECTED = (PipelineError, ManifestError, ShardError, OSError)
 
 @contextlib.contextmanager
 def carrying() -> Iterator[None]:
-    """Wrap a worker's code: re-raise expected errors in a form that `carried` recognizes."""
+    """Context manager for code that runs in a Beam worker: raise its expected errors in a form that reaches the driver.
+
+    An exception of a type in EXPECTED, such as PipelineError, becomes a RuntimeError whose message also holds the
+    exception's type and message in encoded form. `carried` decodes it.
+    """
     try:
         yield
     except EXPECTED as error:
@@ -66,7 +72,9 @@ def carrying() -> Iterator[None]:
 
 
 def carried(error: BaseException) -> Exception | None:
-    """Return the worker's error that a runner's exception carries; None if it carries none."""
+    """Return the expected error of a worker, decoded from the message of a runner's exception; None if there is none in
+    it.
+    """
     if not (codes := _CARRIED.findall(str(error))):
         return None
     record = json.loads(base64.b64decode(codes[-1]))

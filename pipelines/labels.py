@@ -1,12 +1,12 @@
 """Classes of images and audio clips, found in the paths of the files, and the selection of classes and files.
 
     path                          class
-    train/n01443537/a.JPEG        n01443537: the folder
-    train/n01443537.tar/a.JPEG    n01443537: a tar is the folder of its members
+    train/n01443537/a.JPEG        n01443537: the folder that contains the file
+    train/n01443537.tar/a.JPEG    n01443537: a tar counts as the folder of its members
     train/cat/images/a.png        cat: the last folder is skipped if it has the same name for all files
     0_george_0.wav                george: the match of --label-pattern, e.g. _(\\w+)_
 
-A list of files or a webdataset sample can also state the class; other modules read it (`Input.label`,
+The class can also be stated in a list of files, or by a webdataset sample; other modules read it there (`Input.label`,
 `readers.samples`). The options `classes` and `per_class` select by hashes of names, so that the selection depends
 neither on the order of the files nor on the tars that hold them.
 """
@@ -53,9 +53,12 @@ def check_pattern(text: str) -> None:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Wanted(Options):
-    """Options that say how the class of a file is found, and which classes and files are selected.
+    """Options that say how the class of an image or audio clip is found, and which classes and files are selected.
 
     All classes and files are selected, unless `classes`, `per_class`, `top_classes` or `class_list` limits them.
+
+    Attributes:
+        label_pattern: the regular expression that finds the class in a file's path; None if the folder is the class.
     """
 
     label_pattern: Annotated[
@@ -80,14 +83,14 @@ class Wanted(Options):
 
 @dataclasses.dataclass(frozen=True)
 class Classes:
-    """The selected classes of a run.
+    """The classes of images or audio clips that a run selects, and how they are found in paths.
 
     Attributes:
-        names: the names of the selected classes; the label of an example is the index of its class.
-        pattern: the regular expression that finds the class in a path; None if the folder is the class.
-        skip: the number of last folders to skip in a path, because their names are the same for all files.
-        last: for each class of which only some files are selected, the largest sort key of a selected file. The files
-            of the class with larger keys are not selected.
+        names: the names of the selected classes; the label of an example is the index of its class in this tuple.
+        pattern: the regular expression that finds the class in a path; None if a folder in the path is the class.
+        skip: the number of folders to skip at the end of a path to find the class: they are the same for all files.
+        last: class -> (hash of the class and the file's name, path) of a file, if only some files of the class are
+            selected. If the pair of another file of the class is larger than this pair, that file is not selected.
         files, of_files: the number of selected files, and of all files.
         of_classes: the number of classes among all files.
     """
@@ -102,12 +105,15 @@ class Classes:
 
     @property
     def taken(self) -> dict[str, int]:
-        """The numbers of files and of classes, selected and in total, for the dataset's fingerprint."""
+        """The numbers of selected files and classes (`files`, `classes`), and of all files and classes (`of_files`,
+        `of_classes`), for the dataset's fingerprint.
+        """
         sizes = {"files": self.files, "of_files": self.of_files}
         return {**sizes, "classes": len(self.names), "of_classes": self.of_classes}
 
     def label(self, listed: Listed) -> str:
-        """Return the class of a file: `listed.label`, or if it is None, the class found in the path.
+        """Return the class of a file: the class that a list of files or a webdataset sample states, or else the class
+        found in the file's path.
 
         Raises:
             PipelineError: the file is in no folder that could be its class.
@@ -156,18 +162,28 @@ def _folders(name: str) -> list[str]:
 
 
 def _key(label: str, name: str) -> tuple[str, str]:
-    """Return the sort key of a file within its class: a hash of the class and file name, then the path.
+    """Return the key by which the files of a class are sorted to select some of them.
 
-    The hash does not depend on the folders and tars that hold the file.
+    The key is a pair: a hash of the class and the file's name, then the file's path, which decides between equal
+    hashes. The hash does not depend on the folders and tars that hold the file.
+
+    Args:
+        label: the class.
+        name: the path of the file.
     """
     hashed = f"{label}/{name.rpartition('/')[2]}".encode("utf-8", "surrogateescape")
     return hashlib.blake2b(hashed, digest_size=16).hexdigest(), name
 
 
 def _skip(names: Iterable[str]) -> int:
-    """Return the number of last folders that are the same in all paths, and so do not tell the class.
+    """Return the number of folders, counted from the end of a path, whose names are the same in all paths. They do not
+    tell the class.
 
-    Return 0 if all folders are equal: then there is only one class.
+    For example, the result is 1 for paths in the folders cat/images and dog/images. If all files lie in the same
+    folder, there is only one class, and the result is 0.
+
+    Args:
+        names: the paths of the files.
     """
     paths = [folder.split("/") for folder in {"/".join(_folders(name)) for name in names}]
     deepest = min(map(len, paths), default=0)
@@ -179,6 +195,10 @@ def _skip(names: Iterable[str]) -> int:
 
 def find(listed: Collection[Listed], wanted: Wanted) -> Classes:
     """Find the class of each file, and select classes and files as the user's options ask.
+
+    Args:
+        listed: the images or audio clips among the inputs.
+        wanted: the user's options.
 
     Raises:
         PipelineError: the class of a file cannot be found in its path, or the files do not have the requested classes.
@@ -212,7 +232,15 @@ def find(listed: Collection[Listed], wanted: Wanted) -> Classes:
 
 
 def _chosen(sizes: Mapping[str, int], wanted: Wanted) -> list[str]:
-    """Return the names of the classes that the user's options select; `sizes` maps a class to its number of files."""
+    """Return the names of the classes that the user's options select.
+
+    Args:
+        sizes: class -> number of its files.
+        wanted: the user's options.
+
+    Raises:
+        PipelineError: there are not as many classes as requested, or a class in the user's list does not exist.
+    """
     every_class = sorted(sizes)
     if wanted.class_list is not None:
         if lost := [name for name in wanted.class_list if name not in sizes]:
@@ -238,7 +266,7 @@ def _chosen(sizes: Mapping[str, int], wanted: Wanted) -> list[str]:
 
 
 def _order(names: Iterable[str]) -> list[str]:
-    """Return names sorted alphabetically, or by value if all of them are whole numbers."""
+    """Return the names in alphabetical order; if all of them are whole numbers, in the order of the numbers."""
     ordered = sorted(names)
     if all(re.fullmatch(r"\d{1,18}", name) for name in ordered):
         return sorted(ordered, key=int)

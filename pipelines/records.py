@@ -40,7 +40,7 @@ class Input:
         compression: the name of the compression; None if the file is not compressed.
         sample: the hash of bytes sampled from the whole file (`readers.sniff.sample`); "" if planning does not open the
             file.
-        label: the class of the file if a list of files states it, otherwise None.
+        label: the class of an image or audio clip, if a list of files states it; otherwise None.
         status: the size and the times that the file system reported when the run was planned; None if workers see the
             file on a different file system. The plan does not contain the status, because the same files must give the
             same plan on every machine.
@@ -56,18 +56,19 @@ class Input:
 
     @property
     def fields(self) -> tuple[tuple[str, Any], ...]:
-        """All attributes but the status, as (name, value): the file's entry in the plan."""
+        """All attributes except the status, as pairs (name, value), for the list of inputs in the plan."""
         return tuple((field.name, getattr(self, field.name)) for field in dataclasses.fields(self) if field.compare)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Piece:
-    """A part of an input file: the lines, row groups or tar members whose first byte is in a range.
+    """A part of an input file: the lines, row groups or tar members that begin in a range of bytes.
 
     Attributes:
+        input: the file.
         start, end: the range, as byte offsets in the file; `end` is excluded. None as `end` is the end of the file.
-        lines: the number of line ends before `start`. It is set only for a file that is cut at lines, in a run that
-            numbers its records (`units.numbering`).
+        lines: the number of line ends before `start`. It is counted only if the run numbers records and the records of
+            the file are lines (`units.numbering`); otherwise it is 0.
     """
 
     input: Input
@@ -88,9 +89,9 @@ class Inputs:
     Attributes:
         root: the common folder of the files.
         files: the input files.
-        runs: for each tar of images or audio clips, the byte ranges (start, end) that can be read separately; None for
-            a tar that can only be read as a whole.
-        classes: the classes of images or audio clips; None for other inputs.
+        runs: name of a tar of images or audio clips -> the byte ranges (start, end) of its samples to read, where an
+            end of -1 is the end of the tar; None for a tar that is not cut (compressed, or in a bucket).
+        classes: the selected classes of images or audio clips; None for other inputs.
         skipped: the number of files of unknown type that were skipped.
     """
 
@@ -107,21 +108,21 @@ class Reading:
 
     Attributes:
         max_bytes: the maximum size of a record in bytes; a larger record is bad.
-        field: the field of JSON objects and tables that holds the text; None for the field "text", or for the only
-            column of a table.
+        field: the field of JSON objects, or the column of tables, that holds the text. None: the field or column
+            "text"; if a table has no such column, its only column of texts.
         text_per: "file" if a plain text file is one record, "line" if each of its lines is a record.
-        as_bytes: whether each file, or each member of a tar, is a record whose value is the file's bytes.
+        as_bytes: true if each image or audio clip, as a file or a member of a tar, is a record with the file's bytes.
         extensions: with `as_bytes`, the extensions of the files and members to read; if empty, all are read.
         wanted: with `as_bytes`, the user's options that select classes and files.
         classes: with `as_bytes`, the selected classes that planning found; only files of these classes are records.
-        separator: the string at which plain text is split into records; None not to split it.
+        separator: the string at which plain text is split into records; None if a text is not split.
         columns: sets of column names. If there are any, a record is a row with the columns of the largest set that the
             table has completely, and plain text is read as a table. If there are none, a record is one text.
-        by_order: with `columns`, whether a table of two or three columns with other names is read too, by the order of
-            its columns.
+        by_order: with `columns`, true if a table of two or three columns that has none of these sets is read, too: all
+            of its columns, in their order, whatever their names.
         option: with `columns`, the option that names the columns, for error messages.
-        header: whether csv files begin with column names; if not, the columns are called 1, 2, ...
-        whole: whether no file is cut into pieces.
+        header: true if csv files begin with column names; if false, the columns are called 1, 2, ...
+        whole: true if texts and tables are not cut into pieces. Tars are cut between their members even then.
         encoding: Python's name for the encoding of text files, which are then not cut into pieces; None for UTF-8;
             `auto` to detect the encoding of each file (`readers.encodings`).
         formats: the user's own input formats, as `module:name`, which are tried before the built-in formats
@@ -129,9 +130,10 @@ class Reading:
         keep: further fields of JSON objects, or columns of tables, to read in addition to the text or to `columns`. The
             value of a record is then a dict, which holds the text under `field`, or under "text" if `field` is None.
             It has no entry for a field that the record lacks.
-        is_head: whether only the first records are read. Properties of a file that depend on all of its content, such
-            as its encoding, are then decided by the file's beginning.
-        skip_unknown: whether files of unknown type in folders and globs are skipped.
+        is_head: true if only the first records of a file are read. Properties that depend on all of its content, such
+            as its encoding, are then inferred from its beginning.
+        skip_unknown: true if files of unknown type are skipped that are found in folders or by globs; if false, they
+            are an error.
     """
 
     max_bytes: int = MAX_BYTES
@@ -155,7 +157,11 @@ class Reading:
 
     @property
     def uncut(self) -> bool:
-        """Return whether files must not be cut into pieces, because of `whole`, or because decoding changes offsets."""
+        """Return whether texts and tables must not be cut into pieces.
+
+        This is so if `whole` is true; or if there is an `encoding`, because the readers then get texts that are
+        converted to UTF-8, in which the offsets differ from those in the file.
+        """
         return self.whole or self.encoding is not None
 
 
@@ -164,15 +170,15 @@ class Record:
     """A record of an input file.
 
     Attributes:
-        name: the name of the file, see `Input.name`.
-        offset: the position of the record in the decompressed file, in bytes, or in rows for a table; None if the
-            record is the whole file.
+        name: the path of the file relative to the common folder of all inputs; for a member of a tar, FILE/MEMBER.
+        offset: the position of the record in the decompressed file: an offset in bytes, or in a table the index of the
+            row; None if the record is the whole file.
         value: a JSON object or the row of a table, as a dict; a text; or the bytes of a file. None if the text is null
             or the record is bad.
-        raw: the bytes of the record as read; it may be only the first of these bytes.
-        problem: the reason why the record is bad, a `NotUtf8` if its bytes are not UTF-8; "" if it is good.
+        raw: the bytes of the record as read, or only the first of them.
+        problem: the reason why the record is bad, a `NotUtf8` if its bytes are not UTF-8; "" if it is not bad.
         label: the class of an image or audio clip; "" for other records.
-        skipped: the reason why the record, which is good, holds nothing to use; "" if it holds something.
+        skipped: the reason why a valid record is left out, for example because it only states a class; "" for others.
         encoding: the detected encoding of the file if it is not UTF-8, otherwise "".
         number: the number of the record in its file, from 1. It is the line number in JSON lines and in texts with one
             record per line, the row number in a table (not counting the header), and the number of the element in an
@@ -196,7 +202,7 @@ class Record:
         """Return the record of a text in UTF-8; a bad record if it is too long or not valid UTF-8.
 
         Args:
-            name, offset, number: the attributes of the record.
+            name, offset, number: the values for the attributes of these names.
             data: the bytes of the text.
             max_bytes: the maximum number of bytes.
             part: a noun for the part of the file that holds the text, for messages, e.g. `line`.
@@ -213,5 +219,8 @@ class Record:
 
     @property
     def source(self) -> str:
-        """The name of the file and the offset of the record, for messages and lists."""
+        """The name of the file and the offset of the record, as NAME:OFFSET, for messages and lists.
+
+        If the record is the whole file, it is only the name.
+        """
         return self.name if self.offset is None else f"{self.name}:{self.offset}"

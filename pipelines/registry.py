@@ -1,4 +1,4 @@
-"""The commands of `pipelines` by name: one for each kind of dataset, and the others."""
+"""The commands of `pipelines` by name: one for each kind of dataset; and vocabulary, mine, search and serve."""
 
 import importlib
 import inspect
@@ -19,7 +19,7 @@ from clearspan.shards import schema as schemas
 
 
 def find_kinds() -> dict[str, type[Kind]]:
-    """Return the kinds of dataset that the modules of `pipelines.kinds` define: name of the command -> class."""
+    """Return the kinds of dataset that the modules of `pipelines.kinds` define: name of the kind's command -> class."""
     names = [module.name for module in pkgutil.iter_modules(kinds.__path__, f"{kinds.__name__}.")]
     modules = map(importlib.import_module, names)
     classes = [value for module in modules for value in vars(module).values() if inspect.isclass(value)]
@@ -35,10 +35,14 @@ COMMANDS: dict[str, type[PipelineCommand]] = {**{name: making(kind) for name, ki
 
 
 def own_command(spec: str) -> type[MakeDataset]:
-    """Return the command of a kind of dataset from outside this package, which `spec` names as `module:name`.
+    """Return the command that makes datasets of the user's own kind.
+
+    Args:
+        spec: the class of the kind, as `module:name`.
 
     Raises:
-        PluginError: there is no such class, it does not implement `Kind`, or it has an option that every kind has.
+        PluginError: there is no such class, it does not implement `Kind`, the columns of its datasets are not
+            registered, or it has an option that every kind has.
     """
     kind = plugins.load_class(spec, Kind, "a kind of dataset")
     if kind.name not in schemas.KINDS:

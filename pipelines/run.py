@@ -9,9 +9,10 @@ What a run does depends on what the output folder holds:
     other plan, no shards     remove the files of that run, and start
     anything else             an error
 
-A run claims only an empty folder. So all files with names from its plan were written by this run, now or before it was
-interrupted; the run overwrites and removes no other files (`units.ownership`). Only one run at a time writes to a local
-folder: a second run fails. It is an error if an input has changed since a unit read it (`units.changes`).
+A run starts only if the folder is empty, or if all files there belong to a run that wrote no shards, which are removed
+first (`units.ownership`). Later, all files with names from its plan are therefore its own: they were written by this
+call, or by an earlier one with the same plan. It overwrites and removes no other files. While a run writes to a local
+folder, a second run there fails. It is an error if an input has changed since a unit read it (`units.changes`).
 """
 
 import contextlib
@@ -82,22 +83,26 @@ class RunOptions(BeamOptions, CorpusOptions):
 
     @property
     def runner_named(self) -> bool:
-        """Return whether the user names a Beam runner instead of using this machine."""
+        """Return whether the user names a Beam runner, so that the run does not use the local runner."""
         return any(argument.split("=")[0] == "--runner" for argument in self.beam)
 
 
 @dataclasses.dataclass(frozen=True)
 class DatasetSummary(Result):
-    """Result of a run: the committed dataset, and the work of this run.
+    """Result of a run: the finished dataset, and the work of this run.
 
     Attributes:
-        num_units, input_bytes, records, seconds: the work units, bytes and records that this run read, and its
-            duration; 0 if the dataset was already finished.
-        sums: further counts, which depend on the kind of dataset.
+        output: the folder of the dataset.
+        manifest: the manifest of the dataset.
+        num_units, input_bytes, records: the numbers of work units, bytes and records that this run read; 0 if the
+            dataset was already finished.
+        seconds: the duration of this run; 0 if the dataset was already finished.
+        sums: name of a further count that the kind of dataset makes -> the count.
         encodings: encoding -> number of files in this encoding, for files that are not UTF-8.
-        recoded: [file, encoding] of the first files that are not UTF-8.
+        recoded: pairs [file, encoding] of the first files that are not UTF-8.
         remarks: lines for the user about the dataset.
-        changes: with --update, `new`, `gone` and `kept` -> number of texts; otherwise empty.
+        changes: for a run that updates a dataset (--update): the numbers of texts that are only in the updated dataset
+            (`new`), only in the old one (`gone`), and in both (`kept`). Otherwise empty.
     """
 
     output: str
@@ -157,7 +162,10 @@ class DatasetSummary(Result):
 
 
 def _tidy(job: Job) -> None:
-    """Remove what killed processes left in a local output folder; an object store keeps no partial objects."""
+    """Remove the temporary files that killed processes left in a local output folder.
+
+    In an object store there are none, because it keeps no partly written objects.
+    """
     if not storage.is_remote(job.folder):
         for dataset in job.datasets:
             for name in ("", *FOLDERS):
@@ -165,7 +173,10 @@ def _tidy(job: Job) -> None:
 
 
 def _remove_stage(job: Job) -> None:
-    """Remove the files that units wrote in the first of two stages; once the manifest is written, none needs them."""
+    """Remove the files that the units of a run with two stages wrote in the first one. The manifest must be written.
+
+    The first stage writes entries, by which it is decided which examples are duplicates or held out.
+    """
     for name in storage.list_files(job.staged_folder):
         if OWN_STAGED.fullmatch(name):
             storage.remove(storage.join(job.staged_folder, name))
@@ -175,13 +186,13 @@ def _remove_stage(job: Job) -> None:
 
 
 def _uncommit(job: Job) -> None:
-    """Remove the manifests, so that the folder is no longer a dataset."""
+    """Remove the manifests of the output folder and of its held-out part, so that they are no longer datasets."""
     for dataset in job.datasets:
         storage.remove(storage.join(dataset, MANIFEST))
 
 
 def _check_apart(options: RunOptions, plan: Plan) -> None:
-    """Raise PipelineError if the output folder is, or would be, among the inputs."""
+    """Raise PipelineError if the output folder contains an input, or lies within a folder of inputs."""
     if storage.is_remote(options.output):
         return
     output = Path(options.output).resolve()
@@ -193,13 +204,14 @@ def _check_apart(options: RunOptions, plan: Plan) -> None:
 
 
 def prepare(job: Job, plan: Plan, files: Mapping[str, bytes], quiet: bool = False) -> list[Unit]:
-    """Prepare the output folder for the run; return the units that remain to be done.
+    """Claim the output folder, and write the plan and the resources there; return the units that remain to be done.
 
     Args:
-        files: the resources to write beside the shards: path -> content.
+        files: the resources to write beside the shards: path relative to the output folder -> content.
+        quiet: show no progress bar.
 
     Raises:
-        ClaimError: the folder belongs to a different plan, or holds files that no run wrote.
+        ClaimError: the folder holds the shards of a different plan, or files that no run wrote.
         InputChangedError: an input has changed since a unit read it.
     """
     claim(job.folder, planning.NAME, plan.to_json(), fruitless)
@@ -288,10 +300,15 @@ def run(kind: Kind, options: RunOptions) -> DatasetSummary | None:
 
 
 def _update(job: Job, plan: Plan, files: Mapping[str, bytes], options: RunOptions) -> DatasetSummary | None:
-    """Bring a finished dataset up to date with the plan's inputs; return None if Beam only described the job.
+    """Make a dataset of the plan's inputs in a subfolder, and then replace the job's finished dataset by it (--update).
+
+    Vectors of texts that are also in the old dataset are copied from there.
 
     Args:
-        files: the resources to write beside the shards: path -> content.
+        files: the resources to write beside the shards: path relative to the folder of the dataset -> content.
+
+    Returns:
+        None if Beam's options only request a description of the job.
     """
     if job.num_units > update.SECOND:
         raise PipelineError(
@@ -337,10 +354,13 @@ def _run(job: Job, plan: Plan, units: list[Unit], options: RunOptions) -> Datase
 
 
 def _check_after(job: Job, plan: Plan, options: RunOptions) -> None:
-    """Check that no input was modified during the run; workers on other machines cannot check this.
+    """Check after a run that no input was modified during it; if one was, remove the manifests.
+
+    It is called if the workers see the inputs on a different file system, so that they cannot compare the status of the
+    inputs with their status at planning.
 
     Raises:
-        InputChangedError: an input has changed; the manifests are removed.
+        InputChangedError: an input was modified.
     """
     now = (storage.status(storage.join(plan.root, entry.name)) for entry in plan.inputs)
     pairs = zip(plan.inputs, now, strict=True)
@@ -353,10 +373,10 @@ def _check_after(job: Job, plan: Plan, options: RunOptions) -> None:
 
 
 def _summary(job: Job, plan: Plan, units: list[Unit], seconds: float) -> DatasetSummary:
-    """Summarize the dataset, and the work of this run.
+    """Return the summary of the finished dataset and of the work of this run.
 
     Args:
-        units: the units that this run processed.
+        units: the units that this run processed; empty if the dataset was already finished.
         seconds: the duration of the run.
     """
     results, counts, skipped = load_results(job), Counts(), job.fingerprint["inputs"].get("skipped")
@@ -386,7 +406,10 @@ def _summary(job: Job, plan: Plan, units: list[Unit], seconds: float) -> Dataset
 
 
 def _groups(job: Job) -> str:
-    """Return a line on the groups of rows, each of which is all held out or all trained on; "" if there are none."""
+    """Return a line with the number of groups of rows that share a text or a value of the user's group field.
+
+    Return "" if the user names no group field, or if the numbers are missing.
+    """
     field = job.curation.group_field
     if field is None or (figures := decisions.groups_made(job)) is None:
         return ""

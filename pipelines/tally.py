@@ -31,7 +31,7 @@ def name_encoding() -> str:
 
 
 class RecordError(ValueError):
-    """A kind of dataset cannot use a record, which then counts as bad. The message is the reason."""
+    """A record cannot be used for the kind of dataset, and counts as bad. The message is the reason."""
 
     @property
     def is_not_utf8(self) -> bool:
@@ -40,10 +40,9 @@ class RecordError(ValueError):
 
 
 class MissingFieldError(RecordError):
-    """A record lacks fields or columns from which a row of the dataset is made. The message names the fields that it
-    has.
+    """A record lacks fields or columns that a row of the dataset is made of. The message names the fields that it has.
 
-    Pairs count such a record as filtered; triplets count it as bad.
+    The command `pairs` counts such a record as filtered; `triplets` counts it as bad.
     """
 
 
@@ -53,16 +52,16 @@ class Counts:
 
     Attributes:
         read, kept, bad: the numbers of records that were read, that were kept, and that are bad.
-        filtered: reason -> number of records that were dropped for this reason.
+        filtered: reason -> number of valid records that were left out for this reason.
         longest: name of a size that the kind of dataset measures, such as `bytes` -> the largest size.
-        sums: name of a further count that the kind of dataset makes -> the count. Duplicates are included.
+        sums: name of a further count that the kind of dataset makes, such as `chunks` -> the count. It includes
+            examples that are later dropped as duplicates.
         not_utf8: the number of bad records whose bytes are not UTF-8.
-        bad_examples: [source, reason] of the first bad records.
+        bad_examples: [source, reason] of the first three bad records.
         lacking: the message about the first record that was left out because it lacks columns; "" if there is none.
         encodings: encoding -> number of files in this encoding, for files that are not UTF-8 (`--encoding auto`).
-        recoded: [file, encoding] of the first files that are not UTF-8.
-        lacking_in: file -> number of its records that were left out because they lack columns; at most MOST_LACKING
-            files.
+        recoded: [file, encoding] of the first 20 files that are not UTF-8.
+        lacking_in: file -> number of its records that were left out because they lack columns; at most 100 files.
     """
 
     read: int = 0
@@ -79,15 +78,15 @@ class Counts:
     lacking_in: dict[str, int] = dataclasses.field(default_factory=dict)
 
     def measure(self, name: str, size: int) -> None:
-        """Record a size: update the largest size under `name`."""
+        """Store `size` as the largest size with this name (`longest`), if it is larger than the largest so far."""
         self.longest[name] = max(size, self.longest.get(name, 0))
 
     def count(self, name: str, number: int) -> None:
-        """Add `number` to the sum with this name."""
+        """Add `number` to the count with this name in `sums`."""
         self.sums[name] = self.sums.get(name, 0) + number
 
     def add(self, other: "Counts") -> None:
-        """Add the counts of a later unit."""
+        """Add the counts of a later work unit to these counts."""
         for name in ("read", "kept", "bad", "not_utf8"):
             setattr(self, name, getattr(self, name) + getattr(other, name))
         for reason, number in other.filtered.items():
@@ -104,13 +103,24 @@ class Counts:
             self.lack(name, other.lacking, number)
 
     def recode(self, name: str, encoding: str) -> None:
-        """Count a file that is not UTF-8 but in `encoding`."""
+        """Count a file that is not in UTF-8.
+
+        Args:
+            name: the file's path.
+            encoding: the encoding in which the file is read.
+        """
         self.encodings[encoding] = self.encodings.get(encoding, 0) + 1
         if len(self.recoded) < NUM_RECODED:
             self.recoded.append([name, encoding])
 
     def lack(self, name: str, fault: str, number: int = 1) -> None:
-        """Count records of the file `name` that were left out because they lack columns; `fault` is the message."""
+        """Count records of a file that were left out because they lack columns.
+
+        Args:
+            name: the file's path.
+            fault: the message that names the columns. It is stored for the first such record (`lacking`).
+            number: the number of records.
+        """
         self.lacking = self.lacking or fault
         if name in self.lacking_in or len(self.lacking_in) < MOST_LACKING:
             self.lacking_in[name] = self.lacking_in.get(name, 0) + number
@@ -127,7 +137,7 @@ class Counts:
         """Raise PipelineError if the fraction of bad records is larger than `max_fraction`.
 
         Args:
-            place: text to add to the message, such as the place of the list of bad records.
+            place: text that is added to the message, such as where the list of bad records is; "" to add nothing.
         """
         if self.bad > max_fraction * self.read:
             raise PipelineError(f"{self.complaint()} (allowed: {flag('--max-bad-fraction')} {max_fraction:g}{place})")
@@ -158,7 +168,7 @@ def recoding(encodings: Mapping[str, int], recoded: Sequence[Sequence[str]]) -> 
 
 
 def json_line(record: Mapping[str, Any]) -> bytes:
-    """Return a record as a line of JSON in UTF-8, with a line break."""
+    """Return a dict as a line of JSON in UTF-8, with a line break."""
     return json.dumps(record).encode() + b"\n"
 
 
@@ -166,10 +176,11 @@ class Tally:
     """Counter of the records of a work unit.
 
     Args:
-        reasons: the reasons for which records may be filtered; their counts begin at 0.
+        reasons: reasons for which records may be filtered. These are reported even if no record is filtered for them.
         max_bad_fraction: fraction of the records that may be bad (`--max-bad-fraction`).
 
     Attributes:
+        counts: the counts so far.
         rejected: the bad records so far, as JSON lines.
         excluded: the examples so far that were dropped because they hold an excluded text, as JSON lines.
     """
@@ -180,7 +191,11 @@ class Tally:
         self.rejected, self.excluded = bytearray(), bytearray()
 
     def readable(self, records: Iterable[Record]) -> Iterator[Record]:
-        """Yield the records without a reason to skip them (`Record.skipped`); count the others as read and filtered."""
+        """Yield the records that are not to be skipped. Count the others as read and as filtered.
+
+        A record is skipped if its reader has set a reason for it (`Record.skipped`). Files that are not in UTF-8 are
+        counted as well.
+        """
         recoded = ""
         for record in records:
             if record.encoding and record.name != recoded:  # such a file is not cut: one unit reads it
@@ -193,9 +208,9 @@ class Tally:
                 yield record
 
     def made(self, records: Iterable[Record], make: Callable[[Record], Made | None]) -> Iterator[Made]:
-        """Yield the result of `make` for each record, unless it is None.
+        """Call `make` for each record, and yield the results that are not None.
 
-        Count every record as read; also count it as bad if `make` raises RecordError.
+        Count every record as read. If `make` raises RecordError, count the record as bad (`reject`) and go on.
         """
         for record in records:
             self.counts.read += 1
@@ -214,8 +229,8 @@ class Tally:
             problem: the reason why the record is bad.
 
         Raises:
-            PipelineError: the work unit has at least EARLY_STOP bad records, and more bad records than good records;
-                only if less than half of the records may be bad (`max_bad_fraction`).
+            PipelineError: fewer than half of the records may be bad (`max_bad_fraction`), but the work unit has at
+                least 1,000 bad records so far, and more bad records than good ones.
         """
         counts, reason = self.counts, str(problem)
         counts.bad += 1

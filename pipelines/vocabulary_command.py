@@ -3,8 +3,8 @@
     inputs -> texts, as for a dataset of texts -> text.byte_level_bpe -> a new folder
 
 The folder stays empty until the tokenizer is learned. Then it gets plan.json, the files of the tokenizer and, last,
-summary.json with the hashes of these files. If the same command is run again, it reads nothing and says so. A command
-with other inputs or options on this folder is refused, and so is an input that was edited since. If a file of the
+summary.json with the hashes of these files. If the same command is run again, it says that the tokenizer was already
+learned. It raises an error if the inputs or options are not the same, or if an input was edited since. If a file of the
 tokenizer has changed, the tokenizer is learned again.
 """
 
@@ -88,7 +88,7 @@ class Vocabulary(TextReading, CorpusOptions, StoreCommand):
         """Learn the tokenizer and write its folder, unless an earlier run did.
 
         Raises:
-            PipelineError, OSError: it cannot be made; the message says why and what to do.
+            PipelineError, OSError: the tokenizer cannot be made; the message says why and what to do.
         """
         self.use_store()
         output = Path(self.output)
@@ -105,7 +105,7 @@ class Vocabulary(TextReading, CorpusOptions, StoreCommand):
         all_pieces = Unit(0, tuple(piece for unit in plan.units for piece in unit.pieces))
         plan = dataclasses.replace(plan, units=(all_pieces,))
         claim(self.output, planning.NAME, plan.to_json())
-        known = _known(output, plan)
+        known = _earlier_summary(output, plan)
         if known and check_inputs(self.output, plan, {all_pieces.number}, self.quiet):
             return TokenizerSummary(**{**known, "output": self.output, "is_new": False})
         return _learn(self, output, plan)
@@ -116,12 +116,17 @@ class TokenizerSummary(Result):
     """Summary of a tokenizer, and of the texts from which it was learned.
 
     Attributes:
-        ids: number of the tokenizer's ids.
-        read, texts, empty, bad: numbers of records: read; with a text; with an empty text; that cannot be read.
-        text_bytes: size of the texts in UTF-8.
-        bad_examples: (place, reason) of some bad records.
-        encodings, recoded: files that are not UTF-8, and their encodings (`Counts`).
-        is_new: False if an earlier run learned the tokenizer.
+        output: the folder of the tokenizer.
+        ids: the number of token ids that the tokenizer has.
+        read: the number of records that were read: the sum of `texts`, `empty` and `bad`.
+        texts: the number of records with a text, from which the tokenizer was learned.
+        empty: the number of records whose text is empty.
+        bad: the number of records that cannot be read.
+        text_bytes: the size of the texts in UTF-8, in bytes.
+        bad_examples: [place in the inputs, reason] of the first bad records.
+        encodings: encoding -> number of input files in this encoding, for files that are not UTF-8.
+        recoded: [file, encoding] of the first files that are not UTF-8.
+        is_new: True if this run learned the tokenizer, False if an earlier run did.
     """
 
     output: str
@@ -149,8 +154,11 @@ class TokenizerSummary(Result):
         )
 
 
-def _known(output: Path, plan: Plan) -> dict[str, Any] | None:
-    """Return the summary that an earlier run with this plan wrote; None if the tokenizer is missing or has changed."""
+def _earlier_summary(output: Path, plan: Plan) -> dict[str, Any] | None:
+    """Return the summary that an earlier run with the same plan wrote, as a dict; None if there is none.
+
+    None is also returned if a file of the tokenizer is missing or has changed.
+    """
     try:
         record = unseal((output / SUMMARY).read_bytes())
         of_plan, hashes = record.pop("plan"), record.pop("files")
@@ -161,9 +169,10 @@ def _known(output: Path, plan: Plan) -> dict[str, Any] | None:
 
 
 def _texts(options: Vocabulary, plan: Plan, tally: Tally, contents: list[str]) -> Iterator[str]:
-    """Yield the texts of a plan's only unit; count each record, and the bytes of the texts, in `tally`.
+    """Yield the texts of the inputs; count each record, and the bytes of the texts, in `tally`.
 
     Args:
+        plan: the plan, in which a single work unit holds all inputs.
         contents: list to which a hash of each piece's content is added, so that a later run notices a change.
     """
     (unit,) = plan.units
@@ -179,7 +188,11 @@ def _texts(options: Vocabulary, plan: Plan, tally: Tally, contents: list[str]) -
 
 
 def _learn(options: Vocabulary, output: Path, plan: Plan) -> TokenizerSummary:
-    """Learn the tokenizer, and publish its files and the summary."""
+    """Learn the tokenizer; write its files and the summary to the folder `output`, and return the summary.
+
+    Raises:
+        PipelineError: the inputs hold no text, or too many records are bad.
+    """
     tally, contents = Tally((EMPTY,), options.max_bad_fraction), list[str]()
     counts = tally.counts
     with tempfile.TemporaryDirectory() as temporary:

@@ -1,1 +1,1 @@
-"""Extensions that come with Clearspan. Like a user's own, they are loaded by `module:name` (`common.plugins`)."""
+"""Extensions that come with Clearspan. They are loaded by `module:name`, like extensions that a user writes."""

@@ -5,7 +5,7 @@
 
 The index is kept in the cache (`pipelines.search.index`). While it is built, memory holds all vectors as float32; a
 search maps the file of the index into memory. A hit has the same score as in an exact search, but a near vector is
-missed if its list is not read. A dataset with too few vectors for LEAST_LISTS lists is searched exactly.
+missed if its list is not read. A dataset of fewer than 512 vectors is searched exactly.
 """
 
 import functools
@@ -72,7 +72,12 @@ def search(texts: Texts, similarity: str, queries: np.ndarray, top: int, quiet: 
 
 
 def _prepared(faiss: Any, rows: np.ndarray, is_cosine: bool) -> np.ndarray:
-    """Return a copy of vectors (n, dim), scaled to unit length if the similarity is the cosine."""
+    """Return a float32 copy of n vectors, (n, dim), scaled to unit length if the similarity is the cosine.
+
+    Args:
+        faiss: the imported package, which is optional.
+        rows: the vectors.
+    """
     rows = np.array(rows, np.float32, order="C")
     if is_cosine:
         faiss.normalize_L2(rows)
@@ -80,7 +85,16 @@ def _prepared(faiss: Any, rows: np.ndarray, is_cosine: bool) -> np.ndarray:
 
 
 def _write(faiss: Any, dataset: Dataset, is_cosine: bool, quiet: bool, path: Path) -> None:
-    """Write the index of a dataset to a file."""
+    """Build the index of a dataset of vectors, and write it to the file `path`.
+
+    Args:
+        faiss: the imported package, which is optional.
+        is_cosine: whether the similarity is the cosine; otherwise it is the dot product.
+        quiet: whether to hide the progress bar.
+
+    Raises:
+        PipelineError: the file cannot be written.
+    """
     lists = min(4 * int(dataset.num_examples**0.5), dataset.num_examples // SAMPLED)
     step = max(1, dataset.num_examples // (SAMPLED * max(lists, 1)))
     sample = _prepared(faiss, np.concatenate([vectors.decoded(batch)[::step] for batch in dataset]), is_cosine)

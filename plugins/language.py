@@ -48,7 +48,11 @@ def identifier() -> "LanguageIdentifier":
 
 
 def excerpt(text: str) -> str:
-    """Return the part of a text from which its language is identified: its beginning and its middle, if it is long."""
+    """Return the part of a text from which its language is identified.
+
+    This is the whole text or, if it has more than 600 characters, the first 300 characters, a space, and 300 characters
+    from the middle.
+    """
     middle = len(text) // 2
     return text if len(text) <= 2 * EXCERPT else f"{text[:EXCERPT]} {text[middle : middle + EXCERPT]}"
 
@@ -65,7 +69,12 @@ class Py3langid:
         return sorted(identifier().labels)
 
     def likeliest(self, text: str, languages: Sequence[str]) -> tuple[str, float]:
-        """Return the code of the most probable of the given languages for a text, and its probability, from 0 to 1."""
+        """Return the code and the probability, from 0 to 1, of the most probable language of a text.
+
+        Args:
+            text: the text, of which only an excerpt is read if it is long.
+            languages: the codes of the languages to choose from.
+        """
         ranked: dict[str, Any] = dict(identifier().rank(excerpt(text)))
         probabilities = {code: sum(ranked[one] for one in (code, *MEMBERS.get(code, ()))) for code in languages}
         best = max(languages, key=lambda code: probabilities[code])

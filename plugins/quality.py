@@ -5,14 +5,14 @@
     c4      Raffel et al. 2020, "Exploring the Limits of Transfer Learning with a Unified Text-to-Text Transformer",
             section 2.2 (JMLR 21): removal of lines and pages that are not natural text
 
-Each is a filter as `pipelines.text.filters` describes it: a function that decides whether to keep a document. Only c4
-also changes the text of a document: it removes lines and citation marks. Words are separated by whitespace, so that
-Gopher's limits on words do not suit Chinese, Japanese or Thai. C4's punctuation marks and phrases, and Gopher's stop
-words, are English.
+Each of the two is a filter (`pipelines.text.filters`): a function that decides whether to keep a document. Only c4 also
+changes the text of a document: it removes lines and citation marks. Words are separated by whitespace, so that Gopher's
+limits on words do not suit Chinese, Japanese or Thai. C4's punctuation marks and phrases, and Gopher's stop words, are
+English.
 
-Some rules are not implemented, because they need more than the text of the page. Of C4, these are the list of bad words
-(third-party data), language detection (use --language), and deduplication of three-sentence spans across pages; of
-Gopher, the list of safe sites, and deduplication.
+Some of the published rules are not implemented, because they need more than the text of the page. C4 also has a list of
+bad words (third-party data), language detection (use --language), and deduplication of three-sentence spans across
+pages. Gopher also has a list of safe sites, and deduplication.
 
 Repetition is computed in NumPy over ids of words and n-grams. A repeated n-gram always begins with a repeated
 (n - 1)-gram. Therefore only n-grams that begin with a repeated (n - 1)-gram are counted.
@@ -99,7 +99,14 @@ def _parts(parts: Sequence[str]) -> list[str]:
 
 
 def _has_duplicates(parts: list[str]) -> bool:
-    """Return whether repetitions are too large a fraction of the lines or paragraphs, or of their characters."""
+    """Return whether a text repeats too many lines or paragraphs.
+
+    It does if more than 30 % of its lines (or paragraphs) repeat an earlier one, or if these repetitions hold more than
+    20 % of the characters of all lines.
+
+    Args:
+        parts: the lines or the paragraphs of the text.
+    """
     distinct = set(parts)
     if len(parts) == len(distinct):
         return False
@@ -110,6 +117,9 @@ def _has_duplicates(parts: list[str]) -> bool:
 
 def _repetition(ids: np.ndarray, lengths: np.ndarray) -> str:
     """Return the reason to drop a text that repeats too many n-grams of words; "" if it is not to be dropped.
+
+    The reason is `top_ngram` if the most frequent 2-, 3- or 4-gram covers too large a fraction of the characters, and
+    `duplicate_ngrams` if repetitions of 5- to 10-grams do.
 
     Args:
         ids: the id of each of the text's n words, (n,) int64, from 0 to n - 1; equal words have equal ids.
@@ -142,7 +152,7 @@ def _repetition(ids: np.ndarray, lengths: np.ndarray) -> str:
 
 
 def _covered(places: np.ndarray, n: int, lengths: np.ndarray) -> int:
-    """Return the number of characters that given n-grams of a text cover. Where n-grams overlap, count them once.
+    """Return the number of characters in the n-grams at `places` in a text. Where n-grams overlap, count a word once.
 
     Args:
         places: the index of the first word of each n-gram.
@@ -157,9 +167,10 @@ def _covered(places: np.ndarray, n: int, lengths: np.ndarray) -> int:
 def c4(document: FilteredText) -> Answer:
     """Decide by C4's heuristics whether to keep a page, and remove lines from it (Raffel et al. 2020, section 2.2).
 
-    Return True to keep the page, or (False, reason) to drop it. A line is kept if it ends with a punctuation mark
-    (END_MARKS), has at least LINE_WORDS words, and mentions neither Javascript nor a policy. Wikipedia's citation marks
-    are deleted. C4's list of bad words is not applied.
+    Return True to keep the page, or (False, reason) to drop it. A page is dropped if it contains "lorem ipsum" or a
+    "{", or if the lines that are kept have fewer than 3 sentences. A line is kept if it ends with a punctuation mark
+    (END_MARKS), has at least 5 words, and mentions neither Javascript nor a policy. Wikipedia's citation marks are
+    deleted. C4's list of bad words is not applied.
 
     Raises:
         RecordError: the sentences of a line cannot be counted.
@@ -198,11 +209,11 @@ def _line_reason(line: str, phrases: Sequence[tuple[str, str]]) -> str:
 
 @dataclasses.dataclass(frozen=True)
 class Heuristics:
-    """A filter of this module, which is called with a document.
+    """A filter of documents by published heuristics, which is called like a function.
 
     Attributes:
         judge: the function that decides whether to keep a document: `gopher` or `c4`.
-        reasons: all reasons for which this function drops a document.
+        reasons: all reasons for which this function may drop a document.
         version: the version of the filter, which is a part of a dataset's fingerprint.
     """
 

@@ -100,12 +100,12 @@ class Pages(Format):
 
 
 class _Frame(NamedTuple):
-    """An archive record.
+    """A record of a web archive, not yet parsed: its WARC header and its content.
 
     Attributes:
         offset: the offset of the record in the decompressed archive, in bytes.
-        data: the header and the content of the record; if the content is too long, only its beginning.
-        is_whole: whether `data` holds the whole content.
+        data: the header and the content of the record; if the content is longer than the maximum, only its beginning.
+        is_whole: whether `data` holds all of the content.
     """
 
     offset: int
@@ -114,11 +114,12 @@ class _Frame(NamedTuple):
 
 
 def _frames(stream: BinaryIO, max_bytes: int) -> Iterator[_Frame]:
-    """Yield the archive records of a decompressed archive.
+    """Yield the records of a decompressed web archive, not yet parsed.
 
     Args:
-        stream: the archive.
-        max_bytes: the maximum size of a record. Of longer content, only the beginning is returned.
+        stream: the decompressed archive.
+        max_bytes: the maximum size of a page in bytes. If the content of a record is more than 64 KiB longer than this
+            (HEADER_BYTES, for an HTTP header), only its first 64 KiB are returned.
 
     Raises:
         DamagedFileError: the stream ends within a record, or there is no record where the next record must begin.
@@ -149,12 +150,15 @@ def _frames(stream: BinaryIO, max_bytes: int) -> Iterator[_Frame]:
 
 
 def _record(frame: _Frame, name: str, max_bytes: int) -> Record:
-    """Return a record with the page of an archive record; a skipped or bad record if there is no page.
+    """Return the page of an archive record as a `Record`.
+
+    If the archive record holds no page, for example a request or an image, the `Record` is marked as skipped. If the
+    page is too long or cannot be read, it is marked as bad.
 
     Args:
         frame: the archive record.
         name: the name of the archive file.
-        max_bytes: the maximum size of a page; a longer page is a bad record.
+        max_bytes: the maximum size of a page in bytes; for an HTML page, at most HTML_BYTES (16 MiB).
     """
     from fastwarc.warc import WarcRecord
 
@@ -206,9 +210,9 @@ def _record(frame: _Frame, name: str, max_bytes: int) -> Record:
 
 
 def _check_digest(record: "WarcRecord", data: bytes) -> str:
-    """Return an error message if the digest of a record's content differs from the digest that its header states.
+    """Return an error message if an archive record's content does not have the digest that the record's header states.
 
-    Return "" if they are equal, or if the header states no digest with a known algorithm.
+    Return "" if it has, or if the header states no digest of a known algorithm (MD5, SHA-1, SHA-256, SHA-512).
 
     Args:
         record: the archive record, parsed.
@@ -224,14 +228,14 @@ def _check_digest(record: "WarcRecord", data: bytes) -> str:
 
 
 def _page(data: bytes, charset: str | None) -> dict[str, str]:
-    """Return the title and the main text of an HTML page, as `title` and `text`.
+    """Return the title and the main text of an HTML page, as {"title": ..., "text": ...}.
 
     Args:
         data: the bytes of the page.
         charset: the encoding that the HTTP header or the user names; None if neither names one.
 
     Raises:
-        ValueError: elements are nested too deeply.
+        ValueError: elements of the page are nested more than DEPTH (400) deep.
     """
     from resiliparse.extract.html2text import extract_plain_text
     from resiliparse.parse.html import HTMLTree
@@ -246,12 +250,12 @@ def _page(data: bytes, charset: str | None) -> dict[str, str]:
 
 
 def _decoded(data: bytes, charset: str | None) -> str:
-    """Decode the bytes of a page. Bytes that are invalid in its encoding are left out, since few such bytes do no harm.
+    """Decode the bytes of an HTML page. Bytes that are invalid in the encoding are left out.
 
     Args:
-        data: the page.
-        charset: the encoding of the page. If it is None or unknown, the page is decoded as UTF-8. If it is not valid
-            UTF-8, the encoding that its meta element names is used, or else a guess.
+        data: the bytes of the page.
+        charset: the name of the encoding. If it is None or no known name, the page is decoded as UTF-8 if it is valid
+            UTF-8, and otherwise in the encoding that a meta element of the page names, or else in a guessed encoding.
     """
     from resiliparse.parse.encoding import bytes_to_str, detect_encoding, map_encoding_to_html5
 

@@ -48,8 +48,12 @@ def _open(path: Path) -> Opened:
     """Open a file of word vectors. The format is detected from the content.
 
     The formats are GloVe's text (a word and its numbers per line), word2vec's and fastText's text (the same after a
-    line with the numbers of words and dimensions), word2vec's binary format, and JSON (an object of word -> list of
+    line with the number of words and the dimension), word2vec's binary format, and JSON (an object of word -> list of
     numbers).
+
+    Returns:
+        The dimension of the vectors; a dict from word, in UTF-8, to the position of its vector; and a function that
+        returns the vector at a position.
 
     Raises:
         EncoderError: the file has an unknown format, is truncated, or has rows of different lengths.
@@ -108,6 +112,10 @@ def _text(path: Path, content: mmap.mmap, dim: int, number: int | None = None) -
         dim: the dimension of the vectors.
         number: the number of words that the file's header states; None if the file has no header.
 
+    Returns:
+        `dim`; a dict from word, in UTF-8, to the position of its vector; a function that returns the vector at a
+        position.
+
     Raises:
         EncoderError: a line has the wrong number of fields, or rows are missing.
     """
@@ -148,6 +156,10 @@ def _binary(path: Path, content: mmap.mmap, dim: int, number: int) -> Opened:
         dim: the dimension of the vectors that the file's header states.
         number: the number of words that the header states.
 
+    Returns:
+        `dim`; a dict from word, in UTF-8, to the position of its vector; a function that returns the vector at a
+        position.
+
     Raises:
         EncoderError: the file is shorter or longer than the header states.
     """
@@ -179,11 +191,14 @@ def _shown(data: bytes) -> str:
 
 
 class WordVectors(Encoder):
-    """Encoder whose embedding of a text is the mean of the vectors of its words, which a file holds.
+    """Encoder that embeds a text as the mean of the vectors of its words. The vectors are read from a file.
+
+    Args:
+        path: the file, in a format of GloVe, word2vec or fastText, or in JSON.
 
     Attributes:
         dim: the dimension of the vectors.
-        folder: always None, because there is no model folder.
+        folder: the model's folder; always None, because word vectors are a single file.
     """
 
     def __init__(self, path: Path) -> None:
@@ -194,11 +209,11 @@ class WordVectors(Encoder):
 
     @functools.cached_property
     def fingerprint(self) -> str | None:
-        """The hash of the file's content and of the way in which vectors are averaged."""
+        """A hash of everything that affects the embeddings: the file's content, and the way in which it is used."""
         return digest(file=sha256(self._path), settings={"pooling": "mean of known words", "empty": EMPTY})
 
     def encode_list(self, texts: list[str], batch_tokens: int, progress: bool) -> NDArray[np.float32]:
-        """Return the embeddings of texts, (n, dim) float32. The vectors of all words seen so far stay in memory.
+        """Return the embeddings of n texts, (n, dim) float32. The vectors of all words seen so far stay in memory.
 
         Args:
             batch_tokens: not used; other encoders limit their batches by it.

@@ -37,7 +37,7 @@ GOOGLE_APPLICATION_CREDENTIALS, ...).
 
 @dataclass(frozen=True, kw_only=True)
 class OfDataset(Command):
-    """A command of `clearspan shards`, with the options that all of them take."""
+    """Base class of the commands of `clearspan shards`, with the options that all of these take."""
 
     error_prefix: ClassVar[str] = "shards"
     expected: ClassVar[Errors] = (ManifestError, reader.ShardError, OSError)
@@ -82,7 +82,7 @@ class Cat(OfDataset):
     width: Annotated[int, Flag("maximum number of characters to print of a text; 0: no maximum", "N"), Ge(0)] = 300
 
     def run(self) -> Result:
-        """Print each example as soon as it is read, since all examples of a dataset may not fit into memory."""
+        """Print the first examples, each as soon as it is read, since all of them together may not fit into memory."""
         dataset = reader.Dataset(self.folder)
         decode: Callable[[list[int]], str] | None = None
         if dataset.kind.has_tokens:
@@ -152,6 +152,8 @@ def summary(folder: str, manifest: Manifest) -> Iterator[str]:
 def options_given(options: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
     """Yield the name and the value of each option that is set, e.g. "min_tokens 2048", or "taken.files 9" if nested.
 
+    An option whose value is None, False, "" or [] counts as not set.
+
     Args:
         prefix: the names of the mappings that contain `options`, each followed by a dot, e.g. "taken."; "" if none do.
     """
@@ -164,7 +166,7 @@ def options_given(options: Mapping[str, Any], prefix: str = "") -> Iterator[str]
 
 
 def examples(dataset: reader.Dataset, limit: int) -> Iterator[tuple[dict[str, Any], list[str]]]:
-    """Yield the first `limit` examples: the values by column, and the names of the columns that hold token ids."""
+    """Yield the first `limit` examples, each as (column -> value, names of the columns that hold token ids)."""
     for batch in dataset:
         part = batch.slice(0, limit)
         for values in zip(*map(_values, part), strict=True):
@@ -175,14 +177,14 @@ def examples(dataset: reader.Dataset, limit: int) -> Iterator[tuple[dict[str, An
 
 
 def _values(column: pa.Array) -> list[Any]:
-    """Return the values of a column; arrays and vectors as numpy arrays."""
+    """Return the values of a column as Python values, but arrays and vectors as numpy arrays."""
     if is_array(column.type):
         return [array_of(value) for value in column]
     return [value.values.to_numpy() for value in column] if is_vector(column.type) else column.to_pylist()
 
 
 def plain(value: Any) -> Any:
-    """Return a value that JSON can hold: bytes, and arrays of several dimensions, become their size and hash."""
+    """Return a value that JSON can hold: a vector becomes a list; bytes and other arrays become their size and hash."""
     if isinstance(value, bytes):
         return {"bytes": len(value), "sha256": hashlib.sha256(value).hexdigest()}
     if not isinstance(value, np.ndarray):
@@ -193,7 +195,7 @@ def plain(value: Any) -> Any:
 
 
 def as_text(value: Any) -> str:
-    """Return a value as text; bytes and arrays become their size."""
+    """Return a value as text; of bytes, only the number, and of an array, only the shape, such as "3 x 224 x 224"."""
     if isinstance(value, bytes):
         return f"{len(value):,} bytes"
     return " x ".join(f"{number:,}" for number in value.shape) if isinstance(value, np.ndarray) else str(value)
@@ -209,7 +211,14 @@ COMMANDS = Group(
 
 
 def main(argv: Sequence[str] | None = None, prog: str = "") -> int:
-    """Run the command line; return the exit code. Logging is disabled, since Beam logs the errors that it raises."""
+    """Run the command line; return the exit code.
+
+    Logging is disabled meanwhile, since Beam would log errors that it also raises.
+
+    Args:
+        argv: the arguments of the command line; None for those of this process.
+        prog: the name of the command in messages; "" for `python -m clearspan.shards`.
+    """
     level = logging.root.manager.disable
     logging.disable(logging.CRITICAL)
     try:

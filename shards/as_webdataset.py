@@ -2,9 +2,10 @@
 
     manifest -> shards -> split by node, by worker -> verified file -> tar members -> samples -> one dict per example
 
-All stages come from webdataset except two. A shard is opened only after its bytes have been compared with the manifest
-(`Dataset.fetch`), and a sample is decoded by the dataset's layout, which runs no code from the data. A damaged shard or
-sample raises an error; no stage skips a sample.
+webdataset's word sample means the files of a tar that have the same key: here one file that holds a record batch, or
+one file for each column of an example. All stages come from webdataset except two of this project: one compares the
+bytes of a shard with the manifest before the shard is opened (`Dataset.fetch`), the other decodes samples with the
+dataset's layout, which runs no code from the data. A damaged shard or sample raises an error; no stage skips a sample.
 """
 
 import functools
@@ -33,28 +34,29 @@ KEY, URL = "__key__", "__url__"
 def webdataset_pipeline(
     dataset: Dataset | str | Path, shuffle: int = 0, seed: int = 0, images: str = "pil"
 ) -> wds.DataPipeline:
-    """Return a `webdataset.DataPipeline` of a dataset, which yields one dict per example.
+    """Return a `webdataset.DataPipeline` that yields each example of a dataset as a dict.
 
-    An example has the columns of its kind: token ids as an array (n,), a vector as float32 (dim,), the frames of a clip
+    The dict has the columns of its kind: token ids as an array (n,), a vector as float32 (dim,), the frames of a clip
     as float16 (frames, 128), an image as the argument `images` says, and all other values as plain Python values. It
-    also has `__key__`, unique in the dataset, and `__url__`, the path of its shard. Append further stages with
-    `.compose(...)`, then pass the pipeline to a `torch.utils.data.DataLoader` or a `webdataset.WebLoader`.
+    also has `__key__`, which is unique in the dataset, and `__url__`, the path of the example's shard. Append further
+    stages with `.compose(...)`, then pass the pipeline to a `torch.utils.data.DataLoader` or a `webdataset.WebLoader`.
 
-    The shards are split among ranks and DataLoader workers, so each example is yielded once. With fewer shards than
-    workers, some workers get none; a smaller `--unit-bytes` makes more shards.
+    The shards are split among all DataLoader workers of all ranks, so that only one of them yields an example. If there
+    are fewer shards than workers, some workers get none; a dataset that is made with a smaller `--unit-bytes` has more
+    shards.
 
     Args:
         dataset: a `Dataset`, or its folder, local or on an object store.
-        shuffle: size of the shuffle buffer, in examples; if it is positive, the shards are shuffled too. 0 keeps the
-            order of the dataset.
+        shuffle: number of examples in the buffer from which they are drawn at random; if it is positive, the order of
+            the shards is shuffled too. 0: the order of the dataset.
         seed: seed of the shuffling. The order changes from epoch to epoch only while the pipeline or the DataLoader's
             workers stay alive (`persistent_workers`).
         images: the image type that webdataset decodes to: `pil`, `rgb8` (uint8, (height, width, 3)), `torchrgb`, ...
 
     Raises:
         ManifestError: the folder has no readable manifest.
-        ShardError: the dataset has no example; while reading: a shard is missing or damaged, or a sample cannot be
-            decoded.
+        ShardError: the dataset has no example. The pipeline also raises it while it reads, if a shard is missing or
+            damaged or if a sample cannot be decoded.
         ValueError: `images` is not a type that webdataset knows.
     """
     dataset = dataset if isinstance(dataset, Dataset) else Dataset(dataset)
@@ -75,7 +77,11 @@ def webdataset_pipeline(
 
 
 def _verified(dataset: Dataset, shards: Iterable[Sample]) -> Iterator[Sample]:
-    """Yield the local path of each shard, as {"url": path}, after comparing the shard's bytes with the manifest."""
+    """Compare the bytes of each shard with the manifest, then yield {"url": path}, where path is a local file.
+
+    Args:
+        shards: a dict for each shard, with the shard's name under "url", as webdataset passes them.
+    """
     by_name = {shard.name: shard for shard in dataset.shards}
     for shard in shards:
         # An absolute path: webdataset would take a folder called `pipe:...` for a command.
@@ -98,7 +104,12 @@ def _decoded(
 
 
 def _rows(sample: Sample, kind: str, _: ImageHandler) -> Iterator[Sample]:
-    """Yield a dict for each row of the record batch that a webdataset sample holds."""
+    """Yield a dict for each row of the record batch that a webdataset sample holds.
+
+    Args:
+        sample: the sample's `__key__` and `__url__`, and under "arrow.zst" the bytes of the record batch.
+        kind: name of the kind of dataset.
+    """
     batch = unpack(sample[EXTENSION], EXTENSION, KINDS[kind].check)
     names = [name for name in batch.schema.names if name != "scale"]  # the scale is applied when vectors are decoded
     columns = {name: _values(batch, name) for name in names}
@@ -116,9 +127,11 @@ def _values(batch: pa.RecordBatch, name: str) -> Iterable[Any]:
 
 
 def _samples(sample: Sample, kind: str, images: ImageHandler) -> Iterator[Sample]:
-    """Yield the one example, as a dict, of a webdataset sample that has a file for each column.
+    """Yield one dict: the example that a webdataset sample holds as a file for each column.
 
     Args:
+        sample: the sample's `__key__` and `__url__`, and the bytes of each file under the file's extension.
+        kind: name of the kind of dataset.
         images: webdataset's decoder of image files.
     """
     layout = KINDS[kind].layout

@@ -33,12 +33,15 @@ def claim(
     content: bytes,
     files_to_remove: Callable[[str, bytes], Sequence[str]] = lambda folder, old: (),
 ) -> None:
-    """Check that this run may write to a folder; remove the files of an earlier run that wrote no output.
+    """Check that this run may write to a folder. If an earlier run wrote no output there, remove that run's files.
 
     Args:
-        name, content: name and content of the file that describes this run; the caller then writes the file.
-        files_to_remove: function of the folder and of the content of another run's file. If that run wrote no output,
-            it returns the names of that run's files in the order in which to remove them; otherwise an empty sequence.
+        name: name of the file that describes the run to which the folder belongs.
+        content: content of this file for this run, a JSON object. The caller writes the file after this call.
+        files_to_remove: function that is called with the folder and the content of the file, if another run wrote it.
+            If that run wrote no output, the function returns the paths of all files of that run, relative to the folder
+            and in the order in which to remove them; otherwise it returns an empty sequence. By default, no file is
+            removed.
 
     Raises:
         ClaimError: the folder holds another run's output, or other files.
@@ -71,13 +74,14 @@ def claim(
 
 
 def differences(old: Any, new: Any, prefix: str = "") -> list[str]:
-    """Return the differences between two nested records, each as "field: OLD there, NEW now".
+    """Return the differences between two nested JSON values, each as "FIELD: OLD there, NEW now".
 
-    If two lists differ, only their first pair of unequal items is compared. The result names an item by its field
-    `name`, or by its index if it has no such field.
+    FIELD is the path of a field, e.g. `options.seed`; OLD and NEW are its values in `old` and in `new`, shortened if
+    they are long. If two lists differ, only their first pair of unequal items is compared. An item's place in the path
+    is its field `name`, or its index if it has no such field.
 
     Args:
-        prefix: the path of the two records within larger records; "" at the top.
+        prefix: the path of the two values within the values that are compared as a whole; "" for these themselves.
     """
     if isinstance(old, dict) and isinstance(new, dict):
         keys = [*old, *(key for key in new if key not in old)]

@@ -35,7 +35,9 @@ def names(folder: str, manifest: Manifest) -> list[str]:
 
 
 def summary(class_names: Sequence[str], counts: Mapping[int, int]) -> list[str]:
-    """Return a list with one line, e.g. "classes 10, of 90 to 120 examples"; an empty list if there are no classes.
+    """Return a line with the number of classes and their sizes, in a list that is empty if there are no classes.
+
+    E.g. "classes 10, of 90 to 120 examples": the smallest class has 90 examples, and the largest 120.
 
     Args:
         counts: number of examples by class number.

@@ -1,7 +1,7 @@
 """Figures of a shard's contents: the counts and statistics that the manifest records for each shard.
 
     batches -> Contents -> ShardInfo (the writer)
-    shard -> batches -> Totals -> compared with its ShardInfo (every reader)
+    shard -> batches -> Totals -> compared with its ShardInfo (a reader that streams shards)
     shard -> batches -> Contents -> compared with its ShardInfo (`verify`, and a pipeline that reads back what it wrote)
 
 The writer and the readers measure with the same code, so a figure that is added here is both written to the manifest
@@ -21,7 +21,14 @@ from clearspan.shards.schema import Schema, add_up, count_classes, tokens_by_col
 
 @dataclasses.dataclass
 class Totals:
-    """Counts over the batches added so far. Each attribute has the name of the `ShardInfo` field that records it."""
+    """Counts of the record batches added so far. They have the same names as in a shard's manifest entry (`ShardInfo`).
+
+    Attributes:
+        batches: number of record batches.
+        examples: number of rows.
+        tokens: number of token ids in all columns together.
+        column_tokens: number of token ids in each column of token ids, by column name.
+    """
 
     batches: int = 0
     examples: int = 0
@@ -29,14 +36,22 @@ class Totals:
     column_tokens: dict[str, int] = dataclasses.field(default_factory=dict)
 
     def add(self, batch: pa.RecordBatch, kind: Schema) -> None:
-        """Add the counts of one batch."""
+        """Add the rows and tokens of one batch to the counts.
+
+        Args:
+            kind: the kind of dataset, which only the subclass `Contents` uses.
+        """
         self.batches += 1
         self.examples += batch.num_rows
         self.column_tokens = add_up(self.column_tokens, tokens_by_column(batch))
         self.tokens = sum(self.column_tokens.values())
 
     def difference(self, declared: object) -> str:
-        """Describe the differences from a ShardInfo, `declared`, with one phrase for each field; "" if none differs."""
+        """Return a text with a phrase for each attribute that differs from the manifest; "" if none differs.
+
+        Args:
+            declared: the shard's entry in the manifest, a `ShardInfo`.
+        """
         lines = []
         for name, value in vars(self).items():
             stated = getattr(declared, name)
@@ -52,9 +67,11 @@ class Contents(Totals):
     """All figures of the batches added so far: the totals, and the figures that take a pass over every example.
 
     Attributes:
-        lengths: histogram of example lengths for each column of lists (`shards.lengths`).
-        classes: number of examples by class number.
-        moments: sums from which the mean and standard deviation follow (`shards.moments`).
+        lengths: for each column of lists, a histogram of the lengths of its lists: the lower edge of a bin, as a string
+            -> number of examples.
+        classes: number of examples by class number (as a string); empty for a kind without classes.
+        moments: number, sum and sum of squares of all values in the kind's `statistics` column (`shards.moments`);
+            empty for a kind without such a column.
     """
 
     lengths: Histograms = dataclasses.field(default_factory=dict)
@@ -62,7 +79,10 @@ class Contents(Totals):
     moments: dict[str, int] = dataclasses.field(default_factory=dict)
 
     def add(self, batch: pa.RecordBatch, kind: Schema) -> None:
-        """Add the counts of one batch, its lengths, its classes and, for a kind with statistics, its moments."""
+        """Add the counts of one batch, its lengths, its classes and, if the kind has `statistics`, its moments.
+        Args:
+            kind: the kind of dataset; `kind.statistics` names the column whose moments are added, "" for none.
+        """
         super().add(batch, kind)
         self.lengths = lengths.add([self.lengths, lengths.measure(batch)])
         self.classes = add_up(self.classes, count_classes(batch))
@@ -71,6 +91,6 @@ class Contents(Totals):
 
     @property
     def figures(self) -> dict[str, Any]:
-        """The figures by name; `classes` is sorted by class number."""
+        """All attributes by name, for a `ShardInfo`; `classes` is sorted by class number."""
         classes = dict(sorted(self.classes.items(), key=lambda item: int(item[0])))
         return {**vars(self), "classes": classes}

@@ -1,10 +1,10 @@
 """Search for local files by path, folder or glob. Each file is listed once, however many links lead to it.
 
-A file is identified by its device and inode, and is listed under its first name that is not a link. On network file
-systems without inode numbers, every name counts as a file of its own. A folder is entered only once, so that a cycle of
-links ends. Hidden names are skipped (`is_hidden`), as in globs. Nothing else is skipped: a broken link, a device, a
-socket or an unreadable folder raises an error. The longest leading part of a pattern that exists on disk is taken
-literally, so that brackets in a folder's name are not wildcards.
+A file is identified by its device and inode. If several paths lead to it, it is listed under only one of them,
+preferably one that contains no link. On network file systems without inode numbers, every path counts as a file of its
+own. A folder is entered only once, so that a cycle of links ends. Hidden names are skipped, as in globs (`is_hidden`).
+Nothing else is skipped: a broken link, a device, a socket or an unreadable folder raises an error. The longest leading
+part of a pattern that exists on disk is taken literally, so that brackets in a folder's name are not wildcards.
 """
 
 import fnmatch
@@ -47,17 +47,19 @@ class Status(NamedTuple):
 
 
 def is_hidden(name: str) -> bool:
-    """Return whether a file or folder of this name is skipped, in folders, globs and tars.
+    """Return whether files and folders of this name are skipped when folders, globs and tars are searched.
 
-    A name is skipped if it begins with a dot (`.DS_Store`, `._name`) or is in LITTER.
+    They are skipped if the name begins with a dot (`.DS_Store`, `._name`), or if macOS or Windows leaves files of this
+    name beside data (`__MACOSX`, `Thumbs.db`, `desktop.ini`).
     """
     return name.startswith(".") or name.lower() in LITTER
 
 
 def is_below_hidden(path: str, pattern: str = "") -> bool:
-    """Return whether a path has a hidden part (`is_hidden`).
+    """Return whether a path is skipped because a folder in it, or the file itself, has a hidden name (`is_hidden`).
 
-    `.` and `..` do not count, nor do parts that the user's pattern names.
+    `.` and `..` are not hidden. Neither is a name that the user's pattern contains, or that matches a part of the
+    pattern that begins with a dot, such as `.conf*`.
 
     Args:
         pattern: the path or glob that the user gave; "" if there is none.
@@ -71,7 +73,9 @@ def is_below_hidden(path: str, pattern: str = "") -> bool:
 
 
 def once(paths: Iterable[str]) -> dict[str, Status]:
-    """Return the distinct files among these paths, without folders: path -> status, sorted.
+    """Return the files among these paths: path -> status, sorted by path. Folders are left out.
+
+    If several paths lead to the same file, only one of them is returned, preferably one that contains no link.
 
     Raises:
         OSError: a path is a broken link, or neither a file nor a folder; the message names it.
@@ -94,10 +98,10 @@ def once(paths: Iterable[str]) -> dict[str, Status]:
 
 
 def _link_rank(path: str) -> tuple[bool, bool]:
-    """Return a sort key by which names without links come before other names of the same file.
+    """Return a sort key by which, of all paths of a file, those that contain no link come first.
 
     Returns:
-        (whether the path itself is a link, whether the path differs from its real path).
+        (True if the path itself is a link, True if the path differs from its real path, e.g. by a linked folder).
     """
     return Path(path).is_symlink(), os.path.realpath(path) != path
 

@@ -24,7 +24,7 @@ class NoHeldOutPartError(OSError):
 
 
 def folder_of(dataset: str) -> str:
-    """Return the folder of a dataset's held-out part, which need not exist."""
+    """Return the folder of a dataset's held-out part: its subfolder `validation`, which need not exist."""
     return storage.join(dataset, FOLDER)
 
 
@@ -40,7 +40,7 @@ def find(dataset: str) -> str | None:
 
 
 def parts(dataset: str) -> list[str]:
-    """Return the folder of a dataset and the folder of its held-out part, each only if it holds a dataset."""
+    """Return the folder of a dataset and the folder of its held-out part; leave out a folder that holds no dataset."""
     return [folder for folder in (dataset, folder_of(dataset)) if is_dataset(folder)]
 
 
@@ -66,11 +66,14 @@ def held_out_part(folder: str) -> str:
 def training_part(part: Path) -> Path | None:
     """Return the folder of the dataset from which a held-out part was split, which is the parent folder.
 
-    Return None if the parent folder holds no dataset, or if `part` is not a subfolder for held-out parts.
+    Return None if the parent folder holds no dataset, or if `part` is not named `validation`.
+
+    Args:
+        part: the folder of the held-out part.
 
     Raises:
         NoHeldOutPartError: the dataset in the parent folder is of another kind.
-        ManifestError: the manifest of one of the two datasets is damaged.
+        ManifestError: the manifest of one of the two datasets is missing or damaged.
     """
     around = part.parent
     if part.name != FOLDER or not is_dataset(str(around)):

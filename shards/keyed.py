@@ -54,10 +54,10 @@ def extend(key: Any, *parts: Any) -> Any:
 
 
 def draw(keys: Any, numbers: Any) -> Any:
-    """Return uniform random int64 values.
+    """Return a uniform random int64 value for each key and number. An equal key and number give an equal value.
 
     Args:
         keys: int64 keys, from `mix`.
-        numbers: the number of the draw under each key, from 1; broadcast with `keys`.
+        numbers: for each key, the number of the draw under this key, counted from 1; broadcast with `keys`.
     """
     return finalize(_wrap(keys + numbers * GOLDEN))

@@ -45,8 +45,8 @@ class Layout(ABC):
     """Way in which batches are stored as the members of a tar.
 
     Attributes:
-        row_is_sample: True if webdataset, without this project's decoder, yields one sample per row; False if one per
-            batch.
+        row_is_sample: True if each row is stored as files of its own, so that it is a sample for webdataset; False if a
+            whole batch is stored as one file.
     """
 
     row_is_sample: bool
@@ -92,12 +92,12 @@ ARROW = Arrow()
 
 
 class Form(NamedTuple):
-    """File format of a column in a layout of samples: one file per value.
+    """File format of a column in a layout that stores each value of the column as a file (`Samples`).
 
     Attributes:
         extension: extension of the column's files, as webdataset uses it.
         type: Arrow type of the column.
-        to_bytes: function from a value to the content of its file.
+        to_bytes: function from a value of the column to the content of its file.
         from_bytes: function from the content of a file to its value; raises ValueError for invalid content.
     """
 
@@ -129,7 +129,7 @@ def array_type(width: int) -> pa.DataType:
 
 
 def is_array(column_type: pa.DataType) -> bool:
-    """Return whether a column type is one that `array_type` returns."""
+    """Return whether a column of this type holds two-dimensional arrays, i.e. whether `array_type` returns the type."""
     return bool(pa.types.is_list(column_type) and pa.types.is_fixed_size_list(column_type.value_type))
 
 
@@ -182,9 +182,11 @@ def _form(extension: str) -> Form:
 
 
 class Samples(Layout):
-    """Layout with one file per row and column, e.g. `Samples(image="jpg", label="cls")`; the id is in the file's name.
+    """Layout with one file per row and column, e.g. `Samples(image="jpg", label="cls")`.
 
-    Pass a `Form` or an extension for each column: `cls` for integers, any other extension for bytes.
+    Args:
+        columns: for each column except `id`, the format of its files: a `Form`, or only the extension, which is `cls`
+            for a column of integers and any other one for a column of bytes. The id is in the names of the files.
     """
 
     row_is_sample = True
@@ -249,15 +251,16 @@ def pack(batch: pa.RecordBatch) -> bytes:
 
 
 def unpack(data: bytes, name: str, check: Check) -> pa.RecordBatch:
-    """Decode the record batch in the bytes of a tar member.
+    """Return the record batch that a tar member holds.
 
     Args:
+        data: the content of the member: an Arrow stream, compressed with zstd.
         name: the member's name, for error messages.
         check: called with the schema of the batch before any value is read; raises MemberError to reject it.
 
     Raises:
-        MemberError: the bytes are not one zstd frame of at most MAX_MEMBER_BYTES with one batch, or `check` rejects the
-            schema.
+        MemberError: the content is not one zstd frame that holds one batch, or it is larger than 1 GiB when it is
+            decompressed, or `check` rejects the schema.
     """
     try:
         size = zstandard.frame_content_size(data)
@@ -282,7 +285,7 @@ def unpack(data: bytes, name: str, check: Check) -> pa.RecordBatch:
 
 
 def _is_compressed(metadata: pa.Buffer) -> bool:
-    """Return whether an Arrow record batch message declares compressed buffers.
+    """Return whether the buffers of an Arrow record batch are compressed, according to the metadata of its message.
 
     pyarrow does not expose this field, so it is read from the flatbuffer: field 2 of Message is `header`, and field 3
     of RecordBatch is `compression`. A field is absent if the vtable is too short for it or holds 0 for it.

@@ -23,7 +23,11 @@ Histograms = dict[str, Histogram]
 
 
 def measure(batch: pa.RecordBatch) -> Histograms:
-    """Return a histogram of the list lengths for each column of lists: column name -> histogram."""
+    """Return a histogram of the lengths of the lists in each column of lists: column name -> histogram.
+
+    A histogram maps the lower edge of a bin, as a string, to the number of rows: {"8": 3, "12": 1}. Empty bins are left
+    out.
+    """
     histograms = {}
     for name in ragged_columns(batch.schema):
         sizes = np.diff(batch.column(name).offsets.to_numpy())
@@ -33,7 +37,11 @@ def measure(batch: pa.RecordBatch) -> Histograms:
 
 
 def add(parts: Iterable[Mapping[str, Mapping[str, int]]]) -> Histograms:
-    """Return the sum of histograms, column by column, with the bins in ascending order."""
+    """Add up the histograms of each column; return column name -> sum, with the bins in ascending order.
+
+    Args:
+        parts: results of `measure`, such as one for each shard.
+    """
     total: Histograms = {}
     for part in parts:
         for column, histogram in part.items():
@@ -42,7 +50,13 @@ def add(parts: Iterable[Mapping[str, Mapping[str, int]]]) -> Histograms:
 
 
 def text(histograms: Mapping[str, Mapping[str, int]]) -> str:
-    """Return a table of bars for each column, except numbered columns such as `negative_1`; "" if no column remains."""
+    """Return a text with a table of bars for each column; "" if there is none.
+
+    Empty histograms, and columns whose name ends with a number, such as `negative_1`, are left out.
+
+    Args:
+        histograms: the histogram of each column, by column name.
+    """
     return "\n".join(
         f"  {column} per example\n{_text(histogram)}"
         for column, histogram in histograms.items()

@@ -56,13 +56,16 @@ class ShardInfo:
     """Entry of a shard in the manifest: size and hash of the tar, and the figures of its contents (`shards.contents`).
 
     Attributes:
+        name: file name of the tar.
+        tokens: number of tokens in all columns of token ids; 0 for a kind without token ids.
         unit: number of the work unit that wrote the shard.
         batches: number of record batches.
-        lengths: histogram of the example lengths in each column of lists (`shards.lengths`).
-        classes: number of examples by class number; empty for a kind without classes.
-        moments: sums over the values of the kind's `statistics` column (`shards.moments`); empty if it has no such
-            column.
-        column_tokens: number of tokens in each column of token ids; `tokens` is their sum.
+        lengths: for each column of lists, a histogram of the lengths of its lists: the lower edge of a bin, as a string
+            -> number of examples (`shards.lengths`).
+        classes: number of examples by class number (as a string); empty for a kind without classes.
+        moments: number, sum and sum of squares of all values in the kind's `statistics` column (`shards.moments`);
+            empty for a kind without such a column.
+        column_tokens: number of tokens in each column of token ids, by column name.
     """
 
     name: str
@@ -110,7 +113,9 @@ class Reconciliation:
     """Counts of input records, which must add up: read = kept + sum(filtered) + bad.
 
     Attributes:
-        filtered: number of good records that were left out, by reason.
+        read: number of records in the inputs. If a record is split into several texts, each of them is counted.
+        kept: number of records that became examples of the dataset.
+        filtered: number of valid records that were left out, by reason.
         bad: number of records that could not be read.
     """
 
@@ -126,9 +131,12 @@ class Reconciliation:
 
 
 def numbered(counts: Mapping[str, int]) -> list[str]:
-    """Return the numbers of records by reason in words, e.g. "5 short_tokens".
+    """Return a phrase for each reason, with the number of records that it applies to, e.g. "5 short_tokens".
 
-    If there are more than MOST_REASONS, only the most frequent reasons are named, and the others are counted together.
+    If there are more than 50 reasons, only the 50 most frequent ones have a phrase; a last phrase counts all others.
+
+    Args:
+        counts: number of records by reason.
     """
     named = (
         dict(sorted(counts.items(), key=lambda item: -item[1])[:MOST_REASONS]) if len(counts) > MOST_REASONS else counts
@@ -184,13 +192,17 @@ class Manifest:
 
     @property
     def statistics(self) -> dict[str, float]:
-        """The mean and standard deviation of the kind's `statistics` column; empty for a kind without such a column."""
+        """The mean (`mean`) and standard deviation (`std`) of all values in the kind's `statistics` column; empty for a
+        kind without such a column.
+        """
         sums: dict[str, int] = functools.reduce(add_up, (shard.moments for shard in self.shards), {})
         return moments.statistics(sums)
 
     @property
     def derived(self) -> dict[str, Any]:
-        """The fields of the file that are computed from the entries of the shards, without empty fields."""
+        """The fields of `manifest.json` that are computed from the shards' entries: `totals`, and `statistics` if the
+        kind has any.
+        """
         fields = {"totals": self.totals, "statistics": self.statistics}
         return {name: value for name, value in fields.items() if value}
 
@@ -205,7 +217,7 @@ class Manifest:
         return functools.reduce(add_up, (shard.column_tokens for shard in self.shards), {})
 
     def to_json(self) -> bytes:
-        """Return the content of the file; equal manifests give equal bytes."""
+        """Return the content of `manifest.json`; equal manifests give equal bytes."""
         record = {
             "format": FORMAT,
             "version": VERSION,
@@ -221,7 +233,7 @@ class Manifest:
         """Return the list of shards in webdataset's `wids-shard-index-v1` format, for its indexed readers.
 
         Args:
-            base: folder or URL of the shards; "" to list their names alone.
+            base: folder or URL of the shards, with which each path in the list begins; "" to list only file names.
         """
         shards = [
             {
@@ -242,8 +254,8 @@ class Manifest:
         """Read and check `folder/manifest.json`.
 
         Raises:
-            ManifestError: the file is missing, damaged or of another version; it names a file that a dataset cannot
-                have; a field has the wrong type; or two fields contradict each other.
+            ManifestError: the file is missing, damaged or of another version; it lists a file with a name that no file
+                of a dataset has; a field has the wrong type; or two fields contradict each other.
         """
         path = storage.join(folder, NAME)
         if not storage.exists(path):
@@ -268,7 +280,7 @@ class Manifest:
         return manifest
 
     def _check_names(self, path: str) -> None:
-        """Check the kind, the tokenizer and all file names, so that no name can lead out of the folder.
+        """Check the kind, the tokenizer and all file names, so that no name can lead out of the dataset's folder.
 
         Args:
             path: the path of the manifest, for error messages.
@@ -276,7 +288,8 @@ class Manifest:
         Raises:
             ManifestError: the kind is unknown, the tokenizer is missing, a shard is listed twice, or a name is not
                 valid.
-            ValueError: the fingerprint's options have the wrong type, or two hashes of the tokenizer differ.
+            ValueError: the fingerprint's options have the wrong type, or the tokenizer's hash is not the hash that is
+                listed for its tokenizer.json.
         """
         if self.kind not in KINDS:
             try:

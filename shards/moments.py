@@ -36,7 +36,11 @@ def measure(column: pa.Array) -> dict[str, int]:
 
 
 def statistics(sums: Mapping[str, int]) -> dict[str, float]:
-    """Return `mean` and `std`, the population standard deviation, from the sums; empty if no value was summed."""
+    """Return the mean (`mean`) and the population standard deviation (`std`) of values; empty if there is no value.
+
+    Args:
+        sums: number, sum and sum of squares of the values, as `measure` returns them, or added up over several columns.
+    """
     if not sums or not sums["values"]:
         return {}
     number, total, squares = sums["values"], sums["sum"], sums["squares"]

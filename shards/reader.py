@@ -55,9 +55,10 @@ def read_batches(
     """Yield the record batches of a local shard, in order.
 
     Args:
+        shard: the shard's entry in the manifest.
         members: function that yields (name, content) of each file of a tar.
-        measured: class of the figures to measure and compare with the manifest: `Totals`, or `Contents` for all
-            figures.
+        measured: class that selects the figures to compare with the manifest: `Totals` for the numbers of batches,
+            examples and tokens, `Contents` for all figures.
 
     Raises:
         ShardError: a member is not a batch of examples, or (after the last batch) a figure differs from the manifest.
@@ -76,7 +77,10 @@ def read_batches(
 
 
 def read_back(path: Path, shard: ShardInfo) -> None:
-    """Check a shard that was just written: hash every byte and decode every member, in one pass.
+    """Check a local shard that was just written: hash every byte and decode every member, in one pass.
+
+    Args:
+        shard: the shard's entry in the manifest.
 
     Raises:
         ShardError: the shard differs from its entry in the manifest.
@@ -111,6 +115,9 @@ def read_resource(folder: str, path: str, sha256: str) -> bytes:
 
 class Dataset:
     """A finished dataset, in a local folder or on an object store; iterating yields its record batches.
+
+    Args:
+        folder: path or URL of the dataset's folder.
 
     Raises:
         ManifestError: the folder has no readable manifest.
@@ -219,8 +226,9 @@ class Dataset:
         """Yield the record batches of a shard in order, after comparing its hash with the manifest.
 
         Args:
-            measured: class of the figures to measure and compare with the manifest: `Totals`, or `Contents` for all
-                figures.
+            shard: the shard's entry in the manifest.
+            measured: class that selects the figures to compare with the manifest: `Totals` for the numbers of batches,
+                examples and tokens, `Contents` for all figures.
 
         Raises:
             ShardError: the shard is missing or damaged, a member is not a batch, or (after the last batch) a figure

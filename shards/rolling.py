@@ -17,10 +17,11 @@ INVERSE = (pow(GOLDEN, -1, 1 << 64) ^ 1 << 63) - (1 << 63)
 
 
 def powers(factors: Any, base: int) -> Any:
-    """Return the powers of `base` with exponents 0, 1, ..., n - 1, as int64 (n,).
+    """Return the powers of `base` with exponents 0, 1, ..., n - 1, (n,) int64.
 
     Args:
-        factors: an int64 array or tensor (n,) to work in; its content does not matter and is overwritten.
+        factors: an int64 array, or a tensor on any device, of length n. The result is of the same type and on the same
+            device. The values of `factors` are not used, and are overwritten.
     """
     factors[:] = base
     factors[:1] = 1
@@ -32,7 +33,8 @@ def hashes(sums: Any, inverse: Any, starts: Any, ends: Any) -> Any:
 
     Args:
         sums: prefix sums of item_i x GOLDEN^i over the n items, (n + 1,) int64, beginning with 0.
-        inverse: the first n or more powers of INVERSE, the inverse of GOLDEN modulo 2^64, from `powers`.
+        inverse: at least the first n powers of INVERSE, with exponents 0, 1, ...; INVERSE is the inverse of GOLDEN
+            modulo 2^64.
         starts, ends: indices of items, (m,) integers.
     """
     return (sums[ends] - sums[starts]) * inverse[starts]

@@ -9,8 +9,10 @@ holds.
     audio      id, frames, label: log-mel spectrograms, (frames, 128) float16
     vectors    id, source, vector, scale for int8 vectors, and optionally text, record, document, chunk, field_NAME
 
-The columns `field_NAME` hold fields of the input records that the user chose to store; only these columns are nullable.
-Every kind has an `id`, which is not negative. A new kind is one more entry in KINDS.
+`source` is the place of the input record, as "file:offset", and `record` its number in the file. `document` and `chunk`
+are the id of the whole text and the number of the chunk, if long texts were split. The columns `field_NAME` hold fields
+of the input records that the user chose to store; only these columns are nullable. Every kind has an `id`, which is not
+negative. A new kind is one more entry in KINDS.
 """
 
 import dataclasses
@@ -52,12 +54,12 @@ MEL_BINS = 128
 
 
 def vector_type(dtype: str, dim: int) -> pa.DataType:
-    """Return the Arrow type of a column of embeddings with `dim` values each; `dtype` is a name in VECTOR_TYPES."""
+    """Return the Arrow type of a column of embeddings with `dim` values each; `dtype` is float32, float16 or int8."""
     return pa.list_(pa.field("item", VECTOR_TYPES[dtype], nullable=False), dim)
 
 
 def token_type(vocab_size: int) -> pa.DataType:
-    """Return the smallest unsigned type that holds every id below `vocab_size`."""
+    """Return the Arrow type of token ids: uint16 if it holds every id below `vocab_size`, otherwise uint32."""
     return pa.uint16() if vocab_size <= 1 << 16 else pa.uint32()
 
 
@@ -67,11 +69,11 @@ class Schema:
 
     Attributes:
         name: the kind's name, in lower-case letters; the names of shards begin with it.
-        columns: the columns that are always present, each as "name:type".
+        columns: the columns that are always present, each as "name:type", e.g. "id:int64".
         optional: the columns that may be absent, each as "name:type". Those present follow `columns`, in this order. A
             star stands for any number of columns: `view_*` for view_0, view_1, ...; `negative_*`, if there is also a
             column `negative`, for negative_1, negative_2, ...; `field_*` for any names with this prefix, whose types
-            are in FIELD_TYPES.
+            are string, int64, double or bool.
         layout: the way in which rows are stored in a tar.
         statistics: the column of arrays whose mean and standard deviation the manifest holds; "" if there is none.
     """
@@ -84,7 +86,7 @@ class Schema:
 
     @property
     def has_tokens(self) -> bool:
-        """Return whether examples hold token ids, so that a dataset must have a tokenizer."""
+        """Return whether the examples hold token ids. Every dataset of such a kind has a tokenizer."""
         return any(column.endswith(f":{TOKENS}") for column in self.columns)
 
     def schema(
@@ -97,13 +99,14 @@ class Schema:
         """Return the Arrow schema of the kind's batches.
 
         Args:
-            tokens: Arrow type of a token id, for a kind that has token ids.
+            tokens: Arrow type of a token id; None for a kind that has no token ids.
             optional: names of the optional columns that are present.
-            vector: type of the column of embeddings, for a kind that has embeddings.
+            vector: type of the column of embeddings; None for a kind that has no embeddings.
             fields: types of the `field_*` columns in `optional`, by name.
 
         Raises:
-            KeyError: the kind has no such optional column, or `fields` lacks the type of a `field_*` column.
+            KeyError: the kind has no such optional column, the type of a token id is needed but None, or `fields` lacks
+                the type of a `field_*` column.
         """
         types = {**TYPES, TOKENS: pa.list_(pa.field("item", tokens, nullable=False))} if tokens else TYPES
         types = {**types, VECTOR: vector_type("float32", 1) if vector is None else vector}
@@ -148,7 +151,7 @@ class Schema:
         Columns are in the order of `optional`. Several columns such as `view_*` are numbered without gaps.
 
         Args:
-            names: the names of the batch's columns, which tell what optional columns there are and how many.
+            names: the actual names of the batch's columns, without the columns that are always present.
         """
         columns = [column.partition(":")[0] for column in (*self.columns, *self.optional)]
         for name in columns[len(self.columns) :]:
@@ -217,14 +220,14 @@ def schema(kind: str, tokens: pa.DataType | None = None, views: int = 0) -> pa.S
     """Return the Arrow schema of a kind, e.g. `schema("sentences", pa.uint16(), views=2)`.
 
     Args:
-        tokens: Arrow type of a token id, for a kind that has token ids.
+        tokens: Arrow type of a token id; None for a kind that has no token ids.
         views: number of columns view_0, view_1, ...
     """
     return KINDS[kind].schema(tokens, [f"view_{view}" for view in range(views)])
 
 
 def is_vector(column_type: pa.DataType) -> bool:
-    """Return whether a column type is one that `vector_type` returns."""
+    """Return whether a column of this type holds embeddings: lists of fixed size of float32, float16 or int8."""
     is_list = pa.types.is_fixed_size_list(column_type)
     return bool(is_list and column_type.value_type in VECTOR_TYPES.values() and column_type.list_size > 0)
 
@@ -235,7 +238,7 @@ def numbered(name: str, count: int) -> list[str]:
 
 
 def columns_named(name: str, names: Sequence[str]) -> list[str]:
-    """Return the columns in `names` that are called `name`, or `name` with a number: negative, negative_1, ..."""
+    """Return the names in `names` that are `name`, or `name` with a number: for "negative" also negative_1, ..."""
     return [other for other in names if name in (other, _stem(other)[:-2])]
 
 
@@ -266,7 +269,7 @@ def tokens_by_column(batch: pa.RecordBatch) -> dict[str, int]:
 
 
 def add_up(counts: Mapping[str, int], added: Mapping[str, int]) -> dict[str, int]:
-    """Add two tables of counts by name. A name that only one of them holds counts as 0 in the other."""
+    """Return the sum of two tables of counts by name. A name that a table does not have counts as 0 in it."""
     return {name: counts.get(name, 0) + added.get(name, 0) for name in {**counts, **added}}
 
 

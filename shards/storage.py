@@ -99,7 +99,10 @@ def unknown_options(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
 
 @contextlib.contextmanager
 def _naming(path: str) -> Iterator[None]:
-    """Turn any exception of an object store's client into an OSError that names the path."""
+    """Context manager that turns any exception of an object store's client into an OSError that names the path.
+
+    The OSError is a FileNotFoundError if the store answers that there is no such object, otherwise a StoreError.
+    """
     try:
         yield
     except (StoreError, FileNotFoundError):
@@ -193,7 +196,7 @@ def read_at(stream: BinaryIO, offset: int, size: int) -> bytes:
 
 
 def status(path: str) -> Status:
-    """Return the metadata of a file. It changes when the file is written again.
+    """Return the metadata of a file or object, which changes when the file is written again.
 
     Raises:
         FileNotFoundError: there is no such file.
@@ -256,12 +259,12 @@ def is_folder(pattern: str) -> bool:
 
 
 def each(place: str, work: Callable[[Item], Result], items: Iterable[Item]) -> Iterator[Result]:
-    """Yield `work(item)` for each item, in order. On an object store, READERS calls run at a time.
+    """Yield `work(item)` for each item, in order. If the files are on an object store, 16 calls run at the same time.
 
     A request to an object store takes tens of milliseconds, so that calls one after the other would be slow.
 
     Args:
-        place: path of the files that `work` reads, or of their folder; only whether it is remote matters.
+        place: path of a file that `work` reads, or of its folder, which shows whether the files are on an object store.
     """
     if not is_remote(place):
         yield from map(work, items)
@@ -319,9 +322,9 @@ def remove(path: str) -> None:
 
 @contextlib.contextmanager
 def _upload(path: str) -> Iterator[BinaryIO]:
-    """Open an object for writing. The object appears when the stream is closed.
+    """Context manager that opens an object for writing. The object appears when the stream is closed.
 
-    Beam also closes the stream after a failure, so the object is then deleted.
+    Beam closes the stream after a failure too, so that an incomplete object would appear: it is deleted.
     """
     from apache_beam.io.filesystem import CompressionTypes
 
@@ -343,7 +346,7 @@ def publish_bytes(data: bytes, path: str) -> None:
 
 
 def publish_if_changed(data: bytes, path: str) -> None:
-    """Write a file unless it already has this content, so that a finished file keeps its modification time."""
+    """Write a file. If it already has this content, do nothing, so that its modification time does not change."""
     if not exists(path) or read_bytes(path) != data:
         publish_bytes(data, path)
 

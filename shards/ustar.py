@@ -29,7 +29,7 @@ _BLANK_SUM = int(_BLANK[_SUM], 8) - sum(_BLANK[_SIZE])
 
 
 class Readable(Protocol):
-    """Stream that can be read forward."""
+    """Stream that can be read from the beginning to the end, without seeking."""
 
     def read(self, size: int, /) -> bytes: ...
 
@@ -49,12 +49,16 @@ def header(name: str, size: int) -> bytes:
 
 
 def padding(size: int) -> bytes:
-    """Return the zeros that follow a content of `size` bytes, up to a multiple of 512."""
+    """Return the zeros that pad a file's content of `size` bytes to a multiple of 512."""
     return bytes(-size % BLOCK)
 
 
 def ending(size: int) -> bytes:
-    """Return the zeros that end a tar with `size` bytes of files: 1,024, and more up to a multiple of 10,240."""
+    """Return the zeros that end a tar: 1,024 of them, and then as many as make its size a multiple of 10,240.
+
+    Args:
+        size: the size of the tar so far, i.e. of all headers, contents and padding.
+    """
     return bytes(2 * BLOCK + -(size + 2 * BLOCK) % tarfile.RECORDSIZE)
 
 

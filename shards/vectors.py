@@ -16,7 +16,7 @@ STEPS = 127
 
 
 def columns(vectors: np.ndarray, dtype: str) -> dict[str, pa.Array]:
-    """Return the columns that hold vectors: `vector`, and for int8 also `scale`.
+    """Return the columns that hold vectors, by name: `vector`, and for int8 also `scale`.
 
     Args:
         vectors: n vectors of finite values, (n, dim) float32.

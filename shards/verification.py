@@ -47,7 +47,10 @@ def verify(folder: str | Path, quiet: bool = True) -> list[str]:
 
 
 def _check_tokenizer(dataset: Dataset) -> None:
-    """Raise ShardError if a file of the tokenizer, or its vocabulary size, differs from the manifest."""
+    """Raise ShardError if a file of the tokenizer, or its vocabulary size, differs from the manifest.
+
+    The size is not checked if the installed `tokenizers` cannot read the dataset's tokenizer.json.
+    """
     from tokenizers import Tokenizer
 
     path = dataset.local_tokenizer() / "tokenizer.json"
@@ -60,7 +63,10 @@ def _check_tokenizer(dataset: Dataset) -> None:
 
 
 def _check_classes(dataset: Dataset) -> None:
-    """Raise ManifestError if the number of class names differs from the number of classes in the manifest."""
+    """Raise ManifestError or ShardError if the file of class names is damaged or does not fit the manifest.
+
+    It does not fit if a class of the shards has no name, or if the manifest states another number of classes.
+    """
     names = classes.names(dataset.folder, dataset.manifest)
     taken = dataset.manifest.fingerprint.get("options", {}).get("taken")
     if names and isinstance(taken, dict) and taken.get("classes", len(names)) != len(names):
@@ -80,7 +86,7 @@ def _check_shard(dataset: Dataset, shard: ShardInfo) -> None:
 
 
 def _unnamed(dataset: Dataset) -> Iterator[str]:
-    """Yield a problem for each tar or resource file in the dataset's folder that the manifest does not list."""
+    """Yield a message on each tar or resource file in the dataset's folder that the manifest does not list."""
     named = {shard.name for shard in dataset.shards}
     for name in storage.list_files(dataset.folder):
         if name.endswith(".tar") and name not in named:

@@ -31,6 +31,7 @@ class ShardWriter:
         spool: local folder in which the tars are written.
         kind: name of the kind of dataset.
         unit: number of the work unit, which is a part of the shards' names.
+        max_bytes: the limit on the size of a tar.
     """
 
     def __init__(self, spool: Path, kind: str, unit: int, max_bytes: int = DEFAULT_MAX_BYTES) -> None:
@@ -65,7 +66,7 @@ class ShardWriter:
         self._contents.add(batch, KINDS[self.kind])
 
     def close(self) -> list[ShardInfo]:
-        """Finish the last shard; return the manifest entries of all shards in order, none if there was no batch."""
+        """Finish the last shard; return the manifest entries of all shards, in order (empty if nothing was written)."""
         if self._file is not None:
             self._finish_shard()
         return self.finished

@@ -11,7 +11,8 @@
     model/       packed batch ──> encoder ──> vectors and hidden states; losses
     engine/      the training loop: optimizer, checkpoints, signals, logging
     selection/   dev scores, held-out losses ──> the best checkpoint
-    export.py    checkpoint ──> model folder with its card.py
+    export.py    checkpoint ──> model folder; card.py writes its model card
 
-There are three commands: `clearspan train` starts run.py on each device; `sweep` and `export` have files of their own.
+There are three commands. `clearspan train` (__main__.py) starts run.py on each device; `clearspan sweep` is in
+sweep.py, and `clearspan export` in export.py.
 """

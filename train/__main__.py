@@ -1,6 +1,6 @@
-"""Train on one or more devices: `clearspan train`, DeepSpeed's launcher with this package's trainer.
+"""The command `clearspan train`, which trains on one or more devices: DeepSpeed's launcher starts `train.run` on each.
 
-The command takes the options of both:
+The command takes the options of DeepSpeed's launcher and of `train.run`:
 
     --num_accelerators 2 ...           options of the launcher
     --recipe NAME --resume key=value   options of `train.run`, which the launcher starts once for each device
@@ -38,7 +38,7 @@ _Switch = Annotated[bool, Flag("")]
 
 @dataclass(frozen=True, kw_only=True)
 class LauncherOptions(Options):
-    """Options of DeepSpeed's launcher. An option without help means what `deepspeed --help` says."""
+    """Options of DeepSpeed's launcher. `deepspeed --help` explains those that have no help here."""
 
     heading: ClassVar[str] = "the launcher's options (`deepspeed --help` explains all of them)"
     underscores: ClassVar[bool] = True
@@ -85,7 +85,10 @@ class Train(TrainOptions, Command):
     launcher: LauncherOptions = LauncherOptions()
 
     def run(self) -> Result:
-        """Train. The ranks are processes of their own, so they print the end of the run; the result is their exit code.
+        """Check the recipe, start a rank on each device, and wait until all ranks have ended.
+
+        The ranks print what happens, so the result holds only an exit code. If `--list` is given, nothing is trained,
+        and the result is the list of recipes.
 
         Raises:
             RecipeError, ManifestError, OSError: the recipe cannot work, or its data or its output folder is unusable.
@@ -96,7 +99,7 @@ class Train(TrainOptions, Command):
         return Printed(code=launch(self.command(), verbose=self.launcher.log_level is not None))
 
     def command(self) -> list[str]:
-        """Return the arguments of DeepSpeed's launcher."""
+        """Return the arguments of DeepSpeed's launcher: its options, the module to run as a rank, and its arguments."""
         return [*self.launcher.words(), "--module", TRAINER, *words_of(self, left_out=("list",))]
 
 
@@ -104,7 +107,7 @@ def check(options: TrainOptions) -> None:
     """Check the recipe, its datasets' manifests and its output folder before ranks start.
 
     Raises:
-        RecipeError, ManifestError, OSError: what is wrong.
+        RecipeError, ManifestError, OSError: the recipe cannot work, or its data or its output folder is unusable.
     """
     from clearspan.shards import Dataset
     from clearspan.train import run_folder
@@ -119,12 +122,12 @@ def check(options: TrainOptions) -> None:
 
 
 def launch(arguments: Sequence[str], verbose: bool = False) -> int:
-    """Run the launcher to its end; return the exit code of the ranks.
+    """Run DeepSpeed's launcher until all ranks have ended; return its exit code, which is 0 if no rank failed.
 
     Args:
-        arguments: the words of the launcher's command line.
-        verbose: print the launcher's messages. By default it prints nothing: the ranks and this process report failures
-            better.
+        arguments: the arguments of the launcher.
+        verbose: whether the launcher prints its own messages. If not, failures are still reported, by the ranks and by
+            this process.
     """
     from clearspan.train.engine.ranks import name_accelerator
 

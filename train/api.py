@@ -33,7 +33,7 @@ Plain = bool | int | float | str | Path | None
 
 
 class TrainingError(RuntimeError):
-    """Training failed. The message is the one that the command printed."""
+    """Training failed. The message is the one that `clearspan train` printed in its own process."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -57,7 +57,12 @@ class Run:
 
 @checked
 def load_recipe(name_or_file: str | Path, overrides: Overrides = ()) -> Recipe:
-    """Load a recipe by its name (`clearspan train --list`) or file, and check every value.
+    """Load a recipe, and check every value.
+
+    Args:
+        name_or_file: a name that `clearspan train --list` prints, or the path of a recipe's file.
+        overrides: recipe keys to change, with their values: {"training.max_steps": 100}, or texts as on the command
+            line, ["training.max_steps=100"].
 
     Raises:
         RecipeError: there is no such recipe, a key is unknown, or a value cannot work.
@@ -78,11 +83,13 @@ def train_model(
     """Train an encoder, and export it to `OUTPUT/model`.
 
     An interrupt (Ctrl-C, or the notebook's button) lets the run finish its step and save. The same call continues it,
-    and trains nothing if the run has finished. A folder with a run of another recipe or of other data is refused.
+    and trains nothing if the run has finished. If the output folder holds a run of another recipe or of other data, an
+    error is raised.
 
     Args:
         recipe: a recipe, its name, or its file.
-        overrides: recipe keys to change.
+        overrides: recipe keys to change, with their values: {"training.max_steps": 100}, or texts as on the command
+            line, ["training.max_steps=100"].
         resume: continue the run in the output folder even if the recipe differs in keys that a resumed run may change,
             such as the length of the run.
         dry_run: print the resolved recipe, parameters, token budget and memory, and train nothing.
@@ -92,7 +99,8 @@ def train_model(
     Raises:
         UsageError: the launcher has no such option.
         RecipeError: the recipe, the data and the model do not go together, or the output folder holds another run.
-        ManifestError, OSError: the folder holds a run, and a dataset of the recipe cannot be read.
+        ManifestError, OSError: the output folder holds a run, but a dataset of the recipe cannot be read, so that it
+            cannot be compared with the run's dataset.
         TrainingError: the run failed.
     """
     changes = assignments(overrides)
@@ -119,7 +127,12 @@ def train_model(
 
 @checked
 def export_model(run: Run | str | Path, output: str | Path, checkpoint: str | None = None) -> Path:
-    """Export a checkpoint of a run, `best` or `last`, as a model folder (default: the best if there is one).
+    """Export a checkpoint of a run as a model folder, and return the path of that folder.
+
+    Args:
+        run: the run, or the path of its output folder.
+        output: the path of the model folder to write.
+        checkpoint: `best` or `last`; None for the best checkpoint, or for the last one if no best one was chosen.
 
     Raises:
         CheckpointError, EncoderError: the folder is not the folder of a run, its checkpoint cannot be used, or `output`
@@ -142,7 +155,7 @@ def assignments(overrides: Overrides) -> list[str]:
 
 
 def _plain(key: str, value: object) -> object:
-    """Return the value of a recipe key as JSON has it: a numpy number becomes a number of Python, and a path a text.
+    """Convert a recipe key's value that JSON lacks: a numpy number to a Python number, a path to a str.
 
     Raises:
         UsageError: JSON has no such value; the message names the key.

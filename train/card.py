@@ -33,14 +33,15 @@ TEMPLATE = Path(__file__).with_name("model_card.md")
 
 @dataclasses.dataclass(frozen=True)
 class Origin:
-    """The origin of an exported model, in addition to its recipe.
+    """The facts that the model card states about the origin of an exported model, in addition to the recipe.
 
     Attributes:
         step: the step of the exported checkpoint; None if the model does not come from a run.
-        data: name of a training dataset -> the values that `facts` returns for it.
-        scores: step -> name -> the dev score or held-out loss of that name at that step, as `read_scores` returns them.
-        start: if training has not changed the model, the remark that says so: UNCHANGED, PREPARED or NO_STEP; "" if
-            training has changed it.
+        data: name of a training dataset -> its kind, path, size, hashes and prompts (`facts`).
+        scores: step -> name of a metric -> its value at that step. The metrics are the dev score and held-out losses;
+            the step -1 (`BEFORE`) stands for the model that training started from.
+        start: a remark that training has not changed the model (`UNCHANGED`, `PREPARED` or `NO_STEP`); "" if training
+            has changed it.
     """
 
     step: int | None = None
@@ -50,10 +51,13 @@ class Origin:
 
 
 def facts(datasets: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the plain values by which the card identifies each dataset: kind, path, size, hashes and prompts.
+    """Return the values by which the model card identifies each dataset: kind, path, size, hashes and prompts.
 
     Args:
         datasets: name of a dataset in the recipe -> its `shards.Dataset`.
+
+    Returns:
+        Name of a dataset -> name of a value -> the value, such as a str or a number, that can be written as JSON.
 
     Raises:
         OSError: a manifest cannot be read.
@@ -71,14 +75,16 @@ def facts(datasets: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def read_scores(metrics: Path, step: int) -> dict[int, dict[str, float]]:
-    """Read dev scores and held-out losses from a metrics.jsonl.
-
-    Return a mapping step -> name -> value, with at most three steps: 0, `step`, and BEFORE, which stands for the model
-    that training started from. A step without any score is left out.
+    """Read the dev scores and the held-out losses of up to three steps from a metrics.jsonl.
 
     Args:
         metrics: the path of the metrics.jsonl.
         step: the step of the exported checkpoint.
+
+    Returns:
+        Step -> name of a metric -> its value. The steps are `step`; 0, the weights before the first step; and -1
+        (`BEFORE`), the given model with the pooling of its folder, if the run pools in another way. A step without any
+        value is left out.
     """
     from clearspan.train.curves import lines_up_to
     from clearspan.train.selection.validation import PREFIX
@@ -114,7 +120,7 @@ def card(encoder: Any, name: str, recipe: str, origin: Origin) -> str:
         encoder: the exported encoder, a `TrainableEncoder`.
         name: the model's name on the card.
         recipe: the recipe of the run, in YAML.
-        origin: what else the card says about the model's training.
+        origin: what the card states, besides the recipe, about the checkpoint, its training data and its scores.
     """
     from huggingface_hub import EvalResult, ModelCardData
     from jinja2 import Template

@@ -1,4 +1,4 @@
-"""Collective operations on tensors: gather rows, sum over ranks. Without a process group there is one rank.
+"""Collective operations on tensors: gather rows, sum over ranks. If there is no process group, there is one rank.
 
 The process group itself, and work that rank 0 does for all ranks, are in `train.engine.ranks`.
 """
@@ -12,12 +12,12 @@ from torch import Tensor
 
 
 def world() -> tuple[int, int]:
-    """Return (rank, number of ranks); (0, 1) without a process group."""
+    """Return (rank of this process, number of ranks); (0, 1) if there is no process group."""
     return (dist.get_rank(), dist.get_world_size()) if dist.is_initialized() else (0, 1)
 
 
 def ranks_here() -> int | None:
-    """Return the number of ranks that deepspeed or torchrun started on this machine; None without such a launcher."""
+    """Return the number of ranks that deepspeed or torchrun started on this machine; None if neither was used."""
     number = os.environ.get("LOCAL_SIZE") or os.environ.get("LOCAL_WORLD_SIZE")
     return int(number) if number else None
 
@@ -55,8 +55,8 @@ def casts_kept(engine: Any) -> torch.autocast:
     Within the context, no weight may change, and gradients must be enabled in all forward passes or in none. A compiled
     encoder still casts once per forward pass, because the casts are part of its graph.
 
-    Autocast keeps the cast weights until the outermost autocast region ends. This context is such an outermost region,
-    with autocast disabled; the engine enables autocast for each forward pass inside of it.
+    Autocast keeps the cast weights until the outermost autocast region ends. The context is such a region around
+    several forward passes: autocast is disabled in it, and the engine enables autocast during each forward pass.
 
     Args:
         engine: DeepSpeed's engine.

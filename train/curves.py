@@ -62,10 +62,10 @@ def _curve(name: str, lines: Sequence[Mapping[str, Any]], key: str) -> Curve:
 
 
 def never_better(path: Path) -> bool:
-    """Return whether no step of a run was better than the start of the run.
+    """Return whether the start of a run has the best score of the run: true if no later step has a better one.
 
-    The dev score decides, or the held-out loss if there is no dev score. The start is the model that training started
-    from or the weights before the first step, whichever is better. Return False if there is nothing to compare.
+    The score is the dev score, or the held-out loss if there is no dev score. The start is the given model or the
+    weights before the first step, whichever is better. If the start or all later steps have no score, return False.
 
     Args:
         path: the run's metrics.jsonl.

@@ -73,18 +73,18 @@ class Distill(Command):
 
     @property
     def source(self) -> str:
-        """The option that was given: `--model` or `--tokenizer`."""
+        """The option that the user gave, `--model` or `--tokenizer`, as the user writes options."""
         return flag("--model" if self.model else "--tokenizer")
 
     @property
     def folder(self) -> Path:
-        """The folder of the encoder or of the tokenizer."""
+        """The folder of the encoder (`model`), or the folder that holds the tokenizer (`tokenizer`)."""
         path = self.model or self.tokenizer
         assert path is not None
         return path.parent if self.tokenizer and path.name == "tokenizer.json" and path.is_file() else path
 
     def run(self) -> Result:
-        """Write the static encoder."""
+        """Write the static encoder to `output`; return a line about it for the user."""
         from clearspan.train.engine.ranks import name_accelerator
 
         name_accelerator()

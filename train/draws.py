@@ -41,7 +41,10 @@ class Purpose(enum.IntEnum):
 
 
 def mix(*parts: int | Tensor) -> Tensor:
-    """Return an int64 key made of integers and int64 tensors, which are broadcast. The order of the parts matters."""
+    """Return a random key, int64, made by hashing integers and int64 tensors, which are broadcast.
+
+    The same parts in another order give another key.
+    """
     return torch.as_tensor(keyed.mix(*parts))
 
 
@@ -61,17 +64,17 @@ def uniform(keys: Tensor, num_draws: int) -> Tensor:
 
 
 def below(uniforms: Tensor, bounds: Tensor) -> Tensor:
-    """Turn uniform numbers into random integers from 0 to bound - 1, all equally likely.
+    """Turn uniform numbers into random integers from 0 to bound - 1, all equally likely; int64, of the same shape.
 
     Args:
-        uniforms: numbers in [0, 1), float64.
-        bounds: the bound for each number, int64 of the same shape, at least 1.
+        uniforms: numbers in [0, 1), float64, of any shape.
+        bounds: the bound for each number, at least 1; int64, of the same shape.
     """
     return torch.minimum((uniforms * bounds).long(), bounds - 1)
 
 
 def name_key(name: str) -> int:
-    """Return a hash of the name of a dataset or an objective, as a part of a key."""
+    """Return a non-negative hash of the name of a dataset or an objective, to use as a part of a random key."""
     return int.from_bytes(hashlib.blake2b(name.encode(), digest_size=8).digest()) >> 1
 
 
@@ -87,5 +90,9 @@ def seeded(seed: int) -> Iterator[None]:
 
 
 def integer_seed(*parts: int) -> int:
-    """Return a non-negative seed for a generator, made of integers, e.g. (seed, DROPOUT, step, rank) for dropout."""
+    """Return a non-negative seed for a random generator, made by hashing integers.
+
+    Args:
+        parts: e.g. for dropout: the run's seed, the purpose `DROPOUT`, the number of the forward pass, and the rank.
+    """
     return int(keyed.mix(*parts)) & ((1 << 63) - 1)

@@ -1,9 +1,10 @@
 """Find the parts that a recipe names: objectives and modalities, built in or the user's own (`module:Class`).
 
-    name -> `find` -> the class -> `options_class` -> the dataclass of its options, with which `config` is annotated
+    name -> `find` -> the class -> `options_class` -> the dataclass of its options
 
-A built-in part has the name of its file: each file in `train/objectives/` and `train/modalities/` defines one class,
-except for files whose names begin with an underscore.
+The class names this dataclass as the type of its attribute `config`. A built-in part has the name of its file: each
+file in `train/objectives/` and `train/modalities/` defines one class, except for files whose names begin with an
+underscore.
 """
 
 import dataclasses
@@ -30,6 +31,8 @@ def find(package: str, name: str, base: Callable[..., Part], noun: str) -> type[
     """Return the class of the built-in part `name` of a package, or the class that a name `module:Class` refers to.
 
     Args:
+        package: the package that holds the built-in parts, such as `clearspan.train.objectives`.
+        name: the name in the recipe.
         base: the abstract class from which the class must derive.
         noun: the noun for such a class in error messages, with its article, such as "an objective".
 
@@ -47,7 +50,9 @@ def find(package: str, name: str, base: Callable[..., Part], noun: str) -> type[
 
 
 def options_class(name: str, part: type, base: type) -> type[Any]:
-    """Return the dataclass of a part's options: the annotation of `config` in the class, or in its nearest base class.
+    """Return the dataclass of a part's options, the annotation of the attribute `config` in the part's class.
+
+    If the class does not annotate `config`, the nearest base class that does counts.
 
     Args:
         name: the part's name, for error messages.

@@ -1,6 +1,6 @@
-"""Rewrite the settings of an exported folder, so that sentence-transformers since 3.0 and other tools can read it.
+"""Rewrite the settings of an exported folder, so that sentence-transformers from 3.0 on and other tools can read it.
 
-    modules.json               sentence_transformers.models.Pooling, not .sentence_transformer.modules.pooling.Pooling
+    modules.json               sentence_transformers.models.Pooling, not the longer path of sentence-transformers 6
     sentence_bert_config.json  max_seq_length, do_lower_case
     1_Pooling/config.json      word_embedding_dimension, pooling_mode_mean_tokens
     2_Dense/config.json        in_features, out_features, bias, activation_function
@@ -8,8 +8,8 @@
     tokenizer_config.json      PreTrainedTokenizerFast, not TokenizersBackend
 
 The table lists the names that this module writes; all versions can read them. sentence-transformers 6 and transformers
-5 save newer names, which earlier versions and text-embeddings-inference reject. Only `rope_parameters` would not be
-rejected: transformers 4 would ignore it, and silently compute rotary positions with the architecture's default base.
+5 save newer names. Earlier versions and text-embeddings-inference reject these, except for `rope_parameters`:
+transformers 4 ignores it, and would silently compute rotary positions with the architecture's default base.
 """
 
 import inspect
@@ -56,7 +56,12 @@ def make_portable(folder: Path, encoder: Any, tokenizer: Any) -> None:
 
 
 def _edit_transformer(folder: Path, encoder: Any, tokenizer: Any) -> None:
-    """Rewrite the settings of a transformer and of its tokenizer."""
+    """Rewrite the settings of a transformer and of its tokenizer in the folder of the module `Transformer`.
+
+    Args:
+        encoder: the saved encoder, a `TrainableEncoder`.
+        tokenizer: the saved tokenizer of transformers.
+    """
     lengths = {"max_seq_length": encoder.max_tokens, "do_lower_case": encoder.inference.lower_case}
     _edit(folder / LENGTHS, lambda settings: lengths | _selected(settings, "model_args"))
     _edit(folder / "config.json", lambda config: _with_rope(_without_code(config)))
@@ -81,7 +86,7 @@ def _without_code(settings: Json) -> Json:
 
 
 def _entry(entry: Json, module: Module) -> Json:
-    """Return an entry of modules.json with the class name and the path that earlier versions can load.
+    """Return an entry of modules.json with a class name and a path that older sentence-transformers can load.
 
     Args:
         entry: the entry as saved.
@@ -93,11 +98,12 @@ def _entry(entry: Json, module: Module) -> Json:
 
 
 def _tokenizer(settings: Json, input_names: list[str]) -> Json:
-    """Return the settings of a tokenizer, with the names that transformers 4 uses.
+    """Return the settings of a tokenizer under the names that transformers 4 uses.
 
     Args:
-        input_names: the names of the inputs that the model takes. Without them, earlier versions would pass the token
-            types that BERT's tokenizer makes to DistilBERT, which does not take them.
+        settings: the content of tokenizer_config.json, which is changed.
+        input_names: the names of the inputs that the model takes, e.g. input_ids. They are added to the settings, so
+            that transformers 4 passes no others: BERT's tokenizer also makes token types, which DistilBERT rejects.
     """
     if isinstance(settings.get("extra_special_tokens"), list):
         settings["additional_special_tokens"] = settings.pop("extra_special_tokens")
@@ -126,7 +132,7 @@ def _without_version(settings: Json) -> Json:
 
 
 def _with_rope(config: Json) -> Json:
-    """Return a transformer's configuration with the base of rotary positions also under the keys of transformers 4."""
+    """Return a transformer's configuration that also states the rotary positions under the keys of transformers 4."""
     rope = config.get("rope_parameters") or {}
     if "rope_theta" in rope:
         scaling = {key: value for key, value in rope.items() if key not in ("rope_theta", "partial_rotary_factor")}
@@ -146,7 +152,11 @@ def _with_rope(config: Json) -> Json:
 
 
 def _global_every(layer_types: list[str]) -> int:
-    """Return the n for which only layers 0, n, 2n, ... attend to the whole sequence; 0 if there is no such n."""
+    """Return the n for which only layers 0, n, 2n, ... attend to the whole sequence; 0 if there is no such n.
+
+    Args:
+        layer_types: for each layer, `full_attention` if it attends to the whole sequence, or `sliding_attention`.
+    """
     every = next((i for i, kind in enumerate(layer_types) if i and kind == "full_attention"), len(layer_types))
     regular = ["sliding_attention" if i % every else "full_attention" for i in range(len(layer_types))]
     return every if layer_types == regular else 0

@@ -1,7 +1,7 @@
 """The prompts of an exported model: the prompts of the texts that it was trained on.
 
     manifests of the shards ──> query prompt and document prompt of the texts ─────┐
-    model.path ──> the model's prompts by other names, which a user can ask for ───┴──> Inference.prompts
+    model.path ──> the model's other prompts, which a user can ask for by name ────┴──> Inference.prompts
 
 The export's `encode_query` and `encode_document` therefore put the same prompts before texts as training did. `encode`
 uses a default prompt only if queries and documents were trained with one and the same prompt. Spans and sentences have
@@ -23,7 +23,7 @@ SECOND = "positive"
 
 
 def prompt_tokens(dataset: Dataset) -> dict[str, int]:
-    """Return the number of tokens of each column's prompt, by column; columns without a prompt are left out."""
+    """Return column -> the number of tokens in the prompt of its texts; columns that have no prompt are left out."""
     prompts = dataset.manifest.prompts
     if not any(prompts.values()):
         return {}
@@ -65,7 +65,10 @@ def trained_prompts(inference: Inference, datasets: Mapping[str, Dataset]) -> tu
 
 
 def _prompts_of(datasets: Mapping[str, Dataset]) -> tuple[str, str]:
-    """Return (query prompt, document prompt) of the datasets of pairs, "" for no prompt.
+    """Return (query prompt, document prompt) of those datasets that hold pairs of texts; "" stands for no prompt.
+
+    Args:
+        datasets: name of a dataset in the recipe -> the dataset.
 
     Raises:
         RecipeError: two of these datasets have different prompts.

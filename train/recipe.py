@@ -81,7 +81,7 @@ def load_saved(path: Path, recipe: Recipe) -> Recipe:
     which code runs.
 
     Raises:
-        RecipeError: the file is not a recipe, or names a class of this kind that `recipe` does not name.
+        RecipeError: the file is not a recipe, or names a user's own class that `recipe` does not name.
     """
     named = list(flat(dataclasses.asdict(recipe)).values())
     for key, value in flat(merge_layers(read_layers(path))).items():
@@ -94,13 +94,13 @@ def load_saved(path: Path, recipe: Recipe) -> Recipe:
 def _check_misspelled(files: Mapping[str, Any], arguments: Mapping[str, Any], merged: Mapping[str, Any]) -> None:
     """Raise RecipeError if an argument seems to misspell the name of a dataset or an objective.
 
-    A name seems misspelled if it is not in the files, is similar to a name in the files, and has no effect: either its
-    value is null, although there is nothing to leave out, or it is a dataset that no objective reads.
+    A name seems misspelled if it is not in the recipe's files, is similar to a name there, and has no effect: either
+    its value is null, although there is nothing to leave out, or it is a dataset that no objective reads.
 
     Args:
-        files: the recipe without the arguments.
-        arguments: what the arguments set.
-        merged: the recipe with the arguments.
+        files: the content of the recipe's files, merged, without the arguments.
+        arguments: the keys and values that the arguments set, merged into one nested mapping.
+        merged: the content of the files with the arguments merged into it.
     """
     for section in ("data", "objectives"):
         existing: Any = files.get(section)
@@ -114,7 +114,11 @@ def _check_misspelled(files: Mapping[str, Any], arguments: Mapping[str, Any], me
 
 
 def _typed(content: dict[Any, Any]) -> Recipe:
-    """Return a merged recipe as dataclasses; raise RecipeError if a key is unknown or missing, or a value is wrong."""
+    """Return a recipe as dataclasses; raise RecipeError if a key is unknown or missing, or a value has a wrong type.
+
+    Args:
+        content: the recipe as a nested mapping, into which its files and the arguments have been merged.
+    """
     from clearspan.train import objectives  # here: torch and transformers take seconds, and --help needs neither
 
     sections = {name: _mapping(name, content.get(name)) for name in ("data", "objectives", "turns")}
@@ -140,7 +144,7 @@ def _typed(content: dict[Any, Any]) -> Recipe:
         with naming(f"{key}.type"):
             config = objectives.config_class(type_)
         recipe.objectives[name] = typed(config, options, f"{key}.")
-        recipe.objectives[name].data = recipe.objectives[name].data or _only(recipe.data, name)
+        recipe.objectives[name].data = recipe.objectives[name].data or _only_dataset(recipe.data, name)
     for name, options in sections["turns"].items():
         options = merge(dataclasses.asdict(recipe.optimizer), options)
         recipe.turns[name] = typed(OptimizerConfig, options, f"turns.{name}.")
@@ -155,7 +159,15 @@ def _without_nulls(content: Any) -> Any:
 
 
 def _mapping(section: str, content: Any) -> dict[str, Any]:
-    """Return a section that maps names to options, without null entries; raise RecipeError if it has another form."""
+    """Return a section of a recipe that maps names to mappings of options, without keys whose value is null.
+
+    Args:
+        section: the name of the section, such as `objectives`, for error messages.
+        content: the content of the section; None for an empty section.
+
+    Raises:
+        RecipeError: the section or an entry is not a mapping, or a name is not a string.
+    """
     if not isinstance(content, dict | None):
         raise RecipeError(f"{section}: expected a mapping of names to options")
     entries: dict[str, Any] = _without_nulls(content or {})
@@ -169,8 +181,12 @@ def _mapping(section: str, content: Any) -> dict[str, Any]:
     return entries
 
 
-def _only(data: dict[str, DatasetConfig], objective: str) -> str:
-    """Return the name of a recipe's only dataset, which an objective without `data` reads.
+def _only_dataset(data: dict[str, DatasetConfig], objective: str) -> str:
+    """Return the name of a recipe's only dataset, which an objective reads if its key `data` is not set.
+
+    Args:
+        data: name -> the options of the dataset.
+        objective: the name of the objective, for the error message.
 
     Raises:
         RecipeError: the recipe has no dataset, or several.
@@ -188,6 +204,8 @@ def modality(name: str, config: DatasetConfig, dataset: Dataset) -> "Modality | 
 
     Args:
         name: the dataset's name in the recipe.
+        config: the dataset's options in the recipe, which are changed.
+        dataset: the dataset.
 
     Raises:
         RecipeError: the modality or an option is unknown, cannot work, or has no effect on this kind of dataset.
@@ -225,13 +243,13 @@ def to_yaml(recipe: Recipe) -> str:
 
 
 def to_file(recipe: Recipe) -> bytes:
-    """Return the content of a run's recipe.yaml: a line with a hash, then the recipe."""
+    """Return the content of a run's recipe.yaml: the recipe as YAML, after a comment line with the YAML's SHA-256."""
     content = to_yaml(recipe)
     return f"{WRITTEN}{hashlib.sha256(content.encode()).hexdigest()}\n{content}".encode()
 
 
 def is_written(path: Path) -> bool:
-    """Return whether a run wrote this recipe.yaml and nobody has changed it since."""
+    """Return whether a recipe.yaml is unchanged since a run wrote it, by the hash in its first line."""
     with path.open("rb") as stream:
         first, _, rest = stream.read().partition(b"\n")
     return first == f"{WRITTEN}{hashlib.sha256(rest).hexdigest()}".encode()

@@ -39,13 +39,13 @@ def meanings(section: type) -> dict[str, str]:
 
 
 def paragraphs(documented: Any) -> list[str]:
-    """Return a docstring's paragraphs before "Args:", one line each."""
+    """Return the paragraphs of an object's docstring that precede "Args:", each as one line."""
     text = (inspect.getdoc(documented) or "").split("\n\nArgs:")[0]
     return [" ".join(paragraph.split()) for paragraph in text.split("\n\n")]
 
 
 def type_name(hint: Any) -> str:
-    """Return a field's type in a few words, with its range or choices."""
+    """Return a type hint of a field in words, with its range or choices, e.g. "int, at least 0"."""
     origin, inner = typing.get_origin(hint), typing.get_args(hint)
     if origin is typing.Annotated:
         ranges = [f"{LIMITS[name][0]} {limit:g}" for name, limit in limits(inner[1:]) if abs(limit) < 1 << 62]
@@ -81,7 +81,9 @@ def _as_yaml(value: Any) -> str:
 
 
 def keys(section: type, base: type | None = None) -> list[list[str]]:
-    """Return one row per field of a dataclass, i.e. per key of a recipe: name, type, default and meaning.
+    """Return a row of Markdown cells for each field of a dataclass: name, type, default and meaning.
+
+    A field is a key of a recipe.
 
     Args:
         base: a base class whose fields are left out; None to leave out no field.
@@ -96,14 +98,17 @@ def keys(section: type, base: type | None = None) -> list[list[str]]:
 
 
 def purpose(path: Path) -> str:
-    """Return the comment at the top of a YAML file in one line."""
+    """Return the comment at the top of a YAML file, joined into one line."""
     lines = path.read_text(encoding="utf-8").splitlines()
     comment = itertools.takewhile(lambda line: line.startswith("#"), lines)
     return " ".join(line.removeprefix("#").strip() for line in comment)
 
 
 def catalog() -> str:
-    """Return the recipes, one line each: the name, and the first sentence of its comment without citations."""
+    """Return a list of the recipes for the terminal: a line each, with the name and a sentence about the recipe.
+
+    The sentence is the first one of the comment at the top of the recipe's file, without citations.
+    """
     from clearspan.train.config import layers
 
     names, lines = layers.names(), []
@@ -134,7 +139,7 @@ def page() -> str:
 
 
 def _cell(text: str) -> str:
-    """Escape a text for a cell of a Markdown table."""
+    """Return a text with "|" escaped, so that it can be a cell of a Markdown table."""
     return text.replace("|", r"\|")
 
 

@@ -34,7 +34,12 @@ clearspan train --recipe declutr-base data.text.path=data/train output=runs/try 
 
 @dataclass(frozen=True, kw_only=True)
 class RankCommand(TrainOptions, Command):
-    """The command `deepspeed train/run.py`, which runs once on each device: one rank of a training."""
+    """The command `deepspeed train/run.py`, which trains as one rank; the launcher starts it once for each device.
+
+    Attributes:
+        local_rank: the index of the rank among the ranks on its machine. The launcher passes it, but it is not used
+            here.
+    """
 
     prog: ClassVar[str] = "deepspeed train/run.py"
     error_prefix: ClassVar[str] = PREFIX
@@ -47,10 +52,11 @@ class RankCommand(TrainOptions, Command):
     local_rank: Annotated[int, Flag(argparse.SUPPRESS, name="--local_rank")] = 0
 
     def run(self) -> Result:
-        """Train as one of the ranks; the exit code is 1 if the work failed, 2 if the recipe cannot work.
+        """Train as one rank, or list the recipes if the option `list` is set.
 
-        The ranks agree which of them prints a message (notes, the end of the run, a failure). `train.job` prints it as
-        long as they are connected, and the result holds only the exit code.
+        After a training, the result has no text, only the exit code: 0 for success, 1 if the work failed, 2 if the
+        recipe cannot work. The reason for a failure has been printed by then; if several ranks fail for the same
+        reason, one of them prints it.
         """
         if self.list:
             return catalog()

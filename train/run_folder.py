@@ -1,11 +1,11 @@
 """The folder of a run: its files, and the check whether it holds the run that a recipe describes.
 
     OUTPUT/recipe.yaml   the recipe with all its values
-    OUTPUT/inputs.json   a hash of each file and dataset that the run reads, by recipe key; whether the run is finished,
-                         and the hash of its metrics.jsonl if so; a hash of these contents
+    OUTPUT/inputs.json   a hash of each file and dataset that the run reads, by recipe key; whether the run has finished
+                         and, if so, the hash of its metrics.jsonl; and a hash of all of these
     OUTPUT/model/        the exported model, a sealed folder
 
-    recipe, OUTPUT ──> new | halted | finished, or a RecipeError that names what differs
+    recipe, OUTPUT ──> the state of the run (new, halted or finished), or a RecipeError that names what differs
 
 This module imports neither torch nor DeepSpeed, so that `clearspan train` and `clearspan.train_model` can refuse a
 folder before they start processes that import both.
@@ -47,7 +47,7 @@ def tags(run: Path) -> list[str]:
 
 
 def dataset_sha256(folder: str | Path) -> str:
-    """Return a hash of a dataset's shards, in their order, and of its resources, as the manifest lists them.
+    """Return one hash of what a dataset's manifest lists: the hashes of the shards, in order, and of the resources.
 
     Resources are included because they change the training input while the shards stay the same: the tokenizer adds the
     special tokens, which shards do not hold, and the table of synonyms is used to make views.
@@ -61,7 +61,10 @@ def dataset_sha256(folder: str | Path) -> str:
 
 
 def inputs(recipe: Recipe) -> dict[str, str]:
-    """Return a hash of every dataset, file and model folder that a run reads, by recipe key.
+    """Return recipe key -> hash of the dataset, file or model folder that a run reads under this key.
+
+    Keys without a value are left out. For `training.eval_data: heldout`, the word `heldout` takes the place of a hash,
+    because the held-out texts already have one under `data.NAME.validation`.
 
     Raises:
         RecipeError: a file or a model folder cannot be read.
@@ -91,6 +94,9 @@ def _file_sha256(key: str, value: str) -> str:
 def _read_state(run: Path) -> dict[str, Any]:
     """Return the content of a run's inputs.json.
 
+    It has the keys `inputs` (recipe key -> hash of what the run read), `finished` (whether the run has finished) and
+    `metrics.jsonl` (the hash of this file when the run finished; None before).
+
     Raises:
         RecipeError: the file is missing or damaged.
     """
@@ -103,7 +109,7 @@ def _read_state(run: Path) -> dict[str, Any]:
 
 
 def mark_finished(run: Path) -> None:
-    """Record in inputs.json that a run has made all its steps and has been exported."""
+    """Record in a run's inputs.json that the run has finished, and the hash of its metrics.jsonl."""
     metrics = run / METRICS
     state = {**_read_state(run), "finished": True, METRICS: files.sha256(metrics) if metrics.is_file() else None}
     files.write_bytes(run / INPUTS, seal(state, indent=2))
@@ -112,8 +118,10 @@ def mark_finished(run: Path) -> None:
 def check_metrics(run: Path) -> None:
     """Check that the metrics.jsonl of a run has not changed since the run finished.
 
+    If inputs.json holds no hash of the file, as before the end of a run, nothing is checked.
+
     Raises:
-        RecipeError: the file is missing or has changed.
+        RecipeError: metrics.jsonl is missing or has changed, or inputs.json is missing or damaged.
     """
     path, stated = run / METRICS, _read_state(run)[METRICS]
     if stated is not None and not (path.is_file() and files.sha256(path) == stated):
@@ -121,7 +129,12 @@ def check_metrics(run: Path) -> None:
 
 
 def check_model(model: Path) -> None:
-    """Check that an exported model has not changed since the export; ignore files that cannot affect embeddings.
+    """Check that an exported model has not changed since its export.
+
+    Files that cannot affect embeddings, such as a README, may change.
+
+    Args:
+        model: the folder of the exported model.
 
     Raises:
         FolderChangedError: a file is missing, has changed or was added.
@@ -130,7 +143,10 @@ def check_model(model: Path) -> None:
 
 
 def set_aside_model(run: Path) -> None:
-    """Rename the exported model of a finished run if it is damaged, so that the run exports the model again."""
+    """Rename the exported model of a finished run if it is damaged, so that the run exports the model again.
+
+    The folder `model` becomes `model.damaged`. If the run has not finished, or has no folder `model`, nothing is done.
+    """
     model = run / MODEL
     if not model.is_dir() or not _read_state(run)["finished"]:
         return
@@ -141,13 +157,14 @@ def set_aside_model(run: Path) -> None:
 
 
 def repeated(recipe: Recipe) -> Literal["new", "halted", "finished"]:
-    """Return the state of the run in a recipe's output folder, for a command that continues a run if there is one.
+    """Return the state of the run in a recipe's output folder, so that a command can train it, resume it or skip it.
 
-    `new`: there is no checkpoint yet. `halted`: there is one, but the run has not finished, or its exported model is
-    damaged. `finished`: the run has finished, and its model is undamaged.
+    `new`: there is no checkpoint yet. `halted`: there is a checkpoint, but the run has not finished, or its exported
+    model is damaged. `finished`: the run has finished, and its model is undamaged.
 
     Raises:
-        RecipeError: the folder holds a run with a different recipe or different data, or files that no run wrote.
+        RecipeError: the folder holds a run with a different recipe (even if only its length differs) or with different
+            data, or it holds files that no run wrote.
         ManifestError, OSError: a dataset cannot be read.
     """
     run = Path(recipe.output)
@@ -170,6 +187,11 @@ def repeated(recipe: Recipe) -> Literal["new", "halted", "finished"]:
 def check(recipe: Recipe, resume: bool) -> None:
     """Check that a run can start, or resume, in the output folder of a recipe.
 
+    Args:
+        recipe: the recipe of the run.
+        resume: if true, the folder may hold a run with checkpoints, which then must be the run of this recipe. If
+            false, a folder with a checkpoint is an error.
+
     Raises:
         RecipeError: the folder cannot be made or written to, or holds files that no run wrote; it holds a run with a
             checkpoint although `resume` is false; or the run to resume has a different recipe or read different data.
@@ -188,10 +210,11 @@ def check(recipe: Recipe, resume: bool) -> None:
 
 
 def other_tokenizer(folder: Path, named_by: str = "model.path") -> str:
-    """Return the error message about a model folder whose tokenizer is not the one that the shards were made with.
+    """Return the error message for a model whose tokenizer is not the one that the shards were made with.
 
     Args:
-        named_by: the recipe key or the option that names the folder.
+        folder: the folder of the model.
+        named_by: the recipe key or the option by which the user named the folder.
     """
     return (
         f"{named_by} {folder}: its tokenizer is not the one the shards were made with: run the pipeline with "
@@ -200,7 +223,10 @@ def other_tokenizer(folder: Path, named_by: str = "model.path") -> str:
 
 
 def with_tokenizer(datasets: Mapping[str, Dataset]) -> Dataset:
-    """Return the first text dataset, after checking that all text datasets were made with the same tokenizer.
+    """Return the first text dataset, whose tokenizer the run uses.
+
+    Args:
+        datasets: name of a dataset in the recipe -> dataset, of any kind.
 
     Raises:
         RecipeError: two text datasets have different tokenizers, or there is no text dataset.
@@ -218,14 +244,17 @@ def with_tokenizer(datasets: Mapping[str, Dataset]) -> Dataset:
 
 
 def save(recipe: Recipe) -> None:
-    """Write recipe.yaml and inputs.json of a run that starts or resumes."""
+    """Write recipe.yaml and inputs.json into the output folder of a run that starts or resumes.
+
+    inputs.json then states that the run has not finished.
+    """
     files.write_bytes(Path(recipe.output) / RECIPE, to_file(recipe))
     state = {"finished": False, "inputs": inputs(recipe)}
     files.write_bytes(Path(recipe.output) / INPUTS, seal(state, indent=2))
 
 
 def check_writable(run: Path) -> None:
-    """Raise RecipeError if a folder cannot be made or cannot be written to."""
+    """Raise RecipeError if a run's output folder cannot be made or cannot be written to."""
     file = files.file_in_way(run.absolute())
     existing = next(path for path in (run.absolute(), *run.absolute().parents) if path.exists())
     refuse(
@@ -235,7 +264,16 @@ def check_writable(run: Path) -> None:
 
 
 def _check_same(run: Path, recipe: Recipe) -> None:
-    """Raise RecipeError if the run in a folder has a different recipe, read different data, or lacks recipe.yaml."""
+    """Raise RecipeError if the run in a folder cannot be resumed with a recipe.
+
+    That is so if the run's recipe.yaml or inputs.json is missing, if its recipe differs in a key that shapes the
+    training, if the recipe lists its datasets or objectives in another order, or if a dataset or file has changed since
+    the run read it.
+
+    Args:
+        run: the output folder.
+        recipe: the recipe of the command that would resume the run.
+    """
     saved = run / RECIPE
     if not saved.is_file():
         raise RecipeError(
@@ -262,8 +300,8 @@ def _check_same(run: Path, recipe: Recipe) -> None:
 def _check_written(run: Path) -> None:
     """Raise RecipeError if a folder without checkpoints holds files that no run wrote.
 
-    The check passes if the folder is empty, or if it holds a recipe.yaml that nobody has changed since a run wrote it,
-    and no exported model. Hidden files are ignored.
+    The folder passes if it is empty. It also passes if it holds a recipe.yaml that nobody has changed since a run wrote
+    it, but no folder `model`. Hidden files are ignored.
     """
     names = sorted(path.name for path in run.iterdir() if not path.name.startswith("."))
     if names and (MODEL in names or not ((run / RECIPE).is_file() and is_written(run / RECIPE))):

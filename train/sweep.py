@@ -28,7 +28,10 @@ class SweepCommand(Sweep, Command):
     example: ClassVar[str] = EXAMPLE
 
     def run(self) -> Result:
-        """Train and score the runs; print a line when a run begins. The exit code is 1 if a run failed."""
+        """Train and score the runs, and print a line when a run begins; or only list them, with the option `dry_run`.
+
+        The exit code of the result is 1 if a run failed.
+        """
         signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C: the run that trains saves its work
         from clearspan.train.sweeps.running import sweep
 

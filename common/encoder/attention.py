@@ -1,10 +1,11 @@
 """Attention within each sequence of a packed batch, for any model that uses transformers' attention interface.
 
     CUDA, half precision    torch's variable-length flash attention
-    CPU                     one call of SDPA for each run of sequences of equal length; with dropout or in bf16, matrix
+    CPU                     one call of SDPA for consecutive sequences of equal length; with dropout or in bf16, matrix
                             products and a softmax
-    otherwise               one call of SDPA on padded sequences, without a host sync: on CUDA in fp32, for head sizes
-                            that flash attention does not support, or if the host does not know the lengths
+    otherwise               one call of SDPA on padded sequences, without a host sync: on CUDA in fp32, with a position
+                            bias or with a head size that flash attention does not support; on a CPU, if the host does
+                            not know the lengths
 
 torch's public function for variable-length attention has no dropout. With dropout, the private function that torch's
 nested tensors call is used; if this version of torch lacks it, sequences are padded. `packed_attention` is registered
@@ -69,15 +70,16 @@ def packed_attention(
     Args:
         module: the attention layer.
         query: (1, heads, T, d), for T tokens in all sequences and heads of size d.
-        key, value: the same shape, but possibly with fewer heads, of which each serves several heads of `query`.
+        key, value: (1, key heads, T, d). If there are fewer key heads than heads, consecutive heads share a key head.
         attention_mask: not used, since `packed` holds the lengths of the sequences.
         dropout: the dropout rate of attention weights.
         scaling: the number that the dot products are multiplied by; None for 1 / sqrt(d).
         sliding_window: tokens at this distance or more do not attend to each other (ModernBERT's local layers); None if
             there is no window.
-        softcap, s_aux: a cap on the scores and attention sinks, which are not supported.
+        softcap: a cap on the scores; must be None, because caps are not supported.
+        s_aux: attention sinks; must be None, because sinks are not supported.
         position_bias: the bias of T5 and MPNet that is added to the scores, (1, heads, longest, longest), where
-            `longest` is the length of the longest sequence (`common.encoder.relative`).
+            `longest` is the length of the longest sequence (`common.encoder.relative`); None if there is no bias.
         packed: the batch.
 
     Returns:
@@ -127,11 +129,15 @@ class ScoreOptions(NamedTuple):
     bias: Tensor | None = None
 
     def mask(self, length: int, query: Tensor) -> Tensor | None:
-        """Return the mask for SDPA of a sequence of `length` tokens; None if no mask is needed.
+        """Return the argument `attn_mask` of SDPA for sequences of `length` tokens; None if no mask is needed.
 
-        Without a bias, the mask is (length, length) bool, true where the token of the row attends to the token of the
-        column. With a bias, the mask is the bias, (1, heads, length, length) in the query's dtype, with -inf where a
-        token does not attend to another token.
+        If there is no bias, the mask is (length, length) bool, true where the token of the row attends to the token of
+        the column. If there is a bias, the mask is the bias, (1, heads, length, length) in the query's dtype, with -inf
+        where a token does not attend to another token.
+
+        Args:
+            length: the number of tokens of each sequence.
+            query: a tensor with the dtype and the device that the mask needs.
         """
         bias = None if self.bias is None else self.bias[:, :, :length, :length].to(query.dtype)
         if not self.causal and (self.sliding_window is None or length <= self.sliding_window):
@@ -147,9 +153,9 @@ class ScoreOptions(NamedTuple):
 def attention_by_length(
     query: Tensor, key: Tensor, value: Tensor, packed: Packed, dropout: float, scores: ScoreOptions
 ) -> Tensor:
-    """Compute attention on a CPU, with one call for each run of sequences of equal length; return (1, T, heads, d).
+    """Compute attention on a CPU, with one call for consecutive sequences of equal length; return (1, T, heads, d).
 
-    If `common.encoder.grouping` has sorted the batch by length, it has few runs.
+    There are few calls if `common.encoder.grouping` has sorted the sequences of the batch by length.
 
     Args:
         query, key, value: (1, heads, T, d), for T tokens in all sequences and heads of size d.
@@ -183,7 +189,8 @@ def unfused_attention(
 
     Args:
         q, k, v: (N, heads, L, d), for N sequences of L tokens and heads of size d.
-        mask: the mask from `ScoreOptions.mask`.
+        mask: true where a token attends to another token, (L, L) bool; or numbers to add to the attention scores,
+            (1, heads, L, L); None if each token attends to all tokens of its sequence.
         dropout: the dropout rate of attention weights.
         scaling: the number that the dot products are multiplied by; None for 1 / sqrt(d).
     """
@@ -252,7 +259,8 @@ def _varlen(
         longest: the length of the longest sequence.
         dropout: the dropout rate of attention weights.
         scale: the number that the dot products are multiplied by; None for 1 / sqrt(d).
-        window: the number of tokens to the left and to the right that a token attends to; -1 for all tokens.
+        window: the number of tokens to the left, and the number to the right, that a token attends to; -1 for all
+            tokens on that side.
     """
     left, right = window
     if dropout == 0.0:

@@ -8,10 +8,11 @@ from numpy.typing import NDArray
 
 
 def batches_in_order(lengths: NDArray[np.integer[Any]], batch_tokens: int) -> Iterator[slice]:
-    """Yield slices of consecutive rows, each of at most `batch_tokens` tokens; a longer row gets a slice of its own.
+    """Divide rows (texts) into batches in their order; yield the slice of the rows of each batch.
 
     Args:
         lengths: the number of tokens of each row, (n,).
+        batch_tokens: the largest number of tokens in a batch; a longer row has a batch of its own.
     """
     ends = np.cumsum(lengths, dtype=np.int64)
     first = 0
@@ -23,14 +24,14 @@ def batches_in_order(lengths: NDArray[np.integer[Any]], batch_tokens: int) -> It
 
 
 def batches_by_length(lengths: list[int], batch_tokens: int) -> Iterator[list[int]]:
-    """Yield batches of row indices, longest row first, each of at most `batch_tokens` tokens including padding.
+    """Divide rows (texts) into batches by length, the longest row first; yield the indices of the rows of each batch.
 
-    A row longer than `batch_tokens` has a batch of its own. To limit padding, a batch also ends before a row that is
-    shorter than seven eighths of the longest row in the batch. Without this rule, a quarter of the tokens would be
-    padding if all rows fit into a few large batches.
+    To limit padding, a batch also ends before a row that is shorter than seven eighths of the longest row in the batch.
+    Without this rule, a quarter of the tokens would be padding if all rows fit into a few large batches.
 
     Args:
         lengths: the number of tokens of each row.
+        batch_tokens: the largest number of tokens in a batch, including padding; a longer row has a batch of its own.
     """
     rows: list[int] = []
     for row in sorted(range(len(lengths)), key=lambda row: -lengths[row]):

@@ -38,7 +38,7 @@ Entries = NDArray[np.void]
 """Array of type _ENTRY."""
 
 _ENTRY = np.dtype([("hash", "<u8", 2), ("checksum", "<u4")])
-"""The hash of a text, and the checksum of its row, which begins with the last four bytes of the hash."""
+"""The hash of a text, and the checksum of its embedding, which starts from four bytes of the hash."""
 _ROWS, _HASHES = ".rows.npy", ".hashes.npy"
 _NAME = re.compile(rf"\d{{20}}-\d+{re.escape(_HASHES)}")
 """Pattern of the file names that this module writes; only files with such a name are deleted."""
@@ -67,7 +67,7 @@ class Cache:
         dim: the width of the model's embeddings.
 
     Attributes:
-        blocks: the embeddings in each file, memory-mapped, (n, dim) float32.
+        blocks: for each file, an array of the n embeddings in it, memory-mapped, (n, dim) float32.
         takes: whether the cache accepts new embeddings; false if the folder cannot be used, or after a failed write.
         warnings: one line for each problem with a file or the folder.
     """
@@ -102,9 +102,16 @@ class Cache:
         self._entries = unsorted[self._order]
 
     def _block(self, path: Path) -> tuple[Entries, Rows] | None:
-        """Read a `.hashes.npy` file and the `.rows.npy` file beside it; return None if one of them cannot be used.
+        """Read a file of hashes and the file of embeddings beside it; return None if one of them cannot be used.
 
-        Damaged files are deleted. Any other problem is added to `warnings`.
+        Damaged files are deleted if their names have the form that this module uses. If one of the two files is
+        missing, nothing is reported. Any other problem is added to `warnings`.
+
+        Args:
+            path: the file of hashes, `.hashes.npy`.
+
+        Returns:
+            The hash and the checksum of each embedding, (n,), and the embeddings, (n, dim) float32, memory-mapped.
         """
         try:
             entries, rows = _read(path)
@@ -143,10 +150,10 @@ class Cache:
         hashes = _hashes(texts)
         places = np.searchsorted(self._entries["hash"][:, 0], hashes[:, 0]).clip(max=len(self._entries) - 1)
         is_cached = (self._entries["hash"][places] == hashes).all(axis=1)
-        is_cached[is_cached] = self._is_whole(places[is_cached])
+        is_cached[is_cached] = self._are_intact(places[is_cached])
         return np.where(is_cached, self._order[places], -1)
 
-    def _is_whole(self, places: NDArray[np.int64]) -> NDArray[np.bool_]:
+    def _are_intact(self, places: NDArray[np.int64]) -> NDArray[np.bool_]:
         """Return whether each of m cached embeddings matches its checksum, (m,) bool; warn about damaged embeddings.
 
         Args:
@@ -160,7 +167,9 @@ class Cache:
             mine = np.flatnonzero(block_of == block)
             rows = np.asarray(self.blocks[block])  # still memory-mapped, but faster to index
             entries = self._entries[places[mine]]
-            checksums = kept.checksums((rows[row] for row in (numbers[mine] - starts[block]).tolist()), _keys(entries))
+            checksums = kept.checksums(
+                (rows[row] for row in (numbers[mine] - starts[block]).tolist()), _checksum_keys(entries)
+            )
             whole[mine] = entries["checksum"] == checksums
             if num_damaged := len(mine) - int(whole[mine].sum()):
                 problem = f"{counted(num_damaged, 'row')} damaged since kept: computed again"
@@ -171,7 +180,7 @@ class Cache:
         """Write embeddings, float32 (len(texts), dim), to the cache.
 
         Returns:
-            The same rows, memory-mapped from the new file; `rows` itself if they could not be written.
+            The same embeddings, memory-mapped from the new file; `rows` itself if they could not be written.
         """
         if not self.takes or not len(rows):
             return rows
@@ -179,7 +188,7 @@ class Cache:
         content = np.ascontiguousarray(rows, "<f4")
         entries = np.empty(len(rows), _ENTRY)
         entries["hash"] = _hashes(texts)
-        entries["checksum"] = kept.checksums(content, _keys(entries))
+        entries["checksum"] = kept.checksums(content, _checksum_keys(entries))
         try:
             for target, array in ((_rows_of(path), content), (path, entries)):
                 with atomic_write(target) as file:
@@ -198,8 +207,14 @@ def _rows_of(path: Path) -> Path:
     return path.with_name(path.name.removesuffix(_HASHES) + _ROWS)
 
 
-def _keys(entries: Entries) -> NDArray[np.uint32]:
-    """Return a part of the hash of each row's text, (n,), to include in the checksum of the row."""
+def _checksum_keys(entries: Entries) -> NDArray[np.uint32]:
+    """Return four bytes of the hash of each text, (n,), from which the checksum of the text's embedding starts.
+
+    The checksum then also detects an embedding that is stored for the wrong text.
+
+    Args:
+        entries: the hash and the checksum of each embedding, (n,).
+    """
     keys: NDArray[np.uint32] = entries["hash"][:, 1].astype(np.uint32)
     return keys
 
@@ -224,6 +239,9 @@ def _read(path: Path) -> tuple[Entries, Rows]:
 
 
 def _hashes(texts: Sequence[str]) -> Hashes:
-    """Return the 128-bit BLAKE2b hash of each text in UTF-8, (len(texts), 2); lone surrogates are encoded too."""
+    """Return the 128-bit BLAKE2b hash of each text, (len(texts), 2) uint64: a hash is two numbers.
+
+    The texts are encoded in UTF-8, in which lone surrogates are encoded too.
+    """
     digests = (hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16) for text in texts)
     return np.frombuffer(b"".join(digest.digest() for digest in digests), "<u8").reshape(-1, 2)

@@ -65,9 +65,10 @@ class Embedder:
         num_cached: the number of distinct texts whose embeddings came from the cache.
         num_nonfinite: the number of computed embeddings with a NaN or an infinity.
         num_zero: the number of computed embeddings that are all zeros, e.g. for a text without a known word.
-        constant: for a call of `embed` whose embeddings have few distinct directions (one, or fewer than the fraction
-            `FEW` of the texts): the number of distinct texts, and the number of distinct directions. If there are
-            several such calls, this is about the call with most texts; None if there is no such call.
+        constant: None, or, if the embeddings from a call of `embed` have so few distinct directions that the model
+            seems to be constant (one, or fewer than 1 % of the texts), two numbers of this call: distinct texts, and
+            distinct directions. If there are several such calls, the call with the most texts counts. Calls with fewer
+            than 20 distinct texts are not checked.
         encode_s: the time spent in the encoder, in seconds.
     """
 
@@ -98,7 +99,7 @@ class Embedder:
         return embeddings
 
     def _watch(self, num_texts: int, embeddings: NDArray[np.float32]) -> None:
-        """Set `constant` if the embeddings in a call of `embed` have few distinct directions.
+        """Set the attribute `constant` if the embeddings of a call of `embed` have few distinct directions.
 
         Args:
             num_texts: the number of distinct texts in the call.
@@ -117,15 +118,16 @@ class Embedder:
     def embed_missing(
         self, texts: Iterable[str], keep: bool = True
     ) -> tuple[list[NDArray[np.float32]], dict[str, int]]:
-        """Embed the texts that have no embedding yet, neither in memory nor in the cache.
+        """Embed those texts whose embeddings are neither in memory nor in the cache; return all embeddings.
 
         Args:
+            texts: the texts whose embeddings the caller needs.
             keep: whether to remember new embeddings for later calls. If the cache accepts new embeddings, they are
                 remembered anyway.
 
         Returns:
-            Arrays with all embeddings, old and new, (n, dim) each, and a dict that gives, for each text, its row in the
-            concatenation of these arrays.
+            Arrays of embeddings, (rows, dim) float32 each, and a dict from each text to the index of its embedding in
+            the concatenation of these arrays. Both also hold embeddings from earlier calls.
 
         Raises:
             ValueError: the encoder did not return one row per text.
@@ -148,7 +150,7 @@ class Embedder:
         return blocks, rows
 
     def warnings(self) -> list[str]:
-        """Return warnings about embeddings that are not finite, all zeros or nearly constant, and about the cache."""
+        """Return lines of warnings about embeddings that are not finite, all zeros or nearly equal, and the cache."""
         nonfinite = "hold a NaN or an infinity, which count as 0: the model is broken or overflows in this precision"
         zero = (
             "are all zeros, whose cosines count as 0: word vectors have no word of such a text (they may want other "
@@ -190,7 +192,12 @@ class Embedder:
 
 
 def _gathered(blocks: list[NDArray[np.float32]], rows: NDArray[np.int64]) -> NDArray[np.float32]:
-    """Return rows of the concatenation of all blocks, (len(rows), dim) float32; `rows` holds their indices."""
+    """Return some rows of the concatenation of all blocks, (len(rows), dim) float32.
+
+    Args:
+        blocks: arrays of embeddings, each with `dim` columns.
+        rows: the indices of the rows in the concatenation.
+    """
     starts = np.concatenate([[0], np.cumsum([len(block) for block in blocks])])
     block_of = np.searchsorted(starts, rows, side="right") - 1
     out = np.empty((len(rows), blocks[0].shape[1]), np.float32)
@@ -207,7 +214,7 @@ def finite(embeddings: Floats) -> Floats:
 
 
 def unit_vectors(embeddings: Floats) -> Floats:
-    """Return the rows scaled to unit L2 norm, in the same dtype.
+    """Return the embeddings, (n, dim), each scaled to unit L2 norm, in the same dtype.
 
     NaNs and infinities count as 0, and a zero row stays zero, so that its cosines are 0, as in SentEval's STS protocol.
     """
@@ -219,7 +226,7 @@ def unit_vectors(embeddings: Floats) -> Floats:
 
 
 def cosines(left: Floats, right: Floats) -> NDArray[np.float64]:
-    """Return the cosine of each row of `left` (n, d) with the same row of `right` (n, d): float64 (n,).
+    """Return the cosine of each row i of `left` (n, d) with row i of `right` (n, d): (n,) float64.
 
     NaNs and infinities count as 0, and the cosine with a zero vector is 0, as in SentEval's STS protocol. Cosines are
     rounded to 12 decimals, because further digits are noise of float32 embeddings. With this noise, an encoder that

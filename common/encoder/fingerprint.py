@@ -23,11 +23,11 @@ OTHERS = (".md", ".png", ".jpg", ".h5", ".msgpack", ".ot", ".onnx", ".tflite")
 def model_files(folder: Path) -> dict[str, str]:
     """Return the SHA-256, in hexadecimal, of each file that affects a model's embeddings, keyed by path in the folder.
 
-    These are the files directly in the folder and all files in the folders of its modules, without hidden files and
-    files with a suffix in OTHERS, such as model cards and images.
+    These are the files directly in the folder and all files in the folders of its sentence-transformers modules, but no
+    hidden files and no files with a suffix in OTHERS, such as model cards and images.
 
     Raises:
-        EncoderError: the folder's list of modules cannot be read.
+        EncoderError: the folder's list of modules, `modules.json`, cannot be read.
     """
     paths = {path for path in folder.iterdir() if path.is_file()}
     for module in read_modules(folder):
@@ -38,12 +38,12 @@ def model_files(folder: Path) -> dict[str, str]:
 
 
 def model_sha256(folder: Path) -> str:
-    """Return the SHA-256, in hexadecimal, of all files of a model folder that affect its embeddings."""
+    """Return one SHA-256, in hexadecimal, over all files of a model folder that affect its embeddings."""
     return digest(files=model_files(folder))
 
 
 def folder_fingerprint(folder: Path, settings: Mapping[str, str], libraries: Sequence[str] = LIBRARIES) -> str:
-    """Return one SHA-256, in hexadecimal, of a model folder's files, of settings, and of the versions of libraries.
+    """Return one SHA-256, in hexadecimal, over a model folder's files, some settings and the versions of libraries.
 
     The batch size is not included, although it affects the last digit of an embedding.
 
@@ -56,5 +56,5 @@ def folder_fingerprint(folder: Path, settings: Mapping[str, str], libraries: Seq
 
 
 def digest(**what: object) -> str:
-    """Return the SHA-256, in hexadecimal, of named values that JSON can represent; their order has no effect."""
+    """Return one SHA-256, in hexadecimal, over named values that JSON can represent; their order has no effect."""
     return hashlib.sha256(json.dumps(what, sort_keys=True).encode("ascii")).hexdigest()

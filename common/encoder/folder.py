@@ -19,7 +19,9 @@ def load_folder(
     `common.encoder.library`.
 
     Args:
-        pooling: the pooling for a plain Hugging Face folder, one of `pooling_names.OF_PLAIN_FOLDER`; None for mean.
+        pooling: the pooling for a plain Hugging Face folder, such as `cls-before-head` (all names are in
+            `pooling_names.OF_PLAIN_FOLDER`); None for mean. It must be None for a sentence-transformers folder, which
+            defines its own pooling.
         device: the device to load the model on, as torch names it.
         precision: fp32 or bf16, the precision of the transformer.
 
@@ -34,8 +36,11 @@ def load_folder(
 
 
 def device_of(folder: Path, device: str) -> str:
-    """Return the CPU if the device is `auto` and the folder holds a static model; return any other device unchanged.
+    """Return "cpu" if `device` is `auto` and the folder holds a static model; otherwise return `device` unchanged.
 
     For a static model, copies to a GPU would take longer than the computation.
+
+    Args:
+        device: a value of `--device`: `auto`, or a device as torch names it.
     """
     return "cpu" if device == AUTO and static.reads(folder) else device

@@ -1,9 +1,9 @@
-"""The forward pass of a transformers model on a packed batch: T tokens -> hidden states (T, h).
+"""The forward pass of a transformers model on a packed batch: T tokens -> hidden states of h values each, (T, h).
 
     Packed -> the model's embeddings and layers, with attention within each sequence only -> (T, h)
 
-`check_packing` compares the states of two sequences with and without packing. So an architecture that does not support
-packing (`common.encoder.attention`) is an error, and does not silently give wrong states.
+`check_packing` compares the states of two sequences with and without packing. It raises an error for an architecture
+that does not support packing (`common.encoder.attention`), which would otherwise give wrong states.
 """
 
 from collections.abc import Callable
@@ -20,22 +20,28 @@ UNLIMITED = 1 << 31
 
 
 def states(base: Any, packed: Packed, positions: Tensor) -> Tensor:
-    """Return the hidden states of the T tokens in a packed batch, (T, h); a token attends only to its own sequence.
+    """Return the last layer's hidden states, of width h, of the T tokens in a packed batch, (T, h).
 
     Args:
-        base: a transformers base model whose attention implementation is `PACKED_ATTENTION`.
-        positions: the position id of each token, as the model counts positions, (1, T).
+        base: a transformers base model whose attention implementation is `PACKED_ATTENTION` (`packed_attention` in
+            `common.encoder.attention`), with which a token attends only to tokens of its own sequence.
+        packed: the batch.
+        positions: the position id of each token in its sequence, (1, T), counted from the model's first position id,
+            which is 2 for RoBERTa.
     """
     hidden: Tensor = output(base, packed, positions).last_hidden_state[0]
     return hidden
 
 
 def output(base: Any, packed: Packed, positions: Tensor) -> Any:
-    """Return the whole output of a base model for a packed batch of T tokens, such as the states of all layers.
+    """Return the output object of a transformers base model for a packed batch of T tokens, with all its tensors.
 
     Args:
-        base: a transformers base model whose attention implementation is `PACKED_ATTENTION`.
-        positions: the position id of each token, as the model counts positions, (1, T).
+        base: a base model whose attention implementation is `PACKED_ATTENTION` (`packed_attention` in
+            `common.encoder.attention`), with which a token attends only to tokens of its own sequence.
+        packed: the batch.
+        positions: the position id of each token in its sequence, (1, T), counted from the model's first position id,
+            which is 2 for RoBERTa.
     """
     options = {"use_cache": False} if getattr(base.config, "use_cache", False) else {}  # no decoding, so no KV cache
     return base(input_ids=packed.ids[None], position_ids=positions, packed=packed, **options)
@@ -45,14 +51,14 @@ def output(base: Any, packed: Packed, positions: Tensor) -> Any:
 def check_packing(
     base: Any, forward: Callable[[Packed], Tensor], encode_alone: Callable[[Tensor], Tensor], max_tokens: int
 ) -> None:
-    """Raise EncoderError if packing two test sequences changes their states.
+    """Raise EncoderError if two test sequences, packed into one batch, have other hidden states than each by itself.
 
     If `max_tokens` allows it, one of the sequences is longer than the model's local attention window.
 
     Args:
-        base: a transformers base model.
-        forward: function from a packed batch of T tokens to the model's states, (T, h).
-        encode_alone: function from the ids of one sequence, (1, L), to the model's states, (1, L, h).
+        base: the transformers base model, whose configuration and device the test sequences are made for.
+        forward: function from a packed batch of T tokens to the model's states of width h, (T, h).
+        encode_alone: function from the ids of one sequence of L tokens, (1, L), to the model's states, (1, L, h).
         max_tokens: the length of the longest sequence that the model accepts.
     """
     window = getattr(base.config, "sliding_window", None) or 0

@@ -19,14 +19,14 @@ Batch = TypeVar("Batch", bound=Packed)
 def by_length(packed: Batch) -> tuple[Batch, Tensor | None]:
     """Sort the sequences of a packed batch by length, shortest first.
 
-    Sequences of patches, from images or audio, stay first, in their order.
+    Sequences of patches, from images or audio, stay before all others, in their order.
 
     Args:
-        packed: a batch of T tokens; the host must know its lengths.
+        packed: a batch of T rows, each a token or a patch; the host must know the lengths of its sequences.
 
     Returns:
-        The sorted batch, and for each row of the given batch its index in the sorted batch, (T,) int64. If sequences of
-        equal length are already adjacent, the given batch and None.
+        The sorted batch, and, for each row of `packed`, its index in the sorted batch, (T,) int64. If all sequences of
+        equal length are adjacent in `packed`, nothing is sorted: `packed` and None are returned.
     """
     assert packed.lengths is not None
     lengths = torch.tensor(packed.lengths)

@@ -6,8 +6,8 @@ The embeddings agree with the library's `encode`, but are computed without paddi
 that does not support this is run by the library itself, with a warning.
 
 A special token that is spelled out in a text, such as "[SEP]", is read as plain text, as in the shards that a model is
-trained on. The library would read it as the special token. If a prompt of the model spells out a special token, special
-tokens are read as by the library, in all texts.
+trained on. The library would read it as the special token. If one of the model's prompts spells out a special token,
+this module, too, recognizes special tokens in prompts and texts.
 
 A sentence-transformers folder defines modules, prompts and length limits; a plain Hugging Face folder gets a pooling.
 Faults that the library accepts silently are errors here: missing or surplus weights, settings that it misreads, token
@@ -51,13 +51,14 @@ from clearspan.common.terminal import warn
 
 
 class Model(FolderEncoder):
-    """A sentence-transformers model.
+    """A model that sentence-transformers has loaded.
 
     Args:
-        modules: the library's model.
+        modules: the model, as sentence-transformers has loaded it.
         folder: the folder that the model was loaded from.
-        settings: everything that affects the embeddings, except the folder's files and the prompt.
-        packed: the same model for packed batches; None if the library runs the model, with padding.
+        settings: everything that affects the embeddings, such as the precision, except the folder's files and the
+            prompt; it is part of the model's fingerprint.
+        packed: the same model for packed batches; None if sentence-transformers runs the model, with padding.
 
     Attributes:
         modules, packed: the arguments of these names.
@@ -139,7 +140,9 @@ def load_with_library(
     """Load a local folder of sentence-transformers, or a plain Hugging Face folder.
 
     Args:
-        pooling: the pooling for a plain Hugging Face folder, one of `pooling_names.OF_PLAIN_FOLDER`; None for mean.
+        pooling: the pooling for a plain Hugging Face folder, such as `cls-before-head` (all names are in
+            `pooling_names.OF_PLAIN_FOLDER`); None for mean. It must be None for a sentence-transformers folder, which
+            defines its own pooling.
         device: the device to load the model on, as torch names it.
         precision: fp32 or bf16. With bf16, the transformer's weights are rounded to bfloat16 after they are checked;
             pooling and later modules run in float32.
@@ -196,10 +199,14 @@ def _load(folder: Path, device: str, pooling: str) -> SentenceTransformer:
 
 
 def _packed(loaded: SentenceTransformer, folder: Path) -> PackedModel | None:
-    """Return a model that embeds packed batches with the weights of `loaded`; None if the library has to embed.
+    """Return a model that embeds packed batches and shares the weights of `loaded`; None if `loaded` has to embed.
 
-    The library embeds with a static model, which needs no padding. It also embeds with a model that does not support
-    packed batches; this is reported in a warning.
+    `loaded` has to embed if it is a static model, which uses no padding anyway, or if the model does not support packed
+    batches. In the latter case, a warning is printed.
+
+    Args:
+        loaded: the model, as sentence-transformers has loaded it.
+        folder: the model's folder, for the warning.
     """
     if isinstance(loaded[0], StaticEmbedding):  # the library itself embeds without padding
         return None
@@ -211,9 +218,9 @@ def _packed(loaded: SentenceTransformer, folder: Path) -> PackedModel | None:
 
 
 def _round(loaded: SentenceTransformer) -> None:
-    """Round the weights of the transformer to bfloat16 in place, and let later modules run in float32.
+    """Round the weights of the transformer to bfloat16 in place; the modules after it run in float32.
 
-    The model for packed batches shares the weights, so it is rounded too.
+    The model for packed batches (`PackedModel`) shares the weights, so it is rounded too.
     """
     for module in loaded:
         if isinstance(module, Transformer):
@@ -224,7 +231,15 @@ def _round(loaded: SentenceTransformer) -> None:
 
 
 def _read_special_as_text(loaded: SentenceTransformer, prompts: Prompts) -> None:
-    """Let the tokenizers of all modules read special tokens in texts as plain text, unless a prompt contains one."""
+    """Let a model's tokenizers read special tokens that are spelled out in texts as plain text.
+
+    A tokenizer is left unchanged if one of the model's prompts spells out a special token, since it would then read the
+    prompt wrongly.
+
+    Args:
+        loaded: the model, as sentence-transformers has loaded it.
+        prompts: the model's prompts.
+    """
     for module in loaded:
         if isinstance(module, StaticEmbedding):
             if not spell_special(module.tokenizer, prompts.texts.values()):

@@ -26,10 +26,10 @@ HEAD = {"text": {"method": "forward", "method_output_name": "pooler_output"}}
 
 
 class FirstLast(nn.Module):
-    """Mean over a text's tokens of (first layer + last layer) / 2, with special tokens and without padding.
+    """Mean over a text's tokens of (first layer + last layer) / 2; special tokens count, padding does not.
 
     The first layer is the output of layer 1 (`hidden_states[1]`), as in the corrected version of SimCSE's
-    `avg_first_last`; the original version used the output of the embeddings, with other figures.
+    `avg_first_last`. The original version used the output of the embedding layer, which gives other scores.
     """
 
     def __init__(self, dim: int) -> None:
@@ -37,7 +37,13 @@ class FirstLast(nn.Module):
         self.dim = dim
 
     def forward(self, features: dict[str, Any], **kwargs: Any) -> dict[str, Any]:
-        """Add `sentence_embedding`, float32 (texts, dim), to the features."""
+        """Add `sentence_embedding`, (number of texts, dim) float32, to the features; return them.
+
+        Args:
+            features: the output of sentence-transformers' `Transformer`, with the states of all layers
+                (`all_layer_embeddings`).
+            kwargs: not used.
+        """
         layers = features["all_layer_embeddings"]
         mask = features["attention_mask"].unsqueeze(-1).float()
         both = (layers[1].float() + layers[-1].float()) / 2
@@ -49,10 +55,11 @@ class FirstLast(nn.Module):
 
 
 def with_pooling(folder: str, pooling: str, **options: Any) -> list[nn.Module]:
-    """Return sentence-transformers' modules that turn a plain Hugging Face folder into a sentence encoder.
+    """Load a plain Hugging Face folder as the modules of a sentence-transformers model: a transformer and a pooling.
 
     Args:
-        pooling: one of `OF_PLAIN_FOLDER`.
+        pooling: the name of the pooling, one of `OF_PLAIN_FOLDER`, such as `mean`. For `pooler`, the transformer's own
+            head pools, so that there is no second module.
         options: further arguments of sentence-transformers' `Transformer`.
 
     Raises:
@@ -78,7 +85,14 @@ def with_pooling(folder: str, pooling: str, **options: Any) -> list[nn.Module]:
 
 
 def as_float32(module: nn.Module, inputs: Any, features: dict[str, Any]) -> dict[str, Any]:
-    """Forward hook of a transformer: convert its output, so that pooling and later modules run in float32."""
+    """Convert the embeddings in a transformer's output to float32, so that the modules after it run in float32.
+
+    This is a forward hook of sentence-transformers' `Transformer`.
+
+    Args:
+        module, inputs: not used.
+        features: the output of the transformer; it is changed in place and returned.
+    """
     for name in ("token_embeddings", "sentence_embedding"):
         if isinstance(features.get(name), torch.Tensor):
             features[name] = features[name].float()

@@ -32,7 +32,10 @@ ONEDNN = _is_available()
 class Linear(nn.Linear):
     """A linear layer that shares the weights of another layer.
 
-    In fp32 on a CPU, it calls oneDNN's function; otherwise it is torch's layer.
+    In fp32 on a CPU, it calls oneDNN through a private function of torch; otherwise it computes as torch's layer does.
+
+    Args:
+        linear: the other layer.
     """
 
     def __init__(self, linear: nn.Linear) -> None:

@@ -28,7 +28,13 @@ _Answer = tuple[dict[str, Any], list[np.ndarray]]
 
 
 class _Request(NamedTuple):
-    """A request of a client: the message, the arrays that came with it, and the future that will hold the answer."""
+    """A request of a client to the server.
+
+    Attributes:
+        message: the request; its key `do` says what to compute.
+        arrays: the arrays that the client sent with the message, such as token ids.
+        answer: the future that will hold the answer: a message and its arrays.
+    """
 
     message: dict[str, Any]
     arrays: list[np.ndarray]
@@ -36,7 +42,12 @@ class _Request(NamedTuple):
 
 
 class ModelServer:
-    """Server of a model for all processes that connect to `listener`, a Unix socket."""
+    """Server that embeds texts with a model, for all processes that connect to a Unix socket.
+
+    Args:
+        model: the model.
+        listener: the socket, already open.
+    """
 
     def __init__(self, model: Model, listener: Listener) -> None:
         self._model = model
@@ -44,7 +55,7 @@ class ModelServer:
         self._requests: queue.SimpleQueue[_Request] = queue.SimpleQueue()
 
     def run(self) -> None:
-        """Answer requests until the process ends; this never returns."""
+        """Answer the requests of all clients until the process ends; this method never returns."""
         threading.Thread(target=self._accept, daemon=True).start()
         running: deque[tuple[_Request, Running]] = deque()
         while True:
@@ -64,7 +75,7 @@ class ModelServer:
                 self._finish(*running.popleft())
 
     def _accept(self) -> None:
-        """Start a thread for each process that connects, until the listener is closed."""
+        """Wait for clients until the listener is closed; for each, start a thread that answers its requests."""
         with contextlib.suppress(OSError):
             while True:
                 connection = self._listener.accept()
@@ -97,7 +108,7 @@ class ModelServer:
             request.answer.set_result(({"error": one_line(error)}, []))
 
     def _answer_now(self, request: _Request) -> None:
-        """Compute the answer to a request before the next request is read.
+        """Compute the answer to a request and store it in `request.answer`; return only then.
 
         `run` does this with all requests except windows of token ids, several of which it computes at once.
         """

@@ -3,8 +3,9 @@
     SentenceTransformer -> PackedModel
     encode_ids: T token ids of N texts -> states (T, h) -> pooling and later modules -> embeddings (N, dim)
 
-The transformer's modules are copied and its weights are shared, so the library's own model still works. When a model is
-loaded, `check_packing` compares the states of the library's model and the packed model.
+The hidden states have h values, the embeddings have dim. The transformer's modules are copied and its weights are
+shared, so the SentenceTransformer itself still works. When a model is loaded, `check_packing` compares the states of
+the SentenceTransformer and the packed model.
 """
 
 import copy
@@ -49,7 +50,7 @@ AFTER = (Dense, Dropout, LayerNorm, Normalize)
 
 
 class PackedTransformer:
-    """The forward pass of a transformer on packed batches of T tokens.
+    """A transformer that runs on packed batches, without padding.
 
     Args:
         model: the transformer; its modules are copied, and its weights are shared.
@@ -64,26 +65,32 @@ class PackedTransformer:
         self._first_position = first_position(model)
 
     def __call__(self, packed: Packed) -> Tensor:
-        """Return the states of a packed batch, (T, h)."""
+        """Return the last layer's hidden states, of width h, for the T tokens of a packed batch, (T, h)."""
         hidden: Tensor = self.output(packed).last_hidden_state[0]
         return hidden
 
     def output(self, packed: Packed) -> Any:
-        """Return the transformer's whole output for a packed batch."""
+        """Return transformers' output object for a packed batch, with all its tensors, such as `last_hidden_state`."""
         self._current.packed = packed
         return output(self.model, packed, packed.positions[None] + self._first_position)
 
     def first_and_last(self, packed: Packed) -> Tensor:
-        """Return, for each token, the mean of its hidden states after the first and the last layer, (T, h) fp32."""
+        """Return the mean of the hidden states after the first and the last layer, for each token of a packed batch.
+
+        The result is (T, h) fp32, for T tokens and states of width h.
+        """
         layers = self.output(packed).hidden_states
         mean: Tensor = (layers[1][0].float() + layers[-1][0].float()) / 2
         return mean
 
     def through_head(self, hidden: Tensor, packed: Packed) -> Tensor:
-        """Return the output of the transformer's head (its `pooler`) for the first token of each sequence, (N, h) fp32.
+        """Return the output of the transformer's head (its `pooler`) for the first token of each sequence.
+
+        The result is (N, h) fp32, for N sequences and states of width h.
 
         Args:
-            hidden: the states of the T tokens of the batch, (T, h).
+            hidden: the hidden states of the T tokens of the batch, (T, h).
+            packed: the batch.
         """
         head = self.model.pooler
         vectors: Tensor = head(first_states(hidden, packed)[:, None].to(hidden.dtype))
@@ -94,7 +101,7 @@ class PackedModel:
     """A sentence-transformers model that embeds packed batches.
 
     Args:
-        model: the library's model, whose weights are shared.
+        model: the model, as sentence-transformers has loaded it; its weights are shared.
 
     Attributes:
         dim: the width of the embeddings.
@@ -140,7 +147,8 @@ class PackedModel:
         """Return the embeddings of n texts, (n, dim) fp32 on the device, in the given order.
 
         Args:
-            ids: the token ids of all texts, special tokens included, one text after the other, on the device.
+            ids: the token ids of all texts, special tokens included, one text after the other, (sum of lengths,), on
+                the device.
             lengths: the number of ids of each text, (n,), on the host.
             prompt_tokens: the number of ids at the beginning of each text that belong to the prompt, for a pooling that
                 excludes the prompt.
@@ -154,10 +162,11 @@ class PackedModel:
 
     @in_fp32
     def _finished(self, hidden: Tensor, packed: Packed, prompt_tokens: int) -> Tensor:
-        """Pool the states of N sequences and run the modules after the pooling; return the embeddings, (N, dim).
+        """Pool the states of N sequences and run the modules after the pooling; return the embeddings, (N, dim) fp32.
 
         Args:
-            hidden: the states of the T tokens of the batch, (T, h).
+            hidden: the hidden states, of width h, of the T tokens of the batch, (T, h).
+            packed: the batch.
             prompt_tokens: the number of tokens at the beginning of each sequence that belong to the prompt.
         """
         features = {"sentence_embedding": self._pooled(hidden, packed, prompt_tokens)}
@@ -178,11 +187,14 @@ class PackedModel:
 
 
 def _checked_transformer(first: Any) -> tuple[Any, str]:
-    """Return the transformer in the first module of a model, and the name of its output that embeddings are made from.
+    """Return the transformer in the first module of a model, and the name of the output that embeddings are made from.
+
+    The output is `last_hidden_state`, the states of the last layer, or `pooler_output`, the output of a head in HEADS,
+    such as BERT's pooler.
 
     Raises:
-        EncoderError: the module is no transformer, or appends tokens to queries (`query_expansion`), or makes
-            embeddings neither from the states of the last layer nor from the output of a head in HEADS.
+        EncoderError: the module is not sentence-transformers' `Transformer`, makes embeddings from another output, or
+            appends tokens to queries (`query_expansion`).
     """
     if not isinstance(first, Transformer) or not isinstance(getattr(first, "model", None), PreTrainedModel):
         raise EncoderError(f"its first module is {type(first).__name__}, and no Transformer")
@@ -197,7 +209,7 @@ def _checked_transformer(first: Any) -> tuple[Any, str]:
 
 
 def _takes_embeddings(module: nn.Module) -> bool:
-    """Return whether a module after the pooling reads and writes the feature `sentence_embedding`, and no other."""
+    """Return whether a module after the pooling has `sentence_embedding` as its only input and output."""
     names = ("module_input_name", "module_output_name")
     return all(getattr(module, name, "sentence_embedding") == "sentence_embedding" for name in names)
 

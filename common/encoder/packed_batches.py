@@ -28,7 +28,8 @@ def embed_ids(ids: Tensor, lengths: NDArray[np.integer[Any]], dim: int, embed: C
     """Return the embeddings of n texts, (n, dim) fp32 on the device, in the given order.
 
     Args:
-        ids: the token ids of all texts, special tokens included, one text after the other, on the device.
+        ids: the token ids of all texts, special tokens included, one text after the other, (sum of lengths,), on the
+            device.
         lengths: the number of ids of each text, (n,), on the host; a text may have none.
         dim: the width of the embeddings.
         embed: function from a batch to its embeddings, (number of sequences, dim). The last sequence of a batch may be
@@ -53,6 +54,9 @@ def embed_ids(ids: Tensor, lengths: NDArray[np.integer[Any]], dim: int, embed: C
 
 
 def _filled(lengths: NDArray[np.integer[Any]], rows: int) -> NDArray[np.integer[Any]]:
-    """Append the length of a filler sequence, so that the lengths add up to `rows`, unless they do already."""
+    """Return the lengths of a batch's sequences, completed to the sum `rows` by the length of a filler sequence.
+
+    If their sum is `rows` already, `lengths` is returned: there is no filler.
+    """
     filler = rows - int(lengths.sum())
     return np.append(lengths, filler) if filler else lengths

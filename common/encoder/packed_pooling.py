@@ -1,6 +1,8 @@
 """Poolings of a packed batch: the states of its T tokens, (T, h) -> one vector per sequence, (num_sequences, h) fp32.
 
-The results equal sentence-transformers' `Pooling` of padded batches. A sequence without tokens has the vector 0.
+The hidden states have h values. Filler sequences at the end of the batch, which `num_sequences` excludes, get no
+vector. The results equal sentence-transformers' `Pooling` of padded batches. A sequence without tokens has the vector
+0, or -inf from `maximum`.
 """
 
 from collections.abc import Callable
@@ -12,11 +14,14 @@ from clearspan.common.encoder.packing import Packed
 
 
 def mean(hidden: Tensor, packed: Packed, num_skipped: int = 0, weights: Tensor | None = None) -> Tensor:
-    """Return the mean of each sequence's states; with weights, the sum divided by the sum of the weights.
+    """Return the mean of each sequence's states, weighted if there are weights, (packed.num_sequences, h) fp32.
 
     Args:
-        num_skipped: number of tokens at the beginning of each sequence that are left out.
-        weights: weights of the tokens, (T,) fp32, by which `hidden` was already multiplied; None if it was not.
+        hidden: the hidden states, of width h, of the T tokens of the batch, (T, h).
+        packed: the batch.
+        num_skipped: the number of tokens at the beginning of each sequence that are left out.
+        weights: the weights of the tokens, (T,) fp32, by which `hidden` was already multiplied; None if it was not.
+            The weights of tokens that are left out count in the divisor, as in sentence-transformers.
     """
     if num_skipped or weights is not None:
         return _summed(hidden, packed, packed.positions >= num_skipped, weights)
@@ -25,11 +30,13 @@ def mean(hidden: Tensor, packed: Packed, num_skipped: int = 0, weights: Tensor |
 
 
 def first(hidden: Tensor, packed: Packed, num_skipped: int = 0, weights: Tensor | None = None) -> Tensor:
-    """Return the state of each sequence's first token.
+    """Return the state of each sequence's first token, (packed.num_sequences, h) fp32.
 
     Args:
-        num_skipped: number of tokens at the beginning of each sequence that are left out, unless it has no further
-            tokens.
+        hidden: the hidden states, of width h, of the T tokens of the batch, (T, h).
+        packed: the batch.
+        num_skipped: the number of tokens at the beginning of each sequence that are left out. They are not left out if
+            the sequence has no other tokens.
         weights: not used here; other poolings need them.
     """
     starts = packed.cu_seqlens[: packed.num_sequences].long()
@@ -39,9 +46,13 @@ def first(hidden: Tensor, packed: Packed, num_skipped: int = 0, weights: Tensor 
 
 
 def last(hidden: Tensor, packed: Packed, num_skipped: int = 0, weights: Tensor | None = None) -> Tensor:
-    """Return the state of each sequence's last token; 0 if it has at most `num_skipped` tokens.
+    """Return the state of each sequence's last token, (packed.num_sequences, h) fp32.
 
     Args:
+        hidden: the hidden states, of width h, of the T tokens of the batch, (T, h).
+        packed: the batch.
+        num_skipped: the number of tokens at the beginning of each sequence that are left out. The result is 0 if the
+            sequence has no other tokens.
         weights: not used here; other poolings need them.
     """
     n = packed.num_sequences
@@ -50,10 +61,13 @@ def last(hidden: Tensor, packed: Packed, num_skipped: int = 0, weights: Tensor |
 
 
 def maximum(hidden: Tensor, packed: Packed, num_skipped: int = 0, weights: Tensor | None = None) -> Tensor:
-    """Return the largest value of each dimension over each sequence's states.
+    """Return the largest value of each dimension over each sequence's states, (packed.num_sequences, h) fp32.
 
     Args:
-        num_skipped: number of tokens at the beginning of each sequence that are left out.
+        hidden: the hidden states, of width h, of the T tokens of the batch, (T, h).
+        packed: the batch.
+        num_skipped: the number of tokens at the beginning of each sequence that are left out. The result is -inf if the
+            sequence has no other tokens.
         weights: not used here; other poolings need them.
     """
     counts = packed.positions >= num_skipped
@@ -62,22 +76,30 @@ def maximum(hidden: Tensor, packed: Packed, num_skipped: int = 0, weights: Tenso
 
 
 def mean_by_root(hidden: Tensor, packed: Packed, num_skipped: int = 0, weights: Tensor | None = None) -> Tensor:
-    """Return the sum of each sequence's states, divided by the root of their number, or of their weights' sum.
+    """Return the sum of each sequence's states, divided by a square root, (packed.num_sequences, h) fp32.
+
+    This is the root of the number of states, or, if there are weights, of the sum of the weights.
 
     Args:
-        num_skipped: number of tokens at the beginning of each sequence that are left out.
-        weights: weights of the tokens, (T,) fp32, by which `hidden` was already multiplied; None if it was not.
+        hidden: the hidden states, of width h, of the T tokens of the batch, (T, h).
+        packed: the batch.
+        num_skipped: the number of tokens at the beginning of each sequence that are left out.
+        weights: the weights of the tokens, (T,) fp32, by which `hidden` was already multiplied; None if it was not.
+            The weights of tokens that are left out count in the divisor, as in sentence-transformers.
     """
     return _summed(hidden, packed, packed.positions >= num_skipped, weights, by_root=True)
 
 
 def mean_by_position(hidden: Tensor, packed: Packed, num_skipped: int = 0, weights: Tensor | None = None) -> Tensor:
-    """Return the mean of each sequence's states, weighted by their positions: 1, 2, 3, ...
+    """Return the mean of each sequence's states, weighted by position (1, 2, 3, ...), (packed.num_sequences, h) fp32.
 
     Args:
-        num_skipped: number of tokens at the beginning of each sequence that are left out.
-        weights: weights of the tokens, (T,) fp32, by which `hidden` was already multiplied. The sum is then divided by
-            their sum instead of the positions'.
+        hidden: the hidden states, of width h, of the T tokens of the batch, (T, h).
+        packed: the batch.
+        num_skipped: the number of tokens at the beginning of each sequence that are left out.
+        weights: the weights of the tokens, (T,) fp32, by which `hidden` was already multiplied; None if it was not.
+            If there are weights, the sum of the states is divided by the sum of the weights, instead of the sum of the
+            positions.
     """
     return _summed(hidden, packed, (packed.positions >= num_skipped) * (packed.positions + 1.0), weights)
 
@@ -95,24 +117,33 @@ FUNCTIONS: dict[str, Pool] = {
 
 
 def pooled(hidden: Tensor, packed: Packed, mode: str, num_skipped: int = 0, weights: Tensor | None = None) -> Tensor:
-    """Return the embeddings that sentence-transformers' `Pooling` computes in the pooling mode `mode`.
+    """Pool the states of each sequence as sentence-transformers' `Pooling` does, (packed.num_sequences, h) fp32.
 
     Args:
-        mode: a key of `FUNCTIONS`.
-        num_skipped: number of tokens at the beginning of each sequence, such as a prompt's, that are left out.
-        weights: weights of the tokens, (T,) fp32, by which the states are multiplied, e.g. from `WordWeights`.
+        hidden: the hidden states, of width h, of the T tokens of the batch, (T, h).
+        packed: the batch.
+        mode: the pooling mode, a key of `FUNCTIONS`, such as "mean".
+        num_skipped: the number of tokens at the beginning of each sequence that are left out, such as a prompt's.
+        weights: the weights of the tokens, (T,) fp32, by which this function multiplies the states, e.g. from
+            sentence-transformers' `WordWeights`; None for no weights.
     """
     hidden = hidden.float() if weights is None else hidden.float() * weights[:, None]
     return FUNCTIONS[mode](hidden, packed, num_skipped, weights)
 
 
 def _summed(hidden: Tensor, packed: Packed, factors: Tensor, weights: Tensor | None, by_root: bool = False) -> Tensor:
-    """Return the sum of each sequence's states, each multiplied by its factor, divided by the sum of the weights.
+    """Multiply each state by its factor, add the states of each sequence, and divide by the sum of the weights.
 
     Args:
+        hidden: the hidden states, of width h, of the T tokens of the batch, (T, h).
+        packed: the batch.
         factors: the factor of each state, (T,).
-        weights: weights by which `hidden` was already multiplied, (T,); None: the factors are the weights.
-        by_root: divide by the square root of the sum instead.
+        weights: the weights of the tokens, (T,), by which `hidden` was already multiplied; None if it was not: the
+            factors are then also the weights.
+        by_root: whether to divide by the square root of the sum of the weights instead.
+
+    Returns:
+        The results, (packed.num_sequences, h) fp32.
     """
     n = packed.num_sequences
     lengths = packed.cu_seqlens.diff().long()
@@ -124,10 +155,11 @@ def _summed(hidden: Tensor, packed: Packed, factors: Tensor, weights: Tensor | N
 
 
 def _reduced(values: Tensor, lengths: Tensor, how: str) -> Tensor:
-    """Return the sum or maximum of the values of each sequence: (T, h) -> (N, h).
+    """Return the sum or maximum over the tokens of each sequence, (N, h).
 
     Args:
-        lengths: number of tokens of each of the N sequences.
+        values: h values for each of the T tokens of all sequences, (T, h).
+        lengths: the number of tokens of each of the N sequences, (N,).
         how: "sum" or "max".
     """
     return torch.segment_reduce(values, how, lengths=lengths, axis=0, unsafe=True)

@@ -17,12 +17,12 @@ TrainedPooling = Literal["mean", "cls", "lasttoken", "weighted"]
 
 
 class PoolingUse(NamedTuple):
-    """Uses of a pooling.
+    """The places where a pooling can be used.
 
     Attributes:
-        exported: the key that turns the pooling on in the settings of sentence-transformers' `Pooling`, before its
-            version 6; "" if `Pooling` cannot compute it.
-        of_plain_folder: whether `--pooling` may name the pooling.
+        exported: the key that turns the pooling on in the settings of the module `Pooling` in a model folder, as
+            sentence-transformers wrote them before version 6; "" if `Pooling` cannot compute this pooling.
+        of_plain_folder: whether `--pooling` may name this pooling, for a plain Hugging Face folder.
     """
 
     exported: str = ""

@@ -106,7 +106,7 @@ class Prompts:
 
         Args:
             names: the name of one prompt for every text; or the names of two prompts, the first for queries and the
-                second for documents. Where no name is given, the model's own prompts are used.
+                second for documents. Texts for which there is no name get the model's own prompt for their side.
 
         Raises:
             EncoderError: the model has no prompt with one of these names.
@@ -152,7 +152,7 @@ class Prompts:
 
 
 def check_two(names: Sequence[str]) -> None:
-    """Raise ValueError if there are more than two names of prompts (one for queries and one for documents)."""
+    """Raise ValueError if there are more than two names of prompts; two are one for queries and one for documents."""
     if len(names) > 2:
         raise ValueError(
             f"{flag('--prompt-name')} {','.join(names)}: give one name, or two names: for queries and for documents"

@@ -33,7 +33,7 @@ class LibraryReader(TokenReader):
         name: the model's name, for messages.
 
     Attributes:
-        is_fast: whether texts are tokenized by this class rather than by the library.
+        is_fast: whether texts are tokenized by this class rather than by sentence-transformers.
     """
 
     def __init__(self, transformer: Transformer, name: str) -> None:
@@ -43,8 +43,8 @@ class LibraryReader(TokenReader):
         self._transformer = transformer
         self._around = _around(self._tokenizer) if has_backend else None
         self.is_fast = self._around is not None and not transformer.processing_kwargs
-        if self.is_fast:  # set before, as `_agrees` reads prompts the faster way
-            self.is_fast = self._agrees()
+        if self.is_fast:  # set before, as `_gives_equal_ids` reads prompts the faster way
+            self.is_fast = self._gives_equal_ids()
 
     @property
     def limit(self) -> int:
@@ -77,12 +77,12 @@ class LibraryReader(TokenReader):
             return self._by_library(texts, prompt)
 
     def _set_up(self) -> None:
-        """Restore the settings of the tokenizer, which the library changes each time that it tokenizes."""
+        """Restore the settings of the tokenizer, which transformers changes each time that it tokenizes texts."""
         super()._set_up()
         if self._tokenizer.encode_special_tokens != self._transformer.tokenizer.split_special_tokens:
             self._tokenizer.encode_special_tokens = self._transformer.tokenizer.split_special_tokens
 
-    def _agrees(self) -> bool:
+    def _gives_equal_ids(self) -> bool:
         """Return whether this reader and sentence-transformers give equal ids for texts that are hard to tokenize."""
         special = [f"a {token}b" for token in self._transformer.tokenizer.all_special_tokens]
         texts = [*AWKWARD, *special, "an owl " * min(self.limit, LONG)]
@@ -95,7 +95,7 @@ class LibraryReader(TokenReader):
             return False
 
     def _by_library(self, texts: Sequence[str], prompt: str) -> Tokens:
-        """Tokenize texts, each after the prompt, with sentence-transformers; the ids are truncated as by `encode`."""
+        """Tokenize the prompt and each text together with sentence-transformers; truncate them as its `encode` does."""
         # One more token than the model reads shows that a text is longer.
         whole_texts = [prompt + text for text in texts]
         longest = self.limit + 1
@@ -113,7 +113,11 @@ class LibraryReader(TokenReader):
         return Tokens(whole.values, whole.lengths.astype(np.int32), lengths > self.limit, prompt_tokens)
 
     def _library_lengths(self, texts: Sequence[str], **options: Any) -> NDArray[np.int32]:
-        """Return the number of ids of each text, (len(texts),); `options` are arguments of transformers' tokenizer."""
+        """Return the number of ids that transformers' tokenizer gives each text, (len(texts),).
+
+        Args:
+            options: further arguments of the tokenizer.
+        """
         if not texts:  # the tokenizer refuses an empty list
             return np.empty(0, np.int32)
         ids = self._transformer.tokenizer(

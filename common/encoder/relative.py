@@ -2,7 +2,7 @@
 
 The bias of two tokens depends only on the distance between them. So one matrix for the longest sequence,
 (1, heads, longest, longest), serves every sequence of a batch. The models themselves would compute a bias for every
-pair of rows in the batch.
+pair of tokens in the packed batch, even if the two tokens are in different sequences.
 
 T5 passes the bias to the configured attention function. MPNet computes attention itself, so its `forward` is replaced
 by a function that calls packed attention.
@@ -21,16 +21,20 @@ from clearspan.common.encoder.packing import Packed
 
 
 class Current(threading.local):
-    """The batch of the current forward pass of each thread, for modules to which the model does not pass the batch."""
+    """Holds the batch of a thread's current forward pass, for modules to which the model does not pass the batch.
+
+    Attributes:
+        packed: the batch; each thread has its own.
+    """
 
     packed: Packed
 
 
 def adapt(base: nn.Module) -> Current:
-    """Make a base model compute its relative position biases for packed batches.
+    """Change a base model, in place, so that it computes its relative position biases for packed batches.
 
     Returns:
-        The object whose `packed` must be set to the batch before each forward pass.
+        The object whose attribute `packed` must be set to the batch before each forward pass.
     """
     current = Current()
     for module in base.modules():
@@ -61,7 +65,10 @@ def _of_mpnet(module: Any, original: Any, longest: int) -> Tensor:
 
 
 def _attend(self: Any, hidden_states: Tensor, attention_mask: Any = None, position_bias: Any = None, **_: Any) -> Any:
-    """Replacement of `MPNetSelfAttention.forward`: compute attention within each sequence of the current batch."""
+    """Return `MPNetSelfAttention.forward`'s result for a packed batch: attention within each sequence.
+
+    The method is replaced by this function. The batch is `self.current.packed`.
+    """
     heads = (*hidden_states.shape[:-1], self.num_attention_heads, self.attention_head_size)
     query, key, value = (project(hidden_states).view(heads).transpose(1, 2) for project in (self.q, self.k, self.v))
     out, _weights = packed_attention(

@@ -44,7 +44,11 @@ class Encoder(ABC):
         """
 
     def cache_key(self, prompt: str) -> str | None:
-        """Return the hash of everything that affects an embedding with a prompt; None if `fingerprint` is None."""
+        """Return the hash under which embeddings with a prompt are cached; None if `fingerprint` is None.
+
+        Args:
+            prompt: the text that is put before each text; "" for no prompt.
+        """
         if self.fingerprint is None or not any(self.prompts.texts.values()):
             return self.fingerprint
         return digest(model=self.fingerprint, prompt=prompt)
@@ -124,7 +128,8 @@ class Encoder(ABC):
             progress: whether to show a progress bar.
 
         Raises:
-            EncoderError: a text cannot be encoded or is not a string, or the model takes no prompts.
+            EncoderError: a text cannot be encoded or is not a string, or the model takes no prompts and `prompt` is
+                not "".
         """
         if prompt:
             raise EncoderError(
@@ -134,7 +139,7 @@ class Encoder(ABC):
 
     @abstractmethod
     def encode_list(self, texts: list[str], batch_tokens: int, progress: bool) -> NDArray[np.float32]:
-        """Return the embeddings of n texts without a prompt, in their order: (n, dim) float32.
+        """Return the embeddings of n texts, in their order: (n, dim) float32. No prompt is put before a text.
 
         Args:
             batch_tokens: the largest number of tokens in a batch, including padding if the model needs any; a longer
@@ -155,8 +160,9 @@ class Embedded(NamedTuple):
     """Embeddings of n texts.
 
     Attributes:
-        vectors: the embeddings, (n, dim) float32.
-        truncated: whether each text was truncated, because it is longer than the model's limit, (n,) bool.
+        vectors: the embeddings, each of width `dim`, (n, dim) float32.
+        truncated: whether each text was truncated, because it is longer than the model's limit, (n,) bool. Models
+            without a transformer, such as static models, truncate without reporting it: all are False.
     """
 
     vectors: NDArray[np.float32]
@@ -169,12 +175,12 @@ class FolderEncoder(Encoder):
     Args:
         folder: the model's folder.
         dim: the width of the embeddings.
-        settings: everything that affects the embeddings, except the folder's files and the prompt.
-        libraries: the names of the packages that compute the embeddings.
+        similarity_name: the function that `similarity` computes: cosine, dot, euclidean or manhattan.
+        settings: name -> value of each setting that affects the embeddings and is not in the folder's files.
+        libraries: the names of the packages that compute the embeddings; their versions are part of the fingerprint.
 
     Attributes:
         name: the model's name, which is made from the folder's path (`model_name`).
-        similarity_name: the function that `similarity` computes: cosine, dot, euclidean or manhattan.
         is_packed: whether the model's transformer runs without padding; None for a model without a transformer.
     """
 
@@ -194,11 +200,15 @@ class FolderEncoder(Encoder):
 
     @functools.cached_property
     def fingerprint(self) -> str | None:
-        """Hash of the folder's files, the settings and the versions of the libraries; computed on first use."""
+        """Hash of everything that affects an embedding, except the prompt; computed on first use.
+
+        It covers the folder's files, the settings that are not in these files, and the versions of the packages that
+        compute the embeddings.
+        """
         return folder_fingerprint(self.folder, self._settings, self._libraries)
 
     def encode_list(self, texts: list[str], batch_tokens: int, progress: bool) -> NDArray[np.float32]:
-        """Return the embeddings of n texts without a prompt, in their order: (n, dim) float32.
+        """Return the embeddings of n texts, in their order: (n, dim) float32. No prompt is put before a text.
 
         Texts are truncated at the model's length limit.
 
@@ -244,7 +254,7 @@ class FolderEncoder(Encoder):
         """Yield the embeddings of each window of texts, in order.
 
         Args:
-            windows: lists of texts. A few windows are read ahead, so that they are tokenized while earlier windows are
+            windows: lists of texts. Some models read a few windows ahead, to tokenize them while earlier windows are
                 embedded.
             batch_tokens: the largest number of tokens in a batch, including padding if the model needs any; a longer
                 text has a batch of its own.
@@ -267,9 +277,9 @@ class FolderEncoder(Encoder):
         return None
 
     def count_tokens(self, texts: Sequence[str]) -> list[int]:
-        """Return the number of tokens of each text, without special tokens and truncation.
+        """Return the number of tokens of each text before truncation, not counting special tokens.
 
-        For a model without a tokenizer, return the number of characters of each text.
+        If the model has no tokenizer, return the number of characters of each text.
         """
         with refusing(f"{self.name}: cannot tokenize every text"):
             return self._count_tokens(texts)
@@ -279,14 +289,17 @@ class FolderEncoder(Encoder):
 
     @abstractmethod
     def _embed(self, texts: Sequence[str], batch_tokens: int, progress: bool, prompt: str) -> Embedded:
-        """Embed texts, each after the prompt; any exception that this raises becomes an EncoderError in `embed`."""
+        """Return the embeddings of texts, in their order, each after the prompt ("" for none).
+
+        Implementations may raise any exception; `embed`, which calls them, raises an EncoderError instead.
+        """
 
     @abstractmethod
     def similarity(self, left: NDArray[np.float32], right: NDArray[np.float32]) -> NDArray[np.float32]:
         """Return the similarity of each row of `left` (n, dim) with each row of `right` (m, dim), (n, m) float32.
 
-        The function is `similarity_name`. Distances (euclidean, manhattan) are negated, so that a higher value always
-        means more similar.
+        The model's attribute `similarity_name` says which function is computed: cosine, dot, euclidean or manhattan.
+        The distances (euclidean, manhattan) are negated, so that a higher value always means more similar.
         """
 
 

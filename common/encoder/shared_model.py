@@ -24,14 +24,14 @@ from clearspan.common.model_folder import EncoderError, refusing
 
 
 def send(connection: "Connection[Any, Any]", message: dict[str, Any], *arrays: np.ndarray) -> None:
-    """Send a message, which JSON must be able to represent, and arrays of any dtype and shape."""
+    """Send a message, which JSON must be able to represent, followed by arrays of any dtype and shape."""
     connection.send_bytes(json.dumps({**message, "types": [array.dtype.str for array in arrays]}).encode())
     for array in arrays:
         connection.send_bytes(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
 
 
 def received(connection: "Connection[Any, Any]") -> tuple[dict[str, Any], list[np.ndarray]]:
-    """Receive what `send` has sent; return the message and the arrays, each of them flattened.
+    """Receive what `send` has sent; return the message and the arrays, each flattened to one dimension.
 
     Raises:
         EOFError, OSError: the other side has closed the connection.
@@ -68,8 +68,8 @@ class SharedModel:
         """Yield the embeddings of each window of texts, in order.
 
         Args:
-            windows: lists of texts. A few windows are read ahead, so that they are tokenized while earlier windows are
-                embedded.
+            windows: lists of texts. If this process tokenizes them, a few windows are read ahead, and tokenized while
+                earlier windows are embedded.
             batch_tokens: the largest number of tokens in a batch; a longer text has a batch of its own.
             prompt: the text to put before each text; "" for no prompt.
 
@@ -91,9 +91,9 @@ class SharedModel:
             threads.shutdown(cancel_futures=True)
 
     def count_tokens(self, texts: Sequence[str]) -> list[int]:
-        """Return the number of tokens of each text, without special tokens and truncation.
+        """Return the number of tokens of each text before truncation, not counting special tokens.
 
-        For a model without a tokenizer, return the number of characters of each text.
+        If the model has no tokenizer, return the number of characters of each text.
 
         Raises:
             EncoderError: a text cannot be tokenized, or the model's process has ended.
@@ -115,10 +115,12 @@ class SharedModel:
         return Embedded(vectors.reshape(len(texts), self._dim), truncated)
 
     def _request(self, message: dict[str, Any], *arrays: np.ndarray) -> tuple[dict[str, Any], list[np.ndarray]]:
-        """Send a message over a connection that no other thread uses meanwhile; return the answer and its arrays.
+        """Send a message and arrays to the model's process; return the answer and the arrays that come with it.
+
+        No other thread uses the connection until the answer is received.
 
         Raises:
-            EncoderError: the model's process could not answer, or has ended.
+            EncoderError: the answer is an error, or the model's process has ended.
         """
         connection = self._free.get()
         try:

@@ -1,11 +1,12 @@
 """Static models, which embed a text as the mean of its token vectors, without sentence-transformers and torch.
 
-    texts -> token ids, without special tokens -> mean of the ids' rows in a table -> unit length, if the module
-    `Normalize` follows -> the first `truncate_dim` dimensions
+    texts -> token ids, without special tokens -> mean of the ids' rows in a table -> unit length, if the model has
+    the module `Normalize` -> the first `truncate_dim` dimensions
 
 Importing sentence-transformers takes longer than embedding tens of thousands of texts with such a model. The embeddings
-agree with the library's `encode` to 1e-5. `reads` tells which folders this module can load. `common.encoder.library`
-loads all others, e.g. a folder with further modules, or with weights that are not float32.
+differ by at most 1e-5 from those of sentence-transformers' `encode`. `reads` returns whether this module can load a
+folder. `common.encoder.library` loads all others, e.g. a folder with further modules of sentence-transformers, or with
+weights that are not float32.
 """
 
 from collections.abc import Iterator, Sequence
@@ -70,10 +71,12 @@ class StaticEncoder(FolderEncoder):
     """A static model.
 
     Args:
+        folder: the model's folder.
         tokenizer: the model's tokenizer, which may truncate.
         table: the vector of each token id, (number of tokens, width) float32.
         normalize: whether embeddings are scaled to unit length.
-        config: the content of `config_sentence_transformers.json`.
+        config: the content of `config_sentence_transformers.json`, which may set `truncate_dim` and
+            `similarity_fn_name`; {} if the folder has no such file.
         most_tokens: the number of tokens at which `tokenizer` truncates; None if it does not truncate.
         counter: the same tokenizer without truncation; None if `tokenizer` does not truncate.
     """
@@ -120,7 +123,11 @@ class StaticEncoder(FolderEncoder):
         return ids
 
     def _means(self, ids: Ragged) -> NDArray[np.float32]:
-        """Return the mean token vector of each text, (len(ids), width) float32; zeros for a text without tokens."""
+        """Return the mean token vector of each text, (len(ids), width) float32; zeros for a text without tokens.
+
+        Args:
+            ids: the token ids of each text.
+        """
         from scipy.sparse import csr_array  # imported late: `reads` is called where nothing is embedded
 
         lengths = ids.lengths
@@ -134,8 +141,8 @@ class StaticEncoder(FolderEncoder):
     def similarity(self, left: NDArray[np.float32], right: NDArray[np.float32]) -> NDArray[np.float32]:
         """Return the similarity of each row of `left` (n, dim) with each row of `right` (m, dim), (n, m) float32.
 
-        The function is `similarity_name`. Distances (euclidean, manhattan) are negated, so that a higher value always
-        means more similar.
+        The model's attribute `similarity_name` says which function is computed: cosine, dot, euclidean or manhattan.
+        The distances (euclidean, manhattan) are negated, so that a higher value always means more similar.
         """
         if self.similarity_name in ("euclidean", "manhattan"):
             from scipy.spatial.distance import cdist
@@ -180,12 +187,16 @@ def load_static(folder: Path) -> StaticEncoder:
 
 
 def _reads_tokens(path: Path) -> bool:
-    """Return whether a module's config.json, at `path`, names an input or output other than sentence embeddings."""
+    """Return whether a module reads or writes anything other than the sentence embedding, e.g. token embeddings.
+
+    Args:
+        path: the module's config.json, which names what it reads and writes.
+    """
     return any(value != "sentence_embedding" for value in read_json(path).values())
 
 
 def _blocks(texts: Sequence[str]) -> Iterator[slice]:
-    """Yield slices of consecutive texts with about BLOCK_CHARACTERS characters in all."""
+    """Yield slices of consecutive texts; the texts of a slice have about BLOCK_CHARACTERS characters together."""
     numbers = np.cumsum([len(text) for text in texts], dtype=np.int64) // BLOCK_CHARACTERS
     for _, rows in groupby(range(len(texts)), numbers.__getitem__):
         block = list(rows)
@@ -193,7 +204,7 @@ def _blocks(texts: Sequence[str]) -> Iterator[slice]:
 
 
 def _unit(vectors: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Scale vectors to unit length; a vector of zeros stays as it is."""
+    """Return n vectors, (n, width), each scaled to unit length; a vector of zeros stays as it is."""
     lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
     scaled: NDArray[np.float32] = vectors / np.maximum(lengths, 1e-12)
     return scaled

@@ -37,18 +37,20 @@ class IdEncoder(Protocol):
         Args:
             ids: the token ids of all texts, special tokens included, one text after the other, on the device.
             lengths: the number of ids of each text, (n,), on the host.
-            prompt_tokens: the number of ids at the beginning of each text that belong to the prompt.
+            prompt_tokens: the number of ids at the beginning of each text that belong to the prompt or are special
+                tokens before it; the pooling of some models leaves them out.
         """
 
 
 def embed(
     reader: TokenReader, model: IdEncoder, texts: Sequence[str], prompt: str, batch_tokens: int, progress: bool
 ) -> Embedded:
-    """Return the embeddings of texts, and whether each text was truncated.
+    """Return the embeddings of texts, in their order, and whether each text was truncated.
 
     Args:
         reader: the reader that tokenizes texts for the model.
-        prompt: the prompt to put before each text.
+        model: the model that embeds the token ids.
+        prompt: the text to put before each text; "" for no prompt.
         batch_tokens: the largest number of tokens in a batch; a longer text has a batch of its own.
         progress: whether to show a progress bar.
     """
@@ -79,8 +81,9 @@ def embed_windows(
 
     Args:
         reader: the reader that tokenizes texts for the model.
+        model: the model that embeds the token ids.
         texts: the windows, each a list of texts.
-        prompt: the prompt to put before each text.
+        prompt: the text to put before each text; "" for no prompt.
         batch_tokens: the largest number of tokens in a batch; a longer text has a batch of its own.
         guard: function that returns a context manager, e.g. to convert exceptions. It is active while texts are
             tokenized and embedded, and not while a window is taken from `texts`.
@@ -101,7 +104,8 @@ class Window:
         model: the model that embeds the token ids.
         tokens: the token ids of the texts.
         batch_tokens: the largest number of tokens in a batch; a longer text has a batch of its own.
-        vectors: the array to write the embeddings to, (n, dim) float32; None for a new array.
+        vectors: the array to write the embeddings to, (n, dim) float32, where `dim` is their width; None for a new
+            array.
         on_done: function that is called after each batch with the batch's number of tokens; None to call nothing.
     """
 
@@ -154,7 +158,7 @@ class _Copying:
             self._done.record(torch.cuda.current_stream(tensor.device))
 
     def result(self) -> NDArray[np.float32]:
-        """Wait for the copy, and return it."""
+        """Wait until the copy is complete, and return it."""
         if self._done is not None:
             self._done.synchronize()
         copied: NDArray[np.float32] = self._copy.numpy()
@@ -175,7 +179,12 @@ class TokenBar(ProgressBar):
         super().__init__(0, f"embedding {len(texts):,} texts", quiet, unit=" tokens")
 
     def read(self, window: Sequence[str], tokens: Tokens) -> None:
-        """Count the tokens of a window that was tokenized, and estimate the total anew."""
+        """Add a window that was tokenized to the counts of tokens and characters, and estimate the total anew.
+
+        Args:
+            window: the texts of the window.
+            tokens: the token ids of these texts.
+        """
         if self.disable:
             return
         characters = sum(map(len, window))

@@ -3,8 +3,8 @@
     prompt + text -> ids (`common.fast_tokenizer`) -> truncation -> special tokens before and after -> one flat array
 
 In a process that has loaded a model, texts are tokenized by a subclass of `TokenReader` (`common.encoder.reading`).
-From its description, `TokenReader.of` creates an equal reader in another process, which needs neither the model nor
-torch and sentence-transformers.
+Another process, which needs neither the model nor torch and sentence-transformers, can create a reader that gives the
+same ids: `TokenReader.of` makes it from the description that `described` returned in the first process.
 """
 
 import dataclasses
@@ -84,7 +84,8 @@ class TokenReader:
         name: the model's name, for messages.
 
     Attributes:
-        lock: held while the tokenizer is in use, since `tokenizers` does not allow settings to be changed meanwhile.
+        lock: the lock that a thread must hold to use the tokenizer, or to change its settings, since `tokenizers` does
+            not allow settings to be changed while the tokenizer is in use.
     """
 
     def __init__(self, tokenizer: Any, post_processing: PostProcessing | None, num_embeddings: int, name: str) -> None:
@@ -104,7 +105,10 @@ class TokenReader:
         return cls(tokenizer, post_processing, description["num_embeddings"], description["name"])
 
     def described(self) -> dict[str, Any]:
-        """Return a description that JSON can represent, from which `of` creates an equal reader in another process."""
+        """Return a description of this reader that JSON can represent.
+
+        From it, `of` creates a reader in another process that gives the same ids.
+        """
         return {
             "tokenizer": unhidden(self._tokenizer),
             "special_as_text": self._tokenizer.encode_special_tokens,
@@ -127,7 +131,7 @@ class TokenReader:
         """Return the token ids of texts as the model takes them: truncated, and with special tokens.
 
         Args:
-            prompt: the prompt to put before each text.
+            prompt: the text to put before each text; "" for no prompt.
 
         Raises:
             EncoderError: the model has no embedding for an id.
@@ -138,7 +142,7 @@ class TokenReader:
         return tokens
 
     def count(self, texts: Sequence[str]) -> NDArray[np.int32]:
-        """Return the number of ids of each text, without special tokens and truncation, (n,) int32."""
+        """Return the number of ids of each of n texts before truncation, not counting special tokens, (n,) int32."""
         return self._content(texts).lengths.astype(np.int32)
 
     def _read(self, texts: Sequence[str], prompt: str) -> Tokens:
@@ -163,14 +167,14 @@ class TokenReader:
         return len(ids) - 1 if ends_special else len(ids)
 
     def _content(self, texts: Sequence[str]) -> Ragged:
-        """Return the ids of each text, without special tokens and truncation."""
+        """Return the ids of each text before truncation, without special tokens."""
         with self.lock:
             self._set_up()
             # The faster way is checked on one of every SAMPLE texts, so it does not pay off for fewer texts.
             return self._exact.exact(texts) if len(texts) < SAMPLE else self._quick.proven(texts)
 
     def _set_up(self) -> None:
-        """Turn off truncation and padding, which the tokenizer's file or other code may have turned on."""
+        """Turn off the tokenizer's truncation and padding, which its file or other code may have turned on."""
         if self._tokenizer.truncation is not None:
             self._tokenizer.no_truncation()
         if self._tokenizer.padding is not None:

@@ -37,7 +37,10 @@ class Data(Command):
     json: Json = False
 
     def run(self) -> Result:
-        """Check each data set. The exit code is 1 if one that is there has damaged or missing files."""
+        """Check each data set, and return a table of their states.
+
+        The exit code in the result is 1 if a data set exists in part, or if a file has a wrong number of rows.
+        """
         findings = check(self.data)
         code = int(any(finding.state == "not whole" for finding in findings))
         return Printed(_text(findings), json_text([_record(finding) for finding in findings]), code)

@@ -36,10 +36,10 @@ class File:
 
     Attributes:
         name: the file's path in the folder of the data set.
-        count: the lines that count as rows: `lines` is every line, `header` every line except the first, `filled` every
-            line that is not blank, and `records` every line that starts a record with `.I`.
-        rows: the number of rows in each published copy that the catalog knows; empty if no copy was counted.
-        sha256: the SHA-256 of one of these copies; None if it is unknown.
+        count: which lines count as rows. `lines`: every line; `header`: every line except the first, which is a header;
+            `filled`: every line that is not blank; `records`: every line that begins with `.I`, as records do.
+        rows: the numbers of rows that published copies of the file have; empty if the number is unknown.
+        sha256: the SHA-256 of one published copy; None if it is unknown.
     """
 
     name: str
@@ -54,10 +54,10 @@ class DataSet:
 
     Attributes:
         name: the name of the data set.
-        root: the name of the folder in a data folder that contains `folder`, such as `downstream` or `glue`.
+        root: the name of a folder in the user's data folder, such as `downstream` or `glue`; it contains `folder`.
         source: the address from which to obtain the files.
-        licence: the license, as the files or the page of the archive state it.
-        files: the files.
+        licence: the license, as the files or the page at `source` state it.
+        files: the files that belong to the data set.
         tasks: the names of the tasks that use the files.
         folder: the path of the files' folder in `root`; "" if the files are in `root` itself.
     """
@@ -77,8 +77,8 @@ class Compared:
 
     Attributes:
         sha256: the SHA-256 of the file.
-        num_rows: the number of rows in the file, counted as `File.count` says; the number of all lines if the file is
-            not in the catalog.
+        num_rows: the number of rows in the file, without lines that the catalog does not count, such as a header; the
+            number of all lines if the file is not in the catalog.
         remark: the difference from the known copies, in the number of rows or in bytes; "" if there is none.
         has_other_rows: whether the number of rows differs from the number in every known copy.
         is_truncated: whether the file has fewer rows than every known copy.
@@ -98,10 +98,11 @@ class Finding:
     Attributes:
         data_set: the data set.
         place: the folder in which the tasks look for the files; it need not exist.
-        state: `whole`; `not whole` if a file is missing or has a wrong number of rows; `absent` if no file exists.
+        state: `whole` if all files exist and have the expected numbers of rows; `absent` if no file exists; `not whole`
+            otherwise.
         rows: file name -> number of rows, for the files that exist and whose expected number of rows is known.
         problems: the reasons why the data set is not whole, one sentence each.
-        notes: remarks on files that are whole but differ in bytes from the known copy.
+        notes: remarks on files that have the expected number of rows but differ in bytes from the published copy.
     """
 
     data_set: DataSet
@@ -138,14 +139,14 @@ def compared(path: Path, file: File | None = None) -> Compared:
 
     Args:
         path: the data file.
-        file: the catalog's entry for the data file; None to find it by the last parts of `path`. A data file that has
-            no entry is counted and hashed but not compared.
+        file: the catalog's entry for the data file; None to find the entry by the last parts of `path`. If there is no
+            entry, the file is counted and hashed but not compared.
 
     Raises:
         OSError: the file cannot be read.
     """
     ends = (path.parts[-n:] for n in range(len(path.parts), 0, -1))
-    file = file or next((_known()[end] for end in ends if end in _known()), File(""))
+    file = file or next((_files_by_path()[end] for end in ends if end in _files_by_path()), File(""))
     digest = hashlib.sha256()
     num_rows = 0
     with path.open("rb") as lines:
@@ -161,8 +162,8 @@ def compared(path: Path, file: File | None = None) -> Compared:
 
 
 @cache
-def _known() -> dict[tuple[str, ...], File]:
-    """Return the catalog's entries by path; a key holds the parts of the file's path below `DataSet.root`."""
+def _files_by_path() -> dict[tuple[str, ...], File]:
+    """Return all files in the catalog, by their paths below `DataSet.root`. A path is a tuple of its parts."""
     return {
         (*Path(data_set.folder).parts, *Path(file.name).parts): file
         for data_set in catalog()

@@ -1,7 +1,7 @@
 """Cut two crops that do not overlap from a text. One is a query, and the other is the document to retrieve.
 
-No labels are needed. A crop consists of consecutive whole words. Its position and length are random numbers derived
-from the text's id and `SEED`, so they are the same in every run and for every model.
+No labels are needed. A crop consists of consecutive whole words. Its position and length are random numbers that depend
+only on the text's id, so they are the same in every run and for every model.
 """
 
 from clearspan.common.words import word_spans
@@ -13,15 +13,15 @@ FEWEST_WORDS, MOST_WORDS = 4, 64
 
 
 def crops(text: str, number: int) -> tuple[str, str] | None:
-    """Return two random crops of a text that do not overlap; None for a text of fewer than 8 words.
+    """Return two random crops of a text that do not overlap, in random order; None for a text of fewer than 8 words.
 
-    The maximum length of a crop is half of the text's words, or `MOST_WORDS` words if that is less. The length of each
-    crop is drawn uniformly between half of the maximum, but at least `FEWEST_WORDS`, and the maximum. The remaining
-    words are divided at random into the words before, between and after the two crops.
+    A crop has at most half of the text's words, and at most 64. Its length is drawn uniformly from half of this maximum
+    (but at least 4 words) to the maximum. The remaining words are divided at random into the words before, between and
+    after the two crops.
 
     Args:
         text: the text to cut.
-        number: the id of the text, from which, together with SEED, all random numbers are derived.
+        number: the id of the text. All random numbers are derived from it.
     """
     spans = word_spans(text)
     most = min(MOST_WORDS, len(spans) // 2)

@@ -32,11 +32,14 @@ Row = tuple[int, tuple[str, ...]]
 class DatasetTexts:
     """The texts of a dataset. Iterating yields a pair for each example: its id, and the tuple of its texts.
 
+    The texts are decoded from the token ids in the shards. Prompts that are stored before them are removed.
+
     Args:
         folder: the folder of a dataset of documents, sentences or triplets. Of a triplet, the anchor and the positives
             are read, and the negatives are not.
-        limit: the most examples to read. Of a larger dataset, the examples whose ids have the lowest hashes are read.
-        few_shards: whether to read the first `limit` examples instead, and so only few shards. This is faster, but the
+        limit: the maximum number of examples to read. If the dataset is larger, the examples whose ids have the lowest
+            hashes are read.
+        few_shards: if True, the first `limit` examples are read instead, and so fewer shards. This is faster, but the
             result depends on the order of the shards.
 
     Raises:
@@ -64,14 +67,14 @@ class DatasetTexts:
 
     @property
     def is_of_pairs(self) -> bool:
-        """Return whether the dataset holds triplets. The texts of an example are then an anchor and its positives."""
+        """True for a dataset of triplets, whose examples have several texts: an anchor and its positives."""
         return self._dataset.kind.name == "triplets"
 
     def as_read(self, text: str) -> str:
-        """Return a text as if it had been stored in the dataset and read again.
+        """Return a text as it would be read if it were stored in the dataset.
 
-        The text is tokenized, cut at the dataset's maximum number of tokens if the dataset cuts long texts, and
-        decoded.
+        The text is tokenized and decoded, which may change it slightly. If the dataset cuts long texts, it is cut at
+        the dataset's maximum number of tokens.
         """
         options = self._dataset.manifest.fingerprint.get("options", {})
         prompt = self._prompts.get("positive" if self.is_of_pairs else "tokens", "")
@@ -114,7 +117,10 @@ class DatasetTexts:
 
 
 def lowest(rows: Iterable[Row]) -> list[Row]:
-    """Return rows (id, texts) in ascending order of the hash of the id. Of rows with the same id, the last remains."""
+    """Return rows, which are pairs (id, texts), sorted by the hashes of their ids in ascending order.
+
+    If several rows have the same id, only the last of them is returned.
+    """
     by_id = dict(rows)
     numbers = np.fromiter(by_id, np.int64, len(by_id))
     order = np.argsort(keyed.mix(SEED, numbers), kind="stable") if len(numbers) else numbers
@@ -127,7 +133,9 @@ def _hashes(batch: pa.RecordBatch) -> NDArray[np.int64]:
 
 
 def _highest_hash(dataset: Dataset, limit: int) -> int:
-    """Return the `limit`-th lowest hash of the distinct ids in a dataset; the highest if there are fewer ids.
+    """Return the `limit`-th lowest among the hashes of the distinct ids in a dataset.
+
+    If there are fewer than `limit` ids, the highest hash is returned.
 
     Memory holds one batch, its hashes, and at most `limit` other hashes.
     """

@@ -3,8 +3,8 @@
     a TAB-separated file without quoting ──> Labeled: one or two texts and a class or a score for each row
 
 Every file except CoLA's has a header. Columns are selected by name, because MNLI's dev files and its training file have
-different columns. A row with a wrong number of fields is an error that names its line. QQP is the exception: its
-published files break some questions over several lines, and such rows are skipped and counted.
+different columns. If a row has a wrong number of fields, an error is raised that names the line. QQP is the exception:
+its published files break some questions over several lines, and such rows are skipped and counted.
 """
 
 import math
@@ -63,7 +63,7 @@ def read_glue(path: Path, layout: GlueColumns) -> Labeled:
 
     Args:
         path: the file.
-        layout: the format of the task's files, from `LAYOUTS`.
+        layout: the format of the task's files, such as `LAYOUTS["MNLI"]`.
 
     Raises:
         MissingDataError: the file does not exist.

@@ -7,9 +7,9 @@
     a dataset's training part: texts, or one crop of each ──> further documents ─────────────────┘
 
 The queries come from held-out texts. As in a search, the documents are all texts of the dataset, including its training
-part. If the dataset has more than `MOST_RANKED` texts, a sample is ranked: the held-out texts, and the training texts
-whose ids have the lowest hashes. The texts of a dataset are decoded from token ids. If the dataset stores prompts in
-front of its texts, they are removed, because each model adds its own prompts.
+part. If the dataset has more than `MOST_RANKED` (a million) texts, a sample is ranked: the held-out texts, and the
+training texts whose ids have the lowest hashes. The texts of a dataset are decoded from token ids. If the dataset
+stores prompts in front of its texts, they are removed, because each model adds its own prompts.
 
 A dataset's held-out texts are divided into two halves, by the hash of the text or, for a pair, of its first text.
 Training chooses checkpoints by one half (`training.eval_data: heldout`), and the evaluation scores the other half, so
@@ -45,7 +45,7 @@ FEWEST_TEXTS = 10
 
 
 def hold_out_more() -> str:
-    """Return advice for the user on too few held-out texts."""
+    """Return advice for a message to the user that a dataset has too few held-out texts."""
     return f"hold out more, by a larger {flag('--holdout-fraction')} into a new folder, or give more texts"
 
 
@@ -54,14 +54,14 @@ class HeldOutTexts:
     """A retrieval collection made from held-out texts.
 
     Attributes:
-        collection: the queries to score, and the documents to rank.
+        collection: the queries to score, and the documents to rank for each of them.
         picking: a collection with the same documents, and the queries by which training chooses checkpoints. None if
             `collection` itself has these queries, if there are none, or if the texts are not divided into halves.
         num_texts: the number of texts in the dataset if only a sample of them is ranked; otherwise the number of
             documents.
         files: the files that identify the collection: the manifests of the dataset's parts, which hold the hashes of
             their shards, or the jsonl or csv file.
-        counts: the numbers of texts to report, by what is counted, such as `left out (copies)`.
+        counts: numbers of texts for the report: description of what is counted, such as `left out (copies)` -> number.
         text: sentences for the report that say how the collection was made.
         are_titles: whether the queries are the first texts of pairs, such as titles; otherwise they are crops.
     """
@@ -80,13 +80,13 @@ class _Texts(NamedTuple):
 
     Attributes:
         place: the folder of the dataset's held-out part, or the file.
-        held: the texts of the held-out part or of the file, in ascending order of the hashes of their ids.
-        trained: the texts of the training part; empty if it is not ranked.
+        held: (id, texts) of each example in the held-out part or the file, in ascending order of the hashes of the ids.
+        trained: (id, texts) of each example in the training part; empty if the training part is not ranked.
         num_held: the number of texts in the held-out part or file, including texts that were not read.
         num_texts: the number of texts in the held-out and the training part, including texts that were not read.
         files: the manifests of the dataset's parts, or the file; their content identifies the texts.
         is_halved: whether half of the held-out texts is reserved for choosing checkpoints.
-        is_whole: whether the training part is ranked too.
+        is_training_ranked: whether the texts of the training part are ranked too.
     """
 
     place: Path
@@ -96,7 +96,7 @@ class _Texts(NamedTuple):
     num_texts: int
     files: tuple[Path, ...]
     is_halved: bool
-    is_whole: bool
+    is_training_ranked: bool
 
     @property
     def are_pairs(self) -> bool:
@@ -104,7 +104,10 @@ class _Texts(NamedTuple):
 
 
 class _Finding(NamedTuple):
-    """A query and the documents that it should find; the query is "" if the documents are only ranked."""
+    """A query and the documents that it should find; the query is "" if the documents are only ranked.
+
+    It is made from one text, of which both are crops, or from one pair, such as a title and a text.
+    """
 
     query: str
     documents: Sequence[str]
@@ -160,12 +163,13 @@ def read_dataset(
 
     Args:
         folder: the folder of the held-out part.
-        max_queries: the most queries. Queries are chosen by the hashes of their texts' ids.
+        max_queries: the maximum number of queries. If there are more, those whose texts' ids have the lowest hashes are
+            taken.
         picking: whether to take the queries by which training chooses checkpoints, instead of the queries to score.
         training: the folder of the dataset's training part, whose texts are ranked too; None to rank only the held-out
             texts.
-        max_ranked: the most texts to rank. If it is below `MOST_RANKED`, the first training texts are taken instead of
-            a sample of all, which is faster.
+        max_ranked: the maximum number of texts to rank. If it is below `MOST_RANKED` (a million), the training texts
+            are the first in the shards instead of a sample of all, which is faster.
 
     Raises:
         DataError: the dataset is malformed, or has too few texts of at least 8 words.
@@ -174,7 +178,13 @@ def read_dataset(
 
 
 def _texts_of_dataset(folder: str | Path, training: str | Path | None, max_ranked: int = MOST_RANKED) -> _Texts:
-    """Return the texts of the held-out part in `folder`, and of the training part in `training`, if it is given."""
+    """Read the texts of a dataset.
+
+    Args:
+        folder: the folder of the held-out part.
+        training: the folder of the training part; None to read only the held-out part.
+        max_ranked: the maximum number of texts to read in both parts together.
+    """
     part = DatasetTexts(folder, max_ranked)
     held = lowest(part)
     trained = []
@@ -193,9 +203,11 @@ def _collection_of(texts: _Texts, max_queries: int, picking: bool = False, passa
 
     Args:
         texts: the held-out texts and the training texts.
-        max_queries: the most queries.
+        max_queries: the maximum number of queries. The texts of further queries are only ranked.
         picking: whether to take the queries by which training chooses checkpoints, instead of the queries to score.
-        passages: whether to use only the second text of each pair, and to cut it into two crops.
+        passages: if True, only the second text of each pair is used, and a query and its document are two crops of it.
+            If False, the first text of a pair is a query, and the texts after it are its documents. A text that is not
+            in a pair is always cut into two crops.
 
     Raises:
         DataError: there are fewer than `FEWEST_TEXTS` queries.
@@ -244,7 +256,13 @@ def _collection_of(texts: _Texts, max_queries: int, picking: bool = False, passa
 
 
 def _about(texts: _Texts, are_pairs: bool, num_queries: int, num_documents: int) -> Iterator[str]:
-    """Yield sentences that tell the reader of the report how a collection was made."""
+    """Yield sentences for the report that say how a collection was made.
+
+    Args:
+        are_pairs: whether a query and its document are the texts of a pair; otherwise they are two crops of a text.
+        num_queries: the number of held-out texts that were chosen for queries.
+        num_documents: the number of documents in the collection.
+    """
     if are_pairs:
         yield "Each query is the first text of a held-out pair, and its document the second."
     else:
@@ -260,7 +278,7 @@ def _about(texts: _Texts, are_pairs: bool, num_queries: int, num_documents: int)
             f"Ranked are {crop}{num_documents:,} of the dataset's {texts.num_texts:,} texts: the held-out ones, and "
             "those with the lowest hashes of their ids."
         )
-    elif texts.is_whole:
+    elif texts.is_training_ranked:
         yield f"Ranked are {crop}all {num_documents:,} different texts of the dataset, those trained on included."
     else:
         alone = f": no training part is beside {texts.place}" if texts.is_halved else ""
@@ -285,14 +303,14 @@ def _cropped(text: str, number: int) -> _Finding:
 
 
 def _collections(halves: Sequence[Iterable[_Finding]], others: Iterable[_Finding]) -> list[RetrievalSet]:
-    """Return a collection for each half of the findings. All collections have the same documents.
+    """Make a collection for each half of the held-out texts. All collections have the same documents.
 
-    Equal queries of a half become one query, for which the documents of all of them are relevant.
+    If several queries of a half are equal, they become one query, for which the documents of all of them are relevant.
 
     Args:
-        halves: for each collection, the findings that give its queries, and some of the documents.
-        others: findings that only give further documents. If the query of one equals a query of a half, its documents
-            are relevant for that query too.
+        halves: for each half, its queries with the documents that they should find.
+        others: queries with documents that are only ranked. If such a query equals a query of a half, its documents are
+            relevant for that query too.
     """
     documents: dict[bytes, tuple[str, int]] = {}
     queries: list[dict[bytes, tuple[str, set[int]]]] = [{} for _ in halves]
@@ -321,7 +339,9 @@ def _collections(halves: Sequence[Iterable[_Finding]], others: Iterable[_Finding
 
 
 def is_of_picking_half(text: str) -> bool:
-    """Return whether a held-out text is in the half by which training chooses checkpoints, not in the half to score.
+    """Return whether a held-out text belongs to the half by which training chooses checkpoints.
+
+    If not, it belongs to the half that evaluations score.
 
     Args:
         text: the text, or the first text of a pair.
@@ -333,7 +353,7 @@ def _texts_of_file(path: Path) -> _Texts:
     """Return the texts of a jsonl or csv file.
 
     The records have the field `text`. If the first record also has the field `title`, all records must have it. The id
-    of a text is the hash of its fields.
+    of a record's texts is a hash of them.
 
     Raises:
         DataError: the file is malformed, or the records have different fields.

@@ -1,4 +1,8 @@
-"""Find held-out texts: the held-out part of a dataset (`shards.held_out`), or datasets and files in `DIR/heldout/`."""
+"""Find the held-out texts in a user's data folder DIR.
+
+If DIR is a dataset, they are the texts of its held-out part. Otherwise, they are the texts of the datasets, jsonl files
+and csv files in `DIR/heldout/`.
+"""
 
 from pathlib import Path
 
@@ -14,14 +18,16 @@ FOLDER = "heldout"
 
 
 def find(data: Path) -> dict[str, Path]:
-    """Return the folders of held-out parts, and the files, that hold held-out texts in a data folder, by task name.
+    """Return the places of the held-out texts in a data folder: task name -> folder of a dataset, or file.
 
-    If `data` is itself a dataset, this is only its held-out part. Otherwise, these are the datasets and the jsonl and
-    csv files in `data/heldout/`.
+    If `data` is itself a dataset, the only place is its held-out part, and the task name is `heldout`. Otherwise, the
+    places are the datasets, jsonl files and csv files in `data/heldout/`, and the task names are `heldout/NAME`. The
+    place of such a dataset is the folder of its held-out part or, if it has none, its own folder.
 
     Raises:
-        MissingDataError: there are no held-out texts.
-        DataError: the dataset has no held-out part, or two entries of `data/heldout/` would have the same task name.
+        MissingDataError: `data` is not a dataset, and `data/heldout/` holds no dataset, jsonl file or csv file.
+        DataError: `data` is a dataset without a held-out part, or two entries of `data/heldout/` would have the same
+            task name.
     """
     if held_out.is_dataset(str(data)):
         return {FOLDER: held_out_part(data)}
@@ -48,7 +54,7 @@ def held_out_part(folder: Path) -> Path:
     """Return the folder of a dataset's held-out part; return `folder` if it is itself a held-out part.
 
     Raises:
-        DataError: the folder is not a dataset, or the dataset has no held-out part.
+        DataError: the folder is not a dataset, or the dataset is damaged or has no held-out part.
     """
     try:
         return Path(held_out.held_out_part(str(folder)))
@@ -62,10 +68,12 @@ def held_out_part(folder: Path) -> Path:
 
 
 def training_part(part: Path) -> Path | None:
-    """Return the folder of the dataset that a held-out part was split from; None if the parent folder is no dataset.
+    """Return the folder of the dataset that a held-out part was split from, which is the parent folder of `part`.
+
+    Return None if `part` is not called `validation`, or if its parent folder is not a dataset.
 
     Raises:
-        DataError: the dataset in the parent folder is damaged, or its kind differs from the kind of the held-out part.
+        DataError: the manifest of one of the two datasets is damaged, or the datasets are of different kinds.
     """
     try:
         return held_out.training_part(part)

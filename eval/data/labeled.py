@@ -9,8 +9,9 @@
 Each reader raises MissingDataError if a file does not exist. It raises DataError, which names the line, if a file is
 empty or malformed.
 
-Some published sentences are empty. As in SentEval, MR, CR, SUBJ, MPQA, TREC and SNLI's sentences are read as Latin-1.
-SentEval splits lines like `str.splitlines`; here only LF ends a line, with the same result on the published files.
+A sentence may be empty, because some of the published sentences are. As in SentEval, the files of MR, CR, SUBJ, MPQA
+and TREC and the sentences of SNLI are read as Latin-1. SentEval splits a file into lines with `str.splitlines`; here
+only LF ends a line. On the published files, the result is the same.
 """
 
 from collections.abc import Sequence
@@ -79,6 +80,10 @@ def read_sst(path: Path, num_classes: int) -> Labeled:
     """Read a split of SST. A line is `sentence TAB label` with two classes, and `label SPACE sentence` with five.
 
     The training split with two classes contains phrases as well as whole sentences.
+
+    Args:
+        path: the file of the split.
+        num_classes: the number of classes, 2 or 5.
     """
     classes = tuple(str(label) for label in range(num_classes))
     rows = []
@@ -95,7 +100,7 @@ def read_sst(path: Path, num_classes: int) -> Labeled:
 
 
 def read_trec(path: Path) -> Labeled:
-    """Read a split of TREC, whose lines are `COARSE:fine question`. The labels are the coarse classes."""
+    """Read a split of TREC, whose lines are `COARSE:fine question`. The labels are the coarse classes' indices."""
     rows = []
     for number, line in enumerate(_lines(path, "latin-1"), start=1):
         kind, space, text = line.strip().partition(" ")
@@ -140,9 +145,13 @@ def read_snli(folder: Path, split: str) -> Labeled:
 
 
 def read_probing(path: Path) -> tuple[dict[str, Labeled], tuple[str, ...]]:
-    """Read the file of a probing task. Return its splits `train`, `dev` and `test`, and its classes, alphabetically.
+    """Read the file of a probing task, and return its splits and the names of its classes.
 
-    A line holds the split (`tr`, `va` or `te`), the label and the sentence, separated by TABs.
+    A line holds the split (`tr`, `va` or `te`), the name of the class and the sentence, separated by TABs.
+
+    Returns:
+        The splits by their names, which are `train`, `dev` and `test`; and the sorted names of the classes. A label in
+        a split is an index into these names.
     """
     rows: dict[str, list[tuple[str, str, int]]] = {split: [] for split in _PROBING_SPLITS.values()}
     for number, line in enumerate(_lines(path), start=1):
@@ -191,6 +200,6 @@ def _label(text: str, classes: Sequence[str], path: Path, number: int) -> int:
 
 
 def _labeled(rows: Sequence[tuple[Any, ...]]) -> Labeled:
-    """Build `Labeled` from at least one row. A row is (text, label) or (first text, second text, label)."""
+    """Build `Labeled` from at least one row: (text, class index) or (first text, second text, class index)."""
     *columns, labels = zip(*rows, strict=True)
     return Labeled(tuple([joined(text) for text in column] for column in columns), np.array(labels, np.int64))

@@ -3,9 +3,9 @@
     queries ──> BM25 over all documents ──> the nearest documents of each query ─┐
     the relevant documents ──────────────────────────────────────────────────────┴──> a collection of bounded size
 
-Documents that are far from every query hardly affect a score. BM25 selects the documents, and not a model, because the
-documents that are nearest by a model are the ones that it confuses most with the relevant ones. They would be harder
-for this model than for all others.
+Documents that are far from every query hardly affect a score. The documents are selected by BM25 and not by a model. A
+model would select those that it confuses most with the relevant documents, so the collection would be harder for this
+model than for all others.
 """
 
 import numpy as np
@@ -20,15 +20,16 @@ _BLOCK_SCORES = 1 << 24
 
 
 def narrowed(collection: RetrievalSet, max_documents: int) -> RetrievalSet:
-    """Return a collection with the same queries and at most `max_documents` documents, or more if more are relevant.
+    """Return a collection with the same queries, but with fewer documents.
 
-    All relevant documents are kept. The documents that BM25 ranks nearest to each query are added until there are
-    `max_documents`. If they are too few, other documents are added, in an order that depends only on their ids or
-    texts.
+    The new collection has all relevant documents, even if these are more than `max_documents`. Then the 100 documents
+    that BM25 ranks first for each query are added, the first ones of all queries before the second ones, until there
+    are `max_documents` documents. If there are still fewer, further documents are added, in an order that depends only
+    on their ids or texts. A collection with at most `max_documents` documents is returned unchanged.
 
     Args:
-        collection: a collection in which every query ranks all documents (`candidates` is None).
-        max_documents: the largest number of documents.
+        collection: a collection in which all documents are ranked for every query (`candidates` and `itself` are None).
+        max_documents: the number of documents in the new collection, unless more documents are relevant.
     """
     if len(collection.documents) <= max_documents:
         return collection
@@ -43,9 +44,9 @@ def narrowed(collection: RetrievalSet, max_documents: int) -> RetrievalSet:
 
 
 def _nearest(collection: RetrievalSet) -> NDArray[np.int64]:
-    """Return the positions of the documents that BM25 ranks nearest to each of m queries, (m, NEAREST) int64.
+    """Return the positions of the 100 documents (NEAREST) that BM25 ranks first for each of m queries, (m, 100) int64.
 
-    If fewer than NEAREST documents share a word with a query, the rest of the query's row is -1.
+    If fewer than 100 documents share a word with a query, the rest of the query's row is filled with -1.
     """
     index = BM25.of(collection.documents, "float32")
     weights = index.weights.tocsr().T

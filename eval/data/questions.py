@@ -5,8 +5,8 @@
 
 An answer is tokenized, cut and decoded like the texts of the dataset, and then compared with them: letter case, white
 space and Unicode form do not matter (`common.same_text`). An answer may be missing from the dataset, for example
-because it was dropped as a near-duplicate. The row of such an answer is left out and counted. A dataset of token ids
-does not store the ids of the input's texts, so FILE cannot refer to a text by its id.
+because it was dropped as a near-duplicate. A row of FILE with such an answer is left out and counted. FILE cannot refer
+to a text by the id that the text had in the input, because a dataset of token ids does not store these ids.
 """
 
 from collections.abc import Sequence
@@ -30,11 +30,15 @@ NAMED = 3
 
 
 def read_questions(path: Path, data: Path) -> HeldOutTexts:
-    """Make a retrieval collection from a file of questions. Its documents are all texts of a dataset.
+    """Make a retrieval collection from a file of questions and their answers. Its documents are the texts of a dataset.
+
+    The texts of the dataset and of its held-out part are ranked. If one of the two has more than a million texts
+    (`MOST_RANKED`), a sample of a million and the answers are ranked instead. Questions whose answers are not in the
+    dataset are left out and counted.
 
     Args:
-        path: the file, in the format of `common.queries`.
-        data: the folder of the dataset, or of its held-out part. The texts of both parts are ranked.
+        path: a csv, tsv or jsonl file with the columns or fields `query`, a question, and `text`, its answer.
+        data: the folder of the dataset, or of its held-out part.
 
     Raises:
         DataError: the file or the dataset is malformed, a question has no answer or refers to its answer by an id, or
@@ -90,12 +94,15 @@ def read_questions(path: Path, data: Path) -> HeldOutTexts:
 
 
 def _ranked(queries: Sequence[Query], datasets: Sequence[DatasetTexts]) -> tuple[list[str], dict[bytes, int]]:
-    """Return the texts to rank, without copies, and their positions by their hashes (`same_text.digest`).
+    """Return the different texts to rank, and a dict from the hash of each text to its position among them.
+
+    The hash is `same_text.digest`: it is the same for texts that differ only in letter case, white space or Unicode
+    form. Such texts are returned once. In a dataset of triplets, the texts to rank are the positives.
 
     Args:
-        queries: the questions. If a dataset has more than `MOST_RANKED` texts, a sample is taken, and the answers to
-            these questions are added.
-        datasets: the datasets that hold the texts. Of triplets, the positives are taken.
+        queries: the questions with their answers. If a dataset has more than a million examples (`MOST_RANKED`), the
+            texts to rank are those of a sample of the examples, and the answers that the dataset holds.
+        datasets: the dataset and its held-out part, or one of them. Each reads at most `MOST_RANKED` examples.
     """
     documents: list[str] = []
     places: dict[bytes, int] = {}

@@ -69,12 +69,13 @@ class RetrievalSet:
         )
 
     def among(self, kept_positions: Ints) -> "RetrievalSet":
-        """Return a collection of all queries and of the documents at the positions `kept_positions`.
+        """Return a collection with all queries, but only with the documents at the positions `kept_positions`.
 
         The caller ensures that `itself` and `candidates` are None.
 
         Args:
-            kept_positions: ascending positions, int64, which include all relevant documents.
+            kept_positions: ascending positions in `documents`, int64. They include the positions of all relevant
+                documents.
         """
         return replace(
             self,
@@ -84,9 +85,9 @@ class RetrievalSet:
         )
 
     def joined(self, others: "RetrievalSet") -> "RetrievalSet":
-        """Return a collection of the queries of both sets.
+        """Return a collection with the queries of this set, followed by the queries of `others`.
 
-        The caller ensures that both sets have the same documents, and that `itself` and `candidates` are None.
+        The caller ensures that both sets have the same documents, and that their `itself` and `candidates` are None.
         """
         return replace(
             self,
@@ -99,8 +100,9 @@ class RetrievalSet:
     def precedence(self) -> Ints:
         """Return the tie-break key of each document, (n,) int64. Among equal scores, the larger key ranks first.
 
-        A key is the index of the document's id when all ids are sorted as strings, as in trec_eval. Documents without
-        ids are sorted by the hashes of their texts, so that their order in a file has no effect.
+        A key is the index of the document's id in the list of all ids, sorted as strings; trec_eval breaks ties in the
+        same way. If the documents have no ids, the hashes of their texts are sorted instead, so that the order of the
+        documents in a file has no effect.
         """
         names = self.names or [
             hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).hexdigest() for text in self.documents
@@ -265,13 +267,17 @@ def _check_known(place: str, *ids: tuple[str, str, Mapping[str, str]]) -> None:
 
 
 def smart_records(path: Path, tags: str) -> Iterator[tuple[int, dict[str, str]]]:
-    """Yield each record of a file in the format of the SMART system: its number, from 1, and its texts by their tags.
+    """Yield the records of a file in the format of the SMART system.
 
     A record starts with a line `.I n`. A line such as `.T` or `.W` sets the tag of the lines that follow it.
 
     Args:
         path: the file.
         tags: the letters that may be tags, such as "TABW".
+
+    Yields:
+        The position of the record in the file, from 1, which may differ from its number n; and a dict from each tag to
+        the text of its lines.
 
     Raises:
         DataError: a line with text has no tag, or the file holds no record.
@@ -299,9 +305,9 @@ def _joined(fields: Mapping[str, list[str]]) -> dict[str, str]:
 
 
 def _read_jsonl(path: Path, fields: tuple[str, ...]) -> dict[str, str]:
-    """Return the texts of a jsonl file by their ids, in the order of the file.
+    """Return the texts of a jsonl file by their ids (the field `_id`), in the order of the file.
 
-    A text consists of the values of `fields`, joined by spaces. All fields except the last may be absent or null.
+    A text consists of the values of `fields`, joined by spaces. All of `fields` except the last may be absent or null.
     """
     texts: dict[str, str] = {}
     for place, row in json_records(path):

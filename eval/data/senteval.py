@@ -1,9 +1,9 @@
-"""Find SentEval's data folders.
+"""Find SentEval's two data folders, `downstream` and `probing`, in a user's data folder DATA.
 
     DATA/{downstream,probing}/, DATA/senteval/{downstream,probing}/, or DATA is itself one of the two folders
 
-SentEval passes a text to an encoder as its tokens, joined by single spaces, in their original case. `joined` does the
-same for the readers of SentEval's files.
+SentEval splits a text at white space and passes it to an encoder as these tokens, joined by single spaces, in their
+original case. `joined` does the same for the readers of SentEval's files.
 """
 
 from collections.abc import Sequence
@@ -28,7 +28,10 @@ PROBING = {
 
 
 def find_downstream(data: Path) -> Path:
-    """Return SentEval's `downstream` folder: `data/downstream`, `data/senteval/downstream` or `data`.
+    """Return SentEval's `downstream` folder, which holds a folder such as `STS` or `MRPC` for each task.
+
+    It is `data/downstream` or, if that does not exist, `data/senteval/downstream`. If neither exists, it is `data`
+    itself, provided that `data` holds the folder of a task.
 
     Raises:
         MissingDataError: there is no such folder.
@@ -37,7 +40,10 @@ def find_downstream(data: Path) -> Path:
 
 
 def find_probing(data: Path) -> Path:
-    """Return SentEval's `probing` folder: `data/probing`, `data/senteval/probing` or `data`.
+    """Return SentEval's `probing` folder, which holds a file such as `tree_depth.txt` for each probing task.
+
+    It is `data/probing` or, if that does not exist, `data/senteval/probing`. If neither exists, it is `data` itself,
+    provided that `data` holds the file of a probing task.
 
     Raises:
         MissingDataError: there is no such folder.
@@ -46,10 +52,17 @@ def find_probing(data: Path) -> Path:
 
 
 def _find(data: Path, name: str, holds: Sequence[str]) -> Path:
-    """Return the first that exists of `data/name`, `data/senteval/name`, and `data` if it contains an entry of `holds`.
+    """Return the folder `data/name` or, if that does not exist, `data/senteval/name`.
+
+    If neither exists, return `data` itself, provided that it contains one of the entries `holds`.
+
+    Args:
+        data: the user's data folder.
+        name: `downstream` or `probing`.
+        holds: names of files and folders, one or more of which the folder to find contains.
 
     Raises:
-        MissingDataError: none of the three exists.
+        MissingDataError: neither folder exists, and `data` contains none of the entries.
     """
     for place in (data / name, data / "senteval" / name):
         if place.is_dir():
@@ -60,5 +73,5 @@ def _find(data: Path, name: str, holds: Sequence[str]) -> Path:
 
 
 def joined(text: str) -> str:
-    """Return the tokens of a text, joined by single spaces."""
+    """Return the tokens of a text, which white space separates, joined by single spaces."""
     return " ".join(text.split())

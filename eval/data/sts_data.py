@@ -38,10 +38,14 @@ class ScoredPairs:
 
 
 def read_sts_subset(folder: Path, subset: str) -> ScoredPairs:
-    """Read a subset of an STS year, such as `headlines`.
+    """Read a subset of one year of the STS tasks, such as `headlines`.
 
     A line of `STS.input.<subset>.txt` has two sentences, separated by a TAB, and the same line of `STS.gs.<subset>.txt`
-    has their score. Pairs with an empty score line were not annotated; they are dropped, as in SentEval.
+    has their score. If the line of the score is empty, the pair was not annotated; it is dropped, as in SentEval.
+
+    Args:
+        folder: the folder of the year.
+        subset: the name of the subset in the names of its two files.
     """
     input_path, gold_path = folder / f"STS.input.{subset}.txt", folder / f"STS.gs.{subset}.txt"
     sentences, scores = list(read_lines(input_path)), list(read_lines(gold_path))
@@ -83,13 +87,13 @@ def read_pairs(path: Path) -> ScoredPairs:
 
     The file is a tsv if its name ends with `.tsv`, and otherwise a csv. A row holds two texts and a score, which may be
     any number. The first row is a header if its third cell contains the word `score`, `similarity`, `gold` or `label`,
-    in any case. More than three columns are allowed only if there is a header, since without one they may come from
-    commas that should have been quoted; these columns are ignored. Empty lines are skipped. Files are UTF-8, with or
-    without a byte order mark.
+    in any case. If there is a header, there may be more than three columns; the additional ones are ignored. If there
+    is none, they are an error, since they may come from commas that should have been quoted. Empty lines are skipped.
+    Files are UTF-8, with or without a byte order mark.
 
     The columns of a csv are separated by commas, semicolons, bars or tabs. A cell that contains the separator, a quote
     or a line break must be quoted, and quotes in it must be doubled. In a tsv, quotes either enclose cells or are plain
-    characters; `common.delimited` decides which.
+    characters; which of the two is guessed from the file (`common.delimited`).
 
     Raises:
         MissingDataError: the file does not exist.

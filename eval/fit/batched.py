@@ -1,11 +1,12 @@
 """Train many classifiers of one shape together, with the forward pass, the gradients and the optimizer written out.
 
-    rows (folds, batch, d) ──weights──> logits (folds, L2 values x classes, batch) ──softmax──> errors
+    rows (folds, batch, features) ──weights──> logits (folds, L2 values x classes, batch) ──softmax──> errors
     errors, rows ──> gradients ──> weights
 
-There is one classifier for each fold and each L2 value. The classifiers of a fold share its rows, so one matrix product
-computes the logits of all of them. The batch is the last dimension of the logits, because the softmax then uses whole
-vector registers, and the gradients have the layout of the weights.
+There is one classifier for each fold and each L2 value. The errors are the gradients of the loss with respect to the
+logits: the softmax, minus 1 at the right class. The classifiers of a fold are trained on the same examples, so one
+matrix product computes the logits of all of them. The batch is the last dimension of the logits, because the softmax
+then uses whole vector registers, and the gradients have the layout of the weights.
 """
 
 import itertools
@@ -20,16 +21,17 @@ _BLOCK = 1024  # rows per matrix product in prediction
 
 
 def initial_layers(dim: int, num_hidden: int, num_classes: int, seed: int) -> tuple[list[Tensor], Tensor]:
-    """Return the initial weights by layer, and the state of torch's random generator after they are drawn.
+    """Return the initial weights of each layer, and the state of torch's random generator after they are drawn.
 
-    The weights of a layer are (outputs, padded(inputs)) float32, with the bias in the column after the inputs. They are
-    the numbers that `torch.nn.Linear` draws directly after `torch.manual_seed(seed)`.
+    The weights of a layer are (outputs, width) float32. The first columns are the weights of the inputs, the next one
+    is the bias, and zeros fill the rest up to the width, a multiple of 16. The weights are the numbers that
+    `torch.nn.Linear` draws directly after `torch.manual_seed(seed)`.
 
     Args:
         dim: the number of features.
         num_hidden: the size of the hidden layer; 0 for none.
-        num_classes: the number of outputs.
-        seed: the seed of torch's generator, which is restored afterwards.
+        num_classes: the number of outputs of the last layer.
+        seed: the seed. The state of torch's generator is restored afterwards.
     """
     sizes = [dim, num_hidden, num_classes] if num_hidden else [dim, num_classes]
     layers = []
@@ -45,7 +47,13 @@ def initial_layers(dim: int, num_hidden: int, num_classes: int, seed: int) -> tu
 
 
 class _Layer:
-    """One layer of all classifiers: its weights, (folds, L2 values, outputs, inputs), and its optimizer state."""
+    """One layer of all classifiers.
+
+    Args:
+        weights: the weights, (folds, L2 values, outputs, inputs), which `step` updates in place. The inputs include
+            the bias and padding.
+        optimizer: `adam` or `rmsprop`. The layer holds the state of the optimizer.
+    """
 
     def __init__(self, weights: Tensor, optimizer: str) -> None:
         self.weights = weights
@@ -55,7 +63,11 @@ class _Layer:
         self.scratch = weights.clone()
 
     def keep(self, indices: tuple[Tensor, Tensor]) -> None:
-        """Keep only the classifiers at the given indices of folds and of L2 values, and drop the others."""
+        """Drop the weights and the optimizer state of all classifiers except m classifiers of each of n folds.
+
+        Args:
+            indices: the indices of the n folds, (n, 1), and of the L2 values of their m classifiers, (n, m), int64.
+        """
         self.weights, self.mean, self.square = self.weights[indices], self.mean[indices], self.square[indices]
         self.scratch = self.weights.clone()
 
@@ -63,9 +75,11 @@ class _Layer:
         """Update the weights once, by the gradient of the mean loss.
 
         Args:
-            inputs: the inputs of the layer, (n, batch, inputs), where n is the number of folds or of classifiers.
-            errors: the gradients of each row's loss with respect to the outputs, (n, outputs, batch).
-            share: the weight of one row in the mean.
+            inputs: the inputs of the layer, (n, batch, inputs). In a first layer, n is the number of folds, because all
+                classifiers of a fold have the same inputs; otherwise it is the number of classifiers.
+            errors: the gradients of each example's loss with respect to the outputs of the layer, (n, k, batch). In a
+                first layer, k counts the outputs of all classifiers of a fold; otherwise, those of one classifier.
+            share: the weight of an example in the mean loss.
             decay: the L2 value of each classifier, (folds, L2 values, 1, 1).
             step: the number of this update, from 1.
         """
@@ -93,7 +107,8 @@ class Classifiers:
 
     Args:
         features: the features of all examples.
-        initial: the initial weights by layer, (outputs, inputs) each, which all classifiers share.
+        initial: the initial weights of each layer, (outputs, inputs), which are the same for all classifiers. The
+            inputs include the bias and padding.
         decay: the L2 values, (folds, L2 values).
         optimizer: `adam` or `rmsprop`.
     """
@@ -108,15 +123,15 @@ class Classifiers:
 
     @property
     def weights(self) -> list[Tensor]:
-        """The weights by layer, (folds, L2 values, outputs, inputs)."""
+        """The weights of each layer, (folds, L2 values, outputs, inputs). The inputs include the bias and padding."""
         return [layer.weights for layer in self._layers]
 
     def keep(self, folds: Tensor, slots: Tensor) -> None:
-        """Keep only m classifiers of each of n folds, and drop the others.
+        """Keep m classifiers of each of n folds, and drop all others.
 
         Args:
-            folds: the indices of the folds, (n,) int64.
-            slots: the indices of each fold's L2 values, (n, m) int64.
+            folds: the indices of the n folds, (n,) int64.
+            slots: for each of these folds, the indices of the L2 values whose classifiers stay, (n, m) int64.
         """
         at = (folds[:, None], slots)
         for layer in self._layers:
@@ -124,7 +139,12 @@ class Classifiers:
         self._decay = self._decay[at]
 
     def predict(self, fold: int, rows: Tensor) -> Tensor:
-        """Return the class index that each classifier of a fold predicts for each of n rows, (L2 values, n) int64."""
+        """Return the class index that each classifier of a fold predicts for n examples, (L2 values, n) int64.
+
+        Args:
+            fold: the index of the fold.
+            rows: the row indices of the examples in the features, (n,) int64.
+        """
         return predict([layer.weights[fold] for layer in self._layers], self._features, rows)
 
     def step(
@@ -175,12 +195,12 @@ class Classifiers:
 
 
 def predict(layers: Sequence[Tensor], features: Features, rows: Tensor) -> Tensor:
-    """Return the class index that each classifier of a fold predicts for each row, (classifiers, n) int64.
+    """Return the class index that each classifier predicts for n examples, (classifiers, n) int64.
 
     Args:
-        layers: the weights by layer, (classifiers, outputs, inputs) each.
+        layers: the weights of each layer, (classifiers, outputs, inputs). The inputs include the bias and padding.
         features: the features of all examples.
-        rows: the indices of n rows in the features, (n,) int64.
+        rows: the row indices of the n examples in the features, (n,) int64.
     """
     first, last = layers[0], layers[-1]
     classes = []

@@ -78,8 +78,8 @@ class Fold:
 
     Attributes:
         train: the row indices of the training examples, (n,) int64.
-        dev: the row indices of the examples for early stopping; None to draw the share HELD_OUT of `train` for it, and
-            to train on the rest.
+        dev: the row indices of the examples for early stopping, int64. None to draw 5 % of `train` for early stopping
+            (`HELD_OUT`), and to train on the rest.
     """
 
     train: Ints
@@ -91,8 +91,9 @@ class Fits:
     """The trained classifiers, one for each fold and L2 value.
 
     Attributes:
-        layers: the weights by layer, (folds, L2 values, outputs, padded(inputs)) each, with the bias in the column
-            after the inputs. They are the weights with the best dev accuracy.
+        layers: the weights of each layer, (folds, L2 values, outputs, width). In the last dimension, the bias follows
+            the weights of the inputs, and zeros fill the rest up to the width, a multiple of 16. They are the weights
+            that had the best dev accuracy.
         dev_accuracy: the best dev accuracy of each classifier, (folds, L2 values) float64, from 0 to 1.
         num_epochs: the number of passes until the training of each classifier stopped, (folds, L2 values) int64.
     """
@@ -107,8 +108,8 @@ class Fits:
 
         Args:
             features: the features of the problem.
-            rows: the indices of the rows, (n,) int64.
-            fold, l2: the index of the classifier's fold and of its L2 value.
+            rows: the indices of the rows in the features, (n,) int64.
+            fold, l2: the index of the classifier's fold, and the index of its L2 value among those of the fold.
         """
         layers = [layer[fold, l2][None] for layer in self.layers]
         at = torch.from_numpy(rows).to(layers[0].device)
@@ -130,7 +131,7 @@ def fit(
 
     Args:
         problem: the features and labels.
-        folds: the rows that the classifiers use.
+        folds: the folds, with the rows of the training and dev examples.
         l2: the L2 values of each fold, (folds, L2 values).
         settings: the settings of all classifiers.
         seed: the seed of the initial weights, of the order of rows, and of the dev rows of folds without dev rows.
@@ -166,12 +167,12 @@ def fit(
 
 
 def _train_each(train: Callable[[list[int]], None], cohorts: list[list[int]], device: str) -> None:
-    """Call `train` for each cohort. On a CPU, each thread trains a cohort of its own.
+    """Call `train` for each cohort. On a CPU, several cohorts are trained at once, each by one thread.
 
     The matrix products of a cohort are too small to be divided among threads.
 
     Args:
-        train: trains the folds with the given indices.
+        train: function that trains the classifiers of the folds with the indices that it is given.
         cohorts: the indices of the folds in each cohort.
     """
     num_threads = torch.get_num_threads()
@@ -189,11 +190,11 @@ def _train_each(train: Callable[[list[int]], None], cohorts: list[list[int]], de
 
 @dataclass(frozen=True)
 class _Split:
-    """The training rows and the dev rows of a fold. The dev rows have been drawn if the fold had none.
+    """The training rows and the dev rows of a fold. If the fold had no dev rows, some training rows became dev rows.
 
     Attributes:
-        train, dev: the row indices of the training and of the dev examples.
-        first_draw: the size of the random permutation that chose the dev rows; 0 if the fold came with dev rows.
+        train, dev: the row indices of the training examples and of the dev examples, int64.
+        first_draw: the size of the random permutation that chose the dev rows; 0 if the fold already had dev rows.
     """
 
     train: Ints
@@ -202,7 +203,10 @@ class _Split:
 
     @property
     def stream(self) -> tuple[int, int]:
-        """The key of the fold's random numbers. Folds with the same key draw their rows in the same order."""
+        """The key of the fold's random numbers: `first_draw`, and the number of training rows.
+
+        Folds with the same key draw their training rows in the same order.
+        """
         return self.first_draw, len(self.train)
 
 
@@ -216,7 +220,10 @@ def _split(fold: Fold, seed: int) -> _Split:
 
 
 def _cohorts(splits: Sequence[_Split], batch_size: int, at_once: int) -> Iterator[list[int]]:
-    """Yield lists of at most `at_once` indices of folds that have the same number of batches per pass."""
+    """Yield the indices of the folds, in lists of at most `at_once`, to train the folds of a list together.
+
+    The folds of a list have the same number of batches in a pass over their training rows.
+    """
     by_steps: dict[int, list[int]] = {}
     for number, split in enumerate(splits):
         by_steps.setdefault(-(-len(split.train) // batch_size), []).append(number)
@@ -294,13 +301,16 @@ class _Cohort:
             target[places] = weights[improved]
 
     def _compact(self, active: NDArray[np.bool_]) -> tuple[Ints, Ints]:
-        """Drop classifiers that have stopped; return the indices of the remaining folds and of their L2 values.
+        """Drop folds without an active classifier and, as far as possible, the inactive classifiers of other folds.
 
-        Every remaining fold must have the same number of classifiers. A fold with fewer active classifiers than another
-        fold therefore keeps some that have stopped.
+        The n remaining folds must all have the same number m of classifiers, which is the largest number of active
+        classifiers in a fold. A fold with fewer active classifiers therefore keeps some inactive ones.
 
         Args:
-            active: whether each classifier is still trained, (folds, L2 values) bool.
+            active: true for a classifier whose training has not stopped, (folds, L2 values) bool.
+
+        Returns:
+            The indices of the remaining folds, (n, 1), and of the L2 values of their classifiers, (n, m), in `active`.
         """
         folds = np.flatnonzero(active.any(axis=1))
         most = int(active.sum(axis=1).max())
@@ -341,14 +351,15 @@ class _Cohort:
         self.classifiers.step(rows[-1, :, :width].contiguous(), labels[-1, :, :width], 1.0, share, dropout)
 
     def _dropout(self, batch: int, shares: Tensor | None) -> Tensor | None:
-        """Return random dropout factors, (folds, 1, hidden, batch); None without dropout.
+        """Return random numbers to multiply the pre-activations of the hidden layer by; None if the rate is 0.
 
-        They equal the factors that `torch.nn.Dropout` draws on a CPU.
+        They are (folds, 1, hidden, batch), and equal the numbers that `torch.nn.Dropout` draws on a CPU: 0, or
+        1 / (1 - rate).
 
         Args:
-            batch: the number of rows in the largest fold's batch.
+            batch: the number of rows in the largest batch of a fold.
             shares: the weights of the rows, (folds, batch), if the folds have batches of different sizes, as at the end
-                of a pass. A weight of 0 marks a place without a row. None if all batches are full.
+                of a pass; 0 in a place that only pads a smaller batch. None if all batches have `batch` rows.
         """
         rate = self.settings.dropout
         if rate == 0:

@@ -1,11 +1,11 @@
-"""The features of classifiers, which are gathered into batches by their row indices.
+"""The features that classifiers are trained on. A batch gathers the rows of its examples.
 
     embeddings of sentences ──> FeatureRows: one row for each sentence
     embeddings of pairs ──────> FeatureRows: one row for each pair, if all rows fit into 256 MB
                         └─────> PairRows: computes the row of a pair when it is gathered (SNLI would take tens of GB)
 
-The features of a row are followed by a 1, so that a layer's bias is a column of its weights. The row is then padded
-with zeros to a whole number of vector registers. The padding does not affect the results.
+The features of a row are followed by a 1, so that a layer's bias is a column of its weights. Zeros then fill the row up
+to a multiple of 16 numbers, a whole number of vector registers. This padding does not affect the results.
 """
 
 from collections.abc import Sequence
@@ -24,15 +24,22 @@ _MOST_BYTES = 1 << 28  # limit for pair features that are combined in advance
 
 
 def padded(dim: int) -> int:
-    """Return the width of a row of `dim` features, including the 1 after the features and the padding."""
+    """Return the width of a row of `dim` features: `dim` + 1, rounded up to a multiple of 16.
+
+    A row consists of the features, a 1 that is multiplied by the bias of a layer, and zeros up to the width.
+    """
     return -(-(dim + 1) // _LANES) * _LANES
 
 
 class FeatureRows:
-    """Features in memory.
+    """Rows of features that are held in memory.
+
+    Args:
+        values: the n rows, (n, width) float32. A row consists of its features, a 1, and zeros up to the width.
+        dim: the number of features in a row.
 
     Attributes:
-        dim: the number of features in a row, without the 1 after the features and the padding.
+        dim: the number of features in a row, without counting the 1 and the zeros after them.
     """
 
     def __init__(self, values: Tensor, dim: int) -> None:
@@ -46,19 +53,23 @@ class FeatureRows:
         """Write the rows with the indices `rows` to `out`, and return `out`.
 
         Args:
-            rows: the row indices, (n,) int64.
-            out: the array to overwrite, (n, padded(dim)) float32: the features, a 1, and zeros up to the padded width.
+            rows: the n row indices, (n,) int64.
+            out: the tensor to overwrite, (n, width) float32. A row consists of its `dim` features, a 1, and zeros up to
+                the width, which is `dim` + 1 rounded up to a multiple of 16.
         """
         return torch.index_select(self._values, 0, rows, out=out)
 
 
 class PairRows:
-    """Features of pairs, with the interface of `FeatureRows`. `take` computes a row from the pair's two embeddings.
+    """Features of pairs, with the interface of `FeatureRows`, computed only when a batch takes them.
+
+    The features of a pair are computed from u and v, the embeddings of its two texts.
 
     Args:
         table: the embeddings of m texts, (m, d).
         left, right: the row indices in `table` of the n pairs' first and second texts, (n,) int64 each.
-        parts: the parts of a row, in order, of `left`, `right`, `difference` (absolute) and `product`.
+        parts: what a row consists of, in order: `left` is u, `right` is v, `difference` is |u - v|, and `product` is
+            u * v.
     """
 
     def __init__(self, table: Tensor, left: Tensor, right: Tensor, parts: Sequence[str]) -> None:
@@ -89,7 +100,12 @@ Features = FeatureRows | PairRows
 
 
 def of_sentences(embeddings: NDArray[np.floating[Any]], device: str = "cpu") -> Features:
-    """Return features with one row for each of n embeddings (n, d). NaN and infinities become 0."""
+    """Return features with one row for each embedding. NaN and infinities become 0.
+
+    Args:
+        embeddings: the n embeddings, (n, d).
+        device: the torch device of the features.
+    """
     num, dim = embeddings.shape
     values = torch.zeros(num, padded(dim), device=device)
     values[:, :dim] = _finite(embeddings, device)
@@ -105,7 +121,8 @@ def of_pairs(
     Args:
         table: the embeddings of m texts, (m, d).
         left, right: the row indices in `table` of the n pairs' first and second texts, (n,) int64 each.
-        parts: the parts of a row, in order: `left` is u, `right` is v, `difference` is |u - v|, and `product` is u * v.
+        parts: what a row consists of, in order: `left` is u, `right` is v, `difference` is |u - v|, and `product` is
+            u * v.
         device: the torch device of the features.
     """
     pairs = PairRows(

@@ -104,20 +104,21 @@ def finetune(
 
     Args:
         folder: the local folder of a transformer and its tokenizer.
-        train: the texts of the training rows, as one or two lists of n texts, and the labels (n,), which are class
-            indices or scores.
-        dev: the texts of the dev rows, as one or two lists of texts.
+        train: the texts of the n training rows, as one list of n texts, or two lists if a row is a pair; and the
+            labels, (n,), which are class indices or scores.
+        dev: the texts of the m dev rows, as one or two lists of m texts.
         num_classes: the number of classes; 0 for regression.
-        settings: batch size, learning rate and the like.
+        settings: the settings of fine-tuning, such as the batch size and the learning rate.
         seed: the seed of the head's weights, of the order of rows, and of dropout.
-        device: a device that `is_trainer_device` accepts.
+        device: the torch device: the CPU or the first GPU, since the Trainer runs on no other device.
         progress: whether to show a progress bar on a terminal.
 
     Returns:
-        The predictions after each epoch, (dev rows,) float64 each: class indices, or scores for regression.
+        For each epoch, the predictions for the m dev rows, (m,) float64: class indices, or scores for regression.
 
     Raises:
-        EncoderError: the folder holds no complete model, or its architecture supports no such head.
+        EncoderError: the folder holds no complete model, or transformers has no classification head for its
+            architecture.
     """
     set_seed(seed)  # for the head's weights; the Trainer seeds again for orders and dropout
     model, tokenizer = _with_head(folder, num_classes)
@@ -147,10 +148,15 @@ def finetune(
 
 
 def _with_head(folder: Path, num_classes: int) -> tuple[Any, Any]:
-    """Load a transformer, and return it with a new head for `num_classes` classes (0: regression), and its tokenizer.
+    """Load a transformer and its tokenizer; return the transformer with a new head, and the tokenizer.
+
+    Args:
+        folder: the local folder of the two.
+        num_classes: the number of classes that the head predicts; 0 for a head that predicts a score.
 
     Raises:
-        EncoderError: the folder holds no complete model, or its architecture supports no such head.
+        EncoderError: the folder holds no complete model, or transformers has no classification head for its
+            architecture.
     """
     with refusing(f"{folder}: cannot be fine-tuned"):
         safe = {"local_files_only": True, "trust_remote_code": False}
@@ -204,9 +210,9 @@ def _rows(tokenizer: Any, texts: Texts, labels: Sequence[float], limit: int) -> 
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
-    """Return a context in which libraries write nothing to stdout, which is for results.
+    """Return a context in which libraries write nothing to stdout, because only results are written there.
 
-    accelerate imports DeepSpeed, which logs to stdout.
+    For example, accelerate imports DeepSpeed, which logs to stdout.
     """
     log = logging.getLogger("DeepSpeed")
     was_disabled = log.disabled

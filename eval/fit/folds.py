@@ -14,13 +14,13 @@ HELD_OUT = 0.05
 
 
 def stratified(rows: Ints, labels: Ints, num_folds: int, seed: int) -> list[tuple[Ints, Ints]]:
-    """Cut rows into folds with equal shares of each class, by scikit-learn's StratifiedKFold.
+    """Cut rows into folds, in which each class is equally frequent, with scikit-learn's StratifiedKFold.
 
     Args:
         rows: the row indices to cut, (n,) int64.
         labels: the class index of every row of the data set, not only of `rows`.
         num_folds: the number of folds.
-        seed: the seed of the draw.
+        seed: the seed of the random assignment of rows to folds.
 
     Returns:
         The row indices (training rows, test rows) of each fold, both ascending.
@@ -32,11 +32,14 @@ def stratified(rows: Ints, labels: Ints, num_folds: int, seed: int) -> list[tupl
 
 
 def too_few(labels: Ints, scheme: Scheme, num_folds: int) -> str:
-    """Return the reason why training examples cannot be cut into the folds that a scheme needs; "" if they can.
+    """Return the reason why the training examples do not suffice for a scheme; "" if they suffice.
+
+    The examples must be of at least two classes, and must be enough for the folds that the scheme cuts them into.
 
     Args:
         labels: the class indices of the training examples, (n,) int64.
-        scheme: `split`, `kfold` or `nested`: how L2 is selected; `nested` cuts each fold into folds again.
+        scheme: the way to select the L2 value. `split` uses a separate dev split and needs no folds, `kfold` cuts the
+            training examples into folds, and `nested` also cuts the training examples of each fold into folds.
         num_folds: the number of folds.
     """
     if len(np.unique(labels)) < 2:

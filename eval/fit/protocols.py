@@ -5,10 +5,11 @@
     kfold    TREC MRPC                  k folds of the training split        the test split
     split    SST SICK-E SNLI, probing   the dev split                        the test split
 
-The fits of the grid search, over all folds, are trained together, and then the final fits. Two weaknesses of SentEval
-are reproduced, so that scores are comparable with published figures. First, a fit of the grid search stops early by the
-same rows that select the L2 value, which makes dev accuracies optimistic. Second, accuracies in percent are rounded to
-two decimals before they are compared or averaged.
+k is 10, or 5 with `--protocol fast`. A fit is the training of one classifier. The fits of the grid search, over all
+folds, are trained together, and then the final fits. Two weaknesses of SentEval are reproduced, so that scores are
+comparable with published figures. First, the rows that select the L2 value also decide when a fit of the grid search
+stops early, which makes dev accuracies optimistic. Second, accuracies in percent are rounded to two decimals before
+they are compared or averaged.
 """
 
 from collections.abc import Sequence
@@ -27,7 +28,12 @@ _NESTED_SEED = 1111  # for nested's folds SentEval uses this constant instead of
 
 @dataclass(frozen=True)
 class Protocol:
-    """The number of folds, and the settings with which each classifier is trained."""
+    """The settings of a task's classifiers.
+
+    Attributes:
+        num_folds: the number of folds of a cross-validation.
+        settings: the settings with which each classifier is trained.
+    """
 
     num_folds: int
     settings: ClassifierSettings
@@ -45,16 +51,17 @@ settings for prototyping."""
 
 @dataclass(frozen=True)
 class FitResult:
-    """The result of a scheme on n test rows.
+    """The result of selecting L2 values, and of testing the final classifiers on n test rows.
+
+    The scheme `nested` tests a classifier for each outer fold; `kfold` and `split` test one classifier.
 
     Attributes:
-        accuracy: the test accuracy in percent, as SentEval reports it but without its final rounding; the mean over the
-            tested folds.
-        dev_accuracy: the best dev accuracy of the grid search in percent; the mean over the tested folds.
+        accuracy: the test accuracy in percent, the mean over the tested classifiers. SentEval reports it rounded.
+        dev_accuracy: the dev accuracy of the selected L2 value in percent, the mean over the tested classifiers.
         rows: the row indices of the test rows, (n,) int64.
         predicted: the predicted class index of each test row, (n,) int64.
-        groups: the index of the fold in which each row is tested, (n,) int64; zeros if the scheme is not `nested`.
-        l2: the selected L2 value for each tested fold; one value if the scheme is not `nested`.
+        groups: the index of the classifier that is tested on each row, (n,) int64; zeros if there is only one.
+        l2: the selected L2 value of each tested classifier.
     """
 
     accuracy: float
@@ -72,7 +79,8 @@ class FitInputs:
     Attributes:
         problem: the features, labels and splits.
         protocol: the number of folds, and the settings of the classifiers.
-        seed: the seed of initial weights, of the order of rows and, except for `nested`, of folds.
+        seed: the seed of the initial weights, of the order of rows, and of the cut into folds. In the scheme `nested`,
+            the folds are cut with the seed 1111 instead, as in SentEval.
         device: the torch device on which the classifiers are trained.
         progress: the name of the progress bar; "" for no bar.
     """
@@ -88,11 +96,15 @@ class FitInputs:
 
 
 def run_scheme(trainer: FitInputs, scheme: Scheme, grid: Sequence[float] = L2) -> FitResult:
-    """Select L2 values by a scheme, fit the final classifiers, and test them.
+    """Select L2 values by a grid search, train the final classifiers with them, and test these.
 
     Args:
-        trainer: the problem, whose splits the scheme needs, and the protocol.
-        scheme: `nested`, `kfold` or `split`, as the docstring of the module describes them.
+        trainer: the problem, with the splits that the scheme uses, and the protocol.
+        scheme: the rows that select an L2 value and those that test the classifier:
+            `nested`: the split `train` is cut into outer folds. Each has an L2 value, selected on inner folds of its
+            training rows, and a classifier, tested on its test rows.
+            `kfold`: one L2 value is selected on folds of the split `train`. The split `test` tests the classifier.
+            `split`: one L2 value is selected on the split `dev`. The split `test` tests the classifier.
         grid: the L2 values to select from.
 
     Raises:

@@ -41,16 +41,22 @@ class Regressor:
     best_passes: int
 
     def predict(self, features: Floats) -> NDArray[np.float64]:
-        """Return the predicted scores of n rows of features (n, features): (n,) float64, from 1 to 5."""
+        """Return the predicted score of each of n pairs, (n,) float64, from 1 to 5.
+
+        Args:
+            features: the features of the pairs, (n, features).
+        """
         expected: NDArray[np.float64] = _probabilities(_with_ones(features), self.weights).astype(np.float64) @ SCORES
         return expected
 
 
 def pair_features(left: NDArray[np.floating[Any]], right: NDArray[np.floating[Any]]) -> Floats:
-    """Return the features |u-v|, u*v of n pairs of embeddings, (n, 2d) float32. NaN and infinities become 0.
+    """Return the features of n pairs of d-dimensional embeddings u and v, (n, 2d) float32.
+
+    The features of a pair are |u-v|, followed by u*v. NaN and infinities in an embedding become 0.
 
     Args:
-        left, right: the embeddings u and v of the pairs, (n, d) each.
+        left, right: the embeddings u and the embeddings v, (n, d) each.
     """
     u, v = (finite(embeddings.astype(np.float32)) for embeddings in (left, right))
     return np.concatenate([np.abs(u - v), u * v], axis=1)
@@ -75,13 +81,13 @@ def train(
 
     The optimizer is Adam without L2, with batches of 64 rows, in a new order each pass. Every 50 passes, a check
     computes the Pearson correlation on the dev split; an undefined correlation counts as 0. Training ends with the
-    fourth check that does not exceed the highest correlation so far, or with the first check after more than 1,000
-    passes.
+    fourth check, not necessarily in succession, that does not exceed the highest correlation so far, or with the first
+    check after more than 1,000 passes.
 
     Args:
         features: the features of the n training pairs, (n, features).
         scores: the gold scores of the training pairs, (n,), from 0 to 5.
-        dev_features, dev_scores: the features and the gold scores of the dev split.
+        dev_features, dev_scores: the features and the gold scores of the m dev pairs, (m, features) and (m,).
         seed: the seed of torch, which draws the initial weights, and of numpy, which draws the orders of rows.
     """
     rows = _with_ones(features)
@@ -124,7 +130,7 @@ def _one_pass(adam: "_Adam", rows: Floats, targets: Floats, order: NDArray[np.in
 
 
 class _Adam:
-    """`torch.optim.Adam` in numpy, for one array of weights, which it updates in place."""
+    """The optimizer `torch.optim.Adam` in numpy. It updates one array, `weights`, in place."""
 
     def __init__(self, weights: Floats) -> None:
         self.weights = weights

@@ -3,8 +3,8 @@
     score of a document = w z(model's score) + (1 - w) z(BM25's score)
     z: shifts and scales the scores of one query over all documents to mean 0 and standard deviation 1
 
-Such a model is not scored on tasks that do not rank documents. The weight w is chosen on queries that are not scored
-(`Beside.best_weight`). If a task has no such queries, w is `common.ranking.HYBRID_WEIGHT`.
+Such a model is scored only on tasks that rank documents. A task chooses the weight w on additional queries, which are
+not scored (`Beside.best_weight`). If a task has no such queries, w is 0.7 (`common.ranking.HYBRID_WEIGHT`).
 """
 
 from collections.abc import Sequence
@@ -30,14 +30,14 @@ MOST_CHOOSING = 2000
 
 @dataclass(frozen=True)
 class Beside:
-    """Vectors of m queries and n documents from a model and from BM25, to be combined with any weight.
+    """Vectors of m queries and n documents from a model and from BM25, whose scores can be combined with any weight.
 
     Attributes:
         dense: the model's vectors of the queries and of the documents, (m, dim) and (n, dim).
         words: BM25's vectors of the queries and of the documents, sparse, (m, vocabulary) and (n, vocabulary).
         dense_scales: a scale and a shift for each query, (m,) each. The model's scores of a query, times the scale plus
             the shift, have mean 0 and standard deviation 1 over all documents.
-        words_scales: a scale and a shift for each query, (m,) each, for the scores of BM25.
+        words_scales: a scale and a shift for each query, (m,) each, which do the same to the scores of BM25.
     """
 
     dense: tuple[Floats, Floats]
@@ -47,11 +47,11 @@ class Beside:
 
     @classmethod
     def of(cls, dense: tuple[Vectors, Vectors], words: tuple[Vectors, Vectors]) -> "Beside":
-        """Return the vectors of a model and of BM25 as a `Beside`, with scales and shifts computed from them.
+        """Return a `Beside` of the given vectors. Its scales and shifts are computed from their scores.
 
         Args:
-            dense: the model's vectors of the queries and of the documents.
-            words: BM25's vectors of the queries and of the documents.
+            dense: the model's vectors of m queries and of n documents, (m, dim) and (n, dim).
+            words: BM25's vectors of the queries and of the documents, (m, vocabulary) and (n, vocabulary).
         """
         assert isinstance(dense[0], np.ndarray) and isinstance(dense[1], np.ndarray)
         assert isinstance(words[0], csr_array) and isinstance(words[1], csr_array)
@@ -70,7 +70,7 @@ class Beside:
         """Return float32 vectors of the queries and of the documents. Their dot products are the combined scores.
 
         Args:
-            weight: the weight of the model's scores, from 0 to 1.
+            weight: the weight of the model's scores, from 0 to 1. The weight of BM25's scores is 1 minus it.
         """
         (of_queries, of_documents), (counts, weights) = self.dense, self.words
         scale, shift = (weight * each for each in self.dense_scales)
@@ -81,9 +81,10 @@ class Beside:
         return Joined(queries, csr_array(diags_array(words_scale) @ counts)), Joined(documents, weights)
 
     def reciprocal_ranks(self, collection: RetrievalSet) -> NDArray[np.float64]:
-        """Return the reciprocal rank of each query's best relevant document for each of WEIGHTS, (weights, m) float64.
+        """Return the reciprocal rank of the best relevant document of each of m queries, with each of 11 weights.
 
-        A reciprocal rank is 0 if the rank is larger than `DEPTH`.
+        The array is (11, m) float64. The weights of the model's scores are WEIGHTS: 0, 0.1, ..., 1. A reciprocal rank
+        is 0 if the rank is larger than 1,000 (`DEPTH`).
 
         Args:
             collection: the m queries and n documents, with the relevant documents of each query.
@@ -108,9 +109,9 @@ class Beside:
         return values
 
     def best_weight(self, collection: RetrievalSet) -> float:
-        """Return the weight of the model's scores, one of WEIGHTS, with the highest MRR over all queries.
+        """Return the weight of the model's scores that gives the highest MRR over all queries: 0, 0.1, ... or 1.
 
-        Among equal MRRs, the weight nearest to `HYBRID_WEIGHT` is returned.
+        If several weights have the highest MRR, the one nearest to 0.7 (`HYBRID_WEIGHT`) is returned.
 
         Args:
             collection: the m queries and n documents, with the relevant documents of each query.
@@ -119,13 +120,13 @@ class Beside:
 
 
 def best_weight(reciprocal_ranks: NDArray[np.float64]) -> float:
-    """Return the weight of the model's scores, one of WEIGHTS, with the highest MRR.
+    """Return the weight of the model's scores that gives the highest MRR: 0, 0.1, ... or 1.
 
-    Among equal MRRs, the weight nearest to `HYBRID_WEIGHT` is returned. If there are no queries, `HYBRID_WEIGHT` is
-    returned.
+    If several weights have the highest MRR, the one nearest to 0.7 (`HYBRID_WEIGHT`) is returned. If there are no
+    queries, 0.7 is returned.
 
     Args:
-        reciprocal_ranks: the reciprocal rank of each of m queries for each of WEIGHTS, (weights, m).
+        reciprocal_ranks: the reciprocal rank of each of m queries with each of the 11 weights, (11, m).
     """
     if not reciprocal_ranks.shape[1]:
         return HYBRID_WEIGHT
@@ -134,7 +135,9 @@ def best_weight(reciprocal_ranks: NDArray[np.float64]) -> float:
 
 
 def _ranks_by_weight(by_model: Floats, by_words: Floats, right: int, precedence: Ints) -> Ints:
-    """Return the rank of a relevant document for each of WEIGHTS, (weights,) int64, from 1.
+    """Return the rank of a relevant document among n documents with each of 11 weights, (11,) int64, from 1.
+
+    The weights of the model's scores are WEIGHTS: 0, 0.1, ..., 1.
 
     Args:
         by_model: the model's scaled score of each document, minus its scaled score of the relevant document, (n,).
@@ -157,10 +160,10 @@ class Hybrid(Similarity):
     Args:
         model: the model, which returns vectors of texts.
         weight: the weight of the model's score, from 0 (BM25 alone) to 1 (the model alone); None to let each task
-            choose the weight. A task that cannot choose uses `HYBRID_WEIGHT`.
+            choose the weight. A task that cannot choose uses 0.7 (`HYBRID_WEIGHT`).
 
     Attributes:
-        is_given: whether the caller set the weight, so that tasks do not choose one.
+        is_given: true if the caller set the weight; a task then does not choose one.
     """
 
     measure = "hybrid score"
@@ -173,7 +176,7 @@ class Hybrid(Similarity):
         self.settings = {**self._words.settings, "hybrid_weight": self._weight}
 
     def beside(self, queries: Sequence[str], documents: Sequence[str]) -> Beside:
-        """Return vectors of queries and documents from the model and from BM25, to be combined with any weight."""
+        """Return vectors of the texts from the model and from BM25, whose scores can be combined with any weight."""
         return Beside.of(self._model.ranking(queries, documents), self._words.ranking(queries, documents))
 
     def ranking(self, queries: Sequence[str], documents: Sequence[str]) -> tuple[Vectors, Vectors]:
@@ -187,9 +190,9 @@ def _over_documents(queries: Vectors, documents: Vectors) -> tuple[NDArray[np.fl
 
 
 def encoder_of(spec: str) -> str | None:
-    """Return the model DIR of a hybrid `hybrid:DIR`; None for other models.
+    """Return DIR, the model in a hybrid `hybrid:DIR` of this model and BM25; None if `spec` names no hybrid.
 
     Args:
-        spec: a value of `--model`. If a file or folder of this name exists, the value is not a hybrid.
+        spec: a value of `--model`. If a file or folder with this name exists, the value names no hybrid.
     """
     return spec.removeprefix(HYBRID) if spec.startswith(HYBRID) and not Path(spec).exists() else None

@@ -4,9 +4,9 @@
     tfidf   cosine of word counts, weighted by inverse document frequency   ┘ with its defaults
     bm25    BM25's score of a document for a query                            computed by bm25s (Lucene, k1 1.5, b 0.75)
 
-A baseline is fitted on the texts that the task scores: the documents of a collection, or all texts of a task of pairs.
-It uses no labels. All three baselines compare the same lower-cased words (`common.words`), including stop words. Their
-vectors are sparse, so that memory never holds a dense array of texts by vocabulary.
+A baseline is fitted on the texts that the task scores: the documents of a collection, or all texts of a task that
+scores pairs. It uses no labels. All three baselines compare the same lower-cased words (`common.words`), including stop
+words. Their vectors are sparse, so memory never holds a dense array (texts, vocabulary).
 """
 
 import functools
@@ -31,7 +31,8 @@ class _Fitted(NamedTuple):
 
     Attributes:
         queries: function from m queries to their sparse vectors, (m, vocabulary).
-        documents: the sparse vectors of the documents, (n, vocabulary).
+        documents: the sparse vectors of the documents, (n, vocabulary). The dot product of a query's and a document's
+            vector is the document's score for the query.
     """
 
     queries: Callable[[Sequence[str]], csr_array]
@@ -55,6 +56,8 @@ class Lexical(Similarity):
     def ranking(self, queries: Sequence[str], documents: Sequence[str]) -> tuple[Vectors, Vectors]:
         """Fit the baseline on the documents, and return sparse float32 vectors of the queries and of the documents.
 
+        The dot product of a query's and a document's vector is the document's score for the query.
+
         Raises:
             UnscoredError: no document has a word.
         """
@@ -64,10 +67,11 @@ class Lexical(Similarity):
     def pairs(self, subsets: TextPairs) -> dict[str, NDArray[np.float64]]:
         """Fit the baseline on all texts, and return the similarities of the n pairs of each subset, (n,) float64 each.
 
-        BM25's similarity of a pair is the mean of two scores: first one text is the query, then the other one is.
+        BM25's similarity of a pair is the mean of two scores, because each of its texts is once the query and once the
+        document.
 
         Args:
-            subsets: name of a subset -> the first texts and the second texts of its pairs.
+            subsets: the name of each subset -> the first texts and the second texts of its pairs.
 
         Raises:
             UnscoredError: no text has a word.
@@ -93,11 +97,12 @@ class Lexical(Similarity):
 
 
 def _tfidf(documents: Sequence[str], use_idf: bool = True) -> _Fitted:
-    """Fit the baseline `tfidf` or `bow`. Its vectors of word counts have unit length.
+    """Fit the baseline `tfidf` or `bow`. Its vectors have unit length.
 
     Args:
-        documents: the texts.
-        use_idf: whether counts are weighted by inverse document frequency, as in `tfidf`.
+        documents: the texts to fit it on.
+        use_idf: true for `tfidf`, whose word counts are weighted by inverse document frequency; false for `bow`, whose
+            counts are not.
     """
     from sklearn.feature_extraction.text import TfidfVectorizer
 
@@ -110,7 +115,7 @@ def _bm25(documents: Sequence[str], split: WordFunction = PLAIN) -> _Fitted:
     """Fit the baseline `bm25`. The dot product of a query's and a document's vector is BM25's score.
 
     Args:
-        documents: the texts.
+        documents: the texts to fit it on.
         split: function that splits a text into words.
     """
     index = BM25.of(documents, words=split)
@@ -126,5 +131,8 @@ BASELINES: dict[str, Callable[[Sequence[str]], _Fitted]] = {
 
 
 def is_baseline(spec: str) -> bool:
-    """Return whether a value of `--model` names a baseline. It does not if a file or folder of this name exists."""
+    """Return whether a value of `--model` names a baseline: `bow`, `tfidf` or `bm25`.
+
+    If a file or folder with this name exists, the value names the file or folder instead.
+    """
     return spec in BASELINES and not Path(spec).exists()

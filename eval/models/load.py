@@ -1,8 +1,8 @@
 """Load the model that `--model` names: a folder, a file of word vectors, or a Python function.
 
-A function, given as `module:function`, maps a list of n texts to an array (n, dim). Each call gets texts of similar
-length. Every result is checked, because a function under development may fail in the middle of a task. The embeddings
-are not cached on disk, because nothing identifies the version of the function.
+A Python function, named as `module:function`, maps a list of n texts to an array (n, dim). Each call gets texts of
+similar length. Every result is checked, because a function under development may fail in the middle of a task. Its
+embeddings are not cached on disk, because nothing identifies the version of the function.
 """
 
 from collections.abc import Callable
@@ -39,7 +39,7 @@ class FunctionEncoder(Encoder):
         function: maps a list of n texts to an array (n, dim) of real numbers.
 
     Raises:
-        EncoderError: the function raises an exception, or does not return such an array.
+        EncoderError: the function raises an exception, or does not return such an array for the two texts.
     """
 
     fingerprint = None
@@ -106,14 +106,15 @@ def load_encoder(spec: str, pooling: str | None = None, precision: str = "fp32",
     Args:
         spec: a folder, a file of word vectors, or a Python function as `module:function`. If a file or folder of this
             name exists, it is loaded.
-        pooling: the pooling of a Hugging Face folder that does not define one: `mean`, `pooler`,
-            `cls-before-head` or `first-last`. None for the mean.
+        pooling: the pooling for a plain Hugging Face folder, which does not define one: `mean`, `pooler` ([CLS] through
+            the model's own head), `cls-before-head` ([CLS] of the last layer) or `first-last` (the mean over the tokens
+            of the first and the last layer). None for the mean.
         precision: the precision of a folder's transformer, `fp32` or `bf16`; ignored for word vectors and functions.
         device: the torch device of a folder's model; ignored for word vectors and functions.
 
     Raises:
-        EncoderError: `spec` names no usable model, or names a baseline or a hybrid, which have no embeddings; or
-            `pooling` is given for a model that is not a folder.
+        EncoderError: `spec` names no usable model; or it names a baseline, or a model combined with BM25, which have no
+            embeddings; or `pooling` is given for a model that is not a folder.
     """
     path = Path(spec)
     if is_baseline(spec) or encoder_of(spec) is not None:
@@ -139,14 +140,16 @@ def load_encoder(spec: str, pooling: str | None = None, precision: str = "fp32",
 
 
 def default_name(spec: str) -> str:
-    """Return the default name of a model in results, for a value of `--model`.
+    """Return the name of a model in results if the user gives it none.
 
-    folder          the name of the folder, or of its nearest parent folder that is not called `model` or `run`; the
-                    name of the model if the folder is in huggingface_hub's cache
-    word vectors    the name of the file, without its extension
+    The name depends on the model that `spec`, a value of `--model`, refers to:
+
+    folder          the name of the folder. If this is `model` or `run`, the name of the nearest parent folder that is
+                    called otherwise. If the folder is in huggingface_hub's cache, the name of the model
+    word vectors    the name of the file, without the extension .txt, .vec, .bin or .json
     function        `spec` itself
     baseline        `spec` itself
-    hybrid          `hybrid-` followed by the name of its model
+    hybrid          `hybrid-`, followed by the name of the model that is combined with BM25
     """
     path = Path(spec)
     if path.is_file():

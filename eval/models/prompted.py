@@ -27,7 +27,7 @@ class Prompted(Similarity):
     """A model that embeds queries, documents and other texts with different prompts, and compares them by cosine.
 
     Args:
-        prompts: the prompts for queries, for documents and for other texts; "" for no prompt.
+        prompts: the prompts to put before queries, before documents and before other texts; "" for no prompt.
         embedder: function from a prompt to an `EmbeddingSimilarity` that puts the prompt before each text.
 
     Attributes:
@@ -44,12 +44,12 @@ class Prompted(Similarity):
     def of(
         cls, model: Encoder, prompt_name: Sequence[str], cache: Path | None, batch_tokens: int, progress: bool
     ) -> "Prompted":
-        """Return a model whose prompts are chosen by their names, and whose embeddings are cached on disk.
+        """Return a model whose prompts are chosen by their names, and whose embeddings may be cached on disk.
 
         Args:
-            model: the encoder, with its prompts.
+            model: the encoder, with its named prompts.
             prompt_name: the name of one prompt for every text, or the names of two prompts, for queries and for
-                documents. Where no name is given, the model's own prompts are used.
+                documents. Texts for which no prompt is named get the prompt that the model itself has for them.
             cache: the folder of cached embeddings; None for no cache.
             batch_tokens: the most tokens in a batch of texts to embed.
             progress: whether to show progress bars.
@@ -65,7 +65,10 @@ class Prompted(Similarity):
         return cls(model.prompts.sides(prompt_name), embedder)
 
     def warnings(self) -> list[str]:
-        """Return warnings about the embeddings, such as NaN or equal embeddings, each once."""
+        """Return warnings about the embeddings, for example if some are NaN or if nearly all are equal.
+
+        Each warning is returned once, even if it holds for several prompts.
+        """
         return list(dict.fromkeys(warning for embedder in self.embedders for warning in embedder.warnings()))
 
     def embed(self, texts: Sequence[str], keep: bool = True) -> NDArray[np.float32]:
@@ -78,9 +81,10 @@ class Prompted(Similarity):
         return self._others.embed(texts, keep)
 
     def expected_s(self, documents: Sequence[str]) -> float:
-        """Return the estimated time to embed the documents, in seconds; 0 if most of them are cached.
+        """Return the estimated time to embed the documents, in seconds.
 
-        The estimate comes from embedding a sample of the documents.
+        About 64 of the documents are embedded to estimate it. The result is 0 if at most 32 of them are new, because
+        the others are cached or remembered, or because the documents are few.
         """
         sample = documents[:: max(1, len(documents) // NUM_TIMED)]
         embedder = self._documents
@@ -91,11 +95,20 @@ class Prompted(Similarity):
         return (embedder.encode_s - seconds) / num_new * len(documents) if num_new > NUM_TIMED / 2 else 0.0
 
     def ranking(self, queries: Sequence[str], documents: Sequence[str]) -> tuple[Vectors, Vectors]:
-        """Return the unit vectors of m queries and n documents, (m, dim) and (n, dim) float32."""
+        """Return the unit vectors of m queries and n documents, (m, dim) and (n, dim) float32.
+
+        Queries are embedded with the prompt for queries, and documents with the prompt for documents.
+        """
         if self._queries is self._documents:
             return self._documents.ranking(queries, documents)
         return unit_vectors(self._queries.embed(queries)), unit_vectors(self._documents.embed(documents, keep=False))
 
     def pairs(self, subsets: TextPairs) -> dict[str, NDArray[np.float64]]:
-        """Return the cosines of the n pairs of each subset, (n,) float64 each."""
+        """Return the cosines of the n pairs of each subset, (n,) float64, by the names of the subsets.
+
+        The texts of the pairs get the prompt for texts that are neither queries nor documents.
+
+        Args:
+            subsets: the name of each subset -> the first texts and the second texts of its pairs.
+        """
         return self._others.pairs(subsets)

@@ -23,7 +23,7 @@ _STEP = 10.0**-DECIMALS
 
 @dataclass(frozen=True)
 class Ranks:
-    """The best relevant document's rank, and the first document, for each of m queries.
+    """The rank of the best relevant document, and the document that ranks first, for each of m queries.
 
     Attributes:
         ranks: the rank of each query's best relevant document, (m,) int64, from 1.
@@ -39,12 +39,12 @@ class Ranks:
         return np.where(self.ranks <= DEPTH, 1 / self.ranks, 0.0)
 
     def part(self, rows: Ints) -> "Ranks":
-        """Return the results of the queries with the indices `rows`, in this order."""
+        """Return the results of the queries with the indices `rows`, in the order of `rows`."""
         return Ranks(self.ranks[rows], self.first[rows])
 
     @classmethod
     def concatenate(cls, parts: Sequence["Ranks"]) -> "Ranks":
-        """Join the results of several sets of queries."""
+        """Return the results of several sets of queries, one set after another, as one object."""
         return cls(np.concatenate([part.ranks for part in parts]), np.concatenate([part.first for part in parts]))
 
 
@@ -56,7 +56,7 @@ def ranks(queries: Vectors, documents: Vectors, collection: RetrievalSet) -> Ran
     Args:
         queries: the vectors of the m queries, (m, dim).
         documents: the vectors of the n documents, (n, dim), of the same type.
-        collection: the collection. It must not exclude documents from rankings (`candidates`, `itself`).
+        collection: the collection. Its `candidates` and `itself`, which exclude documents from rankings, must be None.
     """
     right_ranks, nearest = np.empty(queries.shape[0], np.int64), np.empty(queries.shape[0], np.int64)
     for start, block in blocks(queries, documents):
@@ -67,7 +67,11 @@ def ranks(queries: Vectors, documents: Vectors, collection: RetrievalSet) -> Ran
 
 
 def blocks(queries: Vectors, documents: Vectors) -> Iterator[tuple[int, Floats]]:
-    """Yield, for each block of queries, the index of its first query and the scores of all n documents, (rows, n)."""
+    """Yield the scores of all n documents for all queries, in blocks of consecutive queries.
+
+    Yields:
+        The index of the first query of a block, and the scores for the k queries of the block, (k, n).
+    """
     rows = max(1, BLOCK_SCORES // max(1, documents.shape[0]))
     for start in range(0, queries.shape[0], rows):
         yield start, products(queries[start : start + rows], documents)

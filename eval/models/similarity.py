@@ -5,8 +5,8 @@
     Lexical (models/lexical.py)             texts ──> word counts or weights ──> cosines, or BM25's scores
     Hybrid (models/hybrid.py)               a weighted sum of a model's and BM25's scores, to rank documents
 
-A task that compares texts calls `ranking` or `pairs`, whatever the model is. A task that fits a classifier or regressor
-on embeddings calls `embed`, which raises UnscoredError for models without embeddings.
+A task that compares texts calls `ranking` or `pairs`, whatever the model is. A task that trains a classifier or a
+regressor on embeddings calls `embed`, which raises UnscoredError if the model has no embeddings.
 """
 
 from abc import ABC, abstractmethod
@@ -32,8 +32,8 @@ class Joined:
     The dot product of two such vectors is the sum of the dot products of their parts.
 
     Attributes:
-        dense: the dense parts, (n, d).
-        sparse: the sparse parts, (n, v).
+        dense: the dense parts of the n vectors, (n, d), where d is their dimension.
+        sparse: the sparse parts, (n, v), where v is the number of words in BM25's vocabulary.
     """
 
     dense: Floats
@@ -41,7 +41,7 @@ class Joined:
 
     @property
     def shape(self) -> tuple[int, int]:
-        """The number of vectors n, and their dimension d + v."""
+        """The number of vectors, and their dimension, which is the sum of the dimensions of the two parts."""
         return self.dense.shape[0], self.dense.shape[1] + self.sparse.shape[1]
 
     def __getitem__(self, rows: slice) -> "Joined":
@@ -49,7 +49,10 @@ class Joined:
 
 
 def products(queries: Vectors, documents: Vectors) -> Floats:
-    """Return the dot products of m queries and n documents, (m, n). Both must be vectors of the same type."""
+    """Return the dot products of the vectors of m queries and n documents, (m, n).
+
+    The vectors of the queries and of the documents must be of the same type.
+    """
     if isinstance(queries, Joined):
         assert isinstance(documents, Joined)
         return products(queries.dense, documents.dense) + products(queries.sparse, documents.sparse)
@@ -69,7 +72,7 @@ class Similarity(ABC):
     """A model that compares texts.
 
     Attributes:
-        measure: the name of the similarity that it computes, such as `cosine`.
+        measure: the name of the similarity that the model computes, such as `cosine`.
         settings: settings, other than the model, that affect the similarity. They are recorded with each task's scores.
     """
 
@@ -90,21 +93,21 @@ class Similarity(ABC):
 
     @abstractmethod
     def ranking(self, queries: Sequence[str], documents: Sequence[str]) -> tuple[Vectors, Vectors]:
-        """Return vectors of m queries and n documents, (m, d) and (n, d) float32, to rank the documents for each query.
+        """Return vectors of m queries and n documents, (m, dim) and (n, dim) float32, to rank the documents by.
 
-        A document with a larger dot product ranks higher.
+        For a query, a document ranks higher if the dot product of its vector and the query's vector is larger.
 
         Raises:
-            UnscoredError: the texts cannot be compared.
+            UnscoredError: the model cannot compare the texts, for example because no document has a word.
         """
 
     def pairs(self, subsets: TextPairs) -> dict[str, NDArray[np.float64]]:
         """Return the similarities of the n pairs of each subset, (n,) float64 each.
 
         Args:
-            subsets: name of a subset -> the first texts and the second texts of its pairs.
+            subsets: the name of each subset -> the first texts and the second texts of its pairs.
 
         Raises:
-            UnscoredError: the texts cannot be compared.
+            UnscoredError: the model cannot compare pairs of texts, for example because it can only rank documents.
         """
         raise UnscoredError("scores pairs, and a hybrid ranks documents: evaluate the model without hybrid:")

@@ -1,1 +1,1 @@
-"""Reports: the summary of evaluations, tables as text, and pages of one HTML file."""
+"""Reports on evaluations: a summary with bar charts and tables, as text for the terminal and as one HTML file."""

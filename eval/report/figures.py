@@ -3,9 +3,9 @@
     Bars     one score for each system, with its interval   ┐
     Curves   scores over the steps of training              ┴──> templates/figure.svg ──> report.html or an SVG file
 
-Horizontal positions are in percent of the figure's width, so that a narrow page does not shrink the text. The name and
-the score of a bar are above it. Colors are CSS variables, which have values for light pages, dark pages and paper. The
-same input gives the same bytes.
+Horizontal positions in the SVG are in percent of the figure's width, so that a narrow page does not shrink the text.
+The name and the score of a bar are above the bar. Colors are CSS variables, with values for light pages, dark pages and
+print. The same input gives the same bytes.
 """
 
 import functools
@@ -35,11 +35,11 @@ class ScoreBar(NamedTuple):
     """A score that is drawn as a bar.
 
     Attributes:
-        name: the name of what is scored, such as a model.
-        value: the score. NaN is shown as `undefined`, without a bar.
+        name: the name of the model or task that has the score.
+        value: the score, in the unit of the chart (`Bars.unit`). NaN is shown as `undefined`, without a bar.
         low, high: the ends of the score's interval; NaN if there is none.
         note: a few words in small print after the name; "" for none.
-        is_strong: whether the bar is emphasized.
+        is_strong: whether the bar is emphasized, as the bar of the best model is.
     """
 
     name: str
@@ -55,8 +55,8 @@ class Bars:
     """A bar chart.
 
     Attributes:
-        rows: the bars from top to bottom; `best_first` sorts them.
-        unit: the label of the axis, such as `MRR, % (among 26,108 texts)`; "" for none.
+        rows: the bars, in the order in which they are drawn from top to bottom.
+        unit: the label of the axis, with the metric and its unit, such as `MRR, %, among 26,108 texts`; "" for none.
         caption: the line above the bars; "" for none.
     """
 
@@ -71,7 +71,7 @@ class Curve(NamedTuple):
     Attributes:
         name: the name of the line in the legend.
         points: the points (x, y) of the line, in ascending order of x.
-        marked: the index of a point that is emphasized; -1 for none.
+        marked: the index in `points` of the best point, which is emphasized and named in the legend; -1 for none.
     """
 
     name: str
@@ -85,7 +85,7 @@ class Curves:
 
     Attributes:
         series: the lines.
-        x, y: the labels of the two axes.
+        x, y: the labels of the two axes; "" for none.
         caption: the line above the plot; "" for none.
     """
 
@@ -99,7 +99,12 @@ Figure = Bars | Curves
 
 
 def best_first(rows: Iterable[ScoreBar], more_is_better: bool = True) -> list[ScoreBar]:
-    """Return the bars sorted by value, best first, with undefined values last. Equal values keep their order."""
+    """Return the bars sorted by value, best first, with undefined values last. Equal values keep their order.
+
+    Args:
+        rows: the bars.
+        more_is_better: True to put the highest value first, False to put the lowest value first.
+    """
     sign = -1 if more_is_better else 1
 
     def order(row: ScoreBar) -> tuple[bool, float]:
@@ -110,18 +115,18 @@ def best_first(rows: Iterable[ScoreBar], more_is_better: bool = True) -> list[Sc
 
 
 def drawn(figure: Figure) -> dict[str, Any]:
-    """Return the texts and positions from which templates/figure.svg draws a figure.
+    """Return the texts and positions of a figure, by the names under which the template figure.svg uses them.
 
-    Horizontal positions are in percent of the width, vertical positions in pixels.
+    Horizontal positions are in percent of the figure's width, vertical positions in pixels.
     """
     return _bars(figure) if isinstance(figure, Bars) else _curves(figure)
 
 
 def write_svg(path: Path, figure: Figure, width: int = 640) -> None:
-    """Write a figure as an SVG file with a light and a dark style. An existing file is replaced atomically.
+    """Write a figure as an SVG file, which has light and dark colors. An existing file is replaced atomically.
 
     Args:
-        path: the file.
+        path: the SVG file.
         figure: the figure.
         width: the width of the figure in pixels.
 
@@ -136,7 +141,7 @@ def write_svg(path: Path, figure: Figure, width: int = 640) -> None:
 
 @functools.cache
 def environment() -> "jinja2.Environment":
-    """Return the Jinja environment that loads the templates of the report. It escapes every value."""
+    """Return the Jinja environment that loads the templates of the report. It escapes values for HTML."""
     import jinja2
 
     return jinja2.Environment(
@@ -150,9 +155,10 @@ def _style() -> str:
 
 
 def ticks(low: float, high: float) -> list[float]:
-    """Return at most six round numbers from `low` to `high`, for the ticks of an axis.
+    """Return at most six round numbers in the range from `low` to `high`, for the ticks of an axis.
 
-    They are multiples of a step that is 1, 2 or 5 times a power of 10.
+    The numbers are multiples of a step that is 1, 2 or 5 times a power of 10. If `high` is not above `low`, the only
+    tick is `low`, even if it is not round.
     """
     span = high - low
     if not span > 0:
@@ -170,11 +176,13 @@ class _Scale(NamedTuple):
 
     @classmethod
     def of(cls, values: Iterable[float], zero: bool) -> "_Scale":
-        """Return the range of the finite values. Its ends always differ, even if all values are equal.
+        """Return the scale of an axis that goes from the lowest to the highest of the finite values.
+
+        If all of them are equal, the axis ends 1 above them. If there is none, the axis goes from 0 to 1.
 
         Args:
-            values: the values.
-            zero: whether to extend the range to include 0.
+            values: the values to draw. Infinite values and NaN are ignored.
+            zero: True to extend the axis so that it includes 0.
         """
         finite = [value for value in values if math.isfinite(value)]
         if zero:
@@ -192,7 +200,7 @@ class _Scale(NamedTuple):
 
 
 def _anchor(at: float) -> str:
-    """Return the SVG text anchor that keeps a text within the figure.
+    """Return the SVG attribute `text-anchor` that keeps a text within the figure: `start`, `middle` or `end`.
 
     Args:
         at: the horizontal position of the text, in percent of the figure's width.
@@ -273,15 +281,16 @@ def interval_text(row: ScoreBar) -> str:
 
 
 def score_text(row: ScoreBar) -> str:
-    """Return a bar as one line of text: the whole name, the note, the value and the interval."""
+    """Return a bar as one line of text: the unshortened name, the note, the value and the interval."""
     noted = f"{row.name} ({row.note})" if row.note else row.name
     return printable(" ".join(filter(None, (noted, value_text(row), interval_text(row)))))
 
 
 def shortened(text: str, max_characters: int = _MOST_CHARACTERS) -> str:
-    """Return a text of at most `max_characters` characters, in which `…` replaces the middle of a longer text.
+    """Return a text, shortened to `max_characters` characters if it is longer, with `…` in place of its middle.
 
-    The ends are kept because names often differ there. If `max_characters` is below 5, a longer text becomes "".
+    The beginning and the end stay, because names often differ there. If `max_characters` is below 5, a longer text
+    becomes "".
     """
     if len(text) <= max_characters:
         return text
@@ -292,9 +301,10 @@ def shortened(text: str, max_characters: int = _MOST_CHARACTERS) -> str:
 
 
 def text_bars(figure: Bars, width: int) -> list[str]:
-    """Return a bar chart as lines of text with their intervals; [] if it does not fit into `width` terminal columns.
+    """Return a bar chart as lines of text, one for each bar; [] if `width` terminal columns are too few for it.
 
-    A bar is drawn as ━━━ and an interval as ├──┤, or as === and |--| if the terminal's encoding lacks the characters.
+    A line has the name, the bar, the value and the interval. A bar is drawn as ━━━ and its interval as ├──┤, or as ===
+    and |--| if the encoding of standard output lacks these characters.
     """
     from rich.cells import cell_len
 
@@ -314,7 +324,7 @@ def text_bars(figure: Bars, width: int) -> list[str]:
 
 
 def _characters(row: ScoreBar, scale: _Scale, cells: int) -> str:
-    """Return a bar and its interval as a text of `cells` characters."""
+    """Return a bar and its interval as a text of `cells` characters, which stand for the whole length of the axis."""
     marks = [" "] * cells
     zero, value, low, high = (
         round(scale.at(number) * (cells - 1) / 100) if math.isfinite(number) else -1

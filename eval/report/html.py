@@ -33,10 +33,10 @@ class Section:
         text: paragraphs, separated by empty lines; "" for none.
         tables: tables to show.
         sections: subsections, one heading level lower.
-        folded: whether the section is collapsed until the reader opens it. It is always printed in full.
+        folded: whether the section is collapsed until the reader opens it. On paper, it is always shown in full.
         note: text beside the heading of a collapsed section; "" for none.
-        figures: figures to show.
-        commands: commands that the reader can copy into a terminal, one per line.
+        figures: bar charts and plots to show.
+        commands: shell commands to show, one per line, which the reader can copy into a terminal.
     """
 
     heading: str
@@ -54,14 +54,15 @@ def write_report(
 ) -> None:
     """Write a report as one self-contained HTML file. An existing file is replaced atomically.
 
-    All text is escaped, so it may contain any characters. A report with at least four headings has a table of contents.
+    All text is escaped, so it may contain HTML's special characters. If there are at least four sections, including
+    subsections, the report has a table of contents.
 
     Args:
-        path: the file.
+        path: the HTML file.
         title: the title of the report.
         sections: the content of the report.
         introduction: paragraphs below the title, separated by empty lines; "" for none.
-        warnings: paragraphs below the title that are emphasized.
+        warnings: emphasized paragraphs, below the title.
 
     Raises:
         OSError: the file cannot be written.
@@ -96,8 +97,9 @@ def _view(section: Section, level: int, anchors: set[str]) -> dict[str, Any]:
 
     Args:
         section: the section.
-        level: the HTML level of its heading, 2 for <h2>.
-        anchors: the anchors that the page already has. The anchors of the section and its subsections are added.
+        level: the HTML level of the section's heading: 2 for <h2>.
+        anchors: the link targets (`id`) that the page already has. Those of the section and its subsections are added
+            to this set.
     """
     stem = re.sub(r"[^a-z0-9]+", "-", section.heading.lower()).strip("-") or "section"
     anchor = stem
@@ -115,7 +117,10 @@ def _view(section: Section, level: int, anchors: set[str]) -> dict[str, Any]:
 
 
 def _numeric(table: Table) -> list[bool]:
-    """Return, for each column, whether all of its cells are numbers. Empty cells are ignored."""
+    """Return, for each column, whether all of its cells are numbers. Empty cells are ignored.
+
+    A column that has only empty cells is not numeric.
+    """
     rows = [[as_cell(value).value for value in row] for row in table.rows]
     columns = [[row[i] for row in rows if row[i] is not None] for i in range(len(table.header))]
     return [bool(filled) and all(isinstance(value, int | float) for value in filled) for filled in columns]

@@ -1,7 +1,7 @@
 """Describe the outcome of an evaluation in words and bar charts.
 
     ScoreSummary ──> sentence        "static + BM25 finds most: MRR 45.1, 4.2 above BM25 [3.1, 5.3]."
-                 ──> model_table     a line that describes each model
+                 ──> model_table     one line on each model
                  ──> score_figures   bars with intervals, best first
                  ──> examples        a query that the best model wins, and a query that it loses
 
@@ -50,11 +50,12 @@ _SHOWN_CHARACTERS = 300
 
 
 class _Pair(NamedTuple):
-    """The two models that a sentence compares on a task.
+    """The two models that a report compares on a task.
 
     Attributes:
-        best: the model with the best main score.
-        other: the first model of the run, or the second best model if the first model is the best.
+        best: the evaluation of the model with the best main score.
+        other: the evaluation of the first model of the run. If that is the best or has no defined main score, the
+            evaluation of the second best model.
         difference: the main score of `best` minus the main score of `other`; None if it was not computed.
     """
 
@@ -64,7 +65,7 @@ class _Pair(NamedTuple):
 
 
 def metric_name(metric: str) -> str:
-    """Return the name by which sentences call a metric, such as nDCG@10 for `ndcg@10`."""
+    """Return the name of a metric for sentences and charts, such as nDCG@10 for `ndcg@10`."""
     return METRICS.get(metric, "Spearman" if metric.startswith("spearman") else metric)
 
 
@@ -81,7 +82,11 @@ def among(counts: dict[str, int]) -> str:
 
 
 def sentence(summary: ScoreSummary) -> str:
-    """Return the outcome in one sentence; "" if no task was scored."""
+    """Return one sentence on the outcome of an evaluation; "" if no task was scored.
+
+    If there are several models, the sentence names the best one and compares it with another one. If there is one
+    model, the sentence has the model's scores.
+    """
     tasks = list(summary.families)
     if not tasks:
         return ""
@@ -158,7 +163,11 @@ def _sentence_on_tasks(summary: ScoreSummary, tasks: list[str]) -> str:
 
 
 def compared(summary: ScoreSummary, task: str) -> _Pair | None:
-    """Return the two models to compare on a task; None if fewer than two models have a defined main score."""
+    """Return the best model on a task and the model to compare it with; None if fewer than two have a main score.
+
+    The second one is the first model of the run. If the first model is the best or has no defined main score, it is the
+    second best model.
+    """
     names = [bar.name for bar in _bars(summary, task) if math.isfinite(bar.value)]
     if len(names) < 2:
         return None
@@ -172,8 +181,8 @@ def compared(summary: ScoreSummary, task: str) -> _Pair | None:
 def _difference(summary: ScoreSummary, best: Scored, other: Scored, task: str) -> Difference | None:
     """Return the main score of `best` minus the main score of `other` on a task, with its interval and p-value.
 
-    Return None if neither model is the first model of the run, because a run compares each model only with its first
-    model, or if the difference was not computed.
+    Return None if the difference was not computed. A run computes only the differences from its first model, so this is
+    also the case if neither model is the first.
     """
     first = summary.scored[0]
     if other is first:
@@ -194,19 +203,25 @@ def _bar(scored: Scored, task: str, name: str, metric: str) -> ScoreBar:
 
 
 def _bars(summary: ScoreSummary, task: str) -> list[ScoreBar]:
-    """Return a bar for the main score of each model on a task, best first."""
+    """Return a bar for each model that was scored on a task, with the model's main score, best first."""
     main = summary.main(task)
     bars = [_bar(each, task, each.results.model, main) for each in summary.scored if task in each.tasks]
     return best_first(bars, in_percent(main))
 
 
 def _bars_of_tasks(summary: ScoreSummary, tasks: list[str]) -> list[ScoreBar]:
-    """Return a bar for each task, with the main score of the first model of the run, best first."""
+    """Return a bar for each task, with the main score of the run's first model on the task, highest score first."""
     return best_first([_bar(summary.scored[0], task, task, summary.main(task)) for task in tasks])
 
 
 def task_figure(summary: ScoreSummary, task: str, caption: str = "") -> Bars:
-    """Return the bar chart of the models' main scores on a task, best first. The best of several bars is emphasized."""
+    """Return a bar chart of a task, with each model's main score, best first. The best of several bars is emphasized.
+
+    Args:
+        summary: the evaluations of the run.
+        task: the task.
+        caption: the line above the bars; "" for none.
+    """
     rows = _bars(summary, task)
     main = summary.main(task)
     best = rows[0].value if len(rows) > 1 else math.nan
@@ -217,11 +232,11 @@ def task_figure(summary: ScoreSummary, task: str, caption: str = "") -> Bars:
 
 
 def score_figures(summary: ScoreSummary) -> list[Bars]:
-    """Return the bar charts for the summary.
+    """Return the bar charts that stand at the top of a report.
 
-    There is one chart for each task. If there are more than FEW_TASKS tasks, there is one chart for each average
-    instead. A single model with several tasks has one chart for each family of tasks, unless a main score of the family
-    is not a percentage.
+    If there is one model with several tasks, there is a chart for each family of tasks, with a bar for each task. A
+    family is left out if one of its main scores is not a percentage. In all other cases, there is a chart for each task
+    or, if there are more than six tasks (FEW_TASKS), for each average, with a bar for each model.
     """
     tasks = list(summary.families)
     if len(summary.scored) == 1 and len(tasks) > 1:
@@ -249,15 +264,16 @@ def _average(summary: ScoreSummary, name: str) -> Bars:
 
 
 def model_table(summary: ScoreSummary) -> Table:
-    """Return a table with a one-line description of each model."""
+    """Return a table with the name and a one-line description of each model."""
     return Table(("model", "what it is"), [(each.results.model, about(each.results)) for each in summary.scored])
 
 
 def about(results: Results) -> str:
     """Return a one-line description of a model.
 
-    The description has the folder of the model, or its file or function; the weight of a hybrid; the dimension of the
-    embeddings; and the prompts. A baseline is described by what it compares.
+    The description has the folder, the file or the function of the model; the model's weight if it is combined with
+    BM25; the dimension of the embeddings; and the prompts. For a baseline such as BM25, it is a phrase on how the
+    baseline compares texts.
     """
     spec, environment = results.spec, results.environment
     if spec in BASELINES and not environment.get("embedding_dim"):
@@ -285,9 +301,10 @@ def _kind(spec: str) -> str:
 def examples(summary: ScoreSummary, task: str) -> list[Table]:
     """Return a table with the query that the best model wins by most, and one with the query that it loses by most.
 
-    The best model is compared with the other model that `compared` returns. The best model wins a query if it ranks the
-    right text higher than the other model does. The margin is the difference of the reciprocal ranks. A table is left
-    out if there is no such query.
+    The best model is compared with the other model that `compared` returns. It wins a query if it ranks the right text
+    higher than the other model does, and loses a query if it ranks the text lower. The margin is the difference of the
+    reciprocal ranks. If there is no query that it wins, or none that it loses, that table is left out. The list is
+    empty if fewer than two models have a defined main score.
     """
     pair = compared(summary, task)
     if pair is None:
@@ -324,6 +341,6 @@ def _example(outcome: str, names: tuple[str, str], best: Answer, other: Answer) 
 
 
 def cut(text: str, most: int = _SHOWN_CHARACTERS) -> str:
-    """Return the first `most` characters of a text as one line, with `…` after them if the text is longer."""
+    """Return a text as one line. If it has more than `most` characters, return the first `most`, followed by `…`."""
     text = " ".join(text.split())
     return text if len(text) <= most else text[:most] + "…"

@@ -52,7 +52,7 @@ _FEW_MODELS = 3
 
 
 def figures_table(summary: ScoreSummary) -> Table:
-    """Return the summary table: the headline scores of each task (`TaskScores.headline`), and the averages.
+    """Return the summary table, with the most important scores of each task (`TaskScores.headline`) and the averages.
 
     It has a row for each score, grouped by family of tasks, and a column for each model. If there are more models than
     scores, it has a row for each model and a column for each score instead.
@@ -72,8 +72,8 @@ def figures_table(summary: ScoreSummary) -> Table:
 def turned(table: Table) -> Table:
     """Transpose a table that has a column for each model, so that it has a row for each model.
 
-    The name of a row, such as its task and metric, becomes the heading of a column. A part of the name that is the same
-    in all rows, such as the only task, becomes the beginning of the caption instead.
+    The cells that name a row of `table`, such as the task and the metric, become the heading of a column. A task that
+    is the same in all rows becomes the beginning of the caption instead.
     """
     named = [[cell_text(value) for value in row[: table.names]] for row in table.rows]
     differs = [len({row[i] for row in named}) > 1 for i in range(table.names)]
@@ -87,10 +87,11 @@ def turned(table: Table) -> Table:
 
 
 def differences_table(summary: ScoreSummary) -> Table | None:
-    """Return a table of each model's main scores minus the first model's main scores; None if there are no differences.
+    """Return a table of each model's main scores minus the first model's main scores; None if none was computed.
 
-    It has a row for each task, and a column for each model except the first. If there are more such models than tasks,
-    it has a row for each model instead. Significant differences are emphasized.
+    It has a row for each task, and a column for each model except the first. If there are more such columns than rows,
+    it has a row for each model and a column for each task instead. A difference is emphasized if its corrected p-value
+    is below 0.05.
     """
     rows = []
     for task in summary.families:
@@ -106,9 +107,9 @@ def differences_table(summary: ScoreSummary) -> Table | None:
 def terminal_summary(summary: ScoreSummary, width: int = 100) -> str:
     """Return the summary as plain text.
 
-    It has the outcome in a sentence, a bar chart if one chart suffices, the tables of scores and differences, the
-    device, the prompts, incomplete averages, skipped tasks with their reasons, and warnings. If there are several
-    models, the intervals of the differences are shown, but not the intervals of the scores.
+    It has a sentence on the outcome, the bar chart if `score_figures` returns exactly one, the tables of scores and
+    differences, the device, the prompts, the averages that lack tasks, skipped tasks with their reasons, and warnings.
+    If there are several models, the intervals of the differences are shown, but not the intervals of the scores.
 
     Args:
         summary: the evaluations of the run.
@@ -170,15 +171,16 @@ def report_sections(summary: ScoreSummary) -> list[Section]:
 
 
 def report_title(summary: ScoreSummary) -> str:
-    """Return the title of the report. It has the names of the models if they are few, and otherwise their number."""
+    """Return the title of the report, with the models' names, or with their number if there are more than three."""
     few = len(summary.names) <= _FEW_MODELS
     return f"Evaluation of {listed(summary.names) if few else counted(len(summary.names), 'model')}"
 
 
 def report_lead(summary: ScoreSummary) -> str:
-    """Return the first two paragraphs of the report: the outcome in a sentence, and a description of the run.
+    """Return the first two paragraphs of the report: a sentence on the outcome, and a description of the run.
 
-    The description has the numbers of models and tasks, the protocol, seed, device, precision and date.
+    The description has the number of models, the number of tasks, the protocol, the seed, the device, the precision and
+    the date.
     """
     environment = summary.scored[0].results.environment
     words = [counted(len(summary.scored), "model"), counted(len(summary.families), "task")]
@@ -194,12 +196,12 @@ def _merged(by_model: Mapping[str, TaskScores]) -> list[Table]:
 def _task(summary: ScoreSummary, task: str, family: str) -> Section:
     """Return a collapsed section with all scores, details and settings of a task.
 
-    The note beside the heading has the best main scores.
+    The note beside its heading has the main scores of the three best models.
 
     Args:
         summary: the evaluations of the run.
         task: the task.
-        family: the family of the task.
+        family: the word of `--tasks` that selected the task, such as `sts`; `pairs` or `queries` for the user's files.
     """
     by_model = summary.of(task)
     main = summary.main(task)
@@ -220,14 +222,18 @@ def _task(summary: ScoreSummary, task: str, family: str) -> Section:
 
 
 def _data(summary: ScoreSummary) -> Section:
-    """Return a collapsed section with the checksums of the data files of each task."""
+    """Return a collapsed section with the SHA-256 of each data file of each task."""
     data = {task: files for scored in summary.scored for task, files in scored.results.data.items()}
     rows = [(task, *file) for task, files in data.items() for file in files.items()]
     return Section("Data", "", [Table(("task", "file", "SHA-256"), rows)], folded=True, note=counted(len(rows), "file"))
 
 
 def _run(summary: ScoreSummary) -> Section:
-    """Return a collapsed section with the models, the versions and the settings that affect the scores."""
+    """Return a collapsed section with the environment of each model (`Results.environment`).
+
+    The environment has the value of `--model`, the versions of packages, the device and the settings. One table has
+    what is the same for all models, and another table has what differs.
+    """
     flat: dict[str, dict[str, Any]] = {}
     for scored in summary.scored:
         environment = dict(scored.results.environment)
@@ -244,10 +250,10 @@ def _run(summary: ScoreSummary) -> Section:
 
 
 def _settings(by_model: Mapping[str, Mapping[str, Any]]) -> list[tuple[object, ...]]:
-    """Return a row for each setting: its name, and its value for each model.
+    """Return a row for each setting: its name, and its value for each model as text, `none` if a model lacks it.
 
     Args:
-        by_model: model -> setting -> value.
+        by_model: name of a model -> name of a setting -> value.
     """
     keys = dict.fromkeys(key for each in by_model.values() for key in each)
     return [(key, *(_text(each.get(key)) for each in by_model.values())) for key in keys]
@@ -260,10 +266,10 @@ def _text(value: Any) -> str:
 
 
 def _difference_cell(change: Difference | None) -> Cell:
-    """Return the cell of a difference in percentage points, with its interval as a note.
+    """Return the table cell of a difference in percentage points, with the interval of the difference as a note.
 
-    The cell shows `undefined` if the difference is NaN, and is empty if `change` is None. A significant difference is
-    emphasized.
+    The cell shows `undefined` if the difference is NaN, and is empty if `change` is None. A difference with a corrected
+    p-value below 0.05 is emphasized.
     """
     if change is None or math.isnan(change.value):
         return Cell(math.nan if change else None)

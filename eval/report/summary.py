@@ -30,17 +30,18 @@ _Item = TypeVar("_Item")
 
 @dataclass(frozen=True)
 class ScoreSummary:
-    """The evaluations of a run.
+    """The evaluations of all models of a run, and what a report shows of them.
 
     Attributes:
-        scored: one evaluation for each model, at least one. The names of the models are distinct.
+        scored: the evaluation of each model, in the order of `--model`; at least one. The names of the models are
+            distinct.
     """
 
     scored: Sequence[Scored]
 
     @property
     def prompts(self) -> list[str]:
-        """Return a line for each model that uses prompts, with the prompts for queries, documents and other texts."""
+        """Return a line for each model that uses prompts, with its prompts for queries, documents and other texts."""
         of_models = {each.results.model: each.results.environment.get("prompts") for each in self.scored}
         lines = {model: str(Sides(**sides)) for model, sides in of_models.items() if sides}
         return [f"{model}: {line}" if len(self.scored) > 1 else line for model, line in lines.items()]
@@ -52,24 +53,27 @@ class ScoreSummary:
 
     @property
     def families(self) -> dict[str, str]:
-        """Return the family of each task on which any model was scored. The tasks of a family are adjacent."""
+        """Return name of a task -> its family, for each task on which at least one model was scored.
+
+        A family is the word of `--tasks` that selected the task, such as `sts`. The tasks of a family are adjacent.
+        """
         families = {task: scored.families.get(task, "tasks") for scored in self.scored for task in scored.tasks}
         order = list(dict.fromkeys(families.values()))
         return dict(sorted(families.items(), key=lambda item: order.index(item[1])))
 
     def of(self, task: str) -> dict[str, TaskScores]:
-        """Return name of a model -> its scores on a task, for all models that were scored on the task."""
+        """Return name of a model -> the model's scores on a task, for all models that were scored on the task."""
         return {scored.results.model: scored.tasks[task] for scored in self.scored if task in scored.tasks}
 
     def main(self, task: str) -> str:
-        """Return the metric that represents a task in charts."""
+        """Return the metric whose value is the main score of a task, which charts and comparisons use."""
         return next(iter(self.of(task).values())).main
 
     @property
     def figures(self) -> list[tuple[str, str]]:
-        """Return the scores in the rows of the summary table.
+        """Return the keys of the rows of the summary table, as `values` takes them.
 
-        They are (task, metric) for each headline metric of each task, followed by (AVERAGE, name) for each average.
+        They are (task, metric) for each headline metric of each task, followed by ("average", name) for each average.
         """
         headline: dict[tuple[str, str], None] = {}  # in the order of tasks, each once
         for task in self.families:
@@ -83,13 +87,13 @@ class ScoreSummary:
         return list(dict.fromkeys(name for scored in self.scored for name in scored.results.averages))
 
     def values(self, task: str, metric: str) -> list[Cell]:
-        """Return the cells of a row of the summary table, one for each model. A cell's note is the score's interval.
+        """Return the cells of a row in a table of scores, one for each model, with intervals as the cells' notes.
 
-        If there are several models, the best score is emphasized.
+        If there are several models, the best score is emphasized. The cell of a model that lacks the score is empty.
 
         Args:
-            task: a task, or AVERAGE.
-            metric: a metric of the task, or the name of an average.
+            task: the name of a task, or "average" (AVERAGE).
+            metric: a metric of the task; if `task` is "average", the name of an average, such as `sts_simcse`.
         """
         values = [self._value(scored, task, metric) for scored in self.scored]
         shown = {i: round(value, 2) for i, value in enumerate(values) if value is not None and math.isfinite(value)}
@@ -102,16 +106,16 @@ class ScoreSummary:
         return cells
 
     def coverage(self, average: str) -> str:
-        """Return the number of scored tasks of an average, such as `5 of 7 tasks`.
+        """Return a phrase for the number of tasks in an average: `7 tasks`, or `5 of 7 tasks` if 2 were not scored.
 
-        The number is taken from the first model that has the average.
+        The numbers are taken from the first model that has the average.
         """
         averages = (scored.results.averages for scored in self.scored)
         return _coverage(next(each[average] for each in averages if average in each))
 
     @property
     def incomplete(self) -> Iterator[str]:
-        """Yield a warning for each average of which tasks were not scored.
+        """Yield a warning for each average that includes tasks that were not scored; the warning names these tasks.
 
         If the missing tasks of an average differ between models, there are several warnings, which name the models.
         """
@@ -126,10 +130,10 @@ class ScoreSummary:
 
     @property
     def skipped(self) -> list[tuple[str, str]]:
-        """Return (task, reason) for each task that was not scored.
+        """Return (task, reason) for each task on which at least one model was not scored.
 
-        If a reason applies only to some of the models, it starts with the names of these models, and the task may occur
-        several times.
+        If a reason applies only to some of the models, it starts with the names of these models. A task with several
+        reasons occurs several times.
         """
         reasons = self._models_by_item(
             (item, scored) for scored in self.scored for item in scored.results.skipped.items()
@@ -138,18 +142,18 @@ class ScoreSummary:
 
     @property
     def warnings(self) -> list[str]:
-        """Return the warnings of all models, each once.
+        """Return the distinct warnings of all models.
 
-        If only some of the models have a warning, it starts with the names of these models.
+        A warning that only some of the models have starts with the names of these models.
         """
         warnings = self._models_by_item((text, scored) for scored in self.scored for text in scored.results.warnings)
         return [f"{models}: {text}" if models else text for text, models in warnings.items()]
 
     def _models_by_item(self, items: Iterable[tuple[_Item, Scored]]) -> dict[_Item, str]:
-        """Return for each distinct item the names of the models that have it, as one text; "" if all models have it.
+        """Return distinct item -> the names of the models that have it, as one text; "" if all models have it.
 
         Args:
-            items: pairs of an item and a model that has the item.
+            items: pairs of an item, such as the text of a warning, and the evaluation of a model that has the item.
         """
         models: dict[_Item, list[str]] = {}
         for item, scored in items:
@@ -164,7 +168,10 @@ class ScoreSummary:
 
 
 def heading(family: str) -> str:
-    """Return the heading of a family of tasks in a report. For a plug-in, it is the plug-in's `module:name`."""
+    """Return the heading of a family's section in a report, such as `STS` for the family `sts`.
+
+    The heading of a plug-in is its `module:name`.
+    """
     return _HEADINGS.get(family, family if ":" in family else family.capitalize())
 
 

@@ -8,15 +8,15 @@ from clearspan.eval.details import Cell, Table, as_cell, cell_text
 
 
 def text_table(table: Table, width: int = 1 << 16, notes: bool = True) -> list[str]:
-    """Return the lines of a table. Values that are `Cell.strong` have a star.
+    """Return the lines of a table as plain text. Emphasized values (`Cell.strong`) have a star before them.
 
-    If the columns do not fit into `width`, the table is divided into several tables, one below the other. Each repeats
-    the columns that name the rows, and has at least one other column.
+    If the table is wider than `width`, it is divided into several tables, one below the other. Each of them repeats the
+    columns that name the rows, and has at least one of the other columns.
 
     Args:
         table: the table.
-        width: the number of terminal columns.
-        notes: whether to show the notes of the cells.
+        width: the number of terminal columns. The default is wider than any table.
+        notes: whether to show the notes of the cells (`Cell.note`), such as intervals, after their values.
     """
     rows = [[terminal.printable(_text(as_cell(value), notes)) for value in row] for row in table.rows]
     widths = [

@@ -1,1 +1,1 @@
-"""Result tables of papers, with their averages and published rows, to which the user's models are added."""
+"""The result tables of papers: their published rows and averages, and rows for the user's models."""

@@ -29,7 +29,7 @@ scores. For your own models, the report of `clearspan eval --tasks retrieval` sh
 
 @dataclass(frozen=True, kw_only=True)
 class Tables(Command):
-    """The command `tables`: prints a paper's table with rows for your own models."""
+    """The command `clearspan tables`: prints a paper's result table with additional rows for your own models."""
 
     example: ClassVar[str] = _EXAMPLE
     notes: ClassVar[str] = _NOTES
@@ -53,7 +53,7 @@ class Tables(Command):
             raise ValueError(f"no table {self.name!r}; {choices}")
 
     def run(self) -> Result:
-        """Return a table with the rows of evaluations, or the list of all tables."""
+        """Return the paper's table with a row for each evaluation in `results`, or, for `--list`, the tables' names."""
         if self.list or self.name is None:
             width = max(map(len, tables()))
             return Printed("\n".join(f"{name:<{width}}  {each.paper}, {each.title}" for name, each in tables().items()))

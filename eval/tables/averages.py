@@ -1,10 +1,10 @@
-"""Compute the averages over several tasks that papers report.
+"""Compute the averages over several tasks that papers report, from the scores of the user's models.
 
     scores ──> the score of each task by the metric that the paper uses ──> mean
 
 Papers use different metrics for the same task. For STS-B, for example, SimCSE reports the Spearman correlation of
-cosines, whereas DeCLUTR and CLEAR report the correlation of a trained regressor. An `Average` defines the metrics of a
-paper.
+cosines, whereas DeCLUTR and CLEAR report the correlation of a trained regressor. An `Average` defines the tasks and the
+metrics of one average of a paper.
 """
 
 import math
@@ -22,12 +22,13 @@ Scores = Mapping[str, Mapping[str, float]]
 
 @dataclass(frozen=True)
 class Average:
-    """The definition of an average.
+    """The definition of an average over tasks.
 
     Attributes:
-        metrics: task -> its metrics in the average. Most tasks have one metric; of several metrics, the mean is taken.
+        metrics: name of a task -> the metrics by which the average uses it. Most tasks have one metric; if a task has
+            several, their mean is used.
         rounded: whether the score of each task is rounded to two decimals before averaging, as in SimCSE's script.
-        least: the smallest number of scored tasks with which the average is computed.
+        least: the average is computed only if at least this number of its tasks were scored.
     """
 
     metrics: Mapping[str, tuple[str, ...]]
@@ -105,15 +106,16 @@ downstream and probing tasks."""
 
 
 def average(name: str, scores: Scores, min_tasks: int | None = None) -> dict[str, Any] | None:
-    """Compute an average.
+    """Compute an average over the tasks on which a model was scored.
 
     If tasks are missing, the average is the mean over the remaining tasks, which is not comparable with published
     values. A task that lacks one of its metrics counts as missing. If a score is NaN, the average is NaN.
 
     Args:
-        name: the name of the average, a key of AVERAGES or HALVES.
-        scores: task -> metric -> the score of a model in percent.
-        min_tasks: the smallest number of scored tasks; None for the number in the definition of the average.
+        name: the name of the average: a key of AVERAGES, or of HALVES for a mean of two averages.
+        scores: name of a task -> metric -> the score of a model in percent.
+        min_tasks: the number of scored tasks below which no average is computed; None for the number in the definition
+            of the average (`Average.least`). In a mean of two averages, it applies to each of the two.
 
     Returns:
         {"value": percent, "tasks": the tasks in the mean, "missing": the missing tasks}; None if too few are scored.
@@ -137,7 +139,12 @@ def average(name: str, scores: Scores, min_tasks: int | None = None) -> dict[str
 
 
 def missing_tasks(name: str, scores: Scores) -> list[str]:
-    """Return the tasks of an average that are not scored by all metrics that the average uses."""
+    """Return the tasks of an average for which `scores` lacks at least one of the metrics that the average uses.
+
+    Args:
+        name: the name of the average, as for `average`.
+        scores: name of a task -> metric -> the score of a model in percent.
+    """
     return [
         task
         for half in HALVES.get(name, (name,))
@@ -147,6 +154,10 @@ def missing_tasks(name: str, scores: Scores) -> list[str]:
 
 
 def averages(scores: Scores) -> dict[str, dict[str, Any]]:
-    """Return name of an average -> result of `average`, for all averages of which enough tasks are scored."""
+    """Return name of an average -> result of `average`, for all averages that can be computed from `scores`.
+
+    Args:
+        scores: name of a task -> metric -> the score of a model in percent.
+    """
     results = {name: average(name, scores) for name in (*AVERAGES, *HALVES)}
     return {name: result for name, result in results.items() if result is not None}

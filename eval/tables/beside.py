@@ -1,8 +1,8 @@
-"""Add the user's models to the table of a paper.
+"""Add rows for the user's models to a result table of a paper.
 
     PaperTable, Results of each model ──> TextTable ──> plain text, Markdown or LaTeX
 
-The cells of tasks that were not scored stay empty, and notes name these tasks.
+If a task was not scored, the cells for it are empty, and a note below the table names the task.
 """
 
 import math
@@ -29,8 +29,8 @@ class TextTable:
 
     Attributes:
         title: the paper and the title of its table.
-        header: the names of the columns.
-        lines: the rows of the paper, followed by the rows of the user's models.
+        header: the headings of the columns, of which the first is `Model`.
+        lines: the published rows, followed by the rows of the user's models. A row's name is its first column.
         notes: remarks on the table, one sentence each.
     """
 
@@ -41,7 +41,10 @@ class TextTable:
 
 
 def beside(table: PaperTable, models: Sequence[Results]) -> TextTable:
-    """Return the published rows followed by a row for each model. All figures have as many decimals as in the paper."""
+    """Return a paper's table with its published rows, followed by a row for each of the user's models.
+
+    All scores are shown with as many decimals as the paper has.
+    """
     rows = list(table.rows)
     metrics = _metrics_note(table)
     notes = list(table.notes)
@@ -60,7 +63,11 @@ def beside(table: PaperTable, models: Sequence[Results]) -> TextTable:
 
 
 def _cell(column: Column, table: PaperTable, model: Results) -> Cell:
-    """Return a model's cell in a column; None if a score is missing, or if `column` defines no cell."""
+    """Return the cell of one of the user's models in a column of a paper's table.
+
+    Return None, for an empty cell, if a score that the cell needs is missing, or if `column` does not define what its
+    cells show. An average is shown even if COCO's captions are its only missing task.
+    """
     if column.of:
         figures = tuple(model.scores.get(task, {}).get(metric) for task, metric in column.of)
         return None if None in figures else tuple(figure for figure in figures if figure is not None)
@@ -88,9 +95,10 @@ def _text(cell: Cell, table: PaperTable) -> str:
 
 
 def _metrics_note(table: PaperTable) -> str:
-    """Return each metric with its columns: `acc: CR, MR; acc/f1: MRPC; spearman: STS-B (STSBenchmark-finetune)`.
+    """Return a note on the columns' metrics: `acc: CR, MR; acc/f1: MRPC; spearman: STS-B (STSBenchmark-finetune)`.
 
-    The name in brackets is the task, if it differs from the name of the column, or the name of an average.
+    A column is followed by its task in brackets if the task's name differs from the column's heading. The columns of
+    averages come under `average`, each followed by the average's name in brackets.
     """
     heads: dict[str, list[str]] = {}
     for column in table.columns:
@@ -104,7 +112,10 @@ def _metrics_note(table: PaperTable) -> str:
 
 
 def _missing_notes(table: PaperTable, model: Results) -> list[str]:
-    """Return a note on the scores that a model lacks for the table, and a note for each average with missing tasks."""
+    """Return notes on what a model lacks for the table; [] if it lacks nothing.
+
+    One note names the scores that are missing. There is another note for each average that has missing tasks.
+    """
     lacking = [
         f"{task} {metric}" for column in table.columns for task, metric in column.of
         if metric not in model.scores.get(task, {})
@@ -127,7 +138,7 @@ def formatted(grid: TextTable, form: str) -> str:
 
     Args:
         grid: the table.
-        form: `text`, `markdown` or `latex`. LaTeX needs `\\usepackage{booktabs}`.
+        form: the format: `text`, `markdown` or `latex`. LaTeX needs `\\usepackage{booktabs}`.
     """
     rows = []
     last = ""

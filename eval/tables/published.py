@@ -1,7 +1,7 @@
 """Read the result tables of papers from `papers/*.yaml`, one file for each paper.
 
-A file holds all published figures of its tables. For each column, it also defines which score of a user's model is
-comparable with the published figures.
+A file holds all published scores of the paper's tables. For each column, it also defines which score of a user's model
+is comparable with the published scores.
 """
 
 from collections.abc import Sequence
@@ -26,12 +26,12 @@ class Column:
 
     Attributes:
         head: the heading of the column.
-        of: the (task, metric) of each score that a cell shows; empty if a cell shows no scores.
-        average: the name of the average that a cell shows, one of `eval.tables.averages`; None if it shows no average.
+        of: (task, metric) of each score of the model that a cell shows; empty if a cell shows no scores.
+        average: the name of the average that a cell shows, such as `sts_simcse`; None if it shows no average.
         minus: the heading of another column, and the name of a published row. A cell shows the model's value in that
             column minus the published value in that row and column. None if it shows no such difference.
-        environment: the key of the entry of `environment` in results.json that a cell shows, such as the dimension of
-            the embeddings; None if it shows no such entry.
+        environment: the entry of `environment` in the model's results.json that a cell shows, such as `embedding_dim`,
+            the dimension of the embeddings; None if it shows no such entry.
     """
 
     head: str
@@ -43,12 +43,14 @@ class Column:
 
 @dataclass(frozen=True)
 class TableRow:
-    """A row of a table.
+    """A row of a result table.
 
     Attributes:
-        group: the paper's subheading above the row; "" if there is none.
+        group: the subheading that the row stands under; "" if there is none. Adjacent rows with the same group share
+            it.
         name: the name of the model.
-        cells: one cell for each column.
+        cells: one cell for each other column: a number, a tuple of numbers such as accuracy and F1, a text, or None if
+            it is empty.
     """
 
     group: str
@@ -62,10 +64,10 @@ class PaperTable:
 
     Attributes:
         name: the name by which `clearspan tables` selects the table, such as `declutr-2`.
-        paper: the authors and the year of the paper.
+        paper: the short name, the authors and the year of the paper.
         title: the number and the caption of the table.
-        decimals: the number of decimals of its figures.
-        columns: the columns.
+        decimals: the number of decimals of its scores.
+        columns: the columns after the first one, which has the names of the models.
         rows: the published rows.
         notes: remarks on the table, one sentence each.
     """
@@ -79,14 +81,17 @@ class PaperTable:
     notes: tuple[str, ...] = ()
 
     def cell(self, row: str, head: str) -> Cell:
-        """Return the published cell in the first row with the name `row` and the column with the heading `head`."""
+        """Return the published cell in the first row with the name `row` and the column with the heading `head`.
+
+        The caller ensures that both exist.
+        """
         column = [column.head for column in self.columns].index(head)
         return next(line for line in self.rows if line.name == row).cells[column]
 
 
 @cache
 def tables() -> dict[str, PaperTable]:
-    """Return name of a table -> table, in the order of the papers' file names."""
+    """Return name of a table -> table, for all tables of all papers, in the order of the papers' file names."""
     by_name: dict[str, PaperTable] = {}
     for path in sorted(_FOLDER.glob("*.yaml"), key=lambda path: path.stem):
         content = yaml.load(path.read_text(encoding="utf-8"), _loader())

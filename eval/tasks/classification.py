@@ -1,9 +1,10 @@
-"""Classify frozen embeddings by one of SentEval's schemes, for the transfer and the probing tasks.
+"""Train classifiers on frozen embeddings as SentEval does, for the transfer and the probing tasks.
 
     splits, in SentEval's order ──> embeddings ──> features of each sentence or pair ──> scheme ──> accuracy
 
-SentEval sorts examples by their number of tokens and then by their label. The order is part of the protocol, because it
-decides which rows are drawn into a fold.
+A scheme is the way to select the L2 value and to test the classifier, such as nested cross-validation. SentEval sorts
+examples by their number of tokens and then by their label. The order affects the scores, because it decides which rows
+are drawn into a fold.
 """
 
 from collections.abc import Mapping
@@ -28,7 +29,7 @@ class Head:
     """The architecture of a classifier.
 
     Attributes:
-        num_hidden: the size of the hidden layer of sigmoids; 0 for logistic regression.
+        num_hidden: the number of units in the hidden layer, which are sigmoids; 0 for logistic regression.
         dropout: the dropout rate of the hidden layer's pre-activations.
     """
 
@@ -50,15 +51,15 @@ class ClassificationTask:
         files: the data files.
         parts: the features of a pair with embeddings u and v, in order: `left` is u, `right` is v, `difference` is
             |u - v|, and `product` is u * v. Empty if the examples are single sentences.
-        f1: whether to score the F1 of class 1 in addition to the accuracy.
-        heads: the classifiers to fit. The classifier with the best dev accuracy is scored.
+        f1: True to score the F1 of class 1 in addition to the accuracy.
+        heads: the architectures of the classifiers to fit. The one with the best dev accuracy is scored.
         grid: the L2 values to select from; empty for SentEval's four values.
-        max_epoch: training stops at the first check of the dev accuracy after more than this number of passes over the
-            training rows; None for the protocol's number.
-        epoch_size: the number of passes between two checks; None for the protocol's number.
-        snli_order: whether to use the order in which SentEval sorts SNLI: by the number of tokens in the second
-            sentence, then in the first sentence, and last by the alphabetical order of the class names.
-        keep: whether to keep the embeddings in memory for other tasks.
+        max_epoch: training ends at the latest with the first check of the dev accuracy that comes after more than this
+            number of passes over the training rows. None for the number in the settings of `--protocol`.
+        epoch_size: the number of passes between two such checks; None for the number in the settings of `--protocol`.
+        snli_order: True to sort the examples as SentEval sorts SNLI: by the number of tokens in the second sentence,
+            then in the first sentence, and last by the alphabetical order of the class names.
+        keep: whether to keep the embeddings in memory, where other tasks with the same texts find them.
 
     Raises:
         DataError: the training examples are too few for the scheme, or are all of one class.
@@ -83,7 +84,11 @@ class ClassificationTask:
             raise DataError(f"{self.files[0] if self.files else self.name}: {reason}; restore it from the original")
 
     def score(self, run: TaskContext) -> TaskScores:
-        """Fit the classifiers, and return the accuracy on test and dev rows, and F1 if the task has it, in percent."""
+        """Fit the classifiers, and return the scores of the one with the best dev accuracy, in percent.
+
+        `acc` is the accuracy on the test rows, `devacc` is the accuracy on the dev rows, and `f1` is the F1 on the test
+        rows, if the task scores it.
+        """
         from clearspan.eval.fit.protocols import L2, PROTOCOLS, FitInputs, FitResult, run_scheme
 
         problem = self.problem(run)
@@ -124,7 +129,7 @@ class ClassificationTask:
         )
 
     def problem(self, run: TaskContext) -> "Problem":
-        """Embed the texts, and return features and labels of all splits together, each split in SentEval's order."""
+        """Embed the task's texts; return the features and labels of all splits, each split in SentEval's order."""
         from clearspan.eval.fit import features
         from clearspan.eval.fit.classifiers import Problem
 

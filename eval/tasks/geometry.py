@@ -1,4 +1,4 @@
-"""Alignment and uniformity of embeddings on STS-B (Wang and Isola 2020).
+"""Score the alignment and the uniformity (Wang and Isola 2020) of a model's embeddings on STS-B.
 
     alignment  = mean |x - y|^2 over the pairs with a gold score above 4: how close similar sentences are
     uniformity = log of the mean exp(-2 |x - y|^2) over all pairs of distinct sentences: how evenly embeddings spread
@@ -28,9 +28,12 @@ _BLOCK = 2048
 
 
 def alignment(left: Floats, right: Floats) -> float:
-    """Return the mean squared distance between corresponding rows of two arrays (n, d); NaN if n is 0.
+    """Return the mean squared distance between row i of `left` and row i of `right`; NaN if there are no rows.
 
-    The rows are not scaled to unit length.
+    The rows are not scaled to unit length here.
+
+    Args:
+        left, right: the embeddings of the first and the second texts of n pairs, (n, dim) each.
     """
     if not len(left):
         return float("nan")
@@ -38,10 +41,13 @@ def alignment(left: Floats, right: Floats) -> float:
 
 
 def uniformity(vectors: Floats) -> float:
-    """Return the log of the mean of exp(-2 |x - y|^2) over all pairs of rows x, y of an array (n, d); NaN if n < 2.
+    """Return the log of the mean of exp(-2 |x - y|^2) over all pairs of different rows x and y; NaN if n < 2.
 
-    The rows are not scaled to unit length. Dot products are computed in the dtype of the array, for one block of rows
-    at a time, and added in float64.
+    The rows are not scaled to unit length here. Their dot products are computed in the dtype of the array, for two
+    blocks of rows at a time. The exponentials are added up in float64.
+
+    Args:
+        vectors: the embeddings of n texts, (n, dim).
     """
     num = len(vectors)
     if num < 2:
@@ -65,10 +71,10 @@ def uniformity(vectors: Floats) -> float:
 
 @dataclass(frozen=True)
 class GeometryTask:
-    """Alignment and uniformity on STS-B.
+    """A task that scores the alignment and the uniformity of a model's embeddings on STS-B.
 
     Attributes:
-        splits: `train`, `dev` or `test` -> pairs.
+        splits: `train`, `dev` or `test` -> the sentence pairs of the split, for all three splits.
         files: the data files.
         name: the name of the task.
     """
@@ -78,9 +84,9 @@ class GeometryTask:
     name: str = NAME
 
     def score(self, run: TaskContext) -> TaskScores:
-        """Return `alignment` and `uniformity` over all splits together, and of each split.
+        """Return `alignment` and `uniformity` over all splits together, and also over each split.
 
-        The scores of a split are named after it, for example `alignment_dev`.
+        The scores over a split are named after it, for example `alignment_dev`.
         """
         splits = {"": _joined(list(self.splits.values())), **self.splits}
         run.embedder.embed(splits[""].left + splits[""].right)
@@ -110,9 +116,9 @@ class GeometryTask:
 
 
 def load(data: Path) -> Loaded:
-    """Read STS-B from a SentEval data folder.
+    """Read the task from a SentEval data folder.
 
-    All three splits must exist, because the main scores are computed over all of them together.
+    The main scores need all three splits. If one of them does not exist, the result has a reason instead of the task.
 
     Raises:
         DataError: a file is malformed.

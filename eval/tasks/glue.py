@@ -53,15 +53,16 @@ EPOCHS = {"full": 10, "fast": 3}
 
 
 def examples_of(task: str, predicted: NDArray[np.float64], dev: dict[str, Labeled]) -> dict[str, Examples]:
-    """Return name of a score -> its examples, for all scores of a task. The first score is what CLEAR reports.
+    """Return name of a score -> its examples, for all scores of a task. The first one is the score that CLEAR reports.
 
     CLEAR reports Matthews' coefficient for CoLA, the mean of accuracy and F1 for MRPC and QQP, the mean of Pearson and
     Spearman for STS-B, the mean of the accuracies on the two dev files for MNLI, and accuracy for all other tasks.
 
     Args:
         task: the name of the task, such as `CoLA`.
-        predicted: the predicted class indices or scores of all dev rows, (n,) float64, in the order of `dev`.
-        dev: name of a dev file -> its rows.
+        predicted: the predicted class indices (or scores, for STS-B) of the n dev rows of all files, (n,) float64, in
+            the order of `dev`.
+        dev: name of a dev file, such as `matched` -> the rows of the file.
     """
     gold = np.concatenate([split.labels for split in dev.values()])
     groups = np.repeat(np.arange(len(dev)), [len(split) for split in dev.values()])
@@ -77,13 +78,13 @@ def examples_of(task: str, predicted: NDArray[np.float64], dev: dict[str, Labele
 
 @dataclass(frozen=True)
 class GlueTask:
-    """A GLUE task.
+    """A GLUE task, which fine-tunes the model instead of embedding texts.
 
     Attributes:
         name: the name of the task, such as `glue/CoLA`.
         train: the training rows.
-        dev: name of a dev file -> its rows. The names are `matched` and `mismatched` for MNLI, and `dev` for all other
-            tasks.
+        dev: name of a dev file -> the rows of the file. The names are `matched` and `mismatched` for MNLI, and `dev`
+            for all other tasks.
         num_classes: the number of classes; 0 for a regression.
         files: the data files.
     """
@@ -95,13 +96,13 @@ class GlueTask:
     files: tuple[Path, ...] = ()
 
     def score(self, run: TaskContext) -> TaskScores:
-        """Fine-tune once with each seed, and return the scores of the median run.
+        """Fine-tune the model once with each of several seeds, and return the scores of the median run.
 
-        The median run is the run with the median main score. All scores and examples come from the best epoch of this
-        run.
+        There are five seeds, or one with `--protocol fast`. The median run is the run with the median main score. All
+        scores and examples come from the best epoch of this run.
 
         Raises:
-            UnscoredError: the model is not a folder with a transformer, or the Trainer cannot use the device.
+            UnscoredError: the model is not a folder with a transformer, or transformers' Trainer cannot use the device.
             EncoderError: the folder's transformer cannot be fine-tuned.
         """
         # Imported here because torch takes seconds to import.
@@ -154,9 +155,10 @@ class GlueTask:
         )
 
     def constant_answer(self) -> float:
-        """Return the main score, in percent, of predicting the most frequent training class for all dev rows.
+        """Return the main score, in percent, that a model would have if it predicted the same class for all dev rows.
 
-        For a regression, 0 is returned, because a constant prediction has no correlation with the gold scores.
+        The class is the most frequent one of the training rows. For a regression, 0 is returned, because a constant
+        prediction has no correlation with the gold scores.
         """
         if not self.num_classes:
             return 0.0
@@ -167,13 +169,16 @@ class GlueTask:
     def _best_epoch(
         self, run: TaskContext, folder: Path, settings: "FinetuningSettings", seed: int
     ) -> tuple[int, dict[str, Examples]]:
-        """Fine-tune with one seed; return the number of the best epoch, from 1, and the examples of each score.
+        """Fine-tune with one seed; return the number of the epoch with the best main score, and the epoch's examples.
 
         Args:
             run: the device to use, and whether to show progress.
             folder: the folder of the model's transformer.
             settings: the hyperparameters.
-            seed: the seed.
+            seed: the seed of the initial head, of dropout and of the order of rows.
+
+        Returns:
+            (The number of the epoch, from 1; name of a score -> the examples from which it is computed in this epoch).
         """
         from clearspan.eval.fit.finetuning import finetune
 
@@ -191,25 +196,31 @@ class GlueTask:
 
 
 def best_epoch(figures: list[float]) -> int:
-    """Return the index of the epoch with the highest figure, and of the first one if several are equal.
+    """Return the index, from 0, of the epoch with the highest main score; if several are equal, of the first one.
 
-    An undefined figure (NaN) counts as the lowest.
+    Args:
+        figures: the main score after each epoch; NaN, which counts as the lowest, if it is undefined.
     """
     return int(np.argmax(np.nan_to_num(figures, nan=-np.inf)))
 
 
 def median_run(figures: list[float]) -> int:
-    """Return the index of the run with the median figure.
+    """Return the index of the run with the median main score.
 
-    For an even number of runs, this is the lower of the two middle figures. An undefined figure (NaN) counts as the
-    lowest.
+    If the number of runs is even, it is the run with the lower one of the two middle scores.
+
+    Args:
+        figures: the main score of each run; NaN, which counts as the lowest, if it is undefined.
     """
     order = np.argsort(np.nan_to_num(figures, nan=-np.inf), kind="stable")
     return int(order[(len(order) - 1) // 2])
 
 
 def load(data: Path) -> Loaded:
-    """Read the GLUE tasks in the folder `glue/` of a data folder. A task needs all its files.
+    """Read the GLUE tasks in the folder `glue/` of a data folder.
+
+    A task needs its training file and its dev files. If one of them does not exist, the result has a reason instead of
+    the task.
 
     Raises:
         DataError: a file is malformed.

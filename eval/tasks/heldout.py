@@ -2,14 +2,14 @@
 
     a dataset's held-out part ──> eval.data.heldout_data ──> RetrievalSet ──> scored like eval.tasks.retrieval
 
-The query is one crop of a held-out text. It should find another crop of the same text among crops of all texts. In a
-dataset of pairs, the query is the first text and should find the second. The task `NAME/passages` uses crops of the
-second texts instead.
+A query is one crop of a held-out text. It should find another crop of the same text among crops of all texts of the
+dataset. In a dataset of pairs, a query is the first text of a pair, which should find the second text. Such a dataset
+also has a task `NAME/passages`, which uses crops of the second texts instead.
 
 The score measures whether a model distinguishes the texts of a corpus. Compare it with the scores of `--model tfidf`
 and `bm25` to see whether the model does more than match words. Training chooses checkpoints by one half of the held-out
-part, and the other half is scored here. Scores on different corpora are not comparable, because they depend on the
-number of texts and on how similar the texts are.
+texts, and this module scores the other half. Scores on different corpora are not comparable, because they depend on
+the number of texts and on how similar the texts are.
 """
 
 from collections.abc import Mapping, Sequence
@@ -35,19 +35,21 @@ HEADLINE = ("mrr", "recall@1", "recall@10")
 
 @dataclass(frozen=True)
 class HeldOutTask(RetrievalTask):
-    """A retrieval task whose queries come from held-out texts, with further queries to choose the weight of a hybrid.
+    """A retrieval task whose queries come from held-out texts.
 
     Attributes:
-        picking: the half of the queries by which training chooses checkpoints, with the same documents. It is not
-            scored, but the weight of a hybrid is chosen on it. None if the queries are not divided into halves.
+        picking: the other half of the queries, by which training chooses checkpoints, with the same documents. It is
+            not scored. If the model is combined with BM25, the model's weight is chosen on this half. None if the
+            queries are not divided into halves.
     """
 
     picking: RetrievalSet | None = None
 
     def vectors(self, run: TaskContext) -> tuple[Vectors, Vectors, Mapping[str, Any]]:
-        """Return the vectors of the queries and of the documents, and settings to report, such as a chosen weight.
+        """Return the vectors of the queries, the vectors of the documents, and settings to report.
 
-        The weight of a hybrid is chosen on `picking`, unless the user set it.
+        If the model is combined with BM25, and the user has not set its weight, the weight that is best on `picking` is
+        used. It is then in the settings.
         """
         if self.picking is None or not isinstance(run.embedder, Hybrid) or run.embedder.is_given:
             return super().vectors(run)
@@ -60,10 +62,11 @@ class HeldOutTask(RetrievalTask):
 
 
 def load(data: Path) -> Loaded:
-    """Read the held-out part of a dataset, or of all datasets in a folder, as tasks.
+    """Read the held-out part of a dataset, or all held-out texts in a data folder, as tasks.
 
     Args:
-        data: the dataset; or a data folder, whose subfolder `heldout/` holds datasets, and jsonl or csv files of texts.
+        data: the folder of the dataset; or a data folder with a subfolder `heldout/`, which has datasets, and jsonl or
+            csv files of texts. If it is neither, the result has a reason instead of tasks.
 
     Raises:
         DataError: a dataset or file is malformed or has too few texts, or the dataset `data` has no held-out part.
@@ -90,6 +93,6 @@ FAMILY = Family(
 
 
 def mean_mrr(model: Similarity, collections: Sequence[RetrievalSet]) -> float:
-    """Return the mean of a model's MRR over the collections, in percent."""
+    """Return a model's MRR, in percent: the mean of its values on the collections, which all have equal weight."""
     ranked = [ranks(*model.ranking(collection.queries, collection.documents), collection) for collection in collections]
     return 100 * float(np.mean([result.reciprocal.mean() for result in ranked]))

@@ -1,9 +1,10 @@
 """SentEval's ten probing tasks, which predict a property of a sentence from its embedding.
 
-    probing       by logistic regression, which is SentEval's default and which DeCLUTR reports
-    probing-mlp   by a hidden layer of sigmoids, with its size and dropout tuned on the dev split (Conneau et al. 2018)
+    probing       predict it by logistic regression, which is SentEval's default and which DeCLUTR reports
+    probing-mlp   predict it by a classifier with a hidden layer of sigmoids, whose size and dropout are tuned on the
+                  dev split (Conneau et al. 2018)
 
-Both use the same data.
+Both families of tasks use the same data.
 """
 
 from functools import partial
@@ -20,7 +21,9 @@ _WHERE = "DIR/probing/*.txt, SentEval's layout"
 
 
 def load_linear(data: Path) -> Loaded:
-    """Read the ten tasks for logistic regression. They have SentEval's names.
+    """Read the ten probing tasks for logistic regression. They have SentEval's names, such as `BigramShift`.
+
+    If the file of a task does not exist, the result has a reason instead of the task.
 
     Raises:
         DataError: a file is malformed.
@@ -29,9 +32,10 @@ def load_linear(data: Path) -> Loaded:
 
 
 def load_mlp(data: Path) -> Loaded:
-    """Read the ten tasks for a classifier with a hidden layer. They are named `<task>-mlp`.
+    """Read the ten probing tasks for a classifier with a hidden layer. They are named like `BigramShift-mlp`.
 
-    WordContent, which has a thousand classes, is always classified by logistic regression, as in SentEval's code.
+    WordContent, which has a thousand classes, is classified by logistic regression here too, as in SentEval's code.
+    If the file of a task does not exist, the result has a reason instead of the task.
 
     Raises:
         DataError: a file is malformed.

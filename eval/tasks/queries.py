@@ -1,6 +1,6 @@
 """Score how well a user's questions find their answers among all texts of a dataset (`--queries FILE --data DATASET`).
 
-A `RetrievalTask` ranks all texts for each question.
+A `RetrievalTask` ranks all texts of the dataset for each question.
 """
 
 from collections.abc import Iterable
@@ -18,10 +18,10 @@ FEW = 50
 
 
 def load(path: Path, data: Path) -> RetrievalTask:
-    """Return the task of a file of questions.
+    """Return the retrieval task whose queries are the questions in a file.
 
     Args:
-        path: the file, in the format of `common.queries`.
+        path: a csv, tsv or jsonl file with the fields `query`, a question, and `text`, its answer.
         data: the folder of the dataset whose texts are ranked.
 
     Raises:
@@ -33,7 +33,11 @@ def load(path: Path, data: Path) -> RetrievalTask:
 
 
 def remarks(tasks: Iterable[Task]) -> list[str]:
-    """Return warnings about tasks that `load` returned, if they have few questions or if questions were left out."""
+    """Return warnings about the task of the user's questions, if it has fewer than 50 or if some were left out.
+
+    Args:
+        tasks: the tasks of the run. Tasks that `load` did not make are ignored.
+    """
     ours = [task for task in tasks if isinstance(task, RetrievalTask) and task.name == NAME]
     lines = [remark for task in ours if (remark := few(len(task.collection.queries)))]
     lines += [f"{number:,} {what}; the report names them" for task in ours for what, number in task.counts.items()]
@@ -41,7 +45,7 @@ def remarks(tasks: Iterable[Task]) -> list[str]:
 
 
 def few(num_questions: int) -> str:
-    """Return a warning that scores are unreliable if there are fewer than `FEW` questions; otherwise ""."""
+    """Return a warning that scores are unreliable if there are fewer than 50 questions (FEW); otherwise ""."""
     if num_questions >= FEW:
         return ""
     number = counted(num_questions, "question")

@@ -1,11 +1,12 @@
-"""The words that `--tasks` accepts. To add a task, write a module with a `FAMILY` and add a line to FAMILIES.
+"""The words that `--tasks` accepts.
 
-    "sts"          a family of tasks in FAMILIES
+    "sts"          a family of tasks, one of FAMILIES
     "haiku:Haiku"  a plug-in: the class Haiku in haiku.py, which is in the working folder or an installed package
     "captions"     a short name for a plug-in, which scores COCO's captions
 
 The class of a plug-in implements `task.Task`. Its constructor takes the data folder, and raises MissingDataError if the
-task's files do not exist, and DataError if they are malformed.
+task's files do not exist, and DataError if they are malformed. To add a family to Clearspan itself, write a module that
+defines a `task.Family`, and add it to FAMILIES.
 """
 
 import functools
@@ -50,8 +51,9 @@ def family(word: str) -> Family:
     """Return the family of tasks that a word of `--tasks` selects. A plug-in is a family of one task.
 
     Raises:
-        PluginError: the word is unknown, or the class of a plug-in cannot be imported. The returned family's `load`
-            also raises it, if the class does not implement `Task` or its constructor raises an unexpected exception.
+        PluginError: the word is unknown, or the class of a plug-in cannot be imported. If the class does not implement
+            `Task`, or its constructor raises an unexpected exception, the function `load` of the returned family raises
+            PluginError later.
     """
     if word in FAMILIES:
         return FAMILIES[word]
@@ -66,7 +68,7 @@ CLASS = "a class that implements clearspan.eval.tasks.task.Task"
 
 
 def _loaded(word: str, spec: str, data: Path) -> Loaded:
-    """Create the task of a plug-in. If its data does not exist, the result has the reason in `missing`.
+    """Create the task of a plug-in. If the task's data does not exist, return the reason in `Loaded.missing`.
 
     Args:
         word: the word of `--tasks` that selects the plug-in.

@@ -1,11 +1,11 @@
-"""Score SICK-R and STS-B as SentEval does: by a regressor that is trained on the embeddings u, v of pairs.
+"""Score SICK-R and STS-B as SentEval does: by a regressor that is trained on the embeddings u and v of sentence pairs.
 
     train, dev, test ──> |u-v|, u*v ──> regressor (eval.fit.regression) ──> Pearson, Spearman, mean squared error
 
 These scores are higher than the cosine scores of `eval.tasks.sts`. DeCLUTR and similar papers print them as SICK-R and
-STS-B. The task names `*-finetune` come from SimCSE's fork of SentEval. The fork selects the weights with the best
-Spearman correlation on the dev split, whereas SentEval and this module select the weights with the best Pearson
-correlation. `--protocol` has no effect on these tasks.
+STS-B. The task names `*-finetune` come from SimCSE's fork of SentEval. The fork selects the weights of the regressor
+with the best Spearman correlation on the dev split, whereas SentEval and this module select the weights with the best
+Pearson correlation. `--protocol` has no effect on these tasks.
 """
 
 from dataclasses import dataclass
@@ -29,8 +29,8 @@ class RelatednessTask:
 
     Attributes:
         name: the name of the task.
-        splits: `train`, `dev` or `test` -> pairs, sorted by `sorted_pairs`. The regressor is fitted on `train`, its
-            weights are selected on `dev`, and it is scored on `test`.
+        splits: `train`, `dev` or `test` -> the split's sentence pairs, in SentEval's order. The regressor is fitted on
+            `train`, its weights are selected on `dev`, and it is scored on `test`.
         files: the data files.
     """
 
@@ -39,9 +39,10 @@ class RelatednessTask:
     files: tuple[Path, ...] = ()
 
     def score(self, run: TaskContext) -> TaskScores:
-        """Train the regressor, and return the correlations of its scores with the gold scores on test and dev.
+        """Train the regressor, and return how well its predictions match the gold scores.
 
-        `mse` is the mean squared error on test, in squared points of the scale from 1 to 5.
+        `spearman` and `pearson` are their correlations on test, in percent; `devspearman` and `devpearson` are the
+        correlations on dev. `mse` is the mean squared error on test, in squared points of the scale from 1 to 5.
         """
         from clearspan.eval.fit.regression import pair_features, train
 
@@ -75,17 +76,19 @@ class RelatednessTask:
 
 
 def sorted_pairs(pairs: ScoredPairs) -> ScoredPairs:
-    """Return the pairs in SentEval's order.
+    """Return the pairs sorted as SentEval sorts them.
 
     SentEval sorts by the number of tokens in the left text, then by the number of tokens in the right text, then by the
-    score. The order decides which rows form a batch, and so it affects the last digits of the result.
+    gold score. The order decides which rows form a training batch, and so it affects the last digits of the scores.
     """
     rows = order((pairs.left, pairs.right), pairs.gold)
     return ScoredPairs([pairs.left[row] for row in rows], [pairs.right[row] for row in rows], pairs.gold[rows])
 
 
 def load(data: Path) -> Loaded:
-    """Read SICK and STS-B from a SentEval data folder. Each task needs all three splits.
+    """Read SICK-R and STS-B from a SentEval data folder.
+
+    A task needs all three splits. If one of them does not exist, the result has a reason instead of the task.
 
     Raises:
         DataError: a file is malformed, or a score is not from 0 to 5.

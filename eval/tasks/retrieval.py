@@ -1,4 +1,4 @@
-"""Rank the documents of a collection for each query by the model's similarity, such as cosine, and score the rankings.
+"""Rank the documents of a collection for each query by their similarity in the model, and score the rankings.
 
     retrieval/<name>/ ──> ranking of all documents ──> the first 1,000 ──> pytrec_eval ──> scores of each query
 
@@ -8,8 +8,8 @@ ranked by their ids, in descending order. trec_eval itself computes the scores, 
 platform, and no dependencies except numpy and scipy, whereas `ranx` needs numba and a dozen other packages. trec_eval
 gets 1,000 documents for each query, as is customary, so a relevant document below rank 1,000 counts as not retrieved.
 
-Every document is ranked for every query, unless the query has its own candidates. A document that is the query itself
-is left out, as in BEIR's own library. This strongly affects the scores of ArguAna and Quora.
+All documents are ranked for each query, unless the data names the documents to rank for it, as in TREC-QA. A document
+that is the query itself is left out, as in BEIR's library. This strongly affects the scores of ArguAna and Quora.
 """
 
 from collections.abc import Iterator, Mapping
@@ -43,13 +43,13 @@ _SHOWN_QUERIES, _SHOWN_NEIGHBORS, _SHOWN_CHARACTERS = 3, 3, 120
 
 @dataclass(frozen=True)
 class Ranked:
-    """The result of m queries.
+    """The rankings of the documents for m queries, and their scores.
 
     Attributes:
-        figures: name of a score -> the score of each query, as a fraction of 1, (m,) float64.
-        nearest: index of a query -> (position, score) of its highest-ranked documents, best first. It has an entry only
-            for the few queries that the report shows.
-        first: the position of the document that ranks first for each query, (m,) int64; -1 if no document is ranked.
+        figures: name of a score, such as `mrr` -> the score of each query, from 0 to 1, (m,) float64.
+        nearest: index of a query -> (index of a document, its similarity to the query) for the three documents that
+            rank first, best first. It has an entry only for the three queries that the report shows.
+        first: the index of the document that ranks first for each query, (m,) int64; -1 if no document is ranked.
     """
 
     figures: dict[str, NDArray[np.float64]]
@@ -66,15 +66,15 @@ def search(
 ) -> Ranked:
     """Rank a collection's documents for each query by descending dot product, and score the rankings.
 
-    Documents with equal scores are ranked by their ids, in descending order. Memory holds the scores of one block of
-    queries, never of all queries.
+    Documents with equal dot products are ranked by their ids, in descending order. Memory holds the dot products of one
+    block of queries, never of all queries.
 
     Args:
         queries: the vectors of the m queries, (m, dim).
-        documents: the vectors of the n documents, (n, dim), of the same type.
-        collection: the relevant documents, and the documents to rank.
+        documents: the vectors of the n documents, (n, dim), of the same array type as `queries`.
+        collection: the relevant documents of each query, and which documents to rank for it.
         progress: whether to show a progress bar on a terminal.
-        depth: the number of documents to rank for each query.
+        depth: the number of documents in each ranking; documents below it count as not retrieved.
     """
     measures = CANDIDATE_MEASURES if collection.candidates else MEASURES
     values: dict[str, list[float]] = {key: [] for key in measures}
@@ -106,7 +106,7 @@ def search(
 def shown_queries(num_queries: int) -> list[int]:
     """Return the indices of the three queries whose highest-ranked documents the report shows.
 
-    They are evenly spaced, and are the same for every model.
+    They are evenly spaced, and are the same for every model. If there are fewer than three queries, all are shown.
     """
     step = max(1, num_queries // _SHOWN_QUERIES)
     return list(range(0, num_queries, step))[:_SHOWN_QUERIES]
@@ -117,7 +117,7 @@ def _blocks(
 ) -> Iterator[tuple[int, list[tuple[Ints, Floats]]]]:
     """Yield, for each block of queries, the index of its first query and the ranking for each of its queries.
 
-    A ranking is the positions and the scores of at most `depth` documents, best first.
+    A ranking is (the indices of at most `depth` documents, their dot products with the query), best first.
     """
     num_rows = max(1, _BLOCK_SCORES // documents.shape[0])
     for start in range(0, queries.shape[0], num_rows):
@@ -143,12 +143,13 @@ class RetrievalTask:
 
     Attributes:
         name: the name of the task.
-        collection: the queries and the documents.
+        collection: the queries, the documents, and the relevant documents of each query.
         files: the data files.
         headline: the names of the scores that the summary shows, of which the first is the main score; all of them have
-            intervals. If empty, the summary shows all scores, the main score is nDCG@10, or MAP if each query
-            has its own set of documents to rank, and only the main score and MRR have intervals.
-        counts: description of a count -> count, for `TaskScores.counts`, in addition to queries and documents.
+            intervals. If it is empty, the summary shows all scores, and only the main score and MRR have intervals. The
+            main score is then nDCG@10, or MAP if the collection names the documents to rank for each query.
+        counts: what is counted, such as `left out (answer not in the dataset)` -> number. The report shows these
+            counts in addition to the numbers of queries and documents.
         text: remarks for the report; "" for none.
         settings: the settings from which the collection was made; empty if it was read from published files.
     """
@@ -162,12 +163,12 @@ class RetrievalTask:
     settings: Mapping[str, Any] = field(default_factory=dict)
 
     def score(self, run: TaskContext) -> TaskScores:
-        """Rank the documents for every query, and return the mean scores over the queries.
+        """Rank the documents for every query, and return the mean of each score over the queries, in percent.
 
-        Memory holds the vectors of all queries and documents, and the scores of one block of queries.
+        Memory holds the vectors of all queries and documents, and the dot products of one block of queries.
 
         Raises:
-            UnscoredError: the model cannot compare the texts.
+            UnscoredError: the model cannot compare the texts of this collection.
         """
         texts = self.collection
         itself = self.collection.itself
@@ -196,7 +197,10 @@ class RetrievalTask:
         )
 
     def vectors(self, run: TaskContext) -> tuple[Vectors, Vectors, Mapping[str, Any]]:
-        """Return the vectors of the queries and of the documents, and settings to report, such as a chosen weight."""
+        """Return the vectors of the queries, the vectors of the documents, and settings to report, here an empty dict.
+
+        A subclass may return settings that it chose, such as the weight of a model that is combined with BM25.
+        """
         return *run.embedder.ranking(self.collection.queries, self.collection.documents), {}
 
     def _answers(self, ranked: Ranked) -> list[Answer]:
@@ -207,13 +211,13 @@ class RetrievalTask:
         return [Answer(*each) for each in zip(texts.queries, right, ranks, nearest, strict=True)]
 
     def _neighbors(self, ranked: Ranked, measure: str) -> Iterator[Table]:
-        """Yield a table for each query that the report shows.
+        """Yield a table for each of the three queries that the report shows.
 
-        A table has the rank of the query's best relevant document and, as in NonLing-CSE's Table D.1, the three
-        documents that the model ranks first.
+        A table has the rank of the relevant document that the model ranks best and, as in NonLing-CSE's Table D.1, the
+        three documents that the model ranks first.
 
         Args:
-            ranked: the result of the search.
+            ranked: the rankings for all queries.
             measure: the name of the model's similarity, such as `cosine`.
         """
         texts = self.collection
@@ -232,7 +236,10 @@ class RetrievalTask:
 
 
 def load(data: Path) -> Loaded:
-    """Read every collection `retrieval/<name>/` of a data folder. The names of its files identify its layout.
+    """Read the collections in the folders `retrieval/<name>/` of a data folder as tasks.
+
+    The names of the files in a folder identify the format: BEIR's, Cranfield's, Flickr8k's or TREC-QA's. If a file does
+    not exist, the result has a reason instead of the task.
 
     Raises:
         DataError: a file is malformed.

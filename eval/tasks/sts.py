@@ -52,19 +52,24 @@ SPLITS = {
 
 
 def correlations(cosine: Floats, gold: Floats) -> dict[str, float]:
-    """Return the correlations "pearson" and "spearman" of two arrays (n,), in percent.
+    """Return the correlations `pearson` and `spearman` of n pairs' cosines with their gold scores, in percent.
 
-    Both are NaN if n < 2, or if all values of an array are equal.
+    Both are NaN if n < 2, or if all cosines or all gold scores are equal.
+
+    Args:
+        cosine: the cosine of each pair, (n,).
+        gold: the gold score of each pair, (n,).
     """
     return {metric: figure(Examples.of(metric, cosine, gold)) for metric in ("pearson", "spearman")}
 
 
 def aggregate(subsets: Mapping[str, tuple[Floats, Floats]]) -> dict[str, float]:
-    """Return the correlations of an STS year in percent, aggregated over its subsets in the three ways of the papers.
+    """Return the scores of an STS year (STS12 to STS16), in percent: its subsets' correlations, combined in three ways.
 
-    For `pearson` and for `spearman`, `*_all` is the correlation over the pairs of all subsets together (SBERT, SimCSE),
-    `*_mean` is the mean of the subsets' correlations (SentEval, DeCLUTR), and `*_wmean` is their mean weighted by the
-    number of pairs (SentEval, BERT-flow).
+    `pearson_all` and `spearman_all` are the correlations over the pairs of all subsets together (as in SBERT and
+    SimCSE); `pearson_mean` and `spearman_mean` are the means of the subsets' correlations (SentEval, DeCLUTR);
+    `pearson_wmean` and `spearman_wmean` are these means, weighted by the subsets' numbers of pairs (SentEval,
+    BERT-flow).
 
     Args:
         subsets: name of a subset -> the cosines and the gold scores of its n pairs, (n,) each.
@@ -88,7 +93,7 @@ def read_stsb_dev(data: str | Path) -> ScoredPairs:
         data: the SentEval data folder, or the user's file.
 
     Raises:
-        MissingDataError: the split's file does not exist.
+        MissingDataError: the file to read does not exist.
         DataError: the file is malformed.
     """
     path = stsb_dev_file(data)
@@ -96,10 +101,14 @@ def read_stsb_dev(data: str | Path) -> ScoredPairs:
 
 
 def stsb_dev_file(data: str | Path) -> Path:
-    """Return the path of STS-B's dev split in the SentEval data folder `data`, or `data` if it is a csv or tsv file.
+    """Return the path of the file with STS-B's dev split, or with the user's own pairs. The file need not exist.
+
+    Args:
+        data: a SentEval data folder, in which the path of the dev split is returned; or the user's file, whose own path
+            is returned: any file that exists, or a name that ends with `.csv` or `.tsv`.
 
     Raises:
-        MissingDataError: `data` is neither a file nor a SentEval data folder.
+        MissingDataError: `data` is neither of the two.
     """
     data = Path(data)
     if data.is_file() or (data.suffix.lower() in TABLE_SUFFIXES and not data.is_dir()):
@@ -120,7 +129,7 @@ def read_all_splits(data: Path, task: str) -> tuple[dict[str, ScoredPairs], tupl
         task: the name of the task, `STSBenchmark` or `SICKRelatedness`.
 
     Returns:
-        Name of a split -> its pairs, and the files that were read.
+        (Name of a split -> its pairs, the paths of the three files).
 
     Raises:
         MissingDataError: one of the three splits is missing.
@@ -149,10 +158,10 @@ class StsTask:
 
     Attributes:
         name: the name of the task.
-        subsets: name of a subset -> its pairs. An STS year is scored by the three aggregations over its subsets
-            (`aggregate`). STS-B, SICK-R and the user's pairs have the subset `test`, whose correlations are the scores,
-            and may have the subset `dev`.
-        files: the data files.
+        subsets: name of a subset -> its pairs. An STS year (STS12 to STS16) has subsets such as `headlines`; its scores
+            combine the correlations of all of them. STS-B, SICK-R and the user's pairs have the subset `test`, whose
+            correlations are the main scores, and may have the subset `dev`.
+        files: the paths of the data files.
     """
 
     name: str
@@ -160,10 +169,11 @@ class StsTask:
     files: tuple[Path, ...] = ()
 
     def score(self, run: TaskContext) -> TaskScores:
-        """Return the correlations of the pairs' similarities with their gold scores.
+        """Return the correlations of the pairs' similarities with their gold scores, in percent.
 
-        An STS year has the scores of `aggregate`. Other tasks have the correlations of the subset `test`, and of the
-        subset `dev` with the suffix `_dev`.
+        The scores of an STS year combine the correlations of its subsets: `spearman_all`, `pearson_mean`, etc.
+        (`aggregate`). Any other task has the scores `spearman` and `pearson` of its subset `test`; if it has the subset
+        `dev`, it also has the scores `spearman_dev` and `pearson_dev`.
         """
         cosine = _similarities(self.subsets, run.embedder)
         by_subset = {subset: correlations(cosine[subset], pairs.gold) for subset, pairs in self.subsets.items()}
@@ -240,8 +250,9 @@ def load_languages(data: Path) -> Loaded:
 def load_pairs(paths: Sequence[Path]) -> list[Task]:
     """Read the user's files of pairs (`eval.data.sts_data.read_pairs`), and return one task for each file.
 
-    A task is named `pairs/` and the name of the file without its suffix. If several files have this name, their
-    suffixes, and then their folders, are added: `pairs/de/dev.csv`, `pairs/fr/dev.csv`.
+    The name of a task is `pairs/` followed by the name of its file without the suffix: `pairs/dev`. Where several tasks
+    would have the same name, the suffix is kept, and then parent folders are put before it, until all names differ:
+    `pairs/de/dev.csv`, `pairs/fr/dev.csv`.
 
     Raises:
         MissingDataError: a file does not exist.
@@ -273,12 +284,15 @@ def _read_year(data: Path, year: str) -> StsTask:
 
 
 def _load_splits(name: str, read: Callable[[Path], ScoredPairs], file_of: Callable[[str], Path]) -> Loaded:
-    """Read one task from the file of its `test` split and, if that exists, the file of its `dev` split.
+    """Read one task: the file of its `test` split, and the file of its `dev` split if there is one.
 
     Args:
         name: the name of the task.
         read: function that reads the pairs of a file.
-        file_of: function from the name of a split to its file.
+        file_of: function from the name of a split to the path of its file.
+
+    Returns:
+        The task, and the reason for a missing `dev` split. If the `test` split is missing, no task, and the reason.
 
     Raises:
         DataError: a file is malformed.

@@ -24,8 +24,8 @@ class TaskContext:
     """The model and the settings with which a task is scored.
 
     Attributes:
-        embedder: the model, which embeds texts with `embed`, and compares texts with `ranking` and `pairs`. Baselines
-            and hybrids cannot embed.
+        embedder: the model, which embeds texts with `embed`, and compares texts with `ranking` and `pairs`. Word-count
+            baselines such as BM25, and combinations of a model with BM25, cannot embed: `embed` raises UnscoredError.
         protocol: `full` for SentEval's defaults, which the papers used, or `fast` for SentEval's settings for
             prototyping.
         seed: the seed of folds, initial weights and the order of rows; SentEval uses 1111.
@@ -54,7 +54,7 @@ class Task(Protocol):
         """Return the task's data files, whose checksums go into `results.json`."""
 
     def score(self, run: TaskContext) -> TaskScores:
-        """Embed the task's texts and compute its scores.
+        """Compute the task's scores for the model and the settings in `run`.
 
         Raises:
             UnscoredError: the task does not support this model or device.
@@ -63,7 +63,7 @@ class Task(Protocol):
 
 @dataclass(frozen=True)
 class Loaded:
-    """The tasks of a family that were found in a data folder.
+    """The tasks of a family (one word of `--tasks`) that were found in a data folder.
 
     Attributes:
         tasks: the tasks that are ready to be scored.

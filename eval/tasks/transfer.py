@@ -5,9 +5,9 @@
     SST2, SST5             sentiment                                      scheme `split`
     SICKEntailment, SNLI   entailment                                     scheme `split`
 
-A scheme is the way to select the L2 value and to test the classifier. `nested` does both by cross-validation; `kfold`
-selects by cross-validation on the training split, and tests on the test split; `split` selects on the dev split, and
-tests on the test split.
+A scheme is the way to select the L2 value (the weight of the classifier's L2 penalty) and to test the classifier.
+`nested` does both by cross-validation; `kfold` selects by cross-validation on the training split, and tests on the test
+split; `split` selects on the dev split, and tests on the test split.
 """
 
 from functools import partial
@@ -94,10 +94,13 @@ def _sick(folder: Path) -> ClassificationTask:
 
 
 def _snli(folder: Path) -> ClassificationTask:
-    """Read SNLI, with SentEval's settings for its half a million pairs.
+    """Read SNLI as a task with the settings that SentEval uses because SNLI has half a million pairs.
 
-    The L2 value is almost 0 (1e-9), the dev accuracy is checked after each pass over the training split, and training
-    ends after 16 passes at the latest.
+    The weight of the classifier's L2 penalty is fixed and almost 0 (1e-9), the dev accuracy is checked after each pass
+    over the training split, and training ends after 16 passes at the latest.
+
+    Args:
+        folder: the folder with SNLI's files.
     """
     names = ("train", "dev", "test")
     return ClassificationTask(

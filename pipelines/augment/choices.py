@@ -17,13 +17,18 @@ _ITEMS = (1 << _ITEM_BITS) - 1
 def shuffled(keys: np.ndarray, counts: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     """Yield a random permutation of the items 0, 1, ..., counts[i] - 1 for each key i, for many keys at a time.
 
-    The items are sorted by their random numbers, `draw(key, item + 1)`. Keys with similar counts are yielded together,
-    because sorting many short rows is many times faster than sorting all items at once.
+    The items are sorted by their random numbers, `keyed.draw(key, item + 1)`. Keys with similar counts are yielded
+    together, because sorting many short rows is many times faster than sorting all items at once. A key whose count is
+    0 is not yielded.
+
+    Args:
+        keys: int64, (n,).
+        counts: the number of items for each key, (n,).
 
     Yields:
         rows: the indices of r of the keys, (r,).
-        order: the permutation for each of these keys, (r, width). Only the first counts[i] values of a row are used;
-            the others are undefined.
+        order: the permutations for these keys, one per row, (r, width). Width is the largest of their counts, rounded
+            up to a power of two. In the row of key i, only the first counts[i] values are defined.
     """
     widths = 1 << np.ceil(np.log2(np.maximum(counts, 1))).astype(np.int64)
     for width in np.unique(widths[counts > 0]):
@@ -39,10 +44,14 @@ def shuffled(keys: np.ndarray, counts: np.ndarray) -> Iterator[tuple[np.ndarray,
 
 
 def choose(keys: np.ndarray, counts: np.ndarray, quotas: np.ndarray) -> np.ndarray:
-    """Choose quotas[i] of counts[i] items uniformly at random for each key i.
+    """Choose quotas[i] of counts[i] items uniformly at random for each of n keys.
+
+    Args:
+        keys: int64, (n,).
+        counts, quotas: for each key, the number of items and the number of items to choose, (n,).
 
     Returns:
-        Mask of the chosen items of all keys, one key after another, (counts.sum(),) bool.
+        Mask of the items of all keys, one key after another, (counts.sum(),) bool: True for the chosen items.
     """
     offsets = bounds(counts)
     chosen = np.zeros(offsets[-1], bool)
@@ -54,7 +63,7 @@ def choose(keys: np.ndarray, counts: np.ndarray, quotas: np.ndarray) -> np.ndarr
 
 
 def fraction_of(fraction: float, counts: np.ndarray) -> np.ndarray:
-    """Return fraction * counts, rounded half up, int64. A tolerance of 1e-9 absorbs floating-point errors."""
+    """Return fraction * counts as int64, rounded half up. A tolerance of 1e-9 absorbs floating-point errors."""
     return np.floor(fraction * counts + (0.5 + 1e-9)).astype(np.int64)
 
 

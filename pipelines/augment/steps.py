@@ -44,8 +44,8 @@ CHUNK = 8192
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Proportions(Options):
-    """Options of the steps, such as the fraction of a sentence that each step changes. The defaults are the values of
-    the CLEAR paper (section 4.1).
+    """Options of the steps of an augmentation (del-word, del-span, reorder, subs), such as the fraction of a sentence
+    that a step changes. The defaults are the values of the CLEAR paper (section 4.1).
     """
 
     unit: Annotated[str, Flag("what del-word, del-span and reorder delete or move", choices=UNITS)] = "token"
@@ -77,7 +77,11 @@ class Proportions(Options):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Augmentation(Proportions):
-    """Augmentation: a list of steps, in order, and the options of the steps."""
+    """Augmentation of sentences: steps that are applied one after another, and the options of the steps.
+
+    Attributes:
+        steps: names of the steps, in order: del-word, del-span, reorder or subs.
+    """
 
     steps: tuple[str, ...]
 
@@ -105,24 +109,26 @@ class Augmentation(Proportions):
         return "+".join(self.steps)
 
     def options(self) -> dict[str, Any]:
-        """Return all options as plain values, for a dataset's fingerprint."""
+        """Return the steps and their options for a dataset's fingerprint: `steps`, such as "subs+del-span", and all
+        fields of `Proportions`.
+        """
         own = {field.name: getattr(self, field.name) for field in dataclasses.fields(Proportions)}
         return {"steps": str(self), **own}
 
     @property
     def deletes(self) -> bool:
-        """True if a step deletes, so that the tokenizer needs [DEL]."""
+        """True if a step deletes words or tokens; the tokenizer must then have the special token [DEL]."""
         return "del-word" in self.steps or "del-span" in self.steps
 
     @property
     def substitutes(self) -> bool:
-        """True if a step substitutes words, so that synonyms are needed."""
+        """True if a step replaces words by synonyms, which must then be given."""
         return "subs" in self.steps
 
 
 @dataclasses.dataclass(frozen=True)
 class SentenceBatch:
-    """Sentences, as each step takes and returns them.
+    """A batch of sentences, which each step of an augmentation takes and returns.
 
     Attributes:
         tokens: token ids of the sentences, S in all.
@@ -138,10 +144,11 @@ class _Units:
     """Units (tokens or words) of n sentences.
 
     Attributes:
-        starts: index of the first token of each of U units, and at the end the number of tokens, (U + 1,).
+        starts: for each of the U units of all sentences, the index of its first token; the last value is the number of
+            all tokens, (U + 1,).
         bounds: sentence i consists of the units bounds[i], ..., bounds[i + 1] - 1, (n + 1,).
-        free: indices of the units that are not special tokens.
-        free_bounds: sentence i has the free units free[free_bounds[i]], ..., free[free_bounds[i + 1] - 1], (n + 1,).
+        free: indices of the F units that a step may change, because they are not special tokens, (F,).
+        free_bounds: of these, sentence i has free[free_bounds[i]], ..., free[free_bounds[i + 1] - 1], (n + 1,).
     """
 
     starts: np.ndarray
@@ -172,7 +179,7 @@ class _Units:
         """Return a mask of the tokens that belong to chosen units, (S,) bool, where S is the number of all tokens.
 
         Args:
-            chosen: mask of the chosen units, with one value for each unit that is not a special token.
+            chosen: mask of the chosen units among the F units that are not special tokens, (F,) bool.
         """
         marked = np.zeros(len(self.starts) - 1, bool)
         marked[self.free] = chosen
@@ -180,7 +187,7 @@ class _Units:
 
 
 def _delete(sentences: SentenceBatch, deleted: np.ndarray, del_id: int) -> SentenceBatch:
-    """Replace each run of deleted tokens by one [DEL]. Tokens that are [DEL] already count as deleted.
+    """Replace consecutive tokens that are to be deleted by one [DEL]. A [DEL] in the sentences counts as deleted, too.
 
     Args:
         deleted: mask of the tokens to delete, (S,) bool, where S is the number of all tokens.
@@ -235,7 +242,7 @@ class Augmenter:
         self.table = synonyms
 
     def __call__(self, block: Ragged, keys: np.ndarray) -> Ragged:
-        """Return a view of each of n sentences. Its token ids have the dtype of `block`.
+        """Return a view of each of n sentences: its token ids, in the dtype of the ids in `block`.
 
         Args:
             block: token ids of the sentences, without special tokens around them.
@@ -257,7 +264,10 @@ class Augmenter:
         return _Units.of(sentences, self.augmentation.unit == "word", special)
 
     def del_word(self, sentences: SentenceBatch, keys: np.ndarray) -> SentenceBatch:
-        """Delete the fraction `del_word` of each sentence's units (CLEAR's Figure 2a).
+        """Delete random units (tokens or words) of each of n sentences (CLEAR's Figure 2a).
+
+        The option `del_word` is the fraction of the units to delete. One [DEL] takes the place of consecutive deleted
+        units.
 
         Args:
             keys: random key of each sentence, (n,) int64.
@@ -267,8 +277,10 @@ class Augmenter:
         return _delete(sentences, units.tokens_of(choose(keys, units.counts, quotas)), self.del_id)
 
     def del_span(self, sentences: SentenceBatch, keys: np.ndarray) -> SentenceBatch:
-        """Delete `del_spans` spans of each sentence. A span has the fraction `del_span` of the sentence's units
-        (CLEAR's Figure 2b).
+        """Delete random spans of units (tokens or words) of each of n sentences (CLEAR's Figure 2b).
+
+        The options are the number of spans, `del_spans`, and the fraction of a sentence's units that a span has,
+        `del_span`. One [DEL] takes the place of consecutive deleted units.
 
         Args:
             keys: random key of each sentence, (n,) int64.
@@ -282,10 +294,10 @@ class Augmenter:
         return _delete(sentences, units.tokens_of(deleted), self.del_id)
 
     def reorder(self, sentences: SentenceBatch, keys: np.ndarray) -> SentenceBatch:
-        """Swap `reorder_pairs` pairs of spans of each sentence. A span has the fraction `reorder_span` of the
-        sentence's units (CLEAR's Figure 2c).
+        """Swap random pairs of spans of units (tokens or words) of each of n sentences (CLEAR's Figure 2c).
 
-        Unlike in other steps, [DEL] is an ordinary unit here. Two [DEL] that become adjacent are merged.
+        The options are the number of pairs, `reorder_pairs`, and the fraction of a sentence's units that a span has,
+        `reorder_span`. [DEL] can be moved, unlike other special tokens. Two [DEL] that become adjacent are merged.
 
         Args:
             keys: random key of each sentence, (n,) int64.
@@ -316,8 +328,9 @@ class Augmenter:
         return _delete(moved, np.zeros(len(at), bool), self.del_id) if has_del else moved
 
     def subs(self, sentences: SentenceBatch, keys: np.ndarray) -> SentenceBatch:
-        """Replace the fraction `subs` of each sentence's words by synonyms (CLEAR's Figure 2d). Words without synonyms
-        stay.
+        """Replace random words of each of n sentences by synonyms (CLEAR's Figure 2d).
+
+        The option `subs` is the fraction of all words to replace. Words that have no synonyms are never replaced.
 
         Args:
             keys: random key of each sentence, (n,) int64.
@@ -349,11 +362,11 @@ class Augmenter:
         return SentenceBatch(Ragged(replaced.values, replaced.offsets[units.bounds]), is_start)
 
     def _entries(self, values: np.ndarray, units: _Units) -> np.ndarray:
-        """Return the number of the entry of each of U words in the table of synonyms, (U,); -1 for a special token or a
-        word without synonyms.
+        """Return the index of each of U words in the table of synonyms, (U,); -1 for a special token or a word without
+        synonyms.
 
         Args:
-            values: the token ids of the sentences.
+            values: the token ids of all sentences, one sentence after another.
             units: the words of the sentences.
         """
         assert self.table is not None
@@ -362,9 +375,12 @@ class Augmenter:
         return entries
 
     def coverage(self, block: Ragged) -> tuple[int, int]:
-        """Return (number of words with a synonym, number of words) of a block of sentences.
+        """Return (number of words that have synonyms, number of all words) of the sentences in a block.
 
-        The paper reports synonyms for about 40 % of the tokens (section 3.3).
+        The CLEAR paper reports synonyms for about 40 % of the tokens (section 3.3).
+
+        Args:
+            block: token ids of the sentences.
         """
         units = _Units.of(SentenceBatch(block, self.words(block.values, block.offsets)), True, self.special)
         return int((self._entries(block.values, units) >= 0).sum()), len(units.free)
@@ -382,9 +398,12 @@ STEPS: dict[str, Step] = {
 
 
 def _deletable(fraction: float, counts: np.ndarray) -> np.ndarray:
-    """Return the number of units to delete from each sentence, (n,): at least one, and at most all but one.
+    """Return the number of units to delete from each of n sentences, (n,).
+
+    At least one unit is deleted and at least one is left; a sentence of one unit is not changed.
 
     Args:
+        fraction: the fraction of a sentence's units to delete.
         counts: the number of units of each sentence, (n,).
     """
     quotas: np.ndarray = np.minimum(np.maximum(fraction_of(fraction, counts), 1), np.maximum(counts - 1, 0))
@@ -392,14 +411,15 @@ def _deletable(fraction: float, counts: np.ndarray) -> np.ndarray:
 
 
 def _partners(keys: np.ndarray, numbers: np.ndarray) -> np.ndarray:
-    """Pair the spans of each sentence at random.
+    """Pair the spans of each of n sentences at random, to swap the two spans of each pair.
 
     Args:
         keys: random key of each sentence, (n,) int64.
-        numbers: the number of spans of each sentence, (n,), even.
+        numbers: the number of spans of each sentence, which is even, (n,).
 
     Returns:
-        For each span of all sentences, the index of the span with which it is paired, (numbers.sum(),).
+        For each span of all sentences, the index, among them all, of the span with which it is paired,
+        (numbers.sum(),).
     """
     partner = np.empty(numbers.sum(), np.int64)
     first = bounds(numbers)

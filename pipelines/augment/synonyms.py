@@ -53,10 +53,13 @@ class SynonymError(ValueError):
 
 
 def read_synonyms(path: str | Path) -> dict[str, list[str]]:
-    """Read a file of synonyms. Return the synonyms of each word, in the order of the file.
+    """Read the synonyms of words from a file: JSON, or lines of a word and its synonyms, separated by tabs.
+
+    Returns:
+        The synonyms of each word, in the order of the file.
 
     Raises:
-        SynonymError: the file is in none of the supported formats, or holds no synonym.
+        SynonymError: the file has another form, or no word in it has a synonym.
         OSError: the file cannot be read.
     """
     try:
@@ -103,12 +106,14 @@ def _line_pairs(text: str, path: str | Path) -> Iterator[tuple[str, list[str]]]:
 
 
 def inflection(word: str, known: Container[str]) -> str:
-    """Return a word's English ending if the rest is a known word; otherwise "".
+    """Return the ending of an inflected English word ("ing", "ed", "est", "ly" or "s"); "" if the word has no such
+    ending.
 
-    For example, the ending of "needed" is "ed" if "need" is known; "speed" has none.
+    An ending counts only if the word's base form is known: "needed" has the ending "ed" if "need" is known, and "hoped"
+    if "hope" is known. "speed" has no ending.
 
     Args:
-        known: the known words.
+        known: the words that are known as base forms.
     """
     for ending in ENDINGS:
         stem = word.removesuffix(ending)
@@ -125,11 +130,17 @@ def inflection(word: str, known: Container[str]) -> str:
 
 
 def forms(table: Mapping[str, Sequence[str]]) -> Iterator[tuple[str, list[str]]]:
-    """Yield (word, synonyms): first all words of the table as they are, then lower-case words again, capitalized and in
-    capitals, with synonyms in the same case.
+    """Yield (form, synonyms) for each form of each word of a table: the word as it is, capitalized, and in capitals.
 
-    If some synonyms have the inflection of the word, only these are used. An expression of several words, separated by
-    spaces, is left out.
+    The synonyms are in the case of the form: movie -> film, Movie -> Film, MOVIE -> FILM. Only lower-case words of two
+    or more letters have further forms, and only words of four or more letters have a form in capitals, because short
+    words in capitals mostly mean something else (US, WHO).
+
+    If some synonyms have the same English ending as the word (movies -> films), its other synonyms are left out. An
+    expression of several words, separated by spaces, is skipped.
+
+    Args:
+        table: the synonyms of each word.
     """
     known = {word for entry in table.items() for word in (entry[0], *entry[1])}
     endings: dict[str, str] = {word: inflection(word, known) for word in known}
@@ -148,18 +159,20 @@ def forms(table: Mapping[str, Sequence[str]]) -> Iterator[tuple[str, list[str]]]
 
 @dataclasses.dataclass(frozen=True)
 class SynonymTable:
-    """Table from the token ids of a word to the token ids of its synonyms.
+    """Synonyms of words, in the token ids of a tokenizer. The table is searched with the token ids of a word.
 
-    An entry is a word with synonyms; entries are numbered from 0. The synonyms of entry e are first_option[e], ...,
-    first_option[e + 1] - 1 in `options`.
+    The words that have synonyms are numbered from 0. A word whose token ids differ after a space and after a
+    punctuation mark is in the table twice. The synonyms of word w are the sequences first_option[w], ...,
+    first_option[w + 1] - 1 of `options`.
 
     Attributes:
-        by_token: for each token id, the number of the entry of the word that consists of this token alone; -1 if there
-            is none, (vocabulary,) int32.
-        hashes: hashes of the words that consist of several tokens, sorted, int64.
-        entries: the number of the entry of each word in `hashes`, int32.
-        first_option: index in `options` of the first synonym of each entry, and at the end the number of synonyms.
-        options: token ids of all synonyms.
+        by_token: for each token id, the number of the word that is encoded as this one token; -1 if there is no such
+            word, (vocabulary,) int32.
+        hashes: the hashes of the m words that are encoded as several tokens, sorted, (m,) int64.
+        entries: the number of each word in `hashes`, (m,) int32.
+        first_option: for each of n words, the index in `options` of its first synonym; after these, the number of all
+            synonyms, (n + 1,) int64.
+        options: the token ids of each synonym.
     """
 
     by_token: np.ndarray
@@ -170,10 +183,15 @@ class SynonymTable:
 
     @classmethod
     def build(cls, table: Mapping[str, Sequence[str]], tokenizer: Tokenizer) -> "SynonymTable":
-        """Build the table for a tokenizer. Words whose encoding has the unknown token or a special token are left out.
+        """Build the table for a tokenizer.
+
+        A word or synonym is left out if its encoding has the unknown token or a special token.
+
+        Args:
+            table: the synonyms of each word, as `read_synonyms` returns them.
 
         Raises:
-            SynonymError: no word is left.
+            SynonymError: no word with a synonym is left.
         """
         tokenizer = Tokenizer.from_str(tokenizer.to_str())
         tokenizer.no_padding()
@@ -204,10 +222,12 @@ class SynonymTable:
         return cls(by_token, hashes[order], longer[order].astype(np.int32), first_option, options)
 
     def find(self, tokens: np.ndarray, starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
-        """Return the number of the entry of each of k words, (k,); -1 for a word without synonyms.
+        """Return the number in this table of each of k words, (k,) int32; -1 for a word that has no synonyms.
 
         Args:
-            tokens: token ids; word i is tokens[starts[i]:starts[i] + lengths[i]].
+            tokens: the token ids of the text that contains the words.
+            starts: the index in `tokens` of each word's first token, (k,).
+            lengths: the number of tokens of each word, (k,).
         """
         entries: np.ndarray = self.by_token[tokens[starts]]
         (longer,) = np.nonzero(lengths > 1)
@@ -220,9 +240,13 @@ class SynonymTable:
 
 
 def _encode(texts: list[str], context: str, tokenizer: Tokenizer) -> dict[str, tuple[int, ...]]:
-    """Return text -> its token ids after the string `context`, such as "(". The ids of `context` are not included.
+    """Return the token ids that each text has where it follows `context`, without the ids of `context` itself.
 
-    Texts whose encoding has the unknown token or a special token are left out.
+    A text is left out if its encoding has the unknown token or a special token, or if one token covers the end of
+    `context` and the beginning of the text.
+
+    Args:
+        context: the string before each text, such as "(". The ids of a word depend on the character before it.
     """
     added = tokenizer.get_added_tokens_decoder()
     barred = {unknown_id(tokenizer), *(token for token, content in added.items() if content.special)}
@@ -244,10 +268,12 @@ def _ragged(lists: Sequence[tuple[int, ...]], dtype: np.dtype | type) -> Ragged:
 
 
 def _hash(tokens: np.ndarray, starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
-    """Return the hashes of k ranges of token ids, (k,) int64. No range may be empty.
+    """Return the hash of each of k sequences of token ids, (k,) int64. No sequence may be empty.
 
     Args:
-        tokens: token ids; range i is tokens[starts[i]:starts[i] + lengths[i]].
+        tokens: token ids, which contain all the sequences.
+        starts: the index in `tokens` of each sequence's first token, (k,).
+        lengths: the number of tokens of each sequence, (k,).
     """
     if not len(starts):
         return np.empty(0, np.int64)

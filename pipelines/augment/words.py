@@ -1,13 +1,17 @@
-"""Find word boundaries in token ids. Only the vocabulary is needed, because shards hold ids and not texts.
+"""Find word boundaries in token ids. Only the tokenizer's vocabulary is needed, not the texts, which shards do not
+hold.
 
     vocabulary -> class of each token's first and last character -> a word starts where the class changes
 
+The class of a character is letter, sign, space, and so on. Digits are of the class letter; signs are punctuation and
+symbols.
+
 A token starts a word if it begins with a space (byte-level BPE, SentencePiece), lacks the continuation mark
 (WordPiece), or follows an end-of-word mark (BPE with such a suffix) or a special token. A word also starts where
-letters or digits are followed by signs, or signs by letters or digits; consecutive signs are one word. In a vocabulary
-of words (WordLevel), every token starts a word. A token that is only a space belongs to the next token, and the unknown
-token counts as letters. "don't" is one word and "film's" is two, with a straight or a curly apostrophe. In scripts
-without spaces between words (`common.scripts`) each token is a word.
+letters are followed by signs, or signs by letters; consecutive signs are one word. In a vocabulary of words
+(WordLevel), every token starts a word. A token that is only a space belongs to the next token, and the unknown token
+counts as letters. "don't" is one word and "film's" is two, with a straight or a curly apostrophe. In scripts without
+spaces between words (`common.scripts`) each token is a word.
 """
 
 import json
@@ -36,11 +40,11 @@ _BYTE = re.compile(r"<0x([0-9A-F]{2})>")
 
 
 class WordStarts:
-    """Function that finds the word starts in token ids of a tokenizer.
+    """Callable that finds the tokens that start a word, for one tokenizer.
 
     Attributes:
-        special: mask of the special tokens, (vocabulary,) bool. The unknown token is not one of them, because it stands
-            for text.
+        special: for each token id, true if it is a special token, (vocabulary,) bool. It is false for the unknown
+            token, because that stands for text.
     """
 
     def __init__(self, tokenizer: Tokenizer) -> None:
@@ -75,11 +79,11 @@ class WordStarts:
                 self._role[token] = 0
 
     def __call__(self, tokens: np.ndarray, offsets: np.ndarray) -> np.ndarray:
-        """Return a mask of the tokens that start a word, (S,) bool.
+        """Return a mask of S tokens: true for each token that starts a word, (S,) bool.
 
         Args:
-            tokens: the S token ids of n sentences, (S,).
-            offsets: sentence i is tokens[offsets[i]:offsets[i + 1]], (n + 1,).
+            tokens: the token ids of n sentences, one sentence after the other, (S,).
+            offsets: the bounds of the sentences, (n + 1,): sentence i is tokens[offsets[i]:offsets[i + 1]].
         """
         firsts = offsets[:-1][offsets[:-1] < len(tokens)]
         first, last = self._first[tokens], self._last[tokens]
@@ -97,12 +101,16 @@ class WordStarts:
         return starts
 
     def _join_contractions(self, tokens: np.ndarray, starts: np.ndarray, firsts: np.ndarray, last: np.ndarray) -> None:
-        """Update `starts`, a mask of the tokens that start a word, for contractions: an apostrophe and the ending after
-        it belong to the word before, but 's is a word by itself.
+        """Correct `starts` in place where a contraction has an apostrophe.
+
+        In "don't", neither the apostrophe nor the ending starts a word, because both belong to the word before them. In
+        "film's", the apostrophe starts a word: 's.
 
         Args:
-            firsts: the index of the first token of each sentence.
-            last: the class of each token's last character, (S,).
+            tokens: the token ids of all sentences, (S,).
+            starts: a mask of the tokens that start a word, (S,) bool.
+            firsts: the index in `tokens` of each sentence's first token.
+            last: the class of each token's last character (_LETTER, _SIGN, ...), (S,).
         """
         roles = np.append(self._role[tokens], [0, 0])
         (sign,) = np.nonzero((roles == _APOSTROPHE) | (roles == _APOSTROPHE_HEAD))
@@ -132,7 +140,15 @@ def unknown_id(tokenizer: Tokenizer) -> int | None:
 
 
 def _surfaces(tokenizer: Tokenizer, vocabulary: dict[str, int]) -> Iterator[tuple[int, bytes, bool, bool]]:
-    """Yield (id, text in bytes, continues a word, ends a word) for each token, according to the tokenizer's marks."""
+    """Yield (id, text, continues, ends) for each token of a tokenizer.
+
+    Its text is in UTF-8 bytes and has none of the tokenizer's marks: a mark for a space becomes a space, and the other
+    marks are removed. `continues` is True if a mark such as "##" says that the token continues a word; `ends` is True
+    if a mark such as "</w>" says that the token ends one.
+
+    Args:
+        vocabulary: the id of each token.
+    """
     record = json.loads(tokenizer.to_str())
     prefix = record["model"].get("continuing_subword_prefix") or ""
     suffix = record["model"].get("end_of_word_suffix") or ""
@@ -153,10 +169,10 @@ def _surfaces(tokenizer: Tokenizer, vocabulary: dict[str, int]) -> Iterator[tupl
 
 
 def _byte_alphabet() -> dict[str, int]:
-    """Return the byte that each character of byte-level BPE stands for.
+    """Return the byte that each of the 256 characters in the tokens of byte-level BPE stands for.
 
-    A printable byte is represented by the character with the same number; the other bytes, in order, by the characters
-    from 256 on.
+    A printable byte is written as the character with the same code point. The other bytes, in order, are written as the
+    characters from code point 256 on.
     """
     printable = [*range(ord("!"), ord("~") + 1), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
     others = [byte for byte in range(256) if byte not in printable]
@@ -164,9 +180,13 @@ def _byte_alphabet() -> dict[str, int]:
 
 
 def _end_classes(surface: bytes) -> tuple[int, int]:
-    """Return the classes (_LETTER, _SIGN, ...) of a token's first and last character.
+    """Return the class of a token's first character, and the class of its last one: _LETTER, _SIGN, ...
 
-    A token may hold only some of the bytes of these characters. The class is _INSIDE if the first bytes are missing.
+    A token may begin or end between the bytes of a character. If the first bytes of a token's first character are
+    missing, this character has the class _INSIDE.
+
+    Args:
+        surface: the token's text in UTF-8 bytes.
     """
     begins = [place for place, byte in enumerate(surface) if not 0x80 <= byte < 0xC0]
     if not begins:
@@ -176,7 +196,11 @@ def _end_classes(surface: bytes) -> tuple[int, int]:
 
 
 def _character_class(data: bytes) -> int:
-    """Return the class (_LETTER, _SIGN, ...) of a character, given its bytes. The last of the bytes may be missing."""
+    """Return the class of a character: _LETTER, _SIGN, ...
+
+    Args:
+        data: the character's UTF-8 bytes. If the last ones are missing, the class is guessed from the first byte.
+    """
     try:
         character = data.decode()
     except UnicodeDecodeError:

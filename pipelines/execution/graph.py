@@ -2,7 +2,9 @@
 
     Create(units not done) | Reshuffle | ParDo(ProcessUnit) -> barrier -> Map(finish)
 
-A run in two stages (`units.decisions`) has further steps before the last barrier, for each round:
+If examples of different work units are compared, for instance to drop duplicates, the run has two stages
+(`units.decisions`). The second stage consists of rounds (`units.rounds`), and each round adds these steps before the
+last barrier:
 
     barrier -> FlatMap(deal) | GroupByKey | Map(work)
 
@@ -11,8 +13,8 @@ units and slices read and write never passes through Beam.
 
 After a barrier, a step begins only when the previous step has ended for all elements. A barrier is a GroupByKey with
 one key. A GroupByKey of an empty collection yields nothing, so that the next step would not run; each step therefore
-gets one more element, without work. A barrier made of Count.Globally and Reshuffle would have more stages, each of
-which takes time to start.
+gets one more element, for which nothing has to be done. A barrier made of Count.Globally and Reshuffle would have more
+stages, each of which takes time to start.
 """
 
 import contextlib
@@ -41,8 +43,9 @@ NO_WORK: Element = (-1, 0)
 
 @contextlib.contextmanager
 def _working(job: Job) -> Iterator[None]:
-    """Give the code in this context, which runs in a worker, access to the user's object stores. Expected errors are
-    raised in a form that the driver recognizes.
+    """Context manager for the work of a Beam worker, which gives it access to the user's object stores.
+
+    An expected error, such as PipelineError, is raised in a form that reaches the driver (`pipelines.errors.carrying`).
     """
     called_by(job.caller)
     with carrying():
@@ -52,7 +55,10 @@ def _working(job: Job) -> Iterator[None]:
 
 
 class ProcessUnit(beam.DoFn):  # type: ignore[misc]  # Beam's types are not followed
-    """DoFn that processes work units. It ignores None, the element without work."""
+    """DoFn that processes work units. It yields DONE, a key with an unused value, for each element.
+
+    One element is None instead of a work unit, so that the collection is never empty. Nothing is done for it.
+    """
 
     def __init__(self, job: Job) -> None:
         self.job = job
@@ -84,11 +90,14 @@ class ProcessUnit(beam.DoFn):  # type: ignore[misc]  # Beam's types are not foll
 
 
 def deal(_: Any, job: Job, round_: Round) -> Iterator[tuple[Element, None]]:
-    """Yield the elements (work units or slices) of a round that remain to be done, each as a key with the value None.
+    """Yield the elements of a round that remain to be done, and NO_WORK, as keys with the value None.
 
-    Beam calls this function after a barrier, and groups the elements by key to distribute them over the workers.
+    A round is a step of the run whose elements are work units or slices. Beam calls this function after a barrier, and
+    groups the elements by key to distribute them over the workers.
 
     Args:
+        _: the output of the barrier, which is not used.
+        job: the description of the run: its folders, its kind, its options.
         round_: the round.
     """
     with _working(job):
@@ -98,12 +107,15 @@ def deal(_: Any, job: Job, round_: Round) -> Iterator[tuple[Element, None]]:
 
 
 def work(keyed: tuple[Element, Any], job: Job, round_: Round) -> tuple[int, int]:
-    """Do the work of one element (a work unit or a slice) of a round. Return DONE, by which the next step's barrier
-    sees that the element is done.
+    """Do the work of one element of a round, a step of the run whose elements are work units or slices.
 
     Args:
-        keyed: the element, and a value that is not used.
+        keyed: the element, and a value that is not used. If the element is NO_WORK, nothing is done.
+        job: the description of the run: its folders, its kind, its options.
         round_: the round.
+
+    Returns:
+        DONE: the key of the next barrier, and a value that is not used.
     """
     if keyed[0] != NO_WORK:
         with _working(job):
@@ -112,13 +124,13 @@ def work(keyed: tuple[Element, Any], job: Job, round_: Round) -> tuple[int, int]
 
 
 def finish(_: Any, job: Job) -> None:
-    """Write the manifest, after all units of the run are done."""
+    """Write the manifest of the dataset. Beam calls this function after all other steps of the run."""
     with _working(job):
         commit(job)
 
 
 def build(pipeline: beam.Pipeline, job: Job, units: list[Unit]) -> None:
-    """Add the graph that processes `units` and commits the dataset."""
+    """Add to `pipeline` the steps that process the work units in `units` and write the dataset's manifest."""
     done = (
         pipeline
         | "Units" >> beam.Create([None, *units], reshuffle=False)

@@ -14,7 +14,11 @@ def _finished(folder: str) -> set[int]:
 
 
 class Progress(ProgressBar):
-    """Progress bar over the input bytes of the units that are not finished; a thread advances it as units finish."""
+    """Progress bar of a run, in bytes of input.
+
+    It covers the work units that are not finished when the bar is created. A thread advances it whenever a unit is
+    finished.
+    """
 
     def __init__(self, folder: str, units: tuple[Unit, ...], quiet: bool) -> None:
         self._end, self.disable = threading.Event(), True  # so that `close` works if a line below fails

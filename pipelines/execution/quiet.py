@@ -8,9 +8,9 @@ from collections.abc import Iterator
 
 @contextlib.contextmanager
 def quiet_beam() -> Iterator[None]:
-    """Suppress logging and the tracebacks of Beam's threads within the context.
+    """Context manager that suppresses all logging, and the tracebacks of exceptions in Beam's threads.
 
-    The command itself tells the user of a failure, in one line.
+    The command itself reports a failure to the user, in one line.
     """
     hook, level = threading.excepthook, logging.root.manager.disable
     threading.excepthook = lambda _: None

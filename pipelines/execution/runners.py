@@ -34,8 +34,9 @@ _leaving = threading.Lock()
 def num_processes(workers: int | None, num_units: int, num_bytes: int, bytes_per_s: float, cores: int) -> int:
     """Return the number of worker processes to use; 1 means to work in this process.
 
-    It is `workers` if given, otherwise the number with the shortest estimated run time, but at most `num_units`. Beam
-    assigns the units to processes before the processes start, so the process with the most units decides the run time.
+    It is `workers`, or, if this is None, the number with the shortest estimated run time, at most `cores`. In both
+    cases it is at most `num_units`. Beam assigns the units to processes before the processes start, so the process with
+    the most units decides the run time.
 
     Args:
         workers: the user's choice; None for no choice.
@@ -72,10 +73,13 @@ def local(processes: int, arguments: Sequence[str]) -> beam.Pipeline:
 
 
 def named(arguments: Sequence[str]) -> beam.Pipeline:
-    """Return an empty pipeline for the runner that `arguments`, the user's options for Beam, name.
+    """Return an empty pipeline for the Beam runner that the user names.
 
     No files are staged, not even Beam's list of the installed packages, because a job server and its workers would need
     a shared folder for staged files.
+
+    Args:
+        arguments: the user's options for Beam, which include `--runner`.
     """
     nothing_staged = ["--no_save_main_session", "--experiments=disable_logging_submission_environment"]
     return beam.Pipeline(options=PipelineOptions([*nothing_staged, *arguments]))
@@ -83,7 +87,7 @@ def named(arguments: Sequence[str]) -> beam.Pipeline:
 
 @contextlib.contextmanager
 def on_loopback() -> Iterator[None]:
-    """Bind every gRPC server that this process creates within the context to 127.0.0.1.
+    """Context manager that binds every gRPC server that this process creates to 127.0.0.1.
 
     Beam's local runner uses gRPC without authentication, and would bind its servers to every network interface. Anyone
     who can reach the host could then read every file that the user can read. Beam has no option for the address.

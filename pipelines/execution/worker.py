@@ -19,7 +19,11 @@ the CPU time for log-mel spectrograms."""
 
 
 def end_with(parent: int) -> None:
-    """Wait until the parent process, given by its id, has ended; then exit."""
+    """Wait until the parent process has ended; then exit.
+
+    Args:
+        parent: the id of the parent process.
+    """
     while os.getppid() == parent:
         time.sleep(POLL_S)
     os._exit(1)

@@ -1,12 +1,12 @@
 """The contract of a kind of dataset: how it reads the inputs, and the examples that it makes.
 
     Kind    the options, the rules for finding records in the inputs (`reading`), and the files that are made once and
-            published beside the shards (`resources`: a tokenizer, synonyms, class names)
+            stored in the dataset's folder beside the shards (`resources`: a tokenizer, synonyms, class names)
     Worker  the part of a kind that runs in a worker process: records of a work unit -> batches of examples
 
-To add a kind, add a file here with its class, which the command finds by itself, and an entry in `shards.schema` with
-its columns. A kind from outside this package is named as `module:Class`. Planning, the Beam graph and the readers are
-the same for all kinds.
+To add a kind, add a file with its class to this folder, where its command is found without further registration, and an
+entry with its columns to `shards.schema`. On the command line, a kind from outside this package is named
+`module:Class`. Planning, the Beam graph and the readers are the same for all kinds.
 """
 
 import contextlib
@@ -32,7 +32,9 @@ BAD = "fail if a larger fraction of the records is bad, 0 to 1"
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class CorpusOptions(Options):
-    """Options of every command that reads a corpus: input, output, tolerated faults, and printed output."""
+    """Options of every command that reads a corpus: its input, its output, the faults that it tolerates, and what it
+    prints.
+    """
 
     inputs: Annotated[
         tuple[str, ...], Flag("input files, folders, or globs in quotes", "GLOB", name="--input", many=True)
@@ -44,9 +46,13 @@ class CorpusOptions(Options):
     json: Json = False
 
 
-def mend(reason: str) -> str:
-    """Return advice for the user if all records are dropped, most for this reason; "" if there is no advice."""
-    mends = {
+def advice_for(reason: str) -> str:
+    """Return advice for the user of a run that dropped all of its records; "" if there is no advice.
+
+    Args:
+        reason: the reason for which most of the records were dropped, such as "short_tokens".
+    """
+    advice = {
         "short_bytes": f"lower {flag('--min-tokens')}",
         "short_tokens": f"lower {flag('--min-tokens')}",
         "long_tokens": (
@@ -58,11 +64,13 @@ def mend(reason: str) -> str:
         "no_pair": f"choose another {flag('--structure')}",
         "unpaired": "a premise needs an entailed and a contradicting hypothesis in one file",
     }
-    return mends.get(reason, "")
+    return advice.get(reason, "")
 
 
 class Worker(Protocol):
-    """Part of a kind that makes the examples. It is built once per worker process."""
+    """Object that makes the examples of a kind in a worker process. It is built once per process, for all its work
+    units.
+    """
 
     def examples(self, records: Iterable[Record], tally: Tally) -> Iterator[pa.RecordBatch]:
         """Yield the examples of a work unit's records, in order, as record batches with the kind's columns.
@@ -82,16 +90,17 @@ class Kind(Options, ABC):
     fields with a `Flag` are options of its command.
 
     Attributes:
-        dedup: keep only the first of equal examples. A kind that declares this field as `Dedup` has the option.
+        dedup: if True, only the first of equal examples is kept. A kind that declares this field as `Dedup` has the
+            option.
         near_dedup: Jaccard similarity at which two examples count as similar, so that only the first is kept; None to
             keep similar examples. If it is set, the worker attaches MinHash sketches to its batches (`text.minhash`).
         group_field: the field of the records that names the group of a row; None if there are no groups. The rows of a
             group are all held out or all trained on (`kinds.groups`). A kind whose rows share texts may declare this
-            attribute as an option. The worker then attaches the hashes of the groups to its batches.
-        update: bring a finished dataset up to date with changed inputs (`units.update`). A kind that declares this
-            field as `Update` has the option.
-        old: with `update`, the folder of the dataset before the update, and the file with the index of its vectors
-            (`kinds.copied`); otherwise None. The run sets this field.
+            field as an option. Its worker then attaches the hashes of the groups to its batches.
+        update: if True, a finished dataset is brought up to date with changed inputs (`units.update`). A kind that
+            declares this field as `Update` has the option.
+        old: if `update` is True, the folder of the dataset before the update, and the file with the index of its
+            vectors (`kinds.copied`); otherwise None. The run sets this field.
         compares: whether the texts of examples are compared, to find duplicates or to hold out equal texts together.
             The run sets this field. The worker of a kind of text then attaches the hashes of the texts to its batches
             (`units.keys`).
@@ -101,7 +110,7 @@ class Kind(Options, ABC):
         description: a line for the help of the command; "" if `summary` is enough.
         example: a command line that makes a dataset of this kind.
         max_bytes: the default of --max-document-bytes. A record with more bytes is bad.
-        rate: the default of `bytes_per_s`, in bytes per second.
+        rate: the default of `bytes_per_s`: the number of input bytes that one process handles per second.
         can_update: whether the kind has the option `update`.
         numbers_records: whether each example holds the number of its record in the input file (`units.numbering`).
         shares_texts: whether different examples may share a text. Examples that share a text are all held out or all
@@ -131,16 +140,17 @@ class Kind(Options, ABC):
         a device instead of `auto`, for example.
 
         Args:
-            earlier_options: the options in the fingerprint of the run to continue, whose values are used again; empty
-                for a new run.
+            earlier_options: if an unfinished run is continued, the options in its fingerprint, whose values are used
+                again; otherwise empty.
         """
         return self
 
     def looked(self, inputs: Inputs, reading: Reading) -> Self:
-        """Return a copy of the kind with values for the options that it infers from the first records of the inputs.
-        This is done before the work starts.
+        """Return a copy of the kind that has values for the options that are inferred from the first records of the
+        inputs. The run calls this method before it reads the inputs in full.
 
         Args:
+            inputs: the input files.
             reading: the rules by which the readers find records in the inputs.
 
         Raises:
@@ -150,7 +160,9 @@ class Kind(Options, ABC):
 
     @property
     def reasons(self) -> tuple[str, ...]:
-        """The reasons for which a good record may be filtered out. They are keys of the manifest's counts."""
+        """The names of the reasons for which a valid record may be filtered out, such as "short_tokens". The manifest
+        counts the filtered records by reason.
+        """
         return ()
 
     @property
@@ -162,8 +174,8 @@ class Kind(Options, ABC):
 
     @property
     def has_chunks(self) -> bool:
-        """Return whether a record can become several consecutive rows: the chunks of its text, which are all kept or
-        all dropped.
+        """True if a record can become several consecutive rows, one for each chunk of its text. The rows of a text are
+        all kept or all dropped.
         """
         return False
 
@@ -174,7 +186,7 @@ class Kind(Options, ABC):
         return None
 
     def options(self) -> dict[str, Any]:
-        """Return the options that determine the dataset, for its fingerprint."""
+        """Return the options that determine the dataset's content, by name. They become a part of its fingerprint."""
         of_runs = ("update", "old", "group_field")
         return {name: value for name, value in dataclasses.asdict(self).items() if name not in of_runs}
 
@@ -183,15 +195,18 @@ class Kind(Options, ABC):
         """Return the rules by which the readers find records in the inputs."""
 
     def check(self, record: Record) -> None:
-        """Raise RecordError if a record is bad for a reason that can be seen without processing it.
+        """Raise RecordError if a record is bad for a reason that can be seen without making its examples.
 
-        The first records are checked in this way before a long run begins.
+        The first records of the inputs are checked in this way before a long run begins.
         """
         if record.problem:
             raise RecordError(record.problem)
 
     def resources(self, inputs: Inputs) -> dict[str, bytes]:
-        """Return the files that affect the examples, such as a tokenizer. They are published in the dataset's folder.
+        """Return the files that affect the examples, such as a tokenizer. The run stores them in the dataset's folder.
+
+        Args:
+            inputs: the input files.
 
         Returns:
             The contents of the files, by path: `_files/NAME`, or `tokenizer/NAME` for a tokenizer's files.
@@ -220,15 +235,21 @@ class Kind(Options, ABC):
 
     @abstractmethod
     def worker(self, resources: Mapping[str, bytes]) -> Worker:
-        """Build the worker from the published resources.
+        """Build the object that makes the examples in a worker process.
+
+        Args:
+            resources: the contents of the files that the method `resources` returns, by path.
 
         Raises:
             PipelineError: a resource is unusable.
         """
 
     def shared_by(self, num_processes: int) -> AbstractContextManager[None]:
-        """Return a context manager for a local run. On entry it starts what the worker processes share, such as a
-        process that holds the model. On exit, after the workers have ended, it stops what it started.
+        """Return a context manager for a run on this machine. On entry it starts what the worker processes share, such
+        as a process that holds the model. On exit, after the workers have ended, it stops what it started.
+
+        Args:
+            num_processes: the number of worker processes.
 
         Raises:
             PipelineError: what the workers share cannot be started.
@@ -236,13 +257,18 @@ class Kind(Options, ABC):
         return contextlib.nullcontext()
 
     def nothing_kept(self, counts: Counts) -> str:
-        """Return the error message for a run that keeps no record: counts by reason, and advice on the main reason."""
+        """Return the error message for a run that keeps no record: how many records were dropped for each reason, and
+        advice on the most frequent reason.
+
+        Args:
+            counts: the counts of the whole run.
+        """
         numbers = {reason: number for reason, number in {**counts.filtered, "bad": counts.bad}.items() if number}
         dropped = ", ".join(numbered(numbers))
         sizes = ", ".join(f"{size:,} {unit}" for unit, size in counts.longest.items())
         longest = f"; the longest has {sizes}" if sizes else ""
         main = max(numbers, key=numbers.__getitem__, default="")
-        advice = counts.complaint() if main == "bad" else mend(main)
+        advice = counts.complaint() if main == "bad" else advice_for(main)
         lacking = f"; {counts.lacking}" if counts.lacking else ""
         line = f"none of {counts.read:,} {self.name} is kept: {dropped}{longest}{lacking}"
         return f"{line}: {advice}" if advice else line

@@ -65,8 +65,11 @@ class Audio(LabeledKind):
         return array_column(values, MEL_BINS)
 
     def remarks(self, fingerprint: Mapping[str, Any], sums: Mapping[str, int]) -> list[str]:
-        """Return the base class's lines and, if there are such clips, a line with the number of clips that have as many
-        frames as allowed (longer ones were cut), or that were split.
+        """Return the base class's lines, followed by a line about long clips, if there are any.
+
+        If long clips are cut, the line has the number of clips with as many frames as allowed: the clips that were cut,
+        and any that had this length from the start. If long clips are split, it has the number of clips that were
+        split.
         """
         lines = super().remarks(fingerprint, sums)
         if number := sums.get("full"):

@@ -1,7 +1,7 @@
 """Reuse the vectors of an existing dataset when it is updated: `embed --update` embeds only new texts.
 
-    old shards -> index: sorted ids and their rows (16 bytes per text, in a file that all workers map into memory)
-    ids of the texts to embed -> rows in the index -> vectors, read from the verified shards batch by batch
+    old shards -> index: sorted ids and row numbers (16 bytes per text, in a file that all workers map into memory)
+    ids of the texts to embed -> row numbers, by the index -> vectors, read from the verified shards batch by batch
 
 Texts with equal ids are taken to be equal, because an id is 63 bits of the hash of the embedded text. Stored values are
 copied unchanged.
@@ -21,7 +21,15 @@ COLUMNS = ("vector", "scale")
 
 
 def write_index(folder: str, path: Path) -> None:
-    """Write the index of a dataset to a file: the sorted ids, and the row number of each id, (2, n) int64."""
+    """Write an index of the n examples of a dataset to a file, as an array of numpy, (2, n) int64.
+
+    The first row has the sorted ids of the examples, and the second row has the row number of each of these ids in the
+    dataset.
+
+    Args:
+        folder: the dataset's folder.
+        path: the file to write.
+    """
     dataset = Dataset(folder)
     ids = np.empty(dataset.num_examples, np.int64)
     seen = 0
@@ -47,16 +55,17 @@ class Copied:
         self._ends = np.cumsum([shard.examples for shard in self._dataset.shards], dtype=np.int64)
 
     def rows(self, ids: Sequence[int]) -> np.ndarray:
-        """Return the row number of each id in the dataset, (n,) int64; -1 for an id that the dataset does not have."""
+        """Return the row numbers in the dataset of n ids, (n,) int64; -1 for an id that the dataset does not have."""
         wanted = np.array(ids, np.int64)
         places = np.searchsorted(self._ids, wanted).clip(max=len(self._ids) - 1)
         return np.where(self._ids[places] == wanted, self._rows[places], -1)
 
     def vectors(self, rows: np.ndarray) -> pa.RecordBatch:
-        """Return the columns `vector` and `scale` of some rows, as they are stored.
+        """Return the column `vector` of n rows, and the column `scale` if the dataset has it, with the values as they
+        are stored.
 
         Args:
-            rows: row numbers, (n,) int64; the result has the same order.
+            rows: the row numbers, (n,) int64. The result has the same order.
 
         Raises:
             ShardError: a shard is damaged.

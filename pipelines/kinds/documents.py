@@ -75,7 +75,11 @@ class DocumentWorker(TextWorker[Documents]):
         yield from self.batches(self._singly(records, tally), BATCH_EXAMPLES, self._batch)
 
     def _singly(self, records: Iterable[Record], tally: Tally) -> Iterator[Kept]:
-        """Yield each document to keep by itself, so that a batch can end after any document."""
+        """Yield the documents to write to the dataset, each as a `Kept` of one example, so that a batch can end after
+        any of them.
+
+        Every record is counted in `tally`.
+        """
         made = tally.made(records, lambda record: self._document(record, tally.counts))
         for documents in grouped(made, TOKENIZE_BYTES, TOKENIZE_BYTES):
             names, lines, sources = zip(*documents, strict=True)
@@ -85,7 +89,8 @@ class DocumentWorker(TextWorker[Documents]):
     def _document(self, record: Record, counts: Counts) -> tuple[tuple[str, str, str], int] | None:
         """Return ((prepared text, text before the preparation, source), size of the prepared text in bytes).
 
-        If the filters drop the document, or it has too few bytes to have enough tokens, count it and return None.
+        If a document is empty, dropped by a filter, or too short in bytes to have enough tokens, count it in `counts`
+        and return None.
         """
         if (found := text_in(record, self.kind.text_field, counts)) is None:
             return None

@@ -1,4 +1,4 @@
-"""The worker of the kind `vectors`: records -> texts with titles, in chunks -> windows -> vectors -> batches.
+"""The worker of the kind `vectors`: records -> texts with titles, or their chunks -> windows -> vectors -> batches.
 
 A window is a group of texts that are sorted by length and embedded together.
 """
@@ -39,11 +39,12 @@ class Text(NamedTuple):
     """A text to embed.
 
     Attributes:
+        record: the record that holds the text.
         text: the whole text, or a chunk of it.
         size: number of bytes of `text`.
         title: title that is put before the text; "" for none.
-        fields: values of the fields to store with the vector (`--keep-fields`).
-        digest: hash by which whole texts are compared; empty if texts are not compared.
+        fields: values of the record's fields that are stored with the vector (`--keep-fields`).
+        digest: hash of the whole text, by which texts are compared; empty if texts are not compared.
         document: id of the whole text; 0 if texts are not split into chunks.
         chunk: number of the chunk in the whole text, from 0.
     """
@@ -67,16 +68,18 @@ class Text(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class _Window:
-    """A window of texts, and the distinct inputs of the model. An input is a text after its title.
+    """Texts that are embedded together. A text that occurs several times is embedded once.
 
-    In an update of a dataset, the vectors of some inputs are already known.
+    If a dataset is updated, it already has the vectors of some texts. These texts are not embedded again.
 
     Attributes:
-        inputs: the model input of each text.
-        new: the distinct inputs that must be embedded.
-        place: for each distinct input, the row of its vector in a table that has the new inputs first, then the known
-            ones.
-        known: the vectors of the known inputs; None if no input is known.
+        texts: the texts.
+        inputs: for each text, the string that is embedded: its title and the text.
+        new: the distinct strings that must be embedded.
+        place: the row of each distinct string's vector in a table. The table has the vectors of `new`, in this order,
+            and then the rows of `known`.
+        known: the vectors that the updated dataset already has, in the columns that the dataset has for them; None if
+            there are no such vectors.
     """
 
     texts: list[Text]
@@ -87,10 +90,11 @@ class _Window:
 
     @classmethod
     def of(cls, texts: list[Text], previous: Copied | None) -> "_Window":
-        """Return a window of texts, and read the vectors that are known.
+        """Return the window of some texts. If a dataset is updated, read from it the vectors that it already has for
+        them.
 
         Args:
-            previous: the vectors of the dataset that is updated; None if the run does not update a dataset.
+            previous: the reader of the vectors of the updated dataset; None if the run makes a new dataset.
         """
         inputs = [text.model_input for text in texts]
         new = list(dict.fromkeys(inputs))
@@ -109,8 +113,10 @@ class VectorWorker:
     """Worker of the kind `vectors`, which embeds the texts.
 
     Attributes:
+        kind: the options.
+        model: the model, loaded in this process, or shared by all worker processes.
         batch_tokens: number of tokens that the model encodes at a time.
-        old: the vectors of the dataset that is updated; None if the run does not update a dataset.
+        old: the reader of the vectors of the dataset that is updated; None if the run makes a new dataset.
     """
 
     kind: VectorOptions
@@ -138,7 +144,9 @@ class VectorWorker:
             raise PipelineError(one_line(error)) from None
 
     def _text(self, record: Record, tally: Tally) -> Text | None:
-        """Return the text of a record. If the text is empty, count the record and return None."""
+        """Return the text of a record, with its title. If the text is empty, count the record as filtered and return
+        None.
+        """
         if (text_and_bytes := text_in(record, self.kind.text_field, tally.counts)) is None:
             return None
         value, encoded = text_and_bytes
@@ -154,12 +162,12 @@ class VectorWorker:
 
     @functools.cached_property
     def title(self) -> int | None:
-        """The index of the title among `fields`; None if texts have no title."""
+        """The index in `fields` of the field with the title; None if texts have no title."""
         names = [name for name, _ in self.kind.kept]
         return None if self.kind.title_field is None else names.index(self.kind.title_field)
 
     def _chunked(self, texts: Iterator[Text], tally: Tally) -> Iterator[Text]:
-        """Yield the chunks of the texts. Count each chunk as one record read."""
+        """Yield the chunks of the texts. In `tally`, each chunk counts as one record that was read."""
         chunker = Chunker(
             self.model.count_tokens, self.kind.chunk_tokens or 0, self.kind.chunk_overlap or 0, self.model.most_tokens
         )
@@ -178,10 +186,11 @@ class VectorWorker:
                     yield text._replace(text=part, size=len(utf8(part)), title=title, document=document, chunk=number)
 
     def _examples(self, window: _Window, embedded: Embedded, tally: Tally) -> Iterator[pa.RecordBatch]:
-        """Yield the examples of a window's texts. A text whose vector is not finite is a bad record.
+        """Yield the examples of a window's texts, and count them in `tally`. A text whose vector is not finite is a bad
+        record.
 
         Args:
-            embedded: the embeddings of the inputs `window.new`.
+            embedded: the embeddings of `window.new`, in this order.
         """
         number = len(window.new)
         is_finite = np.ones(len(window.place), bool)
@@ -206,11 +215,13 @@ class VectorWorker:
             yield self._batch(kept[first : first + size], table)
 
     def _stored(self, embedded: Embedded) -> tuple[pa.RecordBatch, np.ndarray]:
-        """Return n vectors as the columns of a dataset, and a mask of the vectors that are finite in these columns,
-        (n,) bool.
+        """Return n embeddings in the form in which the dataset stores them, and a mask of the finite ones, (n,) bool.
+
+        The form is a record batch with the column `vector`, and the column `scale` if the type of the vectors needs
+        one. The mask is true for a vector whose values are finite both before and after the conversion to this form.
 
         Args:
-            embedded: the embeddings of n texts.
+            embedded: the n embeddings.
         """
         is_finite = np.asarray(np.isfinite(embedded.vectors).all(axis=1))
         stored = vectors.columns(np.where(is_finite[:, None], embedded.vectors, 0), self.kind.vector_dtype)
@@ -218,10 +229,11 @@ class VectorWorker:
         return table, is_finite & np.isfinite(vectors.decoded(table)).all(axis=1)
 
     def _batch(self, kept: list[tuple[Text, int]], table: pa.RecordBatch) -> pa.RecordBatch:
-        """Return the examples of the kept texts as a record batch.
+        """Return the examples of some texts as a record batch.
 
         Args:
-            kept: the texts, each with the row of its vector in `table`.
+            kept: each text, and the row of its vector in `table`.
+            table: the columns with the vectors.
         """
         texts = [text for text, _ in kept]
         taken = table.take(pa.array([row for _, row in kept], pa.int64()))

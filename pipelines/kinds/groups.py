@@ -30,9 +30,15 @@ LOOKED_AT = 1000
 
 
 def check_field(field: str, inputs: Inputs, reading: Reading) -> None:
-    """Raise PipelineError if all of the first records lack the field, or hold only lists or objects in it.
+    """Raise PipelineError if the first records show that a field cannot name groups.
 
-    If only some records hold lists or objects, these records are bad, and the run goes on.
+    This is so if none of the records has the field, or if some hold lists or objects in it and no other record holds a
+    text, a number or a boolean. If other records do, those with lists or objects are bad, and the run goes on.
+
+    Args:
+        field: the name of the field.
+        inputs: the input files.
+        reading: the rules by which the readers find records in the inputs.
     """
     records = first_records(inputs.root, inputs.files, reading, LOOKED_AT, any_format=True)
     for record in records:
@@ -43,10 +49,12 @@ def check_field(field: str, inputs: Inputs, reading: Reading) -> None:
 
 
 def group_of(record: Record, field: str | None) -> str:
-    """Return the value of a record's field as a text; "" if the record lacks the field, or the field is empty or null.
+    """Return the name of a record's group: the value of one of its fields, as a text; "" if the record is in no group.
+
+    A record is in no group if it lacks the field, or if the value is null or an empty text.
 
     Args:
-        field: the name of the field; None if there are no groups, for which "" is returned.
+        field: the name of the field; None if the dataset has no groups. The result is then "".
 
     Raises:
         RecordError: the value is a list or an object.
@@ -63,11 +71,11 @@ def group_of(record: Record, field: str | None) -> str:
 
 
 def digests(groups: Sequence[str], row_hashes: np.ndarray) -> np.ndarray:
-    """Return the hash of each row's group, (n, 1) uint64.
+    """Return the hash of the group of each of n rows, (n, 1) uint64.
 
     Args:
-        groups: the group of each of n rows; "" for a row without a group.
-        row_hashes: the hash of each row, (n,) uint64, which a row without a group gets.
+        groups: the name of each row's group; "" for a row without a group.
+        row_hashes: the hash of each row, (n,) uint64. A row without a group is a group by itself, with this hash.
     """
     hashes = row_hashes.copy()
     for row, group in enumerate(groups):

@@ -33,9 +33,7 @@ Plain = str | int | float | bool | None
 
 
 def split(word: str) -> tuple[str, str | None]:
-    """Split an entry of --keep-fields into (name, type), e.g. ("year", "int64"). The type is
-    None if the user gives none.
-    """
+    """Split an entry of --keep-fields, e.g. "year:int64", into (name, type). The type is None if the entry has none."""
     name, colon, kind = word.rpartition(":")
     return (name, kind) if colon and kind in FIELD_TYPES else (word, None)
 
@@ -52,13 +50,16 @@ def check_names(words: Sequence[str]) -> None:
 def types_of(words: Sequence[str], records: Sequence[Record], option: str = "--keep-fields") -> dict[str, str]:
     """Return the type of each field: the type that the user writes, or else the type inferred from the first records.
 
+    A type is "string", "int64", "double" or "bool".
+
     Args:
         words: the fields, as in --keep-fields.
         records: the first records.
         option: the option that names the fields, for error messages.
 
     Raises:
-        PipelineError: a field is missing in all of the first records, or it holds lists or objects.
+        PipelineError: a field whose type must be inferred is missing in all of the first records, or holds lists or
+            objects.
     """
     objects = [record.value for record in records if isinstance(record.value, dict)]
     types = {}
@@ -95,16 +96,16 @@ def _type_of(name: str, values: Sequence[Any], option: str) -> str:
 
 @dataclasses.dataclass(frozen=True)
 class KeptFields:
-    """The record fields to store.
+    """The fields of records that are stored with the vectors.
 
     Attributes:
-        types: field name -> type, in the order of the columns.
+        types: the type of each field ("string", "int64", "double" or "bool"), by name and in the order of the columns.
     """
 
     types: Mapping[str, str]
 
     def of(self, record: Record) -> tuple[Plain, ...]:
-        """Return the values of a record's fields; None for a field that the record lacks.
+        """Return the values of a record's fields, in the order of `types`; None for a field that the record lacks.
 
         Raises:
             RecordError: a value does not have the type of its field.
@@ -114,10 +115,10 @@ class KeptFields:
         return tuple(_value(record.value, name, kind) for name, kind in self.types.items())
 
     def columns(self, rows: Iterable[tuple[Plain, ...]]) -> dict[str, pa.Array]:
-        """Return one column for each field: `field_NAME` -> column.
+        """Return an Arrow column for each field, by the name of the column: `field_NAME`.
 
         Args:
-            rows: the field values of each record, from `of`.
+            rows: for each record, the values of all fields, as the method `of` returns them.
         """
         if not self.types:
             return {}
@@ -128,8 +129,16 @@ class KeptFields:
         }
 
 
-def _value(record: Mapping[str, Any], name: str, kind: str) -> Plain:
-    """Return the value of a field, converted to the type `kind`; None for null or a missing field.
+def _value(record: Mapping[str, Any], name: str, type_name: str) -> Plain:
+    """Return the value of a record's field, converted to a type.
+
+    The result is None if the record lacks the field, if the value is null, or if a number is expected and the value is
+    an empty text or NaN.
+
+    Args:
+        record: the record.
+        name: the name of the field.
+        type_name: the type: "string", "int64", "double" or "bool".
 
     Raises:
         RecordError: the value cannot be converted.
@@ -138,13 +147,13 @@ def _value(record: Mapping[str, Any], name: str, kind: str) -> Plain:
     value = None if key is None else record[key]
     if value is None:
         return None
-    if kind == "string":
+    if type_name == "string":
         if isinstance(value, str):
             _check_utf8(value, name)
             return value
         if isinstance(value, (bool, int, float)):
             return orjson.dumps(value).decode() if not isinstance(value, int) else str(value).lower()
-    elif kind == "bool":
+    elif type_name == "bool":
         if isinstance(value, bool):
             return value
     else:
@@ -153,13 +162,14 @@ def _value(record: Mapping[str, Any], name: str, kind: str) -> Plain:
             return None
         if number is not None and math.isnan(number):
             return None  # tables write NaN for a missing number
-        if number is not None and kind == "double" and math.isfinite(number):
+        if number is not None and type_name == "double" and math.isfinite(number):
             return float(number)
         if number is not None and -INT64 <= number < INT64 and int(number) == number:
             return int(number)
     shown = json_name(value) if not isinstance(value, (int, float)) or isinstance(value, bool) else str(value)
     raise RecordError(
-        f'its "{name}" is {shown}, not {kind} as in the first records: write {name}:string to keep all values as text'
+        f'its "{name}" is {shown}, not {type_name} as in the first records: write {name}:string to keep all values as '
+        "text"
     )
 
 

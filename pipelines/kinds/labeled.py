@@ -31,8 +31,9 @@ BATCH_EXAMPLES = 4096
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class LabeledKind(Wanted, Kind):
-    """Options of a kind whose records are labeled files. A subset of the classes is chosen with one of `classes`,
-    `top_classes` and `class_list`, and a subset of the files of each class with `per_class`.
+    """Options of a kind whose records are files with a class label, such as images. The options of the base class
+    `Wanted` select some of the classes (`classes`, `top_classes` or `class_list`) and some files of each class
+    (`per_class`).
 
     Attributes:
         extensions: the extensions of the files, in lower case.
@@ -49,12 +50,14 @@ class LabeledKind(Wanted, Kind):
         return Reading(as_bytes=True, extensions=self.extensions, wanted=self)
 
     def resources(self, inputs: Inputs) -> dict[str, bytes]:
-        """Return the file with the class names."""
+        """Return the file with the class names, a JSON list in the order of the label numbers, as {path: content}."""
         assert inputs.classes is not None
         return {CLASSES: (json.dumps(inputs.classes.names, ensure_ascii=False) + "\n").encode()}
 
     def remarks(self, fingerprint: Mapping[str, Any], sums: Mapping[str, int]) -> list[str]:
-        """Return a line with the numbers of files and classes that are used; no line if all files are used."""
+        """Return a line for the summary of the run, with the number of files and classes that are used; [] if all files
+        are used.
+        """
         taken = fingerprint["options"]["taken"]
         if taken["files"] == taken["of_files"]:
             return []
@@ -63,7 +66,8 @@ class LabeledKind(Wanted, Kind):
 
     @abstractmethod
     def values(self, data: bytes, counts: Counts) -> Iterator[Any]:
-        """Yield the value of each example that is made from a file: an image, or the spectrogram of a part of a clip.
+        """Yield the value of each example that is made from a file: an image, or the spectrogram of a clip or of a part
+        of it.
 
         Args:
             data: the content of the file.
@@ -85,12 +89,12 @@ class LabeledKind(Wanted, Kind):
 
 @dataclasses.dataclass(frozen=True)
 class LabeledWorker:
-    """Make the examples of images or audio clips: read each file, and add the label of its class.
+    """Object that makes the examples of an image or audio dataset: it reads each file, and adds the label of its class.
 
     Attributes:
         kind: the kind of dataset, with its options.
         schema: the Arrow schema of the batches.
-        numbers: class name -> label.
+        numbers: the label (a number) of each class, by the name of the class.
     """
 
     kind: LabeledKind
@@ -134,8 +138,11 @@ class LabeledWorker:
 
 
 def file_ids(data: bytes) -> Iterator[int]:
-    """Yield ids for the examples of a file, without end. All ids of a file have the same upper 31 bits, so that its
-    examples are all held out or all trained on.
+    """Yield any number of ids, for the examples that are made from one file. All of these ids have the same upper 31
+    bits, so that the examples are all held out or all trained on.
+
+    Args:
+        data: the content of the file, which determines the ids.
     """
     whole = hashlib.blake2b(data).digest()  # hash the file once, however many examples it gives
     upper = int.from_bytes(whole[:4], "big") >> 1 << 32

@@ -36,9 +36,11 @@ POLL_S = 0.5
 
 @contextlib.contextmanager
 def holding(devices: list[str], options: dict[str, Any]) -> Iterator[None]:
-    """Hold a model in one process per device, for the worker processes that are started in this context.
+    """Context manager that loads a model in one process per device, for the worker processes that start within the
+    context.
 
     Args:
+        devices: the devices, such as "cuda:0".
         options: the arguments of `kinds.models.load_model` except the device.
 
     Raises:
@@ -78,7 +80,7 @@ def connected() -> SharedModel | None:
 
 
 def _worker_number(folder: Path) -> int:
-    """Return a number that no other worker of the run has, counted from 0. A file in `folder` reserves it."""
+    """Return the lowest number, from 0, that no other worker of the run has, and reserve it by a file in `folder`."""
     for number in itertools.count():
         with contextlib.suppress(FileExistsError):
             (folder / f"worker-{number}").touch(exist_ok=False)
@@ -98,6 +100,10 @@ def _started(socket: Path, options: dict[str, Any]) -> "subprocess.Popen[str]":
 def _wait(process: "subprocess.Popen[str]", device: str) -> None:
     """Wait until a process has loaded the model.
 
+    Args:
+        process: the process.
+        device: its device, for the error message.
+
     Raises:
         PipelineError: the process has ended, or reports an error.
     """
@@ -110,7 +116,12 @@ def _wait(process: "subprocess.Popen[str]", device: str) -> None:
 
 
 def _end_with(parent: int, folder: Path) -> None:
-    """Wait until the parent process is gone; then remove the sockets and exit."""
+    """Wait until the parent process has ended; then remove the folder of the sockets and exit.
+
+    Args:
+        parent: the id of the parent process.
+        folder: the folder of the sockets.
+    """
     while os.getppid() == parent:
         time.sleep(POLL_S)
     shutil.rmtree(folder, ignore_errors=True)

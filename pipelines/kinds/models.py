@@ -29,6 +29,8 @@ def load_model(folder: str, sha256: str, pooling: str | None, device: str, preci
 
     Args:
         pooling: the pooling to use; None for the pooling of the model.
+        device: the device of the model, such as "cuda" or "cpu".
+        precision: the precision of the transformer, fp32 or bf16.
 
     Raises:
         PipelineError: the model cannot be loaded, or has a different hash; the message says why.

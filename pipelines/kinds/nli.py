@@ -26,11 +26,15 @@ Texts = tuple[str, str, str]
 
 
 def paired(rows: Iterable[Record], cells: Callable[[Record], list[Any]], tally: Tally) -> Iterator[tuple[Texts, str]]:
-    """Yield ((premise, entailed hypothesis, contradicting hypothesis), source of the entailed row) for each triplet
-    that is made from a file's rows. Count each row once.
+    """Pair the entailed hypotheses of each premise in a file with its contradicting hypotheses.
+
+    Yield ((premise, entailed hypothesis, contradicting hypothesis), source of the entailed row) for each pair.
 
     Args:
-        cells: returns the values of a row's columns; raises RecordError for a row that cannot be read.
+        rows: all rows of the file.
+        cells: function that returns the values of a row's columns, and raises RecordError if the row is bad.
+        tally: counts each row as read. It also counts each row as bad or filtered, except for the entailed row of a
+            pair, which the caller counts as kept or filtered.
     """
     counts = tally.counts
     premises: dict[str, tuple[list[tuple[str, str]], list[str]]] = {}
@@ -55,10 +59,13 @@ def paired(rows: Iterable[Record], cells: Callable[[Record], list[Any]], tally: 
 
 
 def _labelled(cells: list[Any]) -> Texts:
-    """Return (premise, hypothesis, label) of a row's cells.
+    """Return (premise, hypothesis, label). The label is one of ENTAILMENT, NEUTRAL, CONTRADICTION and UNLABELLED.
+
+    Args:
+        cells: the values of a row's columns.
 
     Raises:
-        RecordError: there are not three cells, or the label is unknown.
+        RecordError: there are not three values, a text is bad, or the label is unknown.
     """
     if len(cells) != 3:
         raise RecordError(f"{len(cells)} columns in place of three: premise, hypothesis and label")

@@ -1,12 +1,12 @@
 """Pairs of two fields of each record, such as a title and its text (E5, Wang et al. 2022, section 3), or of parts of
-each text (`text.structure`): headings and sections, sentences and passages.
+each text (`text.structure`): a heading and its section, or a sentence and its passage.
 
 If --tokenizer names a model's folder, the model's query prompt is put before the first text, and its document prompt
 before the second (`text.prompts`).
 
 The dataset is of the kind `triplets`, without negatives. The end of a text that is too long is cut off. A record that
 lacks one of the fields, or whose two texts are equal, counts as filtered, not as bad. With `structure`, the counts are
-numbers of pairs, not of records, and a text without any pair counts once.
+numbers of pairs, not of records, and a text from which no pair can be made counts once.
 """
 
 import dataclasses
@@ -41,10 +41,17 @@ PARTS = "pair parts of each text instead of two fields: a heading with its secti
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Pairs(Triplets):
-    """Options of the command `pairs`. If `fields` is not set, a pair is the title and the text of a record, which are
-    found by their usual names. With `structure`, a record is one text, and pairs are made of its parts.
+    """Options of the command `pairs`: pairs of two fields of each record, or, with `structure`, of two parts of each
+    text.
 
-    The options `columns`, `max_positives`, `max_negatives` and `nli` of triplets are not available.
+    The fields from `columns` to `nli` hide options of `Triplets` that the command does not have.
+
+    Attributes:
+        fields: the names of the two fields; None to take the title and the text of each record, which are then found by
+            their usual names.
+        are_pairs: whether rows have only two texts.
+        usual: pairs of usual field names, in the order in which they are tried.
+        option: the option by which the user names the fields.
     """
 
     columns: tuple[str, ...] | None = None
@@ -96,7 +103,7 @@ class Pairs(Triplets):
         return self.fields
 
     def usual_prompts(self, known: Prompts) -> tuple[str, ...]:
-        """Return the model's query prompt for the first column and its document prompt for the second column.
+        """Return the model's prompts for the two texts of a pair: its query prompt, then its document prompt.
 
         Args:
             known: the prompts of the model.
@@ -127,10 +134,14 @@ class Pairs(Triplets):
             self.cells(record)  # a record without the fields is filtered
 
     def cells(self, record: Record) -> list[Any]:
-        """Return the values of the two fields.
+        """Return the values of the two fields of a record that make a pair.
 
-        If the user names no fields, they are the first pair of usual names (USUAL) of which the record has both fields
-        and neither is null; if there is no such pair, the first pair of which it has both fields.
+        If the user names no fields, the pairs of usual field names are tried in order. The first pair is used of which
+        the record has both fields, and neither is null. If there is no such pair, nulls are allowed.
+
+        Raises:
+            MissingFieldError: the record lacks one of the fields, or has no pair with usual names.
+            RecordError: the record is bad.
         """
         value = record.value
         if isinstance(value, dict):
@@ -149,7 +160,7 @@ class PairWorker(TripletWorker):
     kind: Pairs
 
     def _rows(self, records: Iterable[Record], tally: Tally) -> Iterator[TripletRow]:
-        """Yield the rows to tokenize; count the rows that are dropped."""
+        """Yield the rows (pairs of texts) to tokenize. Count the rows that are dropped in `tally`."""
         if not self.kind.structure:
             yield from super()._rows(records, tally)
             return
@@ -162,7 +173,7 @@ class PairWorker(TripletWorker):
                     yield row
 
     def _row(self, record: Record, counts: Counts) -> TripletRow | None:
-        """Return the row of a record. If the record lacks a field, count it and return None."""
+        """Return the row of a record. If the record lacks a field of the pair, count it as filtered and return None."""
         try:
             return super()._row(record, counts)
         except MissingFieldError as problem:
@@ -178,7 +189,11 @@ class PairWorker(TripletWorker):
         return super()._is_kept(row, counts)
 
     def _pairs(self, record: Record, counts: Counts) -> tuple[list[tuple[str, str]], str, str] | None:
-        """Return (pairs, source, group) of a record's text. If the text is empty, count it and return None."""
+        """Return (pairs, source, group) of a record. If its text is empty, count it and return None.
+
+        The pairs are parts of the text, such as a heading and its section. The source is the file and place of the
+        record. The group is a name; it is "" if the record is in no group.
+        """
         if (found := text_in(record, self.kind.text_field, counts)) is None:
             return None
         text, _ = found

@@ -59,7 +59,7 @@ RULES = (
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Augmenting(Proportions):
-    """Options of augmented views."""
+    """Options that say which augmented views of each sentence are stored in the dataset."""
 
     augment: Annotated[str | None, Flag(AUGMENT, "STEPS")] = None
     synonyms: Annotated[str | None, Flag(SYNONYMS_OF, "FILE")] = None
@@ -89,8 +89,10 @@ class Augmenting(Proportions):
 
     @functools.cached_property
     def augmentation(self) -> Augmentation | None:
-        """Return the augmentation that the options describe; None without `augment`. Raise ValueError if a step is
-        unknown or repeated.
+        """The augmentation that the options describe; None if `augment` is None, so that no views are made.
+
+        Raises:
+            ValueError: a step is unknown or repeated.
         """
         if self.augment is None:
             return None
@@ -141,13 +143,17 @@ class Sentences(Augmenting, TextKind):
 
     @property
     def most_tokens(self) -> int:
-        """The maximum number of tokens of a sentence, or of a piece with `pack`."""
+        """The maximum number of tokens of an example, which is a sentence, or, if `pack` is set, a piece (joined
+        sentences).
+        """
         return next((number for number in (self.pack, self.max_tokens) if number is not None), MAX_TOKENS)
 
     @property
     def rules(self) -> str | None:
-        """The codes of --language, joined by commas; None if each record is a sentence. A text whose language is not
-        identified is split into sentences by the rules for these codes.
+        """The codes of the languages whose rules split texts into sentences, joined by commas; None if texts are not
+        split.
+
+        If the language of a text is identified, the text is split by the rules of that language instead.
         """
         return None if self.no_split else ",".join(self.language)
 
@@ -172,8 +178,9 @@ class Sentences(Augmenting, TextKind):
 
     @property
     def bytes_per_s(self) -> float:
-        """Number of input bytes that one process handles per second, measured on 57 MB of books, articles and speeches;
-        with augmentation, for two views of subs+del-span.
+        """Number of input bytes that one process handles per second, measured on 57 MB of books, articles and speeches.
+
+        If views are made, it is the number for two views, with words substituted and spans deleted.
         """
         return 5e6 if self.augmentation else 12e6
 
@@ -193,8 +200,8 @@ class Sentences(Augmenting, TextKind):
         }
 
     def resources(self, inputs: Inputs) -> dict[str, bytes]:
-        """Return the base class's files and, if the user names a file of synonyms, the table of synonyms. The table
-        keeps the order of the user's file, because the views depend on it.
+        """Return the base class's files and, if the user names a file of synonyms, a file with the table of synonyms,
+        as {path: content}. The table keeps the order of the user's file, because the views depend on it.
         """
         files = super().resources(inputs)
         if not self.synonyms:
@@ -211,8 +218,11 @@ class Sentences(Augmenting, TextKind):
     def worker(self, resources: Mapping[str, bytes]) -> "SentenceWorker":
         """Build the worker, with the augmentation prepared for the tokenizer.
 
+        Args:
+            resources: the contents of the dataset's resource files, such as the tokenizer's, by path.
+
         Raises:
-            PipelineError: a resource is unusable, or none of the synonyms can be written with the tokenizer.
+            PipelineError: a resource is unusable, or the tokenizer cannot encode any word of the synonyms.
         """
         tokenization = self.tokenization_of(resources)
         synonyms = json.loads(resources[SYNONYMS]) if SYNONYMS in resources else None
@@ -223,8 +233,10 @@ class Sentences(Augmenting, TextKind):
         return SentenceWorker(self, tokenization, excluded_of(resources), augmenter)
 
     def remarks(self, fingerprint: Mapping[str, Any], sums: Mapping[str, int]) -> list[str]:
-        """Return the base class's lines, a line with the number of sentences that were packed, and a line with the
-        fraction of words that have a synonym.
+        """Return the base class's lines for the summary of the run, followed by up to two lines.
+
+        If sentences are joined to pieces, a line has the number of sentences that were joined, and of longer ones that
+        were cut. If there are synonyms, a line has the percentage of words that have a synonym.
         """
         lines = super().remarks(fingerprint, sums)
         if "packed" in sums:
@@ -251,7 +263,11 @@ class SentenceWorker(TextWorker[Sentences]):
     augmenter: Augmenter | None = None
 
     def examples(self, records: Iterable[Record], tally: Tally) -> Iterator[pa.RecordBatch]:
-        """Yield the examples of a work unit's records, in order, as record batches. Count every sentence in `tally`."""
+        """Yield the examples of a work unit's records, in order, as record batches. Count every example in `tally`.
+
+        An example is a sentence, or, if the kind's option `pack` is set, a piece (joined sentences). Sentences or
+        pieces that are dropped are counted, too.
+        """
         self.tokenization.start_unit()
         texts = tally.made(records, lambda record: self._text(record, tally.counts))
         pieces = self._packed(texts, tally) if self.kind.pack else self._single(texts, tally)
@@ -259,7 +275,9 @@ class SentenceWorker(TextWorker[Sentences]):
         yield from self.batches(parts, BATCH_SENTENCES, functools.partial(self._batch, tally=tally))
 
     def _text(self, record: Record, counts: Counts) -> tuple[list[str], str] | None:
-        """Return (sentences, source) of a record's text. If the text has no sentences, count it and return None."""
+        """Return (sentences, source) of a record's text. If the text is dropped by a filter or has no sentences, count
+        it and return None.
+        """
         if (found := text_in(record, self.kind.text_field, counts)) is None:
             return None
         if (selected := self.kind.selected(found[0], counts)) is None:
@@ -270,7 +288,9 @@ class SentenceWorker(TextWorker[Sentences]):
         return None
 
     def _sentences(self, selected: Selected) -> list[str]:
-        """Return the sentences of a text. With `pack`, a sentence that follows whitespace begins with a space."""
+        """Return the sentences of a text. If they are to be joined to pieces, a sentence that follows whitespace begins
+        with a space.
+        """
         if not self.kind.rules:
             text = normalize(selected.text)
             sentences = [text] if text else []
@@ -281,7 +301,9 @@ class SentenceWorker(TextWorker[Sentences]):
         return [sentence.lower() for sentence in sentences] if self.kind.lowercase else sentences
 
     def _single(self, texts: Iterable[tuple[list[str], str]], tally: Tally) -> Iterator[Pieces]:
-        """Yield the sentences of all texts with their token ids, many at a time. Each sentence becomes an example.
+        """Yield the sentences of all texts with their token ids, in groups that are tokenized together.
+
+        Each sentence becomes an example, and is counted in `tally` as read.
 
         Args:
             texts: (sentences, source) of each text.
@@ -303,8 +325,9 @@ class SentenceWorker(TextWorker[Sentences]):
             yield self.pieces(together, together, sources)
 
     def _packed(self, texts: Iterable[tuple[list[str], str]], tally: Tally) -> Iterator[Pieces]:
-        """Yield the pieces (joined sentences) of all texts with their token ids, many at a time. Each piece becomes an
-        example.
+        """Yield the pieces (joined sentences) of all texts with their token ids, in groups that are tokenized together.
+
+        Each piece becomes an example, and is counted in `tally` as read.
 
         Args:
             texts: (sentences, source) of each text.

@@ -1,7 +1,7 @@
 """Base of the kinds of tokenized text: tokenizer, preparation, excluded texts, duplicates.
 
-    record -> text -> selected (words, language, quality) -> prepared (spaces, case) -> token ids
-           -> kept (neither too short nor too long, without an excluded text) -> batches (1 MiB of tokens)
+    record -> text -> selected (by number of words, language, quality) -> prepared (spaces, letter case) -> token ids
+           -> neither too short nor too long, and without an excluded text -> batches (1 MiB of token ids)
 
 An id is a hash of the prepared text's bytes. A text therefore has the same id however the corpus is divided into files.
 To find duplicates and to choose held-out texts, prepared texts are compared without regard to white space, letter case
@@ -55,9 +55,10 @@ BATCH_BYTES = 1 << 20
 
 
 class Selected(NamedTuple):
-    """A text that the filters keep.
+    """A text that the filters do not drop.
 
     Attributes:
+        text: the text, without the lines that quality filters removed.
         language: language code of the text; None if the language was not identified.
     """
 
@@ -113,7 +114,7 @@ class TextKind(TextInputs):
 
     @property
     def languages(self) -> tuple[str, ...]:
-        """Language codes of the texts to keep; empty to keep texts of any language."""
+        """Language codes (ISO 639-1) of the texts to keep; empty to keep texts of any language."""
         return self.language
 
     @property
@@ -151,7 +152,7 @@ class TextKind(TextInputs):
 
     def resources(self, inputs: Inputs) -> dict[str, bytes]:
         """Return the tokenizer's files and, if the user excludes texts, a file with the hashes of these texts and a
-        file with their beginnings.
+        file with their beginnings, as {path: content}.
         """
         tokenizer = read_tokenizer(self.tokenizer)
         for token in self.special_tokens:
@@ -172,7 +173,11 @@ class TextKind(TextInputs):
         return full
 
     def tokenization_of(self, resources: Mapping[str, bytes]) -> Tokenization:
-        """Build the tokenization from the tokenizer among the resources."""
+        """Build the object that tokenizes texts.
+
+        Args:
+            resources: the contents of the dataset's resource files, by path, which include the tokenizer's files.
+        """
         return Tokenization(TokenizerFiles.main(resources), backend=self.tokenization, prompts=self.prompts)
 
     @property
@@ -181,7 +186,8 @@ class TextKind(TextInputs):
         return ()
 
     def selected(self, text: str, counts: Counts, counted: str | None = None) -> Selected | None:
-        """Return the text that the filters leave, and its language. If a filter drops the text, count it; return None.
+        """Return a text without the lines that quality filters remove, and its language. If a filter drops the whole
+        text, count it in `counts` and return None.
 
         Args:
             counted: the part of the text whose words are counted for `min_words`; None for the whole text.
@@ -220,7 +226,9 @@ class TextKind(TextInputs):
         return text.lower() if self.lowercase else text
 
     def remarks(self, fingerprint: Mapping[str, Any], sums: Mapping[str, int]) -> list[str]:
-        """Return the summary's lines about excluded texts, and about lines of text that quality filters removed."""
+        """Return lines for the summary of the run: the number of excluded texts, if there are any, and the number of
+        lines that quality filters removed from texts, if they removed any.
+        """
         excluded = fingerprint["options"]["exclude"]
         lines = []
         if excluded:
@@ -233,7 +241,11 @@ class TextKind(TextInputs):
 
 
 def check_languages(languages: Sequence[str]) -> None:
-    """Raise ValueError unless the language detector is installed and knows these languages."""
+    """Raise ValueError if the language detector is not installed, or does not know one of the languages.
+
+    Args:
+        languages: codes of ISO 639-1.
+    """
     try:
         known = detector().known()
     except PipelineError as error:
@@ -247,12 +259,12 @@ class Kept(NamedTuple):
 
     Attributes:
         ids: ids of n examples, (n,) int64.
-        columns: for each column of token ids, the token ids of all examples.
-        names: the prepared text of each example; the first one if an example has several texts.
-        lines: the texts of `names` as they were read.
+        columns: for each column of token ids in the dataset, the token ids of all examples.
+        names: the prepared text of each example; if an example has several texts, the first of them.
+        lines: the texts in `names` as they were before the preparation.
         sources: the file and place that each example was read from.
-        hashes: the hashes of each example's texts, two numbers per text, (n, 2 * texts) uint64; (n, 0) if texts are
-            not compared.
+        hashes: the hashes of each example's texts, two numbers per text, (n, 2 * texts) uint64; (n, 0) if texts are not
+            compared.
         groups: the hash of each example's group, (n, 1) uint64; (n, 0) if rows have no groups.
     """
 
@@ -266,7 +278,7 @@ class Kept(NamedTuple):
 
     @classmethod
     def joined(cls, parts: Sequence["Kept"]) -> "Kept":
-        """Concatenate the examples of one or more parts."""
+        """Return the examples of one or more parts, concatenated."""
         ids, columns, *texts, hashes, of_groups = zip(*parts, strict=True)
         of_columns = [Ragged.concatenate(column) for column in zip(*columns, strict=True)]
         names, lines, sources = ([text for part in kind for text in part] for kind in texts)
@@ -274,7 +286,7 @@ class Kept(NamedTuple):
         return cls(ids, of_columns, names, lines, sources, hashes, of_groups)
 
     def singly(self) -> Iterator["Kept"]:
-        """Yield each example by itself."""
+        """Yield a `Kept` for each example."""
         for index in range(len(self.ids)):
             row = slice(index, index + 1)
             columns = [column.part(row) for column in self.columns]
@@ -290,6 +302,8 @@ class TextWorker(Generic[AnyTextKind]):
     """Base of the workers of the kinds of text.
 
     Attributes:
+        kind: the options.
+        tokenization: converts texts to token ids.
         excluded: the texts that no example may contain; None if there are none.
     """
 
@@ -298,11 +312,20 @@ class TextWorker(Generic[AnyTextKind]):
     excluded: Excluded | None = None
 
     def with_sketches(self, batch: pa.RecordBatch, texts: Sequence[str]) -> pa.RecordBatch:
-        """Attach the MinHash sketches of a batch's texts to it, if near-duplicates are dropped."""
+        """Return a batch with the MinHash sketch of each row's text attached; unchanged if near-duplicates are not
+        dropped.
+
+        Args:
+            texts: the text of each row.
+        """
         return batch if self.kind.near_dedup is None else attach(batch, COLUMN, sketches(texts))
 
     def example_id(self, texts: Sequence[str]) -> int:
-        """Return the id of an example with these prepared texts."""
+        """Return the id of an example: a hash of its text. A kind with several texts per example overrides this method.
+
+        Args:
+            texts: the prepared texts of the example.
+        """
         return text_id(texts[0].encode())
 
     def pieces(self, names: Sequence[str], lines: Sequence[str], sources: Sequence[str]) -> Pieces:
@@ -310,7 +333,7 @@ class TextWorker(Generic[AnyTextKind]):
 
         Args:
             names: the prepared texts, which are tokenized.
-            lines: the same texts as read.
+            lines: the same texts before the preparation.
             sources: the file and place that each text was read from.
         """
         return Pieces(names, lines, sources, self.tokenization.tokenize(names, sources))
@@ -324,12 +347,15 @@ class TextWorker(Generic[AnyTextKind]):
         width: int = 1,
         num_uncounted: np.ndarray | int = 0,
     ) -> Kept:
-        """Return the examples to keep. Count the examples that are dropped because one of their texts has fewer than
-        `min_tokens` or more than `max_tokens` tokens, or contains an excluded text.
+        """Return the examples to write to the dataset.
+
+        An example is dropped if one of its texts has fewer than `min_tokens` or more than `max_tokens` tokens, or
+        contains an excluded text. Every example is counted in `tally`, as kept or as filtered.
 
         Args:
             pieces: the tokenized texts of one or more examples.
-            min_tokens, max_tokens: limits of the number of tokens of each text; a `max_tokens` of None is no limit.
+            min_tokens: the minimum number of tokens of each text.
+            max_tokens: the maximum number of tokens of each text; None for no maximum.
             width: the number of texts of each example, which are consecutive in `pieces`.
             num_uncounted: for each text of an example, the number of tokens at its start, such as a prompt's, that do
                 not count towards `min_tokens`, (width,); 0 if all tokens count.
@@ -374,14 +400,15 @@ class TextWorker(Generic[AnyTextKind]):
     def batches(
         self, parts: Iterable[Kept], max_examples: int, batch: Callable[[Kept], pa.RecordBatch], min_room: int = 0
     ) -> Iterator[pa.RecordBatch]:
-        """Yield examples in record batches of about BATCH_BYTES.
+        """Yield examples in record batches of about 1 MiB of token ids.
 
         Args:
-            parts: the examples, in parts that are never split over two batches.
-            max_examples: the maximum number of examples in a batch; a part with more examples is a batch by itself.
-            batch: makes a record batch from examples.
-            min_room: a batch ends as soon as fewer than this number of examples could be added to it; 0 to end it only
-                when the next part does not fit.
+            parts: the examples in parts. A part is never divided between batches.
+            max_examples: the maximum number of examples in a batch. Only a single part that has more examples makes a
+                larger batch.
+            batch: function that makes a record batch from examples.
+            min_room: a part is added to a batch only if this number of further examples would fit, however many the
+                part has; 0 to require only that the part itself fits.
         """
         waiting: list[Kept] = []
         num = size = 0
@@ -405,11 +432,12 @@ class TextWorker(Generic[AnyTextKind]):
         optional_columns: Sequence[str] = (),
         other_columns: Sequence[pa.Array] = (),
     ) -> pa.RecordBatch:
-        """Return examples as a record batch of the kind.
+        """Return examples as a record batch with the columns of the kind.
 
         Args:
-            columns: the token ids of each column.
-            optional_columns: the names of the columns in `columns` that not all datasets of the kind have.
+            kept: the examples, from which the ids and the hashes are taken.
+            columns: for each column of token ids, the token ids of all examples.
+            optional_columns: the names of those columns in `columns` that not all datasets of the kind have.
             other_columns: further columns, which follow the columns of token ids.
         """
         fields = KINDS[self.kind.name].schema(pa.from_numpy_dtype(columns[0].values.dtype), optional_columns)
@@ -422,7 +450,7 @@ class TextWorker(Generic[AnyTextKind]):
 
 
 def absent(pieces: Pieces, width: int) -> np.ndarray:
-    """Return a mask of the texts that are missing in n examples, (n, width) bool.
+    """Return a mask of the texts of n examples, (n, width) bool: true for each text that is missing.
 
     Args:
         pieces: the texts of the examples, `width` for each; an empty text stands for a missing one.
@@ -432,7 +460,11 @@ def absent(pieces: Pieces, width: int) -> np.ndarray:
 
 
 def excluded_of(resources: Mapping[str, bytes]) -> Excluded | None:
-    """Return the excluded texts among the resources; None if there are none."""
+    """Return the excluded texts, read from the dataset's resource files; None if there are none.
+
+    Args:
+        resources: the contents of these files, by path.
+    """
     if EXCLUDED not in resources:
         return None
     return Excluded.from_bytes(resources[EXCLUDED], resources[EXCLUDED_TEXTS])

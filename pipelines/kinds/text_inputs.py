@@ -1,4 +1,4 @@
-"""Find the text in a record, and compute the id of a text, for every kind of text."""
+"""Common parts of the kinds of datasets that are made from texts: options, the text of a record, the id of a text."""
 
 import codecs
 import dataclasses
@@ -21,10 +21,13 @@ from clearspan.pipelines.tally import Counts, RecordError, Tally
 
 
 def separator(word: str) -> str:
-    r"""Return a separator with its escapes, such as \n and \x1e, replaced by characters.
+    r"""Return the separator that a user writes in an option, with escapes such as \n and \x1e replaced by characters.
+
+    Args:
+        word: the option's value as the user writes it.
 
     Raises:
-        ValueError: the separator is empty.
+        ValueError: the value is empty.
     """
     if not word:
         raise ValueError("must not be empty")
@@ -32,10 +35,14 @@ def separator(word: str) -> str:
 
 
 def encoding_named(name: str) -> str | None:
-    """Return Python's usual name of a text encoding; None for UTF-8; "auto" for "auto".
+    """Return Python's usual name of a text encoding; None for UTF-8 and ASCII.
+
+    Args:
+        name: a name of the encoding, such as "latin1" (Python's usual name for it is "iso8859-1"); or "auto" (detect
+            the encoding), which is returned unchanged.
 
     Raises:
-        ValueError: there is no such encoding of text.
+        ValueError: Python has no text encoding of this name.
     """
     if name == AUTO:
         return AUTO
@@ -77,10 +84,13 @@ class TextReading(Options):
     """Options of a command that reads texts, which say where the texts are in the inputs.
 
     Attributes:
-        text_field: the JSON field or table column with the text; None for "text", or a table's only column of texts.
-        text_per: "file" if a plain text file is one text; "line" if each of its lines is.
-        document_separator: the string between the texts of a plain text file; None if it is not divided by a string.
-        encoding: the encoding of text files; None for UTF-8.
+        text_field: the JSON field or table column that holds the text. None: the field or column "text"; if a table has
+            no such column, its only column of texts.
+        text_per: "file" if a plain text file is one text; "line" if each of its lines is one.
+        document_separator: the string between the texts of a plain text file; None if files are not split at a string.
+        header: true if csv and tsv files begin with column names; if false, their columns are named 1, 2, ...
+        formats: the user's own input formats, as `module:name`, which are tried before the built-in formats.
+        encoding: Python's name of the encoding of text files; None for UTF-8; "auto" to detect it for each file.
     """
 
     text_field: TextField = None
@@ -112,7 +122,7 @@ class TextReading(Options):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TextInputs(TextReading, Kind):
-    """Options of a kind whose records are texts."""
+    """Options of a kind of dataset that is made from texts. They say where the texts are in the inputs."""
 
     def options(self) -> dict[str, Any]:
         names = ("text_field", "text_per", "document_separator", "header")
@@ -128,20 +138,26 @@ class TextInputs(TextReading, Kind):
 
 
 def id_field(names: Iterable[str]) -> str | None:
-    """Return the field that holds a text's id, found by its usual names (`IDS`); None if there is no such field."""
+    """Return the name of the field that holds a text's id: the first of the usual names in `IDS` that is among `names`,
+    in any letter case; None if there is none.
+
+    Args:
+        names: the names of a record's fields.
+    """
     known = list(names)
     return next(filter(None, (named(known, name) for name in IDS)), None)
 
 
 def text_of(record: Record, field: str | None = None) -> tuple[str, bytes]:
-    """Return (text, its bytes in UTF-8) of a record; ("", b"") for null.
+    """Return a record's text, and the same text as bytes in UTF-8; ("", b"") if the text is null.
 
     Args:
-        field: the name (in any letter case) of the field that holds the text, if the record is a JSON object; None for
-            "text".
+        field: if the record is a JSON object, the name of the field that holds the text, in any letter case; None for
+            the name "text".
 
     Raises:
-        RecordError: the record is bad, or lacks the field, or the field is not a string.
+        RecordError: the record cannot be read or lacks the field; or the field holds neither a string nor null; or the
+            string cannot be stored as UTF-8.
     """
     if record.problem:
         raise RecordError(record.problem)
@@ -161,19 +177,24 @@ def text_of(record: Record, field: str | None = None) -> tuple[str, bytes]:
 
 
 def fields(record: Mapping[str, Any]) -> str:
-    """Return the names of a record's first fields, joined by commas, for error messages."""
+    """Return the names of a record's fields, joined by commas, for error messages; "none" if it has no fields.
+
+    Names after the first MOST_FIELDS are left out.
+    """
     return ", ".join(itertools.islice(names_in(record), MOST_FIELDS)) or "none"
 
 
 def text_in(record: Record, field: str | None, counts: Counts) -> tuple[str, bytes] | None:
-    """Return (text, its bytes in UTF-8) of a record. If the text is blank or null, count the record as filtered and
-    return None.
+    """Return a record's text, and the same text as bytes in UTF-8; None if the text is null or blank.
+
+    A record whose text is null or blank is counted in `counts` as filtered.
 
     Args:
-        field: the name of the field that holds the text, if the record is a JSON object; None for "text".
+        field: if the record is a JSON object, the name of the field that holds the text; None for the name "text".
 
     Raises:
-        RecordError: the record is bad, or lacks the field, or the field is not a string.
+        RecordError: the record cannot be read or lacks the field; or the field holds neither a string nor null; or the
+            string cannot be stored as UTF-8.
     """
     text, data = text_of(record, field)
     if not text or text.isspace():
@@ -183,12 +204,14 @@ def text_in(record: Record, field: str | None, counts: Counts) -> tuple[str, byt
 
 
 def texts_of(records: Iterable[Record], field: str | None, tally: Tally) -> Iterator[tuple[Record, str, bytes]]:
-    """Yield (record, text, its bytes in UTF-8) for each record whose text is not blank.
+    """Yield (record, text, the text as bytes in UTF-8) for each record that has a text.
 
-    Count each record as read, and as filtered or bad. The caller counts the records that are kept.
+    Every record is counted in `tally` as read. A record whose text is null or blank is also counted as filtered, and a
+    record that cannot be read, or holds something other than a text, as bad. These records are not yielded. The caller
+    counts the yielded records.
 
     Args:
-        field: the name of the field that holds the text, if a record is a JSON object; None for "text".
+        field: if a record is a JSON object, the name of the field that holds the text; None for the name "text".
     """
 
     def of(record: Record) -> tuple[Record, str, bytes] | None:
@@ -199,10 +222,10 @@ def texts_of(records: Iterable[Record], field: str | None, tally: Tally) -> Iter
 
 
 def utf8(text: str) -> bytes:
-    """Return a text in UTF-8.
+    """Return a text as bytes in UTF-8.
 
     Raises:
-        RecordError: the text holds half of a surrogate pair, which comes from a JSON escape.
+        RecordError: the text holds half of a surrogate pair, which an escape in JSON can produce.
     """
     try:
         return text.encode("utf-8")
@@ -211,7 +234,11 @@ def utf8(text: str) -> bytes:
 
 
 def checked_text(cell: object) -> str:
-    """Return the text in a cell of a row; "" for null. Raise RecordError if the cell holds something else."""
+    """Return the text in a cell of a table; "" if the cell is null.
+
+    Raises:
+        RecordError: the cell holds neither a text nor null, or a text that cannot be stored as UTF-8.
+    """
     if cell is None:
         return ""
     if not isinstance(cell, str):
@@ -226,12 +253,12 @@ def text_id(data: bytes) -> int:
 
 
 def grouped_id(group: bytes, texts: bytes) -> int:
-    """Return a 63-bit id of an example: 31 bits of the hash of `group`, then 32 bits of the hash of `texts`.
+    """Return the id of an example, 63 bits: 31 bits of the hash of `group`, followed by 32 bits of the hash of `texts`.
 
-    Examples with the same first text therefore have the same upper bits, by which held-out examples are chosen.
+    The ids of examples with the same `group` therefore have the same upper bits.
 
     Args:
-        group: the bytes that the examples of a group have in common, such as their first text.
+        group: bytes that related examples have in common, such as their first text.
         texts: the bytes of all texts of the example.
     """
     return text_id(group) >> 32 << 32 | text_id(texts) & 0xFFFF_FFFF
@@ -241,11 +268,12 @@ Item = TypeVar("Item")
 
 
 def grouped(items: Iterable[tuple[Item, int]], full_size: int, max_items: int) -> Iterator[list[Item]]:
-    """Yield the items in groups. A group ends as soon as it has `max_items` items, or the sum of their sizes is at
-    least `full_size`.
+    """Yield the items in groups of consecutive items.
+
+    A group ends as soon as it has `max_items` items, or the sizes of its items add up to `full_size` or more.
 
     Args:
-        items: (item, size) of each item.
+        items: a pair (item, size) for each item.
     """
     group: list[Item] = []
     total = 0

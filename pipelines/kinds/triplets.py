@@ -1,15 +1,19 @@
 """Triplets: rows of a sentence, a positive and optionally a hard negative (supervised SimCSE).
 
-    row -> texts -> drop if one is empty -> prepared -> token ids of many rows -> drop if one is too short or too long
+    row -> texts -> drop the row if a text is empty -> prepared texts -> token ids, for many rows at a time
+        -> drop the row if a text is too short or too long
 
-An example is {id, tokens, positive[, negative]}. The upper 31 bits of an id are a hash of the sentence, the lower 32
-bits a hash of all texts of the row. Rows that share a text, in any column, are all held out or all trained on
-(`units.linking`). With `group_field`, this also holds for rows with the same value of that field.
+An example is {id, tokens, positive[, negative]}, where `tokens` are the token ids of the sentence. The upper 31 bits of
+an id are a hash of the sentence, the lower 32 bits a hash of all texts of the row. Rows that share a text, in any
+column, are all held out or all trained on (`units.linking`). If the option `group_field` is set, this also holds for
+rows with the same value of that field.
 
-Whitespace at the ends of a text is removed, because models are evaluated on texts without it, and " Unions" has
-different tokens than "Unions". A prompt that the model expects may be put before each text (`text.prompts`).
+The preparation of a text removes whitespace at its ends, because models are evaluated on texts without it, and
+" Unions" has different tokens than "Unions". A prompt that the model expects may be put before each text
+(`text.prompts`).
 
-With `nli` a row is a premise, a hypothesis and a label (`kinds.nli`). Pairs of two fields are made by `kinds.pairs`.
+If the option `nli` is set, a row is a premise, a hypothesis and a label (`kinds.nli`). `kinds.pairs` makes rows of two
+texts, from two fields of a record or from parts of a text.
 """
 
 import dataclasses
@@ -68,13 +72,14 @@ BATCH_EXAMPLES = 1 << 15
 
 
 class TripletRow(NamedTuple):
-    """A row of several texts.
+    """A row of several texts: a sentence, its positives and its negatives.
 
     Attributes:
         originals: the texts as read.
-        texts: the prepared texts.
+        texts: the texts as they are tokenized, for example without whitespace at their ends, but still without a
+            prompt.
         source: the file and place that the row was read from.
-        group: the group of the row (`kinds.groups`); "" if it has none.
+        group: the name of the row's group, whose rows are all held out or all trained on; "" if the row is in no group.
     """
 
     originals: tuple[str, ...]
@@ -100,13 +105,15 @@ COLUMNS_OF = (
 class Triplets(TextKind):
     """Options of the kind `triplets`: rows of several texts.
 
-    The fields from `text_field` to `near_dedup` hide options of `TextKind` that suit only records of one text, or web
-    pages.
+    The fields from `text_field` to `near_dedup` hide options of the base class that suit only records of one text, or
+    web pages.
 
     Attributes:
         unused: a warning that the model has prompts which this run does not use; "" if there is nothing to warn of.
             `resolved` sets it.
-        are_pairs: whether rows have only two texts, as in the command `pairs`.
+        rate: the number of input bytes that one process handles per second.
+        shares_texts: true, because different rows may share a text; they are then all held out or all trained on.
+        are_pairs: true if every row has exactly two texts, as in the command `pairs`.
         usual: sets of usual column names, by which columns are found if the user names none.
         option: the option by which the user names the columns or fields of a row.
     """
@@ -176,10 +183,16 @@ class Triplets(TextKind):
             )
 
     def resolved(self, earlier_options: Mapping[str, Any]) -> Self:
-        """Return a copy of the kind with the texts of its prompts in `prompt`, instead of names in `prompt_name`.
+        """Return a copy of these options in which `prompt` holds the texts of the prompts, and `prompt_name` is empty.
+
+        The prompts come from the model in --tokenizer: those that `prompt_name` names, or, if it is empty, the model's
+        own prompts for the texts of a row. If the user wrote texts in `prompt`, these options are returned unchanged.
+
+        Args:
+            earlier_options: not used here; the options of the unfinished run that is continued, or nothing.
 
         Raises:
-            PipelineError: the model in --tokenizer has no prompt of the requested name.
+            PipelineError: the model has no prompt of a name in `prompt_name`, or its prompts cannot be read.
         """
         if self.prompt:
             return self
@@ -192,13 +205,24 @@ class Triplets(TextKind):
         return dataclasses.replace(self, prompt=given if any(given) else (), prompt_name=(), unused=unused)
 
     def looked(self, inputs: Inputs, reading: Reading) -> Self:
-        """Return the kind unchanged; raise PipelineError if the first records lack the field `group_field`."""
+        """Return these options unchanged, after a check: if `group_field` is set, the first records must have this
+        field.
+
+        Args:
+            inputs: the input files.
+            reading: the rules by which the readers find records in the inputs.
+
+        Raises:
+            PipelineError: none of the first records has the field, or its values cannot name groups.
+        """
         if self.group_field is not None:
             groups.check_field(self.group_field, inputs, reading)
         return self
 
     def usual_prompts(self, known: Prompts) -> tuple[str, ...]:
-        """Return the model's prompt for texts that are neither queries nor documents. It is used for all columns.
+        """Return the prompts that are used if the user names none. Here it is one prompt, for the texts of all columns.
+
+        It is the model's prompt for texts that are neither queries nor documents; "" if the model has none.
 
         Args:
             known: the prompts of the model.
@@ -206,7 +230,9 @@ class Triplets(TextKind):
         return (known.of_side(OTHER),)
 
     def unused_prompts(self, known: Prompts) -> str:
-        """Return a warning if the model has prompts but none is used; "" if there is nothing to warn of.
+        """Return a warning for a user who names no prompt: the model has prompts, but none that is used by default.
+
+        Return "" if this is not so.
 
         Args:
             known: the prompts of the model.
@@ -221,18 +247,23 @@ class Triplets(TextKind):
 
     @property
     def prompts(self) -> tuple[str, ...]:
-        """The prompts to put before the texts, one for each column, prepared like the texts."""
+        """The prompts to put before a row's sentence, its positives and its negatives; "" where there is no prompt.
+
+        They are in lower case if the option `lowercase` is set, like the texts.
+        """
         texts = of_columns(self.prompt).values()
         return tuple(text.lower() if self.lowercase else text for text in texts)
 
     @property
     def named(self) -> tuple[str, ...] | None:
-        """The columns or fields of a row that the user names; None if the user names none."""
+        """The names of the columns or fields that hold a row's texts, if the user gives them in an option; otherwise
+        None.
+        """
         return self.columns
 
     @property
     def num_positives(self) -> int:
-        """The number of positives that a row may have."""
+        """The maximum number of positives of a row."""
         if self.max_positives:
             return self.max_positives
         if self.nli or not self.columns:
@@ -241,11 +272,11 @@ class Triplets(TextKind):
 
     @property
     def has_several(self) -> bool:
-        """Return whether an option allows several positives or negatives in a row, so that their number may vary."""
+        """True if `max_positives` or `max_negatives` is set. The number of texts may then differ from row to row."""
         return bool(self.max_positives or self.max_negatives)
 
     def prompts_of(self, width: int) -> tuple[str, ...]:
-        """Return the prompt of each text of a row; empty if there are no prompts.
+        """Return the prompt of each text of a row: of its sentence, its positives and its negatives; "" for no prompt.
 
         Args:
             width: number of texts of a row.
@@ -270,7 +301,9 @@ class Triplets(TextKind):
 
     @property
     def column_sets(self) -> tuple[tuple[str, ...], ...]:
-        """Sets of column names. The rows of a table are read from the largest of these sets that the table has."""
+        """The sets of column names to look for in a table. Its rows are read from the largest set that it has
+        completely.
+        """
         if self.named:
             return (self.named,)
         return nli.COLUMNS if self.nli else self.usual
@@ -295,7 +328,9 @@ class Triplets(TextKind):
 
     @property
     def prompted(self) -> tuple[str, ...]:
-        """The columns that may have a prompt."""
+        """The dataset's columns whose texts may have a prompt: "tokens" (the sentence), "positive" and perhaps
+        "negative".
+        """
         return TEXT_COLUMNS[:2] if self.are_pairs else TEXT_COLUMNS
 
     def reading(self) -> Reading:
@@ -304,12 +339,12 @@ class Triplets(TextKind):
         return dataclasses.replace(rows, option=self.option, whole=self.nli)
 
     def reading_with_group(self) -> Reading:
-        """Return the base class's rules for reading the inputs, extended by the field `group_field`, if it is set."""
+        """Return the base class's rules for reading the inputs; if `group_field` is set, this field is read as well."""
         return dataclasses.replace(super().reading(), keep=() if self.group_field is None else (self.group_field,))
 
     @functools.cached_property
     def rows(self) -> Reading:
-        """The rules for reading the inputs (`reading()`), computed only once."""
+        """The rules for reading the inputs: the result of `reading()`, stored because every record needs it."""
         return self.reading()
 
     def check(self, record: Record) -> None:
@@ -319,11 +354,12 @@ class Triplets(TextKind):
             raise RecordError(str(problem)) from None  # a bad row
 
     def cells(self, record: Record) -> list[Any]:
-        """Return the values of a row's columns.
+        """Return the contents of a record's columns that make up a row, in the order of the columns, such as a
+        sentence, a positive and a negative.
 
         Raises:
-            MissingFieldError: a good record lacks one of the columns.
-            RecordError: the record is bad, or is not a row.
+            MissingFieldError: the record can be read, but lacks one of the columns.
+            RecordError: the record is bad, or is a text without columns.
         """
         if record.problem:
             raise RecordError(record.problem)
@@ -341,11 +377,15 @@ class Triplets(TextKind):
         return [value[column] for column in columns]
 
     def texts(self, record: Record, counts: Counts) -> tuple[str, ...]:
-        """Return the texts of a row: sentence, positives, negatives. A text that the row lacks is "".
+        """Return the texts of a row: its sentence, positives and negatives. "" stands for a text that the row lacks.
+
+        If a row has more positives than `max_positives`, or more negatives than `max_negatives`, the rest is left out
+        and counted in `counts`.
 
         Raises:
-            MissingFieldError: a good record lacks one of the columns.
-            RecordError: the record is bad, is not a row, or has more texts than there are columns for them.
+            MissingFieldError: the record can be read, but lacks one of the columns.
+            RecordError: the record is bad or is not a row; or it has more positives (or negatives) than there are
+                columns for them, although no option limits their number.
         """
         values = self.cells(record)
         names = chosen(list(record.value), self.rows) if isinstance(record.value, dict) else None
@@ -368,7 +408,12 @@ class Triplets(TextKind):
         return tuple(texts)
 
     def _may_lack_texts(self, values: Sequence[Any]) -> bool:
-        """Return whether a row may have several positives or negatives, so that some of its texts may be missing."""
+        """Return whether the number of positives and negatives may differ from row to row. A row may then lack some of
+        them.
+
+        Args:
+            values: the contents of a row's columns. If one of them is a list, the numbers may differ.
+        """
         several = self.has_several or len(values) > len(TEXT_COLUMNS)
         return not self.are_pairs and (several or any(isinstance(value, list) for value in values))
 
@@ -376,8 +421,14 @@ class Triplets(TextKind):
         return TripletWorker(self, self.tokenization_of(resources), excluded_of(resources))
 
     def remarks(self, fingerprint: Mapping[str, Any], sums: Mapping[str, int]) -> list[str]:
-        """Return the base class's lines, and lines with the number of rows with a text that was cut, the number of
-        texts left out, and the prompts.
+        """Return the lines that the kind adds to the summary of a run.
+
+        They are the lines of the base class, the number of rows in which a text was cut, the number of texts that were
+        left out because a row had too many, the prompts, and a warning if the model has prompts that are not used.
+
+        Args:
+            fingerprint: the fingerprint of the dataset.
+            sums: the kind's own counts, summed over all work units.
         """
         lines = super().remarks(fingerprint, sums)
         if sums.get("cut"):
@@ -396,10 +447,14 @@ class Triplets(TextKind):
 
 
 class TripletWorker(TextWorker[Triplets]):
-    """Worker of the kind `triplets`, which tokenizes rows of several texts."""
+    """Makes the examples of the kind `triplets` in a worker process: it reads rows of several texts, and tokenizes
+    them.
+    """
 
     def examples(self, records: Iterable[Record], tally: Tally) -> Iterator[pa.RecordBatch]:
-        """Yield the examples of a work unit's records, in order, as record batches. Count every row in `tally`.
+        """Yield the examples of a work unit's records, in order, as record batches.
+
+        Every row is counted in `tally`: as read, and also as kept, as filtered or as bad.
 
         Raises:
             PipelineError: the rows do not all have the same number of texts.
@@ -408,7 +463,10 @@ class TripletWorker(TextWorker[Triplets]):
         yield from self.batches(self._parts(records, tally), BATCH_EXAMPLES, self._batch, min_room=TOKENIZE_ROWS)
 
     def _parts(self, records: Iterable[Record], tally: Tally) -> Iterator[Kept]:
-        """Yield the rows to keep, for TOKENIZE_ROWS rows at a time."""
+        """Tokenize the rows of the records, TOKENIZE_ROWS rows at a time, and yield the rows to write to the dataset.
+
+        Every row is counted in `tally`.
+        """
         rows = self._rows(records, tally)
         is_checked = not self.kind.rows.by_order
         while group := list(itertools.islice(rows, TOKENIZE_ROWS)):
@@ -432,12 +490,14 @@ class TripletWorker(TextWorker[Triplets]):
             yield self.kept(pieces, tally, self.kind.min_tokens, self.kind.max_tokens, width, before)
 
     def _cut(self, pieces: Pieces, counts: Counts, width: int, before: np.ndarray) -> Pieces:
-        """Return tokenized texts, cut to `max_tokens` tokens, prompts included. Count the rows in which a text was cut.
+        """Return tokenized texts, each cut to `max_tokens` tokens, including the tokens of its prompt.
+
+        The rows in which a text is cut are counted in `counts`.
 
         Args:
             pieces: the tokenized texts of the rows.
             width: the number of texts of each row, which are consecutive in `pieces`.
-            before: number of tokens of the prompt before each text of a row, (width,); empty if there are no prompts.
+            before: for each text of a row, the number of tokens of its prompt, (width,).
         """
         tokens = pieces.tokens
         most = self.kind.max_tokens
@@ -449,7 +509,9 @@ class TripletWorker(TextWorker[Triplets]):
         return dataclasses.replace(pieces, tokens=cut)
 
     def example_id(self, texts: Sequence[str]) -> int:
-        """Return a row's id, made of a hash of its sentence and a hash of all its texts."""
+        """Return the id of a row: the upper bits are a hash of its first text, the lower 32 bits a hash of all its
+        texts.
+        """
         parts = [text.encode() for text in texts]
         return grouped_id(parts[0], b"".join(len(part).to_bytes(8, "little") + part for part in parts))
 
@@ -459,7 +521,9 @@ class TripletWorker(TextWorker[Triplets]):
         return self.record_batch(kept, kept.columns, [*numbered("positive", num_positives)[1:], *negatives])
 
     def _rows(self, records: Iterable[Record], tally: Tally) -> Iterator[TripletRow]:
-        """Yield the rows to tokenize; count the rows that are dropped."""
+        """Yield the rows to tokenize. All rows are counted in `tally` as read, and those that are dropped as filtered
+        or bad.
+        """
         if self.kind.nli:
             for _, rows in itertools.groupby(records, key=lambda record: record.name):
                 for texts, source in nli.paired(rows, self.kind.cells, tally):
@@ -479,7 +543,11 @@ class TripletWorker(TextWorker[Triplets]):
                 yield row
 
     def _row(self, record: Record, counts: Counts) -> TripletRow | None:
-        """Return the row of a record: its texts, prepared texts, source and group."""
+        """Return the row that a record holds. (A subclass may return None, for a record that it leaves out.)
+
+        Args:
+            counts: counts the texts that are left out because the row has more than `max_positives` or `max_negatives`.
+        """
         texts = self.kind.texts(record, counts)
         return self._prepared(texts, record.source, groups.group_of(record, self.kind.group_field))
 
@@ -487,7 +555,9 @@ class TripletWorker(TextWorker[Triplets]):
         return TripletRow(texts, tuple(map(self.kind.prepared, texts)), source, group)
 
     def _is_kept(self, row: TripletRow, counts: Counts) -> bool:
-        """Return whether a row is kept. Count a row that lacks a needed text, or that the filters drop."""
+        """Return whether a row is to be tokenized. If not, because it lacks a needed text or a filter drops it, it is
+        counted in `counts` as filtered.
+        """
         # A row that may have several positives or negatives needs only its sentence and its first positive.
         needed = row.texts if len(row.texts) <= len(TEXT_COLUMNS) and not self.kind.has_several else row.texts[:2]
         if not all(text.strip() for text in needed):
@@ -498,25 +568,35 @@ class TripletWorker(TextWorker[Triplets]):
 
 
 def is_positive(name: str) -> bool:
-    """Return whether a column other than the first holds positives, according to its name, such as `positive_1`."""
+    """Return whether a column's name says that it holds positives: whether it begins with "pos", in any letter case."""
     return plain(name).startswith("pos")
 
 
 def _listed(value: object) -> list[str]:
-    """Return the texts in a cell, which holds one text or a list of texts. Empty texts are left out."""
+    """Return the texts in a cell, which holds one text or a list of texts. Null and blank texts are left out."""
     cells = value if isinstance(value, list) else [value]
     return [text for text in map(checked_text, cells) if text.strip()]
 
 
 def _texts_of_columns(values: Sequence[object], are_positive: Sequence[bool], wanted: bool) -> list[str]:
-    """Return the texts in the columns of positives if `wanted` is true, or else in the columns of negatives."""
+    """Return the texts in a row's columns of positives if `wanted` is true, or else those in its columns of negatives.
+
+    Args:
+        values: the contents of the row's columns after the first: each is a text, a list of texts, or null.
+        are_positive: for each of these columns, true if it holds positives, and false if it holds negatives.
+    """
     pairs = zip(values, are_positive, strict=True)
     return [text for value, positive in pairs if positive == wanted for text in _listed(value)]
 
 
 def _check_texts(rows: Sequence[TripletRow]) -> None:
-    """Raise PipelineError if a column holds labels or numbers instead of texts. Only columns
-    chosen by their order are checked.
+    """Raise PipelineError if a column holds only labels and numbers in the first rows, so that it is no column of
+    texts.
+
+    The caller checks only columns that were chosen by their order, not by their names.
+
+    Args:
+        rows: the first rows. If there are fewer than CHECK_ROWS, nothing is checked.
     """
     for column in zip(*(row.texts for row in rows), strict=True):
         if len(column) >= CHECK_ROWS and all(

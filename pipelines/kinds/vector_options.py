@@ -1,4 +1,4 @@
-"""Options of commands that embed texts by a model, and the options of the kind `vectors`."""
+"""Options of commands that embed texts with a model, and the options of the kind `vectors`."""
 
 import dataclasses
 import re
@@ -33,10 +33,13 @@ BATCH = "maximum number of tokens of a batch (default: 1024 on a CPU, 16384 on a
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ModelOptions(Options):
-    """Options of a command that embeds texts by a model.
+    """Options of a command that embeds texts with a model.
 
     Attributes:
-        side: whether the texts are queries or documents.
+        model: the local folder of the model.
+        prompt_name: the name of the model's prompt to put before each text, or "none" for no prompt; None for the
+            model's own prompt for queries or documents, as `side` says.
+        side: QUERY if the texts are queries; DOCUMENT if they are documents that queries search for.
     """
 
     model: Annotated[str, Flag(MODEL, "DIR")]
@@ -57,7 +60,7 @@ class ModelOptions(Options):
 
     @property
     def prompt(self) -> str:
-        """The prompt before each text; "" for none."""
+        """The prompt to put before each text; "" for no prompt."""
         return self.prompts.of_side(self.side, self.prompt_name)
 
 
@@ -66,12 +69,14 @@ class VectorOptions(ModelOptions, TextInputs):
     """Options of the kind `vectors`.
 
     Attributes:
-        model_sha256: hash of the model's files; set by `Vectors.resolved`.
-        batch_tokens: number of tokens that the model encodes at a time; None until `Vectors.resolved` sets it.
+        model_sha256: hash of the model's files; "" until `Vectors.resolved` sets it.
         precision: precision in which the transformer computes.
+        pooling: the pooling of a plain Hugging Face model; None for the mean, and for a model that defines its own.
         vector_dtype: type of the stored values; it is called `dtype` in the fingerprint.
-        kept: (name, type) of each field to store with the vectors. The types are inferred from the first records
-            (`Vectors.looked`).
+        update: if True, a finished dataset is brought up to date with changed inputs.
+        batch_tokens: number of tokens that the model encodes at a time; None until `Vectors.resolved` sets it.
+        kept: (name, type) of each field of the records to store with the vectors. The types are inferred from the first
+            records (`Vectors.looked`).
     """
 
     prompt_name: Annotated[str | None, Flag(PROMPT.format("text", DOCUMENT), "NAME")] = None
@@ -116,7 +121,14 @@ class VectorOptions(ModelOptions, TextInputs):
 
 
 def check_device(device: str) -> str:
-    """Return the type of a device: auto, cpu or cuda. Raise ValueError for any other device."""
+    """Return the type of a device: auto, cpu or cuda. For example, the type of cuda:1 is cuda.
+
+    Args:
+        device: the name of the device, as the user writes it.
+
+    Raises:
+        ValueError: the name is neither auto nor cpu nor cuda nor cuda with a number.
+    """
     if not (match := DEVICE.fullmatch(device)):
         raise ValueError(f"{flag('--device')} {device}: choose auto, cpu, cuda, or one GPU as cuda:1")
     return match[1] or AUTO

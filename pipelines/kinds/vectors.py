@@ -1,22 +1,23 @@
 """Vectors: the embeddings of texts by a model in a local folder, made by the command `embed`.
 
     records -> texts (empty ones dropped), with titles, in chunks -> windows of 4 MB -> batches of similar length
-            -> vectors -> batches (4 MiB)
+            -> vectors -> record batches (4 MiB)
 
-An example is {id, source, vector, record}: `source` is the file, `record` the number of the record in it. It also has
-`scale` for int8, and on demand `text`, `document`, `chunk` and fields of the record (`kinds.kept_fields`). The id is a
-hash of the bytes that are embedded, without the prompt: the text, or, as in BEIR, its title, a space and the text. The
-model's document prompt, or the prompt that the user chooses, is put before each text. The vectors equal the result of
-sentence-transformers' `encode_document`, to 1e-5 in float32. A text whose vector is not finite is a bad record.
+An example is {id, source, vector, record}: `source` is the input file, `record` the number of the record in it. If the
+vectors are stored as int8, it also has `scale`; if options ask for them, also `text`, `document`, `chunk` and fields of
+the record (`kinds.kept_fields`). The id is a hash of the bytes that are embedded, without the prompt: the text, or, as
+in BEIR, its title, a space and the text. The model's document prompt, or the prompt that the user chooses, is put
+before each text. The vectors equal the result of sentence-transformers' `encode_document`, to 1e-5 in float32. A text
+whose vector is not finite is a bad record.
 
 The model is not copied into the dataset. The fingerprint holds the hash of its files, and each process that loads the
-model compares this hash with the folder. On a CPU each worker loads the model. For each GPU, one process holds the
-model, and all workers of this machine send their texts to these processes (`kinds.model_processes`). A run in one
-process, and the workers of other runners, load the model themselves.
+model compares this hash with the files in the folder. On a CPU each worker loads the model. For each GPU of this
+machine, one process holds the model, and all workers send their texts to these processes (`kinds.model_processes`). If
+a run has only one process, or uses another Beam runner than the local one, each process loads the model itself.
 
 Beam's RunInference is not used, because it would pass every text and vector through Beam and batch texts as they
-arrive. A unit could then neither sort its texts by length nor end with the same bytes after a kill. On a CPU a process
-computes in one thread, so that the bytes do not depend on the number of processes. A static model
+arrive. A unit could then not sort its texts by length, and its bytes would differ if it were repeated after a kill. On
+a CPU a process computes in one thread, so that the bytes do not depend on the number of processes. A static model
 (`common.encoder.static`) has no batches, and needs neither torch nor sentence-transformers.
 """
 
@@ -69,7 +70,14 @@ LOOKED_AT = 1000
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Vectors(VectorOptions):
-    """Options of the kind `vectors`, the command `embed`."""
+    """Options of the kind `vectors`, whose examples are the embeddings of texts. The command `embed` makes such
+    datasets.
+
+    Attributes:
+        numbers_records: true, because each example holds the number of its record in the input file.
+        can_update: true, because the command has the option --update.
+        max_bytes: the default maximum size of a record, in bytes. A larger record is bad.
+    """
 
     name: ClassVar[str] = "vectors"
     numbers_records: ClassVar[bool] = True
@@ -110,9 +118,17 @@ class Vectors(VectorOptions):
         return dataclasses.replace(super().reading(), keep=tuple(dict.fromkeys(names)))
 
     def looked(self, inputs: Inputs, reading: Reading) -> Self:
-        """Return a copy of the kind with the name of the title field and the types of the fields to store.
+        """Return a copy of these options with the name of the title field, and the types of the fields to store.
 
-        A continued run uses the values of its plan again; a new run infers them from the first records.
+        In a continued run, these are the values that its plan holds. In a new run, they are inferred from the first
+        records.
+
+        Args:
+            inputs: the input files.
+            reading: the rules by which the readers find records in the inputs.
+
+        Raises:
+            PipelineError: the first records lack one of the fields, or values of one of them cannot be stored.
         """
         if not reading.keep:
             return self
@@ -127,8 +143,10 @@ class Vectors(VectorOptions):
         return dataclasses.replace(self, title_field=title, kept=tuple(types.items()))
 
     def _title_in(self, records: list[Record]) -> str:
-        """Return the first of the usual names of a title that the records have; raise
-        PipelineError if there is none.
+        """Return the name of the title field: the first of the usual names (TITLES) under which a record has a text.
+
+        Raises:
+            PipelineError: the records have none of these fields.
         """
         objects = [record.value for record in records if isinstance(record.value, dict)]
         text = plain(self.text_field or DEFAULT)
@@ -145,8 +163,10 @@ class Vectors(VectorOptions):
 
     @property
     def bytes_per_s(self) -> float:
-        """Number of input bytes that one process handles per second. On a CPU, it was measured with all-MiniLM-L6-v2
-        on one core. With a GPU or a static model, it is the rate of reading, tokenizing and writing.
+        """Approximate number of input bytes that one process handles per second.
+
+        For a transformer on a CPU, it was measured with all-MiniLM-L6-v2 on one core. With a GPU or a static model, it
+        is the rate of reading, tokenizing and writing.
         """
         return 2e6 if check_device(self.device) in SHARED or static.reads(Path(self.model)) else 2e4
 
@@ -191,7 +211,15 @@ class Vectors(VectorOptions):
         return VectorWorker(self, loaded(self), self.batch_tokens or BATCH_TOKENS["cpu"], old)
 
     def remarks(self, fingerprint: Mapping[str, Any], sums: Mapping[str, int]) -> list[str]:
-        """Return lines with the device and precision, the number of truncated texts, and the prompt."""
+        """Return the lines that the kind adds to the summary of a run.
+
+        They are about the device and precision, the number of texts that were cut because they were too long, the
+        number of chunks, the prompt, and a prompt of the model that is not used although it seems to fit.
+
+        Args:
+            fingerprint: the fingerprint of the dataset.
+            sums: the kind's own counts, summed over all work units.
+        """
         lines = [f"vectors {Compute(*(fingerprint['options'][name] for name in ('device', 'precision')))}"]
         if sums.get("truncated"):
             cut = f"{sums['truncated']:,} texts are longer than the model reads: their ends were cut off"
@@ -206,7 +234,9 @@ class Vectors(VectorOptions):
 
 
 def gpus(device: str) -> list[str]:
-    """Return the names of the devices of a run: all GPUs of this machine for `cuda`, otherwise only `device`."""
+    """Return the devices on which to hold the model: all GPUs of this machine ("cuda:0", ...) if `device` is "cuda",
+    otherwise only `device`.
+    """
     if device != "cuda":
         return [device]
     import torch
@@ -216,10 +246,13 @@ def gpus(device: str) -> list[str]:
 
 @functools.lru_cache(maxsize=1)
 def loaded(kind: Vectors) -> FolderEncoder | SharedModel:
-    """Return the model that the options name. A process loads it once, or connects to the process that holds it.
+    """Return the model that the options name.
+
+    If another process of this machine holds the model for all workers, return a connection to it. Otherwise load the
+    model; later calls in this process return it again.
 
     Raises:
-        PipelineError: the folder holds no usable model, or not the model for which the run was planned.
+        PipelineError: the folder holds no usable model, or a different model than when the run was planned.
     """
     if shared := model_processes.connected():
         return shared

@@ -1,9 +1,10 @@
-"""Conversion of images and clips by pure functions of a file's bytes, without Beam and without files.
+"""Conversion of images and audio clips by pure functions, which get a file's content as bytes and use no Beam.
 
-    pictures   any image -> baseline JPEG with a bounded short side
-    clips      any clip -> mono samples at 16 kHz -> log-mel spectrogram, in parts
+    pictures   any image -> baseline JPEG whose short side has a maximum length
+    clips      any clip -> mono samples at 16 kHz -> log-mel spectrogram, in one or more parts
 
-A file that cannot be read raises `pipelines.tally.RecordError`. The message is written to `_rejected/` as the reason.
+For content that cannot be read, they raise `pipelines.tally.RecordError`. Its message is written to `_rejected/` as the
+reason.
 """
 
 SHOWN = 12
@@ -11,7 +12,7 @@ SHOWN = 12
 
 
 def unreadable(data: bytes, expected: str, fault: str) -> str:
-    """Return the error message for a file that is not an image or clip.
+    """Return the error message for a file that cannot be read as an image or audio clip.
 
     Args:
         data: the content of the file.

@@ -1,12 +1,13 @@
-"""Conversion of any clip to a log-mel spectrogram, as in AST and SSAST: Kaldi's filter banks.
+"""Conversion of any audio clip to a log-mel spectrogram, as in AST and SSAST: Kaldi's filter banks.
 
-    bytes -> blocks of mono samples at 16 kHz -> 25 ms Hann windows, one every 10 ms
+    bytes -> blocks of mono samples at 16 kHz -> frames: 25 ms Hann windows, one every 10 ms
           -> mean subtracted, pre-emphasis 0.97, |FFT 512|^2 -> 128 mel bins from 20 Hz to 8 kHz -> log
 
 A clip is read and resampled block by block, so that hours of sound take little memory. A frame depends only on its own
-400 samples, so the frames of a part are the same as in the whole clip. SSAST also subtracts the mean of the waveform;
-this would have no effect here, because the mean of each frame is subtracted. Frames are neither padded nor normalized.
-Training does both, with the mean and standard deviation in the dataset's manifest (`shards.moments`).
+400 samples; so if a long clip is split into several spectrograms, their frames are the same as in one spectrogram of
+the clip. SSAST also subtracts the mean of the waveform; this would have no effect here, because the mean of each frame
+is subtracted. Frames are neither padded nor normalized. Training does both, with the mean and standard deviation in the
+dataset's manifest (`shards.moments`).
 """
 
 import collections
@@ -54,16 +55,18 @@ strip, and computes many strips at once. This takes half the time of one long st
 
 
 def spectrograms(data: bytes, frames: int, how: str) -> Iterator[np.ndarray]:
-    """Yield a clip's log-mel spectrogram in parts of at most `frames` frames, each float16 (frames, 128).
+    """Yield a clip's log-mel spectrogram in parts of at most `frames` frames. Each part is float16 (n, 128): n frames
+    of 128 mel bins.
 
-    A clip that is damaged anywhere yields nothing, because a clip of many parts is decoded completely before its first
-    part is yielded.
+    What is used of the clip is decoded completely before anything is yielded; if it is damaged, nothing is yielded. To
+    save memory, a clip of many parts is then decoded a second time.
 
     Args:
         data: the content of a WAV, FLAC, Ogg, MP3 or AIFF file.
         frames: maximum number of frames of a part; there is a frame every 10 ms.
-        how: treatment of a longer clip. "cut" reads and keeps only its beginning; "split" gives consecutive parts that
-            hold each frame once, without a remainder shorter than a frame (25 ms).
+        how: what to do with a clip of more than `frames` frames. "cut": use only its beginning, and yield one part;
+            the rest is not read. "split": yield consecutive parts, in which each frame occurs once; samples at the end
+            that do not fill a frame (25 ms) are left out.
 
     Raises:
         RecordError: the data are not a clip, or the clip is damaged, truncated, silent or shorter than a frame.
@@ -84,7 +87,10 @@ def _parts(samples: Iterator[np.ndarray], frames: int, span: int) -> Iterator[np
     Args:
         samples: the clip's samples, in blocks.
         frames: number of frames of a part.
-        span: number of samples of a part.
+        span: number of samples from which this number of frames is computed.
+
+    Raises:
+        RecordError: the clip is shorter than a frame.
     """
     rest, is_whole = np.empty(0, np.float32), True
     for block in samples:
@@ -97,15 +103,16 @@ def _parts(samples: Iterator[np.ndarray], frames: int, span: int) -> Iterator[np
 
 
 def blocks(data: bytes, max_samples: int | None = None) -> Iterator[np.ndarray]:
-    """Yield a clip's samples in order, in blocks of float32 (samples,). They are the mean of all channels, at 16 kHz,
-    with full scale 1.
+    """Yield a clip's samples in order, as consecutive blocks, each float32 (samples,).
+
+    They are at 16 kHz, and the mean of all channels. Full scale is 1.
 
     Args:
         data: the content of a WAV, FLAC, Ogg, MP3 or AIFF file.
-        max_samples: maximum number of samples to yield; None for all. No more is read than these samples need.
+        max_samples: maximum number of samples to yield; None for all. The rest of the clip is not read.
 
     Raises:
-        RecordError: the data are not a clip, or the clip is damaged, truncated, or silent as far as it was read.
+        RecordError: the data are not a clip, or what is read of it is damaged, truncated or silent.
     """
     left = math.inf if max_samples is None else max_samples
     low, high = math.inf, -math.inf
@@ -133,7 +140,12 @@ def blocks(data: bytes, max_samples: int | None = None) -> Iterator[np.ndarray]:
 
 
 def _opened(data: bytes) -> soundfile.SoundFile:
-    """Open a clip. Raise RecordError if it cannot be read, or if its header or its end shows that it is incomplete."""
+    """Open a clip for decoding.
+
+    Raises:
+        RecordError: the clip cannot be read or has an unsupported format, or its header or its end shows that it is
+            incomplete.
+    """
     try:
         sound = soundfile.SoundFile(io.BytesIO(data))
     except soundfile.LibsndfileError as error:
@@ -163,7 +175,10 @@ def _read(sound: soundfile.SoundFile) -> np.ndarray:
 
 
 def _missing(data: bytes) -> int:
-    """Return the number of bytes that a WAV or AIFF lacks according to its header, which libsndfile does not check."""
+    """Return the number of bytes that a WAV or AIFF has less than its header declares; 0 if it is complete.
+
+    libsndfile, which decodes the file, does not check this.
+    """
     order: Literal["little", "big"] = "big" if data.startswith((b"FORM", b"RIFX")) else "little"
     place = 12
     while place + 8 <= len(data):
@@ -179,7 +194,7 @@ def _missing(data: bytes) -> int:
 
 
 def _check_last_page(data: bytes) -> None:
-    """Raise RecordError if an Ogg lacks its last page, which libsndfile does not report, or has a second stream."""
+    """Raise RecordError if an Ogg lacks its last page or holds a second stream. libsndfile reports neither."""
     if (streams := data.count(FIRST_PAGE)) > 1:
         raise RecordError(f"OGG of {streams} streams, of which only one would be read: convert it to one stream")
     page = data[data.rfind(b"OggS") :]
@@ -216,8 +231,10 @@ def log_mel(samples: np.ndarray) -> np.ndarray:
 
 @functools.cache
 def _spectrogram() -> functools.partial[list[np.ndarray]]:
-    """Return the function of transformers that computes spectrograms, with AST's mel filters and window filled in. The
-    filters and the window are built only once.
+    """Return the function of transformers that computes the spectrograms of several waveforms, with the settings of AST
+    (mel filters, window and so on) filled in.
+
+    It is built in the first call, and returned again by later calls.
     """
     # Without this, the library warns in each worker that PyTorch is absent.
     os.environ.setdefault("TRANSFORMERS_NO_ADVISORY_WARNINGS", "1")

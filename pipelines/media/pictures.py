@@ -108,7 +108,13 @@ def _damage(name: str, error: Exception) -> str:
 
 
 def _jpeg(data: bytes, picture: Image.Image, target: tuple[int, int]) -> np.ndarray:
-    """Decode a JPEG and resize it to `target` (width, height); return (height, width, 3) uint8."""
+    """Decode a JPEG and resize it; return its pixels in RGB, (height, width, 3) uint8.
+
+    Args:
+        data: the content of the file.
+        picture: the same image, as Pillow opened it: its size and color mode are read from it.
+        target: the (width, height) of the result.
+    """
     width, height = picture.size
     enough = MARGIN * max(target[0] / width, target[1] / height) * 8
     eighths = next((number for number in EIGHTHS if number >= enough), 8)
@@ -132,7 +138,16 @@ def _jpeg(data: bytes, picture: Image.Image, target: tuple[int, int]) -> np.ndar
 
 
 def _other(data: bytes, picture: Image.Image, target: tuple[int, int]) -> np.ndarray:
-    """Decode an image that is not a JPEG, resized to `target` (width, height); return (height, width, 3) uint8."""
+    """Decode an image that is not a JPEG and resize it; return its pixels in RGB, (height, width, 3) uint8.
+
+    Args:
+        data: the content of the file.
+        picture: the same image, as Pillow opened it.
+        target: the (width, height) of the result.
+
+    Raises:
+        RecordError: the image is animated, has several pages, or has 32 bits per channel.
+    """
     name = picture.format
     if (frames := getattr(picture, "n_frames", 1)) > 1:
         raise RecordError(f"TIFF of {frames} pages" if name == "TIFF" else f"animated {name}: {frames} frames")
@@ -150,8 +165,8 @@ def _other(data: bytes, picture: Image.Image, target: tuple[int, int]) -> np.nda
 
 
 def _plain(picture: Image.Image) -> Image.Image:
-    """Convert an image of at most 16 bits per channel to 8 bits: to Pillow's mode L, RGB or, if it has transparency,
-    RGBA.
+    """Return an image of at most 16 bits per channel with 8 bits per channel, in Pillow's mode L (gray), RGB, or, if it
+    has transparency, RGBA.
     """
     if picture.mode.startswith("I;16"):
         return Image.fromarray((np.asarray(picture) >> 8).astype(np.uint8))
@@ -170,7 +185,12 @@ def _orientation(picture: Image.Image) -> int:
 
 
 def _upright(pixels: np.ndarray, orientation: int) -> np.ndarray:
-    """Rotate and mirror an image, (height, width, 3), according to EXIF's orientation."""
+    """Return an image rotated and mirrored so that it is upright.
+
+    Args:
+        pixels: the image as stored, (height, width, 3).
+        orientation: its orientation in EXIF, 1 (already upright) to 8.
+    """
     if orientation >= 5:
         pixels = pixels.swapaxes(0, 1)
     if orientation in (3, 4, 7, 8):

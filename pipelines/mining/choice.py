@@ -1,9 +1,10 @@
-"""Choice of negatives among the texts nearest to a query: within a range of ranks, and within margins.
+"""Choice of negatives among the texts nearest to a query, by their rank and by their score.
 
-The options have the same names as in sentence-transformers' `mine_hard_negatives`. The margins avoid false negatives: a
-text that is nearly as similar to the query as the positive may be a right answer, too. With a `relative_margin` of
-0.05, texts that score above 95 % of the positive's score are left out (TopK-PercPos of NV-Retriever, Moreira et al.
-2024, arXiv 2407.15831). `range_max` is applied before the margins.
+The options have the same names as in sentence-transformers' `mine_hard_negatives`. They avoid false negatives: a text
+that is nearly as similar to the query as the positive may be a right answer, too. With a `relative_margin` of 0.05,
+texts that score above 95 % of the positive's score are left out (TopK-PercPos of NV-Retriever, Moreira et al. 2024,
+arXiv 2407.15831). Negatives are chosen among the `range_max` nearest texts; if some of these are left out, texts that
+are further away do not replace them.
 """
 
 import dataclasses
@@ -27,7 +28,7 @@ STRATEGY = "take the nearest of the texts that are left (top), or random ones (r
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ChoiceOptions(Options):
-    """Options for the choice of negatives, named as in sentence-transformers."""
+    """Options for the choice of negatives, with the same names as in sentence-transformers' `mine_hard_negatives`."""
 
     negatives: Annotated[int, Flag("number of hard negatives to add to each row", "N"), Ge(1)] = 4
     bm25: Annotated[int, Flag("number of these negatives that BM25 finds, instead of the model", "N"), Ge(0)] = 0
@@ -58,12 +59,12 @@ class ChoiceOptions(Options):
 
 @dataclasses.dataclass(frozen=True)
 class Valid:
-    """For each of m rows, up to r texts that may be its negatives, in the order of preference.
+    """For each of m rows, up to r texts that may be used as its negatives, in the order in which they are preferred.
 
     Attributes:
-        indices: the indices of the texts, (m, r) int64; NONE after a row's last text.
+        indices: the indices of the texts, (m, r) int64; -1 (NONE) after a row's last text.
         scores: the scores of the texts, (m, r) float64; -inf after a row's last text.
-        left_out: name of an option -> number of texts that this option left out.
+        left_out: name of an option -> number of texts, over all rows, that this option left out.
     """
 
     indices: Indices
@@ -74,14 +75,16 @@ class Valid:
 def valid(
     ranked: BestTexts, scores: Scores, positives: Scores, ids: NDArray[np.int64], options: ChoiceOptions
 ) -> Valid:
-    """Return the texts that may be negatives: the texts within the options' range of ranks and margins.
+    """Return the texts that may be used as negatives: those that no option leaves out for their rank or their score.
 
     Args:
         ranked: the r texts nearest to the query of each of m rows, with the nearest first.
-        scores: the scores of these texts, (m, r), to compare with the scores of the positives: the model's cosine
-            similarities, even if BM25 found the texts; BM25 scores if there is no model.
-        positives: the score of each row's positive, (m,); the lowest score if a row has several positives.
-        ids: the ids of the rows, (m,), by which random choices are keyed.
+        scores: the scores of these texts, (m, r): the model's cosine similarities, even if BM25 found the texts; BM25
+            scores if there is no model.
+        positives: the score of each row's positive, (m,), with which the scores of the texts are compared; the lowest
+            score if a row has several positives.
+        ids: the ids of the rows, (m,), on which the random choice of a row's negatives depends.
+        options: the range of ranks, the limits of the scores, and whether to prefer the nearest or random texts.
     """
     indices, bound = ranked.indices, positives[:, None]
     is_left = indices != NONE
@@ -109,13 +112,15 @@ def valid(
 
 
 def chosen(by_model: Valid | None, by_words: Valid | None, options: ChoiceOptions) -> Iterator[dict[int, float]]:
-    """Yield the negatives of each row, as text index -> score: first the texts found by the model, then by BM25.
+    """Yield the negatives of each row, as a mapping text index -> score.
 
-    If the model finds too few texts for a row, more texts found by BM25 are used, and the other way round.
+    First come the texts found by the model, then the `options.bm25` texts found by BM25. If one of the two finds too
+    few texts for a row, more texts found by the other are used.
 
     Args:
         by_model: the texts found by the model; None if there is no model.
         by_words: the texts found by BM25; None if BM25 is not used.
+        options: the numbers of negatives that a row should get.
     """
     of_model, of_words = (_lists(each) for each in (by_model, by_words))
     for first, second in zip(of_model, of_words, strict=by_model is not None and by_words is not None):

@@ -4,7 +4,8 @@
                              └──> BM25 ──────────────────> the texts with its words ─────────┴─> candidates
     candidates ──> negatives ──> a dataset of triplets
 
-Candidates that may be right are left out: texts within the margins, equal texts, and texts of rows with the same title.
+A title is the first text of a row. Candidates that may be right answers are left out: texts that score nearly as high
+as the positive, a text that equals the title, and the positives of other rows with the same title.
 
 The output has the ids, texts and positives of the source dataset, and replaces it in training. Held-out texts are never
 read: `validation/` of the source is copied. Options and margins mean the same as in sentence-transformers'
@@ -64,7 +65,12 @@ AMONG = "search negatives among N texts, selected by a hash, to save time (defau
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Mine(ChoiceOptions, StoreCommand):
-    """The command `mine`: adds hard negatives to a dataset of pairs or triplets."""
+    """The command `mine`: adds hard negatives to a dataset of pairs or triplets.
+
+    Attributes:
+        pooling: the pooling of a plain Hugging Face model; None for the mean, and for a model that defines its own.
+        precision: the precision in which the transformer computes.
+    """
 
     summary: ClassVar[str] = COMMANDS["mine"].summary
     description: ClassVar[str] = (
@@ -111,7 +117,9 @@ class Mine(ChoiceOptions, StoreCommand):
         return Prompts.read(Path(self.model)) if self.model else Prompts()
 
     def run(self) -> "MiningSummary":
-        """Mine the negatives, or finish the work of an earlier run.
+        """Mine the negatives and write the new dataset to the output folder; return a summary.
+
+        If the folder holds an unfinished run with the same options, that run is continued.
 
         Raises:
             PipelineError, OSError: negatives cannot be mined; the message says why and what to do.
@@ -141,7 +149,11 @@ class Mine(ChoiceOptions, StoreCommand):
         return MiningSummary(self.output, manifest, figures, self.negatives, texts, shared, seconds, compute, warnings)
 
     def _check(self, dataset: Dataset) -> None:
-        """Raise PipelineError unless the dataset holds pairs to train on."""
+        """Raise PipelineError if negatives cannot be mined for a dataset.
+
+        This is so if it does not hold pairs or triplets, is the held-out part of another dataset, or already has mined
+        negatives; or if the output folder lies in the dataset's folder, or contains it.
+        """
         manifest = dataset.manifest
         if manifest.kind != "triplets":
             raise PipelineError(
@@ -163,7 +175,13 @@ class Mine(ChoiceOptions, StoreCommand):
             )
 
     def _fingerprint(self, dataset: Dataset, compute: Compute) -> dict[str, Any]:
-        """Return the fingerprint of the output: the source's fingerprint, and everything that affects the negatives."""
+        """Return the fingerprint of the output: the fingerprint of the source dataset, extended by everything that
+        affects the choice of the negatives.
+
+        Args:
+            dataset: the source dataset.
+            compute: the device and the precision of the model.
+        """
         before, prompts = dataset.manifest.fingerprint, dataset.manifest.prompts
         choice = {field.name: getattr(self, field.name) for field in dataclasses.fields(ChoiceOptions)}
         part = held_out.find(self.folder)
@@ -193,7 +211,13 @@ class Mine(ChoiceOptions, StoreCommand):
         return self.prompts.sides(self.prompt_name)
 
     def _miner(self, source: MiningSource, compute: Compute, warnings: list[str]) -> Miner:
-        """Return the miner of a source's rows. Warnings about the embeddings are added to `warnings`."""
+        """Embed the texts of a dataset, and return the object that finds negatives for its rows.
+
+        Args:
+            source: the rows and texts of the dataset.
+            compute: the device and the precision of the model.
+            warnings: list to which warnings about the embeddings are added, for the summary.
+        """
         pool = self._pool(source.texts)
         lexical = LexicalSearch(source.texts, pool) if self.bm25 else None
         if self.model is None:
@@ -228,7 +252,11 @@ class Mine(ChoiceOptions, StoreCommand):
         )
 
     def _pool(self, texts: list[str]) -> np.ndarray | None:
-        """Return the indices of the texts to search among; None for all."""
+        """Return, in ascending order, the indices of the texts among which negatives are searched; None to search all
+        texts.
+
+        If the option `candidates` limits their number, they are the texts with the smallest hashes.
+        """
         if self.candidates is None or self.candidates >= len(texts):
             return None
         hashes = same_text.digests(texts)
@@ -241,13 +269,19 @@ def _sha256(folder: str) -> str:
 
 @dataclasses.dataclass(frozen=True)
 class MiningSummary(Result):
-    """Summary of mined negatives.
+    """Summary of a run that mined negatives.
 
     Attributes:
+        output: the output folder.
+        manifest: the manifest of the new dataset.
         figures: counts of rows and negatives, and sums of their scores.
-        wanted: the number of negatives that a row should have.
-        num_texts: number of distinct texts of the source; None if nothing was left to do.
-        num_shared: number of rows that share their title with another row; None if nothing was left to do.
+        wanted: the number of negatives that each row should have got.
+        num_texts: number of distinct texts of the source; None if the dataset was already finished before this run.
+        num_shared: number of rows whose first text is also the first text of another row; None if the dataset was
+            already finished.
+        seconds: the duration of the run.
+        compute: the device and the precision of the model.
+        warnings: warnings for the user, such as about a prompt of the model that is not used.
     """
 
     output: str

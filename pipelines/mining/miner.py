@@ -5,10 +5,10 @@
         blocks of rows ──> nearest texts by the model or BM25 ──> choice of negatives ──> shards ──> _done/00003.json
     copy validation/ and the resources ──> manifest.json, last
 
-If a killed run is started again, it mines the units that have no result, or whose shards are missing or damaged. Texts
-that are in the cache are not embedded again. plan.json holds the hashes of the source and of the model, and all
-options. A run with a different source or model in the same output folder is an error, and so is a damaged shard of the
-source.
+The file in `_done/` holds the result of a unit: the hashes of its shards, and statistics. If a killed run is started
+again, it mines the units that have no result, or whose shards are missing or damaged. Texts that are in the cache are
+not embedded again. plan.json holds the hashes of the source and of the model, and all options. It is an error if the
+output folder belongs to a run with another plan, or if a shard of the source is damaged.
 """
 
 import contextlib
@@ -45,16 +45,16 @@ ROWS = 1024
 
 @dataclasses.dataclass(frozen=True)
 class Figures:
-    """Statistics of mined rows.
+    """Statistics of rows for which negatives were mined.
 
     Attributes:
         rows: the number of rows.
-        by_number: for each number of mined negatives (as a text, such as "4"), the number of rows that have so many.
+        by_number: number of mined negatives (as a text, such as "4") -> the number of rows that have so many.
         left_out: name of an option -> number of near texts that this option left out.
         positives, negatives: the number of positives, and of mined negatives, of all rows.
-        positive, negative: the sum of the scores of the positives, and of the mined negatives, in units of
-            10^-DECIMALS. Scores are rounded to DECIMALS decimal places, so that the sums do not depend on the order of
-            addition.
+        positive, negative: the sum of the scores of all positives, and of all mined negatives, as whole numbers: 1
+            stands for 0.000001 (10^-DECIMALS). Each score is rounded to 6 decimals, so that the sums do not depend on
+            the order of addition.
     """
 
     rows: int = 0
@@ -82,10 +82,10 @@ def _by_number(name: str) -> tuple[int, str]:
 
 @dataclasses.dataclass(frozen=True)
 class MinedUnit:
-    """The result of a work unit.
+    """The result of mining negatives for the rows of a work unit.
 
     Attributes:
-        shards: the entries of the unit's shards for the manifest.
+        shards: the name, the hash and further properties of each shard that the unit wrote, for the manifest.
         figures: the statistics of the unit's rows.
     """
 
@@ -94,10 +94,10 @@ class MinedUnit:
 
     @classmethod
     def load(cls, folder: str, unit: int, plan: str) -> "MinedUnit | None":
-        """Read the result of a work unit.
+        """Read the result of a work unit from the output folder; return None if the unit must be mined.
 
-        Return None if the unit must be mined, because its result is missing, damaged or of another plan, or because one
-        of its shards is missing or damaged.
+        It must be mined if its result is missing, is damaged or was written under a different plan, or if one of its
+        shards is missing or damaged.
 
         Args:
             folder: the output folder.
@@ -126,15 +126,15 @@ class MinedUnit:
 
 @dataclasses.dataclass(frozen=True)
 class Miner:
-    """Miner of negatives for the rows of a source: it finds texts by a model, by BM25, or by both.
+    """Finds negatives for the rows of a dataset: by a model, by BM25, or by both.
 
     Attributes:
         source: the rows and their texts.
         options: the options for the choice of negatives.
-        titles: the embeddings of the queries (the distinct first texts of the rows, `source.titles`), as unit vectors,
-            (titles, dim) float32; None without a model.
-        nearest: the search among the source's texts by the model; None without a model.
-        lexical: the search among the source's texts by BM25; None if BM25 is not used.
+        titles: the embeddings of the queries (the distinct first texts of the rows, `source.titles`), as n unit
+            vectors, (n, dim) float32; None if there is no model.
+        nearest: the search by the model among the texts of the dataset; None if there is no model.
+        lexical: the search by BM25 among the texts of the dataset; None if BM25 is not used.
     """
 
     source: MiningSource
@@ -144,7 +144,9 @@ class Miner:
     lexical: LexicalSearch | None
 
     def mined(self, first: int, ids: NDArray[np.int64]) -> tuple[list[list[int]], Figures]:
-        """Return the negatives of m consecutive rows, as a list of text indices for each, and the rows' statistics.
+        """Return the negatives of m consecutive rows, and statistics of these rows.
+
+        The negatives of a row are a list of indices in `source.texts`.
 
         Args:
             first: the index of the first row.
@@ -176,11 +178,12 @@ class Miner:
         return [list(each) for each in taken], _figures(taken, of_positives, by_model, by_words)
 
     def _cosines_of(self, queries: NDArray[np.float32], indices: list[NDArray[np.int64]]) -> list[NDArray[np.float64]]:
-        """Return the cosine similarities of each query with its texts.
+        """Return, for each of m queries, its cosine similarities with some texts, as an array with a value for each
+        text.
 
         Args:
-            queries: unit vectors, (m, dim).
-            indices: for each query, the indices of its texts.
+            queries: the vectors of the queries, which are unit vectors, (m, dim).
+            indices: for each query, the indices of the texts to compare with it.
         """
         assert self.nearest is not None
         rows = np.repeat(np.arange(len(indices)), [len(each) for each in indices])
@@ -217,16 +220,20 @@ def mine(
     prepare: Callable[[MiningSource], Miner],
     quiet: bool,
 ) -> tuple[Manifest, Figures, MiningSource | None]:
-    """Mine the work units of a dataset that have no result in the output folder, and write the output's manifest.
+    """Mine negatives for the work units of a dataset that have no result in the output folder, and write the new
+    dataset.
 
     Args:
-        dataset: the dataset whose rows get negatives.
+        dataset: the source: the dataset whose rows get negatives.
         output: the output folder.
-        fingerprint: the fingerprint of the output.
-        prepare: function that returns the miner of a source; called only if a unit has no result.
+        fingerprint: the fingerprint of the new dataset.
+        prepare: function that gets the rows and texts of the source, and returns the object that finds negatives for
+            them. It is called only if a unit has no result.
+        quiet: if true, no progress is shown.
 
     Returns:
-        (manifest, statistics of all units, source); the source is None if all units had results.
+        (manifest of the new dataset, statistics of all units, rows and texts of the source). The last is None if all
+        units had results, because the source was then not read.
 
     Raises:
         ClaimError: the output folder belongs to a different run.
@@ -260,11 +267,18 @@ def mine(
 def _mine_units(
     dataset: Dataset, output: str, plan: str, miner: Miner, units: Sequence[int], quiet: bool
 ) -> dict[int, MinedUnit]:
-    """Mine the given work units of a dataset, and publish their shards and results; return unit -> result.
+    """Mine negatives for work units of a dataset, and write their shards and results to the output folder.
 
     Args:
+        dataset: the source: the dataset whose rows get negatives.
+        output: the output folder.
         plan: the hash of plan.json.
+        miner: finds the negatives of rows.
         units: the numbers of the work units.
+        quiet: if true, no progress is shown.
+
+    Returns:
+        Number of a unit -> its result.
     """
     ends = np.cumsum([shard.examples for shard in dataset.shards]).tolist()
     firsts = {shard.name: end - shard.examples for shard, end in zip(dataset.shards, ends, strict=True)}
@@ -297,11 +311,14 @@ def _mine_units(
 
 
 def _with_negatives(batch: pa.RecordBatch, miner: Miner, first: int, mined: Sequence[Sequence[int]]) -> pa.RecordBatch:
-    """Return a batch of the source with the mined negatives added after the negatives that its rows already have.
+    """Return a batch of the source dataset with the mined negatives added after the negatives that its rows already
+    have.
 
     Args:
+        batch: consecutive rows of the source.
+        miner: the object that found the negatives; it holds the texts of the source.
         first: the index of the batch's first row in the source.
-        mined: for each row, the indices of its mined negatives.
+        mined: for each row of the batch, the indices of its mined negatives.
     """
     source = miner.source
     own = columns_named("negative", batch.schema.names)
@@ -333,7 +350,10 @@ def _copy_resources(dataset: Dataset, output: str) -> None:
 
 
 def _copy_held_out(dataset: Dataset, output: str) -> None:
-    """Copy the held-out part unchanged. Scores on it stay comparable, because it gets no mined negatives."""
+    """Copy the held-out part of the dataset to the output folder, unchanged, with no mined negatives.
+
+    Scores on it can therefore be compared before and after the mining.
+    """
     if (part := held_out.find(dataset.folder)) is None:
         return
     held, target = Dataset(part), held_out.folder_of(output)

@@ -1,11 +1,13 @@
 """Exact search for the texts that are nearest to queries, by the cosine similarity of a model, or by BM25.
 
+The search by a model compares m queries with all texts, TILE texts at a time; d is the dimension of the vectors:
+
     for each tile of texts:   m queries (m, d) x texts (TILE, d) -> cosines (m, TILE) -> the depth + SPARE best so far
     at the end:               cosines of these texts again in float64, rounded -> sorted -> the best `depth` texts
 
-The time for the cosines grows with queries x texts x d. Memory holds the vectors and one tile of cosines. The last
-digits of a cosine in float32 depend on the device and on the number of vectors that are multiplied at once. The cosines
-in float64 make the order of the texts independent of this.
+Its time grows with queries x texts x d. Memory holds the vectors and one tile of cosines. The last digits of a cosine
+in float32 depend on the device and on the number of vectors that are multiplied at once. The cosines in float64 make
+the order of the texts independent of this.
 """
 
 import dataclasses
@@ -31,11 +33,12 @@ Scores = NDArray[np.float64]
 
 @dataclasses.dataclass(frozen=True)
 class BestTexts:
-    """The best texts of m queries, best first.
+    """The best texts of each of m queries, with the best first.
 
     Attributes:
-        indices: the indices of the texts, (m, depth) int64, filled up with NONE if fewer than `depth` texts were found.
-        scores: the scores of the texts, (m, depth) float64; -inf where `indices` is NONE.
+        indices: the indices of the texts, (m, k) int64, where k is at most the number of texts that were asked for; -1
+            (NONE) after the last text that was found for a query.
+        scores: the scores of the texts, (m, k) float64; -inf where `indices` is -1.
     """
 
     indices: Indices
@@ -43,12 +46,12 @@ class BestTexts:
 
 
 class Nearest:
-    """Search for the texts with the highest cosine similarity to a query.
+    """Search for the texts whose vectors have the highest cosine similarity with the vector of a query.
 
     Args:
-        vectors: the unit vectors of all texts, (N, d) float32.
+        vectors: the unit vectors of all N texts, (N, d) float32, where d is their dimension.
         pool: the indices of the texts to search among, in ascending order; None for all texts.
-        device: `cpu` to compute with numpy; any other device to compute on it with torch.
+        device: "cpu" to compute with numpy; any other device to compute on it with torch.
     """
 
     def __init__(self, vectors: NDArray[np.float32], pool: Indices | None = None, device: str = "cpu") -> None:
@@ -57,7 +60,9 @@ class Nearest:
 
     @functools.cached_property
     def _searched(self) -> Any:
-        """The vectors of the texts to search among: a numpy array for the CPU, otherwise a tensor on the device."""
+        """The vectors of the texts to search among: a numpy array if the device is the CPU, otherwise a tensor on the
+        device.
+        """
         searched = self.vectors if len(self.pool) == len(self.vectors) else self.vectors[self.pool]
         if self.device == "cpu":
             return searched
@@ -69,8 +74,9 @@ class Nearest:
         """Return the `depth` texts nearest to each of m queries.
 
         Args:
-            queries: unit vectors, (m, d) float32.
+            queries: the vectors of the queries, which are unit vectors, (m, d) float32, where d is their dimension.
             excluded: for each query, the indices of the texts to leave out.
+            depth: the number of texts to return for a query; there are fewer if not so many are searched.
         """
         places = [self._places(indices) for indices in excluded]
         rows = np.repeat(np.arange(len(places)), [len(each) for each in places])
@@ -81,7 +87,12 @@ class Nearest:
         return ordered(indices, cosines(queries, self.vectors, indices), depth)
 
     def _places(self, indices: Indices) -> Indices:
-        """Return the positions in the pool of the texts with these indices; texts that are not in it are left out."""
+        """Return the position of each of some texts in the list of texts to search among. Texts that are not in it are
+        left out.
+
+        Args:
+            indices: the indices of the texts among all texts.
+        """
         places = np.searchsorted(self.pool, indices)
         return places[self.pool[places.clip(max=len(self.pool) - 1)] == indices] if len(self.pool) else places[:0]
 
@@ -125,7 +136,7 @@ class Nearest:
 
 
 class LexicalSearch:
-    """Search for the texts with the highest BM25 score for a query. Texts without any word of the query are not found.
+    """Search for the texts with the highest BM25 score for a query. A text that has no word of the query is not found.
 
     Args:
         texts: all texts.
@@ -140,10 +151,12 @@ class LexicalSearch:
             self._is_searched = np.isin(np.arange(len(texts)), pool)
 
     def search(self, queries: Sequence[str], excluded: Sequence[Indices], depth: int) -> BestTexts:
-        """Return the `depth` texts with the highest scores for each query.
+        """Return the `depth` texts with the highest BM25 scores for each query. If scores are equal, the lower index is
+        first.
 
         Args:
             excluded: for each query, the indices of the texts to leave out.
+            depth: the number of texts to return for a query; there are fewer if not so many have a word of it.
         """
         indices = np.full((len(queries), depth), NONE, np.int64)
         scores = np.full((len(queries), depth), -np.inf)
@@ -158,10 +171,13 @@ class LexicalSearch:
         return BestTexts(indices, scores)
 
     def scores(self, queries: Sequence[str], indices: Sequence[Indices]) -> list[Scores]:
-        """Return the BM25 scores of the given texts for each query; 0 for a text without any word of the query.
+        """Return the BM25 scores of some texts for each query; 0 for a text that has no word of the query.
 
         Args:
             indices: for each query, the indices of the texts to score.
+
+        Returns:
+            For each query, an array with the scores of its texts.
         """
         return [
             np.array([values[found == number].sum() for number in wanted]).round(DECIMALS)
@@ -169,7 +185,7 @@ class LexicalSearch:
         ]
 
     def _scored(self, queries: Sequence[str]) -> Iterator[tuple[Indices, Scores]]:
-        """Yield, for each query, the indices and scores of the texts that have a word of the query."""
+        """Yield, for each query, the indices and the BM25 scores of all texts that have a word of the query."""
         product = BM25.counts(queries, self._index.vocabulary) @ self._by_word
         for row in range(len(queries)):
             part = slice(product.indptr[row], product.indptr[row + 1])
@@ -177,13 +193,13 @@ class LexicalSearch:
 
 
 def cosines(queries: NDArray[np.float32], vectors: NDArray[np.float32], indices: Indices) -> Scores:
-    """Return the cosine similarities of m queries with r texts each, (m, r) float64, rounded to DECIMALS digits.
+    """Return the cosine similarities of each of m queries with r texts, (m, r) float64, rounded to 6 decimals.
 
     Args:
-        queries: unit vectors, (m, d).
-        vectors: unit vectors of all texts, (N, d).
-        indices: for each query, the indices of its texts in `vectors`, (m, r). NONE stands for no text; its similarity
-            is -inf.
+        queries: the vectors of the queries, which are unit vectors, (m, d), where d is their dimension.
+        vectors: the unit vectors of all N texts, (N, d).
+        indices: for each query, the indices of the texts to compare with it, (m, r). -1 (NONE) stands for no text; its
+            similarity is -inf.
     """
     found = np.full(indices.shape, -np.inf)
     for start in range(0, len(queries), TOGETHER):
@@ -199,23 +215,28 @@ def ordered(indices: Indices, scores: Scores, depth: int) -> BestTexts:
     Args:
         indices: the indices of r texts for each of m queries, in any order, (m, r).
         scores: the scores of these texts, (m, r).
+        depth: the number of texts to return for a query; at most r are returned.
     """
     order = np.lexsort((indices, -scores), axis=1)[:, :depth]
     return BestTexts(np.take_along_axis(indices, order, 1), np.take_along_axis(scores, order, 1))
 
 
 def _largest(scores: NDArray[np.float32], count: int) -> Indices:
-    """Return the columns of the `count` largest values of each row, in any order, (m, count)."""
+    """Return the column indices of the `count` largest values in each of m rows, in any order, (m, count).
+
+    If there are fewer than `count` columns, return all of them.
+    """
     if count >= scores.shape[1]:
         return np.broadcast_to(np.arange(scores.shape[1]), scores.shape)
     return np.argpartition(scores, scores.shape[1] - count, axis=1)[:, scores.shape[1] - count :]
 
 
 def _first_true(mask: NDArray[np.bool_], width: int) -> Indices:
-    """Return the columns of the True values of each row, in ascending order and padded with NONE, (m, width).
+    """Return the column indices of the True values in each of m rows, in ascending order, (m, width).
 
     Args:
-        width: the largest number of True values in a row.
+        mask: the rows.
+        width: the largest number of True values in a row. A row with fewer of them is filled up with -1 (NONE).
     """
     places = np.full((len(mask), width), NONE, np.int64)
     rows, columns = np.nonzero(mask)

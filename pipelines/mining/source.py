@@ -1,8 +1,9 @@
-"""Distinct texts of a dataset of pairs or triplets, and rows that hold the indices of their texts.
+"""The texts of a dataset of pairs or triplets, each stored once, and its rows, which refer to the texts by index.
 
     batches of the shards -> token ids -> texts without prompts -> distinct texts (`common.same_text`) -> MiningSource
 
-Memory holds the distinct texts and their token ids. The held-out part is a separate dataset, which is never read here.
+Texts that differ only in white space, letter case or Unicode form count as one. Memory holds the distinct texts and
+their token ids. The held-out part is a separate dataset, which is never read here.
 """
 
 import dataclasses
@@ -30,8 +31,10 @@ Ids = np.ndarray
 class Distinct:
     """Collection of distinct texts, indexed in the order in which they are added.
 
+    Texts that differ only in white space, letter case or Unicode form count as one text; the first of them is stored.
+
     Attributes:
-        texts: the texts. Of texts that are equal by `common.same_text`, only the first is in the list.
+        texts: the texts.
         tokens: the token ids of each text.
     """
 
@@ -41,7 +44,12 @@ class Distinct:
         self._indices: dict[bytes, int] = {}
 
     def add(self, texts: Sequence[str], tokens: Ragged) -> Ids:
-        """Add the texts that are not in the collection, with their token ids; return the index of each text."""
+        """Add texts to the collection, unless it has them already; return the index of each text in the collection.
+
+        Args:
+            texts: the texts.
+            tokens: the token ids of each text.
+        """
         indices = np.empty(len(texts), np.int64)
         for row, text in enumerate(texts):
             number = self._indices.setdefault(same_text.digest(text), len(self.texts))
@@ -61,13 +69,13 @@ class MiningSource:
     """The rows of a dataset of pairs or triplets, in the order of the dataset. Each distinct text is stored once.
 
     Attributes:
-        titles: the distinct first texts of the rows, which are the queries.
-        title_of: for each row, the index of its title in `titles`, (rows,).
+        titles: the distinct first texts of the rows, which are the queries of the search for negatives.
+        title_of: for each row, the index of its first text in `titles`, (rows,) int64.
         texts: the distinct texts that are a positive or a negative of a row.
         tokens: the token ids of each text in `texts`.
         positives, negatives: for each row, the indices of its positives, and of its negatives, in `texts`.
-        of_title: for each title, the indices of the texts that must not be mined as negatives of rows with this title:
-            the positives of all these rows, and the text that equals the title, if there is one.
+        of_title: for each title, the indices in `texts` of the texts that must not be mined as negatives of rows with
+            this title: the positives of all these rows, and the text that equals the title, if there is one.
     """
 
     titles: list[str]
@@ -80,20 +88,28 @@ class MiningSource:
 
     @functools.cached_property
     def num_shared(self) -> int:
-        """The number of rows that share their title with another row."""
+        """The number of rows whose first text is also the first text of another row."""
         counts = np.bincount(self.title_of)
         return int(counts[counts > 1].sum())
 
     def not_negatives(self, row: int) -> Ids:
-        """Return the indices of the texts that must not be mined for a row.
+        """Return the indices of the texts that must not be mined as negatives of a row.
 
-        They are the texts that `of_title` holds for the row's title, and the negatives that the row already has.
+        They are the positives of all rows with the same first text, the text that equals this first text, if there is
+        one, and the negatives that the row already has.
+
+        Args:
+            row: the index of the row.
         """
         return np.concatenate([self.of_title[self.title_of[row]], self.negatives[row]])
 
 
 def read(dataset: Dataset, quiet: bool = False) -> MiningSource:
-    """Read a dataset of the kind `triplets`, without its held-out part.
+    """Read the rows and texts of a dataset of the kind `triplets`. Its held-out part is not read.
+
+    Args:
+        dataset: the dataset.
+        quiet: if true, no progress is shown.
 
     Raises:
         PipelineError: the positives and the negatives have different prompts.
@@ -146,13 +162,16 @@ def _decoded(tokenizer: Any, tokens: Ragged, prompt: str) -> list[str]:
 def _added(
     batch: pa.RecordBatch, columns: Sequence[str], decode: Callable[[Ragged], list[str]], texts: Distinct
 ) -> list[list[int]]:
-    """Add the texts in the given columns (the positives, or the negatives) to `texts`.
+    """Add the texts in some columns of a batch to a collection of distinct texts.
 
     Args:
+        batch: rows of the dataset.
+        columns: the columns, which hold the token ids of positives, or of negatives.
         decode: function that turns the token ids of texts into the texts, without their prompt.
+        texts: the collection.
 
     Returns:
-        For each row of the batch, the indices of its texts in `texts`.
+        For each row of the batch, the indices of its texts in the collection.
     """
     indices: list[list[int]] = [[] for _ in range(batch.num_rows)]
     for name in columns:

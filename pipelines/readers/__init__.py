@@ -2,8 +2,8 @@
 
     file -> decompressed as it is read (`streams`) -> Format.read -> Record(name, offset, value, raw, problem)
 
-A record that cannot be read is a Record with a `problem`. A file that cannot be read, that has changed since planning,
-or that is not read to its last byte, is a PipelineError that names the file.
+For a record that cannot be read, a reader yields a Record with a `problem`. For a file that cannot be read, that has
+changed since planning, or that a reader does not read to its last byte, it raises a PipelineError that names the file.
 """
 
 import contextlib
@@ -33,13 +33,17 @@ HASHED_BYTES = 1 << 18
 def read_pieces(
     root: str, pieces: Iterable[Piece], reading: Reading, contents: list[str] | None = None
 ) -> Iterator[Record]:
-    """Yield all records of the pieces, in order. A record longer than allowed has a `problem`; memory stays bounded.
+    """Yield all records of the pieces, in order.
+
+    A record that is longer than allowed is yielded with a `problem` in place of its value, so that memory stays
+    bounded.
 
     Args:
         root: the folder that the names of the inputs are relative to.
-        reading: what to read from the records, such as the names of columns.
-        contents: list to which a hash of each piece's content is added (`identity`), by which a later run notices that
-            the inputs have changed; None if no hashes are needed.
+        pieces: the byte ranges of input files to read.
+        reading: the rules for finding records, such as the names of columns.
+        contents: list to which a hash of each piece's content is added, by which a later run notices that the inputs
+            have changed; None if no hashes are needed.
 
     Raises:
         PipelineError: a file is damaged, or has changed since planning.
@@ -52,11 +56,17 @@ def read_pieces(
 def _read_piece(
     root: str, piece: Piece, reading: Reading, contents: list[str] | None, executor: Executor
 ) -> Iterator[Record]:
-    """Yield the records of a piece, and meanwhile compute the hash of its content.
+    """Yield the records of a piece, and meanwhile compute the hash of its content in another thread.
 
     Args:
-        contents: list to which the hash is added (`identity`); None if it is not needed.
+        root: the folder that the names of the inputs are relative to.
+        piece: the byte range of an input file to read.
+        reading: the rules for finding records.
+        contents: list to which the hash is added; None if it is not needed.
         executor: thread pool that computes the hash.
+
+    Raises:
+        PipelineError: the file is damaged, or has changed since planning.
     """
     entry, path = piece.input, storage.join(root, piece.input.name)
     with storage.open_input(path) as stored:
@@ -89,17 +99,28 @@ def _read_piece(
 
 
 def _identity(root: str, piece: Piece) -> str:
-    """Return what `identity` returns; for a small file, without reading it again, since the plan holds its sample."""
+    """Return a hash that identifies the content of a piece, and equals the result of `identity`.
+
+    A small file is not read for this, because the plan already holds its hash.
+
+    Args:
+        root: the folder that the names of the inputs are relative to.
+    """
     is_known = piece.input.sample and _is_small(storage.join(root, piece.input.name), piece)
     return piece.input.sample if is_known else identity(root, piece)
 
 
 def identity(root: str, piece: Piece) -> str:
-    """Return a text that identifies the content of a piece, and any further bytes of the file that its reader reads.
+    """Return a hash, as a text, of all bytes that are read for a piece. A later run notices by it that they have
+    changed.
 
-    It is the SHA-256 of these bytes, with two exceptions: for a file of at most `sniff.WHOLE_BYTES` bytes, its
-    `sniff.sample`, a hash that the plan holds as well; for a file on an object store, the store's checksum of the whole
-    file, which needs no download.
+    These are the bytes of the piece, and others of its file that the format needs, such as metadata at the file's end.
+    The hash is usually their SHA-256. For a whole file of at most `sniff.WHOLE_BYTES` bytes it is `sniff.sample`, a
+    hash that the plan holds as well. For a file on an object store it is the store's checksum of the whole file, which
+    needs no download.
+
+    Args:
+        root: the folder that the names of the inputs are relative to.
     """
     path = storage.join(root, piece.input.name)
     if storage.is_remote(path):
@@ -121,17 +142,30 @@ def identity(root: str, piece: Piece) -> str:
 
 
 def _is_small(path: str, piece: Piece) -> bool:
-    """Return whether a piece is a whole file on this machine, so small that `sniff.sample` hashes all its bytes."""
+    """Return whether a piece is a whole local file of at most `sniff.WHOLE_BYTES` bytes.
+
+    The plan then holds a hash of all its bytes (`sniff.sample`).
+
+    Args:
+        path: the path of the file.
+    """
     return not storage.is_remote(path) and piece.start == 0 and piece.bytes == piece.input.bytes <= sniff.WHOLE_BYTES
 
 
 def first_records(
     root: str, entries: Iterable[Input], reading: Reading, number: int, any_format: bool = False
 ) -> list[Record]:
-    """Return the first records of some inputs (at most FIRST_FILES, evenly spaced), `number` records in all.
+    """Return the first records of the inputs: `number` records in all, about equally many from each input.
+
+    If there are more than FIRST_FILES inputs, only this number of inputs is read, evenly spaced.
 
     Args:
-        any_format: take records from inputs of every format, not only of formats whose records have columns or fields.
+        root: the folder that the names of the inputs are relative to.
+        entries: the inputs.
+        reading: the rules for finding records.
+        number: the number of records. There are fewer if the inputs that are read hold fewer.
+        any_format: if true, inputs of all formats are read; otherwise only those of formats whose records have columns
+            or fields.
 
     Raises:
         PipelineError: the beginning of a file is damaged.
@@ -149,6 +183,11 @@ def first_records(
 def _head(root: str, entry: Input, reading: Reading, number: int) -> list[Record]:
     """Return the first `number` records of an input.
 
+    Args:
+        root: the folder that the name of the input is relative to.
+        entry: the input.
+        reading: the rules for finding records.
+
     Raises:
         PipelineError: the beginning of the file is damaged.
     """
@@ -158,7 +197,15 @@ def _head(root: str, entry: Input, reading: Reading, number: int) -> list[Record
 
 
 def columns_read(root: str, entries: Iterable[Input], reading: Reading) -> list[str]:
-    """Return a line that names the columns read from the first input that has columns; [] if no columns are read."""
+    """Return a list with one line for the user: the columns that are read from the first input that has columns.
+
+    The list is empty if records are texts instead of rows, or if the first record does not have the columns.
+
+    Args:
+        root: the folder that the names of the inputs are relative to.
+        entries: the inputs.
+        reading: the rules for finding records. Its `columns` are the sets of column names to look for.
+    """
     if not reading.columns:
         return []
     records = first_records(root, entries, reading, 1)
@@ -168,10 +215,13 @@ def columns_read(root: str, entries: Iterable[Input], reading: Reading) -> list[
 
 @contextlib.contextmanager
 def content(root: str, entry: Input) -> Iterator[BinaryIO]:
-    """Open an input, decompressed as it is read.
+    """Context manager that opens an input, and returns a stream of its content, which is decompressed as it is read.
+
+    Args:
+        root: the folder that the name of the input is relative to.
 
     Raises:
-        PipelineError: the part that is read is damaged.
+        PipelineError: the part of the file that is read within the context is damaged.
     """
     path = storage.join(root, entry.name)
     with storage.open_input(path) as stored, _content(path, stored, entry) as stream:
@@ -180,13 +230,17 @@ def content(root: str, entry: Input) -> Iterator[BinaryIO]:
 
 @contextlib.contextmanager
 def _content(path: str, stored: BinaryIO, entry: Input) -> Iterator[BinaryIO]:
-    """Open the content of an input. All readers open it here, so that every error about damage names the file.
+    """Context manager that returns a stream of the content of an input file, which is decompressed as it is read.
+
+    All readers open inputs with it, so that every error about damage names the file.
 
     Args:
-        stored: the file as it is stored, perhaps compressed.
+        path: the path of the file, for error messages.
+        stored: the open file, whose bytes may be compressed.
+        entry: the input, which states the compression.
 
     Raises:
-        PipelineError: the part that is read is damaged.
+        PipelineError: the part of the file that is read within the context is damaged.
     """
     container = entry.compression or (entry.format if format_named(entry.format).is_container else None)
     with naming(path, container), decompressed(stored, entry.compression) as stream:
@@ -194,7 +248,13 @@ def _content(path: str, stored: BinaryIO, entry: Input) -> Iterator[BinaryIO]:
 
 
 def _records(root: str, stream: BinaryIO, piece: Piece, reading: Reading) -> Iterator[Record]:
-    """Yield the records of a piece, from the content of its file."""
+    """Yield the records of a piece of a file.
+
+    Args:
+        root: the folder that the names of the inputs are relative to.
+        stream: the content of the whole file, decompressed.
+        reading: the rules for finding records.
+    """
     encoding = _encoding(root, piece, reading)
     records = _numbered(transcoded(stream, encoding), piece, reading, storage.join(root, piece.input.name))
     if names := columns.dotted(reading):
@@ -203,7 +263,13 @@ def _records(root: str, stream: BinaryIO, piece: Piece, reading: Reading) -> Ite
 
 
 def _numbered(stream: BinaryIO, piece: Piece, reading: Reading, path: str) -> Iterator[Record]:
-    """Yield the records that a format reads from a piece of the file at `path`, each with its number.
+    """Yield the records of a piece of a file. If the file's format does not number its records, they get numbers from
+    1.
+
+    Args:
+        stream: the content of the whole file, decompressed and in UTF-8.
+        reading: the rules for finding records.
+        path: the path of the file, for error messages.
 
     Raises:
         PipelineError: a format of the user's own raises an error, or yields something other than records.
@@ -217,7 +283,7 @@ def _numbered(stream: BinaryIO, piece: Piece, reading: Reading, path: str) -> It
 
 
 def _encoding(root: str, piece: Piece, reading: Reading) -> str | None:
-    """Return the encoding in which a piece is read; None for UTF-8, and for formats without a text encoding.
+    """Return Python's name of the encoding in which to read a piece; None for UTF-8, and for files that are not texts.
 
     With `--encoding auto`, the whole file is read to detect its encoding, so that all pieces of a file have the same
     encoding. If only the first records are wanted (`reading.is_head`), only the beginning of the file is read.

@@ -24,8 +24,9 @@ _element = json.JSONDecoder().raw_decode
 
 
 class JsonArrays(Format):
-    """Format of JSON arrays. Its `described` (the name in error messages) is empty, because the name of JSON lines
-    covers both.
+    """Format of files that are one JSON array. Each element of the array is a record.
+
+    Its name in messages (`described`) is empty, because messages name JSON lines as "JSON lines or an array".
     """
 
     name = "json"
@@ -42,15 +43,17 @@ class JsonArrays(Format):
 
 
 def records(stream: BinaryIO, name: str, reading: Reading) -> Iterator[Record]:
-    """Yield the elements of the array in a stream as records. A record's offset is the element's offset in the
-    decompressed file.
+    """Yield the elements of a JSON array as records. A record's offset is the element's offset in the decompressed
+    file.
 
     Args:
+        stream: the array, as bytes in UTF-8.
         name: name of the file, for the records.
+        reading: the rules for finding records. An element of more than `reading.max_bytes` bytes is a bad record.
 
     Raises:
-        DamagedFileError: the array is not closed, is not JSON, or is followed by something else; or an element is
-            larger than `reading.max_bytes`, or than the default maximum size of a record if that is larger.
+        DamagedFileError: the array has no end, is not JSON, or is followed by something else; or an element is too
+            large to parse, because it is larger than both `reading.max_bytes` and 64 MB (MAX_BYTES).
     """
     parts, decode = chunks(stream), getincrementaldecoder("utf-8")("surrogateescape").decode
     most = max(reading.max_bytes, MAX_BYTES)
@@ -88,8 +91,11 @@ def _record(name: str, offset: int, value: Any, data: bytes, max_bytes: int, num
     is neither an object nor a string nor null.
 
     Args:
+        name: the name of the file.
+        offset: the offset of the element in the decompressed file, in bytes.
         value: the element, parsed.
         data: the bytes of the element.
+        max_bytes: the maximum number of bytes of an element.
         number: the number of the element in the array, from 1.
     """
     record = Record.of_text(name, offset, data, max_bytes, "element", number)

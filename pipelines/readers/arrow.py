@@ -1,10 +1,11 @@
-"""Arrow tables (IPC), as Hugging Face's save_to_disk writes them: one record per row.
+"""Arrow tables in the IPC format, such as those that Hugging Face's save_to_disk writes: one record per row.
 
     stream form     messages with one record batch each, then an end mark
-    file form       ARROW1, the same as in the stream form, a footer, ARROW1
+    file form       "ARROW1", then the stream form, then a footer and "ARROW1"
 
-Both are read as streams. A stream without an end mark counts as damaged, because batches may have been lost. Memory is
-bounded by the largest message. A message may have MESSAGE_BYTES, or twice `Reading.max_bytes` if that is more.
+Both are read as streams. A stream without an end mark counts as damaged, because batches may have been lost. A message
+is read as a whole, so the largest message determines the memory. A message of more than 128 MiB (MESSAGE_BYTES), and of
+more than twice `Reading.max_bytes`, is an error.
 """
 
 import io
@@ -36,7 +37,7 @@ END = STREAM + bytes(4)
 
 
 class ArrowTables(Format):
-    """Format of Arrow tables."""
+    """Format of files that hold an Arrow table."""
 
     name = "arrow"
     described = "Arrow"
@@ -44,12 +45,22 @@ class ArrowTables(Format):
     has_fields = is_container = is_numbered = True
 
     def recognizes(self, head: FirstBytes, path: str) -> bool:
-        """Return whether a file begins like an Arrow stream or an Arrow file."""
+        """Return whether a file begins like an Arrow stream or an Arrow file.
+
+        Args:
+            head: the first bytes of the file.
+            path: not used here; the path of the file.
+        """
         length = int.from_bytes(head[4:8], "little")
         return head.startswith(FILE) or (head.startswith(STREAM) and 0 < length < 1 << 30 and length % 8 == 0)
 
     def read(self, stream: BinaryIO, piece: Piece, reading: Reading) -> Iterator[Record]:
-        """Yield the file's rows as records. The offset of a record is the row's number, from 0.
+        """Yield the file's rows as records. The offset of a record is the index of its row, from 0.
+
+        Args:
+            stream: the whole file, decompressed.
+            piece: the whole file: Arrow tables are not cut into pieces.
+            reading: the rules for finding records, such as the names of the columns to read.
 
         Raises:
             PipelineError: a column to read is missing or ambiguous, or a message is too large.
@@ -78,25 +89,33 @@ class ArrowTables(Format):
         messages.check_end()
 
     def descriptions(self, files: Collection[str]) -> set[str]:
-        """Return the names of the description files that `datasets` writes (`save_to_disk`), even if they are absent.
+        """Return the names of files that save_to_disk of the library `datasets` writes in addition to tables, e.g.
+        state.json.
 
-        They lie in the folder of each table in `files`, and in the folder above.
+        They lie in the folder of a table, or in the folder above. All names are returned, even if the files do not
+        exist.
+
+        Args:
+            files: the names of all input files, which include the tables.
         """
         folders = {name.rpartition("/")[0] for name in files if name.lower().endswith(self.suffixes)}
         beside = {f"{folder}/{name}".lstrip("/") for folder in folders for name in BESIDE}
         return beside | {f"{folder.rpartition('/')[0]}/{ABOVE}".lstrip("/") for folder in folders}
 
     def check_description(self, path: str, name: str, files: Collection[str]) -> None:
-        """Check a state.json, in which save_to_disk names the tables of a dataset.
+        """Check that the input files include all tables of a dataset that save_to_disk of the library `datasets` wrote.
+
+        The file state.json names these tables.
 
         Args:
-            path: path of the file to check; a file with a name other than state.json is not read.
-            name: name of the file under the common folder of all inputs.
-            files: names of all input files.
+            path: path of a file that save_to_disk wrote in addition to the tables. If its name is not state.json,
+                nothing is checked.
+            name: the same path, relative to the common folder of all inputs.
+            files: the names of all input files, as paths relative to their common folder.
 
         Raises:
-            PipelineError: a table that the file names is missing in `files`, or the file names an index, by which the
-                dataset has only some rows of the tables.
+            PipelineError: a table that state.json names is missing in `files`; or state.json names a file of indices,
+                because the dataset has only some rows of the tables.
         """
         folder, _, last = name.rpartition("/")
         if last != STATE:
@@ -115,8 +134,9 @@ class ArrowTables(Format):
 
 
 class _Messages(io.RawIOBase):
-    """File object that reads an Arrow stream. It raises an error for a message above the size limit, and keeps the last
-    bytes, so that `check_end` can find out whether the stream is complete.
+    """File object for pyarrow that reads an Arrow stream. It raises PipelineError for a message above the size limit.
+
+    It keeps the last bytes that were read, so that `check_end` can find out whether the stream is complete.
     """
 
     def __init__(self, stream: BinaryIO, limit: int, name: str) -> None:
@@ -143,7 +163,10 @@ class _Messages(io.RawIOBase):
         return data
 
     def check_end(self) -> None:
-        """Raise DamagedFileError if the end mark is missing, or anything but an Arrow file's footer follows it."""
+        """Raise DamagedFileError if the bytes read so far do not end with the end mark of an Arrow stream.
+
+        Raise it also if other bytes follow the mark, or, in the file form of Arrow, if the footer does not follow.
+        """
         if self.tail != END:
             raise DamagedFileError("the end-of-stream marker is missing: batches may be missing, too")
         rest = b""

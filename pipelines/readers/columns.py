@@ -3,8 +3,8 @@
 The choice depends on the attributes of `Reading`:
 
     set in Reading             a record is
-    `field` (--text-field)     the text in that column
-    nothing                    the text in the column "text", or in the only column of texts
+    `field` (--text-field)     the text in the column of this name
+    nothing                    the text in the column "text"; if there is none, in the only column of texts
     `columns`                  a dict with the largest of these sets of columns that the table has completely
     `columns` and `by_order`   the same; if the table has none of the sets, a dict with all of its two or three columns
 
@@ -35,14 +35,15 @@ EXTENSION = b"ARROW:extension:name"
 
 
 def chosen(names: Sequence[str], reading: Reading) -> list[str] | None:
-    """Return the columns to read for `reading.columns`, as the table names them; None if the choice is unclear.
+    """Return the columns that make up a row, as the table names them; None if the table does not have such columns.
 
-    These are the columns of the largest set in `reading.columns` that the table has completely. If the table has none
-    of these sets and `reading.by_order` is set, they are all columns except those in `reading.keep`, provided that
-    there are two or three.
+    They are the columns of the largest set in `reading.columns` that the table has completely. If it has none of the
+    sets completely and `reading.by_order` is true, they are all of its columns except those in `reading.keep`, if these
+    are two or three columns.
 
     Args:
         names: names of all columns of the table.
+        reading: the rules for finding records.
     """
     columns = _first_set(tuple(names), reading.columns)
     if columns is None and reading.by_order:
@@ -81,7 +82,7 @@ def named(names: Collection[str], name: str) -> str | None:
 
 
 def similar(names: Collection[str], name: str) -> list[str]:
-    """Return the names that are equal to `name`, apart from letter case and surrounding spaces."""
+    """Return the names among `names` that differ from `name` at most in letter case and surrounding spaces."""
     return [other for other in names if plain(other) == plain(name)]
 
 
@@ -97,18 +98,24 @@ def wanted(sets: Sequence[Sequence[str]]) -> str:
 
 
 def dotted(reading: Reading) -> list[str]:
-    """Return the names with dots, such as meta.text, among the names of fields and columns in `reading`."""
+    """Return the names that contain a dot, such as meta.text, among the names of fields and columns to read.
+
+    Args:
+        reading: the rules for finding records, which hold these names.
+    """
     of_rows = (name for names in reading.columns for name in names)
     names = [*([reading.field] if reading.field else []), *of_rows, *reading.keep]
     return [name for name in dict.fromkeys(names) if "." in name]
 
 
 def with_nested(records: Iterator[Record], names: Sequence[str]) -> Iterator[Record]:
-    """Yield the records, of which those that hold an object get additional fields: nested fields, under their dotted
-    names.
+    """Yield the records, with nested fields added to the records that hold an object.
+
+    For example, the name meta.text adds a field "meta.text", whose value is that of the field `text` in the object
+    `meta`. An object that has no such nested field does not get it.
 
     Args:
-        names: the dotted names of the fields to add, such as meta.text; an object that lacks a field does not get it.
+        names: the names of the fields to add, with dots.
     """
     for record in records:
         if isinstance(record.value, dict):
@@ -122,12 +129,12 @@ def with_nested(records: Iterator[Record], names: Sequence[str]) -> Iterator[Rec
 def nested(fields: Mapping[str, Any], name: str) -> list[str] | None:
     """Return the path to a nested field, e.g. ["meta", "text"] for meta.text, with the names as the object writes them.
 
-    Return None if there is no such field, or if `fields` has a field with the whole dotted name. If an object on the
-    path is null, the path ends at this object: all of its fields count as null.
+    Return None if there is no such field, or if `fields` itself has a field whose name is the whole of `name`, dots
+    included. If an object on the path is null, the path ends with this object, because all of its fields count as null.
 
     Args:
-        fields: an object, or the types of a table's columns (`tree`).
-        name: the dotted name.
+        fields: an object; or column -> type of a table, where a struct is a dict of its fields (`tree`).
+        name: the name with dots.
     """
     if named(fields, name) is not None:
         return None
@@ -156,10 +163,12 @@ def _at(value: Any, path: Sequence[str]) -> Any:
 
 
 def names_in(fields: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
-    """Yield the names of an object's fields for error messages. A nested field has a dotted name.
+    """Yield the names of an object's fields, for error messages. The fields of an object in it are named with dots:
+    meta.text.
 
     Args:
-        prefix: text to put before each name, such as "meta." for the fields of `meta`.
+        fields: the object.
+        prefix: text to put before each name, such as "meta." if the object is the field `meta` of another object.
     """
     for name, value in fields.items():
         if isinstance(value, Mapping) and value:
@@ -169,10 +178,11 @@ def names_in(fields: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
 
 
 def tree(kinds: Iterable[pa.Field]) -> dict[str, Any]:
-    """Return the types of Arrow fields, name -> type; for a struct, name -> the same mapping of its own fields.
+    """Return a dict from the name of each Arrow field to its type. For a struct, the value is such a dict of its
+    fields.
 
     Args:
-        kinds: the fields, such as a schema.
+        kinds: the fields: a schema, or the type of a struct.
     """
     return {kind.name: tree(kind.type) if pa.types.is_struct(kind.type) else kind.type for kind in kinds}
 
@@ -180,17 +190,19 @@ def tree(kinds: Iterable[pa.Field]) -> dict[str, Any]:
 def text_column(
     names: Sequence[str], texts: Sequence[str], name: str, field: str | None, shown: Iterable[str] | None = None
 ) -> str:
-    """Return the name of the column with the text.
+    """Return the name of the column that holds the texts of a table.
+
+    It is the column `field`. If that is None, it is the column "text", or, if there is none, the only column of texts.
 
     Args:
         names: the names of all columns.
         texts: the names of the columns that hold texts.
         name: the name of the file, for error messages.
-        field: the column that the user names; None if the user names none.
+        field: the name of the column, as the user gives it; None if the user gives none.
         shown: the names of columns to show in error messages; None to show `names`.
 
     Raises:
-        PipelineError: the column is missing or ambiguous.
+        PipelineError: there is no such column, or more than one.
     """
     sought = field or DEFAULT
     _check_once(names, similar(names, sought), name)
@@ -206,15 +218,16 @@ def text_column(
 
 
 def row_columns(names: Sequence[str], name: str, reading: Reading, shown: Iterable[str] | None = None) -> list[str]:
-    """Return the names of the columns to read if a record is a row with several columns (`reading.columns`).
+    """Return the names of the columns that make up a row, if a record is a row with several columns.
 
     Args:
         names: the names of all columns.
         name: the name of the file, for error messages.
+        reading: the rules for finding records. Its `columns` are the sets of column names to look for.
         shown: the names of columns to show in error messages; None to show `names`.
 
     Raises:
-        PipelineError: the columns are missing or ambiguous.
+        PipelineError: the table has none of the sets of columns, or several columns of one name.
     """
     columns = chosen(names, reading)
     if columns is None:
@@ -227,14 +240,17 @@ def row_columns(names: Sequence[str], name: str, reading: Reading, shown: Iterab
 
 
 def kept_columns(names: Sequence[str], name: str, reading: Reading) -> dict[str, str]:
-    """Return the columns in `reading.keep` that a table has: the name that the user gives -> the name in the table.
+    """Return the columns to read in addition to the text or row: name that the user gives -> name in the table.
+
+    Columns that the table does not have are left out.
 
     Args:
         names: the names of all columns.
         name: the name of the file, for error messages.
+        reading: the rules for finding records. Its `keep` holds the names that the user gives.
 
     Raises:
-        PipelineError: two columns of the table have one of these names.
+        PipelineError: several columns of the table have one of these names.
     """
     found = {wanted: column for wanted in reading.keep if (column := named(names, wanted)) is not None}
     _check_once(names, list(found.values()), name)
@@ -248,15 +264,18 @@ def _check_once(names: Sequence[str], columns: Sequence[str], name: str) -> None
 
 
 def arrow_columns(schema: pa.Schema, name: str, reading: Reading) -> dict[str, list[str]]:
-    """Return the columns of an Arrow table to read, name -> path.
+    """Return the columns of an Arrow table that hold the text or the row: name -> path.
 
     A path is the name of a column. If the text is in a struct, the names of the struct fields that lead to it follow.
 
     Args:
+        schema: the schema of the table.
         name: the name of the file, for error messages.
+        reading: the rules for finding records, with the names of columns that the user gives.
 
     Raises:
-        PipelineError: the columns are missing or ambiguous, or do not hold texts.
+        PipelineError: the columns are missing or ambiguous, or do not hold texts. In a row, columns may also hold lists
+            of texts or integers.
     """
     kinds = tree(schema)
     paths = {column: [column] for column in schema.names}
@@ -285,12 +304,15 @@ def arrow_columns(schema: pa.Schema, name: str, reading: Reading) -> dict[str, l
 
 
 def kept_arrow_columns(schema: pa.Schema, name: str, reading: Reading) -> dict[str, list[str]]:
-    """Return the columns in `reading.keep` that an Arrow table has: the name that the user gives -> path.
+    """Return the columns of an Arrow table to read in addition to the text or row: name that the user gives -> path.
 
     A path is the name of a column. If the value is in a struct, the names of the struct fields that lead to it follow.
+    Columns that the table does not have are left out.
 
     Args:
+        schema: the schema of the table.
         name: the name of the file, for error messages.
+        reading: the rules for finding records. Its `keep` holds the names that the user gives.
 
     Raises:
         PipelineError: two columns have the same name, or a column does not hold texts, numbers, booleans or times.
@@ -311,14 +333,16 @@ def kept_arrow_columns(schema: pa.Schema, name: str, reading: Reading) -> dict[s
 
 
 def is_plain(kind: pa.DataType) -> bool:
-    """Return whether a type holds texts, numbers, booleans or times, which can be stored beside a text."""
+    """Return whether the values of an Arrow type are texts, numbers, booleans or times. Such values can be stored with
+    a text.
+    """
     kind = kind.value_type if pa.types.is_dictionary(kind) else kind
     tests = (pa.types.is_null, pa.types.is_boolean, pa.types.is_integer, pa.types.is_floating)
     return _is_type(kind, "string") or any(test(kind) for test in (*tests, pa.types.is_temporal, pa.types.is_decimal))
 
 
 def plain_values(column: pa.Array) -> list[Any]:
-    """Return the values of a column whose type is plain (`is_plain`): texts, numbers, booleans and None.
+    """Return the values of a column of texts, numbers, booleans or times; None for a null.
 
     Times and decimals are returned as texts.
     """
@@ -331,10 +355,11 @@ def plain_values(column: pa.Array) -> list[Any]:
 
 
 def taken(batch: pa.RecordBatch, columns: Mapping[str, Sequence[str]]) -> pa.RecordBatch:
-    """Return a batch with only the columns to read, under the names in `columns`. A field of a struct becomes a column.
+    """Return a batch with only some columns of a batch, under new names. A field of a struct becomes a column.
 
     Args:
-        columns: name -> path in the batch, from `arrow_columns` or `kept_arrow_columns`.
+        columns: new name -> path: the name of a column, and the names of the struct fields that lead to the value, if
+            it is in a struct.
     """
     from pyarrow.compute import struct_field  # imported late: commands that read no table start sooner
 
@@ -348,31 +373,31 @@ def taken(batch: pa.RecordBatch, columns: Mapping[str, Sequence[str]]) -> pa.Rec
 
 
 def _is_type(kind: pa.DataType, name: str) -> bool:
-    """Return whether a type is text or binary, in any of Arrow's variants (such as large_string), or as a dictionary of
-    such values.
+    """Return whether an Arrow type is text or binary, in any variant (such as large_string or a dictionary of strings).
 
     Args:
-        name: "string" or "binary".
+        name: "string" to test for text; "binary" to test for binary.
     """
     kind = kind.value_type if pa.types.is_dictionary(kind) else kind
     return str(kind) in (name, f"large_{name}", f"{name}_view")
 
 
 def _is_list(kind: pa.DataType) -> bool:
-    """Return whether a type is a list of texts."""
+    """Return whether an Arrow type is a list of texts."""
     return (pa.types.is_list(kind) or pa.types.is_large_list(kind)) and _is_type(kind.value_type, "string")
 
 
 def arrow_records(
     batch: pa.RecordBatch, name: str, reading: Reading, first: int, kept: pa.RecordBatch | None = None
 ) -> Iterator[Record]:
-    """Yield the rows of a batch as records. The offset of a record is the row's number in the file.
+    """Yield the rows of a batch as records. The offset of a record is the index of its row in the file.
 
     Args:
-        batch: the columns to read.
+        batch: the columns that hold the text or the row.
         name: the name of the file, for the records.
-        first: number of the batch's first row in the file, from 0.
-        kept: the columns of `reading.keep`, to add to the records; None if there are none.
+        reading: the rules for finding records. If it has `columns`, the value of a record is a dict, otherwise a text.
+        first: index of the batch's first row in the file, from 0.
+        kept: further columns to add to the records, which are then dicts; None if there are none.
 
     Raises:
         DamagedFileError: there is a hole (a long run of zero bytes) in a text.
@@ -389,12 +414,18 @@ def arrow_records(
 def _arrow_rows(
     batch: pa.RecordBatch, columns: Sequence[pa.Array], name: str, reading: Reading, first: int
 ) -> Iterator[Record]:
-    """Yield the rows of a batch as records whose value is a dict from column name to text.
+    """Yield the rows of a batch as records. The value of a record is a dict: name of a column -> text, or list of
+    texts.
 
     Args:
-        columns: the columns of the batch, with their texts as bytes.
+        batch: the rows, for the names of the columns.
+        columns: the contents of the columns, with texts as bytes.
         name: the name of the file, for the records.
-        first: number of the batch's first row in the file, from 0.
+        reading: the rules for finding records. A row of more than `reading.max_bytes` bytes is a bad record.
+        first: index of the batch's first row in the file, from 0.
+
+    Raises:
+        DamagedFileError: there is a hole (a long run of zero bytes) in a text.
     """
     are_lists = [_is_list(column.type) for column in columns]
     for row, values in enumerate(zip(*columns, strict=True), first):
@@ -406,19 +437,27 @@ def _arrow_rows(
 
 
 def _texts(name: str, row: int, value: pa.Scalar) -> Record:
-    """Return a cell that holds a list of texts as a record, whose value is the list, or None for a null."""
+    """Return a record whose value is the list of texts in a cell, or None if the cell is null.
+
+    Args:
+        name: the name of the file.
+        row: index of the row in the file, from 0.
+        value: the cell.
+    """
     texts = value.as_py()
     return Record(name, row, texts, "\n".join(filter(None, texts or [])).encode("utf-8", "surrogatepass"))
 
 
 def _with_kept(records: Iterator[Record], kept: pa.RecordBatch, key: str | None = None) -> Iterator[Record]:
-    """Yield each record with the values of further columns added to its value, a dict from column name to content.
+    """Yield each record with the values of further columns added to its value, which is a dict from column name to
+    content.
 
     A record with a problem is yielded unchanged.
 
     Args:
         kept: the columns to add; row i belongs to record i.
-        key: the key under which the text of a record is put into the dict; None if the values of the records are dicts.
+        key: if the value of a record is a text: the key under which the text is put into a new dict. None if it is a
+            dict.
     """
     values = {name: plain_values(column) for name, column in zip(kept.schema.names, kept.columns, strict=True)}
     for place, record in enumerate(records):
@@ -438,11 +477,14 @@ def _as_bytes(column: pa.Array) -> pa.Array:
 
 
 def cell(name: str, row: int, buffer: pa.Buffer | None, max_bytes: int) -> Record:
-    """Return the text of a cell as a record. Its value is None for a null.
+    """Return the text of a cell as a record, which is bad if the text is too long or not UTF-8. The value of a null is
+    None.
 
     Args:
-        row: number of the row in the file, from 0.
+        name: the name of the file.
+        row: index of the row in the file, from 0.
         buffer: the bytes of the text; None for a null.
+        max_bytes: the maximum number of bytes of a text.
 
     Raises:
         DamagedFileError: there is a hole (a long run of zero bytes) in the text.
@@ -455,14 +497,15 @@ def cell(name: str, row: int, buffer: pa.Buffer | None, max_bytes: int) -> Recor
 
 
 def row_of(name: str, row: int, cells: Mapping[str, Record], max_bytes: int) -> Record:
-    """Return the cells of a row as one record, whose value is a dict from column name to text (None for a null).
+    """Return the cells of a row as one record. Its value is a dict: name of a column -> text, list of texts, or None
+    for null.
 
     If a cell is bad, or the row is longer than `max_bytes`, the record is bad too.
 
     Args:
         name: the name of the file.
-        row: number of the row in the file, from 0.
-        cells: column name -> cell, from `cell`.
+        row: index of the row in the file, from 0.
+        cells: column name -> record of the cell.
         max_bytes: the maximum number of bytes of all texts of the row.
     """
     for column, text in cells.items():

@@ -3,9 +3,10 @@
     the whole text, in parts -> if it is UTF-8: None, since no conversion is needed
                              -> otherwise: its lines that are not ASCII -> charset-normalizer -> the likeliest candidate
 
-The whole text is examined, so that the result is the same in every work unit. A byte order mark of UTF-16 or UTF-32
-decides alone. A text with at least as many valid non-ASCII characters as invalid byte sequences counts as damaged
-UTF-8: its records with invalid bytes are bad, and the others are read as UTF-8. The candidates are only encodings that
+The whole text is examined, so that all work units that read parts of one file find the same encoding. If the text
+begins with a byte order mark of UTF-16 or UTF-32, its encoding is the one that the mark names. A text with at least as
+many valid non-ASCII characters as invalid byte sequences counts as damaged UTF-8, for which the result is also None:
+its records with invalid bytes are bad, and its other records are read as UTF-8. The candidates are only encodings that
 occur in practice (WHATWG's encoding standard), because charset-normalizer knows many more, and a short text fits some
 of them by chance.
 """
@@ -56,12 +57,13 @@ _NO_LEADS = bytes(range(0xC0))
 
 
 def detected(parts: Iterable[bytes]) -> str | None:
-    """Return the encoding of a text; None if the text is UTF-8, or if no encoding is likely.
+    """Return Python's name for the encoding of a text; None if the text is to be read as UTF-8.
 
-    Memory is bounded by the largest part.
+    It is read as UTF-8 if it is valid UTF-8 or damaged UTF-8 (at least as many valid non-ASCII characters as invalid
+    byte sequences), or if no other encoding is likely. Memory is bounded by the largest part.
 
     Args:
-        parts: the bytes of the text, in parts of any size.
+        parts: the bytes of the text, in consecutive parts of any size.
     """
     decoder = codecs.getincrementaldecoder("utf-8")()
     is_utf8, characters, wrong = True, 0, 0
@@ -94,9 +96,10 @@ def _decodes(decoder: codecs.IncrementalDecoder, part: bytes) -> bool:
 
 @contextlib.contextmanager
 def spooled(stream: BinaryIO) -> Iterator[tuple[BinaryIO, str | None]]:
-    """Copy a text that can be read only once, such as a member of a tar, to memory or disk. Yield (copy, encoding).
+    """Copy a text that can be read only once, such as a member of a tar, and detect its encoding.
 
-    The encoding is None if the text is UTF-8, or if no encoding is likely.
+    Yield (copy, encoding): a stream of the copy, at its start, and Python's name for the encoding, or None if the text
+    is to be read as UTF-8. The copy is in memory, or on the disk if it has more than 16 MiB (SPOOL_BYTES).
     """
 
     def copied() -> Iterator[bytes]:
@@ -111,7 +114,10 @@ def spooled(stream: BinaryIO) -> Iterator[tuple[BinaryIO, str | None]]:
 
 
 def marked(records: Iterable[Record], encoding: str | None) -> Iterator[Record]:
-    """Yield the records with their `encoding` set; unchanged if the text is UTF-8 (`encoding` is None)."""
+    """Yield the records of a text with their attribute `encoding` set to the detected encoding of the text.
+
+    If `encoding` is None, the text is read as UTF-8, and its records are yielded unchanged.
+    """
     return (dataclasses.replace(record, encoding=encoding) for record in records) if encoding else iter(records)
 
 
@@ -135,5 +141,7 @@ def _likeliest(sample: bytes) -> str | None:
 
 
 def described(encoding: str) -> str:
-    """Return the name of an encoding for fingerprints; for `auto`, with the version of charset-normalizer."""
+    """Return an encoding as a fingerprint states it: `auto` with the version of charset-normalizer, which detects
+    encodings; any other name unchanged.
+    """
     return f"{AUTO} (charset-normalizer {version('charset-normalizer')})" if encoding == AUTO else encoding

@@ -11,8 +11,8 @@ from clearspan.pipelines.records import HEAD_BYTES, Piece, Reading, Record
 
 
 class WholeFiles(Format):
-    """Format of images and audio clips: one record per file. Files are recognized by their extensions alone, which the
-    kind of dataset lists.
+    """Format of images and audio clips: one record per file. A file has this format if its extension is one of those
+    that the kind of dataset lists; its content is not examined.
     """
 
     name = "file"
@@ -22,7 +22,7 @@ class WholeFiles(Format):
         return False
 
     def read(self, stream: BinaryIO, piece: Piece, reading: Reading) -> Iterator[Record]:
-        """Yield the file's single record."""
+        """Yield one record: the bytes of the file, with the class of the file as its label."""
         assert reading.classes is not None
         # The limit keeps buffers small: there may be a million small files.
         record = whole(stream, piece.input.name, min(reading.max_bytes, piece.input.bytes))
@@ -32,7 +32,11 @@ class WholeFiles(Format):
 
 
 def whole(stream: BinaryIO, name: str, max_bytes: int) -> Record:
-    """Return the content of a stream as one record, which is bad if the content is longer than `max_bytes`."""
+    """Return the content of a stream as one record, which is bad if the content is longer than `max_bytes`.
+
+    Args:
+        name: the name of the file, for the record.
+    """
     data = stream.read(max_bytes + 1)
     if len(data) > max_bytes:
         return Record(name, None, None, data[:HEAD_BYTES], f"longer than {max_bytes:,} bytes")

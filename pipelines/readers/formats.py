@@ -56,20 +56,22 @@ class Format(abc.ABC):
 
     Attributes:
         name: name of the format in plans. A format of your own needs none: its name is `module:name`.
-        described: name of the format in the message about files of unknown type; empty to leave it out there.
-        suffixes: extensions of the format's files, in lower case. For a file with one of them, this format is tried
-            before other formats.
-        by_name: a file with one of the extensions has this format whatever its content, and is not opened to detect it.
-        otherwise: message to the user about a text that has one of the extensions and that no format recognizes; empty
-            if such a text is read as plain text.
-        is_text: files may be in a different encoding than UTF-8 (`--encoding`); `read` gets them as UTF-8.
-        has_fields: records may be objects with columns or fields.
-        is_container: files are binary, as of tar or Parquet: they are never empty, and begin with bytes by which the
-            format is recognized. Reading detects damage even if they are not compressed. A tar of texts cannot
-            hold such a file.
-        seeks: `read` seeks in the file, so that the file cannot be compressed.
-        is_numbered: `read` sets the `number` of each record; otherwise records are numbered in their order.
-        by_lines: records are numbered by lines, so that a piece needs the number of line ends before it.
+        described: name of the format in messages that list the supported formats; "" to leave it out of the list.
+        suffixes: extensions of the format's files, in lower case. If a text has one of them, this format is tried
+            before the other formats of texts.
+        by_name: if true, a file with one of the extensions has this format, whatever its first bytes are.
+        otherwise: message to the user about a text that has one of the extensions, but that no format recognizes; "" if
+            such a text is read as plain text.
+        is_text: true if the files are texts. They may then have a different encoding than UTF-8 (`--encoding`), and are
+            converted to UTF-8 before `read` gets them.
+        has_fields: true if the records may be objects with fields, or rows with columns.
+        is_container: true if the files are binary, such as tars or Parquet files. They are never empty, and are
+            recognized by their first bytes. An error of the library that reads them means that the file is damaged.
+            Unless it is a tar, such a file in a tar of texts is a bad record.
+        seeks: true if `read` seeks in the file. A compressed file then cannot have this format.
+        is_numbered: true if `read` sets the `number` of each record; otherwise its caller numbers the records from 1.
+        by_lines: true if the number of a record is the number of its line. To read a piece of a file, the number of
+            line ends before the piece is then needed.
     """
 
     name = ""
@@ -86,73 +88,106 @@ class Format(abc.ABC):
 
     @abc.abstractmethod
     def recognizes(self, head: FirstBytes, path: str) -> bool:
-        """Return whether a file is of this format, by its first 64 KiB (decompressed) and its path."""
+        """Return whether a file is of this format.
+
+        Args:
+            head: the first bytes of the file, decompressed, at most 64 KiB.
+            path: the path of the file.
+        """
 
     @abc.abstractmethod
     def read(self, stream: BinaryIO, piece: Piece, reading: Reading) -> Iterator[Record]:
-        """Yield the records of a piece in order. A piece that is not cut is read to the end of the stream.
+        """Yield the records of a piece of a file, in order.
 
-        The value of a record is the text, or a JSON object with the field or the columns that `reading` names. The name
-        is `piece.input.name`, and the offset any number by which the record can be found again. A record that cannot be
-        read, or is larger than `reading.max_bytes`, has a `problem` instead of a value.
+        The value of a record is its text, or a dict with the fields or columns that `reading` names. Its name is
+        `piece.input.name`, and its offset is any number by which the user can find the record in the file. A record
+        that cannot be read, or is larger than `reading.max_bytes`, has a `problem` instead of a value.
+
+        Args:
+            stream: the whole file, decompressed, at its start; a text is converted to UTF-8.
+            piece: the part of the file to read; if its `end` is None, it goes to the end of the stream.
+            reading: rules by which to find the records, such as the names of fields.
 
         Raises:
             DamagedFileError, PipelineError: the rest of the file cannot be read.
         """
 
     def check(self, path: str) -> None:  # noqa: B027 (most formats need none)
-        """Raise PipelineError if the package that reads files of this format is not installed."""
-
-    def cut(self, path: str, num_bytes: int, unit_bytes: int, whole: bool) -> list[tuple[int, int | None]]:
-        """Return the pieces of an uncompressed file, as (start, end) in bytes; an end of None is the end of the file.
+        """Raise PipelineError if a package that is needed to read files of this format is not installed.
 
         The pieces are in ascending order, and do not overlap.
 
         Args:
+            path: the path of such a file, for the message.
+        """
+
+    def cut(self, path: str, num_bytes: int, unit_bytes: int, whole: bool) -> list[tuple[int, int | None]]:
+        """Return the pieces into which to cut an uncompressed file, as (start, end) in bytes.
+
+        An end of None is the end of the file.
+
+        Args:
+            path: the path of the file.
             num_bytes: the size of the file.
             unit_bytes: the desired size of a piece.
-            whole: texts and tables must not be cut; a tar may still be cut between its members.
+            whole: if true, texts and tables must not be cut; a tar may be cut between its members even then.
         """
         return [(0, None)]
 
     def overhang(self, stream: BinaryIO, piece: Piece) -> list[tuple[int, int]]:
-        """Return the byte ranges (start, end) outside a piece that its reader also reads, such as a file's metadata."""
+        """Return the byte ranges (start, end) outside a piece that `read` also reads, such as the file's metadata.
+
+        A change in these ranges, too, must be noticed when a later run checks whether the piece has changed.
+
+        Args:
+            stream: the file, in which this method may seek.
+        """
         return []
 
     def read_as(self, reading: Reading) -> str:
         """Return the name of the format in which to read a file that this format recognized.
 
-        It is this format, or another one if `reading` asks for it: a text file may be read as csv.
+        It is the name of this format, or of another one if `reading` asks for it: if the user names columns, a text
+        file is read as csv.
         """
         return self.name
 
     def descriptions(self, files: Collection[str]) -> set[str]:
-        """Return the names of those files that hold no data, but describe files of this format.
+        """Return the names of files that only describe files of this format, such as state.json of `datasets`.
+
+        An input with one of these names is not read as data. The files need not exist.
 
         Args:
-            files: the names of all input files. A describing file stands in the same folder as the files that it
-                describes, or in a folder above.
+            files: the names of all input files, as paths relative to their common folder. A describing file lies in the
+                same folder as the files that it describes, or in a folder above.
         """
         return set()
 
     def check_description(self, path: str, name: str, files: Collection[str]) -> None:  # noqa: B027 (as above)
-        """Raise PipelineError if a file of `descriptions` does not agree with the files of a run.
+        """Raise PipelineError if a describing file contradicts the input files, for example if a table is missing.
 
         Args:
-            path: the path of the describing file.
-            name: its name among `files`.
-            files: the names of all input files.
+            path: the path of the describing file, whose name `descriptions` returned.
+            name: its path relative to the common folder of the inputs.
+            files: the names of all input files, as paths relative to their common folder.
         """
 
 
 def byte_ranges(num_bytes: int, unit_bytes: int) -> list[tuple[int, int | None]]:
-    """Return the pieces of a file that can be cut at any byte: a record belongs to the piece in which it starts."""
+    """Return the pieces, as (start, end) in bytes, of a file that can be cut at any byte.
+
+    A record belongs to the piece in which it starts.
+
+    Args:
+        num_bytes: the size of the file.
+        unit_bytes: the size of a piece; the last piece may be smaller.
+    """
     return [(start, min(start + unit_bytes, num_bytes)) for start in range(0, max(num_bytes, 1), unit_bytes)]
 
 
 @functools.cache
 def built_in() -> Mapping[str, Format]:
-    """Return the built-in formats by name, in the order of `BUILT_IN`."""
+    """Return the built-in formats by name, in the order in which they are tried on a file."""
     loaded = [_loaded(spec) for spec in BUILT_IN]
     found = {known.name: known for known in loaded}
     if "" in found or len(found) < len(loaded):
@@ -168,13 +203,13 @@ def containers() -> tuple[Format, ...]:
 
 @functools.cache
 def texts() -> tuple[Format, ...]:
-    """Return the built-in formats of text."""
+    """Return the built-in formats whose files are texts, such as JSON lines, csv and plain text (`Format.is_text`)."""
     return tuple(known for known in built_in().values() if known.is_text)
 
 
 @functools.lru_cache(maxsize=1024)
 def with_suffixes(suffixes: tuple[str, ...]) -> tuple[Format, ...]:
-    """Return the built-in formats that have one of these extensions."""
+    """Return the built-in formats whose files have one of these extensions (`Format.suffixes`)."""
     return tuple(known for known in built_in().values() if set(known.suffixes) & set(suffixes))
 
 
@@ -188,7 +223,10 @@ def format_named(name: str) -> Format:
 
 
 def own_format(spec: str) -> Format:
-    """Return the user's own format that `module:name` refers to; `module:name` is also its name in plans.
+    """Return an instance of the user's own format class. Its name in plans is `spec`.
+
+    Args:
+        spec: the class, as `module:name`.
 
     Raises:
         PluginError: there is no such class, it is not a subclass of `Format`, or its constructor needs arguments.
@@ -204,13 +242,16 @@ def _loaded(spec: str) -> Format:
 
 @contextlib.contextmanager
 def blaming(format_name: str, path: str, compression: str | None = None) -> Iterator[None]:
-    """Blame a format of the user's own for an error that its code raises while it handles a file.
+    """Turn an error that the code of a user's own format raises within the context into a PipelineError.
 
-    Errors of the disk, and errors that damage of a compressed file causes, pass unchanged. So does any error of a
-    built-in format, which is a bug.
+    Its message names the file, the format and the error. These errors pass unchanged: a PipelineError or a
+    DamagedFileError, an error of the disk, an error that the damage of a compressed file causes, and any error of a
+    built-in format, which is a bug in this package.
 
-    Raises:
-        PipelineError: the user's code raised an error; the message names the file, the format and the error.
+    Args:
+        format_name: the name of the format.
+        path: the path of the file that the format handles, for the message.
+        compression: the compression of the file; None if the file is not compressed, or is not read.
     """
     try:
         yield
@@ -225,6 +266,6 @@ def blaming(format_name: str, path: str, compression: str | None = None) -> Iter
 
 
 def described() -> str:
-    """Return the names of the supported formats, for messages."""
+    """Return the names of the supported formats in one line, "A, B or C", for messages."""
     *names, last = [known.described for known in built_in().values() if known.described]
     return f"{', '.join(names)} or {last}"

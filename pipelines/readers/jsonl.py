@@ -1,6 +1,4 @@
-"""JSON lines: one object per line. A line belongs to the piece of the file in which it
-starts. Blank lines are skipped.
-"""
+"""JSON lines, one object each. A line belongs to the piece of a file in which it begins. Blank lines are skipped."""
 
 import json
 import re
@@ -20,7 +18,7 @@ _OPENING = re.compile(rb'\{\s*("(?:[^"\\]|\\.)*"\s*:|\}|$)')
 
 
 class JsonlFiles(LineFormat):
-    """Format of JSON lines."""
+    """Format of JSON lines: one JSON object per line."""
 
     name = "jsonl"
     described = "JSON lines or an array"
@@ -41,8 +39,12 @@ class JsonlFiles(LineFormat):
 
 
 def _starts_with_object(head: FirstBytes) -> bool:
-    """Return whether a text begins like JSON lines: with a JSON object, which may be cut off by the end of the head. If
-    there are complete lines in the head, at least one of them must be a JSON object.
+    """Return whether a text begins like JSON lines.
+
+    Its first line must begin like a JSON object. If there are complete lines, at least one of them must be an object.
+
+    Args:
+        head: the first bytes of the text, which may end within a line.
     """
     text = head.removeprefix(BOM).lstrip()
     if not text.startswith(b"{"):
@@ -54,7 +56,7 @@ def _starts_with_object(head: FirstBytes) -> bool:
 
 
 def parse(line: bytes) -> tuple[dict[str, Any] | None, str]:
-    """Parse a line. Return (object, ""), or (None, problem) if the line is not a JSON object."""
+    """Parse a line. Return (object, ""); or (None, error message) if the line is not a JSON object."""
     value, problem = parse_any(line)
     if not problem and not isinstance(value, dict):
         return None, f"not a JSON object but {json_name(value)}"
@@ -62,7 +64,7 @@ def parse(line: bytes) -> tuple[dict[str, Any] | None, str]:
 
 
 def parse_any(line: bytes) -> tuple[Any, str]:
-    """Parse a line. Return (JSON value, ""), or (None, problem) if the line is not JSON."""
+    """Parse a line. Return (JSON value, ""); or (None, error message) if the line is not JSON."""
     try:
         return orjson.loads(line), ""
     except orjson.JSONDecodeError as error:
@@ -76,6 +78,6 @@ def parse_any(line: bytes) -> tuple[Any, str]:
 
 
 def json_name(value: Any) -> str:
-    """Return the JSON type of a value with an article, e.g. "an object", for error messages."""
+    """Return the JSON type of a parsed value with an article, e.g. "an object", for error messages."""
     names = {dict: "an object", list: "an array", str: "a string", bool: "true or false", type(None): "null"}
     return names.get(type(value), "a number")

@@ -1,5 +1,5 @@
-"""Plain text with one document per line. A line belongs to the piece of the file in which it
-starts. Blank lines are skipped.
+"""Plain text with one document per line. A line belongs to the piece of the file in which it starts. Blank lines are
+skipped.
 """
 
 from collections.abc import Iterator
@@ -11,7 +11,7 @@ from clearspan.pipelines.records import HEAD_BYTES, Piece, Reading, Record
 
 
 class LineFormat(Format):
-    """Base class of formats whose records are lines. Their files can be cut at any byte."""
+    """Base class of formats whose records are lines. Their files can be cut into pieces at any byte."""
 
     is_text = is_numbered = by_lines = True
 
@@ -19,8 +19,10 @@ class LineFormat(Format):
         return [(0, None)] if whole else byte_ranges(num_bytes, unit_bytes)
 
     def overhang(self, stream: BinaryIO, piece: Piece) -> list[tuple[int, int]]:
-        """Return the ranges of bytes outside a piece that are read too: the byte before the piece, which tells whether
-        a line begins at the piece's start, and the rest of the piece's last line.
+        """Return the byte ranges (start, end) outside a piece that `read` also reads.
+
+        They are the byte before the piece, which shows whether a line begins at the start of the piece, and the rest of
+        the last line that begins in the piece.
         """
         end = piece.start + piece.bytes
         stream.seek(end - 1)
@@ -30,7 +32,9 @@ class LineFormat(Format):
 
 
 class TextLines(LineFormat):
-    """Format of plain text with one document per line. It is never detected: the user asks for `--text-per line`."""
+    """Format of plain text with one document per line. It is not detected, but used if the user passes `--text-per
+    line`.
+    """
 
     name = "lines"
 
@@ -52,11 +56,13 @@ def lines(
 ) -> Iterator[tuple[int, int, bytes, str]]:
     """Yield (line number, offset, line, problem) of each line that begins in bytes `start` to `end` and is not blank.
 
-    The problem is "" if there is none. Of a line longer than `max_bytes`, only the first bytes are returned.
+    Lines are numbered from 1. The problem is "", or the message that a line is longer than `max_bytes`; of such a line,
+    only the first HEAD_BYTES (1,000) bytes are yielded.
 
     Args:
+        stream: the decompressed file.
         start, end: offsets in the decompressed file; `end` is excluded, and None as `end` is the end of the stream.
-        before: number of line ends before `start`, for the line numbers.
+        before: number of line ends before `start`, from which the line numbers continue.
 
     Raises:
         DamagedFileError: there is a hole (a long run of zero bytes) in a line, or the stream ends before `end`.

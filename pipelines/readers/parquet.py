@@ -1,6 +1,6 @@
 """Parquet files: one record per row. A row group belongs to the piece of the file in which it starts.
 
-Page checksums are verified if the file has them. Rows are decoded in batches of about BATCH_BYTES.
+Page checksums are verified if the file has them. Rows are decoded in batches of at most 256 rows and about 128 MiB.
 """
 
 from collections.abc import Iterator
@@ -33,7 +33,7 @@ class ParquetTables(Format):
 
         Raises:
             PipelineError: a column to read is missing or ambiguous.
-            DamagedFileError: rows are missing.
+            DamagedFileError: a row group has not as many rows as the metadata of the file say.
         """
         name = piece.input.name
         with pq.ParquetFile(
@@ -60,8 +60,9 @@ class ParquetTables(Format):
         return [(0, None)] if whole else byte_ranges(num_bytes, unit_bytes)
 
     def overhang(self, stream: BinaryIO, piece: Piece) -> list[tuple[int, int]]:
-        """Return the ranges of bytes outside a piece that are read too: the rest of the
-        last row group, and the metadata.
+        """Return the byte ranges (start, end) outside a piece that `read` also reads.
+
+        They are the rest of the last row group that starts in the piece, and the metadata at the end of the file.
         """
         with naming(piece.input.name, self.name):
             metadata = pq.read_metadata(stream)
@@ -80,13 +81,15 @@ def _start(column: pq.ColumnChunkMetaData) -> int:
 
 
 def _end(group: pq.RowGroupMetaData) -> int:
-    """Return the offset at which a row group ends."""
+    """Return the offset in the file at which a row group ends."""
     return max((_start(column) + column.total_compressed_size for column in _columns(group)), default=0)
 
 
 def _is_in(group: pq.RowGroupMetaData, piece: Piece) -> bool:
-    """Return whether a row group belongs to a piece. A group whose stated offset is outside the file belongs to the
-    first or last piece, so that it is read.
+    """Return whether a row group belongs to a piece, i.e. whether it starts in the piece.
+
+    If the metadata of the file give an offset outside of the file, the group belongs to the first or the last piece, so
+    that it is not passed over.
     """
     start = min(map(_start, _columns(group)), default=0)
     after = piece.end is not None and piece.end < piece.input.bytes and start >= piece.end

@@ -1,6 +1,6 @@
-"""Plain text: one document per file, with its whitespace unchanged, or one document per part between separators.
+"""Plain text: one document per file; or, with `--document-separator`, one document per part between separators.
 
-A blank part between separators is not a record.
+The whitespace of a document is not changed. A blank part between separators is not a document.
 """
 
 import itertools
@@ -40,15 +40,14 @@ class PlainText(Format):
 
 
 def records(stream: BinaryIO, name: str, reading: Reading) -> Iterator[Record]:
-    """Yield the text of a stream as a record, or its parts between separators as records.
+    """Yield the whole text of a stream as one record; or, if `reading.separator` is set, each part between separators.
 
     Args:
         name: name of the file, for the records.
 
     Raises:
         DamagedFileError: there is a hole (a long run of zero bytes) in the text.
-        PipelineError: no separator is found within `reading.max_bytes`, or within the default maximum size of a record
-            if that is larger.
+        PipelineError: a part is longer than both `reading.max_bytes` and 64 MB, so the separator is probably wrong.
     """
     if reading.separator is not None:
         number = 0
@@ -66,7 +65,7 @@ def records(stream: BinaryIO, name: str, reading: Reading) -> Iterator[Record]:
 
 
 def _parts(stream: BinaryIO, name: str, reading: Reading) -> Iterator[tuple[int, bytes]]:
-    """Yield (offset, bytes) of each part between separators."""
+    """Yield (offset of the first byte, bytes) of each part of a text between separators, also of blank parts."""
     assert reading.separator is not None
     separator, most = reading.separator.encode(), max(reading.max_bytes, MAX_BYTES)
     rest, offset = b"", 0

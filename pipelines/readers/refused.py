@@ -1,9 +1,9 @@
 """Files that hold no plain text: web pages, office documents, archives of files, class labels.
 
-They are not read, because a model would learn their markup. Such a file is recognized by its extension, or else by its
-first bytes; but a file with an extension of text (`.txt`, `.md`) may begin like a web page. The file counts as one of
-unknown type: the run ends with an error that says what to do with it, unless --skip-unknown skips such files in
-folders.
+They are not read, because a model would learn their markup. Such a file is recognized by its extension or its first
+bytes. But a file with an extension of text (`.txt`, `.md`) is read even if it begins like a web page. Files that are
+not read count as files of unknown type: the run ends with an error that says what to do with them; with --skip-unknown,
+those that are found in folders or by globs are skipped instead.
 """
 
 import re
@@ -52,10 +52,12 @@ def is_page(path: str, head: bytes) -> bool:
 
 
 def refusal(path: str, head: FirstBytes = NOTHING) -> str:
-    """Return the type of a file that holds no plain text, and advice to the user; "" if the file may be read.
+    """Return a message about a file that holds no plain text, such as "a spreadsheet: export it as .csv".
+
+    Return "" if the file may be read.
 
     Args:
-        head: the file's first bytes, decompressed; NOTHING if they are not known.
+        head: the file's first bytes, decompressed; NOTHING (no bytes) to judge the file by its extension only.
     """
     suffix = type_suffix(path)
     is_promised = any(suffix in known.suffixes and known.recognizes(head, path) for known in formats.texts())

@@ -4,9 +4,9 @@
     00017.jpg  00017.cls        one record, since the names are equal up to the first dot; the class is in .cls
     00017.jpg  00017.json       one record; the class is a field of the JSON object
 
-The files of a sample follow each other in the tar, and `webdataset` groups them. Its decoders are not used, because
-some of them unpickle. Its readers of tars are not used either, because they take a damaged tar for a shorter one. A
-sample without an image or clip counts as files of unknown type.
+The files of a sample follow each other in the tar, and the package `webdataset` groups them. Its decoders are not used,
+because some of them unpickle data. Its readers of tars are not used either, because they take a damaged tar for a
+shorter one. If a sample has no image or clip, its files count as files of unknown type.
 """
 
 import dataclasses
@@ -39,8 +39,8 @@ class Sample(NamedTuple):
     """Sample of a tar: the files whose names are equal up to the first dot.
 
     Attributes:
-        start: offset in the tar at which the first file begins.
-        listed: the images or clips, with their class.
+        start: offset in the tar at which the header of the first file begins.
+        listed: the images or clips of the sample, each with the class that a file of the sample states.
         unknown: the names of the files if the sample has no image or clip; otherwise empty.
     """
 
@@ -50,12 +50,15 @@ class Sample(NamedTuple):
 
 
 def is_wanted(name: str, extensions: tuple[str, ...]) -> bool:
-    """Return whether a file has one of the extensions, in any letter case. Without extensions, return True."""
+    """Return whether a file has one of the extensions, in any letter case. If `extensions` is empty, return True."""
     return not extensions or name.lower().endswith(extensions)
 
 
 def listing(members: Iterable[Member], reading: Reading) -> Iterator[Sample]:
-    """Yield the samples of a tar, in order. Only the files that state a class are read.
+    """Yield the samples of a tar, in order. The contents of images and clips are not read.
+
+    Args:
+        reading: rules that say which files are images or clips, and which files state the class of a sample.
 
     Raises:
         PipelineError: a file that should state a class does not, or two files of a sample state different classes.
@@ -67,7 +70,11 @@ def listing(members: Iterable[Member], reading: Reading) -> Iterator[Sample]:
 
 
 def read(members: Iterable[Member], reading: Reading) -> Iterator[Record]:
-    """Yield the images or clips of the selected classes as records, whose value is the content of the file."""
+    """Yield a record for each selected image or clip of a tar. Its value is the bytes of the file, its label the class.
+
+    Args:
+        reading: rules that say which files are images or clips, and which classes and files are selected.
+    """
     assert reading.classes is not None
     known = frozenset(reading.classes.names)
 
@@ -86,9 +93,9 @@ class _File(NamedTuple, Generic[Taken]):
 
     Attributes:
         name: the name of the file.
-        start: offset at which the file begins in the tar.
-        taken: the result of `take` (see `_samples`) for an image or clip; None for any other file.
-        stating: content of a file that states the class of the sample; None for any other file.
+        start: offset in the tar at which the header of the file begins.
+        taken: of an image or clip, what the caller needs: its name, or a record with its bytes. None for other files.
+        stating: the content of a file that may state the class of the sample; None for other files.
     """
 
     name: str
@@ -100,14 +107,17 @@ class _File(NamedTuple, Generic[Taken]):
 def _samples(
     members: Iterable[Member], reading: Reading, take: Callable[[str, BinaryIO | None], Taken]
 ) -> Iterator[tuple[int, list[Taken], list[str], str | None]]:
-    """Yield (start, results of `take` for the images or clips, names of the other files, class) of each sample.
+    """Yield (start, taken, others, label) for each sample of a tar.
 
-    `start` is the offset in the tar at which the sample begins. The class is the one that a .cls or .json file states,
-    anywhere in the sample; None if there is none. A .cls takes precedence over a .json, unless the user names the field
-    of the .json.
+    start: the offset in the tar at which the sample begins.
+    taken: for each image or clip of the sample, the result of `take`.
+    others: the names of the other files of the sample.
+    label: the class that a .cls or .json file of the sample states; None if none does. A .cls takes precedence over a
+    .json, unless the user names the field of the .json that holds the class.
 
     Args:
-        take: function of the name and the stream of an image or clip; the stream is None if the member is not a file.
+        take: function of the name and the stream of an image or clip, which returns what the caller needs of it. The
+            stream is None if the member is not a file but, for example, a link.
 
     Raises:
         PipelineError: a file states something that is not a class, or two files of a sample with the same extension
@@ -139,8 +149,12 @@ def _files(
 ) -> Iterator[_File[Taken]]:
     """Yield the members of a tar as files of samples.
 
-    Images and clips are passed to `take`, and files that state a class are read, before the next member is yielded,
-    because a stream can be read only once.
+    The content of a member can be read only until the next member is reached. So `take` is called for an image or clip,
+    and a file that may state a class is read, when the member is reached.
+
+    Args:
+        take: function of the name and the stream of an image or clip, whose result is stored in `_File.taken`. The
+            stream is None if the member is not a file.
     """
     for name, start, member in members:
         if is_wanted(name, reading.extensions):
@@ -152,8 +166,10 @@ def _files(
 
 
 def _grouped(files: Iterable[_File[Taken]]) -> Iterator[list[_File[Taken]]]:
-    """Yield the files of each sample, grouped by webdataset. webdataset ignores a file without an extension; here it is
-    a sample of its own, so that every file is counted.
+    """Yield the files of each sample: consecutive files whose names are equal up to the first dot.
+
+    The package webdataset groups them. It ignores files without an extension; here, such a file is a sample by itself,
+    so that every file is counted.
 
     Raises:
         PipelineError: two files of a sample have the same name.
@@ -183,11 +199,13 @@ def _class_in(name: str, extension: str, data: bytes, reading: Reading) -> str |
     """Return the class that a .cls or .json file states; None if the .json has no field with a class.
 
     Args:
+        name: name of the file, for messages.
         extension: extension of the file, in lower case.
         data: content of the file.
+        reading: rules that name the field of a .json that holds the class.
 
     Raises:
-        PipelineError: the content is too large for a class, or is not a class.
+        PipelineError: the file is too large, or what it states cannot be the name of a class.
     """
     if len(data) > SIDE_BYTES:
         raise PipelineError(
@@ -212,11 +230,14 @@ def _class_in(name: str, extension: str, data: bytes, reading: Reading) -> str |
 
 
 def _check_stated(name: str, others: list[str], reading: Reading) -> None:
-    """Raise PipelineError if a sample without a class has a .json or .cls file, which should state the class.
+    """Raise PipelineError if a sample has a .json or .cls file. Call it if no file of the sample states a class.
+
+    The error says that the file should state the class.
 
     Args:
         name: name of the sample's image or clip.
         others: names of the other files of the sample.
+        reading: rules that name the field of a .json that holds the class, for the message.
     """
     if silent := [other for other in others if other.lower().endswith(CLASS_FILES)]:
         raise PipelineError(

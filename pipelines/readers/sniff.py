@@ -40,10 +40,10 @@ _MULTIBYTE = re.compile(rb"[\xc2-\xdf][\x80-\xbf]|[\xe0-\xef][\x80-\xbf]{2}|[\xf
 
 
 class UnknownKindError(PipelineError):
-    """A file has no known format.
+    """A file has none of the supported formats.
 
     Attributes:
-        reason: the type of the file, and advice to the user; "" if the type is unknown.
+        reason: the type of the file, such as a spreadsheet, and advice to the user; "" if the type is unknown.
     """
 
     def __init__(self, message: str, reason: str = "") -> None:
@@ -52,17 +52,22 @@ class UnknownKindError(PipelineError):
 
 
 def is_about(path: str) -> bool:
-    """Return whether a file, by its name, describes a dataset, as README.md does. Such files are skipped in folders and
-    globs.
+    """Return whether a file, by its name, describes a dataset, as README.md or LICENSE does.
+
+    Such files are skipped if they are found in folders or by globs.
     """
     return bool(ABOUT.match(path.rpartition("/")[2]))
 
 
 def sample(stream: BinaryIO, size: int) -> str:
-    """Return a hash of an open file's size and of a sample of bytes spread over the file (all bytes of a small file).
+    """Return a hash, as 32 hex digits, of the size of an open file and of a sample of its bytes.
 
-    Unlike a modification time, the hash is the same for the same content anywhere. The stream must be at its start, and
-    is there afterwards.
+    The sample is spread over the file; if the file has at most 72 KiB (WHOLE_BYTES), it is the whole file. Unlike a
+    modification time, the hash is the same for a copy of the file.
+
+    Args:
+        stream: the file, at its start, to which it is set back.
+        size: the size of the file in bytes.
     """
     if size <= WHOLE_BYTES:
         data = stream.read(size)
@@ -74,15 +79,17 @@ def sample(stream: BinaryIO, size: int) -> str:
 
 
 def recognized(path: str, own_formats: Sequence[str]) -> tuple[str, str | None] | None:
-    """Return (format, compression) of a file, where the format is the first of the user's own formats that recognizes
-    the file. Return None if none of them does.
+    """Return (format, compression) of a file that one of the user's own formats recognizes; None if none of them does.
+
+    The format is the first that recognizes the file, as `module:name`. The compression is None if the file is not
+    compressed.
 
     Args:
         own_formats: the user's own formats, as `module:name`.
 
     Raises:
-        PipelineError: the file is compressed and damaged, a package that reads it is not installed, or the code of a
-            format raises an error.
+        PipelineError: the compressed file is damaged, a package that the format needs is not installed, or the code of
+            a format raises an error.
     """
     if not own_formats:
         return None
@@ -100,16 +107,17 @@ def recognized(path: str, own_formats: Sequence[str]) -> tuple[str, str | None] 
 
 
 def look(stream: BinaryIO, path: str, encoding: str | None = None) -> tuple[str, str | None]:
-    """Return (name of the built-in format, compression) of an open file.
-
-    Afterwards the stream is at any position, or closed.
+    """Return (name of the built-in format, compression) of an open file; the compression is None if it has none.
 
     Args:
-        encoding: the encoding of a text; None for UTF-8; `auto` to detect the encoding from the first bytes.
+        stream: the file as stored, at its start. Afterwards it is at an arbitrary position, or closed.
+        encoding: Python's name for the encoding of the file if it is a text; None for UTF-8; `auto` to detect the
+            encoding from the first bytes.
 
     Raises:
-        UnknownKindError: the file has none of these formats, or is of a type that holds no plain text.
-        PipelineError: the file is damaged, or is a text that is not in this encoding.
+        UnknownKindError: the file has no built-in format, or is of a type that holds no plain text.
+        PipelineError: the file is damaged, has an extension that its content contradicts, is a text in a different
+            encoding, or needs a package that is not installed.
     """
     magic = FirstBytes(stream.read(COMPRESSION_BYTES), is_whole=False)
     stream.seek(0)
@@ -120,7 +128,7 @@ def look(stream: BinaryIO, path: str, encoding: str | None = None) -> tuple[str,
     compression = compression_of(magic)
     suffixes = suffixes_of(path)
     sure = _of_name(suffixes)
-    if sure and not _claims(suffixes, compression) and encoding in (None, AUTO):
+    if sure and not _contradicted(suffixes, compression) and encoding in (None, AUTO):
         return sure.name, compression
     with naming(path, compression), decompressed(stream, compression) as content:
         head = _head(content)
@@ -155,33 +163,35 @@ def _head(content: BinaryIO) -> FirstBytes:
 
 
 def _of_name(suffixes: tuple[str, ...]) -> Format | None:
-    """Return the format if the file's extensions alone determine it; None if the content must be examined."""
+    """Return the format that a file's extensions determine whatever its content is; None if the content decides."""
     return next((known for known in formats.with_suffixes(suffixes) if known.by_name), None)
 
 
 def check_claims(name: str, compression: str | None, head: bytes) -> None:
-    """Raise PipelineError if a file, or a member of a tar, has an extension that its content contradicts, such as .tar
-    or .gz.
+    """Raise PipelineError if a file, or a member of a tar, has an extension that its content contradicts.
 
-    It must be called only for content that is not a tar.
+    An example is a file `a.gz` that is not compressed. Call this only for content that is not a tar: the extension .tar
+    is then an error.
 
     Args:
+        name: the name of the file or member.
         compression: the compression that the content has; None if it is not compressed.
         head: the first bytes of the content, decompressed.
     """
-    if claims := _claims(suffixes_of(name), compression):
+    if wrong := _contradicted(suffixes_of(name), compression):
         fault = "does not begin as one" if head else "is empty"
-        raise PipelineError(f"{name}: damaged or misnamed (a {claims[0]} that {fault}): fetch it again, or rename it")
+        raise PipelineError(f"{name}: damaged or misnamed (a {wrong[0]} that {fault}): fetch it again, or rename it")
 
 
-def _claims(suffixes: tuple[str, ...], compression: str | None) -> list[str]:
-    """Return the extensions of a file's name that its content contradicts. The file is known not to be a tar.
+def _contradicted(suffixes: tuple[str, ...], compression: str | None) -> list[str]:
+    """Return the extensions of a file's name that its content contradicts. The content must not be a tar.
 
-    A tar's extension is wrong. The last extension is also wrong if it names a compression or a container, but the
-    content is not compressed.
+    The content contradicts the extension of a tar, unless another extension determines the format (.jsonl). If the
+    content is not compressed, it also contradicts a last extension that names a compression or a binary format (.gz,
+    .parquet).
 
     Args:
-        suffixes: all extensions of the file's name.
+        suffixes: the last extensions of the file's name, at most two.
         compression: the compression of the content; None if it is not compressed.
     """
     last = [suffix for suffix in suffixes[-1:] if not compression and (suffix in COMPRESSED or _is_container(suffix))]
@@ -196,7 +206,7 @@ def is_utf8(head: bytes, is_whole: bool) -> bool:
     """Return whether the first bytes of a text are valid UTF-8.
 
     Args:
-        is_whole: whether `head` is the whole text; otherwise its last character may be cut off.
+        is_whole: whether `head` is the whole text; if it is not, its last character may be cut off.
     """
     try:
         codecs.getincrementaldecoder("utf-8")().decode(head, final=is_whole)
@@ -206,14 +216,14 @@ def is_utf8(head: bytes, is_whole: bool) -> bool:
 
 
 def text_format(head: FirstBytes, path: str) -> Format:
-    """Return the format of a text from its first bytes and its extensions. Formats with these extensions are tried
-    first.
+    """Return the format of a text, which its first bytes and its extensions show.
 
-    If no format recognizes the text, return plain text.
+    The formats to which these extensions belong are tried first. A text that no format recognizes is plain text, unless
+    it has an extension that plain text cannot have.
 
     Raises:
-        ValueError: no format recognizes the text, and it has the extension of a format that is not read as plain text,
-            such as .json. The message says what to do.
+        ValueError: no format recognizes the text, and it has such an extension, e.g. .json. The message says what to
+            do.
     """
     named = [known for known in formats.with_suffixes(suffixes_of(path)) if known.is_text]
     for known in (*named, *formats.texts()):

@@ -1,8 +1,8 @@
 """Decompression of a file while it is read. The reader gets all bytes of the file, or an error that names the file.
 
 Bytes that follow the end of a compressed stream must be another stream (in xz after padding). Otherwise the file counts
-as damaged; the bytes are never ignored. Memory is bounded by WINDOW_BYTES and a few buffers, however much a file
-decompresses to.
+as damaged; the bytes are never ignored. Memory is bounded by a few buffers and the largest window of a compressed
+stream (128 MiB, WINDOW_BYTES), however much a file decompresses to.
 """
 
 import codecs
@@ -49,10 +49,11 @@ find a bad record there.
 
 
 def _not_utf8(error: UnicodeError) -> tuple[str | bytes, int]:
-    """Handle an error of a codec: replace invalid bytes of an encoding by a byte that is invalid in UTF-8.
+    """Error handler of codecs for the conversion of a text to UTF-8: mark invalid bytes by an invalid byte of UTF-8.
 
-    A decoder replaces the invalid bytes by half of a surrogate pair. The encoder for UTF-8 replaces this half by an
-    invalid byte.
+    While the text is decoded, the handler replaces the invalid bytes by U+DCFF, which a str can hold, but UTF-8 cannot
+    encode. While it is encoded as UTF-8, the handler replaces U+DCFF by the byte 0xFF, which UTF-8 never contains. The
+    readers then find a bad record there.
 
     Returns:
         The replacement, and the index at which to continue (see `codecs.register_error`).
@@ -77,14 +78,14 @@ def check_holes(data: bytes, offset: int = 0, place: str = "") -> None:
 
     Args:
         offset: offset at which `data` begins in the file, for the error message.
-        place: end of the error message, such as " of row 5".
+        place: text to add to the end of the error message, such as " of row 5".
     """
     if b"\0" in data and (start := data.find(HOLE)) >= 0:
         raise DamagedFileError(f"more than {len(HOLE) - 1} zero bytes in a row at byte {offset + start:,}{place}")
 
 
 def chunks(stream: BinaryIO, size: int = BUFFER_BYTES) -> Iterator[bytes]:
-    """Yield the bytes of a text in parts of about `size` bytes.
+    """Yield the bytes of a stream of a text in parts of about `size` bytes.
 
     Raises:
         DamagedFileError: there is a hole (a long run of zero bytes) within a part or across two parts.
@@ -97,7 +98,7 @@ def chunks(stream: BinaryIO, size: int = BUFFER_BYTES) -> Iterator[bytes]:
 
 
 def compression_of(head: bytes) -> str | None:
-    """Return the name of the compression that a file's first bytes show; None if the file is not compressed."""
+    """Return the name of the compression that a file's first bytes show, e.g. "gzip"; None if it is not compressed."""
     magic = COMPRESSION.match(head)
     return magic.lastgroup if magic else None
 
@@ -126,8 +127,10 @@ def _buffered(parts: Iterator[bytes]) -> BinaryIO:
 
 
 def _unxz(stored: BinaryIO) -> Iterator[bytes]:
-    """Yield the content of consecutive xz streams. Python's `lzma.open` is not used: it ignores other bytes after a
-    stream, and has no memory limit.
+    """Yield the decompressed content of one or more xz streams that follow each other.
+
+    Python's `lzma.open` is not used, because it ignores bytes after a stream that are not another stream, and has no
+    limit of memory.
     """
     packed = stored.read(PACKED_BYTES)
     while packed:
@@ -148,7 +151,7 @@ def _unxz(stored: BinaryIO) -> Iterator[bytes]:
 
 @contextlib.contextmanager
 def decompressed(stream: BinaryIO, compression: str | None) -> Iterator[BinaryIO]:
-    """Yield a buffered stream of the decompressed content of a stream; the same stream if `compression` is None."""
+    """Yield a buffered stream of the decompressed content of `stream`; if `compression` is None, yield `stream`."""
     if compression is None:
         yield stream
     elif compression == "xz":
@@ -172,16 +175,20 @@ def _utf8(stored: BinaryIO, encoding: str) -> Iterator[bytes]:
 
 
 def transcoded(stream: BinaryIO, encoding: str | None) -> BinaryIO:
-    """Return a stream of a text converted from `encoding` to UTF-8; the same stream if `encoding` is None.
+    """Return a stream of a text, converted from `encoding` to UTF-8; if `encoding` is None, return `stream`.
 
-    Bytes that are invalid in the encoding become invalid UTF-8.
+    Bytes that are invalid in the encoding become bytes that are invalid in UTF-8, so that a reader finds them.
     """
     return _buffered(_utf8(stream, encoding)) if encoding else stream
 
 
 @contextlib.contextmanager
 def opened(path: str, compression: str | None) -> Iterator[BinaryIO]:
-    """Open a file and yield a buffered stream of its decompressed content."""
+    """Open a file and yield a stream of its decompressed content.
+
+    Args:
+        compression: the compression of the file; None if it is not compressed.
+    """
     with storage.open_input(path) as stream, decompressed(stream, compression) as content:
         yield content
 
@@ -194,8 +201,8 @@ def naming(name: str, kind: str | None) -> Iterator[None]:
 
     Args:
         name: name of the file.
-        kind: name of the compression or container, for the message; None if there is none: then only DamagedFileError
-            is turned into a PipelineError.
+        kind: name of the file's compression, or of its binary format such as tar, for the message. None if the file is
+            an uncompressed text: only a DamagedFileError is then turned into a PipelineError.
     """
     try:
         yield

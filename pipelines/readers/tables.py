@@ -1,11 +1,12 @@
 """Tables of text (csv, tsv): one record per row. Rows are numbered from 0, and blank lines do not count.
 
-    head -> delimiter, whether cells are quoted -> names in the header -> rows, each parsed by itself
+    first MiB -> delimiter, whether cells are quoted -> names in the header -> rows, each parsed by itself
 
 A quoted cell may hold line breaks (RFC 4180), so a file is never cut into pieces. `common.delimited` infers the
-delimiter from the head of the file. For tab-separated files it also decides whether quotes are plain characters, from
-the whole file, which is therefore read twice. A row whose number of cells differs from the header's is a bad record. A
-quote that is not closed ends the run, because it is unknown how many rows it swallowed.
+delimiter from the first MiB of the file. For tab-separated files it also decides whether quotes are plain characters.
+It does so from the whole file, which is therefore read twice. A row whose number of cells differs from the header's is
+a bad record. A quote that is not closed ends the run with an error, because it is unknown how many rows follow within
+the quote.
 """
 
 import csv
@@ -50,7 +51,9 @@ def records(stream: BinaryIO, name: str, reading: Reading) -> Iterator[Record]:
     """Yield the rows of a table as records. The offset of a record is the row's number, from 0.
 
     Args:
+        stream: the whole table, in UTF-8.
         name: name of the file, for the records.
+        reading: rules that say which columns to read.
 
     Raises:
         PipelineError: the columns are missing or ambiguous, or a quote is not closed.
@@ -80,7 +83,10 @@ def records(stream: BinaryIO, name: str, reading: Reading) -> Iterator[Record]:
 
 
 def _open_table(stream: BinaryIO, name: str, reading: Reading) -> tuple[Iterator[Row], list[str], list[str]]:
-    """Return (the rows below the header, the names of all columns, the names of the columns to read)."""
+    """Return (the rows below the header, the names of all columns, the names of the columns to read).
+
+    If no row can be parsed in the first MiB of the stream, the two lists of names are empty.
+    """
     lines = _Lines(stream)
     form = form_of(lines.head, ".tsv" in suffixes_of(name), lambda: are_quotes(lines.parts(reading.is_head)))
     head = readable_rows(lines.head, form)
@@ -111,8 +117,10 @@ def _open_table(stream: BinaryIO, name: str, reading: Reading) -> tuple[Iterator
 def _check_names(columns: Sequence[str], name: str, option: str) -> None:
     """Raise PipelineError if a column name looks like a text, because the table then probably has no header.
 
+    A name looks like a text if it has more than three words.
+
     Args:
-        columns: names of columns in the header that the user did not name.
+        columns: the names in the header that are to be checked. Names that the user passed need no check.
         name: name of the file, for the message.
         option: the option by which the user can name the columns, for the message.
     """
@@ -125,7 +133,7 @@ def _check_names(columns: Sequence[str], name: str, option: str) -> None:
 
 
 class _Lines:
-    """The lines of a stream. The head of the stream is read first, so that columns can be inferred from it."""
+    """The lines of a stream. Its first MiB, the head, is read at once, so that columns can be inferred from it."""
 
     def __init__(self, stream: BinaryIO) -> None:
         data = stream.read(HEAD)
@@ -136,7 +144,11 @@ class _Lines:
         """The complete lines of the head."""
 
     def parts(self, is_head: bool) -> Iterator[bytes]:
-        """Yield the bytes of the stream, or only of its head. Afterwards all lines can still be read."""
+        """Yield the bytes of the whole stream. Afterwards all lines can still be read.
+
+        Args:
+            is_head: whether to yield only the head of the stream, its first MiB.
+        """
         yield self._rest.getvalue()
         if is_head or self.is_all:
             return
@@ -160,7 +172,12 @@ class _Lines:
 
 
 def _is_text(rows: list[list[str]], index: int) -> bool:
-    """Return whether a column has a cell that is not a number. `rows` are the first rows of the table."""
+    """Return whether a column has a cell that is not a number.
+
+    Args:
+        rows: the cells of the table's first rows.
+        index: the index of the column.
+    """
     return any(_is_word(row[index]) for row in rows if len(row) > index)
 
 
@@ -173,7 +190,7 @@ def _is_word(cell: str) -> bool:
 
 
 class _RowLines:
-    """Iterator over the lines of one row, which are several lines if a quoted cell has line breaks."""
+    """Iterator over the lines of one row of a table. A row has several lines if a quoted cell has line breaks."""
 
     def __init__(self, lines: _Lines, name: str, max_bytes: int, offset: int) -> None:
         self.lines, self.name, self.max_bytes, self.offset = lines, name, max_bytes, offset
@@ -204,11 +221,14 @@ class _RowLines:
 
 
 def _rows(lines: _Lines, name: str, form: Form, max_bytes: int) -> Iterator[Row]:
-    """Yield the rows that are not blank. Each row is parsed by itself, so that a bad row does not affect others.
+    """Yield (cells, first bytes, problem) of each row that is not blank. The problem is "" if the row can be used.
+
+    Each row is parsed by itself, so that a bad row does not affect others.
 
     Args:
         name: name of the file, for error messages.
         form: the delimiter of the table, and whether its cells are quoted.
+        max_bytes: maximum size of a row; a longer row has a problem.
     """
     csv.field_size_limit(max(csv.field_size_limit(), max_bytes + 1, MAX_BYTES + 1))
     offset = num_lines = 0

@@ -2,10 +2,10 @@
 
     urlsf_subset00.tar -> urlsf_subset00-1_data.xz -> (xz) tar -> 0000000-….txt -> one document each
 
-A member is a text, JSON, csv, or a tar of these, which may be compressed. As with files, the bytes of a member decide
-about its format first, then its name. A tar must be complete: it ends with an end mark, and only zero padding may
-follow. Python's tarfile alone would take a damaged or truncated tar for a shorter one, and read a header of any length
-into memory.
+A member is a text, JSON, csv, or a tar of these, which may be compressed. As for files outside of tars, its format is
+inferred from its first bytes, and if they do not decide, from its name. A tar must be complete: it ends with an end
+mark, and only zero padding may follow. This module checks that, because Python's tarfile takes a damaged or truncated
+tar for a shorter one; and it limits the size of headers, which tarfile does not.
 """
 
 import dataclasses
@@ -62,10 +62,10 @@ class Tars(Format):
         return is_tar(head)
 
     def read(self, stream: BinaryIO, piece: Piece, reading: Reading) -> Iterator[Record]:
-        """Yield the documents of the members that start in the piece. A document is named FILE/MEMBER, or
-        FILE/MEMBER/MEMBER if it is in a tar within the tar.
+        """Yield the documents in the members that start in the piece, in order.
 
-        With `reading.as_bytes`, yield the images or audio clips among the members instead, as bytes.
+        The name of a document is FILE/MEMBER, or FILE/MEMBER/MEMBER if it is in a tar within the tar. If
+        `reading.as_bytes` is true, yield the images or audio clips among the members instead, as bytes.
         """
         if piece.start:
             stream.seek(piece.start)
@@ -89,7 +89,7 @@ class Tars(Format):
         Args:
             num_bytes: the size of the tar.
             unit_bytes: the desired size of a piece.
-            whole: not used, because members are never cut.
+            whole: true if texts and tables must not be cut; not used, because a tar is cut only between its members.
         """
         if num_bytes <= unit_bytes or storage.is_remote(path):
             return [(0, None)]
@@ -99,7 +99,11 @@ class Tars(Format):
 
 
 def is_tar(head: bytes) -> bool:
-    """Return whether a file's first block is the header of a tar member."""
+    """Return whether a file begins like a tar, with the header of a member.
+
+    Args:
+        head: the first bytes of the file, at least 512.
+    """
     if head[257:262] != b"ustar":
         return False
     try:
@@ -110,7 +114,12 @@ def is_tar(head: bytes) -> bool:
 
 
 def unpack(stream: BinaryIO, name: str, reading: Reading) -> Iterator[Record]:
-    """Yield the documents of a member. The member may be a tar, and may be compressed."""
+    """Yield the documents in a member of a tar. The member may itself be a tar, and may be compressed.
+
+    Args:
+        stream: the content of the member.
+        name: the name of the member, as FILE/MEMBER.
+    """
     buffered = _peeking(stream)
     compression = compression_of(buffered.peek(COMPRESSION_BYTES))
     with naming(name, compression or "tar"), decompressed(cast(BinaryIO, buffered), compression) as content:
@@ -133,7 +142,7 @@ def _peeking(stream: BinaryIO) -> io.BufferedReader:
 
 
 def _head(stream: Any) -> FirstBytes:
-    """Return the first bytes of a buffered stream without consuming them."""
+    """Return the first bytes of a buffered stream, at most 16 KiB, without consuming them."""
     data = stream.peek(PEEK_BYTES)[:PEEK_BYTES]
     return FirstBytes(data, is_whole=len(data) < PEEK_BYTES)
 
@@ -141,7 +150,16 @@ def _head(stream: Any) -> FirstBytes:
 def _documents(
     stream: BinaryIO, head: FirstBytes, name: str, compression: str | None, reading: Reading
 ) -> Iterator[Record]:
-    """Yield the documents of a member that is not a tar: the records of its JSON or table, or the whole text."""
+    """Yield the documents in a member that is not a tar: the records of its JSON or table, or its text.
+
+    If the member cannot be read, or is skipped, yield one record that says why.
+
+    Args:
+        stream: the decompressed content of the member.
+        head: the first bytes of this content, which `stream` still yields.
+        name: the name of the member, as FILE/MEMBER.
+        compression: the compression of the member; None if it is not compressed.
+    """
     containers = [known for known in formats.containers() if known.name != Tars.name]
     if any(known.recognizes(head, name) for known in containers):
         *names, last = [known.described for known in containers]
@@ -164,7 +182,12 @@ def _documents(
 
 
 def _texts(stream: BinaryIO, name: str, reading: Reading) -> Iterator[Record]:
-    """Yield the documents of a member from a buffered stream of its text in UTF-8."""
+    """Yield the documents in a member that is a text.
+
+    Args:
+        stream: buffered stream of the text in UTF-8.
+        name: the name of the member, as FILE/MEMBER.
+    """
     head = _head(stream)
     try:
         member_format = formats.format_named(sniff.text_format(head, name).read_as(reading))
@@ -176,13 +199,15 @@ def _texts(stream: BinaryIO, name: str, reading: Reading) -> Iterator[Record]:
 
 
 def listing(stream: BinaryIO, name: str, seekable: bool) -> Iterator[Member]:
-    """Yield (name, offset, content) of each member. The name begins with the tar's name, the offset is where the
-    member's header begins, and the content is None if the member is not a file.
+    """Yield (name, offset, content) of each member of a tar. Folders and hidden files are skipped.
 
-    Of a seekable tar, only the headers are read, and the content that the caller reads.
+    The name is FILE/MEMBER, the offset is where the member's header begins in the tar, and the content is a stream, or
+    None if the member is not a file but, for example, a link.
 
     Args:
+        stream: the tar, at its start.
         name: name of the tar.
+        seekable: whether `stream` can seek; contents that the caller does not read are then passed over unread.
 
     Raises:
         tarfile.TarError: the tar is damaged or cut short.
@@ -191,8 +216,11 @@ def listing(stream: BinaryIO, name: str, seekable: bool) -> Iterator[Member]:
 
 
 def cuts(stream: BinaryIO, size: int) -> list[int]:
-    """Return the offsets at which a seekable tar can be cut into pieces of about `size` bytes. Members begin at these
-    offsets, the first of which is 0.
+    """Return the offsets at which the pieces of a tar begin: 0, and offsets of members at least `size` bytes apart.
+
+    Args:
+        stream: the tar, at its start; it must be able to seek.
+        size: the smallest size of a piece in bytes; the last piece may be smaller.
 
     Raises:
         tarfile.TarError: the tar is damaged or cut short.
@@ -207,8 +235,8 @@ def cuts(stream: BinaryIO, size: int) -> list[int]:
 
 
 class _Header(tarfile.TarInfo):
-    """Header of a member. tarfile takes an incomplete header for the end of the tar; here it raises an error, and so
-    does a header that is too large.
+    """Header of a member. Reading it raises an error if it is incomplete, which tarfile would take for the end of the
+    tar, or if it is larger than HEADER_BYTES (1 MiB).
     """
 
     @classmethod
@@ -221,8 +249,9 @@ class _Header(tarfile.TarInfo):
             raise tarfile.ReadError(f"no whole member at byte {archive.offset}: {error}") from None
 
     def _proc_member(self, archive: tarfile.TarFile) -> Self:
-        """Check the size of a header before tarfile reads it. tarfile provides this
-        method for subclasses to override.
+        """Raise an error if the header is too large, before tarfile reads it.
+
+        This is a method of `tarfile.TarInfo` that subclasses may override.
         """
         if self.type in HEADERS and self.size > HEADER_BYTES:
             raise tarfile.ReadError(f"a name or attributes of {self.size:,} bytes at byte {self.offset:,}")
@@ -236,14 +265,15 @@ class _Archive(tarfile.TarFile):
 def _members(
     stream: BinaryIO, name: str, length: int | None = None, mode: Literal["r:", "r|"] = "r|"
 ) -> Iterator[Member]:
-    """Yield (name, offset, content) of each member. Hidden members are skipped, as hidden files are in folders.
+    """Yield (name, offset, content) of each member of a tar. Folders and hidden files are skipped.
 
-    The name begins with the tar's name, the offset is where the member's header begins, and the content is None if the
-    member is not a file.
+    The name is FILE/MEMBER, the offset is where the member's header begins, counted from the first byte that is read,
+    and the content is a stream, or None if the member is not a file but, for example, a link.
 
     Args:
+        stream: the tar, at the header of the first member to read.
         name: name of the tar.
-        length: offset at which to stop, where a member must begin; None for the end of the tar.
+        length: number of bytes after which to stop; a member must begin there. None to read to the end of the tar.
         mode: "r:" if the stream can seek, otherwise "r|" (see `tarfile.open`).
     """
     with _Archive.open(fileobj=stream, mode=mode) as archive:

@@ -1,9 +1,9 @@
 """Ranks of the right texts among the hits, for a file of queries that names the right text of each query.
 
-    queries with a right text or its id -> rows of the right texts -> best rank among the first DEPTH hits -> MRR
+    queries with a right text or its id -> rows of the right texts -> best rank among the first 1,000 hits -> MRR
 
-The ids in the file are the ids that hits show (`Hit.name`). Queries with the same wording count as one query that has
-several right texts.
+The ids in the file are the ids that search results show (`Hit.name`). If several lines of the file have the same query,
+they count as one query that has several right texts.
 """
 
 import dataclasses
@@ -18,14 +18,15 @@ from clearspan.shards.schema import FIELD
 
 @dataclasses.dataclass(frozen=True)
 class Answers:
-    """Ranks of the right texts.
+    """Ranks of the right texts of queries among the hits of a search, and their mean reciprocal rank.
 
     Attributes:
-        ranks: for each query, the rank of its best right text, from 1; None if no right text is known or found.
+        ranks: for each query, the rank of its best right text, from 1; None if no right text is named, or none of the
+            named ones is among the hits.
         num_judged: the number of distinct queries with a right text in the collection.
         num_missing: the number of distinct queries whose right text is named, but is not in the collection.
-        mrr: the mean of 1 / rank over the `num_judged` queries, in percent; 0 for a query whose right text is not
-            found.
+        mrr: the mean of 1 / rank over the `num_judged` queries, in percent. A query whose right text is not among the
+            hits adds 0.
     """
 
     ranks: list[int | None]
@@ -35,10 +36,11 @@ class Answers:
 
     @classmethod
     def of(cls, texts: Texts, queries: Sequence[Query], results: Sequence[tuple[Sequence[int], object]]) -> "Answers":
-        """Find the ranks of the right texts.
+        """Return the ranks at which queries find their right texts.
 
         Args:
             texts: the rows that were searched.
+            queries: the queries with their right texts, as far as these are known.
             results: for each query, the indices of the rows that it finds, best first, and their scores, which are not
                 used.
 
@@ -69,7 +71,10 @@ class Answers:
 
 
 def _right_rows(texts: Texts, queries: Sequence[Query]) -> Mapping[str, set[int]]:
-    """Return the rows that hold right texts: text of a query -> indices of these rows, for queries that have any."""
+    """Return the rows that hold the right texts of queries: text of a query -> indices of these rows.
+
+    Queries whose right texts are in no row are left out of the result.
+    """
     by_text: dict[str, list[str]] = {}
     by_id: dict[str, list[str]] = {}
     by_hash: dict[int, list[str]] = {}

@@ -1,11 +1,12 @@
-"""Selection of the best rows for each query from blocks of scores.
+"""Selection of the best rows for each query, from scores that are computed for one block of rows after another.
 
-    scores (queries, rows) >= threshold of each query -> few candidates -> sorted -> the `top` best, a higher threshold
+    scores of a block -> rows that reach the query's threshold -> sorted together with the query's best rows so far
+                      -> the `top` best of them -> a higher threshold for the next block
 
-The threshold of a query is a little below the lowest score among its best rows so far, so that few rows of a block must
-be sorted. Scores that are equal when rounded to DECIMALS count as equal. Among equal scores, the row with the higher id
-is first, as in trec_eval. If several rows belong to one document, only the best row is returned, and among equally good
-rows the first.
+The threshold of a query is a little below the lowest score among its `top` best rows so far, so that few rows of a
+block must be sorted. Scores are compared after rounding to six decimals. Among equal scores, the row with the higher id
+is first, as in trec_eval. If several rows are chunks of one document, only the best of them is returned, and among
+equally good ones the first.
 """
 
 import numpy as np
@@ -19,12 +20,12 @@ ROUNDING = 4e-7
 
 
 class Best:
-    """The best rows for n queries, among the rows added so far.
+    """The best rows for each of n queries, among the rows that were passed to `add`.
 
     Args:
         top: the maximum number of rows for each query.
-        shifts: for each query, the number to add to all of its scores, (n,).
-        above: only rows with a score above this number, before the addition, are selected.
+        shifts: for each query, the number that is added to all scores passed to `add`, (n,).
+        threshold: rows are selected only if their score, as passed to `add`, is above this number.
     """
 
     def __init__(self, top: int, shifts: NDArray[np.float64], threshold: float = -np.inf) -> None:
@@ -44,14 +45,14 @@ class Best:
         ids: NDArray[np.int64],
         places: NDArray[np.int64] | None,
     ) -> None:
-        """Add r rows.
+        """Compare r further rows with the best rows so far, for each of the n queries.
 
         Args:
             scores: the scores of the rows for each query, (n, r).
-            rows: the indices of the rows, (r,).
-            ids: the ids of the rows, (r,).
-            places: two numbers for each row that distinguish documents with the same id (`RowBlock.places`), (r, 2);
-                None if each row is a document by itself.
+            rows: the indices of the rows among all rows that are searched, (r,).
+            ids: the ids of the rows, or for chunks the ids of their documents, (r,).
+            places: two numbers for each row, (r, 2), which with the id identify its document, since different documents
+                may have the same id (`RowBlock.places`). None if no row is a chunk.
         """
         query, at = np.divmod(np.flatnonzero(scores >= self._least[:, None]), len(rows))
         if not len(query):
@@ -82,18 +83,18 @@ class Best:
 
     @property
     def found(self) -> list[tuple[list[int], list[float]]]:
-        """For each query, the indices of its best rows and their scores, best first."""
+        """For each query, the indices of its best rows, and their scores with the query's shift added; best first."""
         bounds = np.searchsorted(self._query, np.arange(len(self._shifts) + 1))
         pairs = zip(bounds[:-1].tolist(), bounds[1:].tolist(), strict=True)
         return [(self._row[start:end].tolist(), self._score[start:end].tolist()) for start, end in pairs]
 
 
 def _is_first(places: NDArray[np.int64], ids: NDArray[np.int64], queries: NDArray[np.int64]) -> NDArray[np.bool_]:
-    """Return a mask, (m,) bool, of m rows that queries found: True if a row is its query's first row of a document.
+    """Return a mask, (m,) bool, for m pairs of a query and a row: true for the first pair of each query and document.
 
     Args:
-        places, ids: the two numbers and the id that identify the document of each row, (m, 2) and (m,).
-        queries: the index of the query that found each row, (m,).
+        places, ids: two numbers, (m, 2), and an id, (m,), for each pair; together they identify the row's document.
+        queries: the index of the query of each pair, (m,).
     """
     keys = np.stack([*places.T, ids, queries])
     order = np.lexsort(keys)  # stable: the entries of one document keep their order

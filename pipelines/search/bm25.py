@@ -3,8 +3,9 @@
     texts -> words -> index: for each word, the rows that hold it, and its weights in them -> file in the cache
     words of a query -> their rows and weights in a block of rows -> sum of the weights for each row: its score
 
-The file is mapped into memory. For a frequent word, a block has a weight for every row, which is faster to add than the
-weights of some rows. While the index is built, memory holds the ids of all words of all texts.
+The file of the index is mapped into memory. For a frequent word, a block of rows has a weight for every row, because
+this is faster to add than the weights of some rows. While the index is built, memory holds the ids of all words of all
+texts.
 """
 
 import itertools
@@ -44,13 +45,13 @@ class Index:
 
     @classmethod
     def of(cls, texts: Texts, words: WordFunction) -> "Index":
-        """Open the index of texts in the cache; build it if the cache does not hold it.
+        """Open the index of texts that the cache holds; if it holds none, build the index.
 
         Args:
             words: function that splits a text into the words that are compared.
 
         Raises:
-            PipelineError: a dataset does not store its texts, or the texts hold no word.
+            PipelineError: a dataset does not store its texts, or no text holds a word.
             ShardError: a shard is damaged.
         """
         built_by: dict[str, str | int] = {"version": VERSION, **words.key, "bm25s": version("bm25s")}
@@ -58,7 +59,7 @@ class Index:
             return cls(path, words, texts.num_rows)
 
     def scores(self, queries: Sequence[str]) -> "Scores":
-        """Return an object that computes the scores of all rows for the queries, block by block."""
+        """Return an object that computes the BM25 scores of all rows for these queries, one block of rows at a time."""
         counts = BM25.counts(queries, self._number, self._words)
         weights, rows = (self._file.get_slice(name) for name in ("weights", "rows"))
         lists = {}
@@ -72,7 +73,7 @@ class Index:
 
 
 class Scores:
-    """BM25 scores of all rows for n queries.
+    """Computes the BM25 scores of all rows for n queries, one block of rows at a time.
 
     Args:
         words: for each query, pairs of the id of a word and the number of times that the query holds the word.
@@ -80,7 +81,7 @@ class Scores:
         num_rows: the number of all rows.
 
     Attributes:
-        means: the mean score over all rows for each query, (n,) float64.
+        means: for each query, the mean of its scores over all rows, (n,) float64.
     """
 
     def __init__(
@@ -96,7 +97,7 @@ class Scores:
         self.means = np.array([sum(count * sums[word] for word, count in of_query) for of_query in words]) / num_rows
 
     def block(self, start: int, end: int) -> "BlockScores":
-        """Return the scores of the rows from `start` to `end` - 1."""
+        """Return the scores of all queries for the rows from `start` to `end` - 1."""
         parts: dict[int, tuple[NDArray[np.intp] | None, NDArray[np.float32]]] = {}
         for word, (rows, weights) in self._lists.items():
             first, last = np.searchsorted(rows, (start, end)).tolist()
@@ -126,20 +127,21 @@ class Scores:
         return np.asarray(np.sqrt(sums / self._num_rows))
 
     def scale_and_shift(self, weight: float) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Return (a, b), (n,) each: over all rows, a query's a * scores + b has mean 0 and standard deviation `weight`.
+        """Return two arrays, (n,) each: the scale a and the shift b for the scores of each query.
 
-        If all scores of a query are equal, up to rounding, a and b are 0.
+        Over all rows, a * scores + b has mean 0 and standard deviation `weight`. If all scores of a query are equal, up
+        to rounding, its a and b are 0.
         """
         return scale_and_shift(self.means, self.deviations(), weight)
 
 
 class BlockScores:
-    """BM25 scores of a block of rows.
+    """BM25 scores of a block of rows for some queries.
 
     Args:
         words: for each query, pairs of the id of a word and the number of times that the query holds the word.
         parts: id of a word -> the rows that hold the word, as indices in the block, and its weights in these rows. If
-            the indices are None, the weights are for all rows of the block.
+            the indices are None, there is a weight for each row of the block.
     """
 
     def __init__(
@@ -151,12 +153,12 @@ class BlockScores:
         self._parts = parts
 
     def add(self, scores: NDArray[np.float32], queries: slice, scales: NDArray[np.float64]) -> None:
-        """Add the BM25 scores for some of the queries to `scores`.
+        """Add the BM25 scores for n of the queries to an array, in place.
 
         Args:
-            scores: the scores to add to, (queries, rows) float32.
-            queries: the slice of all queries to which the rows of `scores` belong.
-            scales: the number by which the BM25 scores of each query are multiplied, (queries,).
+            scores: the array, (n, rows of the block) float32.
+            queries: the slice of all queries that selects these n.
+            scales: for each of the n queries, the number by which its BM25 scores are multiplied, (n,).
         """
         for row, scale, of_query in zip(scores, scales.tolist(), self._words[queries], strict=True):
             for word, count in of_query:
@@ -174,12 +176,14 @@ class BlockScores:
 def scale_and_shift(
     means: NDArray[np.float64], deviations: NDArray[np.float64], weight: float
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return (a, b), (n,) each: a query's a * scores + b has mean 0 and standard deviation `weight`.
+    """Return two arrays, (n,) each: the scale a and the shift b for the scores of each of n queries.
 
-    If all scores of a query are equal, up to rounding, a and b are 0.
+    The scaled scores, a * scores + b, have mean 0 and standard deviation `weight`. If all scores of a query are equal,
+    up to rounding, its a and b are 0.
 
     Args:
-        means, deviations: the mean and the standard deviation of each query's scores, (n,).
+        means, deviations: the mean and the standard deviation of each query's scores, (n,) each.
+        weight: the standard deviation of the scaled scores.
     """
     is_flat = deviations <= 10.0**-DECIMALS * np.abs(means)
     scales = np.divide(weight, deviations, out=np.zeros_like(deviations), where=~is_flat)
@@ -187,7 +191,14 @@ def scale_and_shift(
 
 
 def _write(texts: Texts, words: WordFunction, path: Path) -> None:
-    """Write the index of texts to a file."""
+    """Write the BM25 index of texts to a file.
+
+    Args:
+        words: function that splits a text into the words that are compared.
+
+    Raises:
+        PipelineError: a dataset does not store its texts, or no text holds a word.
+    """
     index = BM25.of(_texts(texts), "float32", words)
     if not index.vocabulary:
         raise PipelineError(

@@ -54,13 +54,15 @@ class SearchSettings:
     """The content of search.json.
 
     Attributes:
-        vectors: path of the dataset of vectors; in the file, relative to the folder of search.json.
-        model: path of the model's folder; in the file, relative to the folder of search.json. None: the user must name
-            the model.
-        weight: weight of the model's scores, 0 to 1, where BM25 has 1 - weight; None: the model alone.
-        stemmer: language whose word endings BM25 ignores (`common.stemming.STEMMERS`); None: whole words.
-        prompt_name: name of the model's prompt to put before each query; None: the query prompt.
-        id_field: stored field that holds a text's id; None: the stored field with a usual name for ids, if any.
+        vectors: path of the dataset of vectors. In search.json, it is relative to the folder of search.json.
+        model: path of the folder of the model that made the vectors. In search.json, it is relative to the folder of
+            search.json. None: the user must name the model.
+        weight: weight of the model's scores, 0 to 1; BM25 has the weight 1 - `weight`. None: 1, a search without BM25.
+        stemmer: language whose word endings BM25 ignores, such as german (`common.stemming.STEMMERS`); None: BM25
+            compares whole words.
+        prompt_name: name of the model's prompt to put before each query; None: the model's prompt for queries.
+        id_field: name of the field, stored with the vectors, that holds the user's id of a text; None: the stored field
+            with a usual name for ids, if there is one.
     """
 
     vectors: str
@@ -74,16 +76,17 @@ class SearchSettings:
         Words(self.stemmer)
 
     def with_paths(self, change_path: Callable[[str], str]) -> "SearchSettings":
-        """Return the settings with `changed(path)` in place of each path."""
+        """Return a copy of the settings in which each path is replaced by `change_path(path)`."""
         model = None if self.model is None else change_path(self.model)
         return dataclasses.replace(self, vectors=change_path(self.vectors), model=model)
 
 
 def write_collection(folder: str | Path, settings: SearchSettings) -> Path:
-    """Write search.json, which makes a folder a collection to search; return its path.
+    """Write search.json, which makes a folder a collection to search; return the path of the file.
 
     Args:
-        settings: the content, with paths that are absolute or relative to the working folder.
+        settings: the settings to write. Their paths must be absolute, or relative to the current working folder; the
+            file gets paths relative to `folder`.
 
     Raises:
         ValueError: a setting has the wrong type or is out of range.
@@ -95,9 +98,9 @@ def write_collection(folder: str | Path, settings: SearchSettings) -> Path:
 
 
 def read_settings(folder: str) -> SearchSettings:
-    """Return the settings in search.json, with its paths joined to the folder.
+    """Return the settings in search.json of a folder, with the folder put before their relative paths.
 
-    If there is no search.json, the folder itself must be a dataset of vectors: its settings are the defaults.
+    If there is no search.json, the folder itself must be a dataset of vectors. Its settings are then the defaults.
 
     Raises:
         PipelineError: search.json is damaged.
@@ -109,26 +112,27 @@ def read_settings(folder: str) -> SearchSettings:
         settings = build(SearchSettings, unseal(storage.read_bytes(path)))
     except ValueError as error:
         raise PipelineError(f"{path}: damaged ({error}): make the collection again") from None
-    return settings.with_paths(functools.partial(_beside, folder))
+    return settings.with_paths(functools.partial(_from_folder, folder))
 
 
-def _beside(folder: str, path: str) -> str:
+def _from_folder(folder: str, path: str) -> str:
     """Return the full path for a path relative to a folder, which may be in a bucket."""
     return storage.join(folder, path) if storage.is_remote(folder) else os.path.normpath(Path(folder) / path)
 
 
 class Collection:
-    """Texts to search. Create it with `Collection.open`, or `clearspan.open_collection`.
+    """Texts to search, of one or several collections. Create it with `Collection.open`, or `clearspan.open_collection`.
 
     Attributes:
-        folder: the folder of the first collection, as the caller gave it.
-        folders: the folders of all collections that are searched together.
-        model: the model's folder; None if only BM25 can search.
-        weight: default weight of the model's scores in a search, 0 to 1; BM25 has 1 - weight.
+        folder: the folder of the first collection, as the caller of `open` wrote it.
+        folders: the folders of all collections, which are searched together.
+        model: the folder of the model that made the vectors; None if it is not known, so that only BM25 can search.
+        weight: default weight of the model's scores in a search, 0 to 1; BM25 has the weight 1 - `weight`.
         words: function that splits a text into the words that BM25 compares.
-        prompt_name: name of the default prompt before each query of a search; None: the model's query prompt.
-        options: the options with which the first collection's vectors were made, by name.
-        texts: the rows of all collections.
+        prompt_name: name of the model's prompt to put before each query if a search names none; None: the model's
+            prompt for queries.
+        options: name -> value of the options with which the first collection's vectors were made.
+        texts: the rows of all collections: their texts, or chunks of them, with the vectors.
     """
 
     def __init__(
@@ -158,14 +162,15 @@ class Collection:
         keep: bool = True,
         quiet: bool = True,
     ) -> "Collection":
-        """Open a collection to search it many times; only manifests are read now.
+        """Open a collection to search it many times. This reads only manifests; searches read the vectors and texts.
 
         Args:
             folder: a dataset that `embed` made, or a folder with search.json, such as the output of `adapt`.
             model: the folder of the model that made the vectors; None: the model that search.json names.
-            also: further collections of the same model, searched together with the first as if they were one.
-            stemmer: language whose word endings BM25 ignores, such as german; None: the setting of search.json, or
-                whole words.
+            also: folders of further collections, with vectors of the same model, that are searched together with the
+                first as if they were one.
+            stemmer: language whose word endings BM25 ignores, such as german; None: the language that search.json
+                names; if it names none, BM25 compares whole words.
             device: cpu, cuda, cuda:1, ...; auto: cuda if there is a GPU, else cpu.
             keep: hold texts and vectors in memory for later searches, if they fit in half of the machine's memory;
                 otherwise each search reads them again.
@@ -199,17 +204,17 @@ class Collection:
 
     @property
     def num_texts(self) -> int:
-        """Number of texts, or of chunks if documents are cut into chunks."""
+        """Number of texts in all collections, or of chunks if documents are cut into chunks."""
         return self.texts.num_rows
 
     @property
     def has_texts(self) -> bool:
-        """Return whether the datasets store all texts, which BM25 needs."""
+        """Return whether the datasets of vectors also store the texts, which BM25 needs."""
         return all(options_of(dataset).get("keep_text") for dataset in self.texts.datasets)
 
     @property
     def fields(self) -> list[str]:
-        """Names of the stored fields, by which `where` can filter."""
+        """Names of the fields that are stored with the vectors; the condition `where` of a search may use them."""
         return list(
             dict.fromkeys(name for each in self.texts.datasets for name in options_of(each).get("keep_fields") or ())
         )
@@ -227,7 +232,10 @@ class Collection:
         return Prompts.read(Path(self._model_folder))
 
     def query_prompt(self, name: str | None = None) -> str:
-        """Return the prompt before each query: the prompt with this name, or without a name the collection's default.
+        """Return the text that is put before each query; "" if there is no prompt.
+
+        Args:
+            name: the name of a prompt of the model, or `none` for no prompt; None for the collection's default.
 
         Raises:
             EncoderError: the model has no such prompt.
@@ -236,7 +244,7 @@ class Collection:
 
     @property
     def vectors_prompt(self) -> str:
-        """The prompt before each text of the collection."""
+        """The prompt that was put before each text of the collection when the vectors were made; "" for none."""
         # Earlier versions embedded with the default prompt, and recorded only the name of another one.
         before: str = self.options.get("prompt", self.prompts.of_side(OTHER, self.options.get("prompt_name")))
         return before
@@ -253,20 +261,21 @@ class Collection:
     ) -> list[list[Hit]]:
         """Return the `top` best texts for each query, best first. If documents are cut into chunks, return documents.
 
-        The score is the model's similarity for weight 1, and BM25's score for weight 0. For a weight w between them it
-        is w z(similarity) + (1 - w) z(BM25), where z scales the scores of all texts for a query to mean 0 and standard
-        deviation 1. For weight 0 only texts that hold a word of the query are hits. A document has the score of its
-        best chunk. Of equal scores (to six decimals) the higher id is first. A condition takes hits out and changes no
-        score.
+        If the weight is 1, the score of a text is the model's similarity. If it is 0, the score is BM25's, and only
+        texts that hold a word of the query are found. For a weight w between them, the score is
+        w z(similarity) + (1 - w) z(BM25), where z shifts and scales a query's scores so that they have mean 0 and
+        standard deviation 1 over all texts. A document has the score of its best chunk. Scores are compared after
+        rounding to six decimals; among equal scores, the text with the higher id is first.
 
         Args:
-            queries: a text, or several.
-            weight: weight of the model's scores, 0 to 1, where BM25 has 1 - weight; None: the collection's weight. With
-                0, no model is loaded.
-            where: a condition on the stored fields, such as "year > 2020 and lang = 'de'"; texts that do not fulfill it
-                are left out.
-            prompt_name: name of the model's prompt to put before each query, or `none`; None: the prompt that
-                search.json names, or else the model's query prompt.
+            queries: a query, or several.
+            top: the maximum number of texts for each query.
+            weight: weight of the model's scores, 0 to 1; BM25 has the weight 1 - `weight`. None: the collection's
+                weight. If it is 0, no model is loaded.
+            where: a condition on the stored fields, such as "year > 2020 and lang = 'de'". Only texts that fulfill it
+                are returned; it does not change their scores. None: all texts.
+            prompt_name: name of the model's prompt to put before each query, or `none` for no prompt; None: the prompt
+                that search.json names, or if it names none, the model's prompt for queries.
 
         Raises:
             UsageError: an argument cannot be used.
@@ -285,8 +294,25 @@ class Collection:
         where: str | None = None,
         prompt_name: str | None = None,
     ) -> Ranked:
-        """Search as `search` does, with the same arguments; return for each query the row numbers of its hits and their
-        scores, best first. `texts.hits` turns them into hits."""
+        """Return, for each query, the indices of the `top` best rows and their scores, best first.
+
+        `search` calls this method with its arguments, and turns the rows into hits by `texts.hits`.
+
+        Args:
+            queries: a query, or several.
+            top: the maximum number of rows for each query.
+            weight: weight of the model's scores, 0 to 1; BM25 has the weight 1 - `weight`. None: the collection's
+                weight.
+            where: a condition on the stored fields, which the rows must fulfill; None: all rows.
+            prompt_name: name of the model's prompt to put before each query, or `none` for no prompt; None: the
+                collection's default.
+
+        Raises:
+            UsageError: an argument cannot be used.
+            PipelineError: no model is named, a different model made the vectors, or BM25 needs texts that are not
+                stored.
+            ShardError: a shard is damaged.
+        """
         asked = check_queries(queries)
         weight = self.weight if weight is None else weight
         if top < 1:
@@ -344,7 +370,11 @@ class Collection:
         return load_model(self._model_folder, made["model"], pooling, *self.compute[:2])
 
     def embed(self, queries: Sequence[str], prompt_name: str | None = None) -> tuple[np.ndarray, str]:
-        """Return the vectors of queries, (n, dim), and the name of the model's similarity.
+        """Return the vectors of n queries, (n, dim), and the name of the model's similarity function.
+
+        Args:
+            prompt_name: name of the model's prompt to put before each query, or `none` for no prompt; None: the
+                collection's default.
 
         Raises:
             UsageError: the model has no such prompt.
@@ -365,12 +395,16 @@ class Collection:
 
 
 def _place(path: str) -> str:
-    """Return the canonical form of a path, to detect a collection that is given twice."""
+    """Return the canonical form of a path, to detect that a collection is named twice."""
     return path if storage.is_remote(path) else str(Path(path).resolve())
 
 
 def _vectors_of(settings: SearchSettings) -> Dataset:
-    """Return the dataset of vectors of a collection."""
+    """Open the dataset of vectors that the settings of a collection name.
+
+    Raises:
+        PipelineError: the dataset does not hold vectors that `embed` made.
+    """
     dataset = Dataset(settings.vectors)
     if dataset.kind.name != "vectors" or "model" not in options_of(dataset):
         kind = dataset.kind.name
@@ -381,7 +415,11 @@ def _vectors_of(settings: SearchSettings) -> Dataset:
 
 
 def check_queries(queries: str | Sequence[str]) -> list[str]:
-    """Return the queries as a list, without whitespace at their ends; raise UsageError if one is empty or not a str."""
+    """Return one or several queries as a list, stripped of whitespace.
+
+    Raises:
+        UsageError: there is no query, or a query is not a str, is empty or is not valid UTF-8.
+    """
     texts = [queries] if isinstance(queries, str) else list(queries)
     if not texts:
         raise UsageError("no query: pass a text, or several")

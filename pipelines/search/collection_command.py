@@ -18,7 +18,16 @@ STEMMER = "language whose word endings BM25 ignores (extra `search`; default: no
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class CollectionCommand(StoreCommand):
-    """Base class of `search` and `serve`."""
+    """Base class of the commands `search` and `serve`.
+
+    Attributes:
+        folder: the collection to search: the folder of a dataset of vectors, or an output folder of `adapt`.
+        model: the folder of the model that made the vectors; None for the model that the collection names.
+        also: the folders of further collections, which are searched together with `folder`.
+        stemmer: the language whose word endings BM25 ignores; None: the language that the collection names, if any.
+        device: the device that embeds the queries.
+        quiet: if true, no progress bars are shown.
+    """
 
     folder: Annotated[str, Flag(FOLDER, "DIR", positional=True)]
     model: Annotated[str | None, Flag(MODEL, "DIR")] = None
@@ -40,7 +49,7 @@ class CollectionCommand(StoreCommand):
         """Open the collections that the options name, to be searched as one collection.
 
         Args:
-            keep: hold texts and vectors in memory for later searches, if they fit in half of the machine's memory.
+            keep: if true, texts and vectors stay in memory for later searches, if they take at most half of it.
 
         Raises:
             UsageError, PipelineError, ManifestError: an option, the model or a dataset cannot be used.

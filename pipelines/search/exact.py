@@ -3,8 +3,8 @@
     block of rows -> rows that fulfill the condition -> similarity + BM25 for each part of the queries -> the best rows
 
 The queries are divided into parts, which are scored by as many threads as there are CPU cores. Memory holds a block of
-vectors (64 MiB), the scores of one part of the queries for each thread (32 MiB), and the best rows. With BM25, a first
-pass over the index of words computes the standard deviation of the BM25 scores.
+vectors (64 MiB), the scores of one part of the queries for each thread (32 MiB), and the best rows. If similarity and
+BM25 are combined, both are first scaled to a mean of 0 and to a standard deviation that is the weight of the score.
 """
 
 import dataclasses
@@ -33,7 +33,7 @@ class Parts:
     Attributes:
         weight: the weight of the model's similarity, 0 to 1; BM25 has the weight 1 - weight.
         similarity: the model's similarity function; None if `weight` is 0.
-        vectors: the vectors of the queries, (queries, dim); None if `weight` is 0.
+        vectors: the vectors of the queries, (queries, dim) float32; None if `weight` is 0.
         index: the BM25 index; None if `weight` is 1.
         queries: the texts of the queries.
     """
@@ -48,12 +48,14 @@ class Parts:
 def search(
     texts: Texts, parts: Parts, top: int, condition: Condition | None = None
 ) -> list[tuple[list[int], list[float]]]:
-    """Return, for each query, the indices of the `top` best rows and their scores, best first.
+    """Return, for each query, the indices in `texts` of the `top` best rows, and their scores; best first.
+
+    If rows are chunks of documents, only the best row of each document is returned.
 
     Args:
         texts: the rows to search.
         parts: the queries, and the scores to combine.
-        condition: the condition that hits must fulfill; None for no condition.
+        condition: function that returns, for a batch, the mask of the rows that may be hits; None: all rows may be.
 
     Raises:
         ShardError: a shard is damaged.
@@ -65,14 +67,14 @@ def search(
         scorer = _Scorer(texts, parts)
         slices = [slice(start, start + TOGETHER) for start in range(0, scorer.num_queries, TOGETHER)]
         best = [Best(top, scorer.shifts[part], scorer.above) for part in slices]
-        codes: dict[tuple[int, str], int] = {}
+        file_numbers: dict[tuple[int, str], int] = {}
         for block in texts.blocks(f"searching {texts.num_rows:,} texts"):
             allowed = None if condition is None else _allowed(block, condition)
             if allowed is not None and not len(allowed):
                 continue
             rows = np.arange(block.start, block.start + block.num_rows)
             ids = block.ids
-            places = block.places(codes) if texts.is_chunked else None
+            places = block.places(file_numbers) if texts.is_chunked else None
             if allowed is not None:
                 rows, ids = rows[allowed], ids[allowed]
                 places = None if places is None else places[allowed]
@@ -88,10 +90,13 @@ def search(
 class _Scorer:
     """Computes the scores of blocks of rows for all queries.
 
+    The final score of a row is the computed score plus a number of the query, which is the same for all rows.
+
     Attributes:
         num_queries: the number of queries.
-        shifts: for each query, the number that must still be added to all computed scores, (num_queries,).
-        above: only rows with a computed score above this number may be hits.
+        shifts: for each query, the number to add to the scores that `block` computes, (num_queries,) float64.
+        above: only rows whose score from `block` is above this number may be hits. It is 0 if only BM25 is used,
+            because all other rows hold no word of the query; otherwise -inf.
     """
 
     def __init__(self, texts: Texts, parts: Parts) -> None:
@@ -114,9 +119,10 @@ class _Scorer:
                 self.shifts = shifts + of_words
 
     def block(self, block: RowBlock, allowed: NDArray[np.intp] | None) -> Callable[[slice], Vectors]:
-        """Return a function that takes a slice of the queries and returns the scores of a block's rows for them.
+        """Return a function that computes the scores of a block's rows for some of the queries.
 
-        The scores are float32, (queries of the slice, rows).
+        The function takes a slice of the queries, and returns the scores for them, (queries of the slice, rows to
+        score) float32. The query's number in `shifts` must still be added.
 
         Args:
             allowed: the indices, in the block, of the rows to score; None for all rows.
@@ -154,5 +160,5 @@ class _Scorer:
 
 
 def _allowed(block: RowBlock, condition: Condition) -> NDArray[np.intp]:
-    """Return the indices, in the block, of the rows that fulfill a condition."""
+    """Return the indices, in the block, of the rows that fulfill a condition, in ascending order."""
     return np.flatnonzero(np.concatenate([condition(batch) for _, batch in block.parts]))

@@ -20,7 +20,7 @@ class Hit:
         source: the input file of the text.
         text: the text, or the best chunk; None if the dataset does not store texts.
         record: the number of the text's record in the input file, from 1; None if the dataset does not store it.
-        fields: name of a stored field -> value; the value is None if the record lacks the field.
+        fields: name of a field that the dataset stores (`--keep-fields`) -> value; None if the record lacks the field.
         chunk: the number of the best chunk in its document, from 0; None if documents are not cut into chunks.
         collection: the folder of the collection that holds the text.
         id_field: the name of the stored field that holds the user's own id of the text; None if there is no such field.
@@ -38,7 +38,10 @@ class Hit:
 
     @property
     def name(self) -> str:
-        """The id to show, which files of queries use too: the user's own id if it is stored, otherwise `id`."""
+        """The id to show for the text: the user's own id if the dataset stores it, otherwise `id`.
+
+        A file of queries uses this id, too, to name the text that a query should find.
+        """
         known = self.fields.get(self.id_field or "")
         return str(self.id if known is None else known)
 
@@ -49,7 +52,7 @@ def hit_of(batch: pa.RecordBatch, row: int, score: float, collection: str, id_fi
     Args:
         score: the score of the hit.
         collection: the folder of the collection.
-        id_field: the stored field that holds the id of the text in its file; None if there is none.
+        id_field: the name of the stored field that holds the user's own id of the text; None if there is no such field.
     """
 
     def value(name: str, default: Any = None) -> Any:

@@ -21,12 +21,14 @@ from clearspan.shards.reader import Dataset
 def index_of(
     datasets: Sequence[Dataset], suffix: str, built_by: Mapping[str, str | int], write: Callable[[Path], None]
 ) -> AbstractContextManager[Path]:
-    """Return a context manager that yields the path of an index of datasets in the cache.
+    """Return a context manager that yields the path of an index of datasets: a file in the cache.
+
+    If the cache cannot be used, the file is in a temporary folder, which is removed at the end of the context.
 
     Args:
         datasets: the datasets; the index depends on their order.
         suffix: the extension of the file, which names the type of the index, such as `bm25`.
-        built_by: everything but the datasets that determines the index, such as versions: name -> value.
+        built_by: name -> value of whatever determines the index in addition to the datasets, such as a version.
         write: function that writes the index to a path. It is called if the cache does not hold the index.
     """
     manifests = [dataset.manifest.to_json().decode("utf-8") for dataset in datasets]

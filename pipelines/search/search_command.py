@@ -49,7 +49,19 @@ BESIDE = (
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Search(CollectionCommand):
-    """The command `search`: finds the texts of collections that are nearest to queries."""
+    """The command `search`: finds, for each query, the texts of the collections that match it best.
+
+    Attributes:
+        words, query, queries: queries from the positional arguments, from `--query`, and from a file. All are searched.
+        prompt_name: the name of the model's prompt to put before each query; None for the prompt that the collection
+            names, or for the model's query prompt if it names none.
+        where: a condition on the stored fields that hits must fulfill, such as "year > 2020"; None for no condition.
+        top: the number of hits of each query.
+        index: the library of the approximate index to search; None for an exact search.
+        hybrid: the weight of the model's score when it is combined with BM25, 0 to 1; None for the weight that the
+            collection names. If the collection names none, the model searches without BM25.
+        json: if true, the result is printed as JSON.
+    """
 
     summary: ClassVar[str] = COMMANDS["search"].summary
     description: ClassVar[str] = (
@@ -132,14 +144,17 @@ class Search(CollectionCommand):
 
 @dataclasses.dataclass(frozen=True)
 class SearchResults(Result):
-    """Hits of each query, best first.
+    """Result of the command `search`: the hits of each query.
 
     Attributes:
+        folders: the folders of the collections.
+        queries: the texts of the queries.
+        hits: for each query, its hits, best first.
         answers: the ranks of the right texts; None if no query names its right text.
         weight: the weight of the model's score when combined with BM25, from 0 (BM25 alone) to 1 (the model alone).
         compute: device and precision with which queries were embedded; None if they were not embedded.
-        prompt: the prompt before each query.
-        vectors_prompt: the prompt before each text when the dataset was made.
+        prompt: the prompt that was put before each query; "" for none.
+        vectors_prompt: the prompt that was put before each text when the vectors were made; "" for none.
         unused: a warning that the model has a query prompt that was not used; "" if there is nothing to warn about.
     """
 
@@ -188,7 +203,7 @@ class SearchResults(Result):
         return "\n".join(lines)
 
     def _table(self, hits: Sequence[Hit]) -> str:
-        """Return a table of hits. A column without any value is left out."""
+        """Return a table of the hits of one query as text. A column in which no hit has a value is left out."""
         if not hits:
             return "  no hit"
         names = list(dict.fromkeys(name for hit in hits for name in hit.fields if name != hit.id_field))

@@ -1,7 +1,8 @@
-"""Similarity of queries and blocks of vectors by the model's function, with its mean and variance over all vectors.
+"""Similarity of queries and vectors by the model's similarity function, and its mean and variance for each query.
 
-For the cosine and the dot product, the mean and the variance of a query's similarities follow from the vectors' mean
-and covariance, which are computed once and kept in the cache (`search.index`):
+The mean and the variance of a query's similarities to all vectors are needed to combine the similarities with BM25's
+scores. For the cosine and the dot product, the two follow from the mean and the covariance of the vectors, which are
+computed once and kept in the cache (`search.index`):
 
     mean = q . (mean of the vectors)        variance = q . (covariance of the vectors) . q
 
@@ -68,17 +69,21 @@ class SimilarityFunction:
 
     @property
     def is_product(self) -> bool:
-        """Return whether the similarity is the dot product of prepared vectors."""
+        """Return whether the similarity is the dot product of the vectors after `prepared`: cosine or dot."""
         return self.name in ("cosine", "dot")
 
     def scale_and_shift(
         self, texts: Texts, queries: Vectors, weight: float
     ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Return (a, b), (n,) each: a query's a * similarities + b has mean 0 and standard deviation `weight`.
+        """Return two arrays, (n,) each: the scale a and the shift b for the similarities of each of n queries.
+
+        The scaled similarities of a query, a * similarities + b, have mean 0 and standard deviation `weight` over all
+        rows of `texts`. If all of them are equal, up to rounding, a and b are 0.
 
         Args:
-            texts: the rows over which the mean and the standard deviation are taken.
-            queries: the vectors of n queries after `prepared`, (n, dim).
+            texts: the rows, whose vectors are compared with the queries.
+            queries: the vectors of the queries after `prepared`, (n, dim).
+            weight: the standard deviation of the scaled similarities.
 
         Raises:
             ShardError: a shard is damaged.
@@ -97,7 +102,10 @@ class SimilarityFunction:
         return wide @ moments["mean"], np.sqrt(np.maximum(variances, 0))
 
     def _write(self, texts: Texts, path: Path) -> None:
-        """Write the mean and the covariance of all vectors, after `prepared`, to a file."""
+        """Write the mean and the covariance of the vectors of all rows to a file.
+
+        If the similarity is the cosine, the vectors are scaled to unit length before.
+        """
         from scipy.linalg.blas import ssyrk
 
         first = None

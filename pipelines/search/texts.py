@@ -2,9 +2,9 @@
 
     shards -> batches, read ahead by a thread -> blocks of rows: vectors, ids, documents
 
-A row is a text, or a chunk of a text. Rows are numbered consecutively over all datasets, from 0. With `keep`, the first
-search leaves all batches in memory for later searches, if they take at most half of the machine's memory. Otherwise
-each search reads the shards again, and memory holds two batches and one block.
+A row is a text, or a chunk of a text. Rows are numbered consecutively over all datasets, from 0. If the caller asks
+for it (`Texts(keep=True)`) and the rows take at most half of the machine's memory, the first search leaves them in
+memory for later searches. Otherwise each search reads the shards again, and memory holds two batches and one block.
 """
 
 import bisect
@@ -39,11 +39,12 @@ BLOCK_BYTES = 1 << 26
 
 @dataclasses.dataclass(frozen=True)
 class RowBlock:
-    """Consecutive rows.
+    """Consecutive rows of a `Texts`, which may belong to several datasets.
 
     Attributes:
-        start: the index of the first row.
+        start: the index of the first row in the `Texts`.
         parts: the rows, as pairs of the index of a dataset and a batch of this dataset.
+        _known: results that are computed only once: name -> array.
     """
 
     start: int
@@ -61,15 +62,15 @@ class RowBlock:
         return np.concatenate([batch.column(name).to_numpy() for batch, name in names])
 
     def vectors(self) -> np.ndarray:
-        """Return the vectors, (rows, dim) float32."""
+        """Return the vectors of the rows, (rows, dim) float32."""
         decoded = [vectors.decoded(batch) for _, batch in self.parts]
         return decoded[0] if len(decoded) == 1 else np.concatenate(decoded)
 
     def lengths(self, vectors: np.ndarray | None = None) -> np.ndarray:
-        """Return the Euclidean lengths of the vectors, (rows,) float32; they are computed once.
+        """Return the Euclidean lengths of the rows' vectors, (rows,) float32. Later calls return the same array.
 
         Args:
-            vectors: the vectors, (rows, dim), if the caller has them; None to decode them.
+            vectors: the vectors of the rows, (rows, dim), if the caller has them; None to decode them here.
         """
         if "lengths" not in self._known:
             rows = self.vectors() if vectors is None else vectors
@@ -84,15 +85,16 @@ class RowBlock:
             parts.append((number, pa.Table.from_batches(batches).combine_chunks().to_batches()[0]))
         return RowBlock(self.start, parts)
 
-    def places(self, codes: dict[tuple[int, str], int]) -> np.ndarray:
-        """Return two numbers for each row, (rows, 2) int64, which distinguish documents that have the same id.
+    def places(self, file_numbers: dict[tuple[int, str], int]) -> np.ndarray:
+        """Return two numbers for each row, (rows, 2) int64, which together with the id identify the row's document.
 
-        They are the numbers of a chunk's file and record, so that they are equal for all chunks of a document. For a
-        row of a dataset without chunks, they are -1 and the index of the row.
+        Different documents may have the same id. The two numbers of a chunk are the number of its input file and the
+        number of its record in this file; all chunks of a document have the same. If the row's dataset has no chunks,
+        the numbers are -1 and the index of the row.
 
         Args:
-            codes: (index of a dataset, file) -> number of the file. New files are added: pass the same dict for all
-                blocks.
+            file_numbers: (index of a dataset, path of an input file) -> number of the file. Files that are not in the
+                dict are added to it, so the caller passes the same dict for all blocks of a search.
         """
         made = []
         start = self.start
@@ -103,23 +105,27 @@ class RowBlock:
                 made.append(np.stack([np.full(batch.num_rows, -1), rows], axis=1))
                 continue
             sources = batch.column("source").dictionary_encode()
-            known = [codes.setdefault((number, source), len(codes)) for source in sources.dictionary.to_pylist()]
+            known = [
+                file_numbers.setdefault((number, source), len(file_numbers))
+                for source in sources.dictionary.to_pylist()
+            ]
             of_rows = np.array(known, np.int64)[sources.indices.to_numpy()]
             made.append(np.stack([of_rows, batch.column("record").to_numpy()], axis=1))
         return np.concatenate(made)
 
 
 class Texts:
-    """The rows of one or several datasets of vectors.
+    """The rows of one or several datasets of vectors, as one sequence.
 
     Args:
-        keep: keep the rows in memory after they are read once, if they take at most half of the machine's memory.
-        quiet: show no progress bars.
+        keep: if true, the rows stay in memory after they are read once, if they take at most half of the machine's
+            memory.
+        quiet: if true, no progress bars are shown.
 
     Attributes:
         datasets: the datasets of vectors.
-        folders: for each dataset, the folder of its collection, which hits show.
-        id_fields: for each dataset, the stored field that holds the user's own ids; None if there is no such field.
+        folders: for each dataset, the folder of its collection, which is shown with its hits.
+        id_fields: for each dataset, the name of the stored field with the user's own ids; None if it has no such field.
         num_rows: the number of rows of all datasets.
         is_chunked: whether rows are chunks of documents in at least one dataset.
     """
@@ -143,7 +149,7 @@ class Texts:
 
     @property
     def num_bytes(self) -> int:
-        """The size of all shards in bytes."""
+        """The size of all shards of the datasets in bytes."""
         return sum(shard.bytes for dataset in self.datasets for shard in dataset.shards)
 
     def batches(self, work: str) -> Iterator[tuple[int, int, pa.RecordBatch]]:
@@ -208,7 +214,7 @@ class Texts:
             yield RowBlock(start, parts)
 
     def _as_opened(self, items: Iterator[Item]) -> Iterator[Item]:
-        """Yield items that are read from shards.
+        """Yield the items of an iterator that reads shards; name the cause if a shard is damaged.
 
         Raises:
             PipelineError: a shard has changed because its dataset was replaced after it was opened.
@@ -226,10 +232,10 @@ class Texts:
             raise
 
     def hits(self, found: Sequence[tuple[Sequence[int], Sequence[float]]]) -> list[list[Hit]]:
-        """Return the hits of each query. Each shard is read at most once.
+        """Read the rows that queries found, and return the hits of each query. Each shard is read at most once.
 
         Args:
-            found: for each query, the indices of the rows that it finds, and their scores.
+            found: for each query, the indices of its rows, and their scores, in the order of the hits.
 
         Raises:
             ShardError: a shard is damaged.
@@ -244,13 +250,13 @@ class Texts:
         ]
 
     def _holding(self, rows: Sequence[int]) -> Iterator[tuple[int, int, pa.RecordBatch, Sequence[int]]]:
-        """Yield each batch that holds some of the given rows, in order.
+        """Yield each batch that holds at least one of the rows `rows`, in order.
 
         Args:
             rows: ascending indices of rows.
 
         Yields:
-            (index of the batch's first row, index of the dataset, batch, the given rows that are in the batch).
+            (index of the batch's first row, index of its dataset, batch, those of `rows` that are in the batch).
         """
 
         def between(start: int, end: int) -> Sequence[int]:
@@ -272,7 +278,7 @@ class Texts:
 
 
 def ahead(items: Iterator[tuple[int, pa.RecordBatch]]) -> Iterator[tuple[int, pa.RecordBatch]]:
-    """Yield the items of an iterator, while a thread computes the next item."""
+    """Yield the items of an iterator; a thread computes the next item while the caller uses the current one."""
     with ThreadPoolExecutor(1, thread_name_prefix="read") as thread:
         later = thread.submit(next, items, None)
         while (item := later.result()) is not None:

@@ -1,4 +1,4 @@
-"""Conditions on stored fields, such as `--where "year > 2020 and lang = 'de'"`, evaluated without running code.
+"""Conditions on stored fields, such as `--where "year > 2020 and lang = 'de'"`. A condition is never run as code.
 
     text -> SQL's words and operators replaced by Python's -> syntax tree (`ast`) -> only a few types of nodes are
          allowed -> functions of Arrow on columns
@@ -9,8 +9,8 @@ Examples of what a condition may contain; `draft` is a field of truth values:
     not ...        ... and ...   ... or ...     (...)                 `a field's name`       true, false
 
 As in SQL, a comparison with a field that a record lacks is neither true nor false, and its negation is neither. A
-record for which the condition is neither true nor false is not a hit. Texts must be equal in every character. A quote
-in a text is doubled, as in 'it''s'.
+record for which the condition is neither true nor false is not a hit. Two texts are equal only if all characters are.
+A quote in a text is doubled, as in 'it''s'.
 """
 
 import ast
@@ -70,6 +70,8 @@ class Condition:
     Attributes:
         text: the condition as the user wrote it.
         fields: the names of the fields in the condition.
+        _tree: the condition as a syntax tree of Python, in which the fields are called f0, f1, ...
+        _names: the names of these fields: item i is the name of f<i>.
     """
 
     text: str
@@ -79,7 +81,7 @@ class Condition:
 
     @classmethod
     def parse(cls, text: str) -> "Condition":
-        """Parse a text as a condition.
+        """Parse a text such as "year > 2020 and lang = 'de'" as a condition.
 
         Raises:
             ConditionError: the text is not a condition.
@@ -98,7 +100,14 @@ class Condition:
         return cls(text, frozenset(used), tree, names)
 
     def check_fields(self, known: Sequence[str]) -> None:
-        """Raise ConditionError unless all fields of the condition are among the stored fields `known`."""
+        """Check that a collection stores all fields of the condition.
+
+        Args:
+            known: the names of the fields that the collection stores.
+
+        Raises:
+            ConditionError: a field of the condition is not among them.
+        """
         for name in sorted(self.fields - set(known)):
             if not known:
                 raise ConditionError(
@@ -109,10 +118,11 @@ class Condition:
             raise ConditionError(f"no field {name!r}: did you mean {near!r}? The stored fields are {', '.join(known)}")
 
     def __call__(self, batch: pa.RecordBatch) -> NDArray[np.bool_]:
-        """Return the mask of a batch's rows that fulfill the condition, (rows,) bool.
+        """Return a mask, (rows,) bool: true for each row of a batch that fulfills the condition.
 
         Raises:
-            ConditionError: a field is compared with a value of a different type.
+            ConditionError: a field is compared with a value of a different type, or a field that does not hold truth
+                values is not compared with anything.
         """
         columns = {name: batch.column(FIELD + name) for name in self.fields if FIELD + name in batch.schema.names}
         made = _truth(_evaluate(self._tree, columns, self._names, batch.num_rows), self._tree, self._names)
@@ -120,7 +130,12 @@ class Condition:
 
 
 def _python(token: str, names: list[str]) -> str:
-    """Translate a token of a condition to Python. A field becomes f0, f1, ..., and its name is added to `names`."""
+    """Return a token of a condition as code of Python, of which only the syntax tree is used.
+
+    Args:
+        token: an operator, word, text, number or field of the condition.
+        names: the names of the fields so far. A field becomes f<len(names)>, and its name is added to the list.
+    """
     low = token.lower()
     if token == "#":  # Python would skip what follows
         raise SyntaxError
@@ -137,7 +152,11 @@ def _python(token: str, names: list[str]) -> str:
 
 
 def _check(node: ast.expr, depth: int = 0) -> None:
-    """Raise ConditionError for a syntax node that conditions do not support."""
+    """Raise ConditionError if a syntax node, or a node below it, is not allowed in conditions.
+
+    Args:
+        depth: the number of nodes above this node.
+    """
     if depth > MOST_DEPTH:
         raise ConditionError(f"is nested more than {MOST_DEPTH} deep: write it with in (...), or simpler")
     match node:
@@ -179,7 +198,11 @@ def _listed(node: ast.expr) -> list[ast.expr]:
 
 
 def _constant(node: ast.expr) -> Any:
-    """Return the value of a text, number or truth value; raise ConditionError for anything else."""
+    """Return the value of a syntax node that is a text, a number or a truth value.
+
+    Raises:
+        ConditionError: the node is something else, or a number of more than 18 digits.
+    """
     if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
         value = _constant(node.operand)
         if type(value) in (int, float):
@@ -202,10 +225,10 @@ def _shown(node: ast.expr) -> str:
 
 
 def _evaluate(node: ast.expr, columns: Mapping[str, pa.Array], names: Sequence[str], num_rows: int) -> Any:
-    """Return the value of a syntax node, which `_check` allows: an array with one item per row, or a scalar for a
-    constant.
+    """Return the value of a syntax node: an array with one item per row, or a scalar if the node is a constant.
 
     Args:
+        node: a node that `_check` allows.
         columns: name of a field -> the field's values. A field that is not in it is null in every row.
         names: the names of the fields that the tree calls f0, f1, ...
     """
@@ -258,7 +281,7 @@ def _compared(
 
 
 def _call(name: str, *values: Any) -> Any:
-    """Call a function of Arrow and return its result."""
+    """Call the function of Arrow with this name, such as "less", and return its result."""
     import pyarrow.compute as pc  # takes a tenth of a second
 
     return pc.call_function(name, list(values))
@@ -272,7 +295,7 @@ def _related(compare: str, left: Any, right: Any, name: str) -> Any:
     """Compare two values, of which at least one is a column; return an array of truth values.
 
     Args:
-        compare: the name of Arrow's function.
+        compare: the name of the function of Arrow that compares, such as "less".
         name: the name of the field, for the error message.
 
     Raises:
@@ -323,7 +346,7 @@ def _truth(made: Any, node: ast.expr, names: Sequence[str]) -> Any:
         names: the names of the fields that the tree calls f0, f1, ...
 
     Raises:
-        ConditionError: the node is a field that stands alone and does not hold truth values.
+        ConditionError: the node is a field that is not compared with anything and does not hold truth values.
     """
     if pa.types.is_null(made.type):
         return made.cast(pa.bool_())

@@ -75,7 +75,12 @@ def application(comparison: SideBySide, names: Collection[str] | None) -> ASGIAp
 
 
 def file(name: str, media_type: str) -> Callable[[HttpRequest], Any]:
-    """Return the function that answers requests for a file of the page."""
+    """Read a file of the page, and return the function that answers requests for it.
+
+    Args:
+        name: the file's name in the folder `page`.
+        media_type: the media type of the file, such as text/css.
+    """
     content = (resources.files(__package__) / "page" / name).read_bytes()
 
     async def answer(request: HttpRequest) -> Response:
@@ -92,18 +97,18 @@ PARSERS: dict[str, Callable[[str], Any]] = {
 """Name of a parameter of `/api/search` -> function that parses its value."""
 
 
-def parameters(given: list[tuple[str, str]], parsers: Mapping[str, Callable[[str], Any]]) -> dict[str, Any]:
+def parameters(pairs: list[tuple[str, str]], parsers: Mapping[str, Callable[[str], Any]]) -> dict[str, Any]:
     """Return the parameters of a request, name -> parsed value.
 
     Args:
-        given: the names and values in the URL.
+        pairs: the name and the text of each parameter in the URL.
         parsers: name of a parameter -> function that parses its value.
 
     Raises:
         UsageError: a parameter is unknown or repeated, or its value cannot be parsed.
     """
     found: dict[str, Any] = {}
-    for name, word in given:
+    for name, word in pairs:
         if name not in parsers:
             raise UsageError(f"no such parameter: {name}{did_you_mean(name, parsers)}")
         if name in found:
@@ -124,12 +129,15 @@ async def refused(request: HttpRequest, error: Exception) -> Response:
 
 
 async def unusable(request: HttpRequest, error: Exception) -> Response:
-    """Answer a request whose parameters cannot be used."""
+    """Answer a request that cannot be carried out as asked, with HTTP 400 and the error as JSON."""
     return JSONResponse({"error": one_line(error, 300)}, status_code=400)
 
 
 async def failed(request: HttpRequest, error: Exception) -> Response:
-    """Answer a request that failed because of a damaged collection or a bug. Only the terminal shows the traceback."""
+    """Answer a request that failed because of a damaged collection or a bug, with HTTP 500 and one line as JSON.
+
+    The traceback of a bug is shown only in the terminal of the server.
+    """
     if isinstance(error, EXPECTED):
         print(f"clearspan serve: {one_line(error)}", file=sys.stderr)
         return JSONResponse({"error": one_line(error, 300)}, status_code=500)

@@ -46,6 +46,9 @@ class SearchRequest:
         where: a condition on the stored fields; "" for no condition.
         weight: the model's weight in the combined search, 0 to 1; BM25 has 1 - weight. None for the default weight.
         length: the maximum number of characters of each text in the answer.
+
+    Raises:
+        UsageError: a value cannot be used, such as an empty query.
     """
 
     q: str
@@ -76,9 +79,10 @@ class SideBySide:
 
     Args:
         weight: the default for the model's weight in the combined search, 0 to 1; BM25 has 1 - weight. None for the
-            weight of the collection, or for HYBRID_WEIGHT if that is 0 or 1.
+            weight that the collection's search.json names, or for HYBRID_WEIGHT (0.7) if it names 0, 1 or no weight.
 
     Attributes:
+        weight: the default for the model's weight, after None is resolved.
         num_searches: the number of requests answered by `search`.
         example: an example of a condition on the stored fields; "" until `load` has found one.
     """
@@ -104,7 +108,7 @@ class SideBySide:
 
     @property
     def chosen(self) -> str | None:
-        """The key of the system that the collection's search.json selects: `model`, `bm25` or `both`.
+        """The key of the system that the collection's search.json selects: "model", "bm25" or "both".
 
         It is None if the collection has no search.json.
         """
@@ -138,7 +142,7 @@ class SideBySide:
             yield "bm25", "BM25", 0.0
 
     def load(self) -> None:
-        """Search once by each system, so that the model is loaded and the index of words is built.
+        """Search once by each system, so that the model is loaded and the index of words is built; set `example`.
 
         Raises:
             PipelineError: the collection cannot be searched.
@@ -152,7 +156,7 @@ class SideBySide:
                 self.example = self.example or example(hit.fields)
 
     def about(self) -> dict[str, Any]:
-        """Return the answer of `/api/collection`: the properties of the collection, and its systems."""
+        """Return the answer to a request of `/api/collection`: the collection's properties, and its systems."""
         systems = [{"key": key, "name": name, "weight": weight} for key, name, weight in self.systems()]
         return {
             "name": Path(self.collection.folder).resolve().name,
@@ -167,7 +171,7 @@ class SideBySide:
         }
 
     def search(self, request: SearchRequest) -> dict[str, Any]:
-        """Return the answer of `/api/search`: the hits of each system.
+        """Return the answer to a request of `/api/search`: the hits of each system.
 
         Raises:
             UsageError: the condition or the query cannot be used; the message says why.
@@ -203,9 +207,12 @@ class SideBySide:
 
 
 def example(fields: Mapping[str, Any]) -> str:
-    """Return an example of a condition for the user, on a number or a short text in the fields of a hit.
+    """Return an example of a condition to show to the user, such as "year > 2020".
 
-    Return "" if the hit has no such field.
+    It is made from a field of a hit that holds a number or a short text; "" if there is no such field.
+
+    Args:
+        fields: name of a stored field -> the value that the hit has.
     """
     usable = {name: value for name, value in fields.items() if name.lower() not in UNUSUAL}
     for kind, most, sign in ((int | float, 20, ">"), (str, 24, "=")):
@@ -221,7 +228,8 @@ def described(hit: Hit, query_words: Set[str], words: WordFunction, length: int)
 
     `title` is the name of the field to show as the heading; None if there is no such field. `text` is cut to `length`
     characters around the words of the query, and `is_cut` says whether it was longer. `marks` and `title_marks` are the
-    spans of the query's words in the text and in the heading. `passage` is the span of the text to show first.
+    spans, (start, end) in characters, of the query's words in the cut text and in the heading. `passage` is the span of
+    the cut text that the page shows first. If the dataset stores no texts, `is_cut`, `marks` and `passage` are missing.
 
     Args:
         query_words: the words of the query, from `telling_words`.

@@ -1,4 +1,4 @@
-"""Guard of the server: only requests from its own page, and to one of its own names, are answered.
+"""Guard of the server: it refuses requests that come from pages of other sites, and requests to another host name.
 
 A page of another site can make its reader's browser send requests to 127.0.0.1. Two checks prevent such a page from
 reading the collection:
@@ -42,10 +42,10 @@ def name_of(host: str) -> str:
 
 
 def names_of(host: str) -> set[str] | None:
-    """Return the names that a server on the address `host` answers to.
+    """Return the host names that a server on the address `host` answers to: localhost, its IP addresses, and `host`.
 
-    Return None if `host` stands for all addresses of this machine: the server then answers to localhost and to any IP
-    address.
+    Return None if `host` stands for all addresses of this machine, as 0.0.0.0 does: the server then answers to
+    localhost and to any IP address.
     """
     return None if host in ("0.0.0.0", "::", "") else {*LOOPBACK, host.lower()}
 
@@ -62,8 +62,8 @@ class Guard:
     """ASGI middleware that refuses requests from pages of other sites, and requests to a name that is not the server's.
 
     Args:
-        app: the application, which answers the other requests.
-        names: the names that the server answers to; None for localhost and every IP address.
+        app: the application that answers the requests that are not refused.
+        names: the host names that the server answers to; None for localhost and every IP address.
     """
 
     def __init__(self, app: ASGIApp, names: Collection[str] | None) -> None:
@@ -89,7 +89,7 @@ class Guard:
 
         Args:
             headers: the headers of the request.
-            is_page: whether the request is for the page itself, to which other sites may link.
+            is_page: whether the request is for the page itself. A link to it on another site may be followed.
         """
         hosts = headers.getlist("host")
         name = name_of(hosts[0]) if len(hosts) == 1 else ""

@@ -38,6 +38,8 @@ def telling_words(query: str, words: WordFunction = PLAIN) -> set[str]:
 def marked(text: str, query_words: Set[str], words: WordFunction = PLAIN) -> list[Span]:
     """Return the spans of the words of a text that are also in the query, in order. Adjacent spans are joined.
 
+    A span is (start, end) in characters; `end` is excluded.
+
     Args:
         query_words: the result of `telling_words`.
         words: function that splits a text into the words that BM25 compares.
@@ -54,15 +56,15 @@ def marked(text: str, query_words: Set[str], words: WordFunction = PLAIN) -> lis
 
 
 def passage(text: str, marks: list[Span], width: int) -> Span:
-    """Return the span of the passage to show: at most `width` characters, with as many distinct marked words as
-    possible.
+    """Return (start, end) of the passage of a text to show: at most `width` characters, with as many distinct marked
+    words as possible.
 
-    Of several such passages, the one with the most marks is chosen, and among these the first. Without marks, it is the
-    beginning of the text. A quarter of the width is left for the words around the marks. Both ends are moved inward by
-    at most REACH characters, so that they do not cut a word.
+    Of several such passages, the one with the most marks is chosen, and among these the first. If there are no marks,
+    the passage is the beginning of the text. A quarter of the width is left for the words around the marks. Both ends
+    are moved inward by at most 24 characters (REACH), so that they do not cut a word.
 
     Args:
-        marks: the spans of the marked words, in order.
+        marks: (start, end) of each marked word, in order.
         width: the maximum number of characters.
     """
     if len(text) <= width:
@@ -96,10 +98,9 @@ def _word(text: str, mark: Span) -> str:
 
 
 def _on_to_word(text: str, start: int, end: int) -> int:
-    """Move the start of a passage forward to the next beginning of a word, by at most REACH characters; return its
-    index.
+    """Move the start of a passage forward to the next beginning of a word; return its index in the text.
 
-    Return `start` if a word begins there already, or if no word begins so soon.
+    Return `start` if a word begins there already, or if none begins within the next 24 characters (REACH).
 
     Args:
         end: the end of the passage, which the start must not pass.
@@ -111,9 +112,9 @@ def _on_to_word(text: str, start: int, end: int) -> int:
 
 
 def _back_to_space(text: str, end: int, start: int) -> int:
-    """Move the end of a passage back to the last space before it, by fewer than REACH characters; return its index.
+    """Move the end of a passage back to the last space before it; return its index in the text.
 
-    Return `end` if a word ends there already, or if no space is so near.
+    Return `end` if a word ends there already, or if there is no space in the 23 characters before it (REACH - 1).
 
     Args:
         start: the start of the passage; the end stays after it.

@@ -26,7 +26,14 @@ HOST = "address to listen on; with any other than 127.0.0.1, other machines can 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Serve(CollectionCommand):
-    """The command `serve`: serves a page and a JSON API that search collections."""
+    """The command `serve`: serves a page and a JSON API that search collections.
+
+    Attributes:
+        weight: the initial weight of the model in the combined search, 0 to 1; BM25 has 1 - weight. None for the weight
+            that the collection names, or for HYBRID_WEIGHT (0.7) if it names 0, 1 or no weight.
+        host: the address to listen on.
+        port: the port to listen on; 0 for any free port.
+    """
 
     summary: ClassVar[str] = COMMANDS["serve"].summary
     description: ClassVar[str] = (

@@ -22,13 +22,13 @@ LONGEST = 32_768
 
 @contextlib.contextmanager
 def listening(host: str, port: int) -> Iterator[socket.socket]:
-    """Yield a socket that listens on an address within the context.
+    """Yield a socket that listens on a host and port, and close it at the end of the context.
 
     Args:
         port: the port; 0 for any free port.
 
     Raises:
-        PipelineError: the address cannot be used.
+        PipelineError: the host or the port cannot be used.
     """
     try:
         family, *_, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
@@ -49,11 +49,14 @@ def address(listener: socket.socket) -> str:
 
 
 class Server(uvicorn.Server):
-    """uvicorn's server, except that a signal that ends it is not raised again afterwards."""
+    """uvicorn's server, which ends on SIGINT or SIGTERM, but does not raise the signal again after it has ended.
+
+    So the command can still print its result.
+    """
 
     @classmethod
     def of(cls, app: ASGIApp) -> Self:
-        """Return the server of an application; `run([listener])` answers requests until SIGINT or SIGTERM."""
+        """Return the server of an application; its `run([socket])` answers requests until SIGINT or SIGTERM."""
         logging.getLogger("uvicorn").setLevel(logging.ERROR)  # uvicorn logs the traceback of a bug as an error
         config = uvicorn.Config(
             app,

@@ -30,10 +30,10 @@ class Chunker:
     Args:
         count: function that returns the number of tokens of each text.
         size: maximum number of tokens of a chunk.
-        overlap: a chunk begins by repeating the last sentences of the previous chunk, as many as have at most this
-            number of tokens together.
+        overlap: maximum number of tokens that a chunk repeats from the previous chunk. A chunk begins with as many of
+            the previous chunk's last sentences as this number allows; 0: nothing is repeated.
         limit: maximum number of tokens that the model reads, including prompt and title; None for no limit.
-        language: the language of the texts, for splitting sentences.
+        language: the code of the texts' language (ISO 639-1), whose rules split the texts into sentences.
     """
 
     def __init__(self, count: Count, size: int, overlap: int, limit: int | None, language: str = "en") -> None:
@@ -41,8 +41,9 @@ class Chunker:
         self.language = language
 
     def fitting(self, prompt: str, title: str) -> str:
-        """Return the title, cut at a word boundary so that prompt and title together have at most half of the tokens
-        that the model reads.
+        """Return the title, cut so that prompt and title together have at most half of the tokens that the model reads.
+
+        It is cut at the end of a word if possible. A title that is short enough is returned unchanged.
         """
         if self.limit is None or self.count([prompt + title])[0] <= self.limit // 2:
             return title
@@ -55,6 +56,8 @@ class Chunker:
 
     def chunks(self, texts: Sequence[str], prefixes: Sequence[str]) -> list[list[Span]]:
         """Return the spans of the chunks of each text, in order. A text that is short enough is one chunk.
+
+        A span is (start, end) in characters of the text; `end` is excluded.
 
         Args:
             prefixes: for each text, the prompt and the title (from `fitting`) that are put before each of its chunks.
@@ -77,8 +80,9 @@ class Chunker:
         return made
 
     def _pieces(self, texts: Sequence[str], rooms: Sequence[int]) -> list[list[tuple[Span, int]]]:
-        """Return (span, number of tokens) of each sentence of each text. Instead of a sentence that is too long for a
-        chunk, return its words.
+        """Return (span, number of tokens) of each sentence of each text.
+
+        A span is (start, end) in characters. A sentence that is too long for a chunk is replaced by its words.
 
         Args:
             rooms: for each text, the maximum number of tokens of its chunks.
@@ -95,11 +99,14 @@ class Chunker:
         return [[(span, next(tokens)) for span in row] for row in spans]
 
     def _packed(self, pieces: Sequence[tuple[Span, int]], room: int) -> Iterator[Span]:
-        """Yield the spans of the chunks of a text. A chunk has as many consecutive sentences as fit, and begins by
-        repeating the last sentences of the previous chunk (`overlap`).
+        """Yield the spans, (start, end) in characters, of the chunks of a text.
+
+        A chunk has as many consecutive sentences as fit, and begins by repeating the last sentences of the previous
+        chunk (`overlap`).
 
         Args:
-            pieces: (span, number of tokens) of each sentence of the text; words instead of a sentence that is too long.
+            pieces: (span, number of tokens) of each sentence of the text, or of each word of a sentence that is too
+                long for a chunk.
             room: maximum number of tokens of a chunk.
         """
         first = 0
@@ -118,12 +125,12 @@ class Chunker:
                 total += pieces[again][1]
             first = again
 
-    def _halved(self, texts: Sequence[str], before: Sequence[str], made: list[list[Span]]) -> list[list[Span]]:
+    def _halved(self, texts: Sequence[str], prefixes: Sequence[str], made: list[list[Span]]) -> list[list[Span]]:
         """Halve each chunk that is too long, again and again until all fit; return the chunks of each text.
 
         Args:
-            before: for each text, the prompt and the title that are put before each of its chunks.
-            made: for each text, the spans of its chunks so far.
+            prefixes: for each text, the prompt and the title that are put before each of its chunks.
+            made: for each text, the spans, (start, end) in characters, of its chunks so far.
         """
         while True:
             placed = [(row, span) for row, spans in enumerate(made) for span in spans]
@@ -131,7 +138,7 @@ class Chunker:
             alone = self.count(parts)
             whole = [0] * len(parts)
             if self.limit is not None:
-                whole = list(self.count([before[row] + part for (row, _), part in zip(placed, parts, strict=True)]))
+                whole = list(self.count([prefixes[row] + part for (row, _), part in zip(placed, parts, strict=True)]))
             most = self.limit or 0
             is_long = [size > self.size or total > most for size, total in zip(alone, whole, strict=True)]
             if not any(is_long):
@@ -145,7 +152,10 @@ class Chunker:
 
 
 def _sentences(text: str, language: str) -> list[Span]:
-    """Return the spans of the sentences of a text; the span of the whole text if the segmenter fails."""
+    """Return the spans, (start, end) in characters, of the sentences of a text.
+
+    If the segmenter fails, return the span of the whole text.
+    """
     try:
         sentences = segment_spaced(text, language)
     except RecordError:
@@ -170,8 +180,10 @@ def _words(text: str, span: Span) -> list[Span]:
 
 
 def _halves(text: str, span: Span) -> list[Span]:
-    """Return the two halves of a span, divided at the space nearest to the middle, or in the middle if there is no
-    space. A span that cannot be divided is returned whole.
+    """Divide a span of a text, (start, end) in characters, into two spans, and return both.
+
+    It is divided at the space nearest to its middle, or in the middle if there is no space. A span that cannot be
+    divided, such as one character, is returned as the only item.
     """
     start, end = span
     middle = (start + end) // 2

@@ -5,10 +5,10 @@
 
 A text of 8 words or more matches where any 8 of its consecutive words occur. A text of 4 to 7 words matches only a
 whole sentence or line. If examples are sentences, short sentences (4 to 7 words) of longer excluded texts are searched
-for as well. If examples are whole documents, they are not searched for, because a document should not be dropped for a
-common sentence such as "that is not good". A text of 1 to 3 words would occur everywhere, so it matches only an example
-that has no other words. In scripts without spaces between words, letters are counted instead of words: 12 consecutive
-letters, and sentences of 4 to 11 letters (`word_hashes`).
+for as well. If examples are whole documents, such sentences are not searched for, because a document should not be
+dropped for a common one such as "that is not good". A text of 1 to 3 words would occur everywhere, so it matches only
+an example that has no other words. In scripts without spaces between words, letters are counted instead of words: 12
+consecutive letters, and sentences of 4 to 11 letters (`word_hashes`).
 """
 
 import collections
@@ -54,11 +54,11 @@ class Excluded:
     """Texts that must not occur in examples, as hashes of their n-grams (8 words) and short sentences.
 
     Attributes:
-        hashes: the hashes of all texts, (n,) uint64, sorted and unique.
+        hashes: the n distinct hashes of all texts, (n,) uint64, sorted.
         owners: for each hash, the index in `heads` of the first text that has this hash, (n,) uint32.
-        heads: the beginnings of the texts that have words, as JSON lines.
+        heads: the beginnings of the texts that have words, as JSON lines: each line is a string.
         texts: number of all texts.
-        short: number of texts that are shorter than an n-gram.
+        short: number of texts that have words, but fewer than an n-gram.
         ignored: number of texts without words.
     """
 
@@ -74,8 +74,8 @@ class Excluded:
         """Compute the hashes of the texts to exclude.
 
         Args:
-            among_sentences: whether examples are sentences. If so, each short sentence of a longer text is excluded,
-                too.
+            among_sentences: whether the dataset's examples are sentences. If true, the short sentences (4 to 7 words)
+                of longer texts are excluded, too.
         """
         parts = [np.empty(0, np.uint64)]
         heads: list[bytes] = []
@@ -95,28 +95,32 @@ class Excluded:
         return cls(hashes, owners, b"".join(heads), total, short, total - len(heads))
 
     def meets(self, text: str) -> bool:
-        """Return whether a text equals an excluded text, or contains one of its n-grams or short sentences."""
+        """Return whether a text contains an excluded text.
+
+        It does if it contains 8 consecutive words (an n-gram) of the excluded text. An excluded text, or sentence, of 4
+        to 7 words must be a whole sentence or line of the text. An excluded text of 1 to 3 words must be all its words.
+        """
         return self._first(text) is not None
 
     def may_meet(self, texts: Sequence[str]) -> bool:
-        """Return whether `meets` may be True for one of the texts.
+        """Return whether one of the texts may contain an excluded text, as a quick check before `meets`.
 
-        If it returns False, `meets` is False for each text; if it returns True, `meets` must decide. All texts are read
-        at once, which is much faster than a call of `meets` for each.
+        If the result is false, `meets` is false for each of the texts; if it is true, `meets` must be called for each.
+        All texts are read at once, which is much faster than a call of `meets` for each.
         """
         return self._first(*texts, shortest=1) is not None
 
     def found_in(self, text: str) -> str | None:
-        """Return the beginning of the excluded text that `meets` finds in a text; None if it finds none."""
+        """Return the beginning of the excluded text that a text contains (`meets`); None if it contains none."""
         number = self._first(text)
         return None if number is None else str(json.loads(self._head_lines[number]))
 
     def _first(self, *texts: str, shortest: int = SHORTEST) -> int | None:
-        """Return the index in `heads` of an excluded text that is found in the given texts; None if none is found.
+        """Return the index in `heads` of an excluded text that is found in texts; None if none is found.
 
         Args:
-            texts: the texts to search, as if they were the lines of one text.
-            shortest: minimum number of words of a sentence or line that is compared with the excluded texts.
+            texts: the texts in which excluded texts are searched for, as if they were the lines of one text.
+            shortest: minimum number of words of a sentence or line that is compared with short excluded texts.
         """
         words = WordHashes(*texts)
         hashes = np.concatenate([words.ngrams(), words.sentences(shortest), words.whole()])
@@ -129,8 +133,10 @@ class Excluded:
 
     @functools.cached_property
     def _may_hold(self) -> np.ndarray:
-        """Table of (2^22,) bool, for a quick check of hashes: False at the upper 22 bits of a hash if no hash of an
-        excluded text has these bits.
+        """Table for a quick check of a hash, (2^22,) bool; its index is the number in the upper 22 bits of the hash.
+
+        The table is true where an item of `hashes` has the same upper 22 bits. Where it is false, the hash cannot be
+        one of `hashes`, and need not be searched for.
         """
         table = np.zeros(1 << _FILTER_BITS, bool)
         table[self.hashes >> np.uint64(64 - _FILTER_BITS)] = True
@@ -141,7 +147,7 @@ class Excluded:
         return self.heads.splitlines()
 
     def options(self) -> dict[str, Any]:
-        """Return the exclusion's entry in a dataset's fingerprint."""
+        """Return the exclusion's entry in a dataset's fingerprint: a hash of the excluded texts, and their numbers."""
         counts = {"texts": self.texts, "short_sentences": self.short, "without_words": self.ignored}
         counts["normalization"] = NORMALIZATION
         return {"sha256": hashlib.sha256(self.to_bytes()).hexdigest(), **counts}
@@ -153,7 +159,7 @@ class Excluded:
 
     @classmethod
     def from_bytes(cls, data: bytes, heads: bytes) -> "Excluded":
-        """Restore the exclusion from `to_bytes` and `heads`."""
+        """Restore the object from the result of its `to_bytes` and its attribute `heads`."""
         counts = np.frombuffer(data, "<u8", 3)
         num = (len(data) - counts.nbytes) // 12
         hashes = np.frombuffer(data, "<u8", num, counts.nbytes)
@@ -194,7 +200,14 @@ def read_texts(patterns: Sequence[str]) -> Iterator[str]:
 
 
 def _files(pattern: str) -> list[str]:
-    """Return the file of a path, or the files of a folder or glob without licenses and readmes."""
+    """Return the paths of the files to read.
+
+    Args:
+        pattern: the path of a file, which is always read; or a folder or glob, whose licenses and readmes are left out.
+
+    Raises:
+        PipelineError: there is no such file, or only licenses and readmes.
+    """
     try:
         files = storage.find(pattern)
     except FileNotFoundError as error:
@@ -210,7 +223,15 @@ def _files(pattern: str) -> list[str]:
 
 
 def _lines(path: str, stream: BinaryIO) -> Iterator[str]:
-    r"""Yield the decoded lines of a file, with their ends: \n, \r or \r\n."""
+    r"""Yield the decoded lines of a file, each with its line break: \n, \r or \r\n.
+
+    Args:
+        path: the path of the file, for error messages.
+        stream: the content of the file.
+
+    Raises:
+        PipelineError: the file holds bytes of zero, as UTF-16 does, or is damaged.
+    """
     for line in stream:
         if b"\0" in line:
             raise PipelineError(
@@ -279,8 +300,8 @@ def _without_labels(line: str, before: bool, after: bool) -> str:
     """Return a line without its label, such as "1" in "1 a fine film".
 
     Args:
-        before: remove a label at the beginning.
-        after: remove a label at the end.
+        before: if true, a label at the beginning is removed.
+        after: if true, a label at the end is removed.
     """
     text = line.strip()
     if before and _LABEL.fullmatch(text.partition(" ")[0]):
@@ -319,10 +340,10 @@ def _strings(value: Any) -> Iterator[str]:
 
 
 def _delimiter(lines: Sequence[str]) -> str:
-    """Return the likely delimiter of lines that may be a table; a tab if they are none.
+    """Return the most likely delimiter of lines that may be rows of a table; a tab if they are not.
 
-    For each delimiter, the lines are counted that have the same number of cells, at least two. The delimiter with the
-    highest count is returned. A delimiter other than a tab is considered only if its count includes all lines.
+    It is the delimiter with the most lines that have equally many cells, at least two. A delimiter other than a tab is
+    considered only if all lines have equally many cells.
     """
 
     def agreeing(delimiter: str) -> int:

@@ -1,6 +1,6 @@
 """Contracts of text filters and of language detectors, and lookup of a built-in filter or a user's own by name.
 
-    text -> detector: is it in a wanted language? -> each filter: True to keep it, or (False, reason)
+    text -> detector: is it in a language to keep? -> each filter: True to keep it, or (False, reason)
 
 A filter is a function of a document, as in datatrove. It may shorten the document's text, and must then count the lines
 that it removes. Reasons are counted with the filter's name before them. With `--quality my_module:long_enough`, the
@@ -81,11 +81,12 @@ class NamedFilter:
         return tuple(f"{self.prefix}{reason}" for reason in self.declared)
 
     def reason(self, document: FilteredText) -> str:
-        """Return the reason to drop a document, with the prefix under which it is counted; "" to keep the document.
+        """Call the filter, and return the reason to drop the document, with `prefix`; "" to keep the document.
 
         Raises:
-            RecordError: the filter raises an error, or returns neither True nor False nor (False, reason); or the
-                reason is longer than MOST_VALUE characters or not printable.
+            RecordError: the filter raises an error, returns something other than True, False or (False, reason), or
+                sets the document's text to something other than a string; or the reason is not printable or has more
+                than 80 characters.
         """
         try:
             answer = self.function(document)
@@ -103,7 +104,7 @@ class NamedFilter:
         return "" if kept else f"{self.prefix}{reason}" if reason else self.prefix.removesuffix("_")
 
     def described(self) -> dict[str, str | int]:
-        """Return the filter's entry in a dataset's fingerprint."""
+        """Return the filter's entry in a dataset's fingerprint: its name and version."""
         return {"name": self.name, "version": self.version}
 
 
@@ -157,10 +158,18 @@ class LanguageDetector(Protocol):
         """The detector's name and version, which become part of a dataset's fingerprint."""
 
     def known(self) -> list[str]:
-        """Return the languages that the detector knows, sorted; raise PipelineError if it is not installed."""
+        """Return the codes of the languages that the detector can identify, sorted.
+
+        Raises:
+            PipelineError: the detector's package is not installed.
+        """
 
     def likeliest(self, text: str, languages: Sequence[str]) -> tuple[str, float]:
-        """Return the most probable language of a text, among the given languages, and its probability, from 0 to 1."""
+        """Return the most probable language of a text, and its probability, from 0 to 1.
+
+        Args:
+            languages: the codes of the languages to choose from.
+        """
 
 
 @functools.cache

@@ -1,4 +1,4 @@
-"""Packing: join consecutive sentences of a text into examples of at most `limit` tokens, and slice longer sentences.
+"""Packing: join consecutive sentences of a text into examples of limited length, and slice sentences that are longer.
 
     sentences of a text -> number of tokens of each, with and without a space before it -> as many together as fit
                         -> token ids of the joined text; a single sentence that is too long -> slices of its ids
@@ -34,7 +34,7 @@ class Pieces:
         lines: for each example, the whole text that it was made from; if sentences were joined, each is a line.
         sources: for each example, the file and place that it was read from.
         tokens: for each example, its token ids.
-        num_cut: number of sentences that were too long, and sliced.
+        num_cut: number of sentences that were sliced because they were too long.
         groups: for each example, its group, such as an author, by which examples are held out; empty if there are no
             groups.
     """
@@ -52,8 +52,8 @@ def join(
 ) -> Iterator[Pieces]:
     """Join consecutive sentences of each text into examples, as many in each as fit; yield many examples at a time.
 
-    A sentence that is too long is sliced, and each slice is an example. The name of an example is its text. The name of
-    a slice is the sentence, a NUL and the number of the slice.
+    A sentence that is too long is sliced, and each slice is an example. The id of an example is the hash of its name:
+    its text, or, for a slice, the whole sentence, a NUL and the number of the slice.
 
     Args:
         texts: the sentences of each text. A sentence that follows whitespace begins with a space.
@@ -123,13 +123,18 @@ def fit(first_lengths: Sequence[int], next_lengths: Sequence[int], max_tokens: i
 
 
 def _lengths(texts: Sequence[str], sources: Sequence[str], tokenize: Tokenize) -> np.ndarray:
-    """Return the number of tokens of each of n texts, (n,) int64; `sources` are for error messages."""
+    """Return the number of tokens of each of n texts, (n,) int64.
+
+    Args:
+        sources: for each text, the file and place that it was read from, for error messages.
+        tokenize: function of texts and their sources that returns the token ids of each text.
+    """
     parts = [tokenize(texts[part], sources[part]).lengths for part in _slices([len(text) for text in texts])]
     return np.concatenate([np.empty(0, np.int64), *parts])
 
 
 def _slices(sizes: Sequence[int]) -> Iterator[slice]:
-    """Divide a list of texts into slices of about TOGETHER characters; yield the slices.
+    """Divide a list of texts into slices of about 2^20 characters (TOGETHER); yield the slices.
 
     Args:
         sizes: number of characters of each text.

@@ -1,8 +1,8 @@
 """MinHash sketches of texts, from which the Jaccard similarity of their word n-grams is estimated.
 
-    text -> normalized (`word_hashes.comparable`) -> hashes of all runs of NGRAM words -> sketch of NUM_HASHES numbers
+    text -> normalized (`word_hashes.comparable`) -> hashes of all runs of 5 words -> sketch of 256 numbers
 
-A sketch is a row of NUM_HASHES numbers. The expected fraction of equal numbers in two sketches is the Jaccard
+A sketch is a row of NUM_HASHES (256) numbers. The expected fraction of equal numbers in two sketches is the Jaccard
 similarity of the two sets of n-grams. The sketches are computed as in Dahlgaard, Knudsen and Thorup, "Fast Similarity
 Sketching" (FOCS 2017). In each round, every n-gram draws a random number and a place for it in the sketch. An empty
 place takes the smallest number that is drawn for it; a filled place does not change in later rounds. The cost grows
@@ -38,7 +38,7 @@ _PLACE_SHIFT = 63 - (NUM_HASHES - 1).bit_length()
 
 
 def ngrams(texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
-    """Return the hashes of the n-grams of all texts, (n,) int64, and the index of the text of each hash, (n,) int64.
+    """Return the m hashes of all texts' n-grams (5 words), and for each hash the index of its text; (m,) int64 each.
 
     The hashes are in the order of the texts. A text with fewer words than an n-gram has one hash, of all its words. A
     text without words has none.
@@ -49,17 +49,17 @@ def ngrams(texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
 
 
 def sketches(texts: Sequence[str]) -> np.ndarray:
-    """Return the sketches of n texts, (n, NUM_HASHES) int64; zeros for a text without words."""
+    """Return the MinHash sketches of n texts, (n, 256) int64; zeros for a text without words."""
     grams, rows = ngrams(texts)
     return sketch(grams, rows, len(texts))
 
 
 def sketch(grams: np.ndarray, rows: np.ndarray, num_rows: int) -> np.ndarray:
-    """Return the MinHash sketches of `num_rows` sets of hashes, (num_rows, NUM_HASHES) int64; zeros for an empty set.
+    """Return the MinHash sketches of `num_rows` sets of hashes, (num_rows, 256) int64; zeros for an empty set.
 
     Args:
-        grams: the hashes of all sets, (n,) int64; a set may hold a hash more than once.
-        rows: for each hash, the index of its set, (n,) int64.
+        grams: the m hashes of all sets, (m,) int64; a set may hold a hash more than once.
+        rows: for each hash, the index of its set, (m,) int64.
     """
     grams = keyed.finalize(grams)
     numbers = np.full((num_rows, NUM_HASHES), _EMPTY, np.int64)

@@ -19,7 +19,10 @@ COLUMNS = ("tokens", "positive", "negative")
 
 
 def model_prompts(folder: str) -> Prompts:
-    """Return the prompts of the model in a folder, local or on an object store; no prompts if there is no model.
+    """Return the prompts of the sentence-transformers model in a folder; no prompts if the folder holds no such model.
+
+    Args:
+        folder: a local folder, or one on an object store.
 
     Raises:
         PipelineError: the settings of the model cannot be read.
@@ -40,8 +43,11 @@ def model_prompts(folder: str) -> Prompts:
 
 
 def of_columns(prompts: tuple[str, ...]) -> dict[str, str]:
-    """Return column -> prompt, for the columns in COLUMNS. If there are fewer prompts than columns, the last prompt is
-    also for the remaining columns. Without prompts, each column has the prompt "".
+    """Return column -> prompt, for the columns that hold a row's texts: tokens, positive and negative.
+
+    Args:
+        prompts: the prompts of the first columns, in order. If there are fewer prompts than columns, the last prompt is
+            also for the remaining columns. If there are none, each column has the prompt "".
     """
     given = (*prompts, *[prompts[-1]] * len(COLUMNS)) if prompts else ("",) * len(COLUMNS)
     return dict(zip(COLUMNS, given, strict=False))

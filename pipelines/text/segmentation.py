@@ -8,8 +8,8 @@ Chinese 92.6 and 98.0; measured with sentencex 1.0.32). blingfire is as fast and
 neither has had a release since 2021. nupunkt (8 MB/s) is made for English and finds no sentence end in Chinese.
 
 Windows keep the recall high. sentencex does not split a quotation or a numbered point, and in a long paragraph it takes
-marks that are far apart for the two ends of one. All whitespace becomes single spaces first, because sentencex 1.0.32
-panics on a no-break space after an initial, and because a line break inside a paragraph means nothing.
+marks that are far apart for the two ends of one quotation. All whitespace becomes single spaces first, because
+sentencex 1.0.32 panics on a no-break space after an initial, and because a line break inside a paragraph means nothing.
 """
 
 import itertools
@@ -42,6 +42,9 @@ def segment(text: str, language: str) -> list[str]:
     """Return the sentences of a text, in order, each with single spaces. A blank line ends a sentence, but a line break
     does not.
 
+    Args:
+        language: the code of the text's language (ISO 639-1).
+
     Raises:
         RecordError: sentencex fails on the text.
     """
@@ -51,7 +54,10 @@ def segment(text: str, language: str) -> list[str]:
 def segment_spaced(text: str, language: str) -> list[str]:
     """Return the sentences of a text. A sentence that follows whitespace begins with a space.
 
-    The concatenation of all sentences is the normalized text (`normalize`).
+    The concatenation of all sentences is the text with each run of whitespace replaced by one space (`normalize`).
+
+    Args:
+        language: the code of the text's language (ISO 639-1).
 
     Raises:
         RecordError: sentencex fails on the text.
@@ -70,11 +76,16 @@ def segment_spaced(text: str, language: str) -> list[str]:
 
 
 def _pieces(text: str, language: str) -> list[str]:
-    """Split a normalized paragraph into sentences, whose concatenation is the paragraph.
+    """Split a paragraph into sentences, with their spaces, so that their concatenation is the paragraph.
 
-    The paragraph is read in windows. The last sentence of a window may be incomplete, so the next window begins with
-    it. If sentencex does not split a window, because it is a very long sentence or holds a quotation or a numbered
-    point, the window is split at stops that clearly end a sentence (`_stops`). Without such stops, it is doubled.
+    The paragraph is read in windows of 1,000 characters. The last sentence of a window may be incomplete, so the next
+    window begins with it. If sentencex does not split a window, because it is a very long sentence or holds a quotation
+    or a numbered point, the window is split at stops that clearly end a sentence (`_stops`). If there are no such
+    stops, a window of twice the size is read.
+
+    Args:
+        text: the paragraph, in which each run of whitespace is one space (`normalize`).
+        language: the code of its language (ISO 639-1).
     """
     if len(text) <= WINDOW:
         return _sentencex(text, language)
@@ -100,10 +111,10 @@ def _pieces(text: str, language: str) -> list[str]:
 def _stops(text: str) -> list[int]:
     """Return the positions, after stops, at which to divide a text that sentencex does not split; [] if there are none.
 
-    Only stops that hardly ever end an abbreviation count: full-width stops, and ASCII stops after a word of at least
-    four letters. Stops before a lower-case letter and at the end of the text do not count. The text is divided after
-    each full-width stop before the first ASCII stop. If there is none, it is divided only after the first ASCII stop,
-    because sentencex may split the text from there on.
+    Only stops that hardly ever end an abbreviation are used: full-width stops, and ASCII stops after a word of at least
+    four letters. Stops before a lower-case letter and at the end of the text are ignored. The text is divided after
+    each full-width stop that comes before the first ASCII stop. If there is no such full-width stop, the text is
+    divided only after the first ASCII stop, because sentencex may split the text from there on.
     """
     ends: list[int] = []
     for match in _STOP.finditer(text):

@@ -35,7 +35,7 @@ FEWEST_WORDS = 4
 
 
 def headings(text: str) -> list[tuple[str, str]]:
-    """Return the pairs (heading, section without the heading) of a text, in order, without empty sections.
+    """Return (heading, section without the heading) for each section of a text that is not empty, in order.
 
     Text before the first heading is in no pair. If the text has no heading, return its first line and the rest as one
     pair, or an empty list if there is no rest.
@@ -55,7 +55,10 @@ Heading = tuple[str, int, int]
 
 
 def _marked(lines: Sequence[str]) -> list[Heading]:
-    """Return the headings of a text: Markdown's headings if the text is Markdown, otherwise its underlined lines."""
+    """Return the headings of a text: Markdown's headings if the text is Markdown, otherwise its underlined lines.
+
+    A heading is (its text, index of its first line, index of the first line below it).
+    """
     tokens = _markdown().parse("\n".join(lines))
     marked, titled = list[Heading](), list[Heading]()
     for number, token in enumerate(tokens):
@@ -75,14 +78,15 @@ def _marked(lines: Sequence[str]) -> list[Heading]:
 def _is_markdown(lines: Sequence[str], tokens: "Sequence[Token]", num_underlined: int) -> bool:
     """Return whether a text is Markdown.
 
-    A text is Markdown if it begins with a # heading, has a ## heading, or has a fence of backticks. It is also Markdown
-    if it has at least one # heading and at least as many of them as underlined titles. Only marks at the start of a
-    line count, because indented marks are in the code of another markup. A row of more than LONGEST_FENCE backticks is
-    no fence; it underlines a title.
+    It is Markdown if it begins with a # heading, has a heading of ## or more, or has code that is fenced by three or
+    four backticks; a longer row of backticks underlines a title. A text with other # headings is Markdown if it has at
+    least as many of them as underlined titles. Only marks at the start of a line are considered, because indented marks
+    are in the code of another markup.
 
     Args:
-        tokens: the text as parsed by `_markdown`.
-        num_underlined: number of underlined titles.
+        lines: the lines of the text.
+        tokens: the tokens of the parser (`_markdown`) for the text.
+        num_underlined: number of titles in the text that are underlined as in reStructuredText.
     """
     marks = [(token, token.map[0]) for token in tokens if token.map and lines[token.map[0]].startswith(("#", "`"))]
     if any(token.type == "fence" and len(token.markup) <= LONGEST_FENCE for token, _ in marks):
@@ -104,11 +108,12 @@ def _markdown() -> "MarkdownIt":
 
 
 def _underlined(lines: Sequence[str]) -> list[Heading]:
-    """Return the underlined headings of a text, as in reStructuredText.
+    """Return the headings of a text that are underlined as in reStructuredText.
 
-    A heading is a line by itself with a row of a repeated sign below it, such as =====, and perhaps the same row above
-    it. The row is at least as long as the line; a row of = or - may be shorter. If a row of ~ belongs to no heading,
-    such rows probably enclose code, and an empty list is returned.
+    They are returned as (text of the heading, index of its first line, index of the first line below it). A heading is
+    a line by itself with a row of a repeated sign below it, such as =====, and perhaps the same row above it. The row
+    is at least as long as the line; a row of = or - may be shorter. If a row of ~ belongs to no heading, the rows of ~
+    in this text probably enclose code, and an empty list is returned.
     """
     found, last = list[Heading](), -1
     for number, line in enumerate(lines):
@@ -132,7 +137,13 @@ def _words(text: str) -> int:
 
 
 def sentences(text: str, language: str = "en") -> list[tuple[str, str]]:
-    """Return (sentence, rest of its passage) for each passage of a text. A passage of a single sentence gives no pair.
+    """Divide a text into passages, and return (sentence, rest of the passage) for each passage.
+
+    A passage is a run of sentences with about 128 words. One of its sentences of at least four words is drawn. A
+    passage without such a sentence, or with only one sentence, gives no pair.
+
+    Args:
+        language: the code of the text's language (ISO 639-1).
 
     Raises:
         RecordError: the segmenter fails on the text.

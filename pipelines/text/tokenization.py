@@ -54,24 +54,28 @@ class TokenizerFiles:
 
     @classmethod
     def of(cls, resources: Mapping[str, bytes]) -> "TokenizerFiles":
-        """Return the tokenizer among a dataset's resources."""
+        """Return the tokenizer among a dataset's resources.
+
+        Args:
+            resources: path in the dataset's folder -> bytes.
+        """
         folder = f"{TOKENIZER_FOLDER}/"
         files = {path.removeprefix(folder): data for path, data in resources.items() if path.startswith(folder)}
         return cls(files, vocab_size_of(files[MAIN]))
 
     @staticmethod
     def main(resources: Mapping[str, bytes]) -> bytes:
-        """Return the bytes of tokenizer.json among a dataset's resources."""
+        """Return the bytes of tokenizer.json among a dataset's resources (path in the dataset's folder -> bytes)."""
         return resources[f"{TOKENIZER_FOLDER}/{MAIN}"]
 
     @property
     def resources(self) -> dict[str, bytes]:
-        """The files: path in a dataset's folder -> bytes."""
+        """The files as resources of a dataset: path in the dataset's folder -> bytes."""
         return {f"{TOKENIZER_FOLDER}/{name}": data for name, data in self.files.items()}
 
     @property
     def info(self) -> TokenizerInfo:
-        """The tokenizer's entry in the manifest."""
+        """The tokenizer's entry in a dataset's manifest: the hashes of its files, and `vocab_size`."""
         sums = {name: hashlib.sha256(data).hexdigest() for name, data in self.files.items()}
         return TokenizerInfo(sums[MAIN], self.vocab_size, sums)
 
@@ -114,7 +118,7 @@ def vocab_size_of(data: bytes, name: str = MAIN) -> int:
 
 
 def with_special_token(tokenizer: TokenizerFiles, token: str) -> TokenizerFiles:
-    """Return the tokenizer with one more special token. If it has the token already, its bytes stay the same.
+    """Return the tokenizer with one more special token. If it has the special token already, it is returned unchanged.
 
     Raises:
         PipelineError: the tokenizer has the token, but not as a special token, or `tokenizers` gives the token the id
@@ -141,10 +145,10 @@ def with_special_token(tokenizer: TokenizerFiles, token: str) -> TokenizerFiles:
 
 
 def with_prefix_space(tokenizer: TokenizerFiles) -> TokenizerFiles:
-    """Return the tokenizer with the setting `add_prefix_space` on, so that the first word of a text has the same ids as
-    a later word.
+    """Return the tokenizer with the setting `add_prefix_space` on.
 
-    If the setting is on already, the bytes of the files stay the same.
+    The first word of a text then has the same ids as a later word. If the setting is on already, the files are
+    unchanged.
 
     Raises:
         PipelineError: the tokenizer lacks the setting because it is not byte-level, or its configuration is not
@@ -179,7 +183,8 @@ def _load(data: bytes, prompts: Iterable[str] = (), name: str = f"{TOKENIZER_FOL
     """Create a tokenizer from the content of a tokenizer.json, without padding, BPE dropout and truncation.
 
     Args:
-        prompts: the model's prompts. Special tokens in texts are plain text, unless a prompt contains one.
+        prompts: the model's prompts. If one of them spells out a special token, the tokenizer recognizes special tokens
+            in texts; otherwise it reads them as plain text.
         name: the name of the file, for error messages.
 
     Raises:
@@ -194,20 +199,22 @@ def _load(data: bytes, prompts: Iterable[str] = (), name: str = f"{TOKENIZER_FOL
 class Tokenization:
     """Tokenization of texts, with exactly the ids of transformers' tokenizer.
 
-    These are the ids with `add_special_tokens=False` and `split_special_tokens=True`: a special token in a text is
-    ordinary text, unless a prompt contains this special token.
+    These are the ids with `add_special_tokens=False` and `split_special_tokens=True`: a special token that a text
+    spells out is read as ordinary text. If one of the prompts spells out a special token, however, special tokens are
+    recognized in all texts.
 
     Args:
         data: the bytes of tokenizer.json.
         vocab_size: a number that is greater than all token ids; None to compute it from the tokenizer.
-        backend: "auto" to use a faster way than `tokenizers` if it gives the same ids; "tokenizers" to use `tokenizers`
-            for all texts.
-        prompts: the prompts that are put before texts.
+        backend: "auto" to use a faster method than the library `tokenizers` if it gives the same ids; "tokenizers" to
+            use the library for all texts.
+        prompts: the prompts that callers put before texts; they are not added here.
 
     Raises:
         PipelineError: the bytes are not a tokenizer.json.
 
     Attributes:
+        tokenizer: the tokenizer of the library `tokenizers`.
         byte_level: whether a text never has more ids than UTF-8 bytes.
         dtype: type of the ids, uint16 or uint32.
     """
@@ -222,17 +229,21 @@ class Tokenization:
         self.start_unit()
 
     def start_unit(self) -> None:
-        """Begin a new work unit. Which texts are checked then depends only on the texts of this unit."""
+        """Begin a new work unit, and with it a new sample of texts whose ids are checked.
+
+        The sample then depends only on the texts of this unit.
+        """
         self._seen = self._proved = 0
 
     def tokenize(self, texts: Sequence[str], sources: Sequence[str]) -> Ragged:
         """Return the token ids of each text, without special tokens.
 
         Args:
-            sources: the source of each text, for error messages.
+            sources: for each text, the file and place that it was read from, for error messages.
 
         Raises:
-            PipelineError: the ids of a text in the sample differ from the ids that `tokenizers` gives.
+            PipelineError: a text cannot be tokenized; or the library `tokenizers` gives different ids for a text of the
+                sample that is checked.
         """
         try:
             return self._proven(texts, sources) if self._ids.is_fast else self._ids.exact(texts)
@@ -255,8 +266,10 @@ class Tokenization:
         return ids
 
     def _sample(self, texts: Sequence[str]) -> list[int]:
-        """Return the indices of the texts to check. Whether a text is checked depends on all earlier texts of the work
-        unit, but not on their division into calls.
+        """Return the indices of the texts whose ids are to be checked with the library `tokenizers`.
+
+        Whether a text is checked depends on its length and on the lengths of all earlier texts of the work unit, but
+        not on how the texts are divided into calls.
         """
         sample = []
         for index, length in enumerate(map(len, texts)):
@@ -268,7 +281,10 @@ class Tokenization:
 
 
 def _is_byte_level(tokenizer: Tokenizer) -> bool:
-    """Return whether each id stands for at least one byte of the text, as in byte-level BPE that adds no bytes."""
+    """Return whether a tokenizer is a byte-level BPE that adds nothing to a text.
+
+    Each id then stands for at least one byte of the text.
+    """
     record = orjson.loads(tokenizer.to_str())
     pre = record["pre_tokenizer"] or {}
     steps = pre.get("pretokenizers", [pre])

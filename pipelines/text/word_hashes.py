@@ -1,10 +1,11 @@
-"""Words of a text, and 64-bit hashes of its word n-grams and of its short sentences and lines.
+"""Words of a text, and 64-bit hashes of its word n-grams, and of sentences and lines that are too short for an n-gram.
 
     text -> `comparable` -> words joined by spaces -> prefix sums over their bytes -> the hash of any run of words
 
-A word is a run of letters and digits; everything else separates words. In scripts without spaces between words
-(`common.scripts`) each letter is a word, and vowel signs separate words. In other scripts, such as Devanagari, vowel
-signs belong to the word. A single letter says less than a word, so n-grams with such letters are longer.
+A word is a run of letters and digits; everything else separates words. In scripts without spaces between words, such as
+Chinese (`common.scripts`), each letter is a word, and vowel signs separate words. In other scripts, such as Devanagari,
+vowel signs belong to the word. A single letter says less than a word, so an n-gram that contains such letters has more
+words than other n-grams.
 """
 
 import functools
@@ -76,10 +77,11 @@ def comparable(text: str) -> str:
     """Return the text in the normal form in which words are compared.
 
     The text is case-folded and in Unicode's form NFKC. Format characters (soft hyphens, zero-width spaces) are removed,
-    and so are the vowel points of Arabic and Hebrew, which most texts omit. Other non-ASCII signs become spaces.
-    Contractions become one word, however they are written: "don't", "don’t", "don`t", "do n't" and "dont" are "dont",
-    "it 's" is "its", "can not" is "cannot", and the gap may be the end of a line. The Treebank's brackets (-LRB-)
-    become spaces, and HTML entities become their characters.
+    and so are the vowel points of Arabic and Hebrew, which most texts omit. Other non-ASCII characters that are neither
+    letters nor digits become spaces. A contraction becomes one word, however it is written: "don't", "don’t", "don`t",
+    "do n't" and "dont" become "dont", "it 's" becomes "its", and "can not" becomes "cannot", even if a line ends within
+    the contraction. The names that the Penn Treebank gives to brackets, such as -LRB-, become spaces. HTML entities
+    become the characters that they stand for.
     """
     if "&" in text:
         text = _ENTITY.sub(lambda entity: html.unescape(f"&{entity[1]};"), text)
@@ -90,14 +92,14 @@ def comparable(text: str) -> str:
         text = _MANY_MARKS.sub(r"\1", text)
         text = unicodedata.normalize("NFKC", text).replace("\u02bc", "'").casefold()
         text = _FOREIGN.sub(lambda mark: _mark_replacement(mark[0]), text)
-    text = _attached(_CLITIC, "", _attached(_NOT, "nt", text))
+    text = _replace_with_gap(_CLITIC, "", _replace_with_gap(_NOT, "nt", text))
     for first, pattern in _PARTED.items():
         text = pattern.sub(first, text)
     return _BRACKET.sub(" ", text) if "b-" in text else text
 
 
-def _attached(pattern: re.Pattern[str], replacement: str, text: str) -> str:
-    """Return the text with each match of a pattern, and the white space before it, replaced."""
+def _replace_with_gap(pattern: re.Pattern[str], replacement: str, text: str) -> str:
+    """Replace each match of a pattern in a text, and the white space before the match; return the new text."""
     *before, rest = pattern.split(text)
     return replacement.join([*map(str.rstrip, before), rest])
 
@@ -116,10 +118,10 @@ def _mark_replacement(mark: str) -> str:
 
 @functools.lru_cache(1 << 12)
 def _ascii_form(sign: str) -> str:
-    """Return the ASCII form of a character that is neither ASCII nor a letter or digit; a space if it has none.
+    """Return the replacement of a non-ASCII character that is neither a letter nor a digit: its ASCII form, or a space.
 
-    The result is "" for an invisible character. A combining mark is returned unchanged, because NFKC composes it with
-    its letter later.
+    The result is a space if the character has no ASCII form, and "" if it is invisible. A combining mark is returned
+    unchanged, because NFKC composes it with its letter later.
     """
     category = unicodedata.category(sign)
     if sign in _WIDE_STOPS:
@@ -134,7 +136,11 @@ def _ascii_form(sign: str) -> str:
 
 
 def _powers(size: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return the powers 0, 1, ..., size - 1 of `keyed.GOLDEN` and of its inverse modulo 2^64, each (size,) int64."""
+    """Return the first `size` powers, from exponent 0, of GOLDEN, the base of the rolling hash (`shards.rolling`).
+
+    Returns:
+        The powers of GOLDEN, and the powers of its inverse modulo 2^64, (size,) int64 each.
+    """
     up, down = (rolling.powers(np.empty(size, np.int64), base) for base in (GOLDEN, rolling.INVERSE))
     return up, down
 
@@ -142,23 +148,28 @@ def _powers(size: int) -> tuple[np.ndarray, np.ndarray]:
 class WordHashes:
     """The words of a text, from which hashes of runs of words are computed.
 
-    The hash of a run of words is a rolling hash (`shards.rolling`) of its bytes, each increased by 1, with the bits
-    mixed.
+    The hash of a run of words is the rolling hash (`shards.rolling`) of the bytes of the words, joined by spaces. Its
+    bits are then mixed, because the low bits of a rolling hash are weak.
     """
 
     _up, _down = _powers(1 << 12)
 
     def __init__(self, *texts: str) -> None:
-        """Read a text, or several texts as the lines of one text. N-grams may span two texts; words and contractions do
-        not.
+        """Read a text, or several texts, each as a line of one text.
+
+        An n-gram may span two texts; a word or a contraction does not.
         """
         self._read("\n".join(map(comparable, texts)))
 
     def _read(self, text: str) -> tuple[np.ndarray, np.ndarray]:
-        """Set all attributes from a text in normal form (`comparable`).
+        """Find the words and sentences of a text, and set the attributes from which hashes are computed.
+
+        Args:
+            text: a text in normal form (`comparable`).
 
         Returns:
-            (the bytes of the text, (n,) uint8; for each word, the index of its first byte, (words,) int64).
+            data: the bytes of the text, (n,) uint8.
+            starts: for each word, the index in `data` of its first byte, (words,) int64.
         """
         text = text.replace(_LETTER, " ")
         if not text.isascii():
@@ -197,24 +208,39 @@ class WordHashes:
         return has_letters
 
     def _hashes(self, first: np.ndarray, last: np.ndarray) -> np.ndarray:
-        """Return the hashes of runs of words, (m,) uint64. Run i has the words first[i] to last[i], both included."""
+        """Return the hashes of m runs of words, (m,) uint64. Run i has the words first[i] to last[i], both included.
+
+        Args:
+            first, last: indices of words, (m,) int64 each.
+        """
         mixed: np.ndarray = rolling.hashes(self.sums, self._down, self.starts[first], self.ends[last]).view(np.uint64)
         mixed = (mixed ^ (mixed >> np.uint64(32))) * _MIX
         mixed ^= mixed >> np.uint64(29)
         return mixed
 
     def ngrams(self, size: int = NGRAM, num_letters: int = NGRAM_LETTERS) -> np.ndarray:
-        """Return the hashes of all n-grams, (n,) uint64. An n-gram is `size` consecutive words, or `num_letters`
-        consecutive words if one of them is a letter of a script without spaces.
+        """Return the hashes of all n-grams of the text, in no particular order, (n,) uint64.
+
+        Args:
+            size: the number of words of an n-gram.
+            num_letters: the number of words of an n-gram that contains a letter of a script without spaces between
+                words. Each such letter is a word.
         """
         return self._hashes(*self._ngrams(size, num_letters))
 
     @classmethod
     def ngrams_of(cls, texts: Sequence[str], size: int, num_letters: int) -> tuple[np.ndarray, np.ndarray]:
-        """Return the hashes of the n-grams of each text, (n,) uint64, and the index of the text of each hash, (n,), in
-        no particular order.
+        """Return the hashes of the n-grams of each text, and the index of the text that each hash belongs to.
 
         A text that is shorter than an n-gram has one hash, of all its words. A text without words has none.
+
+        Args:
+            size: the number of words of an n-gram.
+            num_letters: the number of words of an n-gram that contains a letter of a script without spaces between
+                words. Each such letter is a word.
+
+        Returns:
+            The hashes, (n,) uint64, in no particular order, and the indices of their texts, (n,) int64.
         """
         words = cls.__new__(cls)
         data, starts = words._read("\n".join(comparable(text).replace("\n", " ") for text in texts))
@@ -231,7 +257,13 @@ class WordHashes:
         return words._hashes(first, last), line[first]
 
     def _ngrams(self, size: int, num_letters: int) -> tuple[np.ndarray, np.ndarray]:
-        """Return the indices of the first and the last word of each n-gram, (n,) each."""
+        """Return the indices of the first and the last word of each n-gram, (n,) int64 each.
+
+        Args:
+            size: the number of words of an n-gram.
+            num_letters: the number of words of an n-gram that contains a letter of a script without spaces between
+                words.
+        """
         first = np.arange(len(self.starts) - size + 1)
         if not self.has_letters:
             return first, first + size - 1
@@ -241,11 +273,14 @@ class WordHashes:
         return np.append(first, longer), np.append(first + size - 1, longer + num_letters - 1)
 
     def sentences(self, min_words: int = SHORTEST) -> np.ndarray:
-        """Return the hashes of the sentences and lines that are shorter than an n-gram and have at least `min_words`
-        words, (n,) uint64.
+        """Return the hashes of the short sentences and lines, (n,) uint64.
 
-        Runs of consecutive sentences and lines count as sentences too, because a sentence may be wrapped over several
-        lines.
+        A sentence is short if it has fewer than NGRAM (8) words, or, if it contains a letter of a script without spaces
+        between words, fewer than NGRAM_LETTERS (12). Short runs of consecutive sentences and lines count as sentences
+        too, because a sentence may be wrapped over several lines.
+
+        Args:
+            min_words: the minimum number of words of a sentence; shorter sentences are left out.
         """
         runs = []
         longest = (NGRAM_LETTERS if self.has_letters else NGRAM) - 1
@@ -258,12 +293,21 @@ class WordHashes:
         return np.concatenate(runs) if runs else np.empty(0, np.uint64)
 
     def whole(self) -> np.ndarray:
-        """Return the hash of the whole text, (1,) uint64, if it is shorter than an n-gram; otherwise an empty array."""
+        """Return the hash of the whole text, (1,) uint64, if the text is short; otherwise an empty array.
+
+        A text is short if it has fewer than NGRAM (8) words, or, if it contains a letter of a script without spaces
+        between words, fewer than NGRAM_LETTERS (12).
+        """
         return self._short(self.unit_starts[:1], self.unit_ends[-1:], min_words=1)
 
     def _short(self, starts: np.ndarray, ends: np.ndarray, min_words: int) -> np.ndarray:
-        """Return the hashes of the runs of words that are shorter than an n-gram and have at least `min_words` words.
-        Run i has the words starts[i], ..., ends[i] - 1.
+        """Return the hashes of the runs with at least `min_words` words and fewer words than an n-gram, (n,) uint64.
+
+        An n-gram has NGRAM words, or NGRAM_LETTERS words if it contains a letter of a script without spaces between
+        words.
+
+        Args:
+            starts, ends: runs of words, (m,) int64 each. Run i has the words starts[i], ..., ends[i] - 1.
         """
         lengths = ends - starts
         most = np.where(self._has_letters(starts, ends), NGRAM_LETTERS, NGRAM) if self.has_letters else NGRAM
@@ -272,7 +316,10 @@ class WordHashes:
 
 
 def _marks_between(data: np.ndarray, starts: np.ndarray, ends: np.ndarray) -> np.ndarray:
-    """Return what lies between each of n words and the next word, as bits (_NEWLINE, _STOP, _SPACE), (n - 1,) uint8.
+    """Return the characters between each of n words and the next word, as a set of bits, (n - 1,) uint8.
+
+    The bits are _NEWLINE for the end of a line, _STOP for a full stop, question mark or exclamation mark, and _SPACE
+    for white space or the mark before a letter that is a word by itself.
 
     Args:
         data: the bytes of the text, uint8.

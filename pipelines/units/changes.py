@@ -1,15 +1,17 @@
-"""Detection of inputs that are edited during a run, between two calls, or after the dataset is finished.
+"""Detection of inputs that are edited during a run, between two runs, or after the dataset is finished.
 
-    planning     the status of each input: its size and times, without reading it  -> .clearspan/status.json
-    a unit       compares the status of its inputs before and after it reads, and records a hash of what it read
+    planning     notes the size and times of each input (its status), without reading the input
+                                                                                   -> .clearspan/status.json
+    a unit       compares the status of its inputs before and after it reads them, and records a hash of what it read
                                                                                    -> .clearspan/00003.json
-    a later run  an input whose status has changed is read again: if its hash differs from the recorded one, an error
+    a later run  reads an input again if its status has changed; raises an error if the hash of what it reads differs
+                 from the recorded hash
 
-Neither file is part of the dataset: on a different machine, the status of a file differs. A unit without these hashes
-is done again, like a unit without a result. A status includes the time of the file's last change (ctime), which no
-program can set back, so an edit is noticed even if the modification time is restored. The status of an input that was
-modified within FRESH_S of planning cannot be trusted: file systems store times with a limited resolution, so an edit
-right after planning could leave the same time.
+The files in .clearspan are not part of the dataset, because the status of an input differs from machine to machine. If
+the hashes that a unit recorded are missing, the unit is done again, as if it had no result. A status includes the time
+of the file's last change (ctime), which no program can set, so an edit is noticed even if the modification time is
+restored. If an input was modified less than FRESH_S before planning, its status is not trusted: file systems store
+times with a limited resolution, so an edit right after planning could leave the same time.
 """
 
 import time
@@ -31,10 +33,13 @@ FRESH_S = 2.0
 
 
 def save_read(folder: str, plan: str, unit: int, hashes: Sequence[str]) -> None:
-    """Record what a unit read: a hash of the content of each of its pieces, in order (`readers.identity`).
+    """Record, in the output folder, hashes of the input that a work unit has read.
 
     Args:
+        folder: the output folder.
         plan: the SHA-256 of the plan.
+        unit: the number of the unit.
+        hashes: a hash of the content of each of the unit's pieces (`readers.identity`), in order.
     """
     storage.publish_bytes(seal({"plan": plan, "unit": unit, "read": list(hashes)}), _path(folder, unit))
 
@@ -43,8 +48,16 @@ def _path(folder: str, unit: int) -> str:
     return storage.join(folder, RECORDS, f"{unit:05d}.json")
 
 
-def _load_read(folder: str, plan: str, unit: int) -> list[str] | None:
-    """Return the hashes that `save_read` recorded; None if the file is damaged, or belongs to another unit or plan."""
+def _recorded_hashes(folder: str, plan: str, unit: int) -> list[str] | None:
+    """Return the hashes that `save_read` recorded for a work unit; None if their file is damaged.
+
+    The result is also None if the file belongs to another unit or plan.
+
+    Args:
+        folder: the output folder.
+        plan: the SHA-256 of the plan.
+        unit: the number of the unit.
+    """
     try:
         record = unseal(storage.read_bytes(_path(folder, unit)))
     except ValueError:
@@ -53,7 +66,11 @@ def _load_read(folder: str, plan: str, unit: int) -> list[str] | None:
 
 
 def _statuses(plan: Plan) -> list[list[int] | None]:
-    """Return the status (size, times) of each input, in the order of the plan; None if it has none or is too recent."""
+    """Return the status of each input (its size, times and inode number, as in `Status`), in the order of the plan.
+
+    The status is None if the plan has no status for the input, or if the input was modified less than FRESH_S ago, so
+    that a further edit could go unnoticed.
+    """
     before = time.time_ns() - int(FRESH_S * 1e9)
 
     def trusted(status: Status | None) -> list[int] | None:
@@ -62,8 +79,15 @@ def _statuses(plan: Plan) -> list[list[int] | None]:
     return [trusted(entry.status) for entry in plan.inputs]
 
 
-def _known(folder: str, plan: str) -> list[list[int] | None]:
-    """Return the status of each input that an earlier run with this plan recorded; [] if there was no such run."""
+def _recorded_statuses(folder: str, plan: str) -> list[list[int] | None]:
+    """Return the status (size, times and inode number) of each input, as an earlier run with the same plan recorded it.
+
+    The status is None where that run could not trust it. The list is empty if no run with this plan has recorded any.
+
+    Args:
+        folder: the output folder.
+        plan: the SHA-256 of the plan.
+    """
     try:
         record = unseal(storage.read_bytes(storage.join(folder, RECORDS, STATUS)))
     except (FileNotFoundError, ValueError):
@@ -72,26 +96,32 @@ def _known(folder: str, plan: str) -> list[list[int] | None]:
 
 
 def check_inputs(folder: str, plan: Plan, done: Collection[int], quiet: bool = False) -> set[int]:
-    """Check that the inputs are still what finished units read, and record the current status of each input.
+    """Check that the inputs have not changed since units read them, and record the current status of each input.
+
+    The status of a file is its size, times and inode. If it has changed, the content is compared with the hashes that
+    the units recorded.
 
     Args:
+        folder: the output folder.
         done: the numbers of the units that have a result.
+        quiet: show no progress bar.
 
     Returns:
-        The numbers of the finished units whose inputs are known to be unchanged. The others left no usable record.
+        The numbers of the finished units whose inputs have not changed. For the other finished units this is unknown,
+        because the hashes that they recorded are missing or damaged.
 
     Raises:
-        InputChangedError: a file has changed.
+        InputChangedError: the content of an input has changed.
     """
     statuses = _statuses(plan)
-    known = _known(folder, plan.sha256) or [None] * len(statuses)
+    known = _recorded_statuses(folder, plan.sha256) or [None] * len(statuses)
     pairs = zip(plan.inputs, known, statuses, strict=True)
     touched = {entry.name for entry, before, now in pairs if now is None or before != now}
     same = done_units(folder, RECORDS) & set(done)
     again: list[tuple[Piece, str]] = []
     for unit in plan.units:
         if unit.number in same and not touched.isdisjoint(piece.input.name for piece in unit.pieces):
-            read = _load_read(folder, plan.sha256, unit.number)
+            read = _recorded_hashes(folder, plan.sha256, unit.number)
             if read is None or len(read) != len(unit.pieces):
                 same.remove(unit.number)
             else:
@@ -104,11 +134,11 @@ def check_inputs(folder: str, plan: Plan, done: Collection[int], quiet: bool = F
 
 
 def _compared(root: str, pieces: Sequence[tuple[Piece, str]], quiet: bool) -> Iterator[tuple[Piece, bool]]:
-    """Yield each piece, and whether its content is still the content that a unit read.
+    """Yield each piece, and whether the hash of its content equals the hash that was recorded when a unit read it.
 
     Args:
         root: the folder that the names of the inputs are relative to.
-        pieces: each piece with the hash of the content that the unit read.
+        pieces: each piece, with the recorded hash.
         quiet: show no progress bar.
     """
     work = f"comparing {counted(len(pieces), 'part')} of inputs that were modified since they were read"

@@ -16,8 +16,8 @@ def reconcile(job: Job, results: list[UnitResult]) -> tuple[Manifest, Manifest |
         results: the results of all work units, in order.
 
     Raises:
-        PipelineError: there are no records, too many records are bad, no record was kept, units have different columns,
-            or the training part or the held-out part would be empty.
+        PipelineError: the inputs hold no records, too many records are bad, all records were filtered or bad, units
+            have different columns, or the training part or the held-out part would be empty.
     """
     counts = Counts()
     for result in results:
@@ -65,11 +65,12 @@ def _check_columns(shards: Iterable[ShardInfo]) -> None:
 def load_results(job: Job, stage: str = DONE) -> dict[int, UnitResult]:
     """Return the results of the work units that are done: number of the unit -> result, in ascending order.
 
-    A unit is done if its result is intact and the files that the result names exist: the shards with the right sizes,
-    the other files with the right hashes. The hash of a shard is checked only when the shard is read.
+    A unit is done if the file of its result is undamaged, all shards that the result names exist with the right sizes,
+    and all other files that it names exist with the right hashes. The hash of a shard is checked later, when it is
+    read.
 
     Args:
-        stage: DONE for the final results; STAGED for the results of the first stage.
+        stage: DONE for the final results; STAGED for the results of the first of two stages.
     """
     units = sorted(done_units(job.folder, stage) & set(range(job.num_units)))
     sizes = storage.file_sizes(job.staged_folder if stage == STAGED else job.folder)
@@ -91,7 +92,8 @@ def commit(job: Job) -> Manifest:
     """Write the manifests of the dataset and of its held-out part; return the manifest of the dataset.
 
     Raises:
-        PipelineError: a unit is not done, or the results are not a valid dataset (see `reconcile`).
+        PipelineError: a work unit is not done, or the results of the units do not make up a valid dataset, for example
+            because too many records are bad.
     """
     results = load_results(job)
     if missing := set(range(job.num_units)) - set(results):

@@ -1,8 +1,9 @@
-"""Options of curation, which drops or holds out examples after they are made, and verdicts on examples.
+"""Options of curation, which drops examples or holds them out after they are made; and verdicts on examples.
 
-A verdict is a number that says what happens to an example, such as KEEP or DUPLICATE. Some decisions need all examples:
-duplicates, near-duplicates, the limit, and held-out rows that share texts. They are made by `decisions`, between the
-two stages of a run.
+A verdict is a number that says what happens to an example, such as KEEP or DUPLICATE. Some decisions depend on all
+examples of the run: which examples are duplicates, near-duplicates or over the limit, and which ones are held out if
+several rows share texts. `decisions` makes them between the two stages of a run: the first stage makes the examples,
+and the second writes those that are not dropped.
 """
 
 import dataclasses
@@ -21,20 +22,21 @@ LOWER_BITS = 32
 
 @dataclasses.dataclass(frozen=True)
 class Curation:
-    """Options of curation.
+    """Options of curation, which drops examples or holds them out after they are made.
 
     Attributes:
         dedup: whether exact duplicates are dropped.
-        limit: the maximum number of examples; the first in the order of the plan are kept. None for no limit.
+        limit: the maximum number of examples. Only the first ones, in the order of the inputs in the plan, are kept.
+            None for no limit.
         holdout_fraction: the approximate fraction of the examples to hold out, chosen by hashes of their texts.
-        shared_texts: whether different examples may share texts. Examples that share a text are then all held out or
+        shared_texts: whether different examples may share texts. If so, examples that share a text are all held out or
             all trained on (`units.linking`).
         near_dedup: an example is dropped if its Jaccard similarity to an earlier example is at least this; None to drop
             no near-duplicates.
-        has_chunks: whether a document may be several consecutive rows, its chunks, which are then all dropped or all
-            kept.
-        group_field: the field that holds the group of a row; rows of the same group are treated as if they shared a
-            text (`kinds.groups`). None for no groups.
+        has_chunks: whether a document may be several consecutive rows, its chunks. If so, the chunks of a document are
+            all dropped or all kept.
+        group_field: the input field that names the group of a row. Rows of the same group are treated as if they shared
+            a text (`kinds.groups`). None if rows have no groups.
     """
 
     dedup: bool = False
@@ -47,9 +49,9 @@ class Curation:
 
     @property
     def options(self) -> dict[str, Any]:
-        """The options for the dataset's fingerprint, name -> value.
+        """The options that are stored in the dataset's fingerprint, name -> value.
 
-        `shared_texts` and `has_chunks` are left out, because they follow from the kind of dataset.
+        `shared_texts` and `has_chunks` are left out, because the kind of dataset determines them.
         """
         near = {"near_dedup": self.near_dedup, "sketches": minhash.VERSION} if self.near_dedup is not None else {}
         grouped = {"group_field": self.group_field} if self.group_field is not None else {}
@@ -57,12 +59,12 @@ class Curation:
 
     @property
     def is_linked(self) -> bool:
-        """Return whether examples that share a text or a group must be held out together."""
+        """Return whether examples are held out in groups of examples that share texts, instead of one by one."""
         return self.shared_texts and self.holdout_fraction > 0
 
     @property
     def reasons(self) -> dict[int, str]:
-        """The reasons for which an example may be dropped: verdict (such as DUPLICATE) -> name of the reason."""
+        """The reasons for which these options may drop an example: verdict (e.g. DUPLICATE) -> name of the reason."""
         used = {
             DUPLICATE: ("duplicate", self.dedup),
             NEAR_DUPLICATE: ("near_duplicate", self.near_dedup is not None),
@@ -72,7 +74,7 @@ class Curation:
 
     @property
     def is_staged(self) -> bool:
-        """Return whether decisions on an example depend on other examples, so that the run needs two stages."""
+        """Return whether the verdict on an example may depend on other examples, so that the run needs two stages."""
         return bool(self.reasons) or self.is_linked
 
     def held_out(self, sides: np.ndarray) -> np.ndarray:
@@ -82,7 +84,7 @@ class Curation:
         all trained on, and so are the parts of an audio clip, whose ids have equal upper bits.
 
         Args:
-            sides: for each example, a hash of its texts or its id (`keys.sides`), (n,) uint64.
+            sides: a hash of each example's texts, or the example's id if it has no texts (`keys.sides`), (n,) uint64.
         """
         below = int(self.holdout_fraction * (1 << (ID_BITS - LOWER_BITS)))
         is_held: np.ndarray = sides >> np.uint64(LOWER_BITS) < below
@@ -90,7 +92,7 @@ class Curation:
 
 
 def held_out_share(manifest: Manifest) -> str:
-    """Return a line with the size of the held-out part and the requested fraction; "" if there is no held-out part.
+    """Return a line with the size of the held-out part and the fraction that was requested; "" if nothing is held out.
 
     Args:
         manifest: the manifest of the training part.

@@ -3,15 +3,15 @@
     units -> _staged/: shards, keys, ... -> slices and units, in rounds (`rounds`) -> _staged/duplicates-00017.rows, ...
           -> each unit: a verdict on each of its examples (KEEP, DUPLICATE, ...) -> _curated/00003.zst -> final shards
 
-If a run needs one of these decisions, a unit first writes its shards to `_staged`. Once the keys of all units are
-known, the decisions are made, and each unit writes its final shards without the dropped examples. A run that is killed
-at any moment can be continued, and the result does not depend on the order in which workers finish. `_staged` is
-removed once the manifest is written. The verdicts stay, so that a lost shard can be made again from its unit alone.
+If a run needs one of these decisions, each unit first writes its shards to `_staged`, together with files of hashes of
+its examples or of their texts, which serve as keys. When all units have done so, the decisions are made, and each unit
+writes its final shards without the dropped examples. A run that is killed at any moment can be continued, and the
+result does not depend on the order in which workers finish. `_staged` is removed once the manifest is written. The
+verdicts stay, so that a lost shard can be made again from the inputs of its unit, without the other units.
 
-All decisions but the limit are made by key. `by_key` reads the entries of one slice of the key space (`exchange`) from
-all units, and passes them to a function. It sends the function's answers to the units that the entries come from. All
-entries with the same key are in one slice. A worker holds the entries of one slice at a time, so that its memory does
-not grow with the corpus.
+All decisions but the limit are made in slices of the range of keys (`exchange`), so that a worker's memory does not
+grow with the corpus. `by_key` reads what all units wrote about the keys of one slice, and passes it to a function that
+decides. It sends the decisions to the units that the entries come from. Entries with equal keys are in the same slice.
 
 Near-duplicates (`near`) take several rounds: slices find the rows that have a band of their MinHash sketches in common;
 units send the codes of these rows, which are short forms of the sketches; slices compare the codes; units collect the
@@ -51,7 +51,7 @@ entries to answer, (m,) int64, and the answers, (m,), which go to the units of t
 
 
 def staged(job: Job, unit: int) -> UnitResult:
-    """Return the result of the first stage of a work unit.
+    """Read the result of a work unit's first stage, in which the unit made its examples.
 
     Raises:
         PipelineError: the file of the result is damaged.
@@ -63,13 +63,17 @@ def staged(job: Job, unit: int) -> UnitResult:
 
 
 def have_verdicts(job: Job) -> bool:
-    """Return whether all work units have written the verdicts (KEEP, DUPLICATE, ...) on their examples."""
+    """Return whether there is a file of verdicts (KEEP, DUPLICATE, ...) on the examples of every work unit."""
     names = set(storage.list_files(job.path(CURATED)))
     return all(Path(job.verdicts_path(unit)).name in names for unit in range(job.num_units))
 
 
 def is_whole(path: str) -> bool:
-    """Return whether a file that an earlier run wrote is undamaged; warn the user if it is damaged."""
+    """Return whether a file that this run or an interrupted one wrote is undamaged; warn the user if it is damaged.
+
+    Args:
+        path: the path of a file that ends with its own hash (`common.sealed`).
+    """
     try:
         unseal_bytes(storage.read_bytes(path))
     except ValueError:
@@ -79,10 +83,9 @@ def is_whole(path: str) -> bool:
 
 
 def num_slices(job: Job) -> int:
-    """Return the number of slices into which to divide the key space (`exchange`).
+    """Return the number of slices into which to divide the range of keys, which are hashes (`exchange`).
 
-    It is the smallest number, up to BUCKETS, with which the entries of one type in a slice need at most SLICE_BYTES of
-    memory.
+    It is the smallest number with which a slice is expected to need at most SLICE_BYTES of memory, but at most BUCKETS.
     """
     totals = dict.fromkeys(WEIGHTS, 0)
     for name, size in storage.file_sizes(job.staged_folder).items():
@@ -92,15 +95,18 @@ def num_slices(job: Job) -> int:
 
 
 def by_key(job: Job, number: int, slices: int, source: str, dtype: np.dtype, decide: Decide, decision: str) -> None:
-    """Decide on the entries of all work units in one slice of the key space (`exchange`); write the answers, by unit.
+    """Read the entries of all work units in one slice, decide on them, and write the decisions for the units.
+
+    An entry is a fixed-size record about an example, with a hash as its key. A slice is a part of the range of hashes.
 
     Args:
         number: the number of the slice.
         slices: the number of slices.
-        source: the type of the entries to read, one of `Entries`. Units wrote them, sorted by the bucket of their key.
+        source: the type of the entries to read, a value of `Entries`, such as KEYS.
         dtype: the dtype of the entries to read.
-        decide: function that returns the indices of the entries to answer, and the answers.
-        decision: the type of the entries to write, one of `Entries`: the answers.
+        decide: a function of the entries and the options of curation. It returns the indices of the entries that it has
+            decided on, and the decisions, which are sent to the units that these entries come from.
+        decision: the type of the decisions to write, a value of `Entries`, such as DUPLICATES.
     """
     part, offsets = _from_units(job, source, _slice(number, slices), dtype)
     positions, answers = decide(part, job.curation)
@@ -108,20 +114,27 @@ def by_key(job: Job, number: int, slices: int, source: str, dtype: np.dtype, dec
 
 
 def _slice(number: int, slices: int) -> tuple[int, int]:
-    """Return the range of buckets of a slice (`exchange`), as (first, end); `end` is excluded."""
+    """Return the range of buckets that form a slice, as (first, end); `end` is excluded.
+
+    Buckets are BUCKETS equal parts of the range of hashes; a slice is several of them.
+
+    Args:
+        number: the number of the slice.
+        slices: the number of slices.
+    """
     return BUCKETS * number // slices, BUCKETS * (number + 1) // slices
 
 
 def _from_units(job: Job, source: str, buckets: tuple[int, int], dtype: np.dtype) -> tuple[np.ndarray, np.ndarray]:
-    """Read the entries of all work units in a range of buckets.
+    """Read the entries that all work units wrote, in a range of buckets, which are equal parts of the range of hashes.
 
     Args:
-        source: the type of the entries, one of `Entries`.
+        source: the type of the entries, a value of `Entries`.
         buckets: the range as (first, end); `end` is excluded.
 
     Returns:
-        (the entries, (n,) dtype, one unit after another; the index of each unit's first entry, followed by n,
-        (units + 1,) int64).
+        entries: the entries, (n,) dtype, one unit after another.
+        offsets: the index of each unit's first entry in `entries`, followed by n, (units + 1,) int64.
     """
     return gather([job.entries_path(source, unit) for unit in range(job.num_units)], BUCKETS, *buckets, dtype)
 
@@ -145,35 +158,45 @@ def _write(
 
 
 def duplicates(part: np.ndarray, _: Curation) -> tuple[np.ndarray, np.ndarray]:
-    """Find the keys that equal an earlier key; return their indices in `part`, and their rows.
+    """Find the exact duplicates among examples: those whose key equals the key of an earlier example.
 
     Args:
-        part: the keys of one slice, (n,) KEY, in the order of the plan.
+        part: the keys of the examples in one slice of the range of keys, (n,) KEY, in the order of the plan. An element
+            holds a key and the row number of its example.
+
+    Returns:
+        The indices of the duplicates in `part`, (m,) int64, and their row numbers in their work units, (m,) uint32.
     """
     positions = repeats(part)
     return positions, part["row"][positions]
 
 
 def candidates(part: np.ndarray, _: Curation) -> tuple[np.ndarray, np.ndarray]:
-    """Find the bands of MinHash sketches that several rows have in common.
+    """Find the bands, which are hashes of parts of MinHash sketches, that several rows have in common.
 
-    Return the indices of these bands in `part`, and the bands themselves.
+    Such rows may be near-duplicates.
 
     Args:
-        part: the bands of one slice, (n,) BAND.
+        part: the bands of all rows in one slice of the range of hashes, (n,) BAND: the hash and the row number.
+
+    Returns:
+        The indices of the shared bands in `part`, (m,) int64, and these elements of `part`, (m,) BAND.
     """
     positions = near.shared(part["band"])
     return positions, part[positions]
 
 
 def similar(part: np.ndarray, curation: Curation) -> tuple[np.ndarray, np.ndarray]:
-    """Find the candidates that are near-duplicates of an earlier candidate with an equal band.
-
-    Return the indices of these near-duplicates in `part`. For each, also return an entry (DROPPED): its row, the id of
-    the earlier candidate, and their estimated similarity.
+    """Find the near-duplicates among candidates, which are rows that have a band of their MinHash sketches in common.
 
     Args:
-        part: the candidates of one slice, (n,) CANDIDATE, in the order of the plan.
+        part: the candidates whose bands are in one slice of the range of hashes, (n,) CANDIDATE, in the order of the
+            plan. An element holds the hash of the band, the row number, the id of the example, and a short form of its
+            sketch.
+
+    Returns:
+        The indices in `part` of the candidates to drop, (m,) int64, and an entry for each of them, (m,) DROPPED: its
+        row, the id of the earlier candidate that it resembles, and their estimated similarity.
     """
     assert curation.near_dedup is not None
     dropped, kept, similarity = near.compare(part, near.Banding(curation.near_dedup).accepted)
@@ -183,10 +206,14 @@ def similar(part: np.ndarray, curation: Curation) -> tuple[np.ndarray, np.ndarra
 
 
 def find_codes(job: Job, unit: int, slices: int) -> None:
-    """Write the codes of the rows of a work unit that have a band in common with another row.
+    """Write the codes of the rows of a work unit that have a band of their MinHash sketches in common with another row.
 
-    A code is a short form of a row's MinHash sketch (`near`). Exact duplicates are left out. The codes are sorted by
-    the bucket of the band, because slices read them next.
+    A code is a short form of a row's sketch (`near`). Exact duplicates are left out. The file is sorted by the buckets
+    of the bands' hashes, because slices, which are ranges of buckets, read it next.
+
+    Args:
+        unit: the number of the unit.
+        slices: the number of slices.
     """
     entries = _decided(job, Entries.CANDIDATES, unit, slices, near.BAND)
     entries = entries[~_are_duplicates(job, unit, slices)[entries["row"]]]
@@ -201,7 +228,12 @@ def find_codes(job: Job, unit: int, slices: int) -> None:
 
 
 def _are_duplicates(job: Job, unit: int, slices: int) -> np.ndarray:
-    """Return the mask of the rows of a work unit that are exact duplicates of earlier rows, (rows,) bool."""
+    """Return the mask of the rows of a work unit that are exact duplicates of earlier rows, (rows,) bool.
+
+    Args:
+        unit: the number of the unit.
+        slices: the number of slices that looked for duplicates.
+    """
     mask = np.zeros(staged(job, unit).counts.kept, bool)
     if job.curation.dedup:
         mask[_decided(job, Entries.DUPLICATES, unit, slices, ROW)] = True
@@ -212,11 +244,17 @@ def _are_duplicates(job: Job, unit: int, slices: int) -> np.ndarray:
 
 
 def send_names(job: Job, unit: int, slices: int, iteration: int) -> None:
-    """Write two files of a work unit for an iteration of `linking`.
+    """Write the names of a work unit's groups for an iteration of `linking`, by which the units agree on names.
 
-    The file for the slices holds pairs (MEMBER) of a text and the name of the text's group, sorted by the bucket of the
-    text. The file for the unit itself holds names of groups: in iteration 0, the name of each row's group; in a later
-    iteration, the name in iteration 0 and the present name of each group that shares a text with another unit.
+    A group is rows that share texts. Two files are written. The file for the slices holds pairs (MEMBER) of the hash of
+    a text and the name of the text's group, sorted by the bucket of the text. The file for the unit itself holds names
+    of groups: in iteration 0, the name of each row's group; in a later iteration, for each group that shares a text
+    with another unit, the name that it had in iteration 0 and its present name.
+
+    Args:
+        unit: the number of the unit.
+        slices: the number of slices.
+        iteration: the number of the iteration, from 0.
     """
     if iteration == 0:
         is_kept = ~_are_duplicates(job, unit, slices)
@@ -237,37 +275,43 @@ def send_names(job: Job, unit: int, slices: int, iteration: int) -> None:
 
 
 def reply_to_all(part: np.ndarray, _: Curation) -> tuple[np.ndarray, np.ndarray]:
-    """Reply to all members whose text several work units sent, with the smallest name of a group for this text.
+    """Reply with the smallest name of a text's group to all work units that sent the text, if several did.
 
-    A member is a pair of a text and the name of the text's group, which a work unit has sent (`linking`).
+    Units send pairs of the hash of a text and the name that the unit uses for the text's group (`linking`).
 
     Args:
-        part: all members of the texts in one slice, (n,) MEMBER.
+        part: all pairs that units sent, for the texts in one slice of the range of hashes, (n,) MEMBER.
 
     Returns:
-        The indices of the members that get a reply, (m,) int64, and the replies, (m,) MEMBER.
+        The indices of the pairs that get a reply, (m,) int64, and the replies, (m,) MEMBER: the sent name and the
+        smallest name.
     """
     return linking.replies(part, to_all=True)
 
 
 def reply(part: np.ndarray, _: Curation) -> tuple[np.ndarray, np.ndarray]:
-    """Reply to all members whose name is not the smallest of those that were sent for their text, with the smallest.
+    """Reply with the smallest name of a text's group to all work units that sent the text with a different name.
 
-    A member is a pair of a text and the name of the text's group, which a work unit has sent (`linking`).
+    Units send pairs of the hash of a text and the name that the unit uses for the text's group (`linking`).
 
     Args:
-        part: all members of the texts in one slice, (n,) MEMBER.
+        part: all pairs that units sent, for the texts in one slice of the range of hashes, (n,) MEMBER.
 
     Returns:
-        The indices of the members that get a reply, (m,) int64, and the replies, (m,) MEMBER.
+        The indices of the pairs that get a reply, (m,) int64, and the replies, (m,) MEMBER: the sent name and the
+        smallest name.
     """
     return linking.replies(part, to_all=False)
 
 
 def has_converged(job: Job, iteration: int) -> bool:
-    """Return whether `iteration` of `linking` is unnecessary, because the previous iteration had no replies.
+    """Return whether an iteration of `linking` is unnecessary, because no unit got a reply in the previous iteration.
 
-    Iteration 0 is always necessary.
+    In an iteration, units send the names of their groups, and get replies with smaller names. Iteration 0 is always
+    necessary.
+
+    Args:
+        iteration: the number of the iteration, from 0.
     """
     if iteration == 0:
         return False
@@ -277,30 +321,46 @@ def has_converged(job: Job, iteration: int) -> bool:
 
 
 def count_groups(job: Job, unit: int, slices: int) -> None:
-    """Write the number of rows that a work unit has in each group of rows that share texts (`linking`).
+    """Write the number of rows that a work unit has in each of its groups; the rows of a group share texts (`linking`).
 
-    The entries are sorted by the bucket of the group's name.
+    Further entries mark the groups that other units may know by a different name. The file is sorted by the buckets of
+    the groups' names, because slices, which are ranges of buckets, read it next.
+
+    Args:
+        unit: the number of the unit.
+        slices: the number of slices.
     """
     sizes = linking.sizes(_groups(job, unit), _replies(job, unit, slices, _last_iteration(job, unit)))
     _write(job, Entries.SIZES, unit, sizes, _bucket(sizes["group"]))
 
 
 def add_up(job: Job, _: int, slices: int) -> None:
-    """Write the number of rows that are not duplicates, summed over all work units."""
+    """Write the number of rows of the whole run that are not exact duplicates."""
     each = storage.each(job.folder, lambda unit: _groups(job, unit), range(job.num_units))
     total = sum(np.count_nonzero(groups != linking.DROPPED) for groups in each)
     storage.publish_bytes(seal_bytes(np.array([total], NUMBER).tobytes()), job.entries_path(Entries.ROWS, 0))
 
 
 def weigh_groups(job: Job, number: int, slices: int) -> None:
-    """Write two numbers for one slice: how many rows are in groups that may be held out, and how many groups it has."""
+    """Write two numbers for one slice: the number of rows in groups that may be held out, and the number of all groups.
+
+    A group is rows that share texts (`linking`). It belongs to the slice that its name, a hash, falls into.
+
+    Args:
+        number: the number of the slice.
+        slices: the number of slices.
+    """
     part, _, _, num_groups = _eligible(job, number, slices)
     weight = np.array([part["rows"].sum(dtype=NUMBER), num_groups], NUMBER).tobytes()
     storage.publish_bytes(seal_bytes(weight), job.entries_path(Entries.ELIGIBLE, number))
 
 
 def count_together(job: Job, _: int, slices: int) -> None:
-    """Write the statistics of the groups of rows that share texts (`Together`), for the whole run."""
+    """Write statistics of the whole run about groups of rows that share texts (`Together`).
+
+    Args:
+        slices: the number of slices, each of which has counted its groups (`weigh_groups`).
+    """
     rows = _number(job, Entries.ROWS, 0)
     each = [_read(job, job.entries_path(Entries.ELIGIBLE, number), NUMBER) for number in range(slices)]
     eligible, groups = np.array(each).sum(axis=0).tolist()
@@ -312,10 +372,10 @@ class Together(NamedTuple):
     """Statistics of a run about its groups of rows that share texts (`linking`).
 
     Attributes:
-        rows: the number of rows that are not duplicates.
+        rows: the number of rows that are not exact duplicates.
         groups: the number of groups of these rows.
-        large: the number of rows whose group may not be held out, because the group is too large, or because some of
-            its rows may have a different name of the group.
+        large: the number of rows that may not be held out, because their group is too large, or because the work units
+            have not agreed on one name for their group.
     """
 
     rows: int
@@ -324,7 +384,7 @@ class Together(NamedTuple):
 
 
 def groups_made(job: Job) -> Together | None:
-    """Return the statistics of the groups of rows that share texts; None if their file is missing or damaged."""
+    """Read the statistics of the groups of rows that share texts; return None if their file is missing or damaged."""
     try:
         rows, groups, large = map(int, _read(job, job.entries_path(Entries.TOGETHER, 0), NUMBER))
         return Together(rows, groups, large)
@@ -333,7 +393,14 @@ def groups_made(job: Job) -> Together | None:
 
 
 def find_held_out(job: Job, number: int, slices: int) -> None:
-    """Choose the groups of one slice to hold out, and write the name of each group for the units that have its rows."""
+    """Choose the groups of one slice to hold out, and write their names for the work units that have rows of them.
+
+    A group is rows that share texts (`linking`). It belongs to the slice that its name, a hash, falls into.
+
+    Args:
+        number: the number of the slice.
+        slices: the number of slices.
+    """
     part, units, wanted, _ = _eligible(job, number, slices)
     weighed = sum(_number(job, Entries.ELIGIBLE, each) for each in range(slices))
     held = linking.held_out(part["group"], wanted, weighed)
@@ -341,13 +408,18 @@ def find_held_out(job: Job, number: int, slices: int) -> None:
 
 
 def _eligible(job: Job, number: int, slices: int) -> tuple[np.ndarray, np.ndarray, float, int]:
-    """Find the groups of rows that share texts (`linking`) that may be held out, among the groups of a slice.
+    """Find the groups that may be held out among the groups of one slice. A group is rows that share texts (`linking`).
+
+    Args:
+        number: the number of the slice.
+        slices: the number of slices.
 
     Returns:
-        sizes: for each such group and each work unit with its rows, the number of these rows, (n,) SIZE.
+        sizes: an entry for each such group and each work unit with rows of it, (n,) SIZE: the name of the group, and
+            the number of these rows.
         units: the number of the work unit of each entry of `sizes`, (n,) int64.
         wanted: the number of rows to hold out in the whole run.
-        num_groups: the number of all groups of the slice.
+        num_groups: the number of groups of the slice, including those that may not be held out.
     """
     part, offsets = _from_units(job, Entries.SIZES, _slice(number, slices), linking.SIZE)
     wanted = job.curation.holdout_fraction * _number(job, Entries.ROWS, 0)
@@ -360,32 +432,54 @@ def _number(job: Job, name: str, number: int) -> int:
 
 
 def _entries_in(entries: str, iteration: int) -> str:
-    """Return the prefix of the names of files with one type of entries in one iteration, e.g. `replies3`."""
+    """Return the beginning of the names of the files that hold one type of entries in one iteration, e.g. `replies3`.
+
+    Args:
+        entries: the type of the entries, a value of `Entries`.
+        iteration: the number of the iteration of `linking`.
+    """
     return f"{entries}{iteration}"
 
 
 def _bucket(names: np.ndarray) -> np.ndarray:
-    """Return the bucket (`exchange`) of each text or name of a group, (n,) int64.
+    """Return the number of the bucket (a part of the range of hashes) of each text or group, (n,) int64.
 
     Args:
-        names: hashes of texts, or names of groups, (n,) uint64.
+        names: hashes of texts, or names of groups, which are such hashes too, (n,) uint64.
     """
     return exchange.bucket(linking.mixed(names), 64)
 
 
 def _replies(job: Job, unit: int, slices: int, iteration: int) -> np.ndarray:
-    """Return the replies that slices sent to a work unit in an iteration of `linking`, (n,) MEMBER."""
+    """Return the replies to a work unit in an iteration of `linking`: old and new names of groups, (n,) MEMBER.
+
+    Args:
+        unit: the number of the unit.
+        slices: the number of slices; each of them may have replied.
+        iteration: the number of the iteration, from 0.
+    """
     return _decided(job, _entries_in(Entries.REPLIES, iteration), unit, slices, linking.MEMBER)
 
 
 def _names(job: Job, unit: int, iteration: int) -> np.ndarray:
-    """Return the names of groups that a work unit wrote for itself in an iteration (`send_names`), (n,) MEMBER."""
+    """Return the names of groups that a work unit wrote for itself in an iteration of `linking`, (n,) MEMBER.
+
+    An element holds, in iteration 0, the name of a row's group; later, a group's name in iteration 0 and its present
+    name.
+
+    Args:
+        unit: the number of the unit.
+        iteration: the number of the iteration, from 0.
+    """
     path = job.entries_path(_entries_in(Entries.NAMES, iteration), unit)
     return _read(job, path, linking.MEMBER).copy()
 
 
 def _groups(job: Job, unit: int) -> np.ndarray:
-    """Return, for each row of a work unit, the name of its group after the last iteration, (rows,) uint64."""
+    """Return the name of the group of each row of a work unit, (rows,) uint64, after the last iteration of `linking`.
+
+    A group is rows that share texts. A row that is an exact duplicate has the name `linking.DROPPED`.
+    """
     groups, last = _names(job, unit, 0)["group"], _last_iteration(job, unit)
     return linking.rename(groups, _names(job, unit, last)) if last else groups
 
@@ -398,7 +492,11 @@ def _last_iteration(job: Job, unit: int) -> int:
 def put_together(job: Job, unit: int, slices: int) -> None:
     """Write the verdicts (KEEP, DUPLICATE, ...) on the examples of a work unit, and the list of its near-duplicates.
 
-    The verdicts do not take the limit on the number of examples into account; `verdicts_on` adds it.
+    These verdicts ignore the limit on the number of examples; `verdicts_on` applies it when it reads them.
+
+    Args:
+        unit: the number of the unit.
+        slices: the number of slices, whose decisions are put together.
     """
     verdicts = np.full(staged(job, unit).counts.kept, KEEP, np.uint8)
     if job.curation.is_linked:
@@ -417,7 +515,7 @@ def put_together(job: Job, unit: int, slices: int) -> None:
 
 
 def find_limits(job: Job, _: int, slices: int) -> None:
-    """Write how many examples each work unit keeps, so that all units together keep the first `limit` examples."""
+    """Write how many examples each work unit may keep, so that the run keeps its first `curation.limit` examples."""
     assert job.curation.limit is not None
     each = storage.each(job.folder, lambda unit: _put_together(job, unit), range(job.num_units))
     kept = np.array([np.count_nonzero(are_kept(verdicts)) for verdicts in each], np.int64)
@@ -427,7 +525,7 @@ def find_limits(job: Job, _: int, slices: int) -> None:
 
 
 def are_kept(verdicts: np.ndarray) -> np.ndarray:
-    """Return the mask of the kept examples, whose verdict is KEEP or HELD_OUT, (n,) bool.
+    """Return the mask of the examples that are not dropped, (n,) bool: those with the verdict KEEP or HELD_OUT.
 
     Args:
         verdicts: the verdicts on the examples, (n,) uint8.
@@ -436,7 +534,7 @@ def are_kept(verdicts: np.ndarray) -> np.ndarray:
 
 
 def verdicts_on(job: Job, unit: int) -> np.ndarray:
-    """Return the final verdict on each row of a work unit, (rows,) uint8, such as KEEP or DUPLICATE.
+    """Return the final verdict on each row of a work unit, (rows,) uint8, such as KEEP, DUPLICATE or OVER_LIMIT.
 
     Raises:
         PipelineError: a file of verdicts is missing or damaged.
@@ -449,7 +547,9 @@ def verdicts_on(job: Job, unit: int) -> np.ndarray:
 
 
 def near_duplicates(job: Job, unit: int) -> np.ndarray:
-    """Return the near-duplicates among the rows of a work unit, (n,) `near.DROPPED`, in ascending order of rows.
+    """Read the near-duplicates among the rows of a work unit, (n,) `near.DROPPED`, in ascending order of rows.
+
+    An element holds a dropped row, the id of the example that it resembles, and their estimated similarity.
 
     Raises:
         PipelineError: the file of near-duplicates is missing or damaged.
@@ -469,11 +569,12 @@ def _read(job: Job, path: str, dtype: np.dtype, content: Callable[[bytes], bytes
 
 
 def _decided(job: Job, decision: str, unit: int, slices: int, dtype: np.dtype) -> np.ndarray:
-    """Return the decisions of all slices on the rows of a work unit, (n,) dtype.
+    """Read what all slices have decided for a work unit, (n,) dtype, such as the unit's rows that are duplicates.
 
     Args:
-        decision: the type of the decisions, one of `Entries`.
+        decision: the type of the decisions, a value of `Entries`.
         slices: the number of slices.
+        dtype: the dtype of a decision.
     """
     paths = [job.entries_path(decision, number) for number in range(slices)]
     return gather(paths, job.num_units, unit, unit + 1, dtype)[0]

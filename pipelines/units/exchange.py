@@ -7,12 +7,12 @@ An entry is a fixed-size record, such as a key of an example and the example's r
 Their range of values, the key space, is divided into BUCKETS buckets of equal size. A slice is a range of buckets that
 one worker handles.
 
-Each entry has a destination: a bucket, or a unit. A file begins with the index of each destination's first entry. The
-entries follow, sorted by destination. A reader takes the entries for a range of destinations from each of many files,
-and memory holds only these entries. No entry passes through Beam.
+Each entry in a file has a destination: a bucket, or a unit. The file begins with an index: the position of the first
+entry for each destination. The entries follow, sorted by destination. A reader takes the entries for some consecutive
+destinations from each of many files, and holds only these entries in memory. No entry passes through Beam.
 
-A unit's result holds the hashes of the files that the unit wrote about its examples. Any other file ends with its own
-hash (`common.sealed.seal_bytes`). If a continued run finds that such a file is damaged, it writes the file again.
+The files that a unit writes about its examples have hashes in the unit's result. Any other file ends with its own hash
+(`common.sealed.seal_bytes`). If a continued run finds that such a file is damaged, it writes the file again.
 """
 
 from collections.abc import Sequence
@@ -31,21 +31,22 @@ def bucket(hashes: np.ndarray, bits: int) -> np.ndarray:
     """Return the number of each hash's bucket, (n,) int64. The buckets are BUCKETS equal parts of the range of hashes.
 
     Args:
-        hashes: (n,) uint64.
-        bits: the number of bits of a hash.
+        hashes: the hashes, (n,) uint64.
+        bits: the number of bits of a hash; the upper bits of a shorter hash are 0.
     """
     upper: np.ndarray = (hashes >> hashes.dtype.type(bits - (BUCKETS - 1).bit_length())).astype(np.int64)
     return upper
 
 
 def pack(entries: np.ndarray, destinations: np.ndarray, num_destinations: int) -> bytes:
-    """Return the content of a file with n entries, which are sorted by destination.
+    """Return the content of a file that holds n entries sorted by destination, after an index of the destinations.
 
     Entries with the same destination keep their order.
 
     Args:
-        entries: (n,), of any structured dtype.
+        entries: the entries in any order, (n,), of any structured dtype.
         destinations: the destination of each entry, (n,) int64, from 0 to num_destinations - 1.
+        num_destinations: the number of possible destinations.
     """
     index = bounds(np.bincount(destinations, minlength=num_destinations))
     return index.astype(INDEX).tobytes() + entries[np.argsort(destinations, kind="stable")].tobytes()
@@ -57,8 +58,9 @@ def gather(
     """Read the entries for the destinations `first` to `end` - 1 from several files.
 
     Args:
-        paths: the paths of the files.
-        num_destinations: the number of destinations of each file.
+        paths: the paths of the files, whose content `pack` made.
+        num_destinations: the number of possible destinations in each file.
+        first, end: the range of destinations to read; `end` is excluded.
         dtype: the dtype of an entry.
 
     Returns:
@@ -73,11 +75,13 @@ def gather(
 
 
 def _read(path: str, start_of_entries: int, first: int, end: int, dtype: np.dtype) -> np.ndarray:
-    """Return the entries of a file for a range of destinations, (n,) dtype.
+    """Return the entries for a range of destinations from one file, (n,) dtype.
 
     Args:
+        path: the path of the file, whose content `pack` made.
         start_of_entries: the byte offset of the file's first entry.
-        first, end: the range of destinations; `end` is excluded.
+        first, end: the range of destinations to read; `end` is excluded.
+        dtype: the dtype of an entry.
     """
     size = INDEX.itemsize
     with storage.open_input(path) as stream:

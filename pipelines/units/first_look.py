@@ -3,8 +3,9 @@
     some of the inputs, evenly spread -> their first records -> check by the kind of dataset -> an error if most fail
 
 Only the inputs of a long run are checked: a short run soon finds the same problems, and counts them exactly. The first
-records may not be typical. The run therefore ends here only if most of them are bad, all of them lack columns that the
-dataset needs, or too many are not UTF-8. `--max-bad-fraction` is applied at the end of the run.
+records may not be typical of all records. The run therefore ends here only if more than half of them are bad, if all of
+them lack columns that the dataset needs, or if too many are not UTF-8. `--max-bad-fraction` is applied to all records
+at the end of the run.
 """
 
 from collections.abc import Callable, Sequence
@@ -39,13 +40,14 @@ def check_first(
         root: the common folder of the inputs.
         entries: all inputs.
         reading: the rules for reading records from the inputs.
-        check: a function that raises RecordError if a record is bad.
-        most_bad: the fraction of bad records that the user allows (`--max-bad-fraction`). Here it limits only records
-            that are not UTF-8. Other bad records are an error only if they are more than half of the records.
+        check: a function that raises RecordError if a record is bad; its result is ignored.
+        most_bad: the fraction of bad records that the user allows (`--max-bad-fraction`). Here it is the allowed
+            fraction of files that are not UTF-8. The allowed fraction of records that are not UTF-8 is the same, but at
+            least 5 % (MOST_WRONG).
 
     Raises:
-        PipelineError: most of the records are bad, all of them lack columns that the dataset needs, or more than
-            `most_bad` are not UTF-8; or a file is damaged.
+        PipelineError: more than half of the records are bad, all of them lack columns that the dataset needs, too many
+            files or records are not UTF-8, or a file is damaged.
     """
     if most_bad < 0.5:
         _check_encodings(root, entries, reading, most_bad)
@@ -73,9 +75,11 @@ def _check_records(records: Sequence[Record], check: Callable[[Record], Any], mo
 def _check_encodings(root: str, entries: Sequence[Input], reading: Reading, most_bad: float) -> None:
     """Raise PipelineError if too many of the inputs begin with bytes that are not UTF-8.
 
-    Check nothing unless all inputs are plain text, or if the user sets an encoding or a separator.
+    Nothing is checked if an input is not plain text, or if the user has set an encoding or a separator of records.
 
     Args:
+        root: the common folder of the inputs.
+        entries: all inputs.
         most_bad: the fraction of the inputs that may begin with such bytes.
     """
     if reading.encoding or reading.separator or any(entry.format != PLAIN_TEXT for entry in entries):

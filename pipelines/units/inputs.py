@@ -1,4 +1,7 @@
-"""Find the input files of a run: the files that paths, folders and globs name, each once, and their common folder."""
+"""Find the input files of a run, i.e. the files to which paths, folders and globs refer, and their common folder.
+
+A file is found once, even if several paths or globs refer to it.
+"""
 
 import itertools
 import os
@@ -22,11 +25,11 @@ def find(patterns: Sequence[str], listed_paths: Sequence[str] = ()) -> tuple[str
 
     Args:
         patterns: paths, folders and globs.
-        listed_paths: the paths in the user's lists of files.
+        listed_paths: the paths of further files, which the user's lists of files contain.
 
     Raises:
-        PipelineError: no file matches, a name is not printable, or the files are not all on this machine or in one
-            bucket.
+        PipelineError: a path or glob matches no file, a file name has characters that cannot be printed, or the files
+            are neither all on this machine nor all in one bucket of an object store.
     """
     found: dict[str, Status] = {}
     for pattern in (*patterns, *listed_paths):
@@ -47,14 +50,14 @@ def find(patterns: Sequence[str], listed_paths: Sequence[str] = ()) -> tuple[str
 
 
 def check_known(root: str, unknown_files: Mapping[str, str], known_types: str, are_skipped: bool) -> None:
-    """Raise PipelineError if there are files of unknown type, unless they are skipped.
+    """Raise PipelineError if there are files of unknown type, unless the user has chosen to skip them.
 
     Args:
         root: the common folder of the inputs, for the message.
         unknown_files: name of a file of unknown type -> a text that says what the file is and what to do with it; "" if
             nothing is known about the file.
-        known_types: the known types, for the message.
-        are_skipped: whether files of unknown type are skipped.
+        known_types: the types that are read, for the message.
+        are_skipped: whether files of unknown type are skipped; if true, nothing is raised.
     """
     if unknown_files and not are_skipped:
         names = sorted(unknown_files, key=lambda name: (not unknown_files[name], name))
@@ -69,8 +72,8 @@ def check_known(root: str, unknown_files: Mapping[str, str], known_types: str, a
 def absolute(path: str) -> str:
     """Return the absolute form of a path.
 
-    Symbolic links are kept, except in a path with `..`: after a link, `..` is the parent of the folder that the link
-    points to.
+    Symbolic links are not resolved, except in a path with `..`: after a link, `..` is the parent of the folder that the
+    link points to.
     """
     if ".." in path and ".." in Path(path).parts:
         path = os.path.join(os.path.realpath(os.path.dirname(path)), os.path.basename(path))  # noqa: PTH118, PTH119, PTH120

@@ -5,9 +5,9 @@
     documents-00003-001.tar           a shard of unit 3
     _done/00003.json                  the result of unit 3
     _rejected/00003.jsonl.zst         bad records of unit 3
-    _excluded/00003.jsonl.zst         examples that hold an excluded text
-    _near_duplicates/00003.jsonl.zst  dropped near-duplicates, each with the id of the kept example that it resembles
-    _curated/                         verdicts (`curation`)
+    _excluded/00003.jsonl.zst         examples that contain a text which the user excludes, e.g. of a test set
+    _near_duplicates/00003.jsonl.zst  near-duplicates, each with the id of the earlier example that it resembles
+    _curated/                         verdicts on the examples, such as KEEP or DUPLICATE (`curation`)
     validation/                       the held-out part, which is itself a dataset
     manifest.json                     written last
 
@@ -65,19 +65,20 @@ class Job:
 
     Attributes:
         folder: the output folder.
-        plan: the hash of the plan.
+        plan: the SHA-256 of plan.json.
         root: the common folder of the inputs.
         kind: the kind of dataset, with its options.
         fingerprint: the fingerprint in the plan.
         num_units: the number of work units.
         reading: the rules for reading records from the inputs.
         max_bad_fraction: the fraction of the records that may be bad.
-        beam: the user's options for Beam.
+        beam: the user's options for Beam, as command-line arguments.
         curation: the options that drop or hold out examples.
-        first_shard: the number in the names of the first unit's shards. It is 0, unless a dataset is updated
-            (`units.update`).
-        caller: who called the process that made the job (`common.flags`), so that workers on other machines name
-            options in messages as the user writes them.
+        first_shard: the number in the names of the first unit's shards. It is 0, unless the run updates an existing
+            dataset (`units.update`).
+        caller: whether the user called the program from the command line or from Python (`common.flags.caller`). In
+            their
+        messages, workers write options accordingly: `--min-tokens` or `min_tokens`.
     """
 
     folder: str
@@ -94,7 +95,7 @@ class Job:
     caller: str = dataclasses.field(default_factory=caller)
 
     def worker(self) -> Worker:
-        """Return the worker that makes examples of this kind, created with the resources in the output folder.
+        """Return an object that makes examples of this kind of dataset, with the resources in the output folder.
 
         Raises:
             ShardError: a resource is missing, or its hash is not the hash in the plan.
@@ -104,7 +105,7 @@ class Job:
 
     @property
     def reasons(self) -> tuple[str, ...]:
-        """The reasons for which the kind of dataset, or an option of curation, may drop a good record."""
+        """The reasons for which the kind of dataset, or an option of curation, may drop a record that is not bad."""
         return (*self.kind.reasons, *self.curation.reasons.values())
 
     @property
@@ -114,53 +115,68 @@ class Job:
 
     @property
     def datasets(self) -> list[str]:
-        """The folders of the datasets that the run makes: the output, and the held-out part if there is one."""
+        """The folders of the datasets that the run makes: the output folder, and the held-out part if there is one."""
         if self.curation.holdout_fraction:
             return [self.folder, self.validation_folder]
         return [self.folder]
 
     @property
     def staged_folder(self) -> str:
-        """The folder to which the first stage of work units writes its files."""
+        """The folder to which work units write their files in the first of two stages.
+
+        A run has two stages if examples of different units are compared.
+        """
         return storage.join(self.folder, STAGED)
 
     @staticmethod
     def entries_name(entries: str, number: int) -> str:
-        """Return the name, in the output folder, of a file that work units exchange (`units.exchange`).
+        """Return the name, relative to the output folder, of a file by which work units exchange data.
 
         Args:
-            entries: the type of the entries in the file, one of `Entries`.
+            entries: the type of the entries in the file, a value of `Entries`, such as KEYS. In an iteration of
+                `linking`, the number of the iteration follows, e.g. `sent0`.
             number: the number of the work unit or slice that writes the file.
         """
         return f"{CURATED if entries in LASTING else STAGED}/{entries}-{number:05d}.rows"
 
     def entries_path(self, entries: str, number: int) -> str:
-        """Return the path of a file that work units exchange (`units.exchange`).
+        """Return the path of a file by which work units exchange data about their examples (`units.exchange`).
 
         Args:
-            entries: the type of the entries in the file, one of `Entries`.
+            entries: the type of the entries in the file, a value of `Entries`, such as KEYS. In an iteration of
+                `linking`, the number of the iteration follows, e.g. `sent0`.
             number: the number of the work unit or slice that writes the file.
         """
         return self.path(self.entries_name(entries, number))
 
     def path(self, name: str) -> str:
-        """Return the path of a file in the output folder; its name may contain `/`."""
+        """Return the path of a file in the output folder.
+
+        Args:
+            name: the path of the file relative to the output folder, with `/` between folders.
+        """
         return storage.join(self.folder, *name.split("/"))
 
     def verdicts_path(self, unit: int) -> str:
-        """Return the path of the file with the verdicts on the examples of a work unit."""
+        """Return the path of the file with the verdicts (KEEP, DUPLICATE, ...) on the examples of a work unit."""
         return storage.join(self.folder, CURATED, f"{unit:05d}.zst")
 
     def result_path(self, unit: int, stage: str = DONE) -> str:
-        """Return the path of the final result (DONE) of a work unit, or of the result of its first stage (STAGED)."""
+        """Return the path of the file with the result of a work unit.
+
+        Args:
+            unit: the number of the unit.
+            stage: DONE for the final result; STAGED for the result of the first of two stages.
+        """
         return storage.join(self.folder, stage, f"{unit:05d}.json")
 
     @staticmethod
     def list_name(folder: str, unit: int) -> str:
-        """Return the name, in the output folder, of a list that a work unit writes.
+        """Return the name, relative to the output folder, of a file in which a work unit lists records or examples.
 
         Args:
-            folder: the folder of the list, one of LISTS, such as `_rejected` for the lists of bad records.
+            folder: the name of the folder of such lists, one of LISTS, such as `_rejected` for bad records.
+            unit: the number of the unit.
         """
         return f"{folder}/{unit:05d}.jsonl.zst"
 
@@ -175,10 +191,11 @@ class UnitResult:
     """Result of a work unit, or of the first stage of a work unit.
 
     Attributes:
-        shards: the manifest's entries for the unit's shards, without the shards of the held-out part.
-        counts: the counts of the unit's records; held-out examples count as kept.
-        held: the manifest's entries for the unit's shards of the held-out part.
-        files: name in the output folder -> sha256, for the other files that the unit wrote.
+        shards: the descriptions of the unit's shards, for the manifest; the shards of the held-out part are not
+            included.
+        counts: the counts of the unit's records (kept, filtered, bad); held-out examples count as kept.
+        held: the descriptions of the unit's shards of the held-out part, for its manifest.
+        files: the other files that the unit wrote: path relative to the output folder -> SHA-256.
     """
 
     shards: list[ShardInfo]
@@ -187,22 +204,22 @@ class UnitResult:
     files: dict[str, str] = dataclasses.field(default_factory=dict)
 
     def to_json(self, plan: str, unit: int) -> bytes:
-        """Return the result as the content of its file.
+        """Return the result as the content of its file in the output folder.
 
         Args:
-            plan: the hash of the plan.
+            plan: the SHA-256 of plan.json.
             unit: the number of the unit.
         """
         return seal({"plan": plan, "unit": unit, **dataclasses.asdict(self)})
 
     @classmethod
     def from_json(cls, data: bytes, plan: str, unit: int) -> "UnitResult":
-        """Parse the content of a result file.
+        """Parse the content of the file of a result.
 
         Args:
             data: the content.
-            plan: the hash that the plan should have.
-            unit: the number that the unit should have.
+            plan: the SHA-256 of plan.json; the result must come from a run with this plan.
+            unit: the number of the unit; the result must be from this unit.
 
         Raises:
             ValueError: the content is damaged, or belongs to a different unit or plan.
@@ -218,10 +235,11 @@ class UnitResult:
 
 
 def done_units(folder: str, stage: str = DONE) -> set[int]:
-    """Return the numbers of the work units that have a result file.
+    """Return the numbers of the work units whose result has a file. The content of the file is not checked.
 
     Args:
-        stage: DONE for the final results; STAGED for the results of the first stage.
+        folder: the output folder.
+        stage: the folder of the results: DONE for the final results; STAGED for the results of the first of two stages.
     """
     names = storage.list_files(storage.join(folder, stage))
     return {int(name[:5]) for name in names if RESULT_NAME.fullmatch(name)}
@@ -231,7 +249,9 @@ def load_result(path: str, plan: str, unit: int) -> UnitResult | None:
     """Read the result of a work unit; return None if the file is damaged, or belongs to a different unit or plan.
 
     Args:
-        plan: the hash of the plan.
+        path: the path of the file of the result, which must exist.
+        plan: the SHA-256 of plan.json.
+        unit: the number of the unit.
     """
     try:
         return UnitResult.from_json(storage.read_bytes(path), plan, unit)

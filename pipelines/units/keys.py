@@ -1,11 +1,12 @@
 """Keys by which examples of different units are compared: a key of the whole example, or a key of each of its texts.
 
-Texts are compared as defined in `common.same_text`: the worker attaches the hashes of an example's texts to the batch
-(`pipelines.attached`). The key of an example consists of 127 bits of these hashes.
+Two texts count as equal if they differ only in white space, letter case or Unicode form (`common.same_text`). The
+worker that makes the examples attaches hashes of their texts to the batch (`pipelines.attached`). The key of an example
+consists of 127 bits of these hashes.
 
-A kind of dataset that attaches no hashes, such as images, has keys of 127 bits from the id and a hash of all tokens
-with their positions. If it has no tokens either, the id alone is the key: 63 bits of the hash of the file's bytes. If
-it has several columns of tokens, only the columns that every example has are hashed; views of a sentence are left out.
+If a kind of dataset attaches no hashes, such as images, the key consists of the example's id (63 bits) and a 64-bit
+hash of all tokens with their positions. If it has several columns of tokens, only the columns that every example has
+are hashed; views of a sentence are left out. If it has no tokens, the key is the id alone, a hash of the file's bytes.
 """
 
 from collections.abc import Sequence
@@ -24,26 +25,30 @@ ID_BITS = 63
 
 
 def sides(batch: pa.RecordBatch, hashes: np.ndarray | None) -> np.ndarray:
-    """Return a hash of each of n examples, (n,) uint64, of which ID_BITS bits are used.
+    """Return a hash of each of n examples, (n,) uint64, of which ID_BITS (63) bits are used.
 
     The hash decides whether the example belongs to the held-out part (`Curation.held_out`).
 
     Args:
-        hashes: the hashes of the examples' texts, each as two numbers, (n, 2 * texts) uint64; None to use the ids of
-            the examples.
+        batch: the examples.
+        hashes: the hashes of the examples' texts, each as two numbers, (n, 2 * texts) uint64, where `texts` is the
+            number of texts of an example; None to use the ids of the examples.
     """
     if hashes is None:
         ids: np.ndarray = batch.column("id").to_numpy().view(np.uint64)
         return ids
-    return _mixed(hashes[:, ::2]) >> np.uint64(64 - ID_BITS)
+    return _combined(hashes[:, ::2]) >> np.uint64(64 - ID_BITS)
 
 
 def keys(batch: pa.RecordBatch, hashes: np.ndarray | None, first: int, columns: Sequence[str]) -> np.ndarray:
-    """Return the keys of n examples, (n,) KEY, by which equal examples are found.
+    """Return the keys of n examples, (n,) KEY; two examples with equal keys are exact duplicates.
+
+    An element holds the key, as two numbers (`id` and `content`), and the row number of the example.
 
     Args:
-        hashes: the hashes of the examples' texts, each as two numbers, (n, 2 * texts) uint64; None to make the keys
-            from ids and tokens.
+        batch: the examples.
+        hashes: the hashes of the examples' texts, each as two numbers, (n, 2 * texts) uint64, where `texts` is the
+            number of texts of an example; None to make the keys from ids and tokens.
         first: the row number, in the work unit, of the batch's first example.
         columns: the names of the columns of tokens that every example has.
     """
@@ -51,7 +56,7 @@ def keys(batch: pa.RecordBatch, hashes: np.ndarray | None, first: int, columns: 
     entries["id"] = sides(batch, hashes)
     entries["row"] = np.arange(first, first + batch.num_rows)
     if hashes is not None:
-        entries["content"] = _mixed(hashes[:, 1::2])
+        entries["content"] = _combined(hashes[:, 1::2])
         return entries
     tokens = [token_hashes(Ragged.from_arrow(batch.column(name))) for name in columns]
     if len(tokens) == 1:
@@ -61,10 +66,13 @@ def keys(batch: pa.RecordBatch, hashes: np.ndarray | None, first: int, columns: 
     return entries
 
 
-def _mixed(hashes: np.ndarray) -> np.ndarray:
-    """Combine the hashes of each row's texts, (n, texts) uint64, into one hash for each row, (n,) uint64.
+def _combined(hashes: np.ndarray) -> np.ndarray:
+    """Combine the hashes of the texts of each row into one hash for the row, (n,) uint64.
 
-    The hash of a single text stays unchanged.
+    If a row has a single text, its hash stays unchanged.
+
+    Args:
+        hashes: the hashes, (n, texts) uint64: a row for each of n examples, and a column for each of its texts.
     """
     if hashes.shape[1] == 1:
         return hashes[:, 0]
@@ -73,13 +81,14 @@ def _mixed(hashes: np.ndarray) -> np.ndarray:
 
 
 def texts(batch: pa.RecordBatch, hashes: np.ndarray | None, first: int, groups: np.ndarray | None = None) -> np.ndarray:
-    """Return the hash and the row of each text of n examples, (texts * n,) TEXT.
+    """Return an entry for each text of n examples, (t * n,) TEXT: the hash of the text, and its example's row number.
 
-    An example's group, which the user gives by `--group-field`, counts as one more text.
+    An example has t texts. Its group, which the user states by `--group-field`, counts as one of them.
 
     Args:
-        hashes: the hashes of the examples' texts, each as two numbers, (n, 2 * texts) uint64; None to hash each column
-            of tokens.
+        batch: the examples.
+        hashes: the hashes of the examples' texts other than the group, each as two numbers, (n, 2 * texts) uint64; None
+            to hash each column of tokens instead.
         first: the row number, in the work unit, of the batch's first example.
         groups: the hashes of the examples' groups, (n, 1) uint64; None if the examples have no groups.
     """
@@ -106,7 +115,11 @@ def token_hashes(lists: Ragged) -> np.ndarray:
 
 
 def repeats(entries: np.ndarray) -> np.ndarray:
-    """Return the indices of the keys, (n,) KEY, that equal an earlier key, in ascending order."""
+    """Return the indices of the keys that equal an earlier key, (m,) int64, in ascending order.
+
+    Args:
+        entries: the keys, each with the row number of its example, (n,) KEY.
+    """
     order = np.lexsort((entries["content"], entries["id"]))  # stable: of equal keys the first in plan order stays first
     is_first = starts_run(entries["id"][order]) | starts_run(entries["content"][order])
     return np.sort(order[~is_first])

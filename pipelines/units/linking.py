@@ -12,8 +12,9 @@ hypothesis such as "a man is outside", can join much of a corpus. The other grou
 so that the fraction of held-out rows stays as requested. The rate is at most MOST, so that some of these groups are
 trained on too.
 
-A group may have rows in several units. Units and slices of the hashes (`exchange`) therefore agree on names in
-iterations. In each, a unit sends pairs of a text and the name of the text's group, each pair once:
+A group may have rows in several units, which at first give it different names. Units therefore agree on one name in
+iterations, with the help of slices, each of which handles a part of the range of hashes (`exchange`). In an iteration,
+a unit sends pairs of a text and the name of the text's group to the slices of the texts, each pair once:
 
 - Iteration 0: a unit joins its rows that share texts, and sends each text with the name of its group in this unit. If
   several units send the same text, a slice replies to all of them with the smallest name for the text.
@@ -23,8 +24,8 @@ iterations. In each, a unit sends pairs of a text and the name of the text's gro
   name then receive the new name in the same iteration. This is pointer jumping (Shiloach and Vishkin, "An O(log n)
   parallel connectivity algorithm", 1982): the number of iterations grows with the logarithm of the length of a chain.
 
-The exchange ends when there are no replies, or after ITERATIONS iterations. A group whose name is still in a reply of
-the last iteration is unresolved: other rows of the group may have a different name. It is trained on.
+The exchange ends when there are no replies, or after ITERATIONS iterations. If a group's name is still in a reply of
+the last iteration, the group is unresolved: other rows of it may have a different name. Such a group is trained on.
 """
 
 import numpy as np
@@ -47,12 +48,15 @@ MOST = 0.5
 
 
 def components(links: np.ndarray, is_kept: np.ndarray) -> np.ndarray:
-    """Group the rows of a work unit that share texts; return the name of each row's group, (n,) uint64.
+    """Find the groups of rows of a work unit that share texts; return the name of each row's group, (n,) uint64.
+
+    A group's name is the smallest hash of its texts.
 
     Args:
-        links: the unit's texts: pairs of the hash of a text and a row that holds it, in any order, (m,) TEXT.
-        is_kept: the mask of the kept rows, (n,) bool. A row that is not kept gets the name DROPPED, and does not join
-            other rows.
+        links: the texts of the unit, in any order, (m,) TEXT: the hash of a text, and the number of a row that holds
+            it.
+        is_kept: the mask of the rows that are not exact duplicates, (n,) bool. The other rows get the name DROPPED, and
+            their texts join no rows.
     """
     links = links[is_kept[links["row"]]]
     links = links[np.argsort(links["text"], kind="stable")]
@@ -67,10 +71,10 @@ def components(links: np.ndarray, is_kept: np.ndarray) -> np.ndarray:
 
 
 def join(group: np.ndarray, left: np.ndarray, right: np.ndarray) -> None:
-    """Join the groups of the two rows of each pair, in place.
+    """Join the groups of the two rows of each pair; the array `group` is changed in place.
 
     Args:
-        group: for each row, the index of the first row of its group, (rows,) int64; it is updated.
+        group: for each row, the index of the first row of its group, (rows,) int64.
         left, right: for each pair, the indices of its two rows, (pairs,) int64 each.
     """
     while True:
@@ -85,13 +89,13 @@ def join(group: np.ndarray, left: np.ndarray, right: np.ndarray) -> None:
 
 
 def rename(groups: np.ndarray, members: np.ndarray) -> np.ndarray:
-    """Return the new names of groups, (n,) uint64.
+    """Return the new names of n groups, (n,) uint64: the smallest new name that `members` holds for a group.
 
-    A group gets the smallest of the new names that `members` holds for it. If there is none, its name does not change.
+    If `members` holds none for a group, its name does not change.
 
     Args:
-        groups: the current names, (n,) uint64.
-        members: pairs of a current name (`text`) and a new name (`group`), (m,) MEMBER.
+        groups: the present names of the groups, (n,) uint64.
+        members: pairs of a present name (in the field `text`) and a new name (in the field `group`), (m,) MEMBER.
     """
     if not len(members):
         return groups
@@ -105,10 +109,10 @@ def rename(groups: np.ndarray, members: np.ndarray) -> np.ndarray:
 
 
 def members(texts: np.ndarray, groups: np.ndarray) -> np.ndarray:
-    """Return the members that a work unit sends, (m,) MEMBER, sorted by text and without repetitions.
+    """Return the pairs that a work unit sends to slices, (m,) MEMBER, sorted by text and without repetitions.
 
-    A member is a pair of a text and the name of the text's group. The name of a group is sent as a text of the group
-    too.
+    A pair holds the hash of a text, and the name of the text's group. The names of the groups are sent as texts of
+    their groups too.
 
     Args:
         texts: the hashes of texts, or old names of groups, (n,) uint64.
@@ -127,15 +131,16 @@ def members(texts: np.ndarray, groups: np.ndarray) -> np.ndarray:
 
 
 def replies(members: np.ndarray, to_all: bool) -> tuple[np.ndarray, np.ndarray]:
-    """Return the indices of the members that get a reply, (m,) int64, and the replies, (m,) MEMBER.
-
-    A member is a pair of a text and the name of the text's group, which a work unit has sent. A reply is a pair of this
-    name (in the field `text`) and the smallest name among all members with the same text (in the field `group`).
+    """Choose the pairs that get a reply, among pairs of a text and the name of its group that work units have sent.
 
     Args:
-        members: all members for some texts, (n,) MEMBER.
-        to_all: whether all members with a text that occurs in several members get a reply. If False, a member gets a
-            reply only if its name is not the smallest name.
+        members: all pairs that units have sent for some texts, (n,) MEMBER.
+        to_all: if true, all pairs whose text occurs in several pairs get a reply; if false, only pairs whose name is
+            not the smallest name for their text.
+
+    Returns:
+        The indices of the pairs that get a reply, (m,) int64, and the replies, (m,) MEMBER: the sent name (in the field
+        `text`) and the smallest name for the same text (in the field `group`).
     """
     if not len(members):
         return np.empty(0, np.int64), members
@@ -150,29 +155,37 @@ def replies(members: np.ndarray, to_all: bool) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _by_text(members: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the indices that sort `members`, (n,) MEMBER, by text, (n,) int64, and the starts of the texts.
+    """Return the indices that sort `members` by text, and the position of each text's first member in that order.
 
-    The starts, (texts,) int64, are the positions of the first member of each text in the sorted order.
+    Args:
+        members: pairs of a text and a name of its group, (n,) MEMBER, in any order.
+
+    Returns:
+        The indices, (n,) int64, and the positions, (texts,) int64.
     """
     order = np.argsort(members["text"], kind="stable")  # merges sequences that are sorted already
     return order, np.flatnonzero(starts_run(members["text"][order]))
 
 
 def _without_repeats(members: np.ndarray) -> np.ndarray:
-    """Return `members`, (n,) MEMBER, without those that equal the member before them."""
+    """Return the members that differ from the member before them, (m,) MEMBER.
+
+    Args:
+        members: pairs of a text and a name of its group, (n,) MEMBER, sorted.
+    """
     differing: np.ndarray = members[starts_run(members["text"]) | starts_run(members["group"])]
     return differing
 
 
 def sizes(groups: np.ndarray, replies: np.ndarray) -> np.ndarray:
-    """Return the sizes of the groups of a work unit, (n,) SIZE.
+    """Return an element for each group of a work unit, with its name and its number of rows, (n,) SIZE.
 
-    There is an entry for each group, with its number of rows. There is a further entry, with `unresolved` set and no
-    rows, for each name in the replies, because such a group may have different names in different units.
+    Further elements mark the groups that other units may know by a different name: for each name in the replies, an
+    element with `rows` 0 and `unresolved` true.
 
     Args:
         groups: the name of each row's group, (rows,) uint64.
-        replies: the replies to the unit in the last iteration, pairs of an old and a new name, (m,) MEMBER.
+        replies: the replies to the unit in the last iteration, (m,) MEMBER: pairs of an old and a new name of a group.
     """
     named, rows = np.unique(groups[groups != DROPPED], return_counts=True)
     unresolved = np.unique(np.append(replies["text"], replies["group"]))
@@ -184,13 +197,14 @@ def sizes(groups: np.ndarray, replies: np.ndarray) -> np.ndarray:
 
 
 def eligible(sizes: np.ndarray, wanted: float) -> np.ndarray:
-    """Return the mask of the entries whose group may be held out, (n,) bool.
+    """Return the mask of the elements of `sizes` whose group may be held out, (n,) bool.
 
-    A group may be held out if none of its entries is marked as unresolved, and if it has few rows compared to `wanted`.
+    A group may be held out if all work units use the same name for it, and if it has at most 8 rows (SMALL) or at most
+    5 % (OF_WANTED) of the rows to hold out.
 
     Args:
-        sizes: all entries of some groups, (n,) SIZE: one from each work unit with rows of the group, and further
-            entries, without rows, if the group is unresolved.
+        sizes: all elements about some groups, (n,) SIZE: for each group, its number of rows in each work unit. Elements
+            with `unresolved` true mark a group for which units may use different names.
         wanted: the number of rows to hold out in the whole run.
     """
     _, group = np.unique(sizes["group"], return_inverse=True)
@@ -203,25 +217,35 @@ def eligible(sizes: np.ndarray, wanted: float) -> np.ndarray:
 def held_out(groups: np.ndarray, wanted: float, num_eligible: int) -> np.ndarray:
     """Return the mask of the groups to hold out, (n,) bool.
 
+    Groups are drawn by hashes of their names, so that about `wanted` rows of the run are held out, but at most about
+    half (MOST) of the rows that may be held out.
+
     Args:
-        groups: names of groups that may be held out, (n,) uint64.
+        groups: the names of groups that may be held out, (n,) uint64.
         wanted: the number of rows to hold out in the whole run.
-        num_eligible: the number of rows of all groups that may be held out, in the whole run.
+        num_eligible: the number of rows, in the whole run, of all groups that may be held out.
     """
     chosen: np.ndarray = draws(groups) < min(MOST, wanted / max(1, num_eligible))
     return chosen
 
 
 def draws(groups: np.ndarray) -> np.ndarray:
-    """Return a pseudo-random number from 0 to 1 for each group, (n,) float64, computed from the group's name."""
+    """Return a pseudo-random number in [0, 1) for each group, (n,) float64, computed from the group's name.
+
+    Args:
+        groups: the names of the groups, (n,) uint64.
+    """
     drawn: np.ndarray = (mixed(groups) >> np.uint64(11)) / float(1 << 53)
     return drawn
 
 
 def mixed(names: np.ndarray) -> np.ndarray:
-    """Return evenly distributed hashes of names, (n,) uint64.
+    """Return hashes of names of groups that are evenly distributed over the range of hashes, (n,) uint64.
 
-    The names themselves are not evenly distributed, because a name is the minimum of several hashes.
+    The names are not evenly distributed, because a group's name is the smallest of several hashes.
+
+    Args:
+        names: the names, (n,) uint64.
     """
     spread: np.ndarray = keyed.finalize(names.view(np.int64)).view(np.uint64)
     return spread

@@ -4,15 +4,17 @@
         -> estimated similarity of two candidates, from their whole sketches -> drop the later document
 
 Two documents with Jaccard similarity s have an equal band with probability s^r, and at least one equal band among b
-bands with probability 1 - (1 - s^r)^b (Leskovec, Rajaraman and Ullman, "Mining of Massive Datasets", section 3.4). r is
-the largest width for which this probability is at least 0.99 if s is the threshold.
+bands with probability 1 - (1 - s^r)^b (Leskovec, Rajaraman and Ullman, "Mining of Massive Datasets", section 3.4). The
+threshold is the similarity from which documents are near-duplicates. r is the largest number for which two documents
+whose similarity is the threshold have an equal band with a probability of at least 0.99.
 
-The candidates of a band are compared in the order of the plan. A candidate is dropped if its estimated similarity
-(`text.minhash`) with an earlier candidate that is kept is at least the threshold minus two standard deviations of the
+Candidates with an equal band are compared in the order of the plan. A candidate is dropped if its estimated similarity
+(`text.minhash`) to an earlier candidate that stays is at least the threshold minus two standard deviations of the
 estimate. Because of this margin, pairs whose true similarity is just the threshold are found too.
 
-A document is dropped only if it resembles a kept document directly. Similarity is not treated as transitive: chains of
-small changes would join texts that have little in common.
+A document is dropped only if it resembles an earlier document directly. Among documents with an equal band, similarity
+is not treated as transitive: chains of small changes would join texts that have little in common. Each band is decided
+independently, so the earlier document, which stays in this band, may be dropped because of another band.
 """
 
 import dataclasses
@@ -41,20 +43,22 @@ _CHUNK = 1 << 16
 
 @dataclasses.dataclass(frozen=True)
 class Banding:
-    """Division of MinHash sketches into bands.
+    """Division of MinHash sketches into bands, which are runs of consecutive numbers of a sketch.
+
+    Documents are compared only if their sketches have an equal band.
 
     Attributes:
-        threshold: the Jaccard similarity from which documents are near-duplicates.
+        threshold: the Jaccard similarity from which two documents are near-duplicates.
     """
 
     threshold: float
 
     @property
     def width(self) -> int:
-        """The width of a band: how many of a sketch's numbers it holds.
+        """The number of a sketch's numbers that form one band.
 
-        It is the largest width at which two documents have an equal band with a probability of at least RECALL, if
-        their similarity is the threshold.
+        It is the largest width with which two documents whose similarity is the threshold have at least one equal band
+        with a probability of at least 0.99 (RECALL).
         """
         widths = range(1, NUM_HASHES)
         return max(r for r in widths if 1 - (1 - self.threshold**r) ** (NUM_HASHES // r) >= RECALL)
@@ -65,22 +69,26 @@ class Banding:
 
     @property
     def accepted(self) -> float:
-        """The estimated similarity from which documents are near-duplicates.
+        """The estimated Jaccard similarity from which two documents are treated as near-duplicates.
 
-        It is the threshold minus two standard deviations of the estimate.
+        It is the threshold minus two standard deviations of the estimate, so that few near-duplicates are missed.
         """
         s = self.threshold
         return s - 2 * math.sqrt(s * (1 - s) / NUM_HASHES)
 
     def bands(self, sketches: np.ndarray, first: int) -> np.ndarray:
-        """Return an entry for each band of n consecutive rows, (m * num_bands,) BAND; m of the rows have words.
+        """Return an entry for each band of each of n consecutive rows: a hash of the band, and the row number.
 
-        An entry holds a hash of the band's position and numbers, and the row number.
+        The hash depends on the band's numbers and on the position of the band in the sketch.
 
         Args:
-            sketches: the sketches of the rows, (n, NUM_HASHES) int64; zeros for a text without words, which has no
-                bands.
+            sketches: the sketches of the rows, (n, NUM_HASHES) int64. A row of zeros belongs to a text without words,
+                which has no bands.
             first: the row number, in the work unit, of the first row.
+
+        Returns:
+            The entries, (m * num_bands,) BAND, where m is the number of rows that have words, and `num_bands` is the
+            number of bands of a sketch.
         """
         (rows,) = np.nonzero(sketches.any(axis=1))
         used = sketches[rows, : self.width * self.num_bands].reshape(len(rows), self.num_bands, self.width)
@@ -93,7 +101,7 @@ class Banding:
 def describe(ids: np.ndarray, sketches: np.ndarray) -> np.ndarray:
     """Return the id and the code of each example, (n,) DESCRIBED.
 
-    A code is a short form of a MinHash sketch: the lowest 8 bits of each of its numbers.
+    A code is a short form of a MinHash sketch: the lowest 8 bits of each number of the sketch.
 
     Args:
         ids: the ids of the examples, (n,) int64.
@@ -106,10 +114,13 @@ def describe(ids: np.ndarray, sketches: np.ndarray) -> np.ndarray:
 
 
 def similarity(first: np.ndarray, second: np.ndarray) -> np.ndarray:
-    """Return the estimated Jaccard similarities of n pairs of documents, (n,) float64, corrected for chance agreement.
+    """Return the estimated Jaccard similarity of each of n pairs of documents, (n,) float64.
+
+    It is the fraction of equal numbers in two codes, corrected for numbers that are equal by chance.
 
     Args:
-        first, second: the codes of the two documents of each pair, (n, NUM_HASHES) uint8 each.
+        first, second: the codes of the two documents of each pair, (n, NUM_HASHES) uint8 each. A code is the lowest 8
+            bits of each number of a MinHash sketch.
     """
     equal = (first == second).mean(axis=1) if len(first) else np.empty(0)
     estimate: np.ndarray = (equal - 1 / 256) / (1 - 1 / 256)
@@ -117,22 +128,31 @@ def similarity(first: np.ndarray, second: np.ndarray) -> np.ndarray:
 
 
 def shared(bands: np.ndarray) -> np.ndarray:
-    """Return the indices of the elements of `bands`, (n,) uint64, that occur more than once, in ascending order."""
+    """Return the indices of the elements that occur more than once in an array, (m,) int64, in ascending order.
+
+    Args:
+        bands: the array, whose elements are hashes of bands, (n,) uint64.
+    """
     order = np.argsort(bands, kind="stable")
     same = bands[order[1:]] == bands[order[:-1]]
     return np.sort(order[np.append(False, same) | np.append(same, False)[: len(order)]])
 
 
 def compare(entries: np.ndarray, min_similarity: float) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Compare each candidate with earlier candidates that have an equal band and are kept, at most MAX_KEPT of them.
+    """Compare each candidate with earlier candidates that have an equal band; drop it if it is similar to one of them.
+
+    It is compared with at most MAX_KEPT (64) candidates: the first ones with this band that were not dropped in this
+    band.
 
     Args:
-        entries: the candidates, (n,) CANDIDATE, in the order of the plan.
-        min_similarity: the estimated similarity from which a candidate is dropped.
+        entries: the candidates, (n,) CANDIDATE, in the order of the plan: each has a band, a row, an id and a code.
+        min_similarity: the estimated Jaccard similarity from which a candidate is dropped.
 
     Returns:
-        (dropped, kept, similarity), for m dropped candidates: their indices in `entries`, (m,) int64; for each, the
-        index of the kept candidate that it resembles, (m,) int64; the estimated similarity of the two, (m,) float64.
+        dropped: the indices in `entries` of m dropped candidates, (m,) int64. A row with several bands may be dropped
+            in several of them.
+        kept: for each of them, the index of the earlier candidate that it resembles, (m,) int64.
+        similarity: the estimated similarity of the two, (m,) float64.
     """
     left = np.argsort(entries["band"], kind="stable")
     drops: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = []
@@ -162,11 +182,13 @@ def _similarities(entries: np.ndarray, first: np.ndarray, second: np.ndarray) ->
 def merge(dropped: np.ndarray) -> np.ndarray:
     """Return one entry for each dropped row, in ascending order of rows.
 
-    A row may have been dropped in several bands. The entry with the highest similarity is returned; among equal
-    similarities, the entry with the lowest id of the kept document.
+    A row may have been dropped several times, because it resembles one document in one band and another document in
+    another band. The entry with the highest similarity is returned; among equal similarities, the entry with the lowest
+    id of that document.
 
     Args:
-        dropped: (n,) DROPPED, in any order.
+        dropped: an entry for each time that a row was dropped, in any order, (n,) DROPPED: the row, the id of the
+            document that it resembles, and their similarity.
     """
     order = np.lexsort((dropped["kept"], -dropped["similarity"], dropped["row"]))
     ordered = dropped[order]

@@ -4,9 +4,10 @@
     Piece.lines         0           10,112         20,031
 
 A worker that reads a piece from the middle of a file does not know its line numbers. The line ends are therefore
-counted once, before the work starts: local files at 2 to 4 GB/s, far faster than a model can embed them; a file in a
-bucket is downloaded one more time. Tables and arrays need no count: their readers start at the beginning of the file,
-or find row numbers in its metadata. If a file is edited after the count, reading it raises an error (`changes`).
+counted once, before the work starts. Local files are counted at 2 to 4 GB/s, far faster than a model can embed them; a
+file in a bucket of an object store is downloaded one more time. Tables and arrays need no count: their readers start at
+the beginning of the file, or find row numbers in its metadata. If a file is edited after the count, an error is raised
+when a worker reads it (`changes`).
 """
 
 import dataclasses
@@ -20,9 +21,9 @@ from clearspan.shards import storage
 
 
 def numbered(root: str, units: Iterable[Unit], quiet: bool = False) -> list[Unit]:
-    """Return the work units with `Piece.lines`, the number of line ends before a piece, set in all pieces.
+    """Return the work units with `lines`, the number of line ends in the file before a piece, set in all pieces.
 
-    It is 0 for the first piece of a file, and for files that are not cut at lines.
+    `lines` is 0 for the first piece of a file, and for files that are not cut at lines, such as tables.
 
     Args:
         root: the common folder of the inputs.
@@ -52,7 +53,13 @@ def numbered(root: str, units: Iterable[Unit], quiet: bool = False) -> list[Unit
 
 
 def _counts(path: str, starts: Sequence[int], bar: ProgressBar) -> dict[int, int]:
-    """Count line ends in a file; return byte offset -> number of line ends before it, for the offsets `starts`."""
+    """Count the line ends in a file up to several offsets; return byte offset -> number of line ends before it.
+
+    Args:
+        path: the path of the file.
+        starts: the byte offsets.
+        bar: the progress bar, which advances by the number of bytes read.
+    """
     found = dict[int, int]()
     place = 0
     ends = 0

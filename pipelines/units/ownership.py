@@ -1,9 +1,10 @@
 """Recognize the files of an earlier run that wrote no shard, for example because of a misspelled field.
 
 When the user runs the corrected command with the same output folder, the files of the earlier run are removed, and no
-other files. The content of a file shows that it belongs to that run: plan.json is a valid plan, a result names the hash
-of this plan, and resources and lists have the hashes that the plan and the results record. No hash is recorded for
-files of decisions, which are recognized by their names.
+other files. The content of a file shows that it belongs to the earlier run: plan.json is a valid plan; the result of a
+work unit names the hash of this plan; resources, such as the tokenizer, and lists of bad or dropped records have the
+hashes that the plan and the results record. For files of decisions, such as verdicts, no hash is recorded; they are
+recognized by their names.
 """
 
 import json
@@ -20,12 +21,13 @@ DECISION = re.compile(rf"({CURATED}|{STAGED})/(\d{{5}}\.zst|{ROWS})")
 
 
 def fruitless(folder: str, plan: bytes) -> list[str]:
-    """Return the names of all files in an output folder, plan.json last, if they all belong to one run without shards.
+    """Return the names of all files in an output folder if one run wrote all of them and wrote no shard; otherwise [].
 
-    Return [] if a file does not belong to the run that wrote plan.json, or if this run wrote a shard. Hidden files are
+    The run is the one that wrote plan.json, which is the last name. Hidden files, whose names begin with ".", are
     ignored.
 
     Args:
+        folder: the output folder.
         plan: the content of plan.json.
     """
     if not planning.is_plan(plan):

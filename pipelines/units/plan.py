@@ -1,9 +1,9 @@
 """Plan of a run, made before the work starts: the inputs, cut into work units, and all that determines the output.
 
-The units depend only on the inputs and `unit_bytes`, not on the work that remains. The names and bytes of the shards
-are therefore the same, even if the run is interrupted. Names of inputs are relative to their common folder, so that a
-plan is the same on every machine. The plan is stored in the output folder as `plan.json`; a run with a different plan
-fails there.
+The units depend only on the inputs and `unit_bytes`, and not on how much work an interrupted run has already done.
+Therefore a continued run writes shards with the same names and bytes. Names of inputs are relative to their common
+folder, so that a plan is the same on every machine. The plan is stored in the output folder as `plan.json`. A run with
+a different plan raises an error if the folder has shards of this plan.
 """
 
 import dataclasses
@@ -46,11 +46,11 @@ UNKNOWN = "unknown"
 
 @dataclasses.dataclass(frozen=True)
 class Unit:
-    """A work unit: consecutive pieces of the inputs that one worker processes.
+    """A work unit: consecutive pieces of the inputs, from which one worker makes shards.
 
     Attributes:
         number: the number of the unit, from 0; it is part of the names of the unit's shards.
-        pieces: the pieces.
+        pieces: the pieces, which are byte ranges of input files.
     """
 
     number: int
@@ -58,16 +58,19 @@ class Unit:
 
     @property
     def bytes(self) -> int:
-        """The size of the pieces in bytes, as stored."""
+        """The size of the unit's pieces in bytes, as stored, i.e. possibly compressed."""
         return sum(piece.bytes for piece in self.pieces)
 
     @property
     def text_bytes(self) -> int:
-        """The estimated size of the pieces in bytes, decompressed."""
+        """The size of the unit's pieces in bytes after decompression; an estimate if they are compressed."""
         return sum(piece.bytes * (EXPANSION if piece.input.compression else 1) for piece in self.pieces)
 
     def elsewhere(self) -> "Unit":
-        """Return the unit without `Input.status`, for a worker that sees the inputs on a different file system."""
+        """Return a copy of the unit without the status of its inputs, for workers that may run on other machines.
+
+        The status of a file holds times and an inode number, which may differ between machines.
+        """
         inputs = [dataclasses.replace(piece.input, status=None) for piece in self.pieces]
         pieces = zip(self.pieces, inputs, strict=True)
         return Unit(self.number, tuple(dataclasses.replace(piece, input=entry) for piece, entry in pieces))
@@ -81,7 +84,8 @@ class Plan:
         root: the common folder of the inputs.
         inputs: the input files.
         units: the work units into which the inputs are cut.
-        fingerprint: everything that determines the dataset: options, hashes of resources and of the list of inputs, ...
+        fingerprint: everything that determines the content of the dataset: options, hashes of resources (such as the
+            tokenizer), a hash of the list of inputs, ...
     """
 
     root: str
@@ -91,11 +95,11 @@ class Plan:
 
     @functools.cached_property
     def sha256(self) -> str:
-        """The hash of the content of plan.json."""
+        """The SHA-256 of the content of plan.json."""
         return sha256_of(self.to_json())
 
     def to_json(self) -> bytes:
-        """Return the content of plan.json. It holds no absolute paths."""
+        """Return the content of plan.json. Its paths are relative to the common folder of the inputs."""
         content = {"fingerprint": self.fingerprint, "inputs": self.inputs}
         return orjson.dumps(content, lambda entry: dict(entry.fields), orjson.OPT_PASSTHROUGH_DATACLASS) + b"\n"
 
@@ -107,17 +111,17 @@ def describe(
     named_paths: Collection[str] = (),
     statuses: Mapping[str, Status] = MappingProxyType({}),
 ) -> Iterator[Input]:
-    """Yield an `Input` for each file, with the format that the file's name and first bytes show.
+    """Yield an `Input` for each file, with the input format that the file's name and first bytes indicate.
 
-    Files that only describe other files (`Format.descriptions`) are left out. If the user skips files of unknown type,
-    they have the format UNKNOWN.
+    Files that only describe other files, such as state.json of the library datasets, are left out. If the user has
+    chosen to skip files of unknown type, these are yielded with the format UNKNOWN.
 
     Args:
         root: the common folder of the files.
         files: path of a file relative to `root` -> its size in bytes.
         reading: the rules for reading records from the files.
-        named_paths: the paths that the user names directly, not by a folder or a glob; these files must be of a known
-            type.
+        named_paths: the paths of files that the user has named one by one, rather than by a folder or a glob; they must
+            be of a known type.
         statuses: path of a file relative to `root` -> its status in the file system, such as its modification time.
 
     Raises:
@@ -155,7 +159,8 @@ def cut(root: str, inputs: Iterable[Input], unit_bytes: int, whole: bool = False
 
     Args:
         root: the common folder of the inputs.
-        whole: do not cut texts and tables; a tar may still be cut between its members.
+        unit_bytes: the approximate size of a unit in bytes.
+        whole: if true, texts and tables are not cut; a tar may be cut between its members even then.
     """
     pieces: list[Piece] = []
     for entry in inputs:
@@ -215,7 +220,7 @@ def find_inputs(patterns: Sequence[str], reading: Reading) -> Inputs:
         reading: the rules for reading records from the files.
 
     Raises:
-        PipelineError: a file is missing or of unknown type.
+        PipelineError: a file is missing, is of unknown type, or cannot be read in the format that it seems to have.
     """
     if reading.as_bytes:
         return catalog(patterns, reading)
@@ -230,14 +235,14 @@ def find_inputs(patterns: Sequence[str], reading: Reading) -> Inputs:
 def make_plan(
     inputs: Inputs, fingerprint: Mapping[str, Any], unit_bytes: int | None = None, whole: bool = False
 ) -> Plan:
-    """Make the plan for these inputs.
+    """Make the plan of a run on the given inputs: cut them into work units, and complete the fingerprint.
 
     Args:
-        fingerprint: everything but the inputs that determines the dataset: the user's options (`options`), and further
-            entries of the kind of dataset.
+        fingerprint: everything apart from the inputs that determines the dataset: the user's options (under the key
+            `options`), and further entries of the kind of dataset.
         unit_bytes: the approximate size of a unit in bytes. The default (None) is 128 MB; it is more for inputs of over
             5 TB, and less for images or audio clips of less than 8 GB.
-        whole: do not cut texts and tables; a tar may still be cut between its members.
+        whole: if true, texts and tables are not cut; a tar may be cut between its members even then.
 
     Raises:
         PipelineError: an input is damaged, or there are more than MAX_UNITS units.
@@ -266,20 +271,29 @@ def make_plan(
 
 
 def _listing_sha256(inputs: Sequence[Input | list[tuple[str, Any]]]) -> str:
-    """Return the hash of a list of inputs. An input is an `Input`, or the list of (name, value) of its fields."""
+    """Return the SHA-256 of a list of inputs, as it is stored in the fingerprint.
+
+    Args:
+        inputs: the inputs, each as an `Input`, or as the list of (name, value) of its fields that was read from
+            plan.json.
+    """
     listing = orjson.dumps(inputs, lambda entry: entry.fields, orjson.OPT_PASSTHROUGH_DATACLASS)
     return hashlib.sha256(listing[1:-1]).hexdigest()
 
 
 def sha256_of(plan: bytes) -> str:
-    """Return the hash of the content of a plan.json. The result of a work unit names its plan by this hash."""
+    """Return the SHA-256 of the content of plan.json. By this hash, the result of a work unit names its plan.
+
+    Args:
+        plan: the content of plan.json.
+    """
     return hashlib.sha256(plan).hexdigest()
 
 
 def is_plan(data: bytes) -> bool:
-    """Return whether the data is the content of a plan.json that a run of any version of the program wrote.
+    """Return whether `data` is the content of a plan.json, written by any version of this program.
 
-    It is if it holds a list of inputs, and a fingerprint with the hash of this list.
+    This is true if it holds a list of inputs, and a fingerprint with the hash of this list.
     """
     try:
         plan = orjson.loads(data)
@@ -290,7 +304,7 @@ def is_plan(data: bytes) -> bool:
 
 
 def began(folder: str) -> dict[str, Any]:
-    """Return the fingerprint in the plan.json of an output folder; {} if there is no plan or it cannot be read."""
+    """Return the fingerprint of the run that began in an output folder; {} if plan.json is missing or unreadable."""
     try:
         fingerprint: dict[str, Any] = json.loads(storage.read_bytes(storage.join(folder, NAME)))["fingerprint"]
         return {**fingerprint, "options": dict(fingerprint["options"])}

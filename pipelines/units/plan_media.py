@@ -2,10 +2,10 @@
 
     folders, tars, lists -> names (and the headers of tars) -> selected classes -> pieces -> units
 
-Planning does not open image and audio files, but uses only their names; the hash of their content is recorded when they
-are processed (`changes`). Of a tar, planning reads the headers and the members that state a class. A piece is a file or
-adjacent members of a tar. The pieces are sorted by a hash, so that every shard has examples of all classes. A tar that
-is compressed or in a bucket cannot be cut, and is one piece.
+Planning uses only the names of image and audio files, and does not open them; a hash of their content is recorded when
+a worker processes them (`changes`). Planning reads the headers of a tar, and those members of it that state a class. A
+piece is a file, or several adjacent members of a tar. A tar that is compressed or in a bucket of an object store cannot
+be cut, and is one piece. The pieces are sorted by a hash, so that every shard has examples of many classes.
 """
 
 import hashlib
@@ -34,11 +34,12 @@ RUNS_A_UNIT = 256
 
 
 def catalog(patterns: Sequence[str], reading: Reading) -> Inputs:
-    """Find the images or audio clips among the inputs, and select classes and files as the user's options ask.
+    """Find the images or audio clips among the inputs, and select classes and files by the user's options.
 
     Args:
-        patterns: paths, folders, globs and lists of files.
-        reading: the rules for reading the files, which hold the user's options that select classes and files.
+        patterns: paths, folders, globs and lists of files; a list states the class of each of its files.
+        reading: the rules for reading the files. They contain the options that select classes and files
+            (`reading.wanted`).
 
     Raises:
         PipelineError: a file is missing, is of unknown type, is a damaged tar, or has no class.
@@ -94,7 +95,15 @@ def _is_list(pattern: str) -> bool:
 
 
 def _read_list(path: str) -> Iterator[tuple[str, str]]:
-    """Yield (path, class) for each line of a list of files; raise PipelineError if the list is malformed or empty."""
+    """Yield (path of a file, class of the file) for each line of a list of files.
+
+    Args:
+        path: the path of the list. Relative paths in the list are relative to its folder.
+
+    Raises:
+        PipelineError: the list is empty or not UTF-8, a line is not a path, a tab and a class, or a file has two
+            classes.
+    """
     folder = path.rpartition("/")[0] or "."
     seen: dict[str, str] = {}
     try:
@@ -127,7 +136,8 @@ def _read_list(path: str) -> Iterator[tuple[str, str]]:
 def _check_all_labelled(groups: Iterable[samples.Sample]) -> None:
     """Raise PipelineError if some samples of a tar state their class and others do not.
 
-    The samples that do not would get the name of the tar as their class. Different tars may differ.
+    A sample is an image or clip with the other files of its name, one of which may state the class. If no sample of a
+    tar states a class, the classes are found in the paths of the images or clips (`labels`).
 
     Args:
         groups: all samples of one tar.
@@ -141,11 +151,15 @@ def _check_all_labelled(groups: Iterable[samples.Sample]) -> None:
 
 
 def _tar(root: str, name: str, status: Status, reading: Reading) -> tuple[Input, list[samples.Sample]]:
-    """Return the `Input` for a tar, and the samples in the tar.
+    """Return the `Input` for a tar of images or audio clips, and the samples in the tar.
+
+    A sample is the files whose names are equal up to the first dot, such as an image and the file that states its
+    class.
 
     Args:
         root: the common folder of the inputs.
         name: the path of the tar, relative to `root`.
+        status: the size and times of the tar.
 
     Raises:
         PipelineError: the tar is damaged, or only some of its samples state their class.
@@ -170,21 +184,23 @@ def _listed(entry: Input, groups: Sequence[samples.Sample]) -> Iterator[Listed]:
 
 
 def _places(groups: Sequence[samples.Sample], wanted: Sequence[bool]) -> list[tuple[int, int]]:
-    """Return the byte range (start, end) of each wanted sample of a tar; `end` is -1 for the end of the tar.
+    """Return the byte range (start, end) of each sample of a tar that is to be read.
+
+    A sample is the files whose names are equal up to the first dot. An end of -1 is the end of the tar.
 
     Args:
         groups: all samples of the tar, in order.
-        wanted: for each sample, whether it is wanted.
+        wanted: for each sample, whether it is to be read.
     """
     ends = [*(group.start for group in groups[1:]), -1]
     return [(group.start, end) for group, end, is_wanted in zip(groups, ends, wanted, strict=False) if is_wanted]
 
 
 def deal(inputs: Inputs, num_bytes: int) -> list[Piece]:
-    """Return the pieces of all inputs, sorted by a hash of their names and offsets, which mixes the classes.
+    """Cut the inputs into pieces; return these, sorted by a hash of their names and offsets, which mixes the classes.
 
     Args:
-        num_bytes: the approximate size of a work unit. The pieces of a tar are a fraction of it.
+        num_bytes: the approximate size of a work unit in bytes. The pieces of a tar are a small fraction of it.
     """
     pieces: list[Piece] = []
     for entry in inputs.files:
@@ -196,9 +212,12 @@ def deal(inputs: Inputs, num_bytes: int) -> list[Piece]:
 def _joined(entry: Input, runs: Iterable[tuple[int, int]], min_bytes: int) -> Iterator[Piece]:
     """Yield the pieces of a tar: join adjacent samples until a piece has at least `min_bytes` bytes.
 
+    A sample is the files whose names are equal up to the first dot. A piece is shorter if the sample that follows it in
+    the tar is not to be read.
+
     Args:
         entry: the tar.
-        runs: the byte ranges (start, end) of the wanted samples; `end` is -1 for the end of the tar.
+        runs: the byte ranges (start, end) of the samples to read, in order; an end of -1 is the end of the tar.
     """
     first = last = -1
     for start, end in runs:

@@ -3,8 +3,8 @@
     first stage of all units -> duplicates -> near-duplicates -> held-out groups -> verdicts of each unit -> limit
                              -> final shards of each unit -> commit
 
-The elements of a round are work units, or slices of the key space (`exchange`). They are distributed over the workers;
-the next round begins when all elements are done.
+In a round, each work unit, or each slice of the range of hashes (`exchange`), does a part of the work, which is called
+an element of the round. Elements are distributed over the workers; the next round begins when all elements are done.
 """
 
 import dataclasses
@@ -29,18 +29,21 @@ Element = tuple[int, int]
 
 @dataclasses.dataclass(frozen=True)
 class Round:
-    """A round: work that is done for each of its elements, which are work units or slices of the key space.
+    """A round: a step of a run whose work is divided into elements, one for each work unit, or one for each slice.
+
+    A slice is a part of the range of hashes by which examples are compared (`exchange`).
 
     Attributes:
         name: the label of the round's step in Beam.
-        work: function that does the work of an element, given the job, the number of the element and the number of
-            slices. It can be repeated, and then writes the same files.
-        output: function that returns the path of the last file that the work on an element writes, given the job and
-            the number of the element.
-        elements_of: function that returns the number of elements, given the job and the number of slices.
-        decides: whether the round only prepares the verdicts. It is then skipped if all units have written their
-            verdicts.
-        is_over: function that returns whether earlier rounds have made this round unnecessary, given the job.
+        work: a function that does the work of an element; its arguments are the job, the number of the element (of the
+            unit or slice) and the number of slices. If it is repeated, it writes the same files again.
+        output: a function that returns the path of the last file that the work on an element writes; its arguments are
+            the job and the number of the element. The element is done if this file exists and is not damaged.
+        elements_of: a function that returns the number of elements; its arguments are the job and the number of slices.
+        decides: whether the round serves only to make the verdicts on the examples. If so, it is skipped when all units
+            have files of verdicts.
+        is_over: a function that returns whether earlier rounds have made this round unnecessary; its argument is the
+            job.
     """
 
     name: str
@@ -51,7 +54,11 @@ class Round:
     is_over: Callable[[Job], bool] = lambda _: False
 
     def elements(self, job: Job) -> list[Element]:
-        """Return the elements (units or slices) whose output is missing or damaged; [] if the round is unnecessary."""
+        """Return the elements that remain to be done, because their output is missing or damaged.
+
+        An element is a work unit or a slice: (its number, the number of slices). The list is empty if the round is
+        unnecessary.
+        """
         if (self.decides and decisions.have_verdicts(job)) or self.is_over(job):
             return []
         slices = decisions.num_slices(job)
@@ -65,7 +72,7 @@ class Round:
 
 
 def rounds(curation: Curation) -> list[Round]:
-    """Return the rounds that the options of a curation require, in order."""
+    """Return the rounds that the options of a curation require, such as the search for duplicates, in order."""
     is_near, is_limited = curation.near_dedup is not None, curation.limit is not None
     made = [
         (curation.dedup, _by_key("Find duplicates", Entries.KEYS, KEY, decisions.duplicates, Entries.DUPLICATES)),
@@ -99,7 +106,10 @@ def _held_out_groups() -> list[Round]:
 def _iteration(number: int) -> list[Round]:
     """Return the two rounds of an iteration of `linking`: work units send names of groups, and slices reply.
 
-    The rounds are skipped if the iteration before them had no replies.
+    The rounds are skipped if the previous iteration had no replies.
+
+    Args:
+        number: the number of the iteration, from 0.
     """
     sent, replies = (f"{entries}{number}" for entries in (Entries.SENT, Entries.REPLIES))
     decide = decisions.reply if number else decisions.reply_to_all
@@ -111,14 +121,15 @@ def _iteration(number: int) -> list[Round]:
 
 
 def _by_key(name: str, source: str, dtype: np.dtype, decide: decisions.Decide, decision: str) -> Round:
-    """Return a round in which each slice of the key space decides on the entries of all units in its range of keys.
+    """Return a round in which each slice decides on entries of all work units: those with keys in its range of hashes.
 
     Args:
         name: the label of the round's step in Beam.
-        source: the type of the entries to read, one of `Entries`.
+        source: the type of the entries to read, a value of `Entries`, such as KEYS.
         dtype: the dtype of the entries to read.
-        decide: function that returns the indices of the entries to answer, and the answers.
-        decision: the type of the entries to write, one of `Entries`: the answers.
+        decide: a function of the entries and the options of curation. It returns the indices of the entries that it has
+            decided on, and the decisions, which are sent to the units that these entries come from.
+        decision: the type of the decisions to write, a value of `Entries`, such as DUPLICATES.
     """
     work = partial(decisions.by_key, source=source, dtype=dtype, decide=decide, decision=decision)
     return Round(name, work, _path(decision), lambda _, slices: slices)

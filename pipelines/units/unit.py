@@ -1,10 +1,13 @@
 """Processing of a work unit, from its pieces of the input files to published shards and a result file.
 
-    records -> examples -> shard in a temporary folder -> read back -> published, one shard after another
-            -> lists of bad records and of excluded examples -> result in `_done`
+    1. records -> examples -> a shard in a temporary folder -> read back and published; then the next shard
+    2. bad records, and examples that hold an excluded text -> lists in `_rejected` and `_excluded`
+    3. the counts, and the hashes of all files that were written -> the unit's result in `_done`
 
-If a decision on an example depends on other examples (`decisions`), a unit has two stages. The first stage writes
-shards to `_staged`. The second stage reads them once the verdicts are known, and writes the final shards.
+The options of a run may require that examples are dropped or held out because of other examples, such as equal ones
+(`decisions`). A unit then has two stages. The first stage writes shards and a result to `_staged`. When it is decided
+what happens to each example, the second stage reads these shards, and writes the final shards and the result in
+`_done`.
 
 If the output folder is local, the temporary folder is inside it, so that a shard can be published by renaming it. If
 the process is killed, a later run removes the temporary folder.
@@ -73,7 +76,13 @@ class _Shards(ShardWriter):
 
 
 class _Collected:
-    """Collector of the data on a work unit's examples that `decisions` need, such as their keys."""
+    """Collector of data on the examples of a work unit, by which duplicates and groups to hold out are found.
+
+    The module `decisions` compares these data, such as hashes of the texts, with the data of the other units.
+
+    Args:
+        job: the run; its options (`job.curation`) determine which data are collected.
+    """
 
     def __init__(self, job: Job) -> None:
         curation = job.curation
@@ -94,7 +103,10 @@ class _Collected:
         self.last_chunk = 0
 
     def add(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """Collect the data of a batch; return the batch without its temporary columns (`pipelines.attached`)."""
+        """Collect the data of the next batch of examples; return the batch with only the columns of the dataset.
+
+        The columns that are removed hold hashes for the search for duplicates (`pipelines.attached`).
+        """
         batch, hashes = detach(batch, HASHES)
         batch, groups = detach(batch, GROUPS)
         batch, sketches = detach(batch, minhash.COLUMN)
@@ -114,7 +126,7 @@ class _Collected:
     def _heads(self, batch: pa.RecordBatch) -> np.ndarray:
         """Return the mask of the rows that hold the first chunk of a document, (n,) bool; add it to the collected data.
 
-        In the search for duplicates, the first row stands for the whole document.
+        Documents are compared by their first chunks. If one is a duplicate, all chunks of its document are dropped.
         """
         chunks = batch.column("chunk").to_numpy()
         heads: np.ndarray = np.diff(chunks, prepend=self.last_chunk) <= 0
@@ -125,10 +137,14 @@ class _Collected:
         return heads
 
     def files(self, unit: int) -> dict[str, bytes]:
-        """Return the files with the collected data, name -> content.
+        """Return the files with the collected data: name in the output folder -> content.
 
-        Entries that slices read (`exchange`) are sorted by the bucket of their key; other entries are in the order of
-        the rows.
+        Entries that hold the key of an example or a band of its MinHash sketch, which are hashes, are sorted by the
+        bucket of the hash, because other workers read a range of buckets from all units. All other entries are in the
+        order of the examples.
+
+        Args:
+            unit: the number of the work unit, for the names of the files.
         """
         by = {Entries.KEYS: ("id", ID_BITS), Entries.BANDS: ("band", 64)}
         contents = {}
@@ -141,7 +157,7 @@ class _Collected:
 
 
 class _Rebatcher:
-    """Combiner of small batches into batches of at least `size` bytes. Only the last batch may be smaller."""
+    """Combiner of small batches into batches of at least `size` bytes; only the last batch may be smaller."""
 
     def __init__(self, size: int) -> None:
         self.size = size
@@ -200,16 +216,21 @@ def process_unit(unit: Unit, job: Job, worker: Worker) -> UnitResult:
 
 
 def _publish(job: Job, files: Mapping[str, bytes]) -> dict[str, str]:
-    """Publish files, given as name -> content; return name -> sha256."""
+    """Write files to the output folder, given as name -> content; return name -> SHA-256."""
     for name, data in files.items():
         storage.publish_bytes(data, job.path(name))
     return {name: hashlib.sha256(data).hexdigest() for name, data in files.items()}
 
 
 def finish_unit(job: Job, unit: int, _: int) -> None:
-    """Run the second stage of a work unit: write the final shards, without the dropped examples, and the result.
+    """Run the second stage of a work unit: write its final shards and its result in `_done`.
 
-    Running it again writes the same files.
+    The examples are read from the shards of the first stage. Duplicates, near-duplicates and examples over the limit
+    are left out. If the stage is run again, it writes the same files.
+
+    Args:
+        unit: the number of the work unit.
+        _: not used; the other functions that run after the first stage need the number of slices.
     """
     staged = decisions.staged(job, unit)
     verdicts = decisions.verdicts_on(job, unit)
@@ -231,12 +252,12 @@ def finish_unit(job: Job, unit: int, _: int) -> None:
 
 
 def _remaining(job: Job, unit: int, staged: UnitResult, wanted: np.ndarray, spool: Path) -> Iterator[pa.RecordBatch]:
-    """Yield, in batches, the examples from the first stage of a work unit that a mask selects.
+    """Yield, in batches, the examples that a mask selects from the shards of a work unit's first stage.
 
     Args:
-        staged: the result of the first stage.
-        wanted: the mask of the n examples of the first stage, (n,) bool.
-        spool: the temporary folder to which shards in a bucket are downloaded.
+        staged: the result of the first stage, which lists its shards.
+        wanted: the mask of the n examples in these shards, (n,) bool; true for the examples to yield.
+        spool: a temporary folder. If the output folder is in an object store, shards are downloaded to it.
 
     Raises:
         ShardError: a shard of the first stage is missing or damaged; the next run repeats the unit's first stage.
@@ -260,10 +281,10 @@ def _remaining(job: Job, unit: int, staged: UnitResult, wanted: np.ndarray, spoo
 
 
 def _near_duplicates(job: Job, unit: int, dropped: Iterable[pa.RecordBatch]) -> Iterator[bytes]:
-    """Yield a JSON line for each near-duplicate of a work unit.
+    """Yield a JSON line for each near-duplicate that was dropped from a work unit.
 
-    The line holds the source and the id of the near-duplicate, the id of the kept example that it resembles, and the
-    similarity of the two.
+    The line holds the source (if the dataset has this column) and the id of the near-duplicate, the id of the kept
+    example that it resembles, and the similarity of the two.
 
     Args:
         dropped: batches with all near-duplicates of the unit, in the order of the rows.
@@ -276,14 +297,17 @@ def _near_duplicates(job: Job, unit: int, dropped: Iterable[pa.RecordBatch]) -> 
 
 
 def _with_held_out_mask(batches: Iterable[pa.RecordBatch], job: Job) -> Iterator[tuple[pa.RecordBatch, np.ndarray]]:
-    """Remove the column of text hashes from each batch; yield (batch, mask of its examples to hold out)."""
+    """Remove the column of text hashes from each batch; yield (batch, mask).
+
+    The mask is true for the examples of the batch that belong to the held-out part, (n,) bool.
+    """
     for batch in batches:
         written, hashes = detach(batch, HASHES)
         yield written, job.curation.held_out(sides(written, hashes))
 
 
 def _with_mask(batches: Iterable[pa.RecordBatch], mask: np.ndarray) -> Iterator[tuple[pa.RecordBatch, np.ndarray]]:
-    """Yield (batch, its part of `mask`) for each batch; `mask` is for the examples of all batches, (n,) bool."""
+    """Yield (batch, mask of its examples) for each batch; `mask` is for the examples of all batches, (n,) bool."""
     row = 0
     for batch in batches:
         yield batch, mask[row : row + batch.num_rows]
@@ -296,11 +320,13 @@ def _finish(
     """Write the final shards of a work unit.
 
     Args:
-        batches: pairs of a batch and the mask of its examples to hold out.
-        spool: the temporary folder to which shards are written first.
+        batches: pairs of a batch of n examples and a mask, (n,) bool, which is true for the examples to hold out.
+        unit: the number of the work unit, after which the shards are named.
+        spool: the temporary folder to which shards are written before they are published.
 
     Returns:
-        (entries of the training shards, entries of the held-out shards) for the manifest.
+        The manifest's entries for the training shards and for the held-out shards. If nothing is to be held out, the
+        second list is empty.
     """
     train = _Shards(spool, job.folder, job, unit)
     if not job.curation.holdout_fraction:

@@ -1,14 +1,16 @@
 """Update of a finished dataset to changed inputs: a run in a subfolder, whose result then replaces it.
 
     OUTPUT/            the old dataset, which stays usable: vectors-00000-000.tar ... manifest.json plan.json _done/
-    OUTPUT/.update/    a whole run on the new inputs: vectors-50000-000.tar ... manifest.json plan.json _done/
-    then               1. the new shards move to OUTPUT, beside the old ones
+    OUTPUT/.update/    a complete dataset of the new inputs: vectors-50000-000.tar ... manifest.json plan.json _done/
+    then               1. the new shards move to OUTPUT, beside the old shards
                        2. manifest.json of OUTPUT is replaced: from here on the dataset is the new one
-                       3. plan.json, _done/ and the like are replaced, the old shards removed, .update/ last
+                       3. plan.json, _done/ and the other files of the old run are replaced
+                       4. the old shards and then .update/ are removed
 
-From update to update, shard numbers start alternately at 0 and at SECOND, so that old and new shards have no name in
-common. Until step 2 a reader finds the old dataset, even if the command is killed; a run that finds
-`.update/manifest.json` does the remaining steps. If `.update/` was begun with different inputs, it begins anew.
+From update to update, shard numbers start alternately at 0 and at SECOND (50,000), so that old and new shards have no
+name in common. Until step 2 a reader finds the old dataset, even if the command is killed. A later run that finds
+`.update/manifest.json` does the remaining steps. If a killed command left an unfinished `.update/`, and the inputs have
+changed again since, `.update/` is removed and begun anew.
 """
 
 import shutil
@@ -41,7 +43,7 @@ MOST_SHOWN = 6
 
 
 def first_shard(folder: str) -> int:
-    """Return the number at which the shards of a finished or unfinished dataset start: 0 or SECOND."""
+    """Return the number at which the shards of a dataset start, finished or unfinished: 0 or SECOND (50,000)."""
     try:
         names = [shard.name for shard in Manifest.load(folder).shards]
     except ManifestError:  # it is missing, or damaged
@@ -50,10 +52,15 @@ def first_shard(folder: str) -> int:
 
 
 def is_outdated(job: Job, plan: Plan, quiet: bool) -> bool:
-    """Return whether the output folder holds a finished dataset of different inputs.
+    """Return whether the output folder holds a finished dataset whose inputs have changed since it was made.
+
+    Args:
+        plan: the plan for the present inputs.
+        quiet: whether to hide the progress bar while inputs are read again.
 
     Raises:
-        PipelineError: the dataset cannot be updated, or was made with different options.
+        PipelineError: `--update` does not work with a held-out part or an output folder in an object store; or the
+            dataset was made with different options.
     """
     if job.curation.holdout_fraction:
         raise PipelineError(
@@ -79,13 +86,23 @@ def _is_finished(job: Job) -> bool:
 
 
 def is_possible(job: Job) -> bool:
-    """Return whether a run with `--update` could bring the finished dataset in the output folder up to date."""
+    """Return whether the user can be advised to run the same command again with `--update`.
+
+    This is so if the command has this option, this run was started without it, and the output folder holds a finished
+    dataset that was made with the same options.
+    """
     can_update = job.kind.can_update and not job.kind.update and _is_finished(job)
     return can_update and not option_differences(planning.began(job.folder), job.fingerprint)
 
 
 def check_options(folder: str, old: Mapping[str, Any], new: Mapping[str, Any]) -> None:
-    """Raise PipelineError if two fingerprints differ in anything but their inputs; `folder` is for the message."""
+    """Raise PipelineError if two fingerprints of a dataset differ in the kind or the options, not only in the inputs.
+
+    Args:
+        folder: the folder of the dataset, for the message.
+        old: the fingerprint in the dataset's plan.
+        new: the fingerprint of the present run.
+    """
     if lines := option_differences(old, new):
         shown = "; ".join(lines[:MOST_SHOWN])
         raise PipelineError(
@@ -96,7 +113,10 @@ def check_options(folder: str, old: Mapping[str, Any], new: Mapping[str, Any]) -
 
 
 def option_differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
-    """Return the differences between two fingerprints, except differences of their inputs."""
+    """Return a line for each difference between two fingerprints of a dataset, in its kind or its options.
+
+    Differences of the inputs, and of `unit_bytes`, which follows from their size, are left out.
+    """
 
     def shaping(fingerprint: Mapping[str, Any]) -> dict[str, Any]:
         options = {name: value for name, value in fingerprint["options"].items() if name not in OF_INPUTS}
@@ -106,11 +126,13 @@ def option_differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[s
 
 
 def begin(folder: str, plan: bytes) -> Path:
-    """Return the subfolder for the run on the new inputs, after removing what a run with a different plan left there.
+    """Create the subfolder `.update`, in which a dataset of the new inputs is made, and return its path.
+
+    If a killed command left the subfolder, and its plan is the same, its files are kept; otherwise it is emptied.
 
     Args:
         folder: the folder of the dataset.
-        plan: the content of the run's plan.json.
+        plan: the content of plan.json for the new inputs.
     """
     beside = Path(folder, FOLDER)
     path = beside / planning.NAME
@@ -121,12 +143,16 @@ def begin(folder: str, plan: bytes) -> Path:
 
 
 def abandon(folder: str) -> None:
-    """Remove the subfolder of the run on the new inputs."""
+    """Remove the subfolder `.update` of a dataset's folder, with all that was made there."""
     shutil.rmtree(Path(folder, FOLDER))
 
 
 def settle(folder: str) -> None:
-    """Replace the dataset by a finished run on new inputs, if a killed command left such a run."""
+    """Complete an update that was killed: if `.update` holds a finished dataset, replace the old dataset by it.
+
+    If the update was complete except for the removal of `.update`, the folder is removed. An unfinished dataset in
+    `.update` stays there.
+    """
     beside = Path(folder, FOLDER)
     if storage.is_remote(folder) or not beside.is_dir():
         return
@@ -138,7 +164,13 @@ def settle(folder: str) -> None:
 
 
 def replace(folder: str) -> None:
-    """Replace a dataset by the finished run in its subfolder FOLDER. After a kill, a second call does what remains."""
+    """Replace a dataset by the finished dataset in its subfolder `.update`, and remove the subfolder.
+
+    If the process is killed meanwhile, a second call does the remaining steps.
+
+    Raises:
+        PipelineError: a shard of the new dataset is missing.
+    """
     target, beside = Path(folder), Path(folder, FOLDER)
     manifest = Manifest.load(str(beside))
     for shard in manifest.shards:
@@ -172,9 +204,13 @@ def replace(folder: str) -> None:
 
 
 def changes(old: str, new: str) -> dict[str, int]:
-    """Return the numbers of texts that are only in the new dataset, only in the old one and in both: new, gone, kept.
+    """Return how many texts an update adds, removes and keeps, as {"new": ..., "gone": ..., "kept": ...}.
 
-    A text that was cut into chunks counts once. Equal texts are counted each.
+    Texts are compared by their ids. A text that was cut into chunks counts once; a text that occurs three times counts
+    three times.
+
+    Args:
+        old, new: the folders of the old and the new dataset.
     """
     (before, times), (after, times_after) = (np.unique(_texts(folder), return_counts=True) for folder in (old, new))
     _, first, second = np.intersect1d(before, after, assume_unique=True, return_indices=True)
@@ -183,7 +219,7 @@ def changes(old: str, new: str) -> dict[str, int]:
 
 
 def _texts(folder: str) -> np.ndarray:
-    """Return the ids of the texts of a dataset, (n,) int64; a text that was cut into chunks has one id."""
+    """Return the ids of the n texts in a dataset, (n,) int64. A text that was cut into chunks is one text."""
     ids = [np.empty(0, np.int64)]
     for batch in Dataset(folder):
         if "document" in batch.schema.names:

@@ -2,9 +2,10 @@
 
     {train,valid,test}.pkl ──> captions embedded ──> projections trained (`ranking`) ──> ranks ──> recalls
 
-The task follows SentEval's protocol. Its main score is the mean of six recalls, as in DeCLUTR's averages: recall at 1,
-5 and 10 in each direction. The images are given as feature vectors, which another network computed and which are
-published as pickles. No code in these pickles is run (`pickles`).
+The task follows SentEval's protocol: two linear projections, one for images and one for captions, are trained to map an
+image and its captions to similar vectors. The main score is the mean of six recalls, namely the recall at 1, 5 and 10
+of captions for an image and of images for a caption; DeCLUTR's averages use this mean. The images are published as
+feature vectors, which another network computed, in pickles. Code in these pickles is not run (`pickles`).
 """
 
 from pathlib import Path
@@ -61,10 +62,15 @@ class Captions:
             )
 
     def score(self, run: TaskContext) -> TaskScores:
-        """Return the recalls at 1, 5 and 10 and the median rank in both directions, and the mean recall as `acc`.
+        """Train projections for the model's embeddings, and return the recalls and median ranks on the test split.
 
-        The median ranks, `i2t_medr` and `t2i_medr`, are not percentages; all other scores are. For the comparison of
-        models, the value of each test image and caption is also returned: the mean of its recalls at 1, 5 and 10.
+        The scores are the recalls at 1, 5 and 10 and the median rank of captions for an image (`i2t_r1`, ...,
+        `i2t_medr`) and of images for a caption (`t2i_r1`, ...), and the mean of the six recalls on the test split
+        (`acc`) and on the dev split (`devacc`). Median ranks are not percentages; all other scores are. For the
+        comparison of models, the mean recall of each test image and of each test caption is also returned.
+
+        Args:
+            run: the model that embeds the captions, the seed and the device.
         """
         from clearspan.plugins.captions.ranking import train
 

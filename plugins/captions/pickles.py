@@ -1,11 +1,11 @@
-"""Read SentEval's COCO data, image features and captions in pickles, without running code from the pickles.
+"""Read the image features and captions of SentEval's COCO data from pickles, without running code from the pickles.
 
     {train,valid,test}.pkl ──> restricted unpickler ──> structure checked ──> Captioned
 
-A pickle is a program that runs when it is loaded. To create arrays, it names functions of numpy. This reader replaces
-these few functions by its own, which check their arguments and do not use numpy's unpickling; any other name is an
-error. Plain containers, numbers and texts need no names. An allow-list of numpy's own classes would not be safe: a
-pickled dtype that hides its object flag makes numpy use bytes from the file as pointers.
+A pickle is a program that runs when it is loaded. To create arrays, it names functions of numpy. This module replaces
+these few functions by its own functions, which check their arguments and do not use numpy's unpickling. A pickle that
+names any other function or class raises an error; plain containers, numbers and texts need no names. To allow numpy's
+own classes would not be safe: a pickled dtype that hides its object flag makes numpy use bytes of the file as pointers.
 """
 
 import pickle
@@ -120,7 +120,7 @@ def _numbers(row: Any) -> Any:
 
 
 def _shown(value: Any) -> str:
-    """Return a text, None or a small integer as text for an error message; of any other value, only its type."""
+    """Describe a value of a pickle in an error message: a text, None or a small integer itself, else only its type."""
     if isinstance(value, str):
         return head(value)
     is_short = value is None or (isinstance(value, int) and abs(value) < 1 << 63)
@@ -141,7 +141,10 @@ class _RefusedError(Exception):
 
 
 class _Bounded:
-    """A wrapper of a file that reads at most the bytes left in it, since a pickle may state any length for a text."""
+    """A wrapper of a file that never asks the file for more bytes than are left in it.
+
+    A pickle may state any length for a text, and Python would first allocate memory of this length.
+    """
 
     def __init__(self, file: BinaryIO) -> None:
         self._file = file
@@ -163,7 +166,7 @@ _STEPS: dict[int, Callable[[Any], None]] = dict(pickle._Unpickler.dispatch)
 
 
 class _Unpickler(pickle._Unpickler):
-    """Unpickler that refuses everything but arrays of numbers and plain containers.
+    """Unpickler that reads numbers, texts, arrays of numbers and plain containers, and refuses everything else.
 
     It extends the standard library's unpickler that is written in Python, because there the function of each opcode
     can be replaced. For COCO, it takes a few seconds more than the unpickler written in C. Keys of dicts must be
@@ -214,7 +217,11 @@ _NDARRAY = "ndarray"
 
 
 class _Dtype:
-    """Replacement for a pickled dtype, for plain numbers only. A pickle creates it, and then sets its state."""
+    """Object that the unpickler creates in place of a numpy dtype. Only dtypes of plain numbers are allowed.
+
+    As for a numpy dtype, the pickle creates the object from a code such as `f4`, and then sets its byte order
+    (`__setstate__`).
+    """
 
     def __init__(self, code: str) -> None:
         self.dtype = np.dtype(code)
@@ -227,7 +234,13 @@ class _Dtype:
 
 
 class _Array:
-    """Replacement for a pickled array. A pickle creates it empty, and then sets its state."""
+    """Object that the unpickler creates in place of a numpy array.
+
+    As for a numpy array, the pickle creates the object empty, and then sets its content (`__setstate__`).
+
+    Attributes:
+        values: the content, as an array of numbers.
+    """
 
     def __init__(self) -> None:
         self.values: NDArray[Any] = np.empty(0)
@@ -268,7 +281,9 @@ def _dtype(code: Any, *_: Any) -> _Dtype:
 
 
 def _encode(text: Any, encoding: Any) -> bytes:
-    """Replacement for `_codecs.encode`, by which Python 3 stores bytes as text in pickles for Python 2.
+    """Return bytes that a pickle stores as text. This function is used in place of `_codecs.encode`.
+
+    Python 3 stores bytes as a call of `_codecs.encode` if it writes a pickle that Python 2 can read.
 
     Args:
         text: the bytes, decoded as Latin-1.

@@ -1,4 +1,4 @@
-"""Project images and captions into one space and rank them for each other, as SentEval does for COCO.
+"""Project images and captions of COCO into one space and rank them for each other, as SentEval does.
 
     image   ──> linear, 1,000-d, unit length ──┬──> cosines ──> images ranked for each caption,
     caption ──> linear, 1,000-d, unit length ──┘                captions ranked for each image
@@ -48,7 +48,10 @@ class Side:
 
 @dataclass(frozen=True)
 class FoldRanks:
-    """The ranks, from 1, of the right captions for each image and of the right image for each caption, in each fold.
+    """The ranks, from 1, of the right captions for each image and of the right image for each caption.
+
+    A split is divided into folds of up to 1,000 images with their captions. Within each fold, all captions are ranked
+    for each image, and all images for each caption.
 
     Attributes:
         image_to_text: for each fold, the best rank of a right caption for each image, (images,) int64.
@@ -73,14 +76,17 @@ class FoldRanks:
         return figures
 
     def mean_recall(self) -> float:
-        """Return the mean of the six recalls, in percent. SentEval's `devacc` is the sum of the six recalls."""
+        """Return the mean of the recalls at 1, 5 and 10 for captions and for images, in percent.
+
+        SentEval's `devacc` is the sum of these six recalls.
+        """
         figures = self.figures()
         return float(np.mean([figures[f"{direction}_r{cut}"] for direction in ("i2t", "t2i") for cut in CUTS]))
 
 
 @dataclass(frozen=True)
 class BestRanks:
-    """The ranks that the best projections give: the projections with the highest mean recall on the dev split.
+    """The ranks with the best projections, which are those with the highest mean recall on the dev split.
 
     Attributes:
         dev, test: the ranks in the dev split and in the test split.
@@ -103,16 +109,17 @@ class _Projections(nn.Module):
 
 
 def train(train_side: Side, dev: Side, test: Side, seed: int, device: str) -> BestRanks:
-    """Train the projections, and return the ranks of the dev and test splits by the best ones.
+    """Train a projection of images and one of captions; return the ranks in the dev and test splits with the best pair.
 
     The protocol is SentEval's: Adam, and batches of 128 captions with their images. After each pass, the mean recall on
-    the dev split is computed. Training ends after the fourth pass that does not raise the highest recall so far (the
-    four need not be consecutive), and at the latest after 21 passes. Negatives are drawn with replacement from the
-    captions outside the batch, and may include another caption of the same image.
+    the dev split is computed; the best projections are those after the pass with the highest recall. Training ends
+    after the fourth pass that does not raise the highest recall so far (the four need not be consecutive), and at the
+    latest after 21 passes. Negatives are drawn with replacement from the captions that are not in the batch, and may
+    include another caption of the same image.
 
     Args:
-        train_side: the training split, with more than 128 captions.
-        dev, test: the other splits.
+        train_side: the vectors of the training split, with more than 128 captions.
+        dev, test: the vectors of the dev split and of the test split.
         seed: the seed of torch, which draws the initial weights, and of numpy, which draws the order of captions and
             the negatives.
         device: the torch device, which also holds the training embeddings.
@@ -143,7 +150,7 @@ def train(train_side: Side, dev: Side, test: Side, seed: int, device: str) -> Be
 
 
 def ranks_of(products: NDArray[np.floating[Any]], captions_per_image: int) -> tuple[Ints, Ints]:
-    """Return the best rank of a right caption for each image, (n,), and the rank of each caption's image, (k n,).
+    """Rank captions for images and images for captions, where each of n images has k captions.
 
     Ranks begin at 1. Among equal similarities, the one that comes first in the data has the better rank, so that an
     encoder with the same vector for all texts gains nothing.
@@ -152,6 +159,10 @@ def ranks_of(products: NDArray[np.floating[Any]], captions_per_image: int) -> tu
         products: the similarities of n images with k n captions, (n, k n); the captions of image i are the columns
             k i to k i + k - 1.
         captions_per_image: the number k of captions of an image.
+
+    Returns:
+        For each image, the best rank of one of its captions among all captions, (n,) int64; for each caption, the rank
+        of its image among all images, (k n,) int64.
     """
     num_images, num_captions = products.shape
     image_of = np.arange(num_captions) // captions_per_image
@@ -171,14 +182,15 @@ def _rank(products: NDArray[np.floating[Any]], matching: NDArray[Any], position:
 
 
 def _batches(num_rows: int, generator: np.random.RandomState) -> Iterator[tuple[Ints, Ints, Ints]]:
-    """Yield the batches of a pass in random order, each as three arrays of indices of captions.
-
-    The first array holds the captions of the batch, (b,). The second holds, for each of them, 30 captions whose images
-    are the negative images, (b, 30). The third holds the 30 negative captions of each, (b, 30).
+    """Yield the batches of one pass over the training captions, in random order.
 
     Args:
         num_rows: the number of training captions.
-        generator: draws the order and the negatives.
+        generator: the random generator that draws the order of the captions and their negatives.
+
+    Yields:
+        Three arrays of indices of captions: the b captions of the batch, (b,); for each of these, 30 captions whose
+        images are its negative images, (b, 30); and for each, 30 captions that are its negative captions, (b, 30).
     """
     order = generator.permutation(num_rows)
     for start in range(0, num_rows, BATCH):
@@ -208,7 +220,14 @@ def _loss(
 
 @torch.no_grad()
 def _ranks(model: _Projections, side: Side, device: str) -> FoldRanks:
-    """Return the ranks in five folds of 1,000 images each, as in SentEval; smaller folds if there are fewer images."""
+    """Return the ranks in five folds of 1,000 images each, as in SentEval.
+
+    The first 5,000 images are used. If there are fewer, they are divided into five folds of about the same size.
+
+    Args:
+        model: the projections.
+        side: the vectors of the dev or test split.
+    """
     per_image = len(side.captions) // len(side.images)
     ranks = FoldRanks([], [])
     num_images = min(len(side.images), _FOLDS * _IMAGES_A_FOLD)

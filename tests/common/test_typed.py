@@ -35,6 +35,7 @@ Finite = Annotated[float, Gt(-math.inf), Lt(math.inf)]
         ({1: object}, dict, {1: object}),
         (5, Annotated[int, Interval(ge=1, lt=6)], 5),
         ((1 << 63) - 1, int, (1 << 63) - 1),
+        (-(1 << 63), int, -(1 << 63)),
         (10**30, float, 1e30),
     ],
 )

@@ -1,6 +1,6 @@
-"""Keys of recipes: a nested mapping becomes a dataclass of options, or an error names the key.
+"""Check the keys of a recipe: convert its nested mapping to dataclasses of options, or raise an error with the key.
 
-Relations between values are checked in `train.config.options`.
+Relations between the values of several keys are checked in `train.config.options`.
 """
 
 import contextlib
@@ -21,9 +21,11 @@ Options = TypeVar("Options")
 
 
 def typed(section: type[Options], options: Mapping[str, Any], prefix: str = "") -> Options:
-    """Return a section of a recipe: the dataclass `section` with these options, and defaults for those not given.
+    """Return a section of a recipe as an instance of its dataclass, with defaults for the options that are not set.
 
     Args:
+        section: the dataclass.
+        options: name of an option -> its value in the recipe; the value of a nested section is such a mapping too.
         prefix: the key of the section followed by a dot, such as `model.`, for messages; "" for the whole recipe.
 
     Raises:
@@ -59,11 +61,16 @@ def _hints(section: Any) -> dict[str, Any]:
 
 
 def _section(section: Any, options: Any, prefix: str, known: Callable[[], list[str]]) -> Any:
-    """Return the dataclass `section` with a mapping of options.
+    """Return a section of a recipe as an instance of its dataclass, with defaults for the options that are not set.
 
     Args:
+        section: the dataclass.
+        options: name of an option -> its value in the recipe.
         prefix: the key of the section followed by a dot, such as `model.`; "" for the whole recipe.
-        known: returns the valid keys, from which an error suggests one in place of an unknown key.
+        known: function that returns the valid keys of the recipe. The error about an unknown key suggests one of them.
+
+    Raises:
+        RecipeError: `options` is no mapping, or an option is unknown, missing, of another type or out of range.
     """
     if not isinstance(options, dict):
         raise RecipeError(f"{prefix.removesuffix('.')} must be a mapping of options, not {shown(options)}")
@@ -85,9 +92,17 @@ def _section(section: Any, options: Any, prefix: str, known: Callable[[], list[s
 
 
 def _value(hint: Any, value: Any, key: str, known: Callable[[], list[str]]) -> Any:
-    """Return the value of a key, converted to the type of its annotation `hint`.
+    """Return the value of a key, converted to the type of its annotation.
 
-    The value may be a section, or a list or a mapping of sections. `known` returns the valid keys, for error messages.
+    Args:
+        hint: the annotation: a type with its limits; a dataclass of options; or a list or mapping of such dataclasses.
+        value: the value in the recipe.
+        key: the key, such as `training.seed`, for error messages.
+        known: function that returns the valid keys of the recipe, for error messages.
+
+    Raises:
+        RecipeError: the value is of another type or out of range, or a section in it has such a value or an unknown or
+            missing option.
     """
     origin, inner = typing.get_origin(hint), typing.get_args(hint)
     if value is not None and origin in UNIONS:
@@ -108,7 +123,12 @@ def _value(hint: Any, value: Any, key: str, known: Callable[[], list[str]]) -> A
 
 @contextlib.contextmanager
 def naming(key: str, *expected: type[Exception]) -> Iterator[None]:
-    """Convert a ValueError, or an error of the types `expected`, to a RecipeError whose message begins with `key`."""
+    """Return a context that converts errors to RecipeErrors whose messages begin with `key`.
+
+    Args:
+        key: the recipe's key, or another name of the place of the error, such as a file's path.
+        expected: the types of the errors to convert, in addition to ValueError.
+    """
     expected = (ValueError, *expected)
     try:
         yield
@@ -117,7 +137,14 @@ def naming(key: str, *expected: type[Exception]) -> Iterator[None]:
 
 
 def nearest_key(key: str, known: Iterable[str]) -> str | None:
-    """Return "did you mean KEY?" with the known key whose last part is most similar to the unknown key's, or None."""
+    """Return "did you mean KEY?", where KEY is a known key that is similar to an unknown one; None if there is none.
+
+    Only the last parts of the keys are compared, unless several known keys have the same last part.
+
+    Args:
+        key: the unknown key, such as `training.max_stops`.
+        known: the valid keys.
+    """
     last_parts = {name: name.rpartition(".")[2] for name in known}
     near = closest(key.rpartition(".")[2], last_parts.values())
     named = [name for name, last in last_parts.items() if last == near]
@@ -125,7 +152,14 @@ def nearest_key(key: str, known: Iterable[str]) -> str | None:
 
 
 def keys(section: Any, prefix: str = "") -> list[str]:
-    """Return the keys of a section and of the sections in it, each preceded by `prefix`."""
+    """Return the keys of a section and of the sections nested in it, such as `model` and `model.path`.
+
+    A section under a name of the user's own, such as `data.NAME`, is not entered: only `data` is returned.
+
+    Args:
+        section: the dataclass of the section's options.
+        prefix: text that is put before each key: the section's own key and a dot, or "" for the whole recipe.
+    """
     names, hints = [], _hints(section)
     for field in dataclasses.fields(section):
         names.append(prefix + field.name)

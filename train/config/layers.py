@@ -1,8 +1,9 @@
-"""YAML files and `key=value` arguments as nested mappings, and how they override each other.
+"""Read the layers of a recipe, which are YAML files and `key=value` arguments, and merge them into one mapping.
 
     a recipe that is extended <- the file that extends it <- arguments, in their order -> one mapping of plain values
 
-This module reads form only. `train.config.keys` knows which keys exist; `train.config.options`, which values can work.
+In the diagram, each layer overrides the layers to the left of it. This module accepts any keys and values:
+`train.config.keys` checks which keys exist, and `train.config.options` which values can work.
 """
 
 import re
@@ -49,12 +50,18 @@ def names() -> list[str]:
 
 
 def find(name_or_file: str, folder: Path = Path()) -> Path:
-    """Return the path of a recipe's file; the relative path of a file is resolved from the folder `folder`."""
+    """Return the path of a recipe's file, which need not exist.
+
+    Args:
+        name_or_file: the path of a file, which ends with `.yaml` or `.yml`; or the name of a recipe that comes with the
+            package.
+        folder: the folder from which a relative path is resolved.
+    """
     return folder / name_or_file if name_or_file.endswith((".yaml", ".yml")) else FOLDER / f"{name_or_file}.yaml"
 
 
 def no_recipe(name_or_file: str) -> str:
-    """Return an error message about an unknown recipe, with the most similar name, or else where to find all names."""
+    """Return an error message about an unknown recipe, which names a similar one or else the way to list all names."""
     near = did_you_mean(name_or_file, names()) or ": give a .yaml file, or a name that `clearspan train --list` prints"
     return f"no recipe {name_or_file!r}{near}"
 
@@ -97,10 +104,13 @@ def read_yaml(path: Path) -> dict[Any, Any]:
 
 
 def read_layers(path: Path) -> list[dict[Any, Any]]:
-    """Return the contents of a file and of the files that it extends, each parent before its child.
+    """Return the contents of a recipe's file and of all files that it extends, directly or through other files.
+
+    The first is the file that extends no other one, and the last is the file at `path`. The key `extends` is removed.
 
     Raises:
-        RecipeError: one of them does not exist, is not a mapping in YAML, or extends a file that extends it.
+        RecipeError: a file that is extended does not exist, a file is not a mapping in YAML, or a file extends itself,
+            directly or through other files.
     """
     layers: list[dict[Any, Any]] = []
     seen: list[Path] = []
@@ -138,7 +148,10 @@ def read_argument(argument: str) -> dict[str, Any]:
 
 
 def merge(base: Mapping[Any, Any], layer: Mapping[Any, Any]) -> dict[Any, Any]:
-    """Return a mapping overridden by another one: mappings merge key by key, any other value replaces."""
+    """Return the mapping `base`, with the values of the mapping `layer` in place of its own.
+
+    If both have a mapping under the same key, these two mappings are merged in the same way.
+    """
     merged = dict(base)
     for key, value in layer.items():
         old = merged.get(key)
@@ -147,12 +160,15 @@ def merge(base: Mapping[Any, Any], layer: Mapping[Any, Any]) -> dict[Any, Any]:
 
 
 def without_replaced(base: dict[Any, Any], layer: Mapping[Any, Any]) -> dict[Any, Any]:
-    """Return a recipe without the values that no longer count once `layer` is merged over it.
+    """Return the recipe `base` without the values that must not remain when `layer` is merged over it.
 
-    The layer is a file that extends the recipe, or an argument.
+    If `layer` sets a different `model.config.model_type`, the whole `model.config` of `base` is removed, because its
+    options may mean something else to the new type. If `layer` sets `training.epochs` or `training.max_steps` to a
+    value other than 0, both are removed from `base`, because a run's length is given by only one of them.
 
-    A new `model.config.model_type` drops the old `model.config`, whose options may mean something else to it. Of
-    `training.epochs` and `training.max_steps` only the one that is set last counts.
+    Args:
+        base: the contents of a recipe.
+        layer: the contents of a file that extends the recipe, or of an argument.
     """
     old, new = _model_type(base), _model_type(layer)
     if None not in (old, new) and old != new:
@@ -164,7 +180,7 @@ def without_replaced(base: dict[Any, Any], layer: Mapping[Any, Any]) -> dict[Any
 
 
 def merge_layers(layers: Iterable[dict[Any, Any]]) -> dict[Any, Any]:
-    """Merge the contents of files, each of which overrides those before it."""
+    """Return the contents of several files as one mapping; a file overrides the files before it in `layers`."""
     merged: dict[Any, Any] = {}
     for layer in layers:
         merged = merge(without_replaced(merged, layer), layer)

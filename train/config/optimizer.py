@@ -28,11 +28,11 @@ Finite = Annotated[float, Gt(-math.inf), Lt(math.inf)]
 
 @dataclasses.dataclass
 class PartConfig:
-    """Options for one part of the model, in place of the optimizer's. The schedule is the same.
+    """Options of one part of the model, which replace the optimizer's options. The schedule is the same.
 
     Args:
-        learning_rate: the peak of the schedule for this part. null: `learning_rate` of the rest.
-        weight_decay: decoupled weight decay of this part. null: `weight_decay` of the rest.
+        learning_rate: the peak of the schedule for this part. null: the optimizer's `learning_rate`.
+        weight_decay: decoupled weight decay of this part. null: the optimizer's `weight_decay`.
     """
 
     learning_rate: Positive | None = None
@@ -45,10 +45,10 @@ class OptimizerConfig:
 
     Args:
         type: adamw; or `module:name`, an optimizer of your own (an installed package, or a file in the working folder):
-            a subclass of torch.optim.Optimizer, or a function that returns one. It is called with the parameter groups,
-            each with its `lr` and `weight_decay`, with `lr` and with `options`. `betas` and `eps` are AdamW's alone.
-            ZeRO, which partitions AdamW's state, needs adamw.
-        options: the arguments of an optimizer of your own.
+            a subclass of torch.optim.Optimizer, or a function that returns one. Its arguments are the parameter groups
+            (each has its own `lr` and `weight_decay`), `lr`, and the entries of `options`; it does not get `betas` and
+            `eps`. ZeRO, which partitions AdamW's state, needs adamw.
+        options: the keyword arguments of an optimizer of your own.
         learning_rate: the peak of the schedule.
         betas: the decay rates of the running means of the gradient and of its square.
         eps: the term added to the denominator.
@@ -105,7 +105,12 @@ class OptimizerConfig:
                 raise ValueError(f"type {error}") from None
 
     def parts(self) -> dict[str, tuple[float, float]]:
-        """Return (learning rate, weight decay) of each part with options of its own, and of the rest of the model."""
+        """Return the peak learning rate and the weight decay of each part of the model.
+
+        Returns:
+            Name of a part -> (learning rate, weight decay). `embeddings` and `heads` are there if one of their options
+            is set. `layers`, which is always there, stands for all weights that belong to no other part.
+        """
         rest = self.learning_rate, self.weight_decay
         parts = {LAYERS: rest}
         for name in PARTS:

@@ -60,11 +60,12 @@ class ModelConfig:
             (default false; true: learn a weight for each token) and `dropout` (default 0; the dropout of the vectors).
         pooling: mean: the mean of all token vectors; cls: the first token's vector; lasttoken: the last token's vector,
             for decoders, where only this token sees the whole text; weighted: the mean of the token vectors, each
-            multiplied by a fixed weight of its token. If `path` is set without `config` and its model has such weights,
-            weighted uses them, else the inverse document frequency in the run's shards; the export stores them as
-            sentence-transformers' WordWeights. "": the pooling of the folder of `path`, else mean.
-        head: tanh: a linear layer and tanh after the pooling, kept at inference (SimCSE). "": the layers after the
-            pooling in the folder of `path`, if any.
+            multiplied by a fixed weight of its token. The weights are those of the model of `path`, if it has any and
+            `config` is not set; otherwise they are the tokens' inverse document frequencies in the run's shards. The
+            export stores them as sentence-transformers' WordWeights. "": the pooling of the folder of `path`, else
+            mean.
+        head: tanh: a linear layer and tanh after the pooling, in training and at inference (SimCSE). "": the layers
+            after the pooling in the folder of `path`, if any.
         init: the initial vectors of `model_type: static`. random: random vectors, of unit length on average; idf: the
             same, multiplied by each token's inverse document frequency in the run's shards; distill: the vectors that
             the encoder of `distill` computes for each token by itself, concatenated with random ones, and multiplied by
@@ -115,10 +116,10 @@ class DatasetConfig:
             of each modality, or give `type: module:Class` and the options of that class.
         validation: a folder of held-out shards, as `--holdout-fraction` makes it. Every `training.eval_steps` steps the
             losses on it are computed without dropout, with the same random draws each time, in batches of the size of a
-            micro-batch over all ranks. Without `training.eval_data` these losses choose the best checkpoint, except
-            losses that are meaningless without dropout, such as SimCSE's on sentences without pairs. With
-            `training.eval_data: heldout` its texts are scored; if they are fewer than a micro-batch, no losses are
-            computed. "": none.
+            micro-batch over all ranks. If `training.eval_data` is not set, these losses choose the best checkpoint,
+            except losses that are meaningless without dropout, such as SimCSE's on sentences without pairs. With
+            `training.eval_data: heldout` the folder's texts are scored; if they are fewer than a micro-batch, no losses
+            are computed. "": no held-out shards.
     """
 
     path: str
@@ -185,11 +186,11 @@ class TrainingConfig:
         primary: the dataset whose epochs count. "": the first one.
         max_steps: the run's length in steps. 0: `epochs` decides.
         seed: the seed of every random draw: order, spans, views, masks, dropout and fresh weights.
-        bf16: compute in bfloat16 by autocast; weights, gradients and AdamW's state stay fp32. auto: where the device
-            multiplies bfloat16 in hardware. The run prints the resolved value, saves it with its recipe and keeps it
-            when it resumes; `--resume` with another value continues with that one. On a CPU without such hardware
-            true is about 5 to 30 times slower than false; on such a GPU it is an error. Ranks for which auto gives
-            different values stop with an error.
+        bf16: true: compute in bfloat16 by autocast; weights, gradients and AdamW's state stay fp32. auto: true if the
+            device multiplies bfloat16 in hardware, otherwise false. The run prints the resolved value, saves it with
+            its recipe and keeps it when it resumes; `--resume` with another value continues with that one. On a CPU
+            without such hardware true is about 5 to 30 times slower than false; on a GPU without it, true is an error.
+            Ranks for which auto gives different values stop with an error.
         compile: compile the encoder into one graph at the first step; only on CUDA with bf16. Set it to false if
             compilation fails.
         zero_stage: DeepSpeed's ZeRO stage. 0: off; 1: partition AdamW's state over the ranks; 2: the gradients too. Set
@@ -266,19 +267,25 @@ class Recipe:
     training: TrainingConfig = dataclasses.field(default_factory=TrainingConfig)
 
     def turn_of(self, objective: str) -> str:
-        """Return the turn that an objective belongs to."""
+        """Return the name of the turn that an objective belongs to; with `optimization: sum` it is always `all`."""
         return (self.objectives[objective].turn or objective) if self.optimization == "alternate" else ALL
 
     def contrasted(self, data: str) -> int:
-        """Return the number of examples of a dataset that are contrasted with each other.
+        """Return the number of examples that a contrastive loss contrasts with each other.
 
-        They are the examples of a micro-batch over all ranks or, with gradient caching, of a step.
+        They are the examples of one micro-batch over all ranks or, with gradient caching, of a whole step.
+
+        Args:
+            data: the name of the loss's dataset.
         """
         training = self.training
         return self.data[data].batch_size // (1 if training.gradient_caching else training.gradient_accumulation_steps)
 
     def optimizers(self) -> dict[str, OptimizerConfig]:
-        """Return the optimizer's options of every turn, in the order of the turns."""
+        """Return name of a turn -> the options of its optimizer, for all turns in the order of their first objectives.
+
+        With `optimization: sum` there is one turn, `all`.
+        """
         turns = list(dict.fromkeys(self.turn_of(name) for name in self.objectives))
         return {turn: self.turns.get(turn, self.optimizer) for turn in turns}
 
@@ -436,7 +443,12 @@ def _check_turns(recipe: Recipe) -> None:
 
 
 def one_of(value: str, known: Collection[str]) -> str:
-    """Return the end of an error message about an unknown value: all known values, and the most similar of them."""
+    """Return the end of an error message about an unknown value: all known values, and a similar one if there is one.
+
+    Args:
+        value: the unknown value.
+        known: the known values.
+    """
     return f"{', '.join(known)}{did_you_mean(value, known)}"
 
 
@@ -453,5 +465,12 @@ def refuse(*problems: tuple[bool, str]) -> None:
 
 
 def _misnamed(key: str, name: str) -> tuple[bool, str]:
-    """Return (whether a name cannot be a part of keys and of metrics' names, the message), for `refuse`."""
+    """Return a problem for `refuse`: (true if a name cannot be used in keys and in metrics' names, an error message).
+
+    A name consists of letters, digits, _ and -, and does not begin with -.
+
+    Args:
+        key: the key that the message begins with.
+        name: the name that the user gave to a dataset, an objective or a turn.
+    """
     return not re.fullmatch(r"\w[\w-]*", name), f"{key}: a name consists of letters, digits, _ and -"

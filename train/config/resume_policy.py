@@ -30,7 +30,12 @@ FREE = (
 
 
 def flat(content: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Return a nested mapping with dotted keys."""
+    """Return a nested mapping as one without nesting, whose keys are dotted, such as `training.seed`.
+
+    Args:
+        content: the nested mapping.
+        prefix: text that is put before each key.
+    """
     out: dict[str, Any] = {}
     for key, value in content.items():
         out |= flat(value, f"{prefix}{key}.") if isinstance(value, dict) else {f"{prefix}{key}": value}
@@ -38,10 +43,10 @@ def flat(content: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 
 
 def differing(saved: Recipe, current: Recipe) -> list[str]:
-    """Return the keys whose values differ between the recipe that a run saved and the current one.
+    """Return the dotted keys whose values differ between the recipe that a run saved and the current recipe.
 
-    The output folder, and values that the run fills in itself (for `training.bf16: auto`, and options of a modality),
-    are not compared.
+    Not compared are the output folder, `training.bf16` if the current recipe has `auto`, and options of a modality that
+    the current recipe does not set: a run replaces `auto`, and adds these options, in the recipe that it saves.
     """
     before, after = (flat(dataclasses.asdict(recipe)) for recipe in (saved, current))
     filled_in = {key for key in before if ".modality." in key and key not in after} | {"output"}
@@ -51,22 +56,29 @@ def differing(saved: Recipe, current: Recipe) -> list[str]:
 
 
 def shaping(saved: Recipe, current: Recipe) -> list[str]:
-    """Return the keys that shape a run and differ between its saved recipe and the current one."""
+    """Return the dotted keys that prevent a run from resuming: they differ, and they affect its training steps.
+
+    Args:
+        saved: the recipe that the run saved.
+        current: the recipe of the command that would resume the run.
+    """
     return [key for key in differing(saved, current) if not matches(key, FREE)]
 
 
 def matches(key: str, patterns: Iterable[str]) -> bool:
-    """Return whether a key matches one of the patterns."""
+    """Return whether a dotted key matches one of the patterns, in which `*` stands for any text: `data.*.path`."""
     return any(fnmatch(key, pattern) for pattern in patterns)
 
 
 def lengthened(step: int, old_total: int, total: int, optimizers: Mapping[str, OptimizerConfig]) -> list[str]:
-    """Return a note if the total number of steps of a resumed run has changed; else [].
+    """Return a list with one note for the user if the length of a resumed run has changed; otherwise [].
+
+    The note states both lengths and, if steps remain, the next learning rates.
 
     Args:
         step: the step at which the run resumes.
-        old_total, total: the old and the new total number of steps.
-        optimizers: the optimizer's options of each turn.
+        old_total, total: the old and the new length of the run, in steps.
+        optimizers: name of a turn -> the options of its optimizer.
     """
     if old_total == total:
         return []

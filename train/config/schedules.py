@@ -9,15 +9,18 @@ from clearspan.train.config.optimizer import OptimizerConfig
 
 
 def whole(steps: float) -> int:
-    """Round a number of steps down, but up if only a floating-point error is missing: 56.999... (0.57 x 100) to 57."""
+    """Round a number of steps down; a number that only a floating-point error puts below an integer gives that integer.
+
+    0.57 x 100, for example, is 56.99999999999999 in floating point, and gives 57.
+    """
     return math.floor(round(steps, 6))
 
 
 def slanted_triangular(step: int, total: int, options: OptimizerConfig) -> float:
-    """Rise for a short time, then fall for a long time (Howard & Ruder 2018, Eq. 3).
+    """Return a fraction of the peak learning rate that rises for a short time, then falls for a long time.
 
-    The fraction starts at 1 / ratio, peaks after `warmup_steps`, or else `cut_fraction` of the steps, and ends near
-    1 / ratio.
+    This is Eq. 3 of Howard & Ruder (2018). The fraction starts at 1 / `ratio`, reaches 1 at the end of the rise, and
+    ends near 1 / `ratio`. The rise takes `warmup_steps` steps; if that is 0, the fraction `cut_fraction` of all steps.
     """
     cut = options.warmup_steps or max(1, whole(total * options.cut_fraction))
     progress = step / cut if step < cut else max(0.0, 1 - (step - cut) / max(1, total - cut))
@@ -25,22 +28,30 @@ def slanted_triangular(step: int, total: int, options: OptimizerConfig) -> float
 
 
 def linear(step: int, total: int, options: OptimizerConfig) -> float:
-    """Rise linearly to the peak in `warmup_steps`, then fall linearly, to 0 after the last step.
+    """Return a fraction of the peak learning rate that rises linearly to 1, then falls linearly.
 
-    As in the trainer of RoBERTa's authors, step 0 of a warm-up has the rate of step 1, so that it is not 0.
+    The rise takes `warmup_steps` steps. In the step after the last one the fraction would be 0. As in the trainer of
+    RoBERTa's authors, step 0 of the rise has the fraction of step 1, so that it is not 0.
     """
     warmup = options.warmup_steps
     return max(step, 1) / warmup if step < warmup else (total - step) / (total - warmup)
 
 
 def cosine(step: int, total: int, options: OptimizerConfig) -> float:
-    """Rise to the peak as `linear` does, then fall along half a cosine, to 0 after the last step."""
+    """Return a fraction of the peak learning rate that rises linearly to 1, then falls along half a cosine.
+
+    The rise takes `warmup_steps` steps; step 0 of it has the fraction of step 1. In the step after the last one the
+    fraction would be 0.
+    """
     height = linear(step, total, options)
     return height if step < options.warmup_steps else (1 - math.cos(math.pi * height)) / 2
 
 
 def constant(step: int, total: int, options: OptimizerConfig) -> float:
-    """Rise to the peak as `linear` does, then stay there."""
+    """Return a fraction of the peak learning rate that rises linearly to 1 in `warmup_steps` steps, then stays 1.
+
+    Step 0 of the rise has the fraction of step 1.
+    """
     return linear(step, total, options) if step < options.warmup_steps else 1.0
 
 

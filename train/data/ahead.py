@@ -10,7 +10,7 @@ from clearspan.train.data.feed import FeedState, MicroBatch
 def copied_ahead(
     batches: Iterator[tuple[MicroBatch, FeedState]], device: torch.device
 ) -> Generator[tuple[MicroBatch, FeedState], None, None]:
-    """Yield the items of `batches`, endlessly, with each micro-batch copied to the device.
+    """Yield the pairs (micro-batch, state of the feed) of `batches` endlessly, with the micro-batch on the device.
 
     Closing the returned generator closes `batches`. On CUDA a separate stream copies each micro-batch from pinned
     memory while the previous micro-batch is computed; neither the host nor the computing kernels wait for the copy.

@@ -26,16 +26,17 @@ Kind = TypeVar("Kind")
 
 @dataclasses.dataclass(frozen=True)
 class Rows:
-    """The examples of one dataset that one rank gets in one step, on the host.
+    """The n examples of one dataset that one rank gets in one step, on the host.
 
     Attributes:
         dataset: the dataset's name in the recipe.
-        columns: the columns as read from the shards, by name.
+        columns: name of a column -> its n values, as read from the shards.
         ids: the ids of the examples, (n,) int64.
-        epoch: the dataset's current epoch.
-        peer: a function that draws a second example for a row. `peer(row, uniform)` takes the row's index and a random
-            number in [0, 1), and returns the id and columns of one of the other examples, on any rank, with which the
-            loss contrasts the row. The choice does not depend on the number of ranks. None if peers cannot be drawn.
+        epoch: the dataset's current epoch, from 0 on.
+        peer: a function that draws a second example, one of the examples with which the loss contrasts the first one
+            (on any rank). `peer(row, uniform)` takes the index of the first example and a random number in [0, 1), and
+            returns the second example's `id` and columns. The choice does not depend on the number of ranks. None if
+            peers cannot be drawn.
     """
 
     dataset: str
@@ -45,11 +46,15 @@ class Rows:
     peer: Callable[[int, float], dict[str, Any]] | None = None
 
     def listed(self, name: str) -> list[Any]:
-        """Return a column of encoded files, texts or spectrograms, as a list with one element per example."""
+        """Return a column of encoded image or audio files, texts or spectrograms: a list with one element per example.
+
+        Args:
+            name: the name of the column.
+        """
         return _of_type(list, self.columns[name])
 
     def numbers(self, name: str) -> np.ndarray:
-        """Return a column of numbers, (n, ...)."""
+        """Return the column `name`, which holds numbers: an array (n, ...), with one row for each of the n examples."""
         return _of_type(np.ndarray, self.columns[name])
 
     def ragged(self, name: str) -> Ragged:
@@ -67,8 +72,8 @@ class TokenLists:
     """n lists of tokens, stored end to end: list i is values[offsets[i]:offsets[i + 1]].
 
     Attributes:
-        values: the tokens of all lists, (S,) int32.
-        offsets: (n + 1,) int64.
+        values: the ids of the S tokens of all lists, (S,) int32.
+        offsets: the index in `values` of the first token of each list, and then S, (n + 1,) int64.
     """
 
     values: Tensor
@@ -80,7 +85,7 @@ class TokenLists:
 
     @property
     def lengths(self) -> Tensor:
-        """The lengths of the lists, (n,) int64."""
+        """The numbers of tokens of the n lists, (n,) int64."""
         return self.offsets.diff()
 
     def slices(self, max_tokens: int) -> TokenSlices:
@@ -90,11 +95,11 @@ class TokenLists:
 
 @dataclasses.dataclass(frozen=True)
 class Batch:
-    """One rank's examples of one dataset in one micro-batch.
+    """One rank's B examples of one dataset in one micro-batch.
 
     Attributes:
-        columns: the columns by name. In a batch for all objectives the names are `OBJECTIVE/COLUMN`; in a batch for one
-            objective, which `of` returns, they are `COLUMN`.
+        columns: name of a column -> its B values. In a batch for all objectives the names are `OBJECTIVE/COLUMN`; in a
+            batch for one objective, which `of` returns, they are `COLUMN`.
         ids, epochs: the id and the epoch of each example, (B,) int64.
     """
 
@@ -107,14 +112,15 @@ class Batch:
         return _of_type(TokenLists, self.columns[name])
 
     def values(self, name: str) -> Tensor:
-        """Return a column of numbers, (B, ...)."""
+        """Return the column `name`, which holds numbers: a tensor (B, ...), with one row for each of the B examples."""
         return _of_type(Tensor, self.columns[name])
 
     def sequences(self, name: str, keys: Tensor, max_tokens: int) -> Sequences:
         """Return a column of token lists as a block of sequences for a `Request`.
 
         Args:
-            keys: the random key of each sequence, from which its masks are drawn, (B,) int64.
+            name: the name of the column.
+            keys: the random key of each of the B examples' sequences, from which its masks are drawn, (B,) int64.
             max_tokens: the length to which sequences are cut, in tokens without special tokens; at most the encoder's
                 capacity.
         """
@@ -133,7 +139,7 @@ class Batch:
         return self._map(Tensor.pin_memory)
 
     def used_by(self, stream: torch.cuda.Stream) -> None:
-        """Tell CUDA's allocator that `stream` reads these tensors, so that it does not reuse their memory too early."""
+        """Tell CUDA's allocator that `stream` reads the batch's tensors, so that their memory is not reused early."""
 
         def record(tensor: Tensor) -> Tensor:
             tensor.record_stream(stream)
@@ -159,13 +165,15 @@ class Batch:
 
 
 def cut_micro_batches(collated: Mapping[str, Columns], ids: np.ndarray, epoch: int, size: int) -> Iterator[Batch]:
-    """Cut one rank's rows of a step into micro-batches of `size` examples.
+    """Cut one rank's n examples of a step into micro-batches.
 
-    If several objectives return the same object as a column, they share one tensor.
+    If several objectives return the same object as a column, it becomes one tensor, which they share.
 
     Args:
-        collated: objective -> the columns that the objective returned for all rows.
-        ids: the ids of the rows, (n,) int64.
+        collated: name of an objective -> the columns that its `collate` returned for the n examples.
+        ids: the ids of the examples, (n,) int64.
+        epoch: the epoch of the dataset.
+        size: the number of examples in a micro-batch; it divides n.
     """
     for first in range(0, len(ids), size):
         part = slice(first, first + size)

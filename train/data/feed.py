@@ -1,7 +1,7 @@
-"""Read several datasets side by side: each dataset has a stream, and a step takes a batch from every stream.
+"""Read several datasets at the same time: each dataset has a stream, and each micro-batch takes a batch from every one.
 
-A dataset that ends starts its next epoch independently of the other datasets. The epochs of the run are the epochs of
-the primary dataset. The state of a feed consists of the states of its streams.
+When a dataset ends, it starts its next epoch, whatever the positions of the other datasets. The epochs of the run are
+the epochs of the primary dataset. The state of a feed consists of the states of its streams.
 """
 
 import dataclasses
@@ -36,17 +36,20 @@ class Feed:
         return self.streams[self.primary].steps_per_epoch
 
     def epochs(self, state: FeedState) -> dict[str, float]:
-        """Return the number of epochs read from each dataset, including the fraction of the current epoch."""
+        """Return name of a dataset -> the number of its epochs read up to `state`, such as 1.5 in its second epoch."""
         return {
             name: state[name].epoch + state[name].position / stream.dataset.num_examples
             for name, stream in self.streams.items()
         }
 
     def notes(self, total: int) -> list[str]:
-        """Return a note about each dataset that a run of `total` steps reads an unexpected number of times.
+        """Return a note for the user about each dataset that a run reads unexpectedly often or rarely.
 
-        More than `MANY_TIMES` times are unexpected for any dataset. For a dataset that is not the primary one, any
-        number that does not round to 1.0 is unexpected.
+        A dataset gets a note if it is read more than 10 times (`MANY_TIMES`). If it is not the primary dataset, it also
+        gets a note if the number of times, rounded to one decimal, is not 1.0.
+
+        Args:
+            total: the length of the run, in steps.
         """
         times = {name: total / stream.steps_per_epoch for name, stream in self.streams.items()}
         return [
@@ -61,16 +64,18 @@ class Feed:
     def prefetched(
         self, state: FeedState, columns: Mapping[str, list[str]], collate: Callable[[Rows], Mapping[str, Columns]]
     ) -> Iterator[tuple[MicroBatch, FeedState]]:
-        """Yield micro-batches endlessly, starting at `state`, each with the state after its step.
+        """Yield (micro-batch, state) endlessly. The state is the position of each dataset after the micro-batch's step.
 
-        Every dataset has a thread, which is at most one step and one batch ahead.
+        A thread for each dataset reads and collates its examples in advance, by at most one step and one batch.
 
         Args:
-            columns: dataset -> the columns to read from its shards.
-            collate: returns the columns of each objective for a rank's rows; called in the dataset's thread.
+            state: the position of each dataset before the first step.
+            columns: name of a dataset -> the names of the columns to read from its shards.
+            collate: a function that takes a rank's examples of one dataset in a step, and returns name of an
+                objective -> its columns. It is called in the dataset's thread.
 
         Raises:
-            StreamError: an example is too short, and its stream does not skip short examples.
+            StreamError: an example has too few tokens, and its stream does not skip such examples.
             ShardError: a shard is damaged.
         """
         sources = [stream.prefetched(state[name], columns[name], collate) for name, stream in self.streams.items()]
@@ -87,10 +92,10 @@ class Feed:
 
 
 def to_plain(state: FeedState) -> dict[str, dict[str, Any]]:
-    """Return a state as plain values, for a checkpoint."""
+    """Return the state of a feed as nested dicts of plain values, for a checkpoint."""
     return {name: dataclasses.asdict(stream) for name, stream in state.items()}
 
 
 def from_plain(content: Mapping[str, Mapping[str, Any]]) -> FeedState:
-    """Return the state that a checkpoint holds as plain values."""
+    """Return the state of a feed from the nested dicts of `to_plain`, which a checkpoint holds."""
     return {name: StreamState(**stream) for name, stream in content.items()}

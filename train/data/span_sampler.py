@@ -79,7 +79,7 @@ class SpanConfig:
 
     @property
     def required_tokens(self) -> int:
-        """The length of the shortest document in which every draw fits, even if all anchors have full length."""
+        """The length of the shortest document in which the spans always fit, whatever their lengths, in tokens."""
         if self.placement == "grid":
             return 2 * self.num_anchors * self.max_span
         adjacent = 2 * self.min_span if self.positives == "adjacent" else 0
@@ -87,21 +87,30 @@ class SpanConfig:
 
     @property
     def smallest_shrunk(self) -> int:
-        """The length of the shortest document for which `short_documents: shrink` leaves each span a token or more."""
+        """The length of the shortest document in which each span still has a token after it is shortened, in tokens.
+
+        With a dataset's option `short_documents: shrink`, the spans of a document of fewer than `required_tokens`
+        tokens are shortened in proportion.
+        """
         return math.ceil(self.required_tokens / self.min_span)
 
     def min_tokens(self, shrinks: bool) -> int:
-        """Return the minimum length of a document: `smallest_shrunk` if spans may shrink, else `required_tokens`."""
+        """Return the minimum length of a document, in tokens.
+
+        Args:
+            shrinks: whether spans are shortened in documents that are too short for them (`short_documents: shrink`).
+                If so, the minimum is `smallest_shrunk`; if not, `required_tokens`.
+        """
         return self.smallest_shrunk if shrinks else self.required_tokens
 
     def anchor_moments(self) -> tuple[float, float]:
-        """Return the mean and the variance of the number of tokens in one document's anchors."""
+        """Return (mean, variance) of the number of tokens in all anchors of one document."""
         mean, variance = _beta_moments(self.anchor_beta)
         width = self.max_span - self.min_span
         return self.num_anchors * (self.min_span + width * mean), self.num_anchors * width**2 * variance
 
     def positive_moments(self) -> tuple[float, float]:
-        """Return the mean and the variance of the number of tokens in one document's positives."""
+        """Return (mean, variance) of the number of tokens in all positives of one document."""
         anchor, anchor_variance = _beta_moments(self.anchor_beta)
         mean, variance = _beta_moments(self.positive_beta)
         width = self.max_span - self.min_span
@@ -113,7 +122,7 @@ class SpanConfig:
         return self.num_anchors * count * (self.min_span + width * mean), self.num_anchors * width**2 * spread
 
     def length_moments(self) -> tuple[float, float]:
-        """Return the mean and the variance of the number of tokens in one document's anchors and positives together."""
+        """Return (mean, variance) of the number of tokens in all anchors and positives of one document together."""
         (mean, variance), (more, spread) = self.anchor_moments(), self.positive_moments()
         if self.positives == "subsuming":  # positives grow with their anchor: add twice the covariance
             covariance = self.num_positives * _beta_moments(self.positive_beta)[0] * _beta_moments(self.anchor_beta)[1]
@@ -128,11 +137,13 @@ def _beta_moments(beta: list[float]) -> tuple[float, float]:
 
 @dataclasses.dataclass
 class Spans:
-    """The spans of B documents, int64. A start is the offset in tokens from the beginning of the document.
+    """The spans of B documents: A anchors of each document, and P positives of each anchor.
+
+    A start is the offset of a span's first token from the beginning of the document; a length is a number of tokens.
 
     Attributes:
-        anchor_start, anchor_length: (B, A).
-        positive_start, positive_length: (B, A, P).
+        anchor_start, anchor_length: the starts and lengths of the anchors, (B, A) int64 each.
+        positive_start, positive_length: the starts and lengths of the positives, (B, A, P) int64 each.
     """
 
     anchor_start: Tensor
@@ -152,8 +163,9 @@ def beta_from_uniforms(keys: Tensor, a: float, b: float) -> Tensor:
     """Return a random number from Beta(a, b) for each key: keys (...) int64 -> (...) float64.
 
     For integer a and b the distribution is exact: the number is the a-th smallest of a + b - 1 uniform numbers.
-    Otherwise a uniform number is mapped by the inverse distribution function, which is approximated: linearly in each
-    of 4,096 steps, but by a power function in the first and the last step.
+    Otherwise it is the inverse of the cumulative distribution function at a uniform number. This inverse is
+    approximated on 4,096 intervals of equal length: by a power function on the first and on the last interval, and by
+    linear interpolation on the others.
     """
     if float(a).is_integer() and float(b).is_integer():
         uniforms = draws.uniform(keys, int(a + b) - 1)
@@ -168,30 +180,35 @@ def beta_from_uniforms(keys: Tensor, a: float, b: float) -> Tensor:
 
 
 def _lengths(keys: Tensor, beta: list[float], low: Tensor, high: Tensor, capacity: int) -> Tensor:
-    """Draw span lengths: floor(p (high - low) + low) with p ~ Beta(a, b), as in section 3.2 of DeCLUTR.
+    """Draw a length for each span, in tokens: floor(p (high - low) + low) with p ~ Beta(a, b).
+
+    This is the distribution in section 3.2 of DeCLUTR's paper.
 
     Args:
-        keys: the random key of each span, int64.
+        keys: the random key of each span, int64 of any shape. The result has the same dtype and shape.
         beta: a and b.
-        low, high: the bounds of the lengths, of a shape that broadcasts to the shape of `keys`.
-        capacity: the maximum length that the encoder takes; longer spans are cut.
+        low, high: the minimum and the exclusive maximum of the lengths, int64 of a shape that broadcasts to the shape
+            of `keys`. If they are equal, this is the length.
+        capacity: the maximum length that the encoder takes; a longer span gets this length.
     """
     fraction = beta_from_uniforms(keys, beta[0], beta[1])
     return (fraction * (high - low) + low).long().clamp(max=capacity)
 
 
-def _spread(keys: Tensor, free: Tensor, count: int) -> Tensor:
-    """Draw `count` offsets for each document, in ascending order, (B, count) int64; all multisets are equally likely.
+def _sorted_offsets(keys: Tensor, highest: Tensor, count: int) -> Tensor:
+    """Draw `count` integers from 0 to `highest` for each of B documents, in ascending order, (B, count) int64.
+
+    An integer may be drawn several times. All sorted lists are equally likely.
 
     Args:
         keys: the random key of each document, (B,) int64.
-        free: the highest offset of each document, (B,) int64; the lowest is 0.
-        count: the number of offsets.
+        highest: the maximum of each document's integers, (B,) int64.
+        count: the number of integers of each document.
     """
     uniforms = draws.uniform(keys, count)
     chosen: list[Tensor] = []
     for i in range(count):
-        last = free + i
+        last = highest + i
         candidate = draws.below(uniforms[:, i], last + 1)
         taken = torch.zeros_like(candidate, dtype=torch.bool)
         for other in chosen:
@@ -201,50 +218,60 @@ def _spread(keys: Tensor, free: Tensor, count: int) -> Tensor:
     return ordered - torch.arange(count, device=ordered.device)
 
 
-def _blocks(keys: Tensor, count: Tensor, num_anchors: int) -> Tensor:
-    """Return the index of the cell of each anchor, (B, A) int64, drawn as in DeCLUTR's code (placement `grid`).
+def _anchor_cells(keys: Tensor, num_cells: Tensor, num_anchors: int) -> Tensor:
+    """Draw the cells of the anchors of B documents, as DeCLUTR's code does (placement `grid`).
 
-    Each anchor takes one of the remaining cells at random; this cell and the remaining cells next to it are then
-    removed. If fewer cells remain than the square of the number of anchors to place, the anchor takes the first or the
-    last remaining cell.
+    Each document is divided into cells. Each anchor takes a random one of the remaining cells; this cell, the remaining
+    cell before it and the remaining cell after it are then removed. If fewer cells remain than the square of the number
+    of anchors that have no cell yet, the anchor takes the first or the last remaining cell.
 
     Args:
         keys: the random key of each document, (B,) int64.
-        count: the number of cells of each document, (B,) int64.
+        num_cells: the number of cells of each document, (B,) int64.
+        num_anchors: the number of anchors of each document.
+
+    Returns:
+        The index of each anchor's cell, (B, num_anchors) int64.
     """
     uniforms = draws.uniform(keys, 2 * num_anchors).view(len(keys), num_anchors, 2)
     removed: list[Tensor] = []
     chosen = []
 
-    def block(rank: Tensor) -> Tensor:
-        """Return, for each document, the index of the remaining cell that `rank` remaining cells precede."""
+    def cell(rank: Tensor) -> Tensor:
+        """Return, for each document, the index of the remaining cell with the rank `rank`, (B,) int64.
+
+        Args:
+            rank: the number of remaining cells before this one, (B,) int64.
+        """
         for index in torch.stack(removed, 1).sort(dim=1).values.unbind(1) if removed else ():
             rank = rank + (rank >= index)
         return rank
 
-    remaining = count
+    remaining = num_cells
     for anchor in range(num_anchors):
         to_place = num_anchors - anchor
         rank = draws.below(uniforms[:, anchor, 0], remaining.clamp(min=1))
         at_an_end = torch.where(uniforms[:, anchor, 1] < 0.5, torch.zeros_like(remaining), remaining - 1)
         rank = torch.where(remaining // to_place < to_place, at_an_end, rank).clamp(min=0)
-        chosen.append(block(rank))
+        chosen.append(cell(rank))
         beyond = torch.iinfo(torch.int64).max
-        before = torch.where(rank > 0, block((rank - 1).clamp(min=0)), beyond)
-        after = torch.where(rank + 1 < remaining, block(rank + 1), beyond)
+        before = torch.where(rank > 0, cell((rank - 1).clamp(min=0)), beyond)
+        after = torch.where(rank + 1 < remaining, cell(rank + 1), beyond)
         removed += [before, chosen[-1], after]
         remaining = remaining - 1 - (rank > 0).long() - (rank + 1 < remaining).long()
     return torch.stack(chosen, dim=1)
 
 
 def sample(lengths: Tensor, keys: Tensor, config: SpanConfig, capacity: int = 1 << 30) -> Spans:
-    """Draw the spans of a batch of documents.
+    """Draw the spans of B documents.
 
     Args:
-        lengths: the lengths of the documents in tokens, (B,) int64. In documents shorter than `required_tokens`, spans
-            and distances shrink in proportion. The stream yields such documents only with `short_documents: shrink`.
+        lengths: the lengths of the documents in tokens, (B,) int64. In documents shorter than `config.required_tokens`,
+            spans and distances shrink in proportion. Training reads such documents only with `short_documents: shrink`.
         keys: the random key of each document, (B,) int64.
-        capacity: the longest span that the encoder takes, in tokens without special tokens; longer draws are cut.
+        config: the options of the span sampler.
+        capacity: the maximum length of a span that the encoder takes, in tokens without special tokens; a longer span
+            is cut to it.
     """
     shape = (len(lengths), config.num_anchors)
     scale = (lengths.double() / config.required_tokens).clamp(max=1.0)[:, None]
@@ -256,17 +283,17 @@ def sample(lengths: Tensor, keys: Tensor, config: SpanConfig, capacity: int = 1 
     anchors = draws.mix(draws.extend(documents[:, None], torch.arange(shape[1], device=keys.device)))
     anchor_length = _lengths(draws.extend(anchors, Purpose.ANCHOR_LENGTH), config.anchor_beta, low, high, capacity)
     if config.placement == "grid":
-        block = _blocks(
+        cell = _anchor_cells(
             draws.extend(documents, Purpose.ANCHOR_BLOCK),
             torch.div(lengths, high[:, 0], rounding_mode="floor"),
             shape[1],
         )
         within = draws.uniform(draws.extend(anchors, Purpose.ANCHOR_START), 1)[..., 0]
-        anchor_start = block * high + draws.below(within, high - anchor_length + 1)
+        anchor_start = cell * high + draws.below(within, high - anchor_length + 1)
     else:
         distance = (config.distance * scale).long()
         gaps = (shape[1] - 1) * distance[:, 0]
-        offsets = _spread(
+        offsets = _sorted_offsets(
             draws.extend(documents, Purpose.ANCHOR_BLOCK),
             (lengths - anchor_length.sum(1) - gaps).clamp(min=0),
             shape[1],

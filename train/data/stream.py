@@ -1,19 +1,21 @@
 """Stream of examples, in an order that is a pure function of (seed, epoch, position), for any number of ranks.
 
-    1. epoch        the dataset's shards in random order                      key (seed, dataset, epoch)
+    1. epoch        the dataset's shards, in an order drawn from (seed, dataset, epoch)
     2. window       the next `shuffle_shards` shards, decoded into memory
-    3. order        the window's examples in random order; examples outside the fraction `share` of the dataset are
-                    skipped, and those of fewer than `min_tokens` tokens    key (seed, dataset, epoch, window)
-    4. step         the next `batch_size` examples; fewer at the end of an epoch are dropped
-    5. micro-batch  the step, cut into `micro_batches` equal parts, whose gradients add up
+    3. order        the window's examples, in an order drawn from (seed, dataset, epoch, window); examples outside the
+                    fraction `share` of the dataset are skipped; those with fewer than `min_tokens` tokens are skipped
+                    if `skip_short` is true, otherwise they are an error
+    4. step         the next `batch_size` examples; at the end of an epoch, fewer than these are dropped
+    5. micro-batch  the step's examples, cut into `micro_batches` equal parts, whose gradients are added up
     6. rank         each micro-batch, cut into `ranks` equal parts, one for each rank; if the loss contrasts all
-                    examples of a step (`whole`), the step is cut into parts for the ranks before step 5
-    7. collation    the objectives' columns for the rank's examples, made on the host, e.g. views
+                    examples of a step (`whole`), 6 comes before 5: the step is cut for the ranks first
+    7. collation    the columns that the objectives make, on the host, of the rank's examples, e.g. views
 
-The state is (epoch, position), where position is the number of examples passed in that epoch, examples skipped in 3
-included. Every rank decodes every window, because decoding is far faster than training, and takes its part of the
-examples. So the order does not depend on the number of ranks or threads, and a resumed run skips the windows before its
-position. A thread decodes and collates ahead; examples in its queue are not yet counted in the position.
+The state of a stream is (epoch, position). The position is the number of examples at the beginning of the epoch's order
+that have been used or skipped. Every rank decodes every window, because decoding is far faster than training, and takes
+its part of the examples. So the order does not depend on the number of ranks or threads, and a resumed run does not
+decode the windows before its position. A thread decodes and collates in advance; the position does not count these
+examples until a step uses them.
 """
 
 import dataclasses
@@ -38,16 +40,17 @@ Collate = Callable[[Rows], Mapping[str, Columns]]
 
 
 class StreamError(ValueError):
-    """The shards do not suit the recipe. The message names the key and the remedy."""
+    """The shards of a dataset do not suit the recipe. The message names the recipe's key, and says what to change."""
 
 
 @dataclasses.dataclass(frozen=True)
 class StreamState:
-    """The position of the next batch.
+    """The place in an `ExampleStream` where a step begins.
 
     Attributes:
-        epoch: the epoch, from 0 on.
-        position: the number of examples of the epoch that were passed, skipped examples included.
+        epoch: the number of the epoch, from 0 on.
+        position: the number of examples that precede the step in the epoch's order, including examples that the stream
+            skipped.
     """
 
     epoch: int = 0
@@ -56,24 +59,27 @@ class StreamState:
 
 @dataclasses.dataclass(eq=False)
 class ExampleStream:
-    """An endless stream of batches over one dataset.
+    """An endless stream of one rank's batches of a dataset. When an epoch ends, the next one begins.
 
     Args:
         name: the dataset's name in the recipe.
-        batch_size: the number of examples of a step over all ranks; a multiple of ranks x micro-batches.
+        dataset: the shards.
+        batch_size: the number of examples in a step, over all ranks; a multiple of `ranks` x `micro_batches`.
+        seed: the seed of the run, from which the orders of shards and examples are drawn.
         shuffle_shards: the number of shards whose examples are shuffled together.
         min_tokens: the minimum length of an example, in tokens.
-        measured: the column whose lengths are compared with `min_tokens`.
-        skip_short: whether to skip shorter examples; if not, a shorter example is an error.
-        micro_batches: the number of micro-batches of a step; a batch is one rank's part of a micro-batch.
-        whole: whether all examples of a step are contrasted together, as with gradient caching. A rank then has the
-            same examples in the same order for any number of micro-batches.
-        share: the fraction of the examples to read, chosen by their ids.
+        measured: the name of the column of token lists whose lengths are compared with `min_tokens`.
+        skip_short: True to skip an example with fewer than `min_tokens` tokens; False to raise a StreamError for it.
+        micro_batches: the number of micro-batches in a step. A batch is one rank's part of a micro-batch.
+        rank, ranks: the number of this rank, from 0 on, and the number of ranks.
+        share: the fraction of the dataset's examples to read, from 0 to 1. A hash of its id decides about an example.
+        whole: True if the loss contrasts all examples of a step, as with gradient caching. The examples of a rank and
+            their order then do not depend on `micro_batches`.
 
     Raises:
-        StreamError: the dataset has too few examples for one step, an example is too short, or the batch size is not a
-            multiple of ranks x micro-batches.
-        ShardError: a shard is damaged (found while counting examples, or later while reading).
+        StreamError: the dataset has too few examples for one step; an example is too short, and `skip_short` is False;
+            or `batch_size` is not a multiple of `ranks` x `micro_batches`.
+        ShardError: a shard is damaged. This is found while examples are counted, or later while they are read.
     """
 
     name: str
@@ -113,13 +119,20 @@ class ExampleStream:
 
     @property
     def num_examples(self) -> int:
-        """The number of examples in an epoch, without examples outside `share` and without short examples."""
+        """The number of examples that an epoch reads: in the fraction `share`, with at least `min_tokens` tokens."""
         return self.num_shared - self.num_short
 
     def _counts(self) -> tuple[int, int]:
-        """Return (number of examples in `share`, number of short examples among them).
+        """Count the examples in the fraction `share` of the dataset, and those with too few tokens.
 
-        A shard is read only if its entry in the manifest does not tell both numbers.
+        A shard is read only if both numbers cannot be derived from the manifest.
+
+        Returns:
+            (number of examples in the fraction, number of these that have fewer than `min_tokens` tokens).
+
+        Raises:
+            StreamError: an example in the fraction is too short, and `skip_short` is False.
+            ShardError: a shard is damaged.
         """
         shared = short = 0
         for shard in self.dataset.shards:
@@ -141,7 +154,10 @@ class ExampleStream:
         return shared, short
 
     def left_out(self) -> list[str]:
-        """Return a line for the user about each reason why an epoch leaves examples out."""
+        """Return lines for the user about examples that no epoch reads; [] if there are none.
+
+        Each line states a number of examples and the reason: they are outside the fraction `share`, or too short.
+        """
         folder = self.dataset.folder
         kind = self.dataset.manifest.kind
         lines = []
@@ -157,16 +173,18 @@ class ExampleStream:
     def batches(
         self, state: StreamState, columns: Sequence[str], collate: Collate
     ) -> Iterator[tuple[Batch, StreamState]]:
-        """Yield batches endlessly, starting at `state`, each with the state after its step.
+        """Yield (batch, state after the batch's step) endlessly.
 
-        A step yields `micro_batches` batches, all with the same state.
+        For each step there are `micro_batches` batches, all with the same state.
 
         Args:
-            columns: the shards' columns to read.
-            collate: returns the columns of each objective for a rank's rows of a step.
+            state: the state at which to start.
+            columns: the names of the columns to read from the shards.
+            collate: a function that takes this rank's examples of a step, and returns name of an objective -> its
+                columns.
 
         Raises:
-            StreamError: an example is too short, without `skip_short`.
+            StreamError: an example is too short, and `skip_short` is False.
             ShardError: a shard is damaged.
         """
         epoch, position = state.epoch, state.position
@@ -192,14 +210,18 @@ class ExampleStream:
     def prefetched(
         self, state: StreamState, columns: Sequence[str], collate: Collate
     ) -> Iterator[tuple[Batch, StreamState]]:
-        """Yield the items of `batches` from a thread that is at most one step and one batch ahead."""
+        """Yield what `batches` yields for the same arguments. A thread makes the batches in advance.
+
+        It is ahead of the caller by at most one step and one batch.
+        """
         return prefetch(lambda: self.batches(state, columns, collate), self.micro_batches + 1)
 
     def _gather(self, rows: list[tuple["_Window", int]], epoch: int) -> Rows:
         """Return this rank's part of the examples of a step.
 
         Args:
-            rows: (window, index in the window) for each example of the step, of all ranks.
+            rows: for each example of the step, over all ranks: (its window, its index in the window).
+            epoch: the number of the epoch, which the result states.
         """
         together = len(rows) // (1 if self.whole else self.micro_batches)
         each = together // self.ranks
@@ -224,9 +246,12 @@ class ExampleStream:
             )
 
     def _windows(self, epoch: int, position: int, columns: Sequence[str]) -> Iterator[tuple[np.ndarray, "_Window"]]:
-        """Yield (indices of the window's examples, in random order; window) for each window of an epoch.
+        """Yield (indices, window) for each window of an epoch. The indices are the indices of its examples, in random order.
 
-        Examples before `position` are left out; windows that lie before it are not read.
+        Args:
+            position: the number of examples at the beginning of the epoch to leave out. A window of which all examples
+                are left out is not read.
+            columns: the names of the columns to read.
         """
         shards = self.dataset.shards
         permuted = self._permutation(len(shards), epoch, Purpose.SHARDS)
@@ -261,7 +286,14 @@ class ExampleStream:
 
 
 class _Window:
-    """The examples of consecutive shards, indexed like one list. Their tokens are not copied."""
+    """The examples of some shards in memory, indexed like one list. Their tokens are not copied.
+
+    Args:
+        batches: the record batches of the shards.
+        columns: the names of the columns that `value` is called with.
+        share: the fraction of the dataset to read; `shared`, (n,) bool, is true for those of the n examples in it.
+        measured: the name of the column of token lists whose lengths are put into `lengths`, if the shards have it.
+    """
 
     def __init__(self, batches: list[pa.RecordBatch], columns: Sequence[str], share: float, measured: str) -> None:
         self.ends = np.cumsum([batch.num_rows for batch in batches])
@@ -272,7 +304,7 @@ class _Window:
             self.lengths = np.concatenate([Ragged.from_arrow(batch.column(measured)).lengths for batch in batches])
 
     def value(self, name: str, row: int) -> Any:
-        """Return the value of an example in a column; `row` is the index of the example in the window."""
+        """Return the value in the column `name` of the example that has the index `row` in the window."""
         batch = int(np.searchsorted(self.ends, row, side="right"))
         value = self.columns[name][batch][row - (int(self.ends[batch - 1]) if batch else 0)]
         if isinstance(value, pa.Scalar):
@@ -281,12 +313,13 @@ class _Window:
 
 
 def in_share(ids: np.ndarray, share: float) -> np.ndarray:
-    """Return a mask (n,) bool of the examples that belong to a random fraction `share` of a dataset.
+    """Return a mask of n examples, (n,) bool: true for those that belong to a random fraction of a dataset.
 
-    An example's id alone decides whether the example belongs to the fraction.
+    A hash of its id decides whether an example belongs to the fraction.
 
     Args:
         ids: the ids of the examples, (n,) int64.
+        share: the fraction, from 0 to 1.
     """
     draws = keyed.shift(keyed.draw(keyed.mix(Purpose.SHARE, ids), 1), 11)
     inside: np.ndarray = draws < share * 2.0**53
@@ -294,21 +327,31 @@ def in_share(ids: np.ndarray, share: float) -> np.ndarray:
 
 
 def _column_or_empty(batch: pa.RecordBatch, name: str) -> pa.Array:
-    """Return a column of a batch; if a held-out part lacks the column, e.g. hard negatives, return empty lists."""
+    """Return a column of a record batch. If the batch lacks it, return a column of empty lists.
+
+    The batches of a held-out part can lack a column that the training part has, such as hard negatives.
+    """
     if name in batch.schema.names:
         return batch.column(name)
     return pa.array([[]] * batch.num_rows, batch.column("tokens").type)
 
 
 def _values(column: pa.Array) -> Ragged | np.ndarray | pa.Array:
-    """Return a column in a form from which rows can be selected quickly."""
+    """Return a column in a form whose elements can be read quickly one by one.
+
+    Token lists become a `Ragged`, and numbers a numpy array. Other columns are returned unchanged.
+    """
     if pa.types.is_list(column.type) and not is_array(column.type):
         return Ragged.from_arrow(column)
     return column.to_numpy() if pa.types.is_primitive(column.type) else column
 
 
 def _column(name: str, rows: list[tuple[_Window, int]]) -> Column:
-    """Return the values of the column `name` for some examples, each given as (window, index in the window)."""
+    """Return the values of the column `name` for some examples.
+
+    Args:
+        rows: for each example: (its window, its index in the window).
+    """
     values = [window.value(name, row) for window, row in rows]
     stored = rows[0][0].columns[name][0]
     if isinstance(stored, Ragged):
@@ -319,12 +362,13 @@ def _column(name: str, rows: list[tuple[_Window, int]]) -> Column:
 def prefetch(
     make: Callable[[], Iterator[tuple[Batch, StreamState]]], depth: int
 ) -> Iterator[tuple[Batch, StreamState]]:
-    """Yield the items of an endless iterator that runs in a thread, at most `depth` items ahead.
+    """Yield the items of an endless iterator. A thread makes them in advance, at most `depth` items ahead.
 
     The iterator's exceptions are raised in the caller's thread.
 
     Args:
-        make: creates the iterator.
+        make: a function that creates the iterator.
+        depth: the maximum number of items that wait for the caller.
     """
     items = make()
     with ThreadPoolExecutor(1, thread_name_prefix="prefetch") as thread:

@@ -1,13 +1,13 @@
-"""Checkpoints of a run, and the layout of its folder.
+"""Checkpoints of a run, in the run's folder:
 
     recipe.yaml  inputs.json  encoder/ (configuration, tokenizer)  metrics.jsonl  tensorboard/
     checkpoints/step-N/ (states.pt, manifest.json)       model/ (the export)
 
-Rank 0 writes one file with the weights and the optimizer's whole state (`train.engine.optimizer_state`), so that a run
-can resume on another number of ranks or at another ZeRO stage. A checkpoint is written under a temporary name, and
-renamed when it is complete and on the disk. Its manifest holds the hashes of its files (`common.sealed_folder`) and
-names the best step so far. Files are verified before they are loaded; if one is damaged, the checkpoint before it is
-used. torch's `weights_only` unpickler loads the file, so that a checkpoint cannot run code.
+Rank 0 writes states.pt, with the weights and the whole state of the optimizer (`train.engine.optimizer_state`), so that
+a run can resume on another number of ranks or at another ZeRO stage. A checkpoint is written under a temporary name,
+and renamed when it is complete and on the disk. Its manifest holds the hashes of its files (`common.sealed_folder`) and
+the name of the best checkpoint so far. Files are verified before they are loaded. If a checkpoint is damaged, the run
+resumes from an earlier one. torch's `weights_only` unpickler loads states.pt, so that a checkpoint cannot run code.
 """
 
 import contextlib
@@ -37,7 +37,11 @@ class CheckpointError(ValueError):
 
 
 def write_states(states: Any, path: Path) -> None:
-    """Save states with torch; they are on the disk when the function returns.
+    """Save weights and other states to a file with `torch.save`, and wait until the file is on the disk.
+
+    Args:
+        states: the object to save.
+        path: the file; it is replaced only when the new one is complete.
 
     Raises:
         OSError: the disk is full or broken; the error names the file.
@@ -52,10 +56,14 @@ def write_states(states: Any, path: Path) -> None:
 
 
 def safe_load(path: Path) -> dict[str, Any]:
-    """Load the weights and states in a file: tensors and plain values, but nothing that could run code.
+    """Load the file states.pt of a checkpoint, without running any code that it may contain.
+
+    Returns:
+        A dict with the keys `module` (name of a parameter or buffer -> tensor), `optimizer` (the optimizer's state) and
+        `clearspan` (the state of training). The tensors are on the CPU.
 
     Raises:
-        CheckpointError: the file holds something else, or cannot be read.
+        CheckpointError: the file cannot be read, holds no weights, or holds anything but tensors and plain values.
     """
     try:
         states = torch.load(path, map_location="cpu", weights_only=True)
@@ -68,9 +76,9 @@ def safe_load(path: Path) -> dict[str, Any]:
 
 
 class Checkpoints:
-    """The checkpoints of one run: the last two, and the best one if one is chosen. Older checkpoints are deleted.
+    """The checkpoints of one run: the last two, and the best one if a score or a loss picks it; others are deleted.
 
-    A checkpoint is identified by its tag, the name of its folder, such as step-00000500.
+    A checkpoint is identified by its tag: the name of its folder, such as step-00000500.
 
     Args:
         run: the run's folder.
@@ -89,9 +97,9 @@ class Checkpoints:
         """Write the checkpoint of a step; every rank must call this method.
 
         Args:
-            engine: DeepSpeed's engine, whose weights and optimizer are saved.
-            step: the step.
-            state: the state of training, plain values, which `load` returns.
+            engine: DeepSpeed's engine, whose weights and optimizer's state are saved.
+            step: the number of steps that the run has made.
+            state: the state of training, such as the positions in the datasets, as plain values; `load` returns it.
             best: whether the weights are the best so far.
 
         Raises:
@@ -102,11 +110,13 @@ class Checkpoints:
         agreed(lambda: self.write(step, states, best))
 
     def write(self, step: int, states: dict[str, Any], best: bool) -> None:
-        """Write a checkpoint, and delete the checkpoints that are no longer needed.
+        """Write a checkpoint, and delete those that are neither among the last two nor the best one.
+
+        Only rank 0 calls this method.
 
         Args:
-            step: the step.
-            states: the weights, the optimizer's state and the state of training.
+            step: the number of steps that the run has made.
+            states: the weights (`module`), the optimizer's state (`optimizer`) and the state of training (`clearspan`).
             best: whether the weights are the best so far.
 
         Raises:
@@ -138,7 +148,9 @@ class Checkpoints:
                 _remove(self.folder / old)
 
     def load(self, engine: Any) -> dict[str, Any]:
-        """Restore the last undamaged checkpoint into the engine, on every rank; return the state saved with it.
+        """Load the last undamaged checkpoint into the engine; return the state of training that `save` was called with.
+
+        Every rank must call this method.
 
         Raises:
             CheckpointError: there is no undamaged checkpoint, or it holds the weights of a different model.
@@ -157,9 +169,10 @@ class Checkpoints:
         return dict(states["clearspan"])
 
     def last(self) -> tuple[str, str | None]:
-        """Return (tag of the newest undamaged checkpoint, tag of the best checkpoint up to it).
+        """Return the tags of the newest undamaged checkpoint, and of the best checkpoint that is not newer.
 
-        The second tag is None if no best checkpoint was chosen. If newer checkpoints are damaged, print a line.
+        The second tag is None if no score or loss picked a best checkpoint. If newer checkpoints are damaged, a warning
+        about them is printed.
 
         Raises:
             CheckpointError: there is no undamaged checkpoint.
@@ -187,7 +200,7 @@ class Checkpoints:
             name: `last` or `best`; None for the best checkpoint, or the last one if there is no best one.
 
         Raises:
-            CheckpointError: there is no such checkpoint.
+            CheckpointError: there is no such checkpoint, or the best one is damaged.
         """
         last, best = self.last()
         if name == "last" or (name is None and best is None):
@@ -207,7 +220,11 @@ class Checkpoints:
         return "best", best
 
     def states(self, tag: str) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:
-        """Return (the learner's weights by parameter name, the state of training saved with them).
+        """Return the weights and the state of training that the checkpoint `tag` holds.
+
+        Returns:
+            (name of a parameter or buffer of the `Learner` -> tensor on the CPU, the state that `save` was called
+            with).
 
         Raises:
             CheckpointError: the checkpoint cannot be read.
@@ -217,18 +234,23 @@ class Checkpoints:
 
 
 def _verified(folder: Path) -> dict[str, Any]:
-    """Return the content of a checkpoint's manifest, after verifying the files that it lists.
+    """Verify the files of a checkpoint by the hashes in its manifest; return the manifest's field `best`, as a dict.
+
+    Files that the manifest does not list are ignored.
 
     Raises:
-        FolderChangedError: a file is missing or damaged.
+        FolderChangedError: the manifest or a file that it lists is missing or damaged.
     """
     return check_folder(folder, KIND, refuse_unlisted=False)
 
 
 def _remove(checkpoint: Path) -> None:
-    """Delete a checkpoint: the manifest first, then its other files and its folder.
+    """Delete the files of a checkpoint, the manifest first, and then its folder if no other files are in it.
 
-    A symbolic link is left in place. Files that a checkpoint does not consist of are left too, in their folder.
+    If the path is a symbolic link or not a folder, nothing is deleted.
+
+    Args:
+        checkpoint: the folder of the checkpoint.
     """
     if checkpoint.is_symlink() or not checkpoint.is_dir():
         return

@@ -3,8 +3,8 @@
     metrics -> loss (also by objective), tokens/s, learning rate, MFU, fraction of time spent waiting for data
     scores of an evaluation -> a line
 
-The bar and the line for a logged step also show the remaining time. `--quiet` shows nothing. `train.engine.tracking`
-writes the metrics to files.
+The bar and the line for a logged step also show the remaining time. With `--quiet`, nothing is shown.
+`train.engine.tracking` writes the metrics to files.
 """
 
 import os
@@ -23,7 +23,12 @@ BAR = "{l_bar}{n_fmt}/{total_fmt} [{elapsed}<{remaining}{postfix}]"
 
 
 def device_name(device: torch.device, ranks: int) -> str:
-    """Return the name and number of a run's devices, e.g. `CPU, 2 of 2 threads` or `2 x NVIDIA H100 80GB HBM3`."""
+    """Return the name and number of a run's devices, e.g. `CPU, 2 of 2 threads` or `2 x NVIDIA H100 80GB HBM3`.
+
+    Args:
+        device: the device of this rank.
+        ranks: the number of ranks; each has a device.
+    """
     if device.type == "cuda":
         return f"{f'{ranks} x ' if ranks > 1 else ''}{torch.cuda.get_device_name(device)}"
     threads = f"{torch.get_num_threads()} of {os.cpu_count()} threads"
@@ -31,7 +36,11 @@ def device_name(device: torch.device, ranks: int) -> str:
 
 
 def figures(metrics: Mapping[str, float]) -> str:
-    """Return the text for the metrics of a logged step: loss, speed, learning rate, MFU and data wait."""
+    """Return a text with the main metrics of a logged step; "" if there are none.
+
+    These are the loss, tokens per second, the learning rate, the MFU (model FLOPs utilization), and the fraction of
+    time spent waiting for data. Those that are not in `metrics` are left out.
+    """
     texts = []
     if "loss" in metrics:
         losses = {n.split("/")[0]: loss for n, loss in metrics.items() if n.endswith("/loss") and n.count("/") == 1}
@@ -52,7 +61,7 @@ class Display:
     Args:
         total: the number of steps of the run.
         step: the step at which this process begins: 0, or the last step of the run that is resumed.
-        quiet: whether to show nothing.
+        quiet: True to show nothing.
     """
 
     def __init__(self, total: int, step: int, quiet: bool) -> None:
@@ -79,7 +88,12 @@ class Display:
         self.bar.update(1)
 
     def show(self, step: int, metrics: Mapping[str, Any]) -> None:
-        """Show the metrics of a logged step."""
+        """Show the metrics of a logged step, in the bar or, if there is no bar, as a line.
+
+        Args:
+            step: the number of steps that the run has made.
+            metrics: name of a metric -> its value.
+        """
         if not (text := figures(metrics)):
             return
         self.bar.set_postfix_str(text)
@@ -89,10 +103,12 @@ class Display:
             self.tell(f"step {step:,}/{self.total:,}: {text}{f', {duration(seconds)} to go' if done and left else ''}")
 
     def score(self, step: int | None, scores: Mapping[str, float], best: bool) -> None:
-        """Show the scores of an evaluation.
+        """Show the result of an evaluation as a line.
 
         Args:
-            step: the step after which the weights were evaluated; None for the model that training starts from.
+            step: the step after which the weights were evaluated; None for the unchanged model that training starts
+                from.
+            scores: the name of a score or a held-out loss -> its value.
             best: whether the weights are the best so far.
         """
         texts = ", ".join(f"{name.replace('_', ' ').replace('/', ' ')} {v:.4g}" for name, v in scores.items())

@@ -2,13 +2,14 @@
 
     state -> [micro-batch -> engine -> backward] x K -> clip -> AdamW step -> log, evaluate, save -> next state
 
-With `training.gradient_caching`, a forward pass without gradients over every micro-batch comes first
-(`train.step.caching`). With `optimization: alternate`, a step has several turns, which are updates by some of the
-objectives: all that the picture shows before "log" is done once for each turn, on the same micro-batches.
+The state is the position in each dataset, and K is `training.gradient_accumulation_steps`. With
+`training.gradient_caching`, a forward pass without gradients over every micro-batch comes first (`train.step.caching`).
+With `optimization: alternate`, a step has several turns, which are updates by some of the objectives: all that the
+picture shows before "log" is done once for each turn, on the same micro-batches.
 
-Everything that decides a step is a function of (recipe, step, state): the learning rate, the examples, spans, views,
-masks and dropout. A run that is stopped anywhere and resumed therefore repeats the uninterrupted run. Only dropout
-depends on the rank: on another number of ranks, everything else stays the same.
+The learning rate, the examples, spans, views, masks and dropout of a step are functions of (recipe, step, state). A run
+that is stopped anywhere and resumed therefore repeats the uninterrupted run. Of these, only dropout depends on the
+number of ranks.
 """
 
 import math
@@ -51,12 +52,12 @@ deepspeed.ops.__compatible_ops__ = {}
 
 
 def total_steps(recipe: Recipe, feed: Feed) -> int:
-    """Return the number of steps of a run: `max_steps` if it is set, else the number of steps in `epochs` epochs.
+    """Return the number of steps of a run: `training.max_steps`, or if it is 0 the steps of `training.epochs` epochs.
 
-    Epochs of the primary dataset are counted, without examples that are too short.
+    The epochs are those of the primary dataset (`feed.primary`). They have only full batches.
 
     Raises:
-        RecipeError: an optimizer's warm-up is not shorter than the run.
+        RecipeError: the warm-up of an optimizer has at least as many steps as the run.
     """
     training = recipe.training
     total = training.max_steps or max(1, whole(training.epochs * feed.steps_per_epoch))
@@ -71,9 +72,12 @@ def total_steps(recipe: Recipe, feed: Feed) -> int:
 
 
 def merged(turns: dict[str, Metrics]) -> Metrics:
-    """Merge the metrics of a step's turns: add them up, except the learning rate and the gradient norm.
+    """Merge the metrics of a step's turns: add them up by name, except the learning rate and the gradient norm.
 
-    These two are logged for each turn, as `learning_rate/TURN` and `grad_norm/TURN`.
+    These two get the names `learning_rate/TURN` and `grad_norm/TURN`, if there are several turns.
+
+    Args:
+        turns: name of a turn -> its metrics.
     """
     if len(turns) == 1:
         return next(iter(turns.values()))
@@ -88,13 +92,17 @@ def merged(turns: dict[str, Metrics]) -> Metrics:
 
 
 class Trainer:
-    """One run, from its first step or its last saved step to its end.
+    """Trains one run on this rank, from its first step or from a checkpoint.
 
     Args:
-        evaluate: computes the encoder's dev score on rank 0, higher is better; None if there is no dev score.
-        quiet: whether to show no progress.
+        recipe: the recipe of the run.
+        learner: the module to train: the encoder and the objectives.
+        feed: the streams of the datasets.
+        evaluate: a function that computes the encoder's dev score on rank 0, higher is better; None if there is no dev
+            score.
+        quiet: True to show no progress.
         held_out: examples that training does not see, for the held-out loss; None if there are none. If `evaluate` is
-            None too, no best checkpoint is chosen, and the last checkpoint is exported.
+            None too, no checkpoint is the best one.
     """
 
     def __init__(
@@ -127,7 +135,10 @@ class Trainer:
         self._launcher_gone, self._late = launcher_watch(), deadline(recipe.training.max_hours)
 
     def resume(self) -> list[str]:
-        """Load the last checkpoint; return a line for the user if the run's number of steps has changed since.
+        """Load the last checkpoint. Every rank must call this method.
+
+        Returns:
+            A line for the user if the recipe's number of steps has changed since the checkpoint; otherwise [].
 
         Raises:
             CheckpointError: there is no checkpoint that can be used.
@@ -145,8 +156,8 @@ class Trainer:
     def fit(self) -> None:
         """Train to the last step, or until SIGTERM, SIGINT or `training.max_hours`; then save and return.
 
-        A single rank stops after the current step; several ranks stop together one step later. If a score or held-out
-        loss picks the best checkpoint, the weights before the first step are the first candidate.
+        A single rank stops after the current step; several ranks stop together one step later. If a dev score or a
+        held-out loss picks the best checkpoint, the weights before the first step are evaluated as well.
 
         Raises:
             FloatingPointError: a loss, the gradient norm or the weights are not finite, or a loss has exploded. This is
@@ -189,9 +200,14 @@ class Trainer:
                 self.tracker.close()
 
     def _train_step(self, batches: Iterator[tuple[MicroBatch, FeedState]], clock: Clock) -> tuple[Metrics, FeedState]:
-        """Make one update per turn, all on the same examples.
+        """Make one step: take its micro-batches, and update the weights once for each turn, always on all of these.
 
-        Return (this rank's metrics, detached; the state of the feed after the step).
+        Args:
+            batches: the micro-batches to come, each with the state of the feed after its step.
+            clock: counts the time spent waiting for the micro-batches.
+
+        Returns:
+            (this rank's metrics of the step, without gradients; the state of the feed after the step).
         """
         step: list[MicroBatch] = []
         for _ in range(self.recipe.training.gradient_accumulation_steps):
@@ -201,10 +217,11 @@ class Trainer:
         return merged({turn: self._update(turn, number, step) for number, turn in enumerate(self.optimizers)}), after
 
     def _update(self, turn: str, number: int, batches: list[MicroBatch]) -> Metrics:
-        """Update the weights once, with the objectives of a turn; return this rank's metrics, detached.
+        """Update the weights once, with the objectives of a turn; return this rank's metrics, without gradients.
 
         Args:
-            number: the index of the turn in the step.
+            turn: the name of the turn.
+            number: the index of the turn in the step, on which the dropout seeds depend.
             batches: the micro-batches of the step.
         """
         training, options = self.recipe.training, self.optimizers[turn]
@@ -238,7 +255,16 @@ class Trainer:
         return {**summed, **means, **norms, "grad_norm": norm, "learning_rate": rate}
 
     def _inputs(self, turn: str, number: int, batches: list[MicroBatch]) -> Iterator[tuple[dict[str, Batch], int]]:
-        """Seed dropout for each micro-batch, and yield (dataset of the turn -> its batch, the dropout seed)."""
+        """For each micro-batch of a step, seed dropout on this rank, and yield the inputs of the forward pass.
+
+        Args:
+            turn: the name of the turn.
+            number: the index of the turn in the step.
+            batches: the micro-batches.
+
+        Yields:
+            (name of a dataset that the turn's objectives read -> its batch, the seed of dropout).
+        """
         datasets = {objective.data for objective in self.learner.of_turn(turn)}
         for forward, batch in enumerate(batches, self.step * len(batches)):
             inputs = {name: batch[name] for name in datasets}
@@ -248,9 +274,9 @@ class Trainer:
 
     @property
     def _logged(self) -> bool:
-        """Return whether the metrics of the current step are logged: every `logging_steps` steps, and at the last step.
+        """True if the metrics of the current step are to be logged: every `logging_steps` steps, and at the last step.
 
-        In other steps, not all metrics are computed.
+        In other steps, metrics that cost time are not computed.
         """
         return (self.step + 1) % self.recipe.training.logging_steps == 0 or self.step + 1 == self.total
 
@@ -265,9 +291,14 @@ class Trainer:
         self.tracker.log(self.step, metrics)
 
     def _log(self, metrics: Metrics, clock: Clock) -> None:
-        """Log the metrics of this step, the throughput since the last log, and the epochs read so far.
+        """Log the metrics of this step, the throughput since the clock was restarted, and the epochs read so far.
 
-        Counts are summed over ranks; other metrics are averaged.
+        Counts (`COUNTS`, such as tokens) are summed over ranks; other metrics are averaged. Afterwards the clock is
+        restarted. Every rank must call this method.
+
+        Args:
+            metrics: this rank's metrics of the step.
+            clock: the tokens, the steps and the time since it was restarted.
         """
         reduced = self._reduced({**metrics, "tokens_per_s": clock.tokens})
         for name in COUNTS:
@@ -287,7 +318,7 @@ class Trainer:
         clock.restart()
 
     def _reduced(self, metrics: Metrics) -> dict[str, float]:
-        """Return the mean of each metric over ranks, the same on every rank. This waits for the device.
+        """Return the mean of each metric over ranks. Every rank must call this method, which waits for the device.
 
         Raises:
             FloatingPointError: a loss or a norm is not finite.
@@ -301,7 +332,8 @@ class Trainer:
     def _check_loss(self, loss: float) -> None:
         """Raise FloatingPointError if the loss is more than `training.loss_limit` times the highest expected loss.
 
-        The expected loss is the first logged loss, or chance level (guessing among all tokens) if that is higher.
+        The highest expected loss is the first logged loss or, if that is higher, the sum of the objectives' weights
+        times the cross-entropy of guessing among all tokens. If `loss_limit` is 0, nothing is checked.
         """
         self.first_loss = loss if self.first_loss is None else self.first_loss
         chance = math.log(self.learner.encoder.config.vocab_size)
@@ -319,9 +351,11 @@ class Trainer:
         return flops_per_token(self.learner, tokens / sequences)
 
     def _evaluate_start(self) -> bool:
-        """Evaluate the model that training starts from, and the weights before the first step.
+        """Evaluate the weights before the first step, and log and show the result.
 
-        Return whether one of them got a finite score (or loss), so that there is a best checkpoint.
+        If the run changes the pooling or the layers of the model that it starts from, evaluate the unchanged model too.
+
+        Return whether one of them got a finite score or loss, so that it is the best so far.
         """
         if figures := self.judge.judge_given(self.engine):
             agreed(lambda: self._write(figures))
@@ -337,10 +371,12 @@ class Trainer:
         return better
 
     def _show(self, figures: dict[str, float], prefix: str, better: bool) -> None:
-        """Show scores and held-out losses.
+        """Show the dev score and the held-out loss of an evaluation, on rank 0.
 
         Args:
-            prefix: "" for the current weights; GIVEN for the model that training starts from.
+            figures: name of a metric -> its value.
+            prefix: the beginning of the names of metrics: "" for the current weights; `given/` (GIVEN) for the
+                unchanged model that training starts from.
             better: whether the weights are the best so far.
         """
         shown = {name: figures[prefix + name] for name in SHOWN if prefix + name in figures}
@@ -350,11 +386,15 @@ class Trainer:
     def _save(self, metrics: Metrics, best: bool) -> None:
         """Save a checkpoint, after checking that losses and weights are finite.
 
-        The check is needed here because the step may not have been logged, and only logged metrics are checked.
+        The check is needed because the metrics of the step are otherwise checked only if they are logged.
 
         Args:
-            metrics: this rank's metrics of the step.
+            metrics: this rank's metrics of the step; {} before the first step.
             best: whether the weights are the best so far.
+
+        Raises:
+            FloatingPointError: a loss, the gradient norm or the norm of the weights is not finite.
+            CheckpointError: the checkpoint cannot be written.
         """
         with torch.no_grad():
             self._reduced({**metrics, "weights_norm": nn.utils.get_total_norm(list(self.learner.parameters()))})
@@ -363,10 +403,10 @@ class Trainer:
         self.checkpoints.save(self.engine, self.step, state, best)
 
     def _shared_stop(self) -> bool:
-        """Return whether a rank got a signal, lost its launcher or ran out of time, so that all ranks must stop.
+        """Return whether all ranks must stop, because a rank got a signal, lost its launcher or ran out of time.
 
-        If there are several ranks, the answer is one step old: ranks exchange it during a step and read it after the
-        next step, so that no rank waits for the others.
+        If there are several ranks, the answer is one step old: the ranks exchange it during one step and read it after
+        the next one, so that no rank waits for another.
         """
         stop = self._signalled or self._launcher_gone() or self._late()
         if self.ranks == 1:

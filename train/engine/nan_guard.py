@@ -12,7 +12,12 @@ WATCHED = ("grad_norm", "weights_norm")
 
 
 def check_finite(metrics: Mapping[str, float], step: int) -> None:
-    """Raise FloatingPointError if a loss or a norm is NaN or infinite: a run does not recover from this."""
+    """Raise FloatingPointError if a loss, a gradient norm or the norm of the weights is NaN or infinite.
+
+    Args:
+        metrics: name of a metric -> its value; other metrics are not checked.
+        step: the step, for the message.
+    """
     for name, value in metrics.items():
         if (name.endswith("loss") or name.split("/")[0] in WATCHED) and not math.isfinite(value):
             raise FloatingPointError(
@@ -24,7 +29,8 @@ def check_limit(loss: float, limit: float, step: int) -> None:
     """Raise FloatingPointError if the loss is above `limit`.
 
     Args:
-        limit: `training.loss_limit` times the highest loss that is expected at the start.
+        limit: the highest allowed loss: `training.loss_limit` times the highest loss that is expected at the start.
+        step: the step, for the message.
     """
     if loss > limit:
         raise FloatingPointError(

@@ -22,11 +22,15 @@ from clearspan.train.config.options import ALL, Recipe, RecipeError
 
 
 def deepspeed_config(recipe: Recipe, ranks: int) -> dict[str, Any]:
-    """Return DeepSpeed's configuration: weights, gradients and AdamW in fp32; bf16 by torch's autocast.
+    """Return DeepSpeed's configuration: weights, gradients and optimizer in fp32, and bf16 only by torch's autocast.
 
     At ZeRO stage 0 the training loop clips gradients, not DeepSpeed, so that it can log their norm. `engine.backward`
-    divides each loss by the number of accumulation steps. Gradients are averaged over ranks only in the last of these
-    steps.
+    divides each loss by the number of micro-batches in a step. Gradients are averaged over ranks only after the last
+    micro-batch.
+
+    Args:
+        recipe: the recipe of the run, in which `training.bf16` is true or false.
+        ranks: the number of ranks.
     """
     stage, micro_batches = recipe.training.zero_stage, recipe.training.gradient_accumulation_steps
     examples = sum(data.batch_size for data in recipe.data.values())
@@ -48,13 +52,16 @@ def deepspeed_config(recipe: Recipe, ranks: int) -> dict[str, Any]:
 def optimizer_groups(
     parameters: list[nn.Parameter], config: OptimizerConfig, parts: Mapping[nn.Parameter, str]
 ) -> list[dict[str, Any]]:
-    """Return the nonempty parameter groups of an optimizer: matrices get weight decay, vectors do not.
+    """Return the parameter groups with which an optimizer is created: matrices get weight decay, vectors do not.
 
-    Embeddings and heads have groups of their own, at the end, if they have options of their own
-    (`optimizer.embeddings`, `optimizer.heads`).
+    If the options of embeddings or heads are set (`optimizer.embeddings`, `optimizer.heads`), these parts have separate
+    groups, after those of the layers. Empty groups are left out.
 
     Args:
-        parts: parameter -> the part of the model it belongs to: embeddings, heads or layers.
+        parameters: the parameters that the optimizer trains.
+        config: the options of the optimizer.
+        parts: parameter -> the part of the model that it belongs to: `embeddings`, `heads` or `layers`. A parameter
+            that is missing here belongs to `layers`.
     """
     own, groups = config.parts(), []
     for name, (rate, decay) in own.items():
@@ -76,7 +83,10 @@ def build_optimizer(
     torch's AdamW is faster than DeepSpeed's, on a CPU too.
 
     Args:
-        parts: parameter -> the part of the model it belongs to: embeddings, heads or layers. None: all are layers.
+        parameters: the parameters that the optimizer trains.
+        config: the options of the optimizer.
+        parts: parameter -> the part of the model that it belongs to: `embeddings`, `heads` or `layers`. If it is None,
+            all belong to `layers`.
         key: the section of the recipe that holds `config`, for messages.
 
     Raises:
@@ -99,20 +109,22 @@ def build_optimizer(
 
 
 class AlternatingOptimizer(torch.optim.Optimizer):
-    """One optimizer per turn, behind the interface of a single optimizer.
+    """A separate optimizer for each turn, behind the interface of a single optimizer.
 
-    In the context `during(turn)`, this object exposes and steps the optimizer of that turn; otherwise, of the first
-    turn. An error that an optimizer of the user's own raises becomes a PluginError that names the optimizer.
+    In the context `during(turn)`, `step`, `param_groups` and `state` are those of that turn's optimizer; elsewhere,
+    those of the first turn's optimizer. An error that the user's own optimizer raises becomes a PluginError that names
+    this optimizer.
 
     Args:
-        parameters: turn -> the parameters that it trains; turns may share parameters.
-        configs: turn -> the options of its optimizer.
-        parts: parameter -> the part of the model it belongs to: embeddings, heads or layers.
+        parameters: name of a turn -> the parameters that it trains; turns may share parameters.
+        configs: name of a turn -> the options of its optimizer.
+        parts: parameter -> the part of the model that it belongs to: `embeddings`, `heads` or `layers`.
 
     Attributes:
-        peaks: turn -> the highest learning rate of each parameter group.
-        members: turn -> the parameters of each group. They are kept here because ZeRO replaces the parameters in
-            `param_groups` by one flat tensor per group.
+        turns: name of a turn -> its optimizer.
+        peaks: name of a turn -> the highest learning rate of each of its parameter groups.
+        members: name of a turn -> for each of its parameter groups, the parameters. ZeRO later replaces the parameters
+            in `param_groups` by one flat tensor per group.
     """
 
     def __init__(
@@ -136,7 +148,7 @@ class AlternatingOptimizer(torch.optim.Optimizer):
 
     @contextmanager
     def during(self, turn: str) -> Iterator[torch.optim.Optimizer]:
-        """Make a turn the current one in this context; yield the turn's optimizer."""
+        """Return a context in which this object acts as the optimizer of a turn; the context yields that optimizer."""
         before, self._turn = self._turn, turn
         try:
             yield self.turns[turn]
@@ -149,7 +161,7 @@ class AlternatingOptimizer(torch.optim.Optimizer):
 
     @param_groups.setter
     def param_groups(self, groups: list[dict[str, Any]]) -> None:
-        """Ignore the groups that torch's constructor sets: each turn has its own."""
+        """Ignore the groups that torch's constructor sets: the optimizer of each turn has its own groups."""
 
     @property
     def state(self) -> defaultdict[Tensor, Any]:
@@ -157,13 +169,17 @@ class AlternatingOptimizer(torch.optim.Optimizer):
 
     @state.setter
     def state(self, state: defaultdict[Tensor, Any]) -> None:
-        """Ignore the state that torch's constructor sets: each turn has its own."""
+        """Ignore the state that torch's constructor sets: the optimizer of each turn has its own state."""
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         """Ignore the group: the parameters that a turn trains are fixed from the start."""
 
     def zero_grad(self, set_to_none: bool = True) -> None:
-        """Clear the gradients of all turns: gradients must not carry over between turns."""
+        """Clear the gradients of the parameters of all turns, so that one turn's gradients do not affect another turn.
+
+        Args:
+            set_to_none: True to set gradients to None, False to set them to 0.
+        """
         for turn, optimizer in self.turns.items():
             self._call(turn, partial(optimizer.zero_grad, set_to_none), "to clear the gradients")
 
@@ -178,13 +194,15 @@ class AlternatingOptimizer(torch.optim.Optimizer):
             self._call(turn, partial(optimizer.load_state_dict, state_dict[turn]), "to load its state")
 
     def _call(self, turn: str, method: Callable[[], Any], purpose: str) -> Any:
-        """Call a method of a turn's optimizer.
+        """Call a method of a turn's optimizer; return its result.
 
         Args:
+            turn: the name of the turn.
+            method: the method, with its arguments bound.
             purpose: the purpose of the call, for the message, e.g. "to update the weights".
 
         Raises:
-            PluginError: the optimizer is the user's own, and raises an error other than torch's for a full memory.
+            PluginError: the optimizer is the user's own, and raises an error other than torch.OutOfMemoryError.
         """
         if turn not in self._own:
             return method()

@@ -5,11 +5,14 @@
                  `whole_state` gathers the parts, `load_state` partitions the tensors again
 
 AdamW's moments are the running means of the gradients and of their squares. Only DeepSpeed knows how parameters lie in
-the flat tensors, and its public functions gather and partition fp32 weights only. Moments have the same layout.
-Therefore a moment is copied over the weights, gathered or partitioned in their place, and then the weights are
-restored. DeepSpeed has functions for moments (`safe_get_full_optimizer_state`, `safe_set_full_optimizer_state`), but
-they cannot be used: DeepSpeed 0.19 sets them up in the first step, after the first parameter group, when other groups
-have no moments yet; and a run that resumes has made no step.
+the flat tensors, and its public functions gather and partition fp32 weights only. Moments have the same layout as these
+weights. Therefore a moment is copied over the weights, gathered or partitioned in their place, and then the weights are
+restored.
+
+DeepSpeed also has functions for moments (`safe_get_full_optimizer_state`, `safe_set_full_optimizer_state`), but they
+cannot be used. DeepSpeed 0.19 prepares them for all parameter groups in the first step, right after it has updated the
+first group. The other groups have no moments then. Besides, a run that resumes must load its moments before it makes a
+step.
 """
 
 import contextlib
@@ -26,7 +29,16 @@ State = dict[str, Any]
 
 
 def whole_state(engine: Any) -> State:
-    """Gather the optimizer's state on rank 0, in the form of checkpoints; every rank must call this function."""
+    """Return the optimizer's state for a checkpoint, with one tensor per parameter and moment, also if ZeRO is used.
+
+    Every rank must call this function. With ZeRO, only the result on rank 0 is complete.
+
+    Args:
+        engine: DeepSpeed's engine, whose optimizer is an `AlternatingOptimizer`.
+
+    Returns:
+        Name of a turn -> the `state_dict` of its optimizer.
+    """
     if not engine.zero_optimization():
         return dict(engine.optimizer.state_dict())
     optimizer = engine.optimizer.optimizer
@@ -46,9 +58,10 @@ def whole_state(engine: Any) -> State:
 
 
 def load_state(engine: Any, saved: State) -> None:
-    """Load a state that `whole_state` returned. The model's weights must be loaded before.
+    """Load a state that `whole_state` returned into the engine's optimizer, on every rank.
 
-    With ZeRO, this function copies the model's weights to ZeRO's partitioned fp32 weights, too.
+    The engine's weights must be loaded before: with ZeRO, this function also copies them to ZeRO's partitioned fp32
+    weights.
     """
     if not engine.zero_optimization():
         engine.optimizer.load_state_dict(saved)
@@ -74,24 +87,32 @@ def load_state(engine: Any, saved: State) -> None:
 
 
 def _groups(state: State, optimizer: Any, turn: str) -> Iterator[tuple[dict[str, Any], list[Any], torch.Tensor]]:
-    """Yield, for each parameter group: (its entry in the state, its parameters, this rank's part of its flat weights).
+    """Yield three things for each parameter group of a turn, with ZeRO.
 
     Args:
-        state: the state of one turn, with an entry `param_groups`.
+        state: the `state_dict` of the turn's optimizer.
         optimizer: the `AlternatingOptimizer`.
-        turn: the turn.
+        turn: the name of the turn.
+
+    Yields:
+        (the group's element of `state["param_groups"]`; its parameters; this rank's part of the flat tensor of its fp32
+        weights).
     """
     parts = [group["params"][0].detach() for group in optimizer.param_groups]
     return zip(state["param_groups"], optimizer.members[turn], parts, strict=True)
 
 
 def _gathered(moment: torch.Tensor, members: list[Any], part: torch.Tensor) -> list[torch.Tensor]:
-    """Return the whole moment of each parameter on rank 0; [] on other ranks.
+    """Gather a moment of the parameters of a group; every rank must call this function.
 
     Args:
-        moment: this rank's part of the flat moment of a parameter group.
+        moment: this rank's part of the flat tensor of the group's moment.
         members: the parameters of the group.
-        part: this rank's part of the group's flat weights; it is overwritten for a while, and restored.
+        part: this rank's part of the flat tensor of the group's fp32 weights. It is overwritten during the call, and
+            restored at the end.
+
+    Returns:
+        On rank 0, the moment of each parameter, on the CPU; [] on other ranks.
     """
     wholes = []
     with _restored(part):
@@ -105,7 +126,7 @@ def _gathered(moment: torch.Tensor, members: list[Any], part: torch.Tensor) -> l
 
 @contextlib.contextmanager
 def _restored(part: torch.Tensor) -> Iterator[None]:
-    """Restore `part`, this rank's part of the flat weights, at the end of this context."""
+    """Return a context at whose end the tensor `part` gets back the values that it had at the beginning."""
     weights = part.clone()
     try:
         yield

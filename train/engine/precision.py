@@ -1,8 +1,8 @@
-"""Precision of a run: `training.bf16` is set to true or false once, before the model is built, alike on all ranks.
+"""Precision of a run: `training.bf16` is set to true or false before the model is built, to the same on all ranks.
 
-    recipe, device, recipe of the run that resumes -> recipe with true or false, and lines about it for the user
+    recipe, device, saved recipe if a run is resumed -> recipe with true or false, and lines about it for the user
 
-`auto` means bf16 only if the device multiplies bfloat16 in hardware.
+The value `auto` becomes true if the device multiplies bfloat16 in hardware, and otherwise false.
 """
 
 import os
@@ -21,13 +21,17 @@ OFF = f"{KEY}=false"
 
 
 def resolve_precision(recipe: Recipe, resume: bool) -> list[str]:
-    """Set `training.bf16` of the recipe to true or false; return lines about it for the user.
+    """Set `training.bf16` of the recipe to true or false, on this rank; return lines about it for the user.
 
-    If it is `auto`, a run that resumes keeps its value, and a new run uses bf16 if the device multiplies bfloat16 in
-    hardware.
+    If it is `auto`, a run that is resumed gets the value that it began with. A new run gets true if this rank's device
+    multiplies bfloat16 in hardware, and otherwise false.
+
+    Args:
+        recipe: the recipe, which is changed.
+        resume: True to resume the run in the recipe's output folder, if it has a checkpoint.
 
     Raises:
-        RecipeError: the value is true and the GPU has no bfloat16.
+        RecipeError: the value is true, and this rank's GPU does not multiply bfloat16 in hardware.
     """
     training, run = recipe.training, Path(recipe.output)
     device = f"cuda:{os.environ.get('LOCAL_RANK', 0)}" if torch.cuda.is_available() else "cpu"
@@ -52,7 +56,7 @@ def resolve_precision(recipe: Recipe, resume: bool) -> list[str]:
 
 
 def check_ranks(recipe: Recipe) -> None:
-    """Raise RecipeError on every rank unless all ranks compute in the same precision."""
+    """Raise RecipeError, on every rank, if `training.bf16` is true on some ranks and false on others."""
     values = gathered(recipe.training.bf16)
     if len(set(values)) > 1:
         ranks = ", ".join(str(rank) for rank, value in enumerate(values) if value)

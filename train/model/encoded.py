@@ -1,8 +1,9 @@
-"""The result of one forward pass: each objective reads its blocks, and what several objectives read is computed once.
+"""The result of one forward pass of the encoder, from which each objective reads the vectors of its blocks.
 
     hidden states (T, h) -> Forward: a vector per sequence -> Encoded: one objective's blocks and masked positions
 
-A block is the group of sequences that an objective requests under one name (`train.step.requests.Request`).
+T is the number of tokens in the packed batch, h the hidden size. A block is the group of sequences that an objective
+requests under one name (`train.step.requests.Request`). A vector that several objectives read is computed once.
 """
 
 import dataclasses
@@ -21,10 +22,10 @@ if TYPE_CHECKING:  # it imports transformers, which takes seconds, and a recipe 
 
 
 class SequenceVectors:
-    """The vectors of the sequences of all objectives' blocks.
+    """The vectors of the N sequences in the blocks of all objectives.
 
     Args:
-        pooled: the pooled vector of each sequence, (N, h) fp32.
+        pooled: the pooled vector of each sequence, (N, h) fp32, where h is the hidden size.
         first: the state of each sequence's first token, (N, h) fp32.
         blocks: `OBJECTIVE/BLOCK` -> the range of the block's sequences among the N sequences.
     """
@@ -38,10 +39,10 @@ class Forward(SequenceVectors):
 
     Args:
         encoder: the encoder, whose pooling makes the vectors.
-        packed: the batch of all sequences.
-        hidden: the states of the batch's tokens, (T, h).
-        blocks: `OBJECTIVE/BLOCK` -> the range of the block's sequences.
-        masked: `OBJECTIVE/BLOCK` -> the masked positions, for each block that an objective masked.
+        packed: the packed batch, with the sequences of all blocks and T tokens.
+        hidden: the hidden states of these tokens, (T, h), as `encoder` returned them; h is the hidden size.
+        blocks: `OBJECTIVE/BLOCK` -> the range of the block's sequences in the batch.
+        masked: `OBJECTIVE/BLOCK` -> the masked positions and their original ids, for each block that is masked.
     """
 
     def __init__(
@@ -65,7 +66,7 @@ class Forward(SequenceVectors):
 
 @dataclasses.dataclass(frozen=True)
 class Encoded:
-    """The result of a forward pass for one objective, which calls the methods with the names of its blocks.
+    """The result of a forward pass as one objective reads it: each method takes a block's name and returns its states.
 
     An objective can also read a block of another objective, by the name `OBJECTIVE/BLOCK`. With gradient caching, a
     contrastive objective gets the pooled vectors and first states of several forward passes, but no other states.
@@ -73,9 +74,11 @@ class Encoded:
     Args:
         forward: the vectors of all objectives' blocks.
         objective: the name of the objective.
-        measured: whether the step is logged; if not, the objective may compute its loss only, without metrics.
-        pools: whether the objective declares that it uses pooled vectors (`Objective.pools`).
-        dim: the number of leading components to keep of each vector; the other components are set to 0. 0: keep all.
+        measured: whether the step is logged. If False, the objective may leave out its metrics.
+        pools: whether the objective declares that it uses pooled vectors (`Objective.pools`). If False, `pooled` raises
+            TypeError.
+        dim: the number of leading components that `pooled` and `first` keep of each vector; they set the other
+            components to 0. If `dim` is 0, they keep all components.
     """
 
     forward: SequenceVectors
@@ -95,21 +98,22 @@ class Encoded:
         return self.forward
 
     def pooled(self, block: str) -> Tensor:
-        """Return the pooled vector of each sequence of a block, (N, h) fp32.
+        """Return the pooled vector of each of a block's N sequences, (N, h) fp32, where h is the hidden size.
 
         If the encoder has layers after the pooling, they have been applied.
 
         Raises:
-            TypeError: the objective's class sets `pools = False`, so that these layers would not be trained.
+            TypeError: the objective's class declares, by `pools = False`, that it does not use pooled vectors.
         """
         if not self.pools:
             raise TypeError(f"objectives.{self.objective} reads pooled vectors, but its class sets pools = False")
         return self._prefix(self.forward.pooled[self.forward.blocks[qualified(self.objective, block)]])
 
     def first(self, block: str) -> Tensor:
-        """Return the state of each sequence's first token, [CLS] or <s>, (N, h) fp32, whatever the model's pooling.
+        """Return the state of the first token, [CLS] or <s>, of each of a block's N sequences, (N, h) fp32.
 
-        A static encoder has no such token: return the mean of the sequence's token vectors.
+        This does not depend on the model's pooling. A static encoder has no such token: for it, return the mean of each
+        sequence's token vectors.
         """
         return self._prefix(self.forward.first[self.forward.blocks[qualified(self.objective, block)]])
 
@@ -117,14 +121,18 @@ class Encoded:
         return F.pad(vectors[:, : self.dim], (0, vectors.shape[1] - self.dim)) if self.dim else vectors
 
     def masked(self, block: str) -> tuple[Tensor, Tensor]:
-        """Return the states at the block's masked positions, (k, h), and the original ids, (k,) int64.
+        """Return the states at a block's k masked positions, (k, h), and the original ids there, (k,) int64.
 
-        In a batch of fixed shape, k is fixed too; if fewer positions are masked, the remaining ids are -100.
+        h is the hidden size. In a batch of fixed shape, k is fixed too. If fewer positions are masked, the remaining
+        ids are -100, and the states there must be ignored.
         """
         masked = self._whole.masked[qualified(self.objective, block)]
         return self._whole.hidden[masked.index], masked.labels
 
 
 def qualified(objective: str, block: str) -> str:
-    """Return OBJECTIVE/BLOCK, the name of a block that is unique among all objectives; keep a name of this form."""
+    """Return a block's name in the form OBJECTIVE/BLOCK, which is unique among the blocks of all objectives.
+
+    A `block` that has this form already is returned unchanged.
+    """
     return block if "/" in block else f"{objective}/{block}"

@@ -2,8 +2,9 @@
 
     ids (T,) -> the model's embeddings and layers, attention within each sequence -> hidden (T, h) -> pooled (N, h)
 
-When a model is wrapped, its states for two sequences are compared with and without packing. An architecture that does
-not support packing (`common.encoder.attention`) is therefore refused, and does not give wrong results silently.
+T is the number of tokens, N the number of sequences, and h the hidden size. When a `TrainableEncoder` is made, the
+model's states for two sequences are compared with and without packing. If they differ, the architecture does not
+support packing (`common.encoder.attention`) and is refused, so that it cannot give wrong results silently.
 """
 
 import contextlib
@@ -53,24 +54,27 @@ class TrainableEncoder(nn.Module):
     Args:
         model: a base model or one with a masked-LM head, loaded with `attn_implementation=PACKED_ATTENTION`.
         pooling: `mean`, the mean over all tokens of a sequence, special tokens included (DeCLUTR); `cls`, the state of
-            the first token; `lasttoken`, the state of the last token; `weighted`, the mean of all states, each
-            multiplied by a fixed weight of its token.
-        new_weights: the names of weights of the masked-LM head that the model's folder lacks
-            (`common.pretrained.load_model`).
-        head: the layers after the pooling, sentence-transformers' Dense modules, as wide as the model. They stay at
-            inference, e.g. in supervised SimCSE.
+            the first token; `lasttoken`, the state of the last token; `weighted`, the mean over all tokens, weighted
+            by `token_weights`.
+        new_weights: the names of the weights of the masked-LM head that were initialized at random, because the
+            model's folder lacks them.
+        head: the layers after the pooling: sentence-transformers' Dense modules, whose input and output are as wide as
+            the model. They are part of the exported model, as in supervised SimCSE.
         inference: further settings for embedding a text, such as the maximum length and prompts; None for the defaults.
-        token_weights: the weight of each token of the vocabulary for `weighted`, (vocabulary,); None for a weight of 1.
+        token_weights: the fixed weight of each token of the vocabulary for the pooling `weighted`, (vocabulary,); None
+            for a weight of 1.
 
     Attributes:
         attends: true if the tokens of a sequence attend to each other. If false (`train.model.static`), a sequence is
             represented by the mean of its token vectors: it has no special tokens and no length limit.
         notes: notes for the user on how the encoder was made, one line each.
-        given: the pooling, and the layers after it, of the model that training starts from; None if training does not
-            start from a complete model, or the model's pooling is not supported.
+        given: for the model that training starts from: its pooling, the number of layers after the pooling, and whether
+            it has a masked-LM head. None if training does not start from all weights of a model, or if the pooling of
+            that model is not supported.
 
     Raises:
-        EncoderError: the architecture cannot run packed, or the pooling is unknown or needs attention.
+        EncoderError: the architecture does not support packed batches, the pooling is unknown, or the model is static
+            and the pooling is not `mean`.
     """
 
     token_weights: Tensor
@@ -126,10 +130,10 @@ class TrainableEncoder(nn.Module):
         return int(self.config.num_hidden_layers) if self.attends else 0
 
     def special_tokens(self, tokenizer: Any) -> SpecialTokens:
-        """Return the tokens around a sequence, from the tokenizer's template; a model without attention has none.
+        """Return the tokenizer's special tokens; for a static model, without the tokens around a sequence.
 
         Raises:
-            EncoderError: the template does not hold a sequence once.
+            EncoderError: the tokenizer has no tokenizer.json, or its template does not contain exactly one sequence.
         """
         special = special_tokens(tokenizer)
         return special if self.attends else dataclasses.replace(special, prefix=[], suffix=[])
@@ -143,13 +147,15 @@ class TrainableEncoder(nn.Module):
         return min(capacity, self.inference.max_tokens or capacity)
 
     def forward(self, packed: Packed, patches: Tensor | None = None) -> Tensor:
-        """Return the hidden states of a packed batch, (T, h); each sequence attends to itself only.
+        """Return the hidden states of a packed batch of T tokens and patches, (T, h), where h is the hidden size.
 
-        A model without attention returns the mean of each sequence, (N, h). `pool` and `first_states` accept both.
+        Each sequence attends to itself only. A static model returns the mean token vector of each of the N sequences
+        instead, (N, h). `pool` and `first_states` accept both.
 
         Args:
-            patches: the embeddings of the first rows, (packed.patch_rows, h), used in place of the embeddings of their
-                ids.
+            packed: the batch, whose first rows may be patches.
+            patches: the embeddings of the patches, (packed.patch_rows, h), which replace the token embeddings of these
+                rows. None if the batch has no patches.
         """
         if not self.attends:
             means: Tensor = self.base(packed.ids, packed.cu_seqlens)[: packed.num_sequences]
@@ -163,14 +169,15 @@ class TrainableEncoder(nn.Module):
         return states if back is None else states.index_select(0, back)
 
     def compile_static(self, backend: str = "inductor", repeats: bool = False) -> None:
-        """Compile the forward pass of batches of fixed shape, which are padded or cut to a budget of tokens.
+        """Compile the forward pass of batches of fixed shape, which are filled up or cut to a budget of tokens.
 
-        Each new shape is compiled at its first batch. Batches without a budget are not compiled, because each of them
-        has a different shape.
+        Each new shape is compiled at its first batch. Batches that have no budget are not compiled, because each of
+        them has a different shape.
 
         Args:
             backend: the backend of `torch.compile`.
-            repeats: whether several backward passes may go through one forward pass, so that saved tensors are kept.
+            repeats: whether several backward passes may go through one forward pass. If True, a backward pass does not
+                reuse the memory of tensors that the forward pass saved.
         """
         from torch._dynamo import config as dynamo
         from torch._functorch import config as functorch
@@ -192,14 +199,17 @@ class TrainableEncoder(nn.Module):
             self._patches = None
 
     def _write_patches(self, module: nn.Module, inputs: Any, output: Any) -> Any:
-        """Return the embedding module's output, with its first rows replaced by the patches; a forward hook."""
+        """Return the embedding module's output with the first rows replaced by the batch's patches, if it has any.
+
+        This is a forward hook of that module.
+        """
         if self._patches is None:
             return output
         return torch.cat([self._patches.to(output.dtype), output[0, len(self._patches) :]])[None]
 
     @property
     def _position_table(self) -> int:
-        """The number of the model's position embeddings; 0 if it has no such table, e.g. with rotary positions."""
+        """The size of the model's table of position embeddings; 0 if it has none, e.g. with rotary positions."""
         table = getattr(getattr(self.base, "embeddings", None), "position_embeddings", None)
         return int(table.num_embeddings) if isinstance(table, nn.Embedding) else 0
 
@@ -236,18 +246,18 @@ class TrainableEncoder(nn.Module):
         return {name for name, parameter in self.named_parameters() if id(parameter) in inside}
 
     def token_table(self) -> list[nn.Parameter]:
-        """Return the weights of the token embeddings' table, to which a masked-LM head's decoder may be tied."""
+        """Return the parameters of the token embeddings, to which the decoder of a masked-LM head may be tied."""
         return list(self.base.get_input_embeddings().parameters())
 
     def freeze(self, train: str) -> None:
         """Freeze the base model, except for the part that is to train.
 
         Args:
-            train: the value of `model.train`: all; last-N for the last N layers; embeddings for the token embeddings;
-                heads for no part of the base model.
+            train: the part to train, as the recipe's key `model.train` states it. `all`: the whole base model.
+                `last-N`: its last N layers. `embeddings`: the token embeddings. `heads`: no part of the base model.
 
         Raises:
-            EncoderError: the model has fewer layers than `last-N` names, or its layers are not found.
+            EncoderError: `train` is `last-N`, and the model has fewer than N layers, or they are not found.
         """
         if train == "all":
             return
@@ -274,9 +284,13 @@ class TrainableEncoder(nn.Module):
 
     @in_fp32
     def pool(self, hidden: Tensor, packed: Packed) -> Tensor:
-        """Return one vector per sequence, pooled and passed through the layers after the pooling.
+        """Return one vector per sequence, (num_sequences, h) fp32, after the pooling and the layers that follow it.
 
-        hidden (T, h) -> (num_sequences, h) fp32.
+        h is the hidden size.
+
+        Args:
+            hidden: the result of `forward` for `packed`.
+            packed: the batch of `num_sequences` sequences.
         """
         if not self.attends:
             pooled = self.first_states(hidden, packed)
@@ -289,20 +303,24 @@ class TrainableEncoder(nn.Module):
         return pooled
 
     def _weights_of(self, packed: Packed) -> Tensor:
-        """Return the weight of the token in each row, (T,); patches have the weight 1."""
+        """Return the pooling weight of each of the batch's T rows, (T,): its token's weight; 1 for a patch."""
         weights = self.token_weights[packed.ids]
         return torch.cat([torch.ones_like(weights[: packed.patch_rows]), weights[packed.patch_rows :]])
 
     def first_states(self, hidden: Tensor, packed: Packed) -> Tensor:
-        """Return the state of each sequence's first token: hidden (T, h) -> (num_sequences, h) fp32.
+        """Return the state of each sequence's first token, (num_sequences, h) fp32; 0 for an empty sequence.
 
-        It is 0 for an empty sequence. A model without attention returns the mean of the sequence's token vectors.
+        h is the hidden size. For a static model, return the mean of each sequence's token vectors instead.
+
+        Args:
+            hidden: the result of `forward` for `packed`.
+            packed: the batch of `num_sequences` sequences.
         """
         return packed_pooling.first(hidden, packed) if self.attends else hidden.float()
 
     @property
     def mlm_head(self) -> tuple[str, ...] | None:
-        """The names of the modules of the model's masked-LM head; None if it has no supported head."""
+        """The names of the modules that make up the masked-LM head, in order; None if there is no supported head."""
         return next((names for names in MLM_HEADS if all(hasattr(self.model, name) for name in names)), None)
 
     @property
@@ -312,7 +330,7 @@ class TrainableEncoder(nn.Module):
         return decoder
 
     def mlm_states(self, hidden: Tensor) -> Tensor:
-        """Return the inputs of the masked-LM head's last layer for selected tokens: (k, h) -> (k, input width)."""
+        """Return the inputs of the masked-LM head's last layer: states (tokens, hidden size) -> (tokens, width)."""
         decoder = self.mlm_decoder
         # Some heads call it inside of a larger module.
         decoder.forward = _unchanged  # type: ignore[assignment, method-assign]
@@ -322,7 +340,7 @@ class TrainableEncoder(nn.Module):
             del decoder.forward
 
     def mlm_logits(self, hidden: Tensor) -> Tensor:
-        """Return the masked-LM head's logits for selected tokens: (k, h) -> (k, vocabulary)."""
+        """Return the logits of the masked-LM head: states (tokens, hidden size) -> (tokens, vocabulary)."""
         for name in self.mlm_head or ():
             hidden = getattr(self.model, name)(hidden)
         return hidden
@@ -337,7 +355,7 @@ class TrainableEncoder(nn.Module):
     def checkpoint_activations(self) -> None:
         """Turn on activation checkpointing: keep only each layer's input, and recompute the layer in the backward pass.
 
-        The recomputed layer has the same dropout.
+        The recomputation draws the same dropout masks.
 
         Raises:
             EncoderError: the architecture does not support it.
@@ -352,17 +370,17 @@ class TrainableEncoder(nn.Module):
 
     @property
     def pools_as_given(self) -> bool:
-        """Return whether the pooling and the number of layers after it are as in the model that training starts from.
+        """Return whether the pooling and the number of layers after it equal those in `given`; True if that is None.
 
-        True if that model is unknown (`given` is None).
+        `given` describes the model that training starts from.
         """
         return self.given is None or (self.given.pooling, self.given.layers) == (self.pooling, len(self.head))
 
     def become_given(self) -> None:
         """Switch permanently to the pooling, and the layers after it, of the model that training starts from (`given`).
 
-        Drop the masked-LM head if that model has none. The weights are not changed: call this only with the weights
-        before the first step. Without `given`, do nothing.
+        Also drop the masked-LM head if that model has none. Do nothing if `given` is None. The weights are not changed,
+        so call this only while they are those of that model, i.e. before the first step.
         """
         if self.given is not None:
             self.pooling, self.head = self.given.pooling, self.head[: self.given.layers]
@@ -371,9 +389,10 @@ class TrainableEncoder(nn.Module):
 
     @contextlib.contextmanager
     def as_given(self) -> Iterator[None]:
-        """Use the pooling, and the layers after it, of the model that training starts from (`given`), in this context.
+        """Return a context in which the encoder pools like the model that training starts from.
 
-        The weights are not changed: enter the context only before the first step.
+        In the context, the encoder has the pooling and the number of layers after the pooling that `given` states; if
+        `given` is None, nothing changes. The weights are not changed, so enter the context only before the first step.
         """
         pooling, head = self.pooling, self.head
         if self.given is not None:
@@ -388,7 +407,7 @@ class TrainableEncoder(nn.Module):
         self.model, self.new_weights = self.base, []
 
     def _check_packing(self) -> None:
-        """Raise EncoderError if the architecture cannot run packed."""
+        """Raise EncoderError if packing two test sequences fails, or changes the model's states for them."""
         training = self.training
         self.eval()
 

@@ -44,17 +44,16 @@ def nt_xent(
     `declutr-base` trains with this loss.
 
     Args:
-        anchors, positives: (n, d) on each rank, N = n x ranks, any float type, normalized here; row i of `anchors` and
-            row i of `positives` are a pair.
+        anchors, positives: n vectors of d dimensions on each rank, (n, d) each, any float type, normalized here; N = n
+            x ranks. Row i of `anchors` and row i of `positives` are a pair.
         temperature: the divisor of the cosine similarities, > 0.
         memory: additional negatives of every point, (m, d) unit vectors, the same on each rank; rows of zeros are
             skipped. None for no additional negatives.
         false_negatives: the mask of false negatives, (n, N) bool: true at [i, j] if pair i of this rank and pair j of
-            all ranks must not be negatives of each other. A point and its partner are never masked. None to mask
-            nothing.
+            all ranks must not be negatives of each other. A point and its partner are never masked. None: mask nothing.
 
     Returns:
-        Scalar fp32: the mean over this rank's 2n points.
+        The mean over this rank's 2n points, a scalar in fp32.
     """
     logits, partner = _all_views(anchors, positives, temperature)
     if false_negatives is not None:
@@ -88,18 +87,18 @@ def info_nce(
     `simcse-unsup-bert-base`, `simcse-sup-bert-base` and `pairs` train with this loss.
 
     Args:
-        anchors, positives: (n, d) on each rank, N = n x ranks, any float type, normalized here; row i of both belongs
-            to example i.
+        anchors, positives: n vectors of d dimensions on each rank, (n, d) each, any float type, normalized here; N = n
+            x ranks. Row i of both belongs to example i.
         temperature: the divisor of the cosine similarities, > 0.
         negatives: k blocks of hard negatives, (n, d) each; row i of each block belongs to example i.
         negative_weight: a number that is added to the logit between an anchor and the hard negatives of its own
             example, as in SimCSE's code: the logarithm of the weight in Eq. 5. With 0, they count like other negatives.
-        false_negatives: the mask of false negatives, (n, (1 + k) N) bool: true for candidates that are not negatives of
-            this rank's anchors. The columns are all ranks' positives, then all ranks' rows of each block of negatives.
-            An anchor's positive is never masked. None to mask nothing.
+        false_negatives: the mask of false negatives, (n, (1 + k) N) bool: true at [i, j] if candidate j must not be a
+            negative of anchor i of this rank. The candidates are ordered: the positives of all ranks, then block by
+            block the hard negatives of all ranks. An anchor's positive is never masked. None: mask nothing.
 
     Returns:
-        Scalar fp32: the mean over this rank's n anchors.
+        The mean over this rank's n anchors, a scalar in fp32.
     """
     partner = own_columns(anchors)
     anchors = unit(anchors)
@@ -125,25 +124,25 @@ def sup_con(first: Tensor, second: Tensor, labels: Tensor, temperature: float, v
 
     `paper` is Eq. 4 of NonLing-CSE as printed. For each first view, it is -log(a / b), where a is the sum of exp(cos /
     temperature) over the second views of the same class, and b the same sum over the second views of other classes. It
-    is 0 for an anchor if all examples of the batch have its class.
+    is 0 if all examples of the batch have the class of the first view.
 
-    `published-code` is what the code of that paper computes: cross-entropy over the second views, where the target
-    column is the rank of the anchor's class among the batch's classes. That column hardly ever belongs to the anchor's
-    class, so choose this variant only to reproduce the published models.
+    `published-code` is what the code of that paper computes: for each first view, the cross-entropy over the second
+    views, where the target column is the index of the first view's class in the sorted list of the batch's classes. The
+    example in that column hardly ever has this class, so choose this variant only to reproduce the published models.
 
-    Related: if every example is a class by itself, `khosla` equals `nt_xent`. The recipe `visualcse-sup-bert-base`
+    Related: if every example has a class of its own, `khosla` equals `nt_xent`. The recipe `visualcse-sup-bert-base`
     trains with this loss.
 
     Args:
-        first, second: (n, d) on each rank, N = n x ranks, any float type, normalized here; row i of both is a view of
-            example i.
+        first, second: n vectors of d dimensions on each rank, (n, d) each, any float type, normalized here; N = n x
+            ranks. Row i of both is a view of example i.
         labels: the classes of this rank's examples, (n,) int64.
         temperature: the divisor of the cosine similarities, > 0.
         variant: khosla, paper or published-code.
 
     Returns:
-        Scalar fp32: the mean over this rank's 2n points with `khosla`, over this rank's n first views with the other
-            variants. (Eq. 4 is a sum over first views.)
+        A scalar in fp32: with `khosla`, the mean over this rank's 2n points; with the other variants, the mean over
+            this rank's n first views. (Eq. 4 is a sum over first views.)
     """
     all_labels = gather_labels(labels)
     if variant == "khosla":
@@ -162,11 +161,15 @@ def sup_con(first: Tensor, second: Tensor, labels: Tensor, temperature: float, v
 
 
 def _all_views(first: Tensor, second: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
-    """Return the logits of this rank's points against the points of all ranks, and the column of each point's partner.
+    """Return (logits, columns) for this rank's 2n points and the 2N points of all ranks.
 
-    The points are both views of all examples; the partner of a point is the other view of its example. The logits are
-    cosine similarities divided by the temperature, (2n, 2N), and -inf between a point and itself. The columns are (2n,)
-    int64.
+    The points are both views of each example: `first` and `second`, (n, d) each on each rank, with n vectors of d
+    dimensions. N is the number of examples on all ranks.
+
+    Returns:
+        (logits, columns):
+            logits: the cosine similarities divided by the temperature, (2n, 2N); -inf between a point and itself.
+            columns: the column of each point's partner, the other view of its example, (2n,) int64.
     """
     n, column = len(first), own_columns(first)
     first, second = unit(first), unit(second)
@@ -179,20 +182,31 @@ def _all_views(first: Tensor, second: Tensor, temperature: float) -> tuple[Tenso
 
 
 def _masked(logits: Tensor, false_negatives: Tensor, partner: Tensor) -> Tensor:
-    """Set logits to -inf where the mask `false_negatives` is true, except in each row's column `partner`."""
+    """Return the logits with -inf where the mask `false_negatives` is true, except in the column of each row's
+    positive.
+
+    Args:
+        logits: the similarities of this rank's rows and all ranks' candidates.
+        false_negatives: the mask of false negatives, bool, of the shape of `logits`.
+        partner: for each row of `logits`, the column of its positive, int64.
+    """
     rows = torch.arange(len(logits), device=logits.device)
     return logits.masked_fill(false_negatives.index_put((rows, partner), false_negatives.new_zeros(())), -torch.inf)
 
 
 def own_columns(rows: Tensor) -> Tensor:
-    """Return, for each of this rank's rows, its index among the rows that `gather` returns, (n,) int64."""
+    """Return the index of each of this rank's n rows among the rows of all ranks in the order of ranks, (n,) int64."""
     return world()[0] * len(rows) + torch.arange(len(rows), device=rows.device)
 
 
 def _rank_among(labels: Tensor, all_labels: Tensor) -> Tensor:
-    """Return the index of each label among the distinct classes of the batch in ascending order, (n,) int64.
+    """Return the index of each of n labels in the ascending list of the batch's distinct classes, (n,) int64.
 
     torch.unique is not used, because it would wait for the device.
+
+    Args:
+        labels: the classes of this rank's examples, (n,) int64.
+        all_labels: the classes of all ranks' examples, (N,) int64.
     """
     ordered = all_labels.sort().values
     below = F.pad((ordered.diff() != 0).cumsum(0), (1, 0))

@@ -1,7 +1,8 @@
 """Mask tokens of a packed batch (Devlin et al. 2019).
 
-Of the chosen tokens, 80 % become the mask token, 10 % a random token, and 10 % stay unchanged. All choices
-are drawn from the random key of a sequence and the position of a token, so they do not depend on the rest of the batch.
+Tokens are chosen at random. Of the chosen tokens, 80 % become the mask token, 10 % a random token, and 10 % stay
+unchanged. All draws depend only on the random key of a sequence and the position of a token in it, so the rest of the
+batch does not change them.
 """
 
 import dataclasses
@@ -22,7 +23,7 @@ class Masking:
         probability: the probability that a token is chosen; special tokens never are.
         mask: the id of the mask token.
         vocab_size: random tokens have ids below this number.
-        slots: the number of masked positions that a batch of a fixed shape has room for.
+        slots: the number of masked positions for which a batch of fixed shape has room; not used for other batches.
     """
 
     probability: float
@@ -33,11 +34,14 @@ class Masking:
 
 @dataclasses.dataclass(frozen=True)
 class Masked:
-    """The masked positions of a packed batch.
+    """The k masked positions of a block in a packed batch.
+
+    In a batch of fixed shape, k is the number of slots, i.e. of masked positions for which there is room
+    (`Masking.slots`). If fewer tokens are masked, the remaining slots are unused.
 
     Attributes:
-        index: the row of each masked token in the batch, (k,) int64.
-        labels: the original id of each masked token, (k,) int64; -100 at unused slots.
+        index: the row of each masked token in the batch, (k,) int64; the row of another token in an unused slot.
+        labels: the original id of each masked token, (k,) int64; -100 in an unused slot.
         cut: the number of chosen tokens for which there was no slot, () int64; they are not masked.
     """
 
@@ -47,10 +51,12 @@ class Masked:
 
 
 def mask(packed: PackedBlocks, block: slice, masking: Masking) -> tuple[PackedBlocks, Masked]:
-    """Mask tokens of a block's sequences; return the changed batch and the masked positions.
+    """Mask tokens of a block's sequences; return a changed copy of the batch, and the masked positions.
 
     Args:
+        packed: the batch, which is not changed.
         block: the range of the block's sequences in the batch.
+        masking: the probability that a token is chosen, and the other options.
     """
     rows = slice(None)
     if packed.lengths is not None:  # the host knows the block's rows, and draws for these only

@@ -15,7 +15,7 @@ from clearspan.train.model.losses import nt_xent, unit
 
 
 class Memory(nn.Module):
-    """The memory of the last contrasted vectors.
+    """The vectors that were contrasted last, as additional negatives for the next micro-batches.
 
     Args:
         size: the number of vectors that it holds; 0 for no memory.
@@ -35,15 +35,16 @@ class Memory(nn.Module):
     def nt_xent(
         self, anchors: Tensor, positives: Tensor, temperature: float, false_negatives: Tensor | None = None
     ) -> Tensor:
-        """Return the NT-Xent loss of pairs of vectors (`train.model.losses.nt_xent`) with the memory as more negatives.
+        """Return the NT-Xent loss of n pairs of vectors (`losses.nt_xent`); the memory's vectors are further negatives.
 
         In training, the vectors of the pairs are then added to the memory.
 
         Args:
             anchors, positives: (n, dim) each; row i of both is a positive pair.
             temperature: the divisor of the cosine similarities.
-            false_negatives: true at [i, j] if pair i of this rank and pair j of all ranks are not negatives of each
-                other, (n, N) bool; None if all pairs are. Vectors of the memory are always negatives.
+            false_negatives: the mask of false negatives, (n, N) bool, where N is the number of pairs on all ranks: true
+                at [i, j] if pair i of this rank and pair j of all ranks must not be negatives of each other. None: mask
+                nothing. Vectors of the memory are always negatives.
         """
         loss = nt_xent(anchors, positives, temperature, self.vectors, false_negatives)
         if self.training and torch.is_grad_enabled() and len(self.vectors):

@@ -2,7 +2,7 @@
 
     model.safetensors                   the encoder
     mlm_head.safetensors                the head, without weights that it shares with the encoder
-    model.safetensors.index.mlm.json    names both files: the variant `mlm` of transformers
+    model.safetensors.index.mlm.json    names both files, which `from_pretrained(variant="mlm")` then loads
 
 If the encoder's own file held the head, every other program would report unexpected weights when it loads the encoder.
 """
@@ -19,7 +19,10 @@ ENCODER, HEAD, INDEX = "model.safetensors", "mlm_head.safetensors", f"model.safe
 
 
 def save_mlm_head(encoder: Any, folder: Path) -> None:
-    """Write an encoder's masked-LM head to the folder with the encoder's weights; do nothing if there is no head."""
+    """Write the masked-LM head of a `TrainableEncoder` into the model folder that holds the encoder's weights.
+
+    Do nothing if the encoder has no such head.
+    """
     names = encoder.mlm_head_parameters()
     if not names:
         return

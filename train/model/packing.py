@@ -2,13 +2,14 @@
 
     [Sequences, ...] -> pack -> PackedBlocks: ids (T,), positions (T,), cumulative lengths (N + 1,)
 
-`pack` puts special tokens around every sequence of tokens. Patches of images and audio come first in the batch. Their
-rows hold padding ids, and the encoder replaces the embeddings of these ids by the embeddings of the patches.
+N is the number of sequences, and T the number of rows: tokens and patches. `pack` puts special tokens around every
+sequence of tokens. Patches of images and audio come first in the batch. Their rows hold padding ids, and the encoder
+replaces the embeddings of these ids by the embeddings of the patches.
 
-With a `budget` the packed tokens have the same number in every step: `torch.compile` needs this, and the host need not
-wait for the device to learn the number. Filler sequences fill the end of the batch. In the rare step with more tokens
-than the budget, the last sequences are cut, and `cut` counts the lost tokens. Patches need no budget and are never cut,
-because each image or clip has the same number of them.
+A `budget` gives every batch the same number of tokens. `torch.compile` needs this, and the host need not wait for the
+device to learn the number. Filler sequences fill the end of the batch. In the rare batch with more tokens than the
+budget, the last sequences are cut, and `cut` counts the lost tokens. Patches need no budget and are never cut, because
+each image or clip has the same number of them.
 """
 
 import dataclasses
@@ -29,8 +30,8 @@ class TokenSlices:
     """N slices of one flat array of tokens: slice i has the `lengths[i]` tokens from `starts[i]` on.
 
     Attributes:
-        tokens: integers without special tokens, (S,).
-        starts, lengths: (N,) int64.
+        tokens: the array of S token ids, without special tokens, of any integer type, (S,).
+        starts, lengths: the index of each slice's first token in `tokens`, and its number of tokens, (N,) int64 each.
     """
 
     tokens: Tensor
@@ -56,10 +57,11 @@ class TokenSlices:
 
 @dataclasses.dataclass(frozen=True)
 class Patches:
-    """N sequences of `rows` patches each.
+    """N sequences of `rows` patches each; a sequence is an image or an audio clip.
 
     Attributes:
-        dataset: the name of the dataset in the recipe. Its patch embedding maps `values` to (N, rows, h).
+        dataset: the name of the dataset in the recipe. Each such dataset has a patch embedding, a module that maps
+            `values` to embeddings of the hidden size h, (N, rows, h).
         values: the numbers from which the patches are made, (N, ...); the modality decides their shape.
         rows: the number of patches of a sequence.
     """
@@ -90,7 +92,7 @@ class SpecialTokens:
     """The special tokens of a tokenizer.
 
     Attributes:
-        prefix, suffix: the ids that the tokenizer puts before and after a sequence.
+        prefix, suffix: the ids that the tokenizer puts before and after a sequence; [] if it puts none there.
         pad: the id of the padding token.
         mask: the id of the mask token; None if there is none.
     """
@@ -107,12 +109,12 @@ class SpecialTokens:
 
 @dataclasses.dataclass(frozen=True)
 class Budget:
-    """The fixed shape of the token part of a packed batch. Patches are not counted.
+    """The fixed number of tokens to which every packed batch is filled up or cut. Patches are not counted.
 
     Attributes:
-        tokens: the number of tokens, including special tokens and fillers.
-        fillers: the number of filler sequences at the end.
-        longest: the maximum length of a sequence or filler.
+        tokens: the number of tokens in a batch, including special tokens and the tokens of filler sequences.
+        fillers: the number of filler sequences, which fill the end of the batch with padding ids; some may be empty.
+        longest: the maximum length of a sequence or filler, in tokens.
     """
 
     tokens: int
@@ -122,13 +124,14 @@ class Budget:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PackedBlocks(Packed):
-    """The packed batch of a forward pass.
+    """The packed batch of a forward pass: the blocks of sequences that objectives requested, in T rows.
 
-    With a budget, the lengths of the sequences are known on the device only, so that the host does not wait for them.
+    If the batch has a fixed number of tokens (`Budget`), filler sequences at its end make up for missing tokens. The
+    lengths of the sequences are then known on the device only, so that the host does not wait for them.
 
     Attributes:
         content: True at the tokens of texts, False at special tokens, fillers and patches, (T,) bool.
-        keys: the random key of each of the N sequences that are no fillers, (N,) int64.
+        keys: the random key of each of the N requested sequences, (N,) int64; fillers have no key.
         blocks: the range of each requested block's sequences, in the order in which the blocks were requested; []
             after `reordered`, which mixes the sequences of all blocks.
         cut: the number of tokens that did not fit into the budget, () int64.
@@ -145,15 +148,16 @@ class PackedBlocks(Packed):
 
 
 def plan_budget(mean: float, variance: float, num_sequences: int, shortest: int, longest: int) -> Budget:
-    """Return a budget: the mean number of tokens of a step plus four standard deviations.
+    """Return a budget of tokens for a micro-batch: the mean number of its tokens plus four standard deviations.
 
-    It is at most `num_sequences` x `longest`. If the number of tokens of a step is normally distributed, as for the
-    spans of many documents, all but 3 in 100,000 steps fit. With few sentences the distribution has a longer tail, and
-    steps overflow more often; `PackedBlocks.cut` counts the tokens that are dropped.
+    It is at most `num_sequences` x `longest`, and is then rounded up to a multiple of 64. If the number of tokens in a
+    micro-batch is normally distributed, as for the spans of many documents, all but 3 in 100,000 micro-batches fit. For
+    small numbers of sentences, the distribution has a longer tail, and more micro-batches overflow;
+    `PackedBlocks.cut` counts the tokens that are dropped.
 
     Args:
-        mean, variance: the mean and the variance of the number of tokens in a step.
-        num_sequences: the number of sequences in a step.
+        mean, variance: the mean and the variance of the number of tokens in a micro-batch.
+        num_sequences: the number of sequences in a micro-batch.
         shortest, longest: the minimum and maximum length of a sequence, in tokens, special tokens included.
     """
     tokens = min(math.ceil(mean + 4 * math.sqrt(variance)), num_sequences * longest)
@@ -165,8 +169,9 @@ def pack(sequences: Sequence[Sequences], special: SpecialTokens, budget: Budget 
     """Pack all sequences into one batch: first patches, then tokens. Special tokens surround each sequence of tokens.
 
     Args:
-        sequences: the blocks of sequences, in any order of modalities.
-        budget: the fixed shape of the batch; None for as many tokens as the sequences have.
+        sequences: the blocks of sequences; blocks of patches and of tokens may be in any order.
+        special: the special tokens to put around a sequence of tokens.
+        budget: the number of tokens to which the batch is filled up or cut; None to keep the number of tokens.
     """
     order = sorted(range(len(sequences)), key=lambda i: isinstance(sequences[i].content, TokenSlices))  # stable
     bounds = itertools.accumulate(len(sequences[i].content) for i in order)
@@ -226,9 +231,17 @@ def pack(sequences: Sequence[Sequences], special: SpecialTokens, budget: Budget 
 
 
 def _concatenated(slices: list[TokenSlices], device: torch.device) -> tuple[Tensor, Tensor, Tensor]:
-    """Concatenate the tokens of all slices; return (tokens, starts, lengths), with starts as indices into the result.
+    """Concatenate the token arrays of several blocks of slices, each array once even if several blocks slice it.
 
-    A zero is appended to the tokens, so that they can be indexed even if there are no slices.
+    Args:
+        slices: the blocks; N is their number of slices in all.
+        device: the device of the result.
+
+    Returns:
+        (tokens, starts, lengths):
+            tokens: the concatenated arrays, and a 0 at the end, so that there is something to index if `slices` is [].
+            starts: the index of each slice's first token in `tokens`, (N,) int64.
+            lengths: the number of tokens of each slice, (N,) int64.
     """
     # Copy each array once, even if several blocks slice it.
     sources = list({id(part.tokens): part.tokens for part in slices}.values())

@@ -1,8 +1,8 @@
 """The model folder that training starts from: its weights, and its settings for inference, which the export keeps.
 
 A sentence-transformers folder holds more than weights: pooling, a length limit, layers after the pooling, prompts.
-Training keeps all of this, except prompts that the training texts do not have (`train.prompts`). A plain Hugging Face
-folder, or a model with random weights, has no such settings.
+Training keeps all of this, except the prompts of queries and documents, which become the prompts of the training texts
+(`train.prompts`). A plain Hugging Face folder, or a model with random weights, has no such settings.
 """
 
 import dataclasses
@@ -22,7 +22,8 @@ class Inference:
         max_tokens: the maximum length of a sequence, special tokens included; None for the architecture's limit.
         normalize: whether embeddings are scaled to unit length.
         lower_case: whether texts are lower-cased before tokenization.
-        prompts, default_prompt_name, similarity_fn_name, truncate_dim: as in sentence-transformers.
+        prompts, default_prompt_name, similarity_fn_name, truncate_dim: the arguments of these names of
+            `SentenceTransformer`; None for its default.
     """
 
     max_tokens: int | None = None
@@ -41,7 +42,7 @@ class Inference:
 
 @dataclasses.dataclass(frozen=True)
 class Given:
-    """Pooling and layers of the model in `model.path`, from which the encoder of the run may differ.
+    """Properties of the model in the folder `model.path`, in which the encoder of the run may differ from it.
 
     Attributes:
         pooling: the pooling that the folder states; if it states none, the pooling of the run.
@@ -60,10 +61,11 @@ class ModelSource:
     """The contents of a model folder.
 
     Attributes:
-        weights: the folder that holds the weights of the transformer or of the static model.
-        table: the token vectors of a static model, (vocabulary, h) fp32; None for a transformer.
+        weights: the folder that holds the weights of the transformer or of the static model; `Path()` if training
+            starts from random weights.
+        table: the token vectors of a static model, (vocabulary, hidden size) fp32; None for a transformer.
         pooling: the pooling; None if the folder states none.
-        head: the layers after the pooling.
+        head: the layers after the pooling; [] if there are none.
         inference: the other settings for embedding a text.
         token_weights: the weights of tokens for pooling `weighted`, (vocabulary,) fp32; None for another pooling.
     """
@@ -81,7 +83,7 @@ def read_source(folder: Path) -> ModelSource:
 
     Raises:
         EncoderError: the folder is an incomplete sentence-transformers folder, or has modules that training cannot
-            keep.
+            export again.
     """
     listed = read_modules(folder)
     if not listed:

@@ -2,10 +2,11 @@
 
     ids (T,) -> table (V, h) -> mean of each sequence (N, h)
 
-It is a transformers model of the type `static`, so that recipes, checkpoints and `Encoder` treat it like any model. The
-export is sentence-transformers' `StaticEmbedding`, which adds no special tokens and cuts no text; neither does
-training. Cosine similarity ignores the length of a text's vector, but in the mean a longer token vector counts more. So
-the table learns which tokens matter. Source: arXiv 2508.03453.
+There are T tokens in N sequences, V tokens in the vocabulary, and h dimensions. The encoder is a transformers model of
+the type `static`, so that recipes, checkpoints and `TrainableEncoder` treat it like any model. Neither training nor the
+export, sentence-transformers' `StaticEmbedding`, adds special tokens or cuts texts. Cosine similarity ignores the
+length of a text's vector, but in the mean a longer token vector counts more. So the table learns which tokens matter.
+Source: arXiv 2508.03453.
 """
 
 from typing import Any
@@ -24,8 +25,8 @@ class StaticConfig(PreTrainedConfig):  # type: ignore[misc]
 
     Args:
         hidden_size: the number of dimensions of the vectors.
-        weights: whether each token has a learned weight, by which its vector is multiplied. The export holds the
-            products.
+        weights: whether each token has a learned weight, by which its vector is multiplied. If True, the exported table
+            holds the products.
         dropout: the probability that a component of a sequence's mean is set to 0 in training.
     """
 
@@ -48,8 +49,9 @@ class StaticConfig(PreTrainedConfig):  # type: ignore[misc]
 class TokenVectors(nn.EmbeddingBag):
     """The table of token vectors: ids (T,), offsets (N + 1,) -> the sum of each sequence's vectors, (N, h).
 
-    If tokens have weights, each vector is multiplied by its token's weight. torch's fused `EmbeddingBag` adds the
-    vectors up without storing them for all T tokens.
+    `offsets` holds the cumulative lengths of N sequences with T tokens in all; h is the number of dimensions. If tokens
+    have weights, each vector is multiplied by its token's weight. torch's fused `EmbeddingBag` adds the vectors up
+    without storing them for all T tokens.
     """
 
     def __init__(self, config: StaticConfig) -> None:
@@ -62,12 +64,15 @@ class TokenVectors(nn.EmbeddingBag):
 
     @torch.no_grad()
     def folded(self) -> Tensor:
-        """Return a copy of the table with the weights multiplied in, (V, h) fp32."""
+        """Return a copy of the table in which each token's vector is multiplied by its weight, (V, h) fp32.
+
+        V is the number of tokens in the vocabulary. If tokens have no weights, the vectors are unchanged.
+        """
         return (self.weight if self.scale is None else self.weight * self.scale[:, None]).detach().float().clone()
 
 
 class StaticModel(PreTrainedModel):  # type: ignore[misc]
-    """The table of token vectors, and the mean over a sequence, as a base model of transformers."""
+    """A base model of transformers that consists of a table of token vectors, and returns the mean of each sequence."""
 
     config_class = StaticConfig
     base_model_prefix = STATIC
@@ -79,7 +84,7 @@ class StaticModel(PreTrainedModel):  # type: ignore[misc]
         self.post_init()
 
     def _init_weights(self, module: nn.Module) -> None:
-        """Draw token vectors whose length is 1 on average, and set the weights of tokens to 1."""
+        """Draw random token vectors whose mean squared length is 1, and set the weights of tokens to 1."""
         if isinstance(module, TokenVectors):
             init.normal_(module.weight, std=self.config.hidden_size**-0.5)
             if module.scale is not None:
@@ -91,7 +96,8 @@ class StaticModel(PreTrainedModel):  # type: ignore[misc]
     def forward(self, ids: Tensor, offsets: Tensor) -> Tensor:
         """Return the mean vector of each sequence: ids (T,), offsets (N + 1,) -> (N, h) fp32.
 
-        The mean of an empty sequence is 0. In training, dropout is applied to the means.
+        `offsets` holds the cumulative lengths of N sequences with T tokens in all; h is the number of dimensions. The
+        mean of an empty sequence is 0. In training, dropout is applied to the means.
         """
         means: Tensor = self.embeddings(ids, offsets.to(ids.dtype)) / offsets.diff().clamp(min=1)[:, None]
         dropped: Tensor = self.dropout(means)

@@ -29,8 +29,8 @@ PROBES = (
 def load_tokenizer(folder: Path) -> Any:
     """Load the tokenizer of a folder with transformers.
 
-    If the folder holds tokenizer.json alone, tokens with the usual names of special tokens, such as [CLS], become
-    special.
+    If the folder holds tokenizer.json, but neither tokenizer_config.json nor config.json, the special tokens are found
+    by their usual names, such as [CLS].
 
     Raises:
         EncoderError: the folder holds no tokenizer, or the files of the tokenizer cannot be read.
@@ -54,10 +54,11 @@ def load_tokenizer(folder: Path) -> Any:
 
 
 def load_shards_tokenizer(folder: Path) -> Any:
-    """Load the tokenizer of shards with transformers, after checking that it gives the ids that the shards hold.
+    """Load the tokenizer of shards with transformers, and check that it gives the ids that the pipeline wrote.
 
     The pipeline reads tokenizer.json with `tokenizers`, but transformers rebuilds some tokenizers from their vocabulary
-    and class. If both gave different ids, a model would be trained with one tokenizer and used with another.
+    and class. If the two gave different ids, a model would be trained with one tokenizer and used with the other. The
+    ids are compared on some texts that are difficult to tokenize.
 
     Raises:
         EncoderError: the ids differ, or the folder holds no tokenizer that can be read.
@@ -86,7 +87,7 @@ def special_tokens(tokenizer: Any) -> SpecialTokens:
     """Return the special tokens around one sequence, read from the tokenizer's template without encoding a text.
 
     Raises:
-        EncoderError: the tokenizer has no tokenizer.json, or its template does not hold the sequence exactly once.
+        EncoderError: the tokenizer has no tokenizer.json, or its template does not contain the sequence exactly once.
     """
     if not tokenizer.is_fast:
         raise EncoderError(

@@ -89,7 +89,7 @@ def build(config: ObjectiveConfig, setting: Setting, earlier: Sequence[Objective
 
     Args:
         config: the options of the objective.
-        setting: the encoder and the objective's dataset.
+        setting: what the objective may know of the run: its name, its dataset, and properties of the encoder.
         earlier: the objectives that precede it in the recipe.
 
     Raises:

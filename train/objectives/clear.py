@@ -5,7 +5,8 @@
 Inputs: text shards with the column `tokens` (`clearspan sentences`), or with stored views `view_0`, `view_1`, ...
 (`clearspan sentences --augment`). No labels are needed.
 
-Requires: synonyms for the step `subs`, and a tokenizer with [DEL] for steps that delete, if views are made on the fly.
+Requires: if views are made on the fly, synonyms for the step `subs`, and a tokenizer that has the token [DEL] for steps
+that delete.
 
 Related: the loss is `train.model.losses.nt_xent`. The recipes add the objective `mlm` with `input: sentence`. The
 objective `simcse` needs no augmentation: dropout makes its views.
@@ -16,8 +17,8 @@ Example, CLEAR with substitution and span deletion:
 
 The views of all other sentences in the batch are negatives. `views: stored` reads two of the views that the pipeline
 wrote; if there are more than two, each epoch draws a pair. `views: fly` makes new views in every epoch, in the thread
-that reads the data, with the functions of the pipeline. `views: auto` chooses `fly` if the augmentation steps have all
-that they need. The head is only for training and is not exported.
+that reads the data, with the same functions as the pipeline. `views: auto` chooses `fly` if the augmentation steps have
+all that they need. The head is only for training and is not exported.
 """
 
 import dataclasses
@@ -151,10 +152,10 @@ def check_stored(dataset: Dataset, wanted: Augmentation) -> None:
 
 
 def can_make(config: ClearConfig, setting: Setting) -> bool:
-    """Return whether `views: auto` makes views on the fly: whether the dataset has what the augmentation needs.
+    """Return whether `views: auto` may make views on the fly, because the augmentation has all that it needs.
 
-    Substitution needs a file of synonyms, and deletion a token [DEL] in the tokenizer. If the recipe names a synonym
-    file, return True in any case, because that file is used only on the fly.
+    Substitution needs a file of synonyms, and deletion a token [DEL] in the dataset's tokenizer. If the recipe names a
+    synonym file, return True in any case, because that file is used only on the fly.
     """
     if config.synonyms:
         return True
@@ -191,13 +192,13 @@ def find_synonyms(config: ClearConfig, setting: Setting) -> dict[str, list[str]]
 
 
 class StoredViews:
-    """Reader of two views of each sentence in the shards.
+    """Reader of two views of each sentence that are stored in the shards. Call it with the rows to read.
 
     If the shards hold more than two views, a pair is drawn at random for each sentence in each epoch.
 
     Args:
-        count: the number of views in the shards.
-        setting: the objective's dataset and random keys.
+        count: the number of views that the shards hold of each sentence, at least 2.
+        setting: the source of the random keys for drawing pairs.
     """
 
     def __init__(self, count: int, setting: Setting) -> None:
@@ -206,7 +207,13 @@ class StoredViews:
         self.columns = [f"view_{view}" for view in range(count)]
 
     def notes(self, epochs: float) -> list[str]:
-        """Return a note if there are only two views and the run reads the dataset more than once."""
+        """Return a note for the user if the views are the same in several epochs; otherwise [].
+
+        This is the case if the shards hold only two views, and the run reads the dataset more than once.
+
+        Args:
+            epochs: the number of times that the run reads the dataset.
+        """
         if self.count > 2 or epochs <= 1:
             return []
         name = f"objectives.{self.setting.name}"
@@ -228,17 +235,17 @@ class StoredViews:
 
 
 class FreshViews:
-    """Maker of two new views of each sentence in each epoch.
+    """Maker of two new views of each sentence in each epoch. Call it with the rows that hold the sentences.
 
-    Random draws are keyed by seed, epoch, sentence and view.
+    The random draws depend on the seed, the epoch, the sentence and the view.
 
     Args:
-        config: the augmentation.
-        setting: the objective's dataset and random keys.
-        stored: the number of views in the shards, for `notes`.
+        config: the options of the objective, which describe the augmentation.
+        setting: the objective's dataset, and the source of random keys.
+        stored: the number of views that the shards hold, for `notes`; 0 if they hold none.
 
     Raises:
-        ValueError: the steps need synonyms or [DEL], which are missing.
+        ValueError: the augmentation needs synonyms, or the token [DEL] in the tokenizer, and they are missing.
         ShardError: the synonym file of the shards is damaged.
     """
 
@@ -262,7 +269,11 @@ class FreshViews:
         return [self.augmenter(rows.ragged("tokens"), keyed.mix(keys, view)) for view in range(2)]
 
     def notes(self, epochs: float) -> list[str]:
-        """Return a note if the shards hold views that are not used, because `views` is `auto`."""
+        """Return a note for the user if `views: auto` ignores views that the shards hold; otherwise [].
+
+        Args:
+            epochs: not used; `StoredViews.notes` has the same signature.
+        """
         if not self.unread:
             return []
         name = f"objectives.{self.setting.name}"
@@ -271,7 +282,7 @@ class FreshViews:
 
 
 class Clear(ContrastiveObjective):
-    """NT-Xent between the projected vectors of two views of each sentence (Eq. 1).
+    """NT-Xent between the projected vectors of two views of each sentence (CLEAR Eq. 1).
 
     The objective encodes the blocks `view_0` and `view_1`, with N sequences each for N sentences. Each view has 2N - 2
     negatives: the views of the other sentences in the micro-batch, on all ranks. The loss is the mean over the 2N
@@ -323,7 +334,7 @@ class Clear(ContrastiveObjective):
     def _view_moments(self) -> tuple[float, float]:
         """The mean and the variance of the number of tokens in a view, estimated from the lengths of the sentences."""
         mean, variance = length_moments(self.setting)
-        ratio = self._ratio()
+        ratio = self._length_ratio()
         return ratio * mean, ratio**2 * variance
 
     def workload(self) -> Workload:
@@ -333,8 +344,11 @@ class Clear(ContrastiveObjective):
     def block_moments(self, block: str) -> tuple[float, float]:
         return self._view_moments if block in ("view_0", "view_1") else super().block_moments(block)
 
-    def _ratio(self) -> float:
-        """Return the length of views divided by the length of their sentences, in tokens, measured on a sample."""
+    def _length_ratio(self) -> float:
+        """Return the mean length of a view divided by the mean length of a sentence, in tokens, both in a sample.
+
+        Return 1.0 if there is no sample.
+        """
         batch = self.setting.sample
         if batch is None:
             return 1.0

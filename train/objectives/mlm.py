@@ -19,7 +19,7 @@ and precede this objective in the recipe.
 Related: the loss is `train.model.chunked_cross_entropy.masked_lm`. SimCSE and CLEAR combine it with their contrastive
 loss through `objectives.mlm.weight`.
 
-Example, masked-LM training alone on DeCLUTR's spans:
+Example, masked-LM training on DeCLUTR's spans, with no other objective:
 
     clearspan train --recipe mlm-only model.path=ROBERTA data.text.path=SHARDS output=RUN
 """
@@ -72,8 +72,8 @@ class MlmConfig(ObjectiveConfig):
             separate spans, which `sampler` describes. sentence: whole examples. OBJECTIVE/BLOCK: a block of another
             objective.
         probability: the probability that a token is chosen.
-        sampler: the options of the span sampler with `input: separate`, see `objectives.NAME.sampler`; null with any
-            other input.
+        sampler: the options of the span sampler (`objectives.NAME.sampler`) with `input: separate`; null with any other
+            input.
         copies: the number of times that each text is encoded with `input: sentence`, each time under a different mask.
     """
 
@@ -145,7 +145,7 @@ class MaskedLM(TokenObjective):
         return cls(config, setting, block, source.block_moments(block_of_other))
 
     def _own_moments(self) -> tuple[float, float]:
-        """Return the mean and the variance of the number of tokens that an example has in the block `sequences`."""
+        """Return the mean and variance of the number of tokens per example in the block that this objective encodes."""
         if self.sampler is not None:
             return shrunk_moments(self.setting, self.sampler.anchor_moments(), self.sampler.required_tokens)
         moments = [length_moments(self.setting, text) for text in self.texts]
@@ -186,9 +186,10 @@ class MaskedLM(TokenObjective):
         return Sequences(slices, draws.mix(keys[:, None], Purpose.SEQUENCE, anchors).flatten())
 
     def _sentences(self, batch: Batch) -> Sequences:
-        """Return the sequences of `input: sentence`: all texts, truncated to the encoder's maximum length.
+        """Return the sequences to encode with `input: sentence`: all texts of the batch, `copies` times each.
 
-        They are ordered by column, then by row. The copies of a text are adjacent.
+        Texts are truncated to the encoder's maximum length. They are ordered by column, then by row; the copies of a
+        text are adjacent.
         """
         columns = [batch.lists(text) for text in self.texts]
         keys = self.setting.keys(batch.epochs, batch.ids, Purpose.SEQUENCE)
@@ -205,9 +206,9 @@ class MaskedLM(TokenObjective):
         return Sequences(slices, mixed.transpose(0, 1).flatten())
 
     def num_slots(self, num_examples: int) -> int:
-        """Return the number of masked positions for which tensors of fixed shape have room.
+        """Return the number of masked positions for which a batch of fixed shape has room.
 
-        This is the expected number for a micro-batch of `num_examples` plus four standard deviations.
+        It is the expected number of masked tokens in a micro-batch of `num_examples`, plus four standard deviations.
         """
         mean, variance = (moment * num_examples for moment in self.moments)
         p = self.config.probability

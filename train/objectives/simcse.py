@@ -65,8 +65,8 @@ class SimcseConfig(ContrastiveConfig):
         positives: the source of a sentence's positive. pairs: the column `positive`, which the shards must have; if
             there are several (`positive_1`, ...), each step draws one. dropout: the sentence itself, in a second pass
             under different dropout; other columns are ignored. auto: pairs if the shards have them, else dropout.
-        negatives: the most hard negatives of a row that a step uses; 0 to ignore hard negatives. If the row has more,
-            each epoch draws some of them. A hard negative costs about as much as the positive.
+        negatives: the maximum number of hard negatives of a row that a step uses; 0 to ignore hard negatives. If the
+            row has more, each epoch draws some of them. A hard negative costs about as much as the positive.
         hard_negative_weight: the number that is added to the logit between a sentence and its hard negatives. It is the
             logarithm of their weight in Eq. 5. Raise it to push hard negatives away more than in-batch negatives. If it
             is a number, the shards must have the columns `positive` and `negative`; null adds nothing, and the shards
@@ -99,12 +99,14 @@ class SimcseConfig(ContrastiveConfig):
 
 @dataclasses.dataclass(frozen=True)
 class Context:
-    """The facts about the n rows of a batch that the loss needs in addition to the vectors.
+    """Information about the n rows of a batch that the loss needs in addition to the vectors.
+
+    A row has one id, one sentence, p positives and k hard negatives, some of which may be absent.
 
     Attributes:
-        keys: hashes by which false negatives are detected, (n, 2 + p + k) int64. The columns are the hashes of a row's
-            id, of its sentence, of its p positives and of its k hard negatives. None if `mask_equal` is false.
-        absent: 1 if a row lacks a hard negative, otherwise 0, (n, k) int64.
+        keys: the values by which false negatives are detected, (n, 2 + p + k) int64: the id, and hashes of the
+            sentence, of each positive and of each hard negative. None if the option `mask_equal` is false.
+        absent: 1 for each hard negative that is absent, otherwise 0, (n, k) int64.
     """
 
     keys: Tensor | None
@@ -184,7 +186,7 @@ class SimCSE(ContrastiveObjective):
             return super().block_moments(block)
         column = self._column(block)
         sources = next((self.sources[sort] for sort in DRAWN if columns_named(sort, [column])), [column])
-        if len(sources) <= self._drawn(column):
+        if len(sources) <= self._num_drawn(column):
             return length_moments(self.setting, column, self.capacity)
         # A draw takes any column's text; an absent text is drawn only if the row has too few.
         moments = [length_moments(self.setting, source, self.capacity) for source in sources]
@@ -194,11 +196,11 @@ class SimCSE(ContrastiveObjective):
         mean = sum(mean for mean, _ in moments) / present
         return mean, sum(variance + average**2 for average, variance in moments) / present - mean**2
 
-    def _drawn(self, column: str) -> int:
-        """Return the number of texts that a step draws for each row: several hard negatives, or one positive.
+    def _num_drawn(self, column: str) -> int:
+        """Return the number of texts that a step uses of each row: 1 positive, or several hard negatives.
 
         Args:
-            column: a column that holds positives or hard negatives.
+            column: the name of a column of positives, of hard negatives, or of the sentences themselves (1 text).
         """
         return len(self.negatives) if columns_named("negative", [column]) else 1
 
@@ -207,7 +209,7 @@ class SimCSE(ContrastiveObjective):
         for sort, purpose in DRAWN.items():
             stored = [rows.ragged(name) for name in self.sources[sort]]
             if stored:
-                count = self._drawn(sort)
+                count = self._num_drawn(sort)
                 taken = drawn(stored, self.setting.keys(rows.epoch, rows.ids, purpose), count)
                 columns |= dict(zip(numbered(sort, count), taken, strict=True))
                 if sort == "positive" and self.config.mask_equal and len(stored) > 1:
@@ -240,12 +242,14 @@ class SimCSE(ContrastiveObjective):
         return Context(torch.cat(keys) if keys else None, torch.cat([context.absent for context in contexts]))
 
     def _same(self, context: Context | None) -> Tensor | None:
-        """Return the argument `same` of `info_nce`: true where a candidate must not be a negative; None if all may.
+        """Return the argument `same` of `info_nce`: true where a candidate must not be a negative; None if all may be.
 
-        These are the candidates that share a text with the example, and the hard negatives of examples without any.
+        A candidate must not be a negative of an example with which it shares an id or a text. An absent hard negative,
+        which is an empty text, must not be a negative of any example.
 
         Args:
-            context: the hashes of the texts, and which hard negatives are absent; None if no candidate is masked.
+            context: the ids and hashes of the texts, and the absent hard negatives; None if all candidates may be
+                negatives.
         """
         count = len(self.negatives)
         if context is None or (context.keys is None and not count):

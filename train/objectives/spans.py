@@ -51,9 +51,9 @@ class SpansConfig(NTXentConfig):
     also tries a head without biases and a memory of at most 512 vectors.
 
     Args:
-        column: the column of the shards from which spans are drawn: tokens, or positive, which for pairs of a title and
-            a text is the text.
-        sampler: the options of the span sampler, see `objectives.NAME.sampler`.
+        column: the column of the shards from which spans are drawn: tokens; or positive, e.g. to draw them from the
+            second texts of pairs whose first texts are titles.
+        sampler: the options of the span sampler, i.e. the numbers and lengths of spans (`objectives.NAME.sampler`).
     """
 
     column: Literal["tokens", "positive"] = "tokens"
@@ -92,7 +92,7 @@ def draw(batch: Batch, sampler: SpanConfig, setting: Setting, column: str = "tok
     Returns:
         (spans, begin, keys):
             spans: the spans, with positions relative to the beginning of their document, after its prompt.
-            begin: the index of the first token after the prompt of each document, in the concatenated tokens of the
+            begin: for each document, the index of the first token after its prompt in the concatenated tokens of the
                 column, (B,) int64.
             keys: the random key of each document, (B,) int64.
     """
@@ -105,9 +105,9 @@ def draw(batch: Batch, sampler: SpanConfig, setting: Setting, column: str = "tok
 class SpanContrast(ContrastiveObjective):
     """NT-Xent between each anchor and the mean of its positives.
 
-    For B documents, the objective encodes the blocks `anchors`, with B A sequences, and `positives`, with B A P
-    sequences, where A is the number of anchors per document and P the number of positives per anchor. If there is a
-    head, it projects each span before the mean is taken, as in the published code.
+    The objective encodes two blocks for B documents with A anchors each and P positives for each anchor: `anchors`,
+    with B x A sequences, and `positives`, with B x A x P sequences. If there is a head, it projects each span before
+    the mean is taken, as in the published code.
     """
 
     config: SpansConfig
@@ -161,10 +161,15 @@ class SpanContrast(ContrastiveObjective):
         )
 
     def _identities(self, batch: Batch, anchors: TokenSlices, positives: TokenSlices) -> Tensor | None:
-        """Return the hashes by which false negatives are detected, (B A, 3 + P) int64; None if `mask_equal` is false.
+        """Return the values by which false negatives are detected; None if the option `mask_equal` is false.
 
-        For each anchor, they are the hashes of its document's id, of its document's text, of the anchor itself, and of
-        its P positives.
+        For m anchors with P positives each, they are (m, 3 + P) int64: the id of the anchor's document, and hashes of
+        the document's text, of the anchor itself, and of each of its positives.
+
+        Args:
+            batch: the documents.
+            anchors: the m anchors.
+            positives: the positives of the first anchor, then those of the second, and so on, m x P in all.
         """
         tokens = batch.lists(self.config.column)
         documents = self.identities(batch.ids, TokenSlices(tokens.values, tokens.offsets[:-1], tokens.lengths))
@@ -175,12 +180,14 @@ class SpanContrast(ContrastiveObjective):
         return torch.cat([documents, *spans], dim=1)
 
     def _same(self, keys: Tensor) -> Tensor:
-        """Return the mask of false negatives for the argument `same` of `nt_xent`, (B A, N A) bool.
+        """Return the mask of false negatives for the argument `same` of `nt_xent`, (m, M) bool.
 
-        B is the number of documents on this rank, and N the number on all ranks.
+        It is true at [i, j] if anchor i of the m anchors on this rank and anchor j of the M anchors on all ranks must
+        not be negatives of each other. This is so if anchor i or one of its positives has the same text as anchor j or
+        one of its positives, or if the two anchors are from two documents with the same id or text.
 
         Args:
-            keys: the result of `_identities`.
+            keys: the result of `_identities` on this rank.
         """
         same = self.share_a_key(keys[:, :2])
         document = torch.arange(same.shape[1], device=keys.device) // self.config.sampler.num_anchors
@@ -196,10 +203,10 @@ class SpanContrast(ContrastiveObjective):
 
 
 def _means(anchors: Tensor, positives: Tensor) -> Tensor:
-    """Return the mean of the positives of each of B A anchors, (B A, d).
+    """Return the mean of the P positives of each of m anchors, (m, d), where d is the number of dimensions.
 
     Args:
-        anchors: the vectors of the anchors, (B A, d).
-        positives: the vectors of their positives, (B A P, d).
+        anchors: the vectors of the anchors, (m, d); only their shape is used.
+        positives: the vectors of the first anchor's positives, then of the second's, and so on, (m x P, d).
     """
     return positives.view(len(anchors), -1, anchors.shape[1]).mean(1)

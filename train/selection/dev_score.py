@@ -4,11 +4,11 @@
     `heldout`: queries from data.NAME.validation ──> MRR of a search among texts of data.NAME.path and .validation
 
 With `heldout`, a query is a title, or a crop of a text, and should find its text. The ranked texts are the right texts
-of all queries, and those training and held-out texts that BM25 ranks high for the queries. The score therefore covers
-the hard cases of a search in all texts, but `training.eval_texts` bounds its cost.
+of all queries, and those training and held-out texts that BM25 ranks high for the queries. So the score covers the hard
+cases of a search among all texts, while `training.eval_texts` limits the number of texts to embed.
 
-Texts get the prompts of the exported model: its query prompt, its document prompt or, in scored pairs, its prompt for
-other texts.
+The encoder puts the prompts of the model to be exported before the texts: its query prompt before queries, its document
+prompt before ranked texts, and before the texts of scored pairs its prompt for texts that are neither.
 """
 
 import functools
@@ -40,16 +40,17 @@ Encoded = Callable[[str], Encode]
 
 
 def evaluator(recipe: Recipe, datasets: Mapping[str, Dataset], tokenizer: Any, quiet: bool) -> DevScore | None:
-    """Return the function that scores the encoder on `training.eval_data`; None if this key is empty.
+    """Return a function that scores the encoder of a learner on `training.eval_data`; None if this key is empty.
 
     Args:
-        recipe: the recipe.
+        recipe: the recipe of the run.
         datasets: name of a dataset in the recipe -> dataset.
         tokenizer: the tokenizer of the encoder.
-        quiet: whether to show no progress bars.
+        quiet: if true, no progress bars are shown.
 
     Raises:
-        RecipeError: there are no held-out texts, the data cannot be read, or all pairs have the same score.
+        RecipeError: the data cannot be read, all pairs have the same score, or `eval_data` is `heldout` and there are
+            too few held-out texts.
     """
     data = recipe.training.eval_data
     if not data:
@@ -70,7 +71,11 @@ def _on_pairs(data: str) -> Callable[[Encoded, Sides], float]:
     """Return a function that scores an encoder by the Spearman correlation on scored pairs.
 
     Args:
-        data: SentEval's folder, or a file of pairs.
+        data: SentEval's folder, from which the dev split of STS-B is read, or a file of scored pairs.
+
+    Returns:
+        A function with two arguments: the encoder, as a function that takes a prompt and returns a function that embeds
+        texts with this prompt; and the model's prompts for queries, documents and other texts.
 
     Raises:
         DataError: the data cannot be read, or all pairs have the same score.
@@ -84,10 +89,19 @@ def _on_pairs(data: str) -> Callable[[Encoded, Sides], float]:
 
 
 def _on_held_out(recipe: Recipe, datasets: Mapping[str, Dataset]) -> Callable[[Encoded, Sides], float]:
-    """Return a function that scores an encoder by the MRR on held-out texts, as the mean over the text datasets.
+    """Return a function that scores an encoder by its MRR on held-out texts, the mean over all text datasets.
+
+    Args:
+        recipe: the recipe of the run.
+        datasets: name of a dataset in the recipe -> dataset.
+
+    Returns:
+        A function with two arguments: the encoder, as a function that takes a prompt and returns a function that embeds
+        texts with this prompt; and the model's prompts for queries, documents and other texts. It reads the texts at
+        its first call.
 
     Raises:
-        DataError: no text dataset has held-out examples, or a dataset cannot be ranked.
+        DataError: no text dataset has held-out examples, or the held-out texts of a dataset are damaged or too few.
     """
     held = {name: (data.path, data.validation) for name, data in recipe.data.items() if data.validation}
     folders = [both for name, both in held.items() if datasets[name].kind.has_tokens]
@@ -107,14 +121,15 @@ def _on_held_out(recipe: Recipe, datasets: Mapping[str, Dataset]) -> Callable[[E
 
 
 def picking(path: str, validation: str, max_texts: int) -> RetrievalSet:
-    """Return the queries by which checkpoints are chosen, and the texts to rank.
+    """Return a dataset's retrieval collection for the choice of checkpoints: held-out queries, and the texts to rank.
 
     Args:
-        path, validation: the folders of the training part and of the held-out part.
-        max_texts: the most texts to rank. There are at most half as many queries.
+        path, validation: the folders of the dataset's training part and of its held-out part.
+        max_texts: the maximum number of texts to rank. It is exceeded only if the queries have more right texts than
+            this. The maximum number of queries is `max_texts` // 2, or 10 if `max_texts` is less than 20.
 
     Raises:
-        DataError: a dataset is damaged, or has too few held-out texts.
+        DataError: a part of the dataset is damaged, or it has too few held-out texts.
     """
     held = heldout_data.read_dataset(
         validation, max(max_texts // 2, heldout_data.FEWEST_TEXTS), True, path, MOST_LOOKED_AT

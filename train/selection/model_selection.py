@@ -1,7 +1,8 @@
 """Select the best checkpoint of a run, by a dev score or by the loss on held-out examples.
 
-If `training.eval_data` is set, the dev score on this data selects. Otherwise the held-out loss selects, if it can
-distinguish a good encoder from a bad one (`HeldOutExamples.judging`).
+If `training.eval_data` is set, the checkpoint with the highest dev score is selected. Otherwise the checkpoint with the
+lowest held-out loss is selected, if this loss can distinguish a good encoder from a bad one
+(`HeldOutExamples.judging`).
 
 The weights before the first step are evaluated too. If the run changes the pooling of the given model or adds new
 layers, the unchanged model is evaluated as well. By this score or loss, the exported model is therefore never worse
@@ -23,19 +24,20 @@ SHOWN = (DEV, f"{PREFIX}loss")
 
 
 class Judge:
-    """Evaluator of the weights of a run. It remembers the best result so far.
+    """Evaluates the weights of a run at intervals, and remembers the best result so far.
 
     Args:
         recipe: the recipe of the run.
-        evaluate: function that computes the dev score on rank 0; None if there is no dev score. The held-out loss then
-            selects the best checkpoint, if it can.
-        held_out: the examples that training leaves out, whose losses are logged; None if there are none.
-        quiet: whether to show no progress bars.
+        evaluate: a function that computes the dev score of a learner, called on rank 0 only; None if there is no dev
+            score. Without a dev score, the held-out loss selects the best checkpoint, if it can.
+        held_out: the held-out examples, whose losses are logged; None if there are none.
+        quiet: if true, no progress bars are shown.
 
     Attributes:
-        enabled: whether there is anything to evaluate.
-        picks: whether a dev score or a loss selects the best checkpoint.
-        best: the highest dev score, or negative loss, so far.
+        enabled: whether the run evaluates its weights: it has a dev score or held-out examples, and
+            `training.eval_steps` is not 0.
+        picks: whether a dev score or a held-out loss selects the best checkpoint. If not, the last one is exported.
+        best: the highest dev score, or negative held-out loss, so far; minus infinity at the start.
         given: whether `best` belongs to the unchanged model that training starts from.
     """
 
@@ -48,7 +50,7 @@ class Judge:
         self.best, self.given = float("-inf"), False
 
     def judge(self, engine: Any) -> tuple[dict[str, float], bool]:
-        """Evaluate the current weights.
+        """Evaluate the current weights, and update `best` if they are better.
 
         Every rank must call this method. The result is the same on every rank.
 
@@ -56,7 +58,8 @@ class Judge:
             engine: DeepSpeed's engine, over a `Learner`.
 
         Returns:
-            The metrics to log, by name, and whether the weights are the best so far.
+            The metrics to log, by name, and whether the weights are the best so far; the latter is False if `picks` is
+            False.
         """
         score = torch.zeros(1, dtype=torch.float64, device=engine.device)
         figures: dict[str, float] = {}
@@ -83,8 +86,9 @@ class Judge:
             engine: DeepSpeed's engine, over a `Learner`.
 
         Returns:
-            The metrics to log, by name. They are empty if nothing selects a checkpoint, or if the run changes neither
-            the pooling nor the layers of the model, so that `judge` evaluates the same model.
+            Name of a metric, with the prefix `given/` -> its value, to be logged. {} if neither a score nor a loss
+            selects a checkpoint, or if the run changes neither the pooling nor the layers of the model, so that `judge`
+            evaluates the same model.
         """
         encoder = engine.module.encoder
         if not self.picks or encoder.pools_as_given:

@@ -1,14 +1,14 @@
 """Compute the losses on held-out examples, which training never sees, to detect overfitting.
 
-A batch has as many examples as a micro-batch of training over all ranks, or as a step if gradients are cached. The
+A batch has as many examples as a micro-batch of training over all ranks or, with gradient caching, as a step. The
 values of contrastive losses are therefore comparable with their values in training. An incomplete last batch is
 skipped. Dropout is off. The batches and all random draws, such as spans, masks and views, are the same in every
 evaluation and for any number of ranks. Only the metric `uniformity` depends on the number of ranks, because each rank
 computes it from its own vectors.
 
 `validation/loss` is the weighted sum of the losses of those objectives whose held-out loss can distinguish a good
-encoder from a bad one (`Objective.unjudged`). It may select the best checkpoint. It is not logged if there is no such
-objective.
+encoder from a bad one (`Objective.unjudged`). If there is no dev score, it selects the best checkpoint. It is not
+logged if there is no such objective.
 """
 
 from collections.abc import Mapping
@@ -27,16 +27,16 @@ PREFIX = "validation/"
 
 
 class HeldOutExamples:
-    """The held-out examples of a run.
+    """The held-out examples of a run, on which the objectives' losses are computed.
 
     Args:
-        streams: name of a dataset -> stream of its held-out examples. If a step of a stream has several micro-batches,
-            the examples of all of them are contrasted with each other.
+        streams: name of a dataset in the recipe -> stream of its held-out examples. If a step of a stream has several
+            micro-batches, the examples of all of them are contrasted with each other.
         learner: the model and the objectives.
 
     Attributes:
         unjudged: name of an objective -> the reason why its loss cannot select the best checkpoint.
-        judging: name of an objective -> weight, for the objectives whose loss can select the best checkpoint.
+        judging: name of an objective -> its weight, for the objectives whose loss can select the best checkpoint.
     """
 
     def __init__(self, streams: Mapping[str, ExampleStream], learner: Learner) -> None:
@@ -46,9 +46,10 @@ class HeldOutExamples:
         self.judging = {each.name: each.weight for each in objectives if each.name not in self.unjudged}
 
     def notes(self) -> list[str]:
-        """Return a line that says what selects the best checkpoint if `training.eval_data` is not set.
+        """Return a list with one note for the user, in a run for which `training.eval_data` is not set.
 
-        It also gives the reason for each objective whose loss cannot select.
+        The note says which held-out losses select the best checkpoint, or that the last checkpoint is exported because
+        none can. For each objective whose loss cannot select, it gives the reason.
         """
         picking = "the last checkpoint is exported, since no held-out loss can pick one"
         if self.judging:
@@ -58,14 +59,17 @@ class HeldOutExamples:
 
     @torch.no_grad()
     def metrics(self, engine: Any, quiet: bool = True) -> dict[str, float]:
-        """Return the metrics of all objectives that read the datasets of `streams`, as means over batches and ranks.
+        """Return the metrics of the objectives that read the datasets of `streams`, as means over batches and ranks.
 
-        If `judging` is not empty, `validation/loss` is the weighted sum of the losses of its objectives. Every rank
-        must call this method. The result is the same on every rank.
+        Every rank must call this method. The result is the same on every rank.
 
         Args:
             engine: DeepSpeed's engine, over a `Learner`.
-            quiet: whether to show no progress bar.
+            quiet: if true, no progress bar is shown.
+
+        Returns:
+            Name of a metric, with the prefix `validation/` -> its value. If `judging` is not empty, `validation/loss`
+            is the weighted sum of the losses of the objectives in it.
         """
         learner, training = engine.module, engine.module.training
         engine.eval()
@@ -88,13 +92,15 @@ class HeldOutExamples:
         return {f"{PREFIX}{name}": value for name, value in metrics.items()}
 
     def _means(self, engine: Any, stream: ExampleStream, turn: str, quiet: bool) -> dict[str, Tensor]:
-        """Return the means of this rank's metrics over the batches of a stream.
+        """Return name of a metric -> the mean of this rank's values over the batches of a stream, a scalar in fp64.
+
+        Metrics that count tokens are left out.
 
         Args:
             engine: DeepSpeed's engine, over a `Learner`.
             stream: the stream of a dataset's held-out examples.
             turn: the name of the turn whose objectives are evaluated.
-            quiet: whether to show no progress bar.
+            quiet: if true, no progress bar is shown.
         """
         learner = engine.module
         batches = stream.prefetched(StreamState(), learner.columns(stream.name), learner.collate)

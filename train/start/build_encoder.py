@@ -1,4 +1,8 @@
-"""Build the encoder of a recipe: with the weights of a local folder, its token embeddings alone, or random weights."""
+"""Build the encoder of a recipe: a transformer or a static model, with its pooling.
+
+The weights are those of the local folder `model.path`, or random. With `model.path` and `model.config` together, only
+the token embeddings are taken from the folder. `model.init` chooses the initial vectors of a static model.
+"""
 
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -29,7 +33,14 @@ OTHER_DROPOUTS = ("classif", "qa_", "summary_", "pooler_", "layerdrop")
 
 
 def extends(tokenizer: Any, base: Any) -> bool:
-    """Return whether a tokenizer has the ids of `base`, and beyond them only special tokens with higher ids."""
+    """Return whether a tokenizer is `base` with any number of special tokens added at the end.
+
+    It must give each token of `base` the same id, and its further tokens must be special and have higher ids.
+
+    Args:
+        tokenizer: the tokenizer that may have further tokens.
+        base: the tokenizer to compare it with.
+    """
     vocabulary, base_vocabulary = tokenizer.get_vocab(), base.get_vocab()
     added = {token: id_ for token, id_ in vocabulary.items() if token not in base_vocabulary}
     special = {str(token) for token in tokenizer.added_tokens_decoder.values() if token.special}
@@ -38,13 +49,28 @@ def extends(tokenizer: Any, base: Any) -> bool:
 
 
 def add_embeddings(model: PreTrainedModel, vocab_size: int, seed: int) -> None:
-    """Resize a model's embeddings and masked-LM head in place; initialize new rows at random as the model does."""
+    """Resize a model's token embeddings and its masked-LM head in place.
+
+    The rows of new tokens are initialized at random, in the same way as the model initializes its embeddings.
+
+    Args:
+        model: the model.
+        vocab_size: the new number of token embeddings.
+        seed: the seed of the random numbers.
+    """
     with seeded(seed), quiet_transformers():
         model.resize_token_embeddings(vocab_size, mean_resizing=False)
 
 
 def set_dropout(config: PretrainedConfig, rate: float) -> None:
-    """Set the rates of all dropouts of a base model in its configuration, whatever the architecture calls them.
+    """Set every dropout rate of a base model in its configuration.
+
+    Architectures name these rates differently. So all numbers with "drop" in their names are set, except the rates of
+    heads and the rate at which whole layers are dropped.
+
+    Args:
+        config: the configuration, which is changed.
+        rate: the dropout rate, from 0 to below 1.
 
     Raises:
         RecipeError: the rate is above 0, and the configuration has no dropout rate.
@@ -58,10 +84,14 @@ def set_dropout(config: PretrainedConfig, rate: float) -> None:
 
 
 def set_attention_dropout(config: PretrainedConfig, rate: float) -> None:
-    """Set the dropout rate of attention weights in a configuration.
+    """Set the dropout rate of attention weights in a model's configuration.
+
+    Args:
+        config: the configuration, which is changed.
+        rate: the dropout rate, from 0 to below 1.
 
     Raises:
-        RecipeError: the configuration has no such rate.
+        RecipeError: the configuration has no dropout rate of its own for attention weights.
     """
     names = [name for name in ATTENTION_DROPOUTS if hasattr(config, name)]
     if not names:
@@ -72,7 +102,10 @@ def set_attention_dropout(config: PretrainedConfig, rate: float) -> None:
 
 
 def set_dropouts(config: PretrainedConfig, recipe: ModelConfig) -> None:
-    """Set the dropout rates that a recipe states in a configuration."""
+    """Change the dropout rates in a model's configuration to those that the recipe's section `model` sets.
+
+    A rate that the recipe leaves at null is not changed.
+    """
     if recipe.dropout is not None:
         set_dropout(config, recipe.dropout)
     if recipe.attention_dropout is not None:
@@ -80,7 +113,7 @@ def set_dropouts(config: PretrainedConfig, recipe: ModelConfig) -> None:
 
 
 def _tanh_head(dim: int, seed: int) -> nn.Module:
-    """Return a linear layer followed by tanh, with torch's initialization."""
+    """Return a linear layer from `dim` to `dim` dimensions followed by tanh, with torch's random initialization."""
     from sentence_transformers.sentence_transformer.modules import Dense
 
     with seeded(seed):
@@ -89,9 +122,15 @@ def _tanh_head(dim: int, seed: int) -> nn.Module:
 
 
 def _pretrained(recipe: ModelConfig, folder: Path, tokenizer: Any, seed: int) -> tuple[PreTrainedModel, list[str]]:
-    """Return (a folder's model, the names of the weights that the folder lacks).
+    """Return (the pretrained model in a folder, the names of the weights that the folder lacks).
 
-    The model has embeddings for all ids of the tokenizer.
+    Missing weights, such as a masked-LM head's, are random. The model has an embedding for each id of `tokenizer`.
+
+    Args:
+        recipe: the recipe's section `model`.
+        folder: the folder of the model.
+        tokenizer: the tokenizer of the shards.
+        seed: the seed of the random weights.
     """
     models_tokenizer = _checked_tokenizer(folder, tokenizer)
     options: dict[str, Any] = {"attn_implementation": PACKED_ATTENTION, "variant": variant(folder)}
@@ -109,10 +148,17 @@ def _pretrained(recipe: ModelConfig, folder: Path, tokenizer: Any, seed: int) ->
 
 
 def _checked_tokenizer(folder: Path, tokenizer: Any, key: str = "model.path") -> Any:
-    """Return the tokenizer of a model's folder, which a recipe key names.
+    """Return the tokenizer of a model's folder, after comparing it with the tokenizer of the shards.
+
+    The shards' tokenizer may have further special tokens; all other tokens must be the same, with the same ids.
+
+    Args:
+        folder: the folder of the model.
+        tokenizer: the tokenizer of the shards.
+        key: the recipe key that names the folder, for error messages.
 
     Raises:
-        RecipeError: the folder holds no model, or the shards' tokenizer does not extend the model's.
+        RecipeError: the folder holds no model, or the two tokenizers do not fit together.
     """
     if not any((folder / name).is_file() for name in ("config.json", "modules.json")):
         raise RecipeError(f"{key} {folder}: no config.json here; give a local folder with a model")
@@ -123,12 +169,12 @@ def _checked_tokenizer(folder: Path, tokenizer: Any, key: str = "model.path") ->
 
 
 def _check_new_tokens(folder: Path, number: int, train: str) -> None:
-    """Raise RecipeError if the tokenizer has tokens without a pretrained embedding, and the embeddings are frozen.
+    """Raise RecipeError if tokens without a pretrained embedding would get a random one that is frozen.
 
     Args:
         folder: the folder of the pretrained model.
         number: the number of tokens without a pretrained embedding; 0 or negative if there are none.
-        train: the value of `model.train`, which says what is frozen.
+        train: the value of `model.train`, which says which weights are trained; the others are frozen.
     """
     if number > 0 and train not in ("all", "embeddings"):
         raise RecipeError(
@@ -138,10 +184,17 @@ def _check_new_tokens(folder: Path, number: int, train: str) -> None:
 
 
 def _from_table(source: ModelSource, recipe: ModelConfig, tokenizer: Any, seed: int) -> PreTrainedModel:
-    """Return a model with random weights, except for the token embeddings of a folder's static model or transformer.
+    """Return a model whose token embeddings are taken from a folder, and whose other weights are random.
 
-    Ids that the folder lacks keep random embeddings. If the model is a transformer, the folder's embeddings are scaled
-    to the standard deviation of the model's random embeddings, because usual learning rates assume this scale.
+    Tokens for which the folder has no embedding keep a random one. If the new model is a transformer, the folder's
+    embeddings are scaled to the standard deviation of its random embeddings, because usual learning rates assume this
+    scale.
+
+    Args:
+        source: the content of the folder `model.path`, a static model or a transformer.
+        recipe: the recipe's section `model`.
+        tokenizer: the tokenizer of the shards.
+        seed: the seed of the random weights.
     """
     models_tokenizer, table = _checked_tokenizer(source.weights, tokenizer), source.table
     if table is None:
@@ -154,7 +207,7 @@ def _from_table(source: ModelSource, recipe: ModelConfig, tokenizer: Any, seed: 
     options.setdefault("vocab_size", max(rows, num_ids(tokenizer)))
     if "hidden_size" not in options:
         options.setdefault(width, dim)
-    model = _fresh(options, tokenizer, seed, recipe)
+    model = _random_model(options, tokenizer, seed, recipe)
     fresh = model.get_input_embeddings().weight.data
     if fresh.shape[1] != dim:
         key = "embedding_size" if hasattr(model.config, "embedding_size") else width
@@ -170,11 +223,14 @@ def _from_table(source: ModelSource, recipe: ModelConfig, tokenizer: Any, seed: 
     return model
 
 
-def _fresh(stated: Mapping[str, Any], tokenizer: Any, seed: int, recipe: ModelConfig) -> PreTrainedModel:
+def _random_model(stated: Mapping[str, Any], tokenizer: Any, seed: int, recipe: ModelConfig) -> PreTrainedModel:
     """Return a model with random weights.
 
     Args:
-        stated: the options of `model.config`.
+        stated: the options of `model.config`; other options have their defaults, or are taken from the tokenizer.
+        tokenizer: the tokenizer of the shards.
+        seed: the seed of the random weights.
+        recipe: the recipe's section `model`, for its dropout rates.
     """
     defaults = AutoConfig.for_model(stated["model_type"])
     ids = {f"{name}_token_id": getattr(tokenizer, f"{name}_token_id") for name in ("bos", "eos", "cls", "sep")}
@@ -192,8 +248,15 @@ def _fresh(stated: Mapping[str, Any], tokenizer: Any, seed: int, recipe: ModelCo
     return model
 
 
-def _started(recipe: Recipe, tokenizer: Any, datasets: Iterable[Dataset]) -> PreTrainedModel:
-    """Return a static model with the initial vectors that `model.init` selects."""
+def _static_model(recipe: Recipe, tokenizer: Any, datasets: Iterable[Dataset]) -> PreTrainedModel:
+    """Return a static model with the initial vectors that `model.init` describes: `idf` or `distill`.
+
+    Args:
+        recipe: the recipe of the run.
+        tokenizer: the tokenizer of the shards.
+        datasets: the text datasets in which tokens are counted. If there are none, the frequencies of tokens are
+            estimated from their ids.
+    """
     options, known = dict(recipe.model.config), None
     if recipe.model.init == DISTILL:
         teacher, rows = _teacher(Path(recipe.model.distill), tokenizer)
@@ -202,7 +265,7 @@ def _started(recipe: Recipe, tokenizer: Any, datasets: Iterable[Dataset]) -> Pre
         )
         options["hidden_size"] = size
         known = distilled(teacher, special_tokens(tokenizer), min(rows, num_ids(tokenizer)), dims)
-    model, special = _fresh(options, tokenizer, recipe.training.seed, recipe.model), tokenizer.all_special_ids
+    model, special = _random_model(options, tokenizer, recipe.training.seed, recipe.model), tokenizer.all_special_ids
     if counted := list(datasets):
         weights = inverse_frequencies(counted, model.config.vocab_size, special, ("tokens", "positive"))
     else:
@@ -219,8 +282,8 @@ def _teacher(folder: Path, tokenizer: Any) -> tuple[Any, int]:
         tokenizer: the tokenizer of the shards.
 
     Raises:
-        RecipeError: the model cannot be loaded or has no token embeddings, or the shards' tokenizer does not extend the
-            model's.
+        RecipeError: the model cannot be loaded or has no token embeddings, or its tokenizer has other ids than the
+            shards' tokenizer.
     """
     from sentence_transformers.sentence_transformer.modules import StaticEmbedding, Transformer
 
@@ -244,11 +307,15 @@ def _teacher(folder: Path, tokenizer: Any) -> tuple[Any, int]:
 def build_encoder(recipe: Recipe, tokenizer: Any, datasets: Iterable[Dataset] = ()) -> TrainableEncoder:
     """Return the recipe's encoder: pretrained weights from a local folder, or random ones seeded by `training.seed`.
 
-    If the shards' tokenizer has more special tokens than the pretrained model, such as [DEL], these get new embeddings.
+    If the shards' tokenizer has more special tokens than the pretrained model, such as [DEL], these get random
+    embeddings.
 
     Args:
-        datasets: the text datasets in which tokens are counted. Pooling `weighted` needs them unless the folder has
-            token weights. Without datasets, `model.init` estimates the counts (`static_start.rank_weights`).
+        recipe: the recipe of the run.
+        tokenizer: the tokenizer of the shards.
+        datasets: the text datasets in which tokens are counted, for two options. The pooling `weighted` needs the
+            counts if the model's folder has no token weights. `model.init` uses the counts for the lengths of initial
+            vectors; if there are no datasets, it estimates them from the order of the token ids.
 
     Raises:
         RecipeError: the folder or configuration gives no encoder, or its tokenizer does not fit the shards.
@@ -295,12 +362,19 @@ def _encoder(recipe: Recipe, tokenizer: Any, datasets: Iterable[Dataset]) -> Tra
 def _model(
     recipe: Recipe, source: ModelSource, tokenizer: Any, datasets: Iterable[Dataset]
 ) -> tuple[PreTrainedModel, list[str]]:
-    """Return the model, and the names of the weights that a pretrained model's folder lacks."""
+    """Return (the recipe's model without pooling, the names of the weights that a pretrained model's folder lacks).
+
+    Args:
+        recipe: the recipe of the run.
+        source: the content of the folder `model.path`; empty if the recipe names no folder.
+        tokenizer: the tokenizer of the shards.
+        datasets: the text datasets in which `model.init` counts tokens.
+    """
     stated, seed = recipe.model.config, recipe.training.seed
     if recipe.model.init != "random":
-        return _started(recipe, tokenizer, datasets), []
+        return _static_model(recipe, tokenizer, datasets), []
     if not recipe.model.path:
-        return _fresh(stated, tokenizer, seed, recipe.model), []
+        return _random_model(stated, tokenizer, seed, recipe.model), []
     if stated or source.table is not None:
         return _from_table(source, recipe.model, tokenizer, seed), []
     return _pretrained(recipe.model, source.weights, tokenizer, seed)

@@ -32,10 +32,21 @@ from clearspan.train.step.learner import Learner
 def build_objectives(
     recipe: Recipe, datasets: Mapping[str, Dataset], encoder: TrainableEncoder, tokenizer: Any, special: SpecialTokens
 ) -> tuple[list[Objective], dict[str, nn.Module]]:
-    """Return the objectives in the recipe's order, and the patch embedding of each dataset that is not text.
+    """Build the objectives of a recipe, and the patch embeddings of its image and audio datasets.
+
+    Args:
+        recipe: the recipe of the run.
+        datasets: name of a dataset in the recipe -> dataset.
+        encoder: the encoder that the objectives train.
+        tokenizer: the tokenizer of the shards.
+        special: the special tokens that are put around each sequence of tokens.
+
+    Returns:
+        The objectives, in the recipe's order; and name of a dataset -> its patch embedding, for each dataset that is
+        not text.
 
     Raises:
-        RecipeError: an objective or a modality lacks what it needs.
+        RecipeError: an objective or a modality lacks what it needs, or the objectives cannot work together.
         ShardError: a shard is damaged.
     """
     modalities = {name: modality(name, recipe.data[name], dataset) for name, dataset in datasets.items()}
@@ -81,10 +92,17 @@ def build_objectives(
 def build_learner(
     recipe: Recipe, datasets: Mapping[str, Dataset], ranks: int, static: bool
 ) -> tuple[Learner, Any, dict[str, ForwardSize]]:
-    """Return the learner, the tokenizer, and the size of one rank's forward pass in each turn (`Learner`).
+    """Build the module that DeepSpeed trains.
 
     Args:
-        static: whether to give every forward pass of a turn the same shape.
+        recipe: the recipe of the run.
+        datasets: name of a dataset in the recipe -> dataset.
+        ranks: the number of ranks.
+        static: whether to give every forward pass of a turn the same number of tokens.
+
+    Returns:
+        The learner; the tokenizer of the shards; and name of a turn -> the size of its forward pass on one rank. A turn
+        is one of the weight updates of a step; without alternating optimization there is one turn, `all`.
 
     Raises:
         RecipeError: recipe, shards and model do not fit together.

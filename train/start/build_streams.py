@@ -12,14 +12,20 @@ from clearspan.train.step.learner import Learner
 
 
 def build_feed(recipe: Recipe, datasets: Mapping[str, Dataset], learner: Learner, rank: int, ranks: int) -> Feed:
-    """Return the training examples of a run: a stream for each dataset.
+    """Return the training examples of a run, with a stream for each dataset.
 
-    The objectives set the minimum length of an example, in tokens. The option `short_documents` decides what happens to
-    shorter examples.
+    The objectives set the minimum length of an example, in tokens. The recipe key `short_documents` decides what
+    happens to shorter examples.
+
+    Args:
+        recipe: the recipe of the run.
+        datasets: name of a dataset in the recipe -> dataset.
+        learner: the module that is trained, for the objectives in it.
+        rank, ranks: the rank of this process, and the number of ranks.
 
     Raises:
         StreamError: a dataset has too few examples, an example is too short, or a batch size is not a multiple of the
-            ranks.
+            number of ranks.
         RecipeError: two objectives measure the length of an example by different columns.
         ShardError: a shard is damaged.
     """
@@ -30,10 +36,20 @@ def build_feed(recipe: Recipe, datasets: Mapping[str, Dataset], learner: Learner
 def build_held_out(
     recipe: Recipe, datasets: Mapping[str, Dataset], learner: Learner, rank: int, ranks: int
 ) -> HeldOutExamples | None:
-    """Return the held-out examples of the datasets, in batches that are contrasted together; None if there are none.
+    """Return the held-out examples on which losses are computed; None if there are none.
+
+    A dataset must have at least as many held-out examples as a contrastive loss compares with each other. With
+    `training.eval_data: heldout`, a dataset with fewer is left out; otherwise it is an error.
+
+    Args:
+        recipe: the recipe of the run, whose keys `data.NAME.validation` name the held-out parts.
+        datasets: name of a dataset in the recipe -> dataset.
+        learner: the module that is trained, for the objectives in it.
+        rank, ranks: the rank of this process, and the number of ranks.
 
     Raises:
-        RecipeError: the held-out examples are too few, of another kind than the dataset, or made with other resources.
+        RecipeError: a dataset has too few held-out examples, or they have another kind or other resources than the
+            dataset.
         ManifestError, StreamError, ShardError: the held-out examples cannot be read.
     """
     streams, training = {}, recipe.training
@@ -69,11 +85,16 @@ def build_held_out(
 def _stream(
     recipe: Recipe, name: str, dataset: Dataset, learner: Learner, rank: int, ranks: int, held_out: bool = False
 ) -> ExampleStream:
-    """Return the stream of a dataset.
+    """Return the stream of a dataset, or of its held-out part.
 
     Args:
-        held_out: true for a held-out dataset: `share` is ignored, and each step has the examples that are contrasted
-            with each other.
+        recipe: the recipe of the run.
+        name: the name of the dataset in the recipe.
+        dataset: the shards to read.
+        learner: the module that is trained, whose objectives set the minimum length of an example.
+        rank, ranks: the rank of this process, and the number of ranks.
+        held_out: true for a held-out part. All of its examples are then read, whatever `data.NAME.share` says, and a
+            step has as many examples as a contrastive loss compares with each other.
     """
     data, training = recipe.data[name], recipe.training
     shrinks = data.short_documents == "shrink"

@@ -27,7 +27,10 @@ token.
 
 
 def parts(recipe: Recipe, learner: Learner) -> list[str]:
-    """Return a line for each part of the model: number of parameters, number that train, and peak learning rate."""
+    """Return a line for each part of the model: embeddings, layers and heads.
+
+    A line states the number of parameters, how many of them are trained, and the peak learning rate.
+    """
     lines, part_of = [], learner.parts()
     for part in dict.fromkeys(part_of.values()):
         members = [parameter for parameter in part_of if part_of[parameter] == part]
@@ -46,10 +49,13 @@ def parts(recipe: Recipe, learner: Learner) -> list[str]:
 
 
 def memory(recipe: Recipe, learner: Learner, sizes: Mapping[str, ForwardSize]) -> str:
-    """Return a line that estimates the memory of weights, gradients, AdamW's state and activations.
+    """Return a line that estimates the memory of one device: weights, gradients, AdamW's state and activations.
 
     Args:
-        sizes: the size of one forward pass of each turn (`Learner`).
+        recipe: the recipe of the run.
+        learner: the model and the objectives.
+        sizes: name of a turn -> the size of its forward pass on one rank. A turn is one of the weight updates of a
+            step.
     """
     encoder = learner.encoder
     width = 34 if recipe.training.bf16 is True else 68
@@ -81,9 +87,13 @@ def describe(
     """Return the lines of the estimate: parameters, device, steps, examples, tokens and memory.
 
     Args:
-        sizes: the size of one forward pass of each turn (`Learner`).
-        streams: the streams of examples, by the name to print.
+        recipe: the recipe of the run.
+        learner: the model and the objectives.
+        sizes: name of a turn -> the size of its forward pass on one rank. A turn is one of the weight updates of a
+            step.
+        streams: the label to print before a dataset's number of examples -> the stream of these examples.
         total: the number of steps of the run.
+        ranks: the number of ranks.
     """
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     lines = [

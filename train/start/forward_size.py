@@ -1,4 +1,4 @@
-"""Estimate the size of the batch of one rank's forward pass, for token budgets and the dry run."""
+"""Estimate the size of the batch in one rank's forward pass, for the token budget and for `--dry-run`."""
 
 import dataclasses
 import math
@@ -10,13 +10,13 @@ from clearspan.train.step.contract import Objective
 
 @dataclasses.dataclass
 class ForwardSize:
-    """The size of the packed batch of one rank's forward pass.
+    """The estimated size of the packed batch in one rank's forward pass.
 
     Attributes:
-        sequences: the number of sequences, of tokens and of patches.
+        sequences: the number of sequences, both of tokens and of patches.
         mean_tokens: the mean number of tokens in a batch, special tokens included, patches excluded.
-        patches: the number of rows that are patches.
-        budget: the room for tokens; None if there are patches only.
+        patches: the number of patches in a batch.
+        budget: the fixed number of tokens that a batch has if its shape must not change; None if it has patches only.
     """
 
     sequences: int
@@ -26,21 +26,24 @@ class ForwardSize:
 
     @property
     def rows(self) -> int:
-        """The largest number of rows of the packed batch."""
+        """The number of rows (tokens and patches) of a packed batch that is filled up to the token budget."""
         return self.patches + (self.budget.tokens if self.budget else 0)
 
 
 def forward_size(
     objectives: list[Objective], examples: Mapping[str, int], special: SpecialTokens, capacity: int, shrinks: bool
 ) -> ForwardSize:
-    """Return the size of the packed batch of one rank's forward pass.
+    """Return the estimated size of the packed batch in one rank's forward pass.
 
-    The variance assumes that the sequences of one example are all long or all short, as a sentence and its views are.
+    The budget depends on the variance of the number of tokens in a batch. Its estimate assumes that the sequences of
+    one example are all long or all short, as a sentence and its views are.
 
     Args:
+        objectives: the objectives whose sequences are encoded in the forward pass.
         examples: name of a dataset -> the number of its examples in a rank's micro-batch.
+        special: the special tokens around each sequence of tokens.
         capacity: the longest sequence that the encoder takes, in tokens without special tokens.
-        shrinks: whether spans shrink to fit short documents, down to one token.
+        shrinks: whether spans shrink to fit short documents. A sequence may then have a single token.
     """
     loads = [(examples[objective.data], objective.data, objective.workload()) for objective in objectives]
     patch_sequences = sum(count * work.patch_sequences for count, _, work in loads)

@@ -1,7 +1,7 @@
-"""Refuse a recipe whose objectives, encoder and datasets cannot work together, once they are built.
+"""Refuse a recipe whose objectives, encoder and datasets cannot work together.
 
-    train.config.options.check   values of the recipe alone, before anything is loaded
-    this module                  conditions that depend on the built objectives, the encoder and the manifests
+    train.config.options.check   checks the values of the recipe, before anything is loaded
+    this module                  checks what depends on the built objectives, the encoder and the datasets' manifests
 
 Each function raises RecipeError with one line for the user.
 """
@@ -20,8 +20,8 @@ from clearspan.train.step.learner import Learner
 def check_objectives(recipe: Recipe, objectives: Sequence[Objective]) -> None:
     """Raise RecipeError if the objectives cannot work together as the recipe says.
 
-    They cannot if an objective has too few examples to contrast, if an objective masks a block of an objective in
-    another turn, or if gradients are cached without a contrastive objective.
+    They cannot if a contrastive objective gets too few examples to contrast with each other, if an objective masks a
+    block of an objective in another turn, or if gradients are cached although no objective is contrastive.
     """
     for objective in objectives:
         together = recipe.contrasted(objective.data)
@@ -48,9 +48,9 @@ def check_objectives(recipe: Recipe, objectives: Sequence[Objective]) -> None:
 
 
 def check_heads(recipe: Recipe, encoder: TrainableEncoder, objectives: Sequence[Objective]) -> None:
-    """Raise RecipeError if an objective needs a masked-LM head that the model lacks or has only in part.
+    """Raise RecipeError if an objective needs a masked-LM head, and the model lacks it or some of its weights.
 
-    Raise it also if the recipe adds layers after the pooling (`model.head`) that no objective uses.
+    Raise RecipeError also if the recipe adds layers after the pooling (`model.head`), and no objective uses them.
     """
     predicting = next((objective.name for objective in objectives if isinstance(objective, TokenObjective)), "")
     if predicting and encoder.mlm_head is None:
@@ -70,8 +70,8 @@ def check_heads(recipe: Recipe, encoder: TrainableEncoder, objectives: Sequence[
 def check_parts(recipe: Recipe, learner: Learner) -> None:
     """Raise RecipeError if an objective trains nothing of the exported model, or if optimizer options have no effect.
 
-    The options for a part of the model have no effect if the part does not train. The general options have none if
-    every part that trains has separate options.
+    A model has three parts: token embeddings, layers and heads. Options for a part have no effect if the part is not
+    trained. The optimizer's general options have no effect if every part that is trained has options of its own.
     """
     train, encoder, parts = recipe.model.train, learner.encoder, learner.parts()
     exported = {*encoder.base.parameters(), *encoder.head.parameters()}

@@ -1,14 +1,15 @@
 """Compute the initial vectors of a static encoder (`model.init`).
 
-    random    unit length on average
-    idf       random, times the inverse document frequency of each token in the run's shards
-    distill   each token by itself through another encoder -> pooled -> centered -> PCA -> unit length;
-              random vectors of unit length in the other dimensions; all times the inverse document frequency
+    random    random vectors, of unit length on average
+    idf       the same, each multiplied by the inverse document frequency of its token in the run's shards
+    distill   each token as a text through another encoder -> centered -> PCA -> unit length;
+              random vectors of unit length in the remaining dimensions; all multiplied as for idf
 
 A longer vector has more weight in a mean, so inverse document frequencies alone already give a model that finds texts
-by their rare words. The distilled vectors add meaning; the random dimensions separate words that the encoder embeds
-alike. The distillation follows Model2Vec (https://github.com/MinishLab/model2vec), with two differences: it keeps the
-whole vocabulary, since the shards hold its ids, and it weights tokens by their counts in the shards, not by their rank.
+by their rare words. The distilled vectors add meaning; the random dimensions separate words that the other encoder
+embeds alike. The distillation follows Model2Vec (https://github.com/MinishLab/model2vec), with two differences: it
+includes the whole vocabulary, since the shards hold its ids, and it weights tokens by their counts in the shards, not
+by their rank.
 """
 
 import re
@@ -32,14 +33,14 @@ TOGETHER = 512
 def distilled(model: nn.Sequential, special: SpecialTokens, num_tokens: int, dims: int) -> Tensor:
     """Return a vector of unit length for each token, (num_tokens, dims) fp32, computed by another encoder.
 
-    Each token is embedded as a text by itself. The embeddings are centered over all tokens and projected on their first
-    principal components.
+    Each token is embedded as a text of this token only. The embeddings are centered over all tokens and projected on
+    their first principal components.
 
     Args:
-        model: a sentence-transformers model of any architecture. Padding is not needed, because all texts have the same
-            length here.
-        special: the tokens that the encoder puts around a text.
-        dims: the number of components, at most the dimensions of the model.
+        model: the other encoder, a sentence-transformers model of any architecture.
+        special: the tokens that this encoder puts around a text.
+        num_tokens: the number of tokens, which have the ids 0 to num_tokens - 1.
+        dims: the number of components, at most the number of dimensions of the model's vectors.
     """
     vectors = torch.cat(
         [_embedded_alone(model, special, ids) for ids in torch.split(torch.arange(num_tokens), TOGETHER)]
@@ -50,10 +51,14 @@ def distilled(model: nn.Sequential, special: SpecialTokens, num_tokens: int, dim
 
 
 def _embedded_alone(model: nn.Sequential, special: SpecialTokens, ids: Tensor) -> Tensor:
-    """Return the embeddings of tokens, (n, h), each as a text by itself, before they are scaled to unit length.
+    """Return the embedding of each of n tokens, (n, h) fp32: the vector of a text that consists of this token.
+
+    The vectors have the h dimensions of the model, and are not scaled to unit length.
 
     Args:
-        ids: the tokens, (n,) int64.
+        model: a sentence-transformers model.
+        special: the tokens that the model puts around a text; a static model puts none.
+        ids: the ids of the tokens, (n,) int64.
     """
     from sentence_transformers.sentence_transformer.modules import Normalize, StaticEmbedding
 
@@ -71,14 +76,14 @@ def _embedded_alone(model: nn.Sequential, special: SpecialTokens, ids: Tensor) -
 
 
 def set_initial_vectors(model: nn.Module, weights: Tensor, initial: Tensor | None = None) -> None:
-    """Set the first dimensions of a static model's vectors to `initial`, and multiply all vectors by the tokens'
-    weights.
+    """Replace the first dimensions of a static model's vectors by `initial`, then multiply all vectors by weights.
 
     Args:
-        model: a `train.model.static.StaticModel` with random vectors.
-        weights: the weights of the first V tokens of the model, (V,); the vectors of further tokens keep their length.
-        initial: vectors of unit length for the first tokens and dimensions, (at most V, at most h) fp32; None to keep
-            all dimensions random.
+        model: a `train.model.static.StaticModel` with random vectors of h dimensions, which are changed in place.
+        weights: the weights of the tokens with the ids 0 to V - 1, (V,) fp32; the vectors of further tokens are not
+            multiplied.
+        initial: vectors of unit length that replace the first dimensions of the first tokens, (at most V, at most h)
+            fp32; None to keep all dimensions random.
     """
     table = model.get_input_embeddings().weight.data  # type: ignore[operator]
     if initial is not None:
@@ -89,12 +94,17 @@ def set_initial_vectors(model: nn.Module, weights: Tensor, initial: Tensor | Non
 
 
 def split_dimensions(hidden_size: int | None, random_dims: int, encoder_dim: int) -> tuple[int, int]:
-    """Return (number of all dimensions of a vector, number of dimensions that the encoder's vectors take up).
+    """Divide the dimensions of a static model between the vectors of `model.distill`'s encoder and random numbers.
 
-    The encoder's vectors take up to `encoder_dim` dimensions, but leave at least `random_dims` to random numbers.
+    The encoder's vectors get up to `encoder_dim` dimensions, but leave at least `random_dims` to random numbers.
 
     Args:
         hidden_size: the number of all dimensions; None for `encoder_dim` + `random_dims`.
+        random_dims: the minimum number of random dimensions.
+        encoder_dim: the number of dimensions of the encoder's vectors.
+
+    Returns:
+        The number of all dimensions, and the number of dimensions that the encoder's vectors get.
 
     Raises:
         EncoderError: no dimension is left for the encoder's vectors.
@@ -106,10 +116,14 @@ def split_dimensions(hidden_size: int | None, random_dims: int, encoder_dim: int
 
 
 def rank_weights(vocabulary: Mapping[str, int], num_tokens: int) -> Tensor:
-    """Return inverse document frequencies, (num_tokens,) fp32, estimated by Zipf's law from the order of the token ids.
+    """Return a weight for each token, its inverse document frequency as Zipf's law estimates it: (num_tokens,) fp32.
 
-    This assumes that frequent tokens have lower ids, as in usual tokenizers. Special tokens and single characters get
-    the smallest weight.
+    The law gives a token's frequency from its rank. The rank is taken from the order of the token ids, because in usual
+    tokenizers frequent tokens have lower ids. Special tokens and single characters get the smallest weight.
+
+    Args:
+        vocabulary: token -> its id.
+        num_tokens: the number of ids, including ids without a token.
     """
     ranked = sorted(number for token, number in vocabulary.items() if LETTERS.fullmatch(token))
     chances = 1 / torch.arange(2, len(ranked) + 2, dtype=torch.float64)

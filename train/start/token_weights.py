@@ -3,9 +3,9 @@
     shards -> n passages of 64 tokens -> number n_t of passages that hold token t -> ln((1 + n) / (1 + n_t))
 
 Most transformers end in a layer normalization, which makes all token states about equally long. So one word cannot
-count more than another in their plain mean. The export multiplies the states by the same weights, in
-sentence-transformers' `WordWeights`. A pooling with learned attention is no alternative, because the library has none
-that it could load without additional code.
+count more than another in their plain mean. The exported model multiplies the states by the same weights, in
+sentence-transformers' module `WordWeights`. A pooling with learned attention is no alternative, because
+sentence-transformers could load it only with additional code.
 """
 
 from collections.abc import Iterable, Sequence
@@ -29,14 +29,16 @@ LOWEST = 0.05
 def inverse_frequencies(
     datasets: Iterable[Dataset], num_tokens: int, special: Iterable[int] = (), columns: Sequence[str] = ("tokens",)
 ) -> Tensor:
-    """Return the weight of each token t, ln((1 + n) / (1 + n_t)), but at least LOWEST: (num_tokens,) fp32.
+    """Return a weight for each token, its inverse document frequency, but at least 0.05: (num_tokens,) fp32.
 
-    n is the number of passages of PASSAGE_TOKENS tokens, and n_t the number of these passages that hold the token.
+    The weight of token t is ln((1 + n) / (1 + n_t)): texts are cut into n passages of 64 tokens, and n_t of these hold
+    the token. Counting ends after some 17 million tokens of each dataset.
 
     Args:
-        datasets: shards with the column `tokens`.
-        special: the ids of special tokens, which stand around every text and get the smallest weight.
-        columns: the columns to count in, as far as a dataset has them.
+        datasets: the text datasets in which tokens are counted.
+        num_tokens: the number of token ids.
+        special: the ids of special tokens, which get the smallest weight, because they stand around every text.
+        columns: the names of the columns of texts to count in; a column that a dataset does not have is ignored.
 
     Raises:
         ShardError: a shard is damaged.
@@ -63,10 +65,11 @@ def inverse_frequencies(
 def resized(weights: Tensor, num_tokens: int) -> Tensor:
     """Return token weights for a model that has more tokens, such as new special tokens: (num_tokens,).
 
-    New tokens get the weight LOWEST.
+    New tokens get the smallest weight, 0.05.
 
     Args:
         weights: the weights in the model's folder, by token id.
+        num_tokens: the number of the model's token embeddings.
 
     Raises:
         EncoderError: there are weights for more tokens than the model has.

@@ -3,9 +3,10 @@
     pass 1   micro-batches -> forward of each, no gradient -> all vectors -> contrastive losses -> vectors' gradients
     pass 2   micro-batches -> forward of each, same dropout -> backward of vectors x their gradients, and other losses
 
-Between the passes one vector per sequence is kept. A contrastive loss gets the same gradient as if all examples of the
-step were one batch. Other losses are computed in pass 2. A masked-LM loss is weighted by the micro-batch's fraction of
-the step's masked tokens, so that its gradient, too, is the same as in one batch.
+Between the passes, only the vectors of the sequences stay in memory, not the activations. A contrastive loss gets the
+same gradient as if all examples of the step were one batch. Other losses are computed in pass 2. A masked-LM loss is
+weighted by the micro-batch's fraction of the step's masked tokens, so that its gradient, too, is the same as in one
+batch.
 """
 
 import dataclasses
@@ -25,12 +26,16 @@ from clearspan.train.step.requests import Metrics
 
 @dataclasses.dataclass(frozen=True)
 class Part:
-    """The result of pass 1 for a micro-batch.
+    """The result of pass 1 of gradient caching for one micro-batch.
+
+    Pass 1 runs the encoder over all micro-batches of a step, without gradients, so that contrastive losses can compare
+    the examples of all of them.
 
     Args:
         vectors: the vectors of all sequences of the micro-batch; None if no objective is contrastive.
-        contexts: objective -> the context of its request.
-        masked: objective -> the number of masked tokens on this rank, a scalar, for each objective that masks tokens.
+        contexts: name of an objective -> the context of its request, such as labels (`Request.context`).
+        masked: name of an objective -> the number of masked tokens on this rank, a scalar, for each objective that
+            masks tokens.
     """
 
     vectors: SequenceVectors | None
@@ -40,17 +45,19 @@ class Part:
 
 @dataclasses.dataclass(frozen=True)
 class Cached:
-    """The input of pass 2 for a micro-batch.
+    """The input of pass 2 of gradient caching for one micro-batch. Pass 1 computes the vectors of the whole step and
+    the gradients of the loss with respect to them. Pass 2 computes the vectors again, and the gradients of the weights.
 
     Args:
-        losses: each contrastive objective's weighted loss on the step's examples, detached.
-        metrics: the metrics of these objectives.
-        pooled, first: the gradients of these losses with respect to this micro-batch's vectors, (N, h) each; None if no
-            loss uses these vectors. They are multiplied by the number of micro-batches, because the step averages the
-            gradients of its micro-batches.
+        losses: name of a contrastive objective -> its weighted loss on all examples of the step, detached.
+        metrics: the metrics of the contrastive objectives.
+        pooled: the gradient of the sum of these losses with respect to the pooled vectors of the micro-batch's N
+            sequences, (N, h), where h is the hidden size; None if no loss uses pooled vectors. It is multiplied by the
+            number of micro-batches, because the step averages the gradients of its micro-batches.
+        first: the same for the states of the sequences' first tokens, (N, h); None if no loss uses them.
         parameters: the parameters of the contrastive objectives, such as heads, with their gradients.
-        shares: masked-LM objective -> the number by which its loss is multiplied, a scalar: the number of masked tokens
-            in this micro-batch, divided by the mean of this number over the step's micro-batches.
+        shares: name of a masked-LM objective -> the number by which its loss is multiplied, a scalar: the number of
+            masked tokens in this micro-batch, divided by the mean of this number over the step's micro-batches.
     """
 
     losses: dict[str, Tensor]
@@ -61,7 +68,10 @@ class Cached:
     shares: dict[str, Tensor]
 
     def pull(self, vectors: SequenceVectors) -> Tensor:
-        """Return a scalar of value 0 whose gradient is the gradient of the contrastive losses.
+        """Return a scalar of value 0 whose gradient is the gradient of the contrastive losses, for pass 2.
+
+        Added to a loss, it leaves the value unchanged and gives the weights the gradient that pass 1 computed for the
+        vectors.
 
         Args:
             vectors: the micro-batch's vectors, computed again with gradient.
@@ -78,13 +88,13 @@ class Cached:
 def cache(parts: Sequence[Part], objectives: Sequence[Objective], measured: bool = True) -> list[Cached]:
     """Compute the contrastive losses of a step and their gradients; return the input of pass 2 for each micro-batch.
 
-    Every rank calls this function, because the losses see the vectors of all ranks. A memory bank is filled here, once
-    a step.
+    Every rank must call this function, because the losses gather the vectors of all ranks. If an objective has a memory
+    bank of earlier vectors, its loss adds the vectors of the whole step to the bank here.
 
     Args:
-        parts: the results of pass 1, by micro-batch.
-        objectives: the turn's objectives, in their order.
-        measured: whether metrics are computed in addition to losses.
+        parts: the result of pass 1 for each micro-batch of the step.
+        objectives: the objectives whose losses the weight update minimizes, in the recipe's order.
+        measured: whether to compute metrics in addition to losses.
     """
     contrasts = [objective for objective in objectives if isinstance(objective, ContrastiveObjective)]
     losses: dict[str, Tensor] = {}
@@ -117,7 +127,11 @@ def cache(parts: Sequence[Part], objectives: Sequence[Objective], measured: bool
 
 
 def joined(parts: Sequence[SequenceVectors]) -> SequenceVectors:
-    """Concatenate the vectors of several micro-batches, block by block, in the order of the micro-batches."""
+    """Concatenate the vectors of several micro-batches, as if they had been computed in one batch.
+
+    The first block of all micro-batches comes first, in the order of the micro-batches, then the second block, and so
+    on.
+    """
     blocks: dict[str, slice] = {}
     pooled: list[Tensor] = []
     first: list[Tensor] = []
@@ -138,9 +152,10 @@ def _leaves(part: Part) -> SequenceVectors:
 
 
 def _shares(parts: Sequence[Part]) -> list[dict[str, Tensor]]:
-    """Return `Cached.shares` of each micro-batch: objective -> its masked tokens / their mean over micro-batches.
+    """Return, for each micro-batch, name of an objective -> the factor by which its masked-LM loss is multiplied.
 
-    Masked tokens are counted on all ranks.
+    The factor is the number of masked tokens in the micro-batch, on all ranks, divided by the mean of these numbers
+    over the micro-batches.
     """
     names = list(parts[0].masked)
     if not names:

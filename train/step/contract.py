@@ -33,15 +33,19 @@ class Setting:
     Args:
         name: the objective's name in the recipe.
         data: the dataset's name in the recipe.
+        seed: the seed of the run (`training.seed`).
         capacity: the longest sequence that the encoder takes, in tokens without special tokens.
+        vocab_size: the number of tokens of the tokenizer.
         dim: the encoder's hidden size.
+        special: the special tokens that are put around each sequence, and the mask token.
         dataset: the shards, for their manifest and a sample of their examples.
-        modality: makes patches of the dataset's rows; None for a dataset of text.
-        has_dropout: whether two passes of the encoder over one sequence differ in training.
+        modality: the object that turns rows of an image or audio dataset into patches; None for a dataset of text.
+        has_dropout: whether the encoder has dropout, so that two passes over one sequence differ in training.
         attends: whether the tokens of a sequence attend to each other; False for a static encoder.
         pooling: the encoder's pooling, e.g. mean.
         shrinks: whether spans shrink to fit short documents.
-        prompt_tokens: the number of tokens of the prompt at the start of each text, by column.
+        prompt_tokens: name of a column of texts -> the number of tokens of the prompt at the start of each text; a
+            column without prompts may be missing.
     """
 
     name: str
@@ -60,54 +64,72 @@ class Setting:
     prompt_tokens: Mapping[str, int] = dataclasses.field(default_factory=dict)
 
     def keys(self, epochs: Any, ids: Any, purpose: Purpose) -> Any:
-        """Return the random keys of examples for one purpose of this objective, (n,) int64.
+        """Return a key for each of n examples, from which the objective draws random numbers for a purpose: (n,) int64.
+
+        A key depends only on the run's seed, the dataset, the objective, the example, the epoch and the purpose. So an
+        example gets the same draws in any batch, on any rank and after a resume.
 
         Args:
-            epochs: (n,) int64, numpy array or tensor; or one integer, the epoch of all examples.
-            ids: (n,) int64, numpy array or tensor. The result has the same type.
+            epochs: the epoch of each example, (n,) int64, a numpy array or tensor; or one integer for all examples.
+            ids: the ids of the examples, (n,) int64, a numpy array or tensor. The result has the same type.
+            purpose: what the random numbers are for, such as the choice of spans.
         """
         return keyed.mix(self.seed, name_key(self.data), epochs, ids, name_key(self.name), purpose)
 
     def sequence_keys(self, batch: Batch, count: int) -> list[Tensor]:
-        """Return the random keys of the sequences in `count` blocks: for each block one key for each example, (B,).
+        """Return a key for each sequence that an objective requests, from which the sequence's masks are drawn.
 
         All keys differ, so that no two sequences are masked alike.
+
+        Args:
+            batch: B examples.
+            count: the number of blocks that the objective requests, each with one sequence per example.
+
+        Returns:
+            For each block, the keys of its B sequences, (B,) int64.
         """
         keys = self.keys(batch.epochs, batch.ids, Purpose.SEQUENCE)
         return [keyed.mix(keys, number) for number in range(count)]
 
     def drawing_head(self) -> contextlib.AbstractContextManager[None]:
-        """Return a context in which initial weights are drawn from a seed that only this objective has."""
+        """Return a context in which torch draws random numbers from a seed of this objective, for its initial weights.
+
+        The seed depends on the run's seed and the objective's name.
+        """
         return seeded(integer_seed(self.seed, name_key(self.name), Purpose.HEAD))
 
     @functools.cached_property
     def sample(self) -> pa.RecordBatch | None:
-        """The first record batch of the dataset that has rows; None if there is none.
+        """The first record batch of the dataset that is not empty; None if the dataset has no rows.
 
         Raises:
-            ShardError: the shard that holds them is damaged.
+            ShardError: a shard is damaged.
         """
         return next((batch for batch in self.dataset if batch.num_rows), None)
 
     @property
     def texts(self) -> tuple[str, ...]:
-        """The columns that hold an example's texts: `tokens`, and a triplet's `positive` and `negative` if present."""
+        """The names of the columns that hold an example's texts.
+
+        They are `tokens` and, in a dataset of triplets, `positive` and `negative` if these columns exist.
+        """
         names = self.sample.schema.names if self.sample is not None else []
         return ("tokens", *(name for name in ("positive", "negative") if name in names))
 
 
 @dataclasses.dataclass(frozen=True)
 class Workload:
-    """The load of one example: its sequences, tokens and patches in the batch of a forward pass.
+    """The size of one example of an objective: its sequences, tokens and patches in the batch of a forward pass.
 
     Tokens are counted without special tokens.
 
     Attributes:
         sequences: the number of sequences of tokens.
-        mean_tokens, variance: the mean and the variance of the number of tokens in all these sequences together.
+        mean_tokens, variance: the mean and the variance, over examples, of the number of tokens in all these sequences
+            together.
         shortest, longest: the number of tokens of the shortest and of the longest possible sequence.
         patch_sequences: the number of sequences of patches.
-        patches: the number of patches in all of them.
+        patches: the number of patches in all of these sequences together.
     """
 
     sequences: int = 0
@@ -120,17 +142,19 @@ class Workload:
 
 
 class Objective(nn.Module, abc.ABC):
-    """A training objective: options, parameters, and three steps from examples to a loss.
+    """A training objective: its options, its parameters, and the three steps from examples to a loss.
 
-    Derive from one of three subclasses, by what the loss is computed from:
+    The steps are `collate`, `request` and `loss`. Derive from one of three subclasses, by what the loss is computed
+    from:
 
         `ContrastiveObjective`   compares a batch's examples with each other, by one vector for each sequence
         `TokenObjective`         predicts masked tokens with the model's masked-LM head
         `ExampleObjective`       any other mean over examples, such as a classifier's cross-entropy
 
-    A class has its options as a dataclass and names it by annotating `config`; `workload`, `request` and `loss` must be
-    written, all else has a default. Pass the state of a batch as values (`Request.context`), never on `self`: with
-    accumulation and gradient caching several batches are in flight.
+    The options of a class are a dataclass, which the class declares as the type of its attribute `config`. A class must
+    define `workload`, `request` and `loss`; all other methods have a default. What `request` computes for `loss` must
+    be returned (`Request.context`) and not stored on `self`, because with accumulation and gradient caching several
+    batches are processed at the same time.
 
         @dataclasses.dataclass
         class Config(ObjectiveConfig):
@@ -140,14 +164,17 @@ class Objective(nn.Module, abc.ABC):
             config: Config
             ...
 
-    Saved as `topics.py` in the working folder, or installed, a recipe uses it with `type: topics:Topics`. Each file in
-    `train/objectives/` defines one such class, a built-in type with the file's name.
+    If this is saved as `topics.py` in the working folder, or installed, a recipe uses it with `type: topics:Topics`.
+    Each file in `train/objectives/` defines one such class, a built-in type with the file's name.
 
     Attributes:
+        config: the options.
         name, data, weight: the objective's name, dataset and weight in the recipe.
-        pools: whether the loss uses `Encoded.pooled`, and so the layers after the pooling. If False, `pooled` raises.
-        min_examples: the smallest micro-batch, over all ranks, from which the objective can learn.
-        measured: the column whose length must be at least `min_tokens`.
+        measured: the name of the column in which an example must have at least `min_tokens` tokens.
+        pools: whether the loss uses pooled vectors, and so the layers after the pooling. If False, `Encoded.pooled`
+            raises TypeError.
+        min_examples: the smallest number of examples in a micro-batch, over all ranks, from which the objective can
+            learn.
     """
 
     config: ObjectiveConfig
@@ -162,12 +189,13 @@ class Objective(nn.Module, abc.ABC):
 
     @classmethod
     def build(cls, config: Any, setting: Setting, earlier: "Sequence[Objective]") -> Self:
-        """Return the objective of a recipe.
+        """Return the objective that a recipe describes.
 
         Args:
-            config: the options of the objective: an instance of the dataclass that annotates its attribute `config`.
-            setting: the name and the dataset of the objective, and what a run gives to it, such as the special tokens.
-            earlier: the recipe's objectives before this one.
+            config: the options of the objective, an instance of the dataclass that its class declares as the type of
+                `config`.
+            setting: the name and the dataset of the objective, and information about the encoder and the run.
+            earlier: the objectives that precede this one in the recipe, which it may refer to.
 
         Raises:
             ValueError: something that the objective needs is missing, such as a mask token or another objective.
@@ -176,25 +204,31 @@ class Objective(nn.Module, abc.ABC):
 
     @property
     def embeds_tokens(self) -> bool:
-        """Return whether the objective trains the model's token embeddings: one that encodes patches does not."""
+        """True if the objective trains the model's token embeddings; False if it encodes patches of images or audio."""
         return self.setting.modality is None
 
     @property
     def columns(self) -> Sequence[str]:
-        """The shards' columns that `collate` reads. Shards that lack one are refused."""
+        """The names of the shards' columns that `collate` reads. A dataset that lacks one of them is refused."""
         return ("tokens",)
 
     @abc.abstractmethod
     def workload(self) -> Workload:
-        """Return what one example adds to the batch of a forward pass; `Workload()` if it encodes nothing."""
+        """Return the sequences, tokens and patches that one example adds to the batch of a forward pass.
+
+        An objective that encodes nothing of its own, but masks blocks of another objective, returns `Workload()`.
+        """
 
     def block_moments(self, block: str) -> tuple[float, float]:
-        """Return the mean and the variance of the number of tokens that one example has in a block.
+        """Return the mean and the variance, over examples, of the number of tokens that one example has in a block.
 
         From these, an objective that masks the block computes how many masked tokens to make room for.
 
+        Args:
+            block: the name of the block, such as `anchors`.
+
         Raises:
-            ValueError: there is no such block of tokens.
+            ValueError: the objective has no block of tokens with this name.
         """
         raise ValueError(f"objectives.{self.name} has no block {block!r} of tokens")
 
@@ -202,53 +236,85 @@ class Objective(nn.Module, abc.ABC):
         """Return the minimum number of tokens that an example must have in the column `measured`; 0 for no minimum.
 
         Args:
-            shrinks: whether spans shrink to fit short documents.
+            shrinks: whether the run shortens spans to fit short documents, instead of refusing or skipping these.
         """
         return 0
 
     def notes(self, epochs: float) -> list[str]:
-        """Return lines to print at the start of a run that reads the dataset `epochs` times."""
+        """Return lines for the user to print at the start of a run; [] for none.
+
+        Args:
+            epochs: the number of times that the run reads the dataset.
+        """
         return []
 
     def unjudged(self) -> str:
-        """Return the reason why the loss on held-out examples cannot pick the best checkpoint; "" if it can.
+        """Return the reason why the loss on held-out examples cannot select the best checkpoint; "" if it can.
 
-        A reason is e.g. that a bad encoder has a low loss too.
+        A reason is, for example, that a bad encoder has a low loss too.
         """
         return ""
 
     def collate(self, rows: Rows) -> Columns:
-        """Return the columns that `request` finds in its batch, one item per row; by default `columns`, unchanged.
+        """Make the columns that `request` needs from rows of the shards.
 
-        Runs on the host, in the data stream's thread. Random choices must come from `setting.keys`. A column that is
-        returned unchanged is shared with other objectives.
+        By default, the columns that the attribute `columns` names are returned unchanged. A column that is returned
+        unchanged is shared with other objectives.
+
+        This method runs on the host, in the data stream's thread. Random choices must come from `setting.keys`.
+
+        Args:
+            rows: the examples of one rank in one step.
+
+        Returns:
+            Name of a column -> its items, one for each row. They become the columns of the batch that `request` gets.
         """
         return {name: rows.columns[name] for name in self.columns}
 
     @abc.abstractmethod
     def request(self, batch: Batch) -> Request:
-        """Return the blocks to encode, the blocks to mask, and the context for `loss`.
+        """Return the blocks of sequences to encode, the blocks to mask, and the context for `loss`.
 
-        Implementations compute on the device, and must not synchronize the host with it.
+        Implementations compute on the device, and must not make the host wait for it.
+
+        Args:
+            batch: one micro-batch, with the columns that `collate` returned.
         """
 
     @abc.abstractmethod
     def loss(self, encoded: Encoded, context: Any) -> tuple[Tensor, Metrics]:
-        """Return (loss, metrics).
+        """Compute the loss of one micro-batch.
 
-        The loss is a scalar in fp32; its mean over the ranks is the loss of the global batch. The metrics are further
-        values to log; they may be left out in steps that log nothing (`encoded.measured` is False).
+        Args:
+            encoded: the vectors and states of the blocks that `request` asked for.
+            context: the context that `request` returned.
+
+        Returns:
+            The loss, a scalar in fp32, whose mean over the ranks is the loss of the whole batch; and further values to
+            log, by name, which may be left out if the step is not logged (`encoded.measured` is False).
         """
 
     def trained_loss(self, encoded: Encoded, context: Any) -> tuple[Tensor, Metrics]:
-        """Return the loss that the trainer minimizes: `loss`, unless a base class derives a different loss from it."""
+        """Return the loss that the trainer minimizes, and the metrics; by default the result of `loss`.
+
+        A subclass may combine several calls of `loss`, as `ContrastiveObjective` does for vectors of several sizes.
+
+        Args:
+            encoded: the vectors and states of the blocks that `request` asked for.
+            context: the context that `request` returned.
+        """
         return self.loss(encoded, context)
 
     def weighted_loss(self, encoded: Encoded, context: Any, share: Tensor | float = 1.0) -> tuple[Tensor, Metrics]:
         """Return the loss times the objective's weight, and the metrics under the names by which they are logged.
 
+        The names have the form `NAME/METRIC`; `NAME/loss` is the loss without the weight.
+
         Args:
-            share: a further factor of the loss: with gradient caching, the weight of a micro-batch in the step.
+            encoded: the vectors and states of the blocks that `request` asked for.
+            context: the context that `request` returned.
+            share: a factor by which the loss is multiplied, also in `NAME/loss`. With gradient caching, it is the
+                weight of the micro-batch in the mean over the step.
         """
         loss, metrics = self.trained_loss(encoded, context)
         loss = loss * share
@@ -259,11 +325,12 @@ class Objective(nn.Module, abc.ABC):
 class TokenObjective(Objective):
     """An objective that predicts the masked tokens of a block with the model's masked-LM head.
 
-    Its loss is a mean over the masked tokens of all ranks: with gradient caching each micro-batch is weighted by
-    its number of them. `Encoded.masked` holds the states of the masked tokens.
+    Its loss is a mean over the masked tokens of all ranks. With gradient caching, a micro-batch therefore counts in
+    proportion to its number of masked tokens. `Encoded.masked` returns the states of the masked tokens.
 
     Attributes:
-        uses: the names of other objectives whose blocks this one masks. They must belong to the same turn.
+        uses: the names of other objectives whose blocks this one masks; empty if it masks blocks of its own. These
+            objectives must belong to the same turn.
     """
 
     pools = False
@@ -271,8 +338,8 @@ class TokenObjective(Objective):
 
 
 class ExampleObjective(Objective):
-    """An objective whose loss is a mean of independent losses of the examples.
+    """An objective whose loss is a mean over examples, where the loss of an example does not depend on the others.
 
-    Every micro-batch has the same weight, with gradient caching too. A loss that compares examples must be a
-    `ContrastiveObjective`; otherwise it would only see the examples of one micro-batch.
+    With gradient caching, every micro-batch has the same weight. A loss that compares examples must be a
+    `ContrastiveObjective`; otherwise it would compare only the examples of one micro-batch.
     """

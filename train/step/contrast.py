@@ -1,6 +1,8 @@
-"""Contrastive objectives: options, head and metrics that they share.
+"""The base class of contrastive objectives, with the options, the head and the metrics that they share.
 
-vectors of blocks (N, h) -> the objective's head, in fp32 (N, d) -> a loss of `train.model.losses`
+    N vectors of a block (N, h) -> the objective's head, in fp32 -> (N, d) -> a loss of `train.model.losses`
+
+h is the encoder's hidden size, and d the size of the head's output.
 """
 
 import dataclasses
@@ -101,12 +103,15 @@ class ContrastiveObjective(Objective):
     """An objective that compares the examples of a batch with each other, by one vector per sequence.
 
     Its loss sees the examples of a micro-batch on all ranks, because the losses in `train.model.losses` gather them.
-    With gradient caching, the loss sees the vectors of all examples of a step, but no other result of earlier
-    micro-batches. Therefore it may read `Encoded.pooled` and `Encoded.first` only.
+    With gradient caching, the loss sees the vectors of all examples of a step, but not the states of their tokens.
+    Therefore it may read only `Encoded.pooled` and `Encoded.first`.
 
     Attributes:
+        config: the options.
         head: the projection that the options select.
-        masks_equal: true if the loss masks the false negatives that `identities` detects; if false, the option
+        prefixes: the sizes below the hidden size to which vectors are truncated for further losses (the option `dims`),
+            in ascending order.
+        masks_equal: whether the loss masks the false negatives that `identities` detects. If False, the option
             `mask_equal` is refused.
         EQUAL_PASSES: the reason that `unjudged` returns if an objective's positives are two passes over one sequence.
     """
@@ -133,18 +138,26 @@ class ContrastiveObjective(Objective):
 
     @property
     def head_dim(self) -> int:
-        """The size of the vectors that are contrasted."""
+        """The number of dimensions of the vectors that the loss compares: the output of the head."""
         return self.config.head_dim or self.setting.dim
 
     @in_fp32
     def projected(self, *blocks: Tensor) -> Sequence[Tensor]:
-        """Return the head's output for the vectors of blocks, (N, h) each -> (N, d) each, in fp32."""
+        """Apply the head, in fp32, to the vectors of each block: (N, h) -> (N, d), where N may differ between blocks.
+
+        h is the encoder's hidden size, and d the size of the head's output.
+        """
         return torch.split(self.head(torch.cat(blocks)), [len(block) for block in blocks])
 
     def trained_loss(self, encoded: Encoded, context: Any) -> tuple[Tensor, Metrics]:
-        """Return (loss, metrics); the loss is the mean over whole vectors and vectors truncated to each size in `dims`.
+        """Return (loss, metrics); the loss is a mean over whole vectors and vectors truncated to each size in `dims`.
 
-        The metrics are computed on whole vectors.
+        If the option `dims` is empty, this is the loss on whole vectors. The metrics are always computed on whole
+        vectors.
+
+        Args:
+            encoded: the vectors of the blocks that `request` asked for.
+            context: the context that `request` returned.
         """
         loss, metrics = self.loss(encoded, context)
         prefixes = (dataclasses.replace(encoded, dim=dim, measured=False) for dim in self.prefixes)
@@ -154,22 +167,25 @@ class ContrastiveObjective(Objective):
     def identities(self, ids: Tensor, *texts: TokenSlices) -> Tensor | None:
         """Return the ids and hashes by which false negatives are detected; None if the option `mask_equal` is false.
 
-        They are (n, 1 + number of texts) int64: each example's id, and a hash of each of its texts. An objective can
-        return them as the context of its request.
+        Two examples are false negatives of each other if they have the same id or a text in common (`share_a_key`). An
+        objective can return the result as the context of its request.
 
         Args:
-            ids: the ids of the examples, (n,) int64.
-            texts: blocks of n texts each.
+            ids: the ids of n examples, (n,) int64.
+            texts: blocks of n texts each, such as the anchors and the positives.
+
+        Returns:
+            The id of each example, and a hash of each of its texts, (n, 1 + number of blocks) int64.
         """
         if not self.config.mask_equal:
             return None
         return torch.stack([ids, *(text.text_keys() for text in texts)], dim=1)
 
     def joined(self, contexts: Sequence[Any]) -> Any:
-        """Return the contexts of several micro-batches (`Request.context`) as one context, for gradient caching.
+        """Join the contexts of several micro-batches (`Request.context`) into one context, for gradient caching.
 
-        This implementation concatenates tensors that have one row per example, and returns None if the contexts are
-        None. Override it for other contexts.
+        Contexts that are tensors with one row per example are concatenated; if the contexts are None, the result is
+        None. Override this method for other contexts.
         """
         return torch.cat(list(contexts)) if isinstance(contexts[0], Tensor) else contexts[0]
 
@@ -177,18 +193,21 @@ class ContrastiveObjective(Objective):
     def share_a_key(keys: Tensor, others: Tensor | None = None) -> Tensor:
         """Return a mask, (n, N) bool: true at [i, j] if row i of this rank and row j of all ranks have a key in common.
 
+        A key is an id or a hash of a text, as `identities` returns them.
+
         Args:
-            keys: the keys of this rank's rows, (n, k) int64 on each rank.
-            others: the keys of the rows j, (n, l) int64 on each rank; None for `keys`.
+            keys: the k keys of each of this rank's n rows, (n, k) int64.
+            others: the l keys of each row to compare with, (N / ranks, l) int64 on each rank; None to compare the rows
+                of `keys` with each other, so that N = n x ranks.
         """
         everywhere = gather_labels(keys if others is None else others)
         pairs = itertools.product(keys.unbind(1), everywhere.unbind(1))
         return functools.reduce(torch.logical_or, (mine[:, None] == other for mine, other in pairs))
 
     def same_passes(self) -> list[str]:
-        """Return a note for the user if the encoder has no dropout; [] if it has.
+        """Return a list with a note for the user if the encoder has no dropout; otherwise [].
 
-        For objectives whose positives are two passes over one sequence: without dropout, the two are equal.
+        This is for objectives whose positives are two passes over one sequence. They differ only by dropout.
         """
         if self.setting.has_dropout:
             return []
@@ -199,13 +218,14 @@ class ContrastiveObjective(Objective):
 
     @staticmethod
     def sphere_metrics(encoded: Encoded, points: Tensor, partners: Tensor) -> Metrics:
-        """Return contrastive metrics of the vectors; {} on steps that are not logged.
+        """Return accuracy, alignment and uniformity, as detached scalars by name; {} if the step is not logged.
 
-        The metrics are accuracy among all ranks' partners, alignment of positive pairs, and uniformity of this rank's
-        points (Wang & Isola 2020), without gradient.
+        Accuracy is the fraction of points whose nearest vector, among the partners on all ranks, is their own partner.
+        Alignment is computed on positive pairs, and uniformity on this rank's points (Wang & Isola 2020).
 
         Args:
-            points, partners: (n, d) each; row i of both is a positive pair.
+            encoded: the result of the forward pass, which says whether the step is logged.
+            points, partners: the vectors of n positive pairs, (n, d) each; row i of both is a pair.
         """
         if not encoded.measured:
             return {}

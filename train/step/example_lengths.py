@@ -1,4 +1,4 @@
-"""The number of tokens of an example: its mean and variance, from the histograms in the manifest of a dataset.
+"""The mean and the variance of the number of tokens of an example, from the histograms in a dataset's manifest.
 
 From these an objective estimates what an example adds to the batch of a forward pass (`Objective.workload`);
 `train.start.forward_size` computes the token budget of a run from the estimates.
@@ -14,22 +14,25 @@ from clearspan.train.step.contract import Setting
 def length_moments(setting: Setting, column: str = "tokens", capacity: int | None = None) -> tuple[float, float]:
     """Return the mean and the variance of an example's number of tokens in a column, from the manifest's histogram.
 
-    Each example is first counted with the longest length of its bin. As this is too long, the result is multiplied by a
-    factor: the true lengths of a sample of examples divided by the longest lengths of their bins.
+    Each example is first counted with the greatest length that belongs to its bin of the histogram, which overestimates
+    lengths. The lengths are therefore scaled by a factor, which is computed on a sample of examples: the sum of their
+    true lengths, divided by the sum of the greatest lengths of their bins.
 
     Args:
-        capacity: the length to which texts are cut, in tokens; None: the encoder's capacity.
+        setting: the dataset, with its manifest and a sample, and the encoder's capacity.
+        column: the name of the column of texts.
+        capacity: the length to which texts are cut, in tokens; None for the encoder's capacity.
     """
     capacity = setting.capacity if capacity is None else capacity
     histogram = setting.dataset.manifest.lengths.get(column) or {str(capacity): 1}
-    longest = _longest(np.array([int(edge) for edge in histogram]), capacity)
+    longest = _longest_in_bins(np.array([int(edge) for edge in histogram]), capacity)
     counts = list(histogram.values())
     mean = float(np.average(longest, weights=counts))
     variance = float(np.average((longest - mean) ** 2, weights=counts))
     fraction = 1.0
     if setting.sample is not None:
         lengths = Ragged.from_arrow(setting.sample.column(column)).lengths
-        fraction = lengths.clip(max=capacity).sum() / max(1, _longest(lengths, capacity).sum())
+        fraction = lengths.clip(max=capacity).sum() / max(1, _longest_in_bins(lengths, capacity).sum())
     return fraction * mean, fraction**2 * variance
 
 
@@ -38,22 +41,29 @@ def shrunk_moments(
 ) -> tuple[float, float]:
     """Return the mean and the variance of the number of tokens in an example's spans, if spans may shrink.
 
-    Each example is counted with the longest length of its bin in the manifest's histogram.
+    The spans of a document with fewer than `required` tokens shrink in proportion to its length. Each document is
+    counted with the greatest length that belongs to its bin of the manifest's histogram.
 
     Args:
-        moments: the mean and the variance for a document that is long enough; returned if spans may not shrink.
-        required: the number of tokens that is long enough. The spans of a shorter document shrink in proportion.
-        column: the column of the documents.
+        setting: the dataset, with its manifest, and whether spans may shrink.
+        moments: the mean and the variance for a document with enough tokens. They are returned if spans may not shrink.
+        required: the number of tokens of a document that is just long enough.
+        column: the name of the column of documents.
     """
     histogram = setting.dataset.manifest.lengths.get(column) if setting.shrinks else None
     if not histogram:
         return moments
-    scales = _longest(np.array([int(edge) for edge in histogram]), required) / required
+    scales = _longest_in_bins(np.array([int(edge) for edge in histogram]), required) / required
     scale, square = (float(np.average(scales**power, weights=list(histogram.values()))) for power in (1, 2))
     mean, variance = moments
     return scale * mean, square * (variance + mean**2) - (scale * mean) ** 2
 
 
-def _longest(lengths: np.ndarray, capacity: int) -> np.ndarray:
-    """Return the longest length in each length's bin of the histogram, cut at the capacity."""
+def _longest_in_bins(lengths: np.ndarray, capacity: int) -> np.ndarray:
+    """Return, for each length, the greatest length in the same bin of the histogram, or `capacity` if that is less.
+
+    Args:
+        lengths: n lengths in tokens, (n,).
+        capacity: the greatest length to return, in tokens.
+    """
     return (EDGES[np.searchsorted(EDGES, lengths, side="right")] - 1).clip(max=capacity)

@@ -26,16 +26,19 @@ COUNTS = ("tokens", "tokens_cut", "masks_cut")
 
 
 class Learner(nn.Module):
-    """Encoder, patch embeddings and objectives.
+    """The module that DeepSpeed trains: the encoder, the patch embeddings and the objectives.
 
-    A turn is one weight update of a step, by some of the objectives. There are several turns with alternating
-    optimization only.
+    With alternating optimization, a step consists of several weight updates, called turns, and each turn minimizes the
+    losses of its own objectives. Otherwise there is one turn, `all`, with all objectives.
 
     Args:
+        encoder: the encoder that all objectives share.
+        objectives: the objectives, in the recipe's order.
         special: the special tokens around each sequence of tokens.
-        embeddings: the patch embedding of each dataset that is not text, by the dataset's name.
-        turns: turn -> the names of its objectives; None for one turn with all objectives.
-        budgets: turn -> the fixed shape of its forward pass on one rank; None for as many tokens as the batch has.
+        embeddings: name of a dataset -> its patch embedding, for each dataset that is not text; None if all are text.
+        turns: name of a turn -> the names of its objectives; None for one turn with all objectives.
+        budgets: name of a turn -> the fixed number of tokens in its forward pass on one rank, or None to take as many
+            tokens as the batch has; None for no budget in any turn.
     """
 
     def __init__(
@@ -56,7 +59,7 @@ class Learner(nn.Module):
 
     @property
     def static(self) -> bool:
-        """Return whether forward passes have a fixed shape."""
+        """True if the forward pass of at least one turn has a fixed number of tokens."""
         return any(budget is not None for budget in self.budgets.values())
 
     def of_turn(self, turn: str) -> list[Objective]:
@@ -68,20 +71,27 @@ class Learner(nn.Module):
         return list(self.objectives)  # type: ignore[arg-type]
 
     def columns(self, dataset: str) -> list[str]:
-        """Return the names of the columns of a dataset's shards that objectives read."""
+        """Return the names of the columns that the objectives read from a dataset's shards.
+
+        Args:
+            dataset: the name of the dataset in the recipe.
+        """
         readers = (objective for objective in self._objectives if objective.data == dataset)
         return list(dict.fromkeys(name for objective in readers for name in objective.columns))
 
     def collate(self, rows: Rows) -> dict[str, Columns]:
-        """Return objective -> the columns that it makes from this rank's rows of a dataset; called on the host."""
+        """Return name of an objective -> the columns that it makes from one rank's rows of a dataset, on the host.
+
+        Objectives that read another dataset are left out.
+        """
         readers = (objective for objective in self._objectives if objective.data == rows.dataset)
         return {objective.name: objective.collate(rows) for objective in readers}
 
     def parts(self) -> dict[nn.Parameter, str]:
-        """Return the part to which each parameter belongs (`train.config.optimizer`).
+        """Return parameter -> the name of the part of the model that it belongs to, for optimizer options of each part.
 
-        `embeddings` is the table of token embeddings; `heads` is everything outside the encoder's base model; `layers`
-        is the rest.
+        `embeddings` is the table of token embeddings, `layers` is the rest of the encoder's base model, and `heads` is
+        everything else, such as the masked-LM head and patch embeddings.
         """
         parts = dict.fromkeys(self.parameters(), "heads") | dict.fromkeys(self.encoder.base.parameters(), LAYERS)
         return parts | dict.fromkeys(self.encoder.token_table(), "embeddings")
@@ -89,13 +99,17 @@ class Learner(nn.Module):
     def parameters_of(self, turn: str) -> list[nn.Parameter]:
         """Return the parameters that a turn trains, without frozen parameters.
 
-        They are the encoder's layers and the parameters of the turn's objectives, and, if one of these objectives uses
-        them, token embeddings, patch embeddings, the masked-LM head and the layers after the pooling.
+        They are the encoder's layers and the parameters of the turn's objectives. Token embeddings, patch embeddings,
+        the masked-LM head and the layers after the pooling are included if one of these objectives uses them.
         """
         return self.trained_by(self.of_turn(turn))
 
     def trained_by(self, objectives: Sequence[Objective]) -> list[nn.Parameter]:
-        """Return the parameters that some objectives train, without frozen parameters."""
+        """Return the parameters that at least one of some objectives trains, without frozen parameters.
+
+        They are the encoder's layers and the parameters of the objectives. Token embeddings, patch embeddings, the
+        masked-LM head and the layers after the pooling are included if one of these objectives uses them.
+        """
         outside: set[str] = set()
         if not any(objective.embeds_tokens for objective in objectives):
             outside |= self.encoder.embedding_parameters()
@@ -113,15 +127,19 @@ class Learner(nn.Module):
     def forward(
         self, batches: Mapping[str, Batch], turn: str = ALL, cached: Cached | None = None, measured: bool = True
     ) -> tuple[Tensor, Metrics]:
-        """Return (loss, metrics): the weighted sum of a turn's losses, a scalar in fp32, and detached scalars by name.
-
-        Metrics are, for example, `spans/loss` and `tokens` (the number of rows of the packed batch).
+        """Compute the loss of one micro-batch in a turn, the weighted sum of its objectives' losses, and the metrics.
 
         Args:
-            batches: one micro-batch, by dataset. Objectives whose dataset is missing are left out.
-            cached: the result of the first pass of gradient caching (`cache`), with the step's contrastive losses; None
-                without gradient caching.
+            batches: name of a dataset -> its batch in the micro-batch. Objectives whose dataset is missing are left
+                out.
+            turn: the name of the turn, whose objectives are computed.
+            cached: with gradient caching, the result of the first pass for this micro-batch (from `cache`), with the
+                contrastive losses of the whole step; otherwise None.
             measured: whether the step is logged, so that metrics are computed in addition to losses and counts.
+
+        Returns:
+            The loss, a scalar in fp32; and name of a metric -> a detached scalar, such as `spans/loss` and `tokens`,
+            the number of rows of the packed batch.
         """
         losses, metrics = self.losses(batches, turn, cached, measured)
         total = torch.zeros((), device=metrics["tokens"].device)
@@ -133,10 +151,18 @@ class Learner(nn.Module):
     def losses(
         self, batches: Mapping[str, Batch], turn: str = ALL, cached: Cached | None = None, measured: bool = True
     ) -> tuple[dict[str, Tensor], Metrics]:
-        """Return (each objective's weighted loss, metrics) from one packed forward pass; `forward` adds the losses up.
+        """Return (name of an objective -> its weighted loss, metrics) from one packed forward pass.
 
-        The arguments are the arguments of `forward`. With `cached`, only the first contrastive loss has a gradient,
-        which is the gradient of all contrastive losses.
+        `forward` adds these losses up. With `cached`, the contrastive losses are those of the whole step, and the first
+        of them carries the gradient of all of them.
+
+        Args:
+            batches: name of a dataset -> its batch in the micro-batch. Objectives whose dataset is missing are left
+                out.
+            turn: the name of the turn, whose objectives are computed.
+            cached: with gradient caching, the result of the first pass for this micro-batch (from `cache`); otherwise
+                None.
+            measured: whether the step is logged, so that metrics are computed in addition to losses and counts.
         """
         prepared = self.prepare(batches, turn)
         forward = self._encode(prepared)
@@ -158,15 +184,15 @@ class Learner(nn.Module):
     def cache(
         self, micro_batches: Iterable[Mapping[str, Batch]], turn: str = ALL, measured: bool = True
     ) -> list[Cached]:
-        """Run the first pass of gradient caching; return what `forward` needs for each micro-batch.
+        """Run the first pass of gradient caching; return what `forward` needs as `cached` for each micro-batch.
 
         Every rank must call this method, with the same autocast as `forward`. Both passes over a micro-batch must have
-        the same dropout, so the caller seeds it twice: when `micro_batches` yields the micro-batch, and before
-        `forward`.
+        the same dropout, so the caller sets the random seed twice: when `micro_batches` yields the micro-batch, and
+        before `forward`.
 
         Args:
-            micro_batches: the micro-batches of a step; each is a batch of each dataset.
-            turn: the turn whose objectives are computed.
+            micro_batches: the micro-batches of a step, each as name of a dataset -> its batch.
+            turn: the name of the turn, whose objectives are computed.
             measured: whether the step is logged, so that metrics are computed in addition to losses.
         """
         parts, objectives = [], self.of_turn(turn)
@@ -185,7 +211,13 @@ class Learner(nn.Module):
     def prepare(self, batches: Mapping[str, Batch], turn: str = ALL) -> Prepared:
         """Return the sequences that a turn's objectives request for a micro-batch, packed and masked.
 
-        The packed batch has the shape of the turn's budget, if there is one and no objective's dataset is missing.
+        If the turn has a budget of tokens, the packed batch is filled up or cut to it. If the dataset of an objective
+        is missing from the micro-batch, the budget is ignored.
+
+        Args:
+            batches: name of a dataset -> its batch in the micro-batch. Objectives whose dataset is missing are left
+                out.
+            turn: the name of the turn.
         """
         objectives = [objective for objective in self.of_turn(turn) if objective.data in batches]
         complete = len(objectives) == len(self.of_turn(turn))
@@ -201,7 +233,14 @@ class Learner(nn.Module):
         return Forward(self.encoder, prepared.packed, hidden, prepared.blocks, prepared.masked)
 
     def _patches(self, blocks: list[Sequences], packed: PackedBlocks) -> Tensor | None:
-        """Return the patch embeddings for the batch's first rows, (packed.patch_rows, h); None without patches."""
+        """Return the embeddings of all patches in a packed batch, (packed.patch_rows, h); None if there are no patches.
+
+        The patches are the first rows of the packed batch. h is the hidden size of the encoder.
+
+        Args:
+            blocks: the requested blocks of sequences, in order, of tokens or of patches.
+            packed: the packed batch of these blocks.
+        """
         contents = [block.content for block in blocks if isinstance(block.content, Patches)]
         if not contents:
             return None
@@ -215,8 +254,8 @@ class Learner(nn.Module):
 
 
 def _module_name(dataset: str) -> str:
-    """Return the name of a dataset's patch embedding in `Learner.embeddings`.
+    """Return the name under which `Learner.embeddings` stores the patch embedding of a dataset.
 
-    The dataset's own name could clash with an attribute of the module, e.g. `train`.
+    The dataset's own name could clash with an attribute of `nn.ModuleDict`, e.g. `train`.
     """
     return f"patches-{dataset}"

@@ -2,7 +2,7 @@
 
     each objective's `Request`: named blocks of sequences, blocks to mask -> one packed batch -> `Prepared`
 
-A block is a group of sequences under one name, such as the anchors.
+A block is a group of sequences that an objective requests under one name, such as the anchors.
 """
 
 import dataclasses
@@ -23,12 +23,14 @@ Metrics = dict[str, Tensor]
 
 @dataclasses.dataclass(frozen=True)
 class Request:
-    """An objective's part of one forward pass.
+    """The sequences that one objective needs from a forward pass of the encoder, and how to mask them.
+
+    A block is a group of sequences that an objective requests under one name, such as the anchors.
 
     Args:
-        sequences: the blocks of sequences to encode, by a name that the objective chooses.
+        sequences: name of a block -> its sequences, which are encoded. The objective chooses the names.
         masking: name of a block -> how to mask its tokens. A block of another objective is named `OBJECTIVE/BLOCK`.
-        context: what the loss needs in addition to the encoded blocks, such as labels.
+        context: what the loss needs in addition to the encoded blocks, such as labels; None for nothing.
     """
 
     sequences: Mapping[str, Sequences] = dataclasses.field(default_factory=dict)
@@ -38,14 +40,15 @@ class Request:
 
 @dataclasses.dataclass(frozen=True)
 class Prepared:
-    """The requests of a turn's objectives for a micro-batch, packed and masked.
+    """The requests of a turn's objectives for a micro-batch, packed and masked, ready for the encoder.
 
     Args:
-        requests: objective -> its request.
-        packed: all blocks of sequences, after masking.
+        requests: name of an objective -> its request.
+        packed: all requested blocks of sequences, packed into one batch, after masking.
         blocks: `OBJECTIVE/BLOCK` -> the range of the block's sequences in the batch.
-        masked: `OBJECTIVE/BLOCK` -> the masked positions of the block, for each block that is masked.
-        static: whether the batch has a fixed shape.
+        masked: `OBJECTIVE/BLOCK` -> the masked positions of the block and their original tokens, for each block that is
+            masked.
+        static: whether the batch has a fixed number of tokens, to which it was filled up or cut.
     """
 
     requests: dict[str, Request]
@@ -55,9 +58,11 @@ class Prepared:
     static: bool
 
     def counts(self) -> Metrics:
-        """Return the metric `tokens`; with a fixed shape also `tokens_cut` and `masks_cut`.
+        """Return metrics that count tokens, as scalars by name.
 
-        The last two are the numbers of tokens and of masked positions that did not fit.
+        `tokens` is the number of rows of the batch, without fillers. If the batch has a fixed number of tokens,
+        `tokens_cut` and `masks_cut` are the numbers of tokens and of masked positions that did not fit; `masks_cut` is
+        left out if no block is masked.
         """
         counts = {"tokens": self.packed.num_tokens.detach()}
         if self.static:
@@ -67,7 +72,10 @@ class Prepared:
         return counts
 
     def masked_tokens(self) -> dict[str, Tensor]:
-        """Return the number of masked tokens on this rank, a scalar, for each objective that masks some."""
+        """Return name of an objective -> its number of masked tokens on this rank, a scalar.
+
+        Objectives that mask no block are left out.
+        """
         counts = {}
         for name, request in self.requests.items():
             labels = [self.masked[qualified(name, block)].labels for block in request.masking]
@@ -80,8 +88,10 @@ def prepare(requests: dict[str, Request], special: SpecialTokens, budget: Budget
     """Pack the blocks of all requests into one batch, and mask the blocks that the requests name.
 
     Args:
-        requests: objective -> its request; the batch has the blocks in this order.
-        budget: the fixed shape of the batch; None for as many tokens as the blocks have.
+        requests: name of an objective -> its request.
+        special: the special tokens to put around each sequence of tokens.
+        budget: the fixed number of tokens to which the batch is filled up or cut; None for as many tokens as the blocks
+            have.
     """
     sequences = {
         qualified(name, block): block_sequences

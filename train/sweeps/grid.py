@@ -4,8 +4,8 @@
     --grid "KEY=A,B;OTHER=C,D"   an axis whose keys vary together: runs with A and C, runs with B and D
     train/sweeps/NAME.yaml       a recipe and its axes, e.g. the axes of a paper's figure
 
-An axis may vary the key `recipe`, too. There is a run for each combination of one point from each axis; the last axis
-varies fastest.
+An axis may also vary the key `recipe`. A point of an axis is one value of its key, or of each of its keys. There is a
+run for each combination of one point from each axis; the last axis varies fastest.
 """
 
 import dataclasses
@@ -34,30 +34,32 @@ Axis = dict[str, list[Any]]
 
 @dataclasses.dataclass(frozen=True)
 class GridRun:
-    """A run of the grid.
+    """A run of the grid: the values that it gives to the keys that vary.
 
     Attributes:
-        name: the name of the run's folder.
-        settings: recipe key -> the run's value of it, written as on the command line.
+        name: the name of the run's folder, such as `num_anchors=1,epochs=2`.
+        settings: recipe key -> the run's value for it, written as on the command line. The key `recipe` is always
+            there.
     """
 
     name: str
     settings: dict[str, str]
 
     def overrides(self) -> list[str]:
-        """Return the run's settings as `key=value` arguments."""
+        """Return the run's settings as `key=value` arguments, except for its recipe."""
         return [f"{key}={value}" for key, value in self.settings.items() if key != RECIPE]
 
 
 @dataclasses.dataclass
 class Grid:
-    """A sweep; its fields are the keys of a sweep's YAML file.
+    """The description of a sweep. Its fields are the keys of a sweep's YAML file.
 
     Args:
-        grid: the axes.
+        grid: the axes, each with its keys and values.
         recipe: the recipe of all runs; "" if an axis varies the recipe.
-        tasks: the tasks of `clearspan eval` on which runs are scored if their data is given.
-        score: the average over tasks that is the first metric in the table and ranks the runs; "" for none.
+        tasks: the tasks of `clearspan eval` that score the runs, if the user gives the data of the tasks.
+        score: the name of an average over tasks, which is the first metric in the table and ranks the runs; "" for
+            none.
     """
 
     grid: list[Axis]
@@ -66,7 +68,16 @@ class Grid:
     score: str = ""
 
     def with_axes(self, axes: Sequence[Axis]) -> "Grid":
-        """Return this grid with further axes; an axis replaces the one with the same first key."""
+        """Return this grid with further axes.
+
+        A further axis replaces the axis of this grid that has the same first key, if there is one.
+
+        Args:
+            axes: the further axes.
+
+        Raises:
+            RecipeError: two of the further axes have the same first key.
+        """
         new = {next(iter(axis)): axis for axis in axes}
         refuse(
             (len(new) < len(axes), f"{flag('--grid')}: two axes have the same first key: give all its values in one")
@@ -75,7 +86,9 @@ class Grid:
         return dataclasses.replace(self, grid=[*kept, *new.values()])
 
     def runs(self) -> list[GridRun]:
-        """Return one run for each combination of the axes' points.
+        """Return the runs of the grid: one run for each way to choose one point from each axis.
+
+        A point of an axis is one value of its key, or of each of its keys if they vary together.
 
         Raises:
             RecipeError: there is no axis; the recipe is missing, or both --recipe and an axis set it; a key is in two
@@ -102,7 +115,11 @@ class Grid:
 
 
 def _points(axis: Axis) -> list[dict[str, str]]:
-    """Return the points of an axis, each as a mapping from the axis's keys to a value of each."""
+    """Return the points of an axis, each as key -> value: the first point has the first value of every key, and so on.
+
+    Raises:
+        RecipeError: the keys have different numbers of values, or none.
+    """
     counts = ", ".join(f"{len(values)} of {key}" for key, values in axis.items())
     if not axis or len({len(values) for values in axis.values()}) != 1 or not all(axis.values()):
         raise RecipeError(f"keys of a grid that vary together need the same number of values, found {counts or 'none'}")
@@ -110,13 +127,21 @@ def _points(axis: Axis) -> list[dict[str, str]]:
 
 
 def short_names(keys: Sequence[str]) -> dict[str, str]:
-    """Return each key's last part, or the whole key if another key ends in the same part."""
+    """Return key -> its short name: the last part of the key, or the whole key if another key has the same last part.
+
+    Args:
+        keys: dotted recipe keys, such as `optimizer.learning_rate`.
+    """
     last = {key: key.rsplit(".", 1)[-1] for key in keys}
     return {key: word if list(last.values()).count(word) == 1 else key for key, word in last.items()}
 
 
 def slug(value: str) -> str:
-    """Return a value as a part of a folder's name; a value with unsuitable characters, e.g. a path, ends in a hash."""
+    """Return the text that stands for a value in the name of a run's folder.
+
+    That is the value itself if it consists of letters, digits and the characters `_.+-`. Otherwise it is the last part
+    of the value at a slash, with other characters replaced by `-`, and a hash of the whole value.
+    """
     word = re.sub(r"[^\w.+-]+", "-", value.rstrip("/").rsplit("/", 1)[-1])
     return value if word == value else f"{word.strip('-')}-{hashlib.sha256(value.encode()).hexdigest()[:6]}"
 
@@ -154,7 +179,10 @@ def names() -> list[str]:
 
 
 def read(name_or_file: str) -> Grid:
-    """Return the sweep with a name, or the sweep in a file.
+    """Return the description of a sweep, by the sweep's name or from a YAML file.
+
+    Args:
+        name_or_file: the name of a sweep that comes with the package, or the path of a .yaml or .yml file.
 
     Raises:
         RecipeError: there is no such sweep, or it does not have the form of `train/sweeps/*.yaml`.

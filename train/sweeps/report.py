@@ -1,10 +1,10 @@
-"""Report of a sweep: a ranking of the runs if they can be compared, in words, bars and learning curves.
+"""The report of a sweep: a ranking of the runs if they can be compared, in words, bars and learning curves.
 
     recipes, metrics of each run ──> ranking: the metric that ranks the runs, or why the runs cannot be ranked
                                  ──> lines (terminal), write (report.html)
 
-Losses are compared only among runs that compute the same loss: a contrastive loss grows with the number of
-in-batch negatives, whatever the encoder has learned.
+Losses are compared only among runs that compute the same loss: a contrastive loss grows with the number of in-batch
+negatives, whatever the encoder has learned.
 """
 
 import dataclasses
@@ -30,11 +30,11 @@ _NEGATIVES = " (a contrastive loss depends on the number of in-batch negatives)"
 
 @dataclass(frozen=True)
 class Ranking:
-    """The metric that ranks runs; or, if they cannot be ranked, the reason.
+    """The metric that ranks the runs of a sweep; or, if they cannot be ranked, the reason.
 
     Attributes:
         figure: the name of the metric, such as `dev_score`; "" if the runs cannot be ranked.
-        reason: why the runs cannot be ranked, and what to do; "" if they can.
+        reason: why the runs cannot be ranked, and what to do about it; "" if they can.
     """
 
     figure: str
@@ -46,7 +46,7 @@ class Ranking:
 
 
 def rank_by_score() -> str:
-    """Return advice for the user: how to make runs that a score can rank."""
+    """Return advice for the user: by which options runs get a score that can rank them."""
     return (
         "rank by a score: training.eval_data=heldout (or a file of scored pairs) with training.eval_steps, or "
         f"{flag('--tasks')} with {flag('--data')}"
@@ -58,16 +58,17 @@ def is_loss(figure: str) -> bool:
 
 
 def ranking(recipes: Mapping[str, Recipe], figures: Sequence[str]) -> Ranking:
-    """Return the metric that ranks runs, or the reason why they cannot be ranked.
+    """Return the metric that ranks the runs of a sweep, or the reason why they cannot be ranked.
 
     Args:
         recipes: name of a run -> its recipe.
-        figures: the names of the runs' metrics; the first ranks the runs.
+        figures: the names of the runs' metrics. The first one ranks the runs, if its values can be compared; if there
+            are no names, the runs cannot be ranked.
     """
     if not figures:
         return Ranking("", "there is nothing to rank")
     first = figures[0]
-    depends = _of_loss if is_loss(first) else _of_dev_score if first == DEV else None
+    depends = _settings_of_loss if is_loss(first) else _settings_of_dev_score if first == DEV else None
     differs = differing([depends(recipe) for recipe in recipes.values()]) if depends else {}
     if not differs:
         return Ranking(first)
@@ -77,7 +78,7 @@ def ranking(recipes: Mapping[str, Recipe], figures: Sequence[str]) -> Ranking:
 
 
 def expected(recipes: Mapping[str, Recipe], is_evaluated: bool) -> Ranking:
-    """Return the metric that will rank runs that have not begun, or the reason why none can.
+    """Return the metric that will rank the runs of a sweep that has not begun, or the reason why none can.
 
     Args:
         recipes: name of a run -> its recipe.
@@ -87,8 +88,8 @@ def expected(recipes: Mapping[str, Recipe], is_evaluated: bool) -> Ranking:
     return ranking(recipes, ["score" if is_evaluated else DEV if has_dev else LOSS])
 
 
-def _of_loss(recipe: Recipe) -> dict[str, Any]:
-    """Return the recipe settings that must be equal for two runs' losses to be comparable: recipe key -> value."""
+def _settings_of_loss(recipe: Recipe) -> dict[str, Any]:
+    """Return recipe key -> value, for the settings that must be equal if the losses of two runs are compared."""
     found: dict[str, Any] = {f"data.{name}.batch_size": recipe.contrasted(name) for name in recipe.data}
     found |= {f"data.{name}.path": data.path for name, data in recipe.data.items()}
     for name, objective in recipe.objectives.items():
@@ -96,14 +97,17 @@ def _of_loss(recipe: Recipe) -> dict[str, Any]:
     return found
 
 
-def _of_dev_score(recipe: Recipe) -> dict[str, Any]:
-    """Return the recipe settings that must be equal for two runs' dev scores to be comparable: recipe key -> value."""
+def _settings_of_dev_score(recipe: Recipe) -> dict[str, Any]:
+    """Return recipe key -> value, for the settings that must be equal if the dev scores of two runs are compared."""
     held_out = {f"data.{name}.validation": data.validation for name, data in recipe.data.items()}
     return {"training.eval_data": recipe.training.eval_data, **held_out}
 
 
 def differing(mappings: Sequence[Mapping[str, Any]]) -> dict[str, list[str]]:
-    """Return the keys whose values differ between the mappings, each with its distinct values in order."""
+    """Return key -> its different values, as text, for each key whose value is not the same in all mappings.
+
+    The values are in the order of the mappings. In a mapping that lacks the key, its value counts as `none`.
+    """
     keys = dict.fromkeys(key for mapping in mappings for key in mapping)
     values = {key: list(dict.fromkeys(str(mapping.get(key, "none")) for mapping in mappings)) for key in keys}
     return {key: found for key, found in values.items() if len(found) > 1}
@@ -116,8 +120,11 @@ def _named(differences: Mapping[str, Sequence[str]]) -> str:
 def bars(ranking: Ranking, by_run: Mapping[str, Mapping[str, str]]) -> Bars:
     """Return a bar for each run, best first; its length is the run's value of the metric that ranks the runs.
 
+    A run without this metric has the value NaN.
+
     Args:
-        by_run: name of a run -> its metrics as text.
+        ranking: the metric that ranks the runs.
+        by_run: name of a run -> name of a metric -> its value as text.
     """
     values = {name: float(figures.get(ranking.figure, "nan")) for name, figures in by_run.items()}
     rows = best_first([ScoreBar(name, value) for name, value in values.items()], ranking.more_is_better)
@@ -127,10 +134,11 @@ def bars(ranking: Ranking, by_run: Mapping[str, Mapping[str, str]]) -> Bars:
 
 
 def sentence(ranking: Ranking, by_run: Mapping[str, Mapping[str, str]]) -> str:
-    """Return in one sentence which run is best, or why the runs are not ranked.
+    """Return a sentence that says which run is best and which is second, or why the runs are not ranked.
 
     Args:
-        by_run: name of a run -> its metrics as text.
+        ranking: the metric that ranks the runs, or the reason why they cannot be ranked.
+        by_run: name of a run -> name of a metric -> its value as text.
     """
     if ranking.reason:
         return f"Not ranked: {ranking.reason}."
@@ -143,12 +151,26 @@ def sentence(ranking: Ranking, by_run: Mapping[str, Mapping[str, str]]) -> str:
 
 
 def remarks(output: Path, names: Sequence[str]) -> list[str]:
-    """Return a line for each run that was never better than its start."""
+    """Return a line for each run in which training never improved on the weights that it started from.
+
+    Args:
+        output: the folder of the sweep.
+        names: the names of the runs.
+    """
     return [f"{name}: {NEVER_BETTER}" for name in names if never_better(output / name / METRICS)]
 
 
 def lines(ranking: Ranking, by_run: Mapping[str, Mapping[str, str]], output: Path, width: int) -> list[str]:
-    """Return the lines below the table on the terminal: the outcome, bars, remarks."""
+    """Return the lines to print below the table: a sentence on the best run, a bar for each run, and remarks.
+
+    If the runs cannot be ranked, or if there is only one, there are no bars.
+
+    Args:
+        ranking: the metric that ranks the runs, or the reason why they cannot be ranked.
+        by_run: name of a run -> name of a metric -> its value as text.
+        output: the folder of the sweep.
+        width: the width of the terminal, in characters.
+    """
     drawn = text_bars(bars(ranking, by_run), width) if ranking.figure and len(by_run) > 1 else []
     return [sentence(ranking, by_run), *drawn, *remarks(output, list(by_run))]
 
@@ -156,10 +178,15 @@ def lines(ranking: Ranking, by_run: Mapping[str, Mapping[str, str]], output: Pat
 def write(
     output: Path, rows: Sequence[Sequence[str]], ranking: Ranking, by_run: Mapping[str, Mapping[str, str]]
 ) -> Path:
-    """Write the report of a sweep; return its path.
+    """Write the report of a sweep as an HTML page; return its path.
+
+    If the runs cannot be ranked, the page has neither bars nor learning curves.
 
     Args:
-        rows: the table, with its headings first.
+        output: the folder of the sweep.
+        rows: the table of the runs as rows of text, headings first.
+        ranking: the metric that ranks the runs, or the reason why they cannot be ranked.
+        by_run: name of a run -> name of a metric -> its value as text.
     """
     figures = [bars(ranking, by_run)] if ranking.figure and by_run else []
     curves = learning_curves({name: output / name / METRICS for name in by_run}) if not ranking.reason else []

@@ -1,4 +1,4 @@
-"""Run a sweep: check all runs before the first one starts, train and evaluate each in a process, then compare them.
+"""Run a sweep: check all runs before the first one starts, train and evaluate each in processes, then compare them.
 
     options -> runs -> load every recipe -> for each run: train or resume, evaluate -> table
 
@@ -46,10 +46,10 @@ Scores = dict[str, float]
 
 
 def requested(options: Sweep) -> tuple[Grid, list[str]]:
-    """Return the grid that the options describe, and the `key=value` arguments that apply to all runs.
+    """Return (the sweep that the options describe, the `key=value` arguments that apply to all of its runs).
 
     Raises:
-        RecipeError: options, or the data of the tasks, cannot work.
+        RecipeError: the options contradict each other or name something unknown, or --data holds no data of the tasks.
     """
     names = [word for word in options.words if "=" not in word]
     overrides = [word for word in options.words if "=" in word]
@@ -83,7 +83,12 @@ def requested(options: Sweep) -> tuple[Grid, list[str]]:
 
 
 def recipe_of(run: GridRun, output: Path, overrides: Sequence[str]) -> Recipe:
-    """Return a run's recipe.
+    """Return the recipe of a run of a sweep, with the values of the grid and the run's output folder.
+
+    Args:
+        run: the run.
+        output: the folder of the sweep.
+        overrides: the `key=value` arguments that apply to all runs.
 
     Raises:
         RecipeError: the recipe cannot work; the message names the run.
@@ -93,10 +98,13 @@ def recipe_of(run: GridRun, output: Path, overrides: Sequence[str]) -> Recipe:
 
 
 def train(run: GridRun, recipe: Recipe, overrides: Sequence[str], options: Sweep) -> None:
-    """Train a run to its end, or continue it; do nothing if it has finished.
+    """Train a run to its end, from the start or from its last checkpoint; do nothing if it has finished.
 
     Args:
+        run: the run.
         recipe: the recipe of the run, from `recipe_of`.
+        overrides: the `key=value` arguments that apply to all runs.
+        options: the options of the sweep.
 
     Raises:
         CommandError, ValueError, OSError: the run failed, was stopped before its end, or its folder holds another run.
@@ -116,7 +124,15 @@ def train(run: GridRun, recipe: Recipe, overrides: Sequence[str], options: Sweep
 
 
 def evaluate(run: Path, sweep: Grid, options: Sweep) -> Path:
-    """Evaluate a finished run, unless it has been evaluated already; return the path of its results.json.
+    """Evaluate a finished run on the tasks of the sweep; return the path of the run's results.json.
+
+    If the run has undamaged results from an earlier evaluation, it is not evaluated again. If the sweep has no tasks,
+    the run is not evaluated, and the file may be missing.
+
+    Args:
+        run: the folder of the run.
+        sweep: the description of the sweep, with its tasks.
+        options: the options of the sweep.
 
     Raises:
         CommandError, UsageError: the evaluation failed.
@@ -137,14 +153,18 @@ def evaluate(run: Path, sweep: Grid, options: Sweep) -> Path:
 
 
 def scores_of(run: Path, results: Path, score: str) -> Scores:
-    """Return a run's scores, or its last logged losses if it has no scores.
+    """Return name -> value of a run's scores, rounded, or of its last logged losses if it has no scores.
 
-    If an average lacks some of its tasks, ", incomplete" is added to its name.
+    The scores are averages over tasks and the best dev score. If the run has no result for some tasks of an average,
+    the name of the average ends in ", incomplete".
 
     Args:
         run: the folder of the run.
-        results: the path of its results.json, which is missing if the run was not evaluated.
-        score: the average that comes first and ranks the runs; "" if the sweep names none.
+        results: the path of the run's results.json; the file is missing if the run was not evaluated.
+        score: the name of the average that comes first and ranks the runs; "" if the sweep names none.
+
+    Raises:
+        RecipeError: metrics.jsonl is missing, or holds no step.
     """
     scores: Scores = {}
     if results.is_file():
@@ -165,12 +185,20 @@ def scores_of(run: Path, results: Path, score: str) -> Scores:
 
 
 def names_of(by_run: Mapping[str, Mapping[str, str]]) -> list[str]:
-    """Return the distinct names of the runs' metrics, in order."""
+    """Return the names of all metrics that at least one run has, each once, in the order of the runs.
+
+    Args:
+        by_run: name of a run -> name of a metric -> its value as text.
+    """
     return list(dict.fromkeys(name for figures in by_run.values() for name in figures))
 
 
 def without_losses(by_run: Mapping[str, Mapping[str, str]]) -> dict[str, dict[str, str]]:
-    """Return the runs' metrics without losses, because losses of runs with different settings cannot be compared."""
+    """Return the runs' metrics without losses, because losses of runs with different settings cannot be compared.
+
+    Args:
+        by_run: name of a run -> name of a metric -> its value as text. The result has the same form.
+    """
     return {
         run: {name: value for name, value in figures.items() if not report.is_loss(name)}
         for run, figures in by_run.items()
@@ -178,7 +206,15 @@ def without_losses(by_run: Mapping[str, Mapping[str, str]]) -> dict[str, dict[st
 
 
 def rows_of(runs: Sequence[GridRun], by_run: Mapping[str, Mapping[str, str]]) -> list[list[str]]:
-    """Return the table as rows of text, headings first. A row has the run's name, its grid values and its metrics."""
+    """Return the table of a sweep as rows of text: the headings, then a row for each run.
+
+    A row has the run's name, its value of each key that varies in the grid, and its metrics; "" for a metric that the
+    run does not have.
+
+    Args:
+        runs: the runs, in the order of the rows.
+        by_run: name of a run -> name of a metric -> its value as text. A run that failed is missing.
+    """
     keys = [key for key in runs[0].settings if len({run.settings[key] for run in runs}) > 1 or key != RECIPE]
     names = names_of(by_run)
     rows = [
@@ -189,7 +225,13 @@ def rows_of(runs: Sequence[GridRun], by_run: Mapping[str, Mapping[str, str]]) ->
 
 
 def printed(rows: Sequence[Sequence[str]]) -> str:
-    """Return the table for the terminal, without the column of run names, which only repeat the grid values."""
+    """Return the table of a sweep as text for the terminal.
+
+    The column of run names is left out, because a name only repeats the run's grid values.
+
+    Args:
+        rows: the table as rows of text, headings first.
+    """
     short = short_names(rows[0])
     return terminal.table([short[name] for name in rows[0][1:]], [row[1:] for row in rows[1:]])
 
@@ -197,7 +239,12 @@ def printed(rows: Sequence[Sequence[str]]) -> str:
 def is_table(path: Path, names: Collection[str]) -> bool:
     """Return whether a file is a table that a sweep wrote.
 
-    Each row must have the name of a run in `names`, or of a run's folder beside the table.
+    It is one if its first heading is `run`, and each row begins with a name in `names` or with the name of a folder
+    beside the file that holds a recipe.yaml.
+
+    Args:
+        path: the path of the file.
+        names: the names of the sweep's runs.
     """
     try:
         head, *rows = csv.reader(io.StringIO(path.read_text(encoding="utf-8")), strict=True)
@@ -209,13 +256,15 @@ def is_table(path: Path, names: Collection[str]) -> bool:
 
 @dataclasses.dataclass(frozen=True)
 class SweepResult(Result):
-    """Result of a sweep.
+    """The result of a sweep that has trained its runs.
 
     Attributes:
         rows: the table as rows of text, headings first: the run's name, its grid values and its metrics.
-        lines: the outcome in words and as bars, and remarks.
+        lines: lines to print below the table: a sentence on the best run, a bar for each run, and remarks.
         table: the path of the table, table.csv.
-        page: the path of the report.
+        page: the path of the report, an HTML page.
+        code: the exit code, which is 1 if a run failed.
+        failure: the names of the runs that failed, with the reasons; "" if none failed.
     """
 
     rows: Sequence[Sequence[str]]
@@ -232,10 +281,11 @@ class SweepResult(Result):
 def sweep(options: Sweep) -> Result:
     """Train and evaluate the runs that are not finished, and write the table and the report.
 
-    With `dry_run`, only list the runs. If a run fails, the other runs continue, and the result has exit code 1.
+    If `options.dry_run` is true, the runs are only listed. If a run fails, the other runs continue, and the result has
+    exit code 1.
 
     Raises:
-        RecipeError: a run's recipe or its folder cannot work.
+        RecipeError: a run's recipe cannot work, or its folder holds something else than this run.
     """
     chosen, overrides = requested(options)
     runs = chosen.runs()
@@ -259,7 +309,7 @@ def sweep(options: Sweep) -> Result:
     of_run = dataclasses.replace(options, quiet=True) if options.at_once > 1 else options  # lines of runs would mix
 
     def figures_of(run: GridRun) -> dict[str, str]:
-        """Train and evaluate a run; return its scores as text, or nothing if it failed."""
+        """Train and evaluate a run; return name of a score -> its value as text, or {} if the run failed."""
         folder = options.output / run.name
         try:
             train(run, recipes[run.name], overrides, of_run)
