@@ -148,7 +148,7 @@ def build(cls: type[Made], record: object) -> Made:
         if name not in types:
             raise ValueError(f"{cls.__name__} has no field {name!r}")
         try:
-            conform(value, types[name])
+            conform(value, types[name], exact=True)
         except MismatchError as error:
             raise ValueError(f"{cls.__name__}: {error.message(name)}") from None
     fields: tuple[dataclasses.Field[Any], ...] = dataclasses.fields(cls)  # type: ignore[arg-type]
@@ -164,9 +164,9 @@ def _types(cls: type) -> dict[str, Any]:
 
 
 def has_type(value: object, expected: Any) -> bool:
-    """Return whether a JSON value has a type such as int, dict[str, int] or list[list[str]]; a bool is not an int."""
+    """Return whether a JSON value has a type such as dict[str, int]; a bool is not an int, and an int not a float."""
     try:
-        conform(value, expected)
+        conform(value, expected, exact=True)
     except MismatchError:
         return False
     return True

@@ -53,9 +53,7 @@ LIMITS: dict[str, tuple[str, Callable[[Any, Any], bool]]] = {
 
 
 SMALLEST, LARGEST = -(1 << 63), (1 << 63) - 1
-"""The smallest and the largest whole number that an annotation allows, unless it is `AnyInt`."""
-AnyInt = Annotated[int, "of any size"]
-"""A whole number of any size, such as an exact sum of squares."""
+"""The smallest and the largest whole number that an option, an argument or a key may be."""
 
 
 class MismatchError(ValueError):
@@ -85,42 +83,42 @@ class MismatchError(ValueError):
         return f"{name} {value}: choose {', '.join(known)}{did_you_mean(value, known)}"
 
 
-def conform(value: Any, hint: Any) -> Any:
+def conform(value: Any, hint: Any, exact: bool = False) -> Any:
     """Return a value converted to the type that an annotation names, e.g. a numpy number to a Python number.
 
     Args:
         hint: the annotation.
+        exact: if true, no number is converted: 1 is not accepted for a float, and a whole number may have any size. If
+            false, a whole number must fit into 64 bits, as arrays and files hold it.
 
     Raises:
         MismatchError: the value does not have this type, is outside the limits or is not one of the choices.
     """
-    if (type(value) is hint and hint is not int) or hint in (Any, object):
+    if (type(value) is hint and (exact or hint is not int)) or hint in (Any, object):
         return value
     origin, inner = typing.get_origin(hint), typing.get_args(hint)
-    if hint == AnyInt and _is_whole(value):
-        return int(value)
     if origin is Annotated:
-        return _within_limits(conform(value, inner[0]), inner[1:])
+        return _within_limits(conform(value, inner[0], exact), inner[1:])
     if origin in UNIONS:
-        return _first(value, hint)
+        return _first(value, hint, exact)
     if origin is Literal:
         return choose(value, inner)
     if hint is bool:
         if isinstance(value, bool) or _is_bool_of_numpy(value):
             return bool(value)
     elif hint is int:
-        if _is_whole(value):
+        if isinstance(value, numbers.Integral) and not isinstance(value, bool) and not exact:
             return _within_64_bits(int(value))
     elif hint is float:
-        if isinstance(value, numbers.Real) and not isinstance(value, bool):
+        if isinstance(value, numbers.Real) and not isinstance(value, bool) and not exact:
             with contextlib.suppress(OverflowError):  # a whole number may be too large for a float
                 return float(value)
     elif origin is not None and issubclass(origin, Mapping):
         if isinstance(value, Mapping):
-            return {_item(key, key, inner[0]): _item(key, each, inner[1]) for key, each in value.items()}
+            return {_item(key, key, inner[0], exact): _item(key, each, inner[1], exact) for key, each in value.items()}
     elif origin is not None and issubclass(origin, Iterable):
         if isinstance(value, Sequence if issubclass(origin, Sequence) else Iterable) and not _is_one(value):
-            return _items(value, origin, inner)
+            return _items(value, origin, inner, exact)
     elif isinstance(hint, type) and isinstance(value, hint):
         return value
     raise _wrong_type(value, hint)
@@ -134,7 +132,7 @@ def choose(value: Any, choices: Sequence[Any]) -> Any:
     raise MismatchError(value, choices=choices)
 
 
-def _items(value: Iterable[Any], origin: Any, inner: tuple[Any, ...]) -> Any:
+def _items(value: Iterable[Any], origin: Any, inner: tuple[Any, ...], exact: bool) -> Any:
     """Return the items of a list or tuple, converted to the types that the annotation of the list or tuple names.
 
     Args:
@@ -146,32 +144,27 @@ def _items(value: Iterable[Any], origin: Any, inner: tuple[Any, ...]) -> Any:
     if len(hints) != len(items):
         raise MismatchError(value, f"{len(hints)} values", is_type=True)
     made = tuple if origin is tuple or isinstance(value, tuple) else list
-    return made(_item(*each) for each in zip(range(len(items)), items, hints, strict=True))
+    return made(_item(*each, exact) for each in zip(range(len(items)), items, hints, strict=True))
 
 
-def _item(place: Any, value: Any, hint: Any) -> Any:
+def _item(place: Any, value: Any, hint: Any, exact: bool) -> Any:
     """Return an item of a list or mapping, converted to the type `hint`. An error names its index or key, `place`."""
     try:
-        return conform(value, hint)
+        return conform(value, hint, exact)
     except MismatchError as error:
         error.place = (place, *error.place)
         raise
 
 
-def _first(value: Any, union: Any) -> Any:
+def _first(value: Any, union: Any, exact: bool) -> Any:
     """Return the value converted to the first type of a union that allows it, e.g. to int for 3 and `int | str`."""
     outside: MismatchError | None = None
     for hint in typing.get_args(union):
         try:
-            return conform(value, hint)
+            return conform(value, hint, exact)
         except MismatchError as error:
             outside = outside if error.is_type else error
     raise outside or _wrong_type(value, union)
-
-
-def _is_whole(value: Any) -> bool:
-    """Return whether a value is a whole number, of Python or of numpy; a bool is none."""
-    return isinstance(value, numbers.Integral) and not isinstance(value, bool)
 
 
 def _within_64_bits(value: int) -> int:

@@ -14,7 +14,6 @@ from typing import Any
 
 import pyarrow as pa
 
-from clearspan.common.typed import AnyInt
 from clearspan.shards import lengths, moments
 from clearspan.shards.lengths import Histograms
 from clearspan.shards.schema import Schema, add_up, count_classes, tokens_by_column
@@ -77,7 +76,7 @@ class Contents(Totals):
 
     lengths: Histograms = dataclasses.field(default_factory=dict)
     classes: dict[str, int] = dataclasses.field(default_factory=dict)
-    moments: dict[str, AnyInt] = dataclasses.field(default_factory=dict)
+    moments: dict[str, int] = dataclasses.field(default_factory=dict)
 
     def add(self, batch: pa.RecordBatch, kind: Schema) -> None:
         """Add the counts of one batch, its lengths, its classes and, if the kind has `statistics`, its moments.

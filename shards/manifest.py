@@ -20,7 +20,6 @@ from typing import Any
 
 from clearspan.common import plugins
 from clearspan.common.sealed import build, has_type, seal, unseal
-from clearspan.common.typed import AnyInt
 from clearspan.shards import lengths, moments, storage
 from clearspan.shards.schema import KINDS, LABEL, Schema, add_up
 
@@ -78,7 +77,7 @@ class ShardInfo:
     batches: int
     lengths: dict[str, dict[str, int]] = dataclasses.field(hash=False)
     classes: dict[str, int] = dataclasses.field(hash=False)
-    moments: dict[str, AnyInt] = dataclasses.field(hash=False)
+    moments: dict[str, int] = dataclasses.field(hash=False)
     column_tokens: dict[str, int] = dataclasses.field(hash=False)
 
     @property

@@ -246,7 +246,7 @@ class ExampleStream:
             )
 
     def _windows(self, epoch: int, position: int, columns: Sequence[str]) -> Iterator[tuple[np.ndarray, "_Window"]]:
-        """Yield (indices, window) for each window of an epoch. The indices are the indices of its examples, in random order.
+        """Yield the indices of the examples in each window of an epoch, in random order, together with the window.
 
         Args:
             position: the number of examples at the beginning of the epoch to leave out. A window of which all examples
