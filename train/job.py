@@ -53,14 +53,15 @@ NOT_COMPARED = "whether it is better than the model you began with was not measu
 
 @contextlib.contextmanager
 def output(recipe: Recipe, resume: bool, dry_run: bool = False) -> Iterator[bool]:
-    """Check and lock the run's folder; if the run starts from the beginning, write recipe.yaml and inputs.json into it.
+    """Return a context in which the run's folder is locked; at its beginning, check whether the run may use the folder.
 
-    Yield whether there is a checkpoint to resume from. A run that was killed before its first checkpoint starts over.
+    If the run does not resume, recipe.yaml and inputs.json are written too. The context yields whether there is a
+    checkpoint to resume from. A run that was killed before its first checkpoint starts from the beginning.
 
     Args:
         recipe: the recipe, which names the folder (OUTPUT).
         resume: True if the user wants to resume the run in the folder.
-        dry_run: True to make the same checks, but neither create the folder nor write to it.
+        dry_run: True to make the same checks, but neither create the folder nor write the files.
 
     Raises:
         RecipeError: the folder holds another run, or a run that the recipe cannot continue.
@@ -81,9 +82,10 @@ def output(recipe: Recipe, resume: bool, dry_run: bool = False) -> Iterator[bool
 
 
 def notes(recipe: Recipe, learner: Learner, feed: Feed, held_out: HeldOutExamples | None, total: int) -> list[str]:
-    """Return lines for the user about unusual facts of a new run, which rank 0 prints before training; [] if none.
+    """Return lines for the user about a new run, which rank 0 prints before training; [] if there are none.
 
-    They concern the encoder, the datasets, the objectives and the held-out examples.
+    They state facts about the encoder, the datasets, the objectives and the held-out examples that the user may not
+    expect.
 
     Args:
         recipe: the recipe of the run.
@@ -185,7 +187,14 @@ def finish(trainer: Trainer) -> None:
 
 
 def work(name_or_file: str, overrides: Sequence[str], resume: bool, dry_run: bool, quiet: bool) -> int:
-    """Train as one rank, and report errors. The arguments are those of `train`.
+    """Train as one rank, and report errors.
+
+    Args:
+        name_or_file: the name of a recipe, or the path of its file.
+        overrides: settings that replace those of the recipe, each as `key=value`.
+        resume: True to resume the run in the output folder.
+        dry_run: True to only check the recipe, and print it with an estimate of the cost of the run.
+        quiet: True to show no progress.
 
     Returns:
         The exit code: 0 for success; 2 if the recipe cannot work (RecipeError); 1 after any other error.

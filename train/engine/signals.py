@@ -84,7 +84,7 @@ class Launcher(subprocess.Popen[bytes]):
         return code
 
     def _signal_ranks(self, number: int) -> bool:
-        """Send a signal to all ranks; return whether there are any.
+        """Send a signal to all ranks that the launcher has started; return whether there are such ranks.
 
         Args:
             number: the number of the signal.
@@ -112,7 +112,7 @@ class Launcher(subprocess.Popen[bytes]):
 
 
 def leave_to_rank_0() -> None:
-    """Wait for 20 seconds (`REPORTING_S`) in a rank that failed, so that rank 0 can report the error before.
+    """Wait for 20 seconds (`REPORTING_S`) in a rank that failed, so that rank 0 can report the error first.
 
     The launcher ends all ranks as soon as the process of one has failed. Without the wait, it could end rank 0 before
     rank 0 prints the error. Rank 0 does not wait, nor does any rank that deepspeed's launcher did not start.

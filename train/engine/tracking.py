@@ -57,12 +57,14 @@ def layer_weights(encoder: Any) -> int:
 
 
 def backward_shares(learner: Learner) -> tuple[float, float]:
-    """Return which fractions of the two halves of a backward pass are computed; both are 1 if no layer is frozen.
+    """Return which fractions of the two halves of a backward pass are computed; both are 1 if nothing is frozen.
+
+    One half computes the gradients of the layers' weights, the other half those of the layers' inputs.
 
     Returns:
-        (fraction of the layers' weights for which gradients are computed, fraction of the layers whose input gets a
-        gradient). The second fraction is 1 if embeddings are trained, because the backward pass then goes through all
-        layers; otherwise it is estimated by the first one.
+        (fraction of the layers' weights that get gradients, fraction of the layers whose inputs get gradients). The
+        second fraction is 1 if token or patch embeddings are trained, because the backward pass then goes through all
+        layers; otherwise the first fraction is used as an estimate.
     """
     base, table = learner.encoder.base, learner.encoder.token_table()
     trained = sum(p.numel() for name, p in base.named_parameters() if "embeddings" not in name and p.requires_grad)

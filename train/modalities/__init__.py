@@ -86,7 +86,7 @@ class Modality(abc.ABC):
 
     @abc.abstractmethod
     def embedding(self, dim: int) -> nn.Module:
-        """Create the module that embeds n views, (n, ...) -> (n, patches, dim), where `patches` is the attribute.
+        """Create the module that embeds n views, (n, ...) -> (n, patches, dim): `patches` rows for each view.
 
         For these views, the module takes the place of the encoder's whole embedding layer, including its position
         embeddings, normalization and dropout.

@@ -166,7 +166,8 @@ def mixed(clip: np.ndarray, other: np.ndarray, share: float) -> np.ndarray:
     """Return the log-mel spectrogram of a mixture of two clips. It is as long as the longer clip.
 
     The waveform of the mixture is `share` times the first waveform plus (1 - share) times the second. Because the
-    energies of independent sounds add up, each value is log(share^2 e^x + (1 - share)^2 e^y) for the values x and y.
+    energies of independent sounds add up, each value is log(share^2 e^x + (1 - share)^2 e^y), where x and y are the
+    values of the two clips.
 
     Args:
         clip, other: the log-mel spectrograms of the two clips, (frames, 128 mel bins) float32; the numbers of frames

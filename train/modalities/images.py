@@ -133,7 +133,8 @@ def view(image: Image.Image, uniforms: np.ndarray, config: ImageConfig) -> Image
 
     Args:
         image: the RGB image.
-        uniforms: the 51 random numbers in [0, 1) that decide all changes of the view (`DRAWS` says which), (51,).
+        uniforms: 51 random numbers in [0, 1), (51,), in this order: 40 for the crop; 3 that decide whether the view is
+            mirrored, jittered and made gray; 4 strengths of the jitter; and 4 for the order of the four jitters.
         config: the size of the view, and the probabilities and strengths of its changes.
     """
     crops, (mirror, jitter, gray), strengths, order = np.split(uniforms, np.cumsum([4 * CROP_TRIES, 3, 4]))
@@ -200,8 +201,9 @@ def shifted_hue(image: Image.Image, change: float) -> Image.Image:
 def color_tables() -> tuple[np.ndarray, np.ndarray]:
     """Return lookup tables of Pillow's conversions from RGB to HSV and from HSV to RGB for all 8-bit colors.
 
-    Each is (2^24,) uint32. An index and a value are colors, with the first channel in the lowest byte. The tables take
-    128 MB per process. They replace two conversions by Pillow, which would take most of the time of making a view.
+    Each is (2^24,) uint32. The indices and the values are colors, with the first channel (R or H) in the lowest byte.
+    The tables take 128 MB per process. They replace two conversions by Pillow, which would take most of the time of
+    making a view.
     """
     tables = np.zeros((2, 256, 256, 256, 4), np.uint8)
 

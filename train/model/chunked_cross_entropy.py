@@ -159,7 +159,7 @@ def _padded(weight: Tensor, bias: Tensor | None, dtype: torch.dtype, multiple: i
 
 
 def _accumulator(tensor: Tensor | None) -> Tensor | None:
-    """Return zeros in which to sum the gradient of a tensor, of its shape, in at least fp32; None if it is None."""
+    """Return zeros of a tensor's shape, in fp32 or a more precise dtype, to sum its gradient in; None for no tensor."""
     if tensor is None:
         return None
     return torch.zeros_like(tensor, dtype=torch.promote_types(torch.float32, tensor.dtype))
