@@ -256,7 +256,7 @@ class ExampleStream:
             )
 
     def _windows(self, epoch: int, position: int, columns: Sequence[str]) -> Iterator[tuple[np.ndarray, "_Window"]]:
-        """Yield (indices, window) for each window of an epoch. The indices are those of its examples, in random order.
+        """Yield (indices, window) for each window of an epoch: the indices of the window's examples, in random order.
 
         Args:
             epoch: the number of the epoch.

@@ -62,7 +62,7 @@ class Launcher(subprocess.Popen[bytes]):
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
     def wait(self, timeout: float | None = None) -> int:
-        """Wait for the launcher; return its exit code: that of the first rank that failed, or 0 if no rank failed.
+        """Wait for the launcher; return the exit code of the first rank that failed, or 0 if no rank failed.
 
         If a signal ended that rank, print the name of the signal.
 
