@@ -9,10 +9,24 @@ from clearspan.shards.finding import Status
 
 HEAD_BYTES = 1000
 """Maximum number of bytes of a bad record that are written to the list of bad records."""
-INVALID = "invalid UTF-8"
-"""Beginning of the message about a text that is not in the expected encoding."""
 MAX_BYTES = 64_000_000
 """Default maximum size of a record, in bytes; a larger record is bad."""
+
+
+class NotUtf8(str):
+    """The reason of a bad record whose bytes are not UTF-8, so that the user may have to name an encoding."""
+
+    __slots__ = ()
+
+    @classmethod
+    def at(cls, byte: int, part: str) -> "NotUtf8":
+        """Return the reason.
+
+        Args:
+            byte: the offset of the first byte that is not UTF-8 in a part of the file.
+            part: a noun for this part, e.g. `line`.
+        """
+        return cls(f"invalid UTF-8 at byte {byte} of the {part}")
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -162,7 +176,7 @@ class Record:
         value: a JSON object or the row of a table, as a dict; a text; or the bytes of a file. None if the text is null
             or the record is bad.
         raw: the bytes of the record as read, or only the first of them.
-        problem: the reason why the record is bad; "" if it is not bad.
+        problem: the reason why the record is bad, a `NotUtf8` if its bytes are not UTF-8; "" if it is not bad.
         label: the class of an image or audio clip; "" for other records.
         skipped: the reason why a valid record is left out, for example because it only states a class; "" for others.
         encoding: the detected encoding of the file if it is not UTF-8, otherwise "".
@@ -200,7 +214,7 @@ class Record:
             try:
                 value, raw = data.decode("utf-8"), data
             except UnicodeDecodeError as error:
-                problem = f"invalid UTF-8 at byte {error.start} of the {part}"
+                problem = NotUtf8.at(error.start, part)
         return cls(name, offset, value, raw, problem, number=number)
 
     @property

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 from clearspan.common.flags import flag
 from clearspan.pipelines.errors import PipelineError
-from clearspan.pipelines.records import HEAD_BYTES, INVALID, Record
+from clearspan.pipelines.records import HEAD_BYTES, NotUtf8, Record
 
 Made = TypeVar("Made")
 EARLY_STOP = 1000
@@ -33,6 +33,11 @@ def name_encoding() -> str:
 class RecordError(ValueError):
     """A record cannot be used for the kind of dataset, and counts as bad. The message is the reason."""
 
+    @property
+    def is_not_utf8(self) -> bool:
+        """Return whether the reason is that the record's bytes are not UTF-8."""
+        return any(isinstance(reason, NotUtf8) for reason in self.args)
+
 
 class MissingFieldError(RecordError):
     """A record lacks fields or columns that a row of the dataset is made of. The message names the fields that it has.
@@ -51,6 +56,7 @@ class Counts:
         longest: name of a size that the kind of dataset measures, such as `bytes` -> the largest size.
         sums: name of a further count that the kind of dataset makes, such as `chunks` -> the count. It includes
             examples that are later dropped as duplicates.
+        not_utf8: the number of bad records whose bytes are not UTF-8.
         bad_examples: [source, reason] of the first three bad records.
         lacking: the message about the first record that was left out because it lacks columns; "" if there is none.
         encodings: encoding -> number of files in this encoding, for files that are not UTF-8 (`--encoding auto`).
@@ -62,6 +68,7 @@ class Counts:
     kept: int = 0
     filtered: dict[str, int] = dataclasses.field(default_factory=dict)
     bad: int = 0
+    not_utf8: int = 0
     longest: dict[str, int] = dataclasses.field(default_factory=dict)
     sums: dict[str, int] = dataclasses.field(default_factory=dict)
     bad_examples: list[list[str]] = dataclasses.field(default_factory=list)
@@ -80,7 +87,7 @@ class Counts:
 
     def add(self, other: "Counts") -> None:
         """Add the counts of a later work unit to these counts."""
-        for name in ("read", "kept", "bad"):
+        for name in ("read", "kept", "bad", "not_utf8"):
             setattr(self, name, getattr(self, name) + getattr(other, name))
         for reason, number in other.filtered.items():
             self.filtered[reason] = self.filtered.get(reason, 0) + number
@@ -139,8 +146,7 @@ class Counts:
         """Return a line with the number of bad records, examples with their reasons, and advice on encodings."""
         sources = {reason: source for source, reason in reversed(self.bad_examples)}
         examples = "; ".join(f"{source}: {reason}" for reason, source in sources.items())
-        is_encoding = any(reason.startswith(INVALID) for _, reason in self.bad_examples)
-        mend = f": {name_encoding()}" if is_encoding else ""
+        mend = f": {name_encoding()}" if self.not_utf8 else ""
         return f"{self.bad:,} of {self.read:,} records are bad, e.g. {examples}{mend}"
 
 
@@ -228,6 +234,7 @@ class Tally:
         """
         counts, reason = self.counts, str(problem)
         counts.bad += 1
+        counts.not_utf8 += problem.is_not_utf8
         if len(counts.bad_examples) < NUM_EXAMPLES:
             counts.bad_examples.append([record.source, reason])
         safe = record.raw[:HEAD_BYTES].decode("utf-8", "backslashreplace").encode()[:HEAD_BYTES]

@@ -28,7 +28,7 @@ from clearspan.pipelines.readers.encodings import AUTO
 from clearspan.pipelines.readers.formats import FirstBytes, Format
 from clearspan.pipelines.readers.refused import is_page
 from clearspan.pipelines.readers.streams import BUFFER_BYTES, DamagedFileError, check_holes
-from clearspan.pipelines.records import HEAD_BYTES, Piece, Reading, Record
+from clearspan.pipelines.records import HEAD_BYTES, NotUtf8, Piece, Reading, Record
 
 if TYPE_CHECKING:
     from fastwarc.warc import WarcRecord
@@ -203,7 +203,7 @@ def _record(frame: _Frame, name: str, max_bytes: int) -> Record:
         else:
             value["text"] = data.decode("utf-8")
     except UnicodeDecodeError as error:
-        return bad(f"invalid UTF-8 at byte {error.start} of the text")
+        return bad(NotUtf8.at(error.start, "text"))
     except (OSError, ValueError) as error:
         return bad(f"not readable: {' '.join(str(error).split())}")
     return Record(name, frame.offset, value, raw)

@@ -10,7 +10,7 @@ import orjson
 from clearspan.pipelines.readers.formats import FirstBytes
 from clearspan.pipelines.readers.lines import LineFormat, lines
 from clearspan.pipelines.readers.streams import BOM
-from clearspan.pipelines.records import Piece, Reading, Record
+from clearspan.pipelines.records import NotUtf8, Piece, Reading, Record
 from clearspan.pipelines.suffixes import suffixes_of
 
 _OPENING = re.compile(rb'\{\s*("(?:[^"\\]|\\.)*"\s*:|\}|$)')
@@ -72,7 +72,7 @@ def parse_any(line: bytes) -> tuple[Any, str]:
         try:
             return json.loads(line.decode("utf-8")), ""
         except UnicodeDecodeError as utf8:
-            return None, f"invalid UTF-8 at byte {utf8.start} of the line"
+            return None, NotUtf8.at(utf8.start, "line")
         except (ValueError, RecursionError):
             return None, f"broken JSON: {error}"
 

@@ -22,7 +22,7 @@ from clearspan.pipelines.readers.columns import DEFAULT, kept_columns, plain, ro
 from clearspan.pipelines.readers.encodings import SPOOL_BYTES
 from clearspan.pipelines.readers.formats import FirstBytes, Format
 from clearspan.pipelines.readers.streams import BOM, check_holes
-from clearspan.pipelines.records import HEAD_BYTES, MAX_BYTES, Piece, Reading, Record
+from clearspan.pipelines.records import HEAD_BYTES, MAX_BYTES, NotUtf8, Piece, Reading, Record
 from clearspan.pipelines.suffixes import suffixes_of
 
 Row = tuple[list[str], bytes, str]
@@ -197,7 +197,7 @@ class _RowLines:
         self.raw = b""
         self.size = self.num_lines = 0
         self.is_ended = self.ends_line = False
-        self.problem = ""
+        self.problem: str = ""
 
     def __iter__(self) -> Iterator[str]:
         while line := self.lines.readline(self.max_bytes + 2 - self.size):
@@ -215,7 +215,7 @@ class _RowLines:
             try:
                 yield line.decode("utf-8")
             except UnicodeDecodeError as error:
-                self.problem = self.problem or f"invalid UTF-8 at byte {start + error.start} of the row"
+                self.problem = self.problem or NotUtf8.at(start + error.start, "row")
                 yield line.decode("utf-8", "replace")
         self.is_ended = True
 

@@ -17,7 +17,7 @@ from clearspan.pipelines.errors import PipelineError
 from clearspan.pipelines.readers import content, first_records
 from clearspan.pipelines.readers.formats import PLAIN_TEXT
 from clearspan.pipelines.readers.sniff import LOOK_BYTES, is_utf8
-from clearspan.pipelines.records import INVALID, Input, Reading, Record
+from clearspan.pipelines.records import Input, Reading, Record
 from clearspan.pipelines.tally import NUM_EXAMPLES, Counts, MissingFieldError, RecordError, name_encoding
 from clearspan.shards import storage
 
@@ -64,11 +64,11 @@ def _check_records(records: Sequence[Record], check: Callable[[Record], Any], mo
             except RecordError as problem:
                 problems.append((record, problem))
     lacking = sum(isinstance(problem, MissingFieldError) for _, problem in problems)
-    wrong = sum(str(problem).startswith(INVALID) for _, problem in problems)
+    wrong = sum(problem.is_not_utf8 for _, problem in problems)
     are_bad = 2 * (len(problems) - lacking) > num_read or wrong > max(most_bad, MOST_WRONG) * num_read
     if problems and (are_bad or lacking == num_read):
         examples = [[record.source, str(problem)] for record, problem in problems[:NUM_EXAMPLES]]
-        counts = Counts(num_read, bad=len(problems), bad_examples=examples)
+        counts = Counts(num_read, bad=len(problems), not_utf8=wrong, bad_examples=examples)
         raise PipelineError(f"of the first records of the inputs, {counts.complaint()}")
 
 

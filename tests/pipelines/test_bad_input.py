@@ -1,5 +1,6 @@
 """Mistakes of a user: exit code 1, one line that names the mistake and the mend, and no manifest."""
 
+import dataclasses
 import errno
 import json
 import os
@@ -10,6 +11,9 @@ import pytest
 from clearspan.common import files
 from clearspan.common.fast_tokenizer import FastTokenizer
 from clearspan.common.ragged import Ragged
+from clearspan.common.sealed import build
+from clearspan.pipelines.records import Record
+from clearspan.pipelines.tally import Counts, RecordError, Tally
 from clearspan.shards import storage
 from tests.pipelines.conftest import logged
 
@@ -86,6 +90,20 @@ def test_every_kind_of_bad_record_is_written_down_with_its_reason(pipeline, head
         assert row["source"] == "head.jsonl"
         assert row["reason"].startswith(reason)
         assert row["head"] == line.decode("utf-8", "backslashreplace")
+
+
+def test_the_advice_on_encodings_follows_from_what_is_wrong_and_not_from_its_words() -> None:
+    tally = Tally((), 1.0)
+    for _ in range(5):
+        said = Record("a.txt", 0, None, b"", "invalid UTF-8, says its header")
+        tally.reject(said, RecordError(said.problem))
+    assert "name the encoding" not in tally.counts.complaint()
+    cafe = Record.of_text("b.txt", 0, b"caf\xe9", 10, "line")
+    tally.reject(cafe, RecordError(cafe.problem))
+    stored = build(Counts, json.loads(json.dumps(dataclasses.asdict(tally.counts))))
+    assert stored == tally.counts and stored.complaint().endswith(
+        "name the encoding of text that is not UTF-8, e.g. encoding cp1252, or auto to detect it"
+    )
 
 
 @pytest.mark.guarantee("records-counted")
