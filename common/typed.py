@@ -53,11 +53,7 @@ LIMITS: dict[str, tuple[str, Callable[[Any, Any], bool]]] = {
 
 
 SMALLEST, LARGEST = -(1 << 63), (1 << 63) - 1
-<<<<<<< HEAD
-"""The smallest and the largest whole number that an option, an argument or a key may be."""
-=======
 """The smallest and the largest whole number that an annotation allows, except in a sealed record."""
->>>>>>> s1
 
 
 class MismatchError(ValueError):
@@ -92,13 +88,8 @@ def conform(value: Any, hint: Any, exact: bool = False) -> Any:
 
     Args:
         hint: the annotation.
-<<<<<<< HEAD
         exact: if true, no number is converted: 1 is not accepted for a float, and a whole number may have any size. If
             false, a whole number must fit into 64 bits, as arrays and files hold it.
-=======
-        exact: convert no number: 1 is no float, and a whole number may have any size. By default, a whole number must
-            fit into 64 bits, as arrays and files hold it.
->>>>>>> s1
 
     Raises:
         MismatchError: the value does not have this type, is outside the limits or is not one of the choices.
@@ -115,17 +106,9 @@ def conform(value: Any, hint: Any, exact: bool = False) -> Any:
     if hint is bool:
         if isinstance(value, bool) or _is_bool_of_numpy(value):
             return bool(value)
-<<<<<<< HEAD
-    elif hint is int:
-        if isinstance(value, numbers.Integral) and not isinstance(value, bool) and not exact:
-            return _within_64_bits(int(value))
-    elif hint is float:
-        if isinstance(value, numbers.Real) and not isinstance(value, bool) and not exact:
-=======
     elif hint in (int, float):
         kind = numbers.Integral if hint is int else numbers.Real
         if isinstance(value, kind) and not isinstance(value, bool) and not exact:
->>>>>>> s1
             with contextlib.suppress(OverflowError):  # a whole number may be too large for a float
                 number = hint(value)
                 return _within_64_bits(number) if hint is int else number
