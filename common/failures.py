@@ -4,8 +4,8 @@
                               <───────────────────────────── `Channel.read` ──────────────────────── FILE
 
 `run_module` raises one exception with the messages of all failures in the file. It has the type of the exception that
-ended the command, if the caller of `run_module` documents that type. So the message is printed once, by the command
-that the user called. If a process ends without a report, only its exit code is known.
+ended the command if the caller of `run_module` asks for that type (`raises`), otherwise a default type. So the message
+is printed once, by the command that the user called. If a process ends without a report, only its exit code is known.
 """
 
 import contextlib
@@ -127,7 +127,7 @@ class Channel:
 
 @contextlib.contextmanager
 def channel() -> Iterator[Channel]:
-    """Open a channel that only this user can read and write, and remove it at the end."""
+    """Create a file for failures that only this user can read and write; delete it after the `with` block."""
     number, name = tempfile.mkstemp(prefix="clearspan-failures-")
     os.close(number)
     try:

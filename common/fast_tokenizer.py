@@ -262,8 +262,8 @@ def _careful_tokens(tokenizer: Tokenizer) -> re.Pattern[str] | None:
     """Return a pattern for the added tokens that gigatoken 0.10 may match wrongly in a text; None if there are none.
 
     A text in which the pattern is found must be tokenized by `tokenizers` itself. gigatoken ignores the setting
-    `single_word` of an added token. If the tokenizer has a normalizer, or if some added tokens consist only of spaces,
-    gigatoken may match any added token wrongly that does not consist of spaces.
+    `single_word` of an added token. If the tokenizer has a normalizer, or also has added tokens that consist only of
+    spaces, gigatoken may wrongly match every added token that contains another character.
     """
     added = _matched(tokenizer)
     words = [token for token in added if not token.content.isspace()]

@@ -69,8 +69,8 @@ def path_in_errors(path: str | Path, written_as: Path | None = None) -> Iterator
 
     Args:
         path: the path of the file that the block reads or writes.
-        written_as: the temporary path at which the block writes the file. If an OSError names it, it names `path`
-            instead. None if there is no temporary file.
+        written_as: the temporary path at which the block writes the file; in an OSError, it is replaced by `path`.
+            None if there is no temporary file.
     """
     try:
         yield
@@ -81,7 +81,7 @@ def path_in_errors(path: str | Path, written_as: Path | None = None) -> Iterator
 
 
 def temporary_name(name: str = "") -> str:
-    """Return a new temporary name for a file or folder that will be renamed to `name`."""
+    """Return a new temporary name for a file or folder that will be renamed to `name`; "" if it will not be renamed."""
     return f"{TEMPORARY}{uuid.uuid4().hex}-{name}"
 
 

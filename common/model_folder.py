@@ -237,7 +237,7 @@ def check_largest(name: str, largest_id: int, num_embeddings: int) -> None:
 
     Args:
         name: the model's name, for the message.
-        largest_id: the largest of these ids.
+        largest_id: the largest id that the tokenizer gave.
         num_embeddings: the number of token embeddings of the model.
     """
     if largest_id >= num_embeddings:

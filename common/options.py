@@ -122,10 +122,10 @@ class _Field(NamedTuple):
         return self.default is True and not self.flag.negatable
 
     def turned_off_by(self, keyword: str) -> bool:
-        """Return whether True as a keyword argument sets this field, a bool, to False.
+        """Return whether `keyword=True` sets this field, a bool, to False, as `no_dedup=True` does with `dedup`.
 
         Args:
-            keyword: the name of the keyword argument, e.g. `no_dedup`.
+            keyword: the name of a keyword argument that sets this field.
         """
         return self.is_negated or keyword != self.keyword
 

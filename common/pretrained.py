@@ -106,7 +106,7 @@ def _check_weights(folder: Path, model: PreTrainedModel, info: dict[str, Any], u
 
     Raises:
         EncoderError: a weight of the base model is missing; the folder holds a weight for which the base model has no
-            place; or a weight, of a head too, has another shape than config.json asks for.
+            place; or a weight of the base model or of a head does not have the shape that config.json asks for.
     """
     prefix, base = f"{model.base_model_prefix}.", model.base_model
     parts = {name.split(".")[0] for name in base.state_dict()} - (set() if uses_pooler else {"pooler"})

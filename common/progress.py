@@ -48,7 +48,8 @@ class ProgressBar(tqdm):  # type: ignore[type-arg, unused-ignore]  # a generic c
         tqdm calls this method.
 
         Args:
-            msg: the text to draw on a terminal; None for the bar. If it is "", no line is printed.
+            msg: the text to draw on a terminal; None to draw the bar. If stderr is not a terminal, "" prints nothing,
+                and any other value prints the bar.
             pos: the bar's line on the terminal, counted from the cursor's line; None for tqdm's choice.
         """
         if sys.stderr.isatty():

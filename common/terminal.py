@@ -140,7 +140,7 @@ class Parser(argparse.ArgumentParser):
         self.exit(2)
 
     def _print_message(self, message: str, file: Any = None) -> None:
-        """Print the help or the version; to stdout, `say` prints it, which escapes unprintable characters."""
+        """Print the help or the version to `file`; on stdout, unprintable characters are escaped."""
         if file is sys.stdout:
             say(message, end="")
         else:
@@ -290,7 +290,16 @@ def run(
 
 
 def _exit_code(name: str, work: Callable[[], int], expected: tuple[type[Exception], ...], remedy: str) -> int:
-    """Do the work and return its exit code; if an exception ends it, report the exception and return its exit code."""
+    """Call `work`, which does the work of a command, and return the exit code of the command.
+
+    A wrong usage, an exception of a type in `expected` or Ctrl-C is reported in one line.
+
+    Args:
+        name: the beginning of the line.
+        expected: types of exceptions that mean that the work failed.
+        remedy: advice for a user who stops the command: SIGINT and SIGTERM then print it in one line and end the
+            process at once. "": the signals have their usual effects.
+    """
     try:
         with ending_at_once(name, remedy) if remedy else contextlib.nullcontext():
             return work()

@@ -88,8 +88,8 @@ def conform(value: Any, hint: Any, exact: bool = False) -> Any:
 
     Args:
         hint: the annotation.
-        exact: convert no number: 1 is no float, and a whole number may have any size. By default, a whole number must
-            fit into 64 bits, as arrays and files hold it.
+        exact: if true, no number is converted: 1 is not accepted for a float, and a whole number may have any size. If
+            false, a whole number must fit into 64 bits, as arrays and files hold it.
 
     Raises:
         MismatchError: the value does not have this type, is outside the limits or is not one of the choices.

@@ -38,12 +38,16 @@ EXAMPLE = "clearspan export runs/declutr-small exported/declutr-small"
 def save_model(
     encoder: Any, tokenizer: Any, folder: Path, recipe: str, name: str = "", origin: Origin | None = None
 ) -> None:
-    """Write an encoder as a model folder.
+    """Write an encoder as a model folder that sentence-transformers can load, with a model card.
 
     Args:
-        recipe: the run's recipe as YAML, for the model card.
-        name: the model's name on the model card; "" stands for the name of the folder.
-        origin: what the model card says about the checkpoint, its data and its scores; None for nothing.
+        encoder: the encoder, a `TrainableEncoder`.
+        tokenizer: its tokenizer, of transformers.
+        folder: the folder to write; it is created if it does not exist.
+        recipe: the run's recipe in YAML, for the model card.
+        name: the model's name on the model card; "" for the name of the folder.
+        origin: the facts on the model card about the checkpoint, its training data and its scores; None if there are
+            none.
     """
     from sentence_transformers import SentenceTransformer
     from sentence_transformers.sentence_transformer.modules import Normalize
@@ -72,7 +76,7 @@ def save_model(
 
 
 def _table(encoder: Any, tokenizer: Any) -> Any:
-    """Return a static encoder as sentence-transformers' module, with a tokenizer that never cuts a text."""
+    """Return a static encoder as a `StaticEmbedding` of sentence-transformers, whose tokenizer never cuts a text."""
     from sentence_transformers.sentence_transformer.modules import StaticEmbedding
 
     backend = copy.deepcopy(tokenizer.backend_tokenizer)
@@ -81,10 +85,17 @@ def _table(encoder: Any, tokenizer: Any) -> Any:
 
 
 def _transformer(encoder: Any, tokenizer: Any, stage: str) -> list[Any]:
-    """Return a transformer and its pooling as modules of sentence-transformers, without the untrained pooler.
+    """Return an encoder that is a transformer, and its pooling, as modules of sentence-transformers.
+
+    The pooler of transformers, a layer that no training has trained, is left out.
 
     Args:
-        stage: an empty temporary folder, through which the transformer is loaded.
+        encoder: the encoder, a `TrainableEncoder`.
+        tokenizer: its tokenizer, of transformers.
+        stage: an empty temporary folder, to which the transformer is written, to be loaded from there.
+
+    Returns:
+        [Transformer, Pooling], with WordWeights between them if the pooling weights tokens.
     """
     from sentence_transformers.sentence_transformer.modules import Pooling, Transformer, WordWeights
 
@@ -112,13 +123,16 @@ def _transformer(encoder: Any, tokenizer: Any, stage: str) -> list[Any]:
 
 
 def save_skeleton(encoder: Any, tokenizer: Any, folder: Path, data: Mapping[str, Any] | None = None) -> None:
-    """Write the skeleton of an encoder: what an export needs in addition to the weights of a checkpoint.
+    """Write the skeleton of an encoder: everything that an export needs, except the weights of a checkpoint.
 
     It consists of the configuration, the tokenizer, the settings for inference, the layers after the pooling, and
-    `data`. It replaces an older one.
+    `data`. The folder becomes a sealed folder. A skeleton that is in it already is replaced.
 
     Args:
-        data: facts about the training data (`train.card.facts`); None for no facts.
+        encoder: the encoder, a `TrainableEncoder`.
+        tokenizer: its tokenizer, of transformers.
+        folder: the folder to write, `encoder` in the run's folder.
+        data: name of a training dataset -> facts about it for the model card (`train.card.facts`); None for no facts.
 
     Raises:
         CheckpointError: a file cannot be written.
@@ -137,7 +151,10 @@ def save_skeleton(encoder: Any, tokenizer: Any, folder: Path, data: Mapping[str,
 
 
 def load_skeleton(folder: Path) -> Any:
-    """Return the encoder that `save_skeleton` wrote, with weights that a checkpoint must replace."""
+    """Return an encoder, a `TrainableEncoder`, made from the skeleton that `save_skeleton` wrote to a folder.
+
+    Its weights are not the trained ones; the caller replaces them by those of a checkpoint.
+    """
     import torch
     from sentence_transformers.sentence_transformer.modules import Dense
     from transformers import AutoConfig
@@ -160,9 +177,12 @@ def load_skeleton(folder: Path) -> Any:
 
 
 def check_replaceable(folder: Path) -> None:
-    """Raise CheckpointError for a folder with files that no export wrote, or that have changed since the export.
+    """Check that an export may write to a folder: it is empty, does not exist, or holds an unchanged export.
 
-    Hidden files are ignored.
+    Hidden files are ignored. Files of the earlier export may be missing.
+
+    Raises:
+        CheckpointError: the folder has files that no export wrote, or that have changed since the export.
     """
     from clearspan.common.sealed_folder import NAME, FolderChangedError, check_folder, files_in
     from clearspan.train.engine.checkpoint import CheckpointError
@@ -180,9 +200,14 @@ def check_replaceable(folder: Path) -> None:
 
 
 def export(run: Path, folder: Path, checkpoint: str | None = None) -> str:
-    """Export a run's checkpoint, by default the best, or the last if no best was chosen; return a description of it.
+    """Write a checkpoint of a run as a model folder; return a few words for the user that say which checkpoint it is.
 
-    If no checkpoint is better than the model that training started from, the best checkpoint is that model, unchanged.
+    If no checkpoint is better than the unchanged model that training started from, `best` exports that model.
+
+    Args:
+        run: the run's folder.
+        folder: the model folder to write.
+        checkpoint: `best` or `last`; None for the best checkpoint, or the last one if there is no best one.
 
     Raises:
         CheckpointError, EncoderError: the folder is not the folder of a run, the checkpoint cannot be used, or `folder`
@@ -213,11 +238,14 @@ def write_folder(encoder: Any, tokenizer: Any, folder: Path, recipe: str, origin
     """Write an encoder as a sealed model folder, replacing an earlier, unchanged export.
 
     Args:
-        recipe: the run's recipe as YAML, for the model card.
-        origin: what the model card says about the checkpoint, its data and its scores.
+        encoder: the encoder, a `TrainableEncoder`.
+        tokenizer: its tokenizer, of transformers.
+        folder: the model folder to write.
+        recipe: the run's recipe in YAML, for the model card.
+        origin: the facts on the model card about the checkpoint, its training data and its scores.
 
     Raises:
-        CheckpointError: `folder` holds files that no export wrote, or cannot be written.
+        CheckpointError: `folder` has files that no export wrote, or that have changed since, or it cannot be written.
         InUseError: another export writes to `folder`.
     """
     with files.locked(folder):
@@ -227,10 +255,14 @@ def write_folder(encoder: Any, tokenizer: Any, folder: Path, recipe: str, origin
 
 
 def _trained(run: Path, states: dict[str, Any]) -> tuple[Any, Any, str]:
-    """Return the encoder with the weights of a checkpoint, the tokenizer, and the recipe as YAML.
+    """Return the encoder of a run with the weights of a checkpoint, its tokenizer, and the run's recipe in YAML.
 
     Args:
-        states: name of a parameter or buffer -> its tensor in the checkpoint.
+        run: the run's folder.
+        states: name of a parameter or buffer of the `Learner` -> its tensor in the checkpoint.
+
+    Raises:
+        CheckpointError: the run's files have changed, or a weight is missing or not finite.
     """
     from clearspan.common.sealed_folder import FolderChangedError, check_folder
     from clearspan.train.engine.checkpoint import CheckpointError
@@ -264,12 +296,14 @@ def _trained(run: Path, states: dict[str, Any]) -> tuple[Any, Any, str]:
 
 @contextlib.contextmanager
 def _replacing(folder: Path, kind: str) -> Iterator[Path]:
-    """Yield the path of a temporary folder to write; then seal it, and replace the files of `folder` by its files.
+    """Yield a temporary folder for the caller to fill; then seal it, and move its files to `folder`.
 
-    If the replacement is interrupted, some files are missing from the folder. The weights are replaced last.
+    The files that the manifest of `folder` lists are deleted first. If the move is interrupted, `folder` lacks some
+    files. The weights are moved last.
 
     Args:
-        kind: the type of the folder, which its manifest states: a model or a skeleton.
+        folder: the folder whose content is replaced.
+        kind: the type of sealed folder that its manifest states: `model`, or `encoder` for a skeleton.
 
     Raises:
         CheckpointError: a file cannot be written.
@@ -321,7 +355,7 @@ class Export(Command):
     ] = None
 
     def run(self) -> Result:
-        """Write the folder."""
+        """Write the model folder `out`; return a line about it for the user."""
         from clearspan.train.engine.ranks import name_accelerator
 
         name_accelerator()

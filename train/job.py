@@ -53,10 +53,15 @@ NOT_COMPARED = "whether it is better than the model you began with was not measu
 
 @contextlib.contextmanager
 def output(recipe: Recipe, resume: bool, dry_run: bool = False) -> Iterator[bool]:
-    """Check and lock the run's folder, and save the recipe and a record of the run's inputs in it.
+    """Return a context in which the run's folder is locked; at its beginning, check whether the run may use the folder.
 
-    Yield whether there is a checkpoint to resume from. A run that was killed before its first checkpoint starts over. A
-    dry run makes the same checks, but does not create the folder or write to it.
+    If the run does not resume, recipe.yaml and inputs.json are written too. The context yields whether there is a
+    checkpoint to resume from. A run that was killed before its first checkpoint starts from the beginning.
+
+    Args:
+        recipe: the recipe, which names the folder (OUTPUT).
+        resume: True if the user wants to resume the run in the folder.
+        dry_run: True to make the same checks, but neither create the folder nor write the files.
 
     Raises:
         RecipeError: the folder holds another run, or a run that the recipe cannot continue.
@@ -77,10 +82,17 @@ def output(recipe: Recipe, resume: bool, dry_run: bool = False) -> Iterator[bool
 
 
 def notes(recipe: Recipe, learner: Learner, feed: Feed, held_out: HeldOutExamples | None, total: int) -> list[str]:
-    """Return lines for the user about the encoder, the datasets, the objectives and the held-out examples.
+    """Return lines for the user about a new run, which rank 0 prints before training; [] if there are none.
+
+    They state facts about the encoder, the datasets, the objectives and the held-out examples that the user may not
+    expect.
 
     Args:
-        total: number of steps of the run.
+        recipe: the recipe of the run.
+        learner: the module to train: the encoder and the objectives.
+        feed: the streams of the datasets.
+        held_out: the held-out examples for the held-out loss; None if there are none.
+        total: the number of steps of the run.
     """
     lines: list[str] = learner.encoder.notes + feed.notes(total)
     for objective in (each for turn in learner.turns for each in learner.of_turn(turn)):
@@ -99,7 +111,14 @@ def notes(recipe: Recipe, learner: Learner, feed: Feed, held_out: HeldOutExample
 
 
 def train(name_or_file: str, overrides: Sequence[str], resume: bool, dry_run: bool, quiet: bool) -> None:
-    """Train as one rank and export, after all checks that precede the first step; with `dry_run` only check and print.
+    """Train as one rank and export the model, after checking whether the recipe can work.
+
+    Args:
+        name_or_file: the name of a recipe, or the path of its file.
+        overrides: settings that replace those of the recipe, each as `key=value`.
+        resume: True to resume the run in the output folder.
+        dry_run: True to only check the recipe, and print it with an estimate of the cost of the run.
+        quiet: True to show no progress.
 
     Raises:
         RecipeError: the recipe cannot work with its data, model or device.
@@ -153,7 +172,7 @@ def train(name_or_file: str, overrides: Sequence[str], resume: bool, dry_run: bo
 
 
 def finish(trainer: Trainer) -> None:
-    """Export the model if the run is complete, and print how the run ended."""
+    """Export the model if the run has made all its steps; print how the run ended. Only rank 0 calls this function."""
     run = Path(trainer.recipe.output)
     if trainer.step < trainer.total:
         terminal.notice(
@@ -168,7 +187,18 @@ def finish(trainer: Trainer) -> None:
 
 
 def work(name_or_file: str, overrides: Sequence[str], resume: bool, dry_run: bool, quiet: bool) -> int:
-    """Train; return the exit code: 0, 1 if the work failed, 2 if the recipe cannot work."""
+    """Train as one rank, and report errors.
+
+    Args:
+        name_or_file: the name of a recipe, or the path of its file.
+        overrides: settings that replace those of the recipe, each as `key=value`.
+        resume: True to resume the run in the output folder.
+        dry_run: True to only check the recipe, and print it with an estimate of the cost of the run.
+        quiet: True to show no progress.
+
+    Returns:
+        The exit code: 0 for success; 2 if the recipe cannot work (RecipeError); 1 after any other error.
+    """
     same_everywhere = (RecipeError, ManifestError, StreamError, FloatingPointError)
     try:
         train(name_or_file, overrides, resume, dry_run, quiet)
@@ -203,11 +233,15 @@ def work(name_or_file: str, overrides: Sequence[str], resume: bool, dry_run: boo
 
 
 def failed(problem: str, code: int = 1, types: tuple[str, ...] = ()) -> int:
-    """Report the problem that ended the run, after giving rank 0 time to report; return the exit code.
+    """Report the problem that ended the run; return the exit code `code`.
+
+    A rank other than 0 first waits, so that rank 0 can report the problem before the launcher ends all ranks.
 
     Args:
         problem: one line for the user; "" if another rank reports the problem.
-        types: the names of the error's types, for the process that started the command.
+        code: the exit code of this rank.
+        types: the names of the error's class and base classes, for the process that started the command; () if there
+            is no error to name.
     """
     leave_to_rank_0()
     if problem:

@@ -196,7 +196,7 @@ def _reads_tokens(path: Path) -> bool:
 
 
 def _blocks(texts: Sequence[str]) -> Iterator[slice]:
-    """Yield slices of consecutive texts; the texts of a slice have about BLOCK_CHARACTERS characters together."""
+    """Yield slices of consecutive texts; the texts of a slice have about a million characters together."""
     numbers = np.cumsum([len(text) for text in texts], dtype=np.int64) // BLOCK_CHARACTERS
     for _, rows in groupby(range(len(texts)), numbers.__getitem__):
         block = list(rows)

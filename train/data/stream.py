@@ -5,7 +5,7 @@
     3. order        the window's examples, in an order drawn from (seed, dataset, epoch, window); examples outside the
                     fraction `share` of the dataset are skipped; those with fewer than `min_tokens` tokens are skipped
                     if `skip_short` is true, otherwise they are an error
-    4. step         the next `batch_size` examples; at the end of an epoch, fewer than these are dropped
+    4. step         the next `batch_size` examples; if fewer are left at the end of an epoch, they are dropped
     5. micro-batch  the step's examples, cut into `micro_batches` equal parts, whose gradients are added up
     6. rank         each micro-batch, cut into `ranks` equal parts, one for each rank; if the loss contrasts all
                     examples of a step (`whole`), 6 comes before 5: the step is cut for the ranks first
@@ -72,7 +72,8 @@ class ExampleStream:
         skip_short: True to skip an example with fewer than `min_tokens` tokens; False to raise a StreamError for it.
         micro_batches: the number of micro-batches in a step. A batch is one rank's part of a micro-batch.
         rank, ranks: the number of this rank, from 0 on, and the number of ranks.
-        share: the fraction of the dataset's examples to read, from 0 to 1. A hash of its id decides about an example.
+        share: the fraction of the dataset's examples to read, from 0 to 1. The hash of an example's id decides whether
+            it is read.
         whole: True if the loss contrasts all examples of a step, as with gradient caching. The examples of a rank and
             their order then do not depend on `micro_batches`.
 
@@ -119,13 +120,16 @@ class ExampleStream:
 
     @property
     def num_examples(self) -> int:
-        """The number of examples that an epoch reads: in the fraction `share`, with at least `min_tokens` tokens."""
+        """The number of examples that an epoch reads.
+
+        These are the examples in the fraction `share` of the dataset that have at least `min_tokens` tokens.
+        """
         return self.num_shared - self.num_short
 
     def _counts(self) -> tuple[int, int]:
         """Count the examples in the fraction `share` of the dataset, and those with too few tokens.
 
-        A shard is read only if both numbers cannot be derived from the manifest.
+        A shard is read only if its entry in the manifest is not enough to count them.
 
         Returns:
             (number of examples in the fraction, number of these that have fewer than `min_tokens` tokens).
@@ -212,7 +216,13 @@ class ExampleStream:
     ) -> Iterator[tuple[Batch, StreamState]]:
         """Yield what `batches` yields for the same arguments. A thread makes the batches in advance.
 
-        It is ahead of the caller by at most one step and one batch.
+        The thread is ahead of the caller by at most one step and one batch.
+
+        Args:
+            state: the state at which to start.
+            columns: the names of the columns to read from the shards.
+            collate: a function that takes this rank's examples of a step, and returns name of an objective -> its
+                columns. It is called in the thread.
         """
         return prefetch(lambda: self.batches(state, columns, collate), self.micro_batches + 1)
 
@@ -221,7 +231,7 @@ class ExampleStream:
 
         Args:
             rows: for each example of the step, over all ranks: (its window, its index in the window).
-            epoch: the number of the epoch, which the result states.
+            epoch: the number of the epoch, which becomes a field of the result.
         """
         together = len(rows) // (1 if self.whole else self.micro_batches)
         each = together // self.ranks
@@ -246,9 +256,10 @@ class ExampleStream:
             )
 
     def _windows(self, epoch: int, position: int, columns: Sequence[str]) -> Iterator[tuple[np.ndarray, "_Window"]]:
-        """Yield (indices, window) for each window of an epoch. The indices are the indices of its examples, in random order.
+        """Yield (indices, window) for each window of an epoch: the indices of the window's examples, in random order.
 
         Args:
+            epoch: the number of the epoch.
             position: the number of examples at the beginning of the epoch to leave out. A window of which all examples
                 are left out is not read.
             columns: the names of the columns to read.
@@ -290,9 +301,15 @@ class _Window:
 
     Args:
         batches: the record batches of the shards.
-        columns: the names of the columns that `value` is called with.
-        share: the fraction of the dataset to read; `shared`, (n,) bool, is true for those of the n examples in it.
-        measured: the name of the column of token lists whose lengths are put into `lengths`, if the shards have it.
+        columns: the names of the columns to hold.
+        share: the fraction of the dataset to read.
+        measured: the name of the column of token lists from which `lengths` is computed.
+
+    Attributes:
+        ids: the ids of the n examples, (n,) int64.
+        shared: a mask of the examples, (n,) bool: true for those in the fraction `share`.
+        lengths: the lengths of the examples in tokens, (n,). There is no such attribute if the shards lack the column
+            `measured`.
     """
 
     def __init__(self, batches: list[pa.RecordBatch], columns: Sequence[str], share: float, measured: str) -> None:
@@ -315,7 +332,7 @@ class _Window:
 def in_share(ids: np.ndarray, share: float) -> np.ndarray:
     """Return a mask of n examples, (n,) bool: true for those that belong to a random fraction of a dataset.
 
-    A hash of its id decides whether an example belongs to the fraction.
+    The hash of an example's id decides whether it belongs to the fraction.
 
     Args:
         ids: the ids of the examples, (n,) int64.

@@ -110,7 +110,7 @@ class Checkpoints:
         agreed(lambda: self.write(step, states, best))
 
     def write(self, step: int, states: dict[str, Any], best: bool) -> None:
-        """Write a checkpoint, and delete those that are neither among the last two nor the best one.
+        """Write a checkpoint, and delete the checkpoints that are neither among the last two nor the best one.
 
         Only rank 0 calls this method.
 
@@ -169,7 +169,7 @@ class Checkpoints:
         return dict(states["clearspan"])
 
     def last(self) -> tuple[str, str | None]:
-        """Return the tags of the newest undamaged checkpoint, and of the best checkpoint that is not newer.
+        """Return the tags of the newest undamaged checkpoint, and of the best checkpoint that is not newer than it.
 
         The second tag is None if no score or loss picked a best checkpoint. If newer checkpoints are damaged, a warning
         about them is printed.
@@ -234,7 +234,9 @@ class Checkpoints:
 
 
 def _verified(folder: Path) -> dict[str, Any]:
-    """Verify the files of a checkpoint by the hashes in its manifest; return the manifest's field `best`, as a dict.
+    """Verify the files of a checkpoint by the hashes in its manifest; return `best` -> the tag of the best checkpoint.
+
+    The tag, from the manifest, is None if no checkpoint was the best one when this checkpoint was written.
 
     Files that the manifest does not list are ignored.
 

@@ -13,18 +13,18 @@ from clearspan.train.step.requests import Metrics
 
 
 def gradient_norms(engine: Any, batches: Mapping[str, Batch], turn: str, parameters: Sequence[nn.Parameter]) -> Metrics:
-    """Return `OBJECTIVE/grad_norm` -> the norm of the gradient of the objective's weighted loss, before clipping.
+    """Return the gradient norm of each objective of a turn: `OBJECTIVE/grad_norm` -> a scalar.
 
-    The gradients are those of one micro-batch, averaged over ranks.
+    The gradient is that of the objective's weighted loss on one micro-batch, averaged over ranks, before clipping.
 
     This costs a forward pass, and a backward pass for each objective. The gradients that DeepSpeed accumulates, and the
-    memory banks of objectives, are unchanged afterwards. Every rank must call this function. Before, it must seed
-    dropout with the seed of the micro-batch's forward pass.
+    memory banks of objectives, are unchanged afterwards. Every rank must call this function, after seeding dropout with
+    the seed of the micro-batch's forward pass.
 
     Args:
         engine: DeepSpeed's engine, which wraps a `Learner`.
         batches: name of a dataset -> this rank's batch in the micro-batch.
-        turn: the name of the turn; the norm is computed for each of its objectives.
+        turn: the name of the turn.
         parameters: the parameters that the turn trains.
     """
     memories = [(module, module.vectors) for module in engine.module.modules() if isinstance(module, Memory)]

@@ -54,7 +54,8 @@ deepspeed.ops.__compatible_ops__ = {}
 def total_steps(recipe: Recipe, feed: Feed) -> int:
     """Return the number of steps of a run: `training.max_steps`, or if it is 0 the steps of `training.epochs` epochs.
 
-    The epochs are those of the primary dataset (`feed.primary`). They have only full batches.
+    The epochs are those of the primary dataset (`feed.primary`). Examples that do not fill a step at the end of an
+    epoch are not used.
 
     Raises:
         RecipeError: the warm-up of an optimizer has at least as many steps as the run.
@@ -102,7 +103,7 @@ class Trainer:
             score.
         quiet: True to show no progress.
         held_out: examples that training does not see, for the held-out loss; None if there are none. If `evaluate` is
-            None too, no checkpoint is the best one.
+            None too, no best checkpoint is picked.
     """
 
     def __init__(
@@ -138,7 +139,8 @@ class Trainer:
         """Load the last checkpoint. Every rank must call this method.
 
         Returns:
-            A line for the user if the recipe's number of steps has changed since the checkpoint; otherwise [].
+            A list with one line for the user if the recipe's number of steps has changed since the checkpoint was
+            saved; otherwise [].
 
         Raises:
             CheckpointError: there is no checkpoint that can be used.
@@ -200,7 +202,7 @@ class Trainer:
                 self.tracker.close()
 
     def _train_step(self, batches: Iterator[tuple[MicroBatch, FeedState]], clock: Clock) -> tuple[Metrics, FeedState]:
-        """Make one step: take its micro-batches, and update the weights once for each turn, always on all of these.
+        """Make one step: take its micro-batches, and update the weights once for each turn, on the same micro-batches.
 
         Args:
             batches: the micro-batches to come, each with the state of the feed after its step.

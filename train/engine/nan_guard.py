@@ -15,7 +15,7 @@ def check_finite(metrics: Mapping[str, float], step: int) -> None:
     """Raise FloatingPointError if a loss, a gradient norm or the norm of the weights is NaN or infinite.
 
     Args:
-        metrics: name of a metric -> its value; other metrics are not checked.
+        metrics: name of a metric -> its value. Metrics that are neither losses nor these norms are not checked.
         step: the step, for the message.
     """
     for name, value in metrics.items():

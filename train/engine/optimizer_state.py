@@ -87,7 +87,7 @@ def load_state(engine: Any, saved: State) -> None:
 
 
 def _groups(state: State, optimizer: Any, turn: str) -> Iterator[tuple[dict[str, Any], list[Any], torch.Tensor]]:
-    """Yield three things for each parameter group of a turn, with ZeRO.
+    """Yield the saved options, the parameters and this rank's weights of each parameter group of a turn, with ZeRO.
 
     Args:
         state: the `state_dict` of the turn's optimizer.
@@ -95,8 +95,8 @@ def _groups(state: State, optimizer: Any, turn: str) -> Iterator[tuple[dict[str,
         turn: the name of the turn.
 
     Yields:
-        (the group's element of `state["param_groups"]`; its parameters; this rank's part of the flat tensor of its fp32
-        weights).
+        (the group's element of `state["param_groups"]`; the group's parameters; this rank's part of the flat tensor of
+        their fp32 weights).
     """
     parts = [group["params"][0].detach() for group in optimizer.param_groups]
     return zip(state["param_groups"], optimizer.members[turn], parts, strict=True)
@@ -126,7 +126,7 @@ def _gathered(moment: torch.Tensor, members: list[Any], part: torch.Tensor) -> l
 
 @contextlib.contextmanager
 def _restored(part: torch.Tensor) -> Iterator[None]:
-    """Return a context at whose end the tensor `part` gets back the values that it had at the beginning."""
+    """Return a context. At its end, the tensor `part` gets back the values that it had at the beginning."""
     weights = part.clone()
     try:
         yield

@@ -1,4 +1,4 @@
-"""Precision of a run: `training.bf16` is set to true or false before the model is built, to the same on all ranks.
+"""Precision of a run: `training.bf16` is set to true or false before the model is built, the same on all ranks.
 
     recipe, device, saved recipe if a run is resumed -> recipe with true or false, and lines about it for the user
 

@@ -38,10 +38,10 @@ class ReportedElsewhereError(Exception):
 
 
 def agreed(work: Callable[[], Result]) -> Result:
-    """Do `work` on rank 0 and return its result on every rank.
+    """Call `work` on rank 0 only, and return its result on every rank. Every rank must call this function.
 
     Raises:
-        ReportedElsewhereError: on the other ranks, if `work` raised an error; rank 0 raises the error itself.
+        ReportedElsewhereError: `work` raised an error. Rank 0 raises that error itself, the other ranks raise this one.
     """
     rank, ranks = world()
     outcome: list[Any] = [None, None]
@@ -62,7 +62,7 @@ def agreed(work: Callable[[], Result]) -> Result:
 
 
 def gathered(value: Result) -> list[Result]:
-    """Return a list of the values that all ranks passed, in rank order, on every rank."""
+    """Return, on every rank, a list of the values that the ranks called this function with, in rank order."""
     ranks = world()[1]
     values: list[Any] = [value] * ranks
     if ranks > 1:
@@ -71,24 +71,25 @@ def gathered(value: Result) -> list[Result]:
 
 
 def name_accelerator() -> None:
-    """Tell DeepSpeed to use the CPU if torch finds no accelerator; otherwise it would print a warning in every process.
+    """Set an environment variable that makes DeepSpeed use the CPU, if torch finds no accelerator.
 
-    Call this before DeepSpeed is imported. Child processes inherit the setting.
+    Without the variable, DeepSpeed would print a warning in every process. Call this function before DeepSpeed is
+    imported. Child processes inherit the variable.
     """
     if not torch.accelerator.is_available():
         os.environ.setdefault("DS_ACCELERATOR", "cpu")
 
 
 def one_machine() -> bool:
-    """Return whether all ranks run on this machine."""
+    """Return whether all ranks run on this machine, according to the launcher's environment variables."""
     return ranks_here() == int(os.environ["WORLD_SIZE"]) or os.environ["MASTER_ADDR"] in (LOOPBACK, "localhost")
 
 
 def join_ranks() -> None:
-    """Join the launcher's process group, or without a launcher a group of one. A second call does nothing.
+    """Join the process group of all ranks that the launcher started. If there is no launcher, form a group of one rank.
 
-    On one machine, only processes of that machine can reach the group. On several machines, rank 0 prints the port
-    that it listens on.
+    A second call does nothing. If all ranks run on one machine, only processes of that machine can connect to the
+    group. If they run on several machines, rank 0 prints the port that it listens on.
 
     Raises:
         DistNetworkError: the ranks cannot reach each other, or the port is taken.
@@ -116,13 +117,13 @@ def join_ranks() -> None:
 
 
 def _meet(url: str, *, timeout: timedelta, **options: Any) -> Iterator[tuple[TCPStore, int, int]]:
-    """Yield (store, rank, number of ranks): a rendezvous handler of torch, for the ranks of one machine.
+    """Connect the ranks of one machine; yield (store, rank, number of ranks). torch calls this rendezvous handler.
 
-    Rank 0 owns the store and listens on the loopback interface only; torch's own handlers listen on all interfaces.
+    Rank 0 serves the store, and listens on the loopback interface only; torch's handlers listen on all interfaces.
 
     Args:
         url, options: ignored; torch passes them.
-        timeout: the timeout of the store.
+        timeout: the maximum time that a rank waits for another.
     """
     rank, ranks, port = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"]), _chosen_port()
     shared = ranks > 1 and not port
@@ -141,9 +142,10 @@ def _meet(url: str, *, timeout: timedelta, **options: Any) -> Iterator[tuple[TCP
 
 
 def _chosen_port() -> int:
-    """Return the port that the user chose for the ranks of one machine (MASTER_PORT); 0 if the user chose none.
+    """Return the port in MASTER_PORT if the user chose it for the ranks of one machine; otherwise 0.
 
-    deepspeed's default port, and the port of torchrun, on which torchrun listens itself, are not the user's choice.
+    It is not the user's choice if it is deepspeed's default port, or if torchrun started the ranks: torchrun itself
+    listens on this port. For a single rank without a launcher, the result is 0 too.
     """
     from deepspeed.constants import TORCH_DISTRIBUTED_DEFAULT_PORT
 
@@ -154,13 +156,16 @@ def _chosen_port() -> int:
 
 
 def _share_port(port: int, rank: int, ranks: int, timeout: timedelta) -> int:
-    """Return rank 0's port on every rank. The ranks exchange it through a file named after their launcher.
+    """Return, on every rank, the port that rank 0 called this function with. Every rank must call it.
 
-    Trainings that run at the same time have different launchers, and therefore different files. The last rank that
-    reads the file deletes it.
+    The ranks of one machine exchange the port through a temporary file, whose name contains the process id of their
+    launcher. Runs that train at the same time have different launchers, and therefore different files. The last rank
+    that reads the file deletes it.
 
     Args:
-        port: the port to share; used on rank 0 only.
+        port: the port to share, on rank 0; ignored on other ranks.
+        rank, ranks: the number of this rank, and the number of ranks.
+        timeout: the maximum time to wait for rank 0.
     """
     launcher = psutil.Process(os.getppid())
     since = launcher.create_time() - psutil.boot_time()  # the same on all ranks, even while the clock is set
@@ -172,7 +177,11 @@ def _share_port(port: int, rank: int, ranks: int, timeout: timedelta) -> int:
 
 
 def _private_folder() -> Path:
-    """Return a folder for temporary files; raise PermissionError if another user owns it or can write to it."""
+    """Return this user's folder for the temporary files through which ranks find each other; create it if needed.
+
+    Raises:
+        PermissionError: another user owns the folder or can write to it.
+    """
     folder = Path(tempfile.gettempdir(), f"clearspan-{os.getuid()}")
     folder.mkdir(mode=0o700, exist_ok=True)
     status = folder.lstat()

@@ -3,7 +3,7 @@
 Before there is anything to save, even during imports, a signal ends the process with one line and exit code 1. Later
 the training loop (`train.engine.loop`) saves a checkpoint first. deepspeed's launcher would kill ranks that take long
 to save, and would exit with 1 whatever the exit codes of the ranks. Therefore `clearspan train` starts the launcher
-with signals blocked, forwards them to the ranks itself, and waits.
+with SIGINT and SIGTERM blocked, forwards these signals to the ranks itself, and waits for them.
 """
 
 import contextlib
@@ -28,18 +28,20 @@ REPORTING_S = 20
 
 
 class Launcher(subprocess.Popen[bytes]):
-    """A child process of `clearspan train` that starts the ranks, with the handling of SIGINT and SIGTERM.
+    """The child process of `clearspan train` that starts the ranks.
 
-    On one machine the child is deepspeed's launcher, the parent of the ranks. It starts with both signals blocked; the
-    ranks unblock them. `clearspan train` forwards both signals to the ranks, and kills ranks that have not ended
-    `SAVING_S` seconds later.
+    Creating it also sets the handlers of SIGINT and SIGTERM in this process.
+
+    On one machine the child is deepspeed's launcher, the parent of the ranks. It starts with SIGINT and SIGTERM
+    blocked; the ranks unblock them. `clearspan train` forwards both signals to the ranks, and kills ranks that have not
+    ended 600 seconds later (`SAVING_S`).
 
     On several machines the child is a command, such as pdsh, that starts a launcher on each machine, and deepspeed's
     runner forwards signals to it. There `clearspan train` ignores SIGINT, which a terminal sends to all processes, and
     waits for the ranks.
 
     Args:
-        words: the command and its arguments.
+        words: the command and its arguments, each a separate string.
         options: other arguments of `subprocess.Popen`.
     """
 
@@ -60,9 +62,12 @@ class Launcher(subprocess.Popen[bytes]):
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
     def wait(self, timeout: float | None = None) -> int:
-        """Wait for the launcher; return its exit code, which is the exit code of the first rank that failed.
+        """Wait for the launcher; return the exit code of the first rank that failed, or 0 if no rank failed.
 
         If a signal ended that rank, print the name of the signal.
+
+        Args:
+            timeout: the maximum time to wait, in seconds, as for `subprocess.Popen.wait`; None for no limit.
 
         Raises:
             RuntimeError: a signal ended the launcher itself.
@@ -79,7 +84,11 @@ class Launcher(subprocess.Popen[bytes]):
         return code
 
     def _signal_ranks(self, number: int) -> bool:
-        """Send a signal to all ranks; return whether there are any."""
+        """Send a signal to all ranks that the launcher has started; return whether there are such ranks.
+
+        Args:
+            number: the number of the signal.
+        """
         import psutil
 
         ranks = []
@@ -103,19 +112,20 @@ class Launcher(subprocess.Popen[bytes]):
 
 
 def leave_to_rank_0() -> None:
-    """Wait up to `REPORTING_S` seconds, in a rank that failed, so that rank 0 can report the error.
+    """Wait for 20 seconds (`REPORTING_S`) in a rank that failed, so that rank 0 can report the error first.
 
-    The launcher ends all ranks as soon as one has failed. Without this wait it could end rank 0 before rank 0 prints
-    the error. Rank 0 does not wait, nor does a rank without deepspeed's launcher.
+    The launcher ends all ranks as soon as the process of one has failed. Without the wait, it could end rank 0 before
+    rank 0 prints the error. Rank 0 does not wait, nor does any rank that deepspeed's launcher did not start.
     """
     if os.environ.get("RANK", "0") != "0" and "LOCAL_SIZE" in os.environ:
         time.sleep(REPORTING_S)
 
 
 def deadline(max_hours: float) -> Callable[[], bool]:
-    """Return a function that tells whether this process started at least `max_hours` ago; 0 hours: no deadline.
+    """Return a function that returns whether this process started at least `max_hours` ago.
 
-    Start-up counts too, because it counts toward the time limit of a batch system.
+    If `max_hours` is 0, the function always returns False. The time of start-up counts too, because it counts toward
+    the time limit of a batch system.
     """
     import psutil
 
@@ -124,10 +134,11 @@ def deadline(max_hours: float) -> Callable[[], bool]:
 
 
 def launcher_watch() -> Callable[[], bool]:
-    """Return a function that tells whether this rank's deepspeed launcher, or the sweep that started it, has died.
+    """Return a function that returns whether a process that started this rank has died, so that the rank must stop.
 
-    A `deepspeed` command that is killed leaves its ranks running; they must stop and save. Without a launcher, the
-    function always returns False.
+    These processes are deepspeed's launcher, its parent and, if a sweep started the run, the sweep. If they are killed,
+    the ranks still run, and must save and stop. If deepspeed's launcher did not start this rank, the function always
+    returns False.
     """
     import psutil
 

@@ -33,10 +33,14 @@ PEAK_FLOPS = {"H200": 989e12, "H100": 989e12, "A100": 312e12, "L40S": 362e12, "L
 
 
 def flops_per_token(learner: Learner, mean_length: float) -> float:
-    """Return the FLOPs of training per token: 6 for each weight of the layers, and 12 L d s for attention.
+    """Return the number of floating-point operations per token in training (Chowdhery et al. 2022, appendix B).
 
-    L is the number of layers, d their width, and s the mean length of a sequence in tokens (Chowdhery et al. 2022, app.
-    B). A third of the FLOPs is the forward pass. Frozen layers reduce the other two thirds, the backward pass.
+    It is 6 for each weight of the layers, and 12 L d s for attention: L is the number of layers, d their width, and s
+    the mean length. A third is for the forward pass, two thirds for the backward pass; frozen layers reduce the latter.
+
+    Args:
+        learner: the module that is trained.
+        mean_length: the mean number of tokens of a sequence.
     """
     encoder = learner.encoder
     whole = 6.0 * layer_weights(encoder) + 12.0 * encoder.num_layers * encoder.dim * mean_length
@@ -44,15 +48,23 @@ def flops_per_token(learner: Learner, mean_length: float) -> float:
 
 
 def layer_weights(encoder: Any) -> int:
-    """Return the number of the encoder's parameters without its embeddings, which are looked up, not multiplied."""
+    """Return the number of the encoder's weights without its embeddings, which are looked up and not multiplied.
+
+    Args:
+        encoder: the encoder, a `TrainableEncoder`.
+    """
     return sum(p.numel() for name, p in encoder.base.named_parameters() if "embeddings" not in name)
 
 
 def backward_shares(learner: Learner) -> tuple[float, float]:
-    """Return the two fractions of a backward pass that remain if layers are frozen; (1, 1) if nothing is frozen.
+    """Return which fractions of the two halves of a backward pass are computed; both are 1 if nothing is frozen.
 
-    The first is the fraction of the layers' weights whose gradients are computed, the second the fraction of the layers
-    through which the backward pass goes.
+    One half computes the gradients of the layers' weights, the other half those of the layers' inputs.
+
+    Returns:
+        (fraction of the layers' weights that get gradients, fraction of the layers whose inputs get gradients). The
+        second fraction is 1 if token or patch embeddings are trained, because the backward pass then goes through all
+        layers; otherwise the first fraction is used as an estimate.
     """
     base, table = learner.encoder.base, learner.encoder.token_table()
     trained = sum(p.numel() for name, p in base.named_parameters() if "embeddings" not in name and p.requires_grad)
@@ -62,7 +74,7 @@ def backward_shares(learner: Learner) -> tuple[float, float]:
 
 
 def peak_flops(device: torch.device) -> float | None:
-    """Return the device's peak FLOP/s, or None if unknown (every CPU)."""
+    """Return the peak speed of a device in bf16, in FLOP/s; None for a CPU or an unknown GPU."""
     if device.type != "cuda":
         return None
     name = torch.cuda.get_device_name(device)
@@ -74,6 +86,12 @@ class Clock:
 
     The trainer restarts it after each log, evaluation and save, so that the time of evaluation and saving does not
     count.
+
+    Attributes:
+        tokens: this rank's tokens since the restart, a scalar, float64.
+        steps: the number of steps since the restart.
+        waited: the seconds since the restart that were spent in the context `waiting`.
+        start: the time of the restart, of `time.perf_counter`.
     """
 
     def __init__(self) -> None:
@@ -84,7 +102,11 @@ class Clock:
         self.steps, self.waited, self.start = 0, 0.0, time.perf_counter()
 
     def add(self, tokens: Tensor) -> None:
-        """Count a step and its tokens."""
+        """Count a step and its tokens.
+
+        Args:
+            tokens: the number of tokens of the step, a scalar on any device.
+        """
         self.steps, self.tokens = self.steps + 1, self.tokens.to(tokens.device) + tokens
 
     def seconds(self) -> float:
@@ -98,25 +120,32 @@ class Clock:
 
 
 class Logger(Protocol):
-    """Writer of a run's metrics."""
+    """The interface of a logger, which writes the metrics of a run. It is called on rank 0 only."""
 
     def log(self, step: int, metrics: Mapping[str, float]) -> None:
-        """Write the metrics of a step."""
+        """Write the metrics of a step.
+
+        Args:
+            step: the number of steps that the run has made.
+            metrics: name of a metric -> its value.
+        """
 
     def close(self) -> None:
         """Write what is still buffered: the run has ended, or was stopped."""
 
 
 class JsonLines:
-    """Writer of metrics.jsonl, one line per logged step. Lines after `step`, of the run that is resumed, are deleted.
+    """The logger that writes metrics.jsonl, one line for each call of `log`.
+
+    If a run is resumed, the lines of steps after `step`, which will be made again, are deleted first.
 
     Args:
         run: the run's folder.
-        recipe: not used.
-        step: the step at which training begins.
+        recipe: the recipe as a dictionary; not used, but every logger is created with it.
+        step: the step at which training begins: 0, or the last step of the checkpoint that the run resumes from.
 
     Raises:
-        OSError: (on writing too) the disk is full or broken; the error names the file.
+        OSError: the disk is full or broken; the error names the file. `log` raises it too.
     """
 
     def __init__(self, run: Path, recipe: Mapping[str, Any], step: int) -> None:
@@ -132,15 +161,17 @@ class JsonLines:
 
 
 class TensorBoard:
-    """Writer of TensorBoard's events. If a run is resumed, events of its earlier part after `step` are hidden.
+    """The logger that writes TensorBoard's events.
+
+    If a run is resumed, TensorBoard no longer shows the old events of steps after `step`, which will be made again.
 
     Args:
         run: the run's folder.
-        recipe: the recipe as a dictionary; not used here, but each logger is called with it.
-        step: the step at which training begins.
+        recipe: the recipe as a dictionary; not used, but every logger is created with it.
+        step: the step at which training begins: 0, or the last step of the checkpoint that the run resumes from.
 
     Raises:
-        OSError: (on writing and closing) the disk is full or broken; the error names the folder.
+        OSError: the disk is full or broken; the error names the folder. `log` and `close` raise it too.
     """
 
     def __init__(self, run: Path, recipe: Mapping[str, Any], step: int) -> None:
@@ -160,15 +191,15 @@ class TensorBoard:
 
 
 class Tracker:
-    """All loggers of a run, and its display.
+    """All loggers of a run, and its progress display, behind one interface. It is used on rank 0 only.
 
     Args:
-        recipe: the recipe of the run, which names the user's loggers.
+        recipe: the recipe of the run, which names the user's loggers (`training.loggers`).
         display: the progress display, which shows the metrics too.
 
     Raises:
         RecipeError: a user's logger cannot be created, or lacks `log` or `close`.
-        OSError: (on logging and closing too) the disk is full or broken; the error names the file.
+        OSError: the disk is full or broken; the error names the file. `log` and `close` raise it too.
     """
 
     def __init__(self, recipe: Recipe, display: Display) -> None:
@@ -183,9 +214,13 @@ class Tracker:
                 self.own[spec] = plugins.check_object(logger, spec, Logger, "a logger")
 
     def log(self, step: int, metrics: Mapping[str, float]) -> None:
-        """Write the metrics of a step, and show them.
+        """Write the metrics of a step with all loggers, and show them.
 
-        If a user's logger fails, print a warning and call the logger no more; the run goes on.
+        If a user's logger fails, print a warning and call this logger no more; the run goes on.
+
+        Args:
+            step: the number of steps that the run has made.
+            metrics: name of a metric -> its value.
         """
         for logger in self.loggers:
             logger.log(step, metrics)
@@ -203,10 +238,11 @@ class Tracker:
                 self._guarded(spec, logger.close)
 
     def _guarded(self, spec: str, call: Callable[[], None]) -> None:
-        """Run `call`, a call of a user's logger; if it fails, print a warning and call this logger no more.
+        """Call a method of a user's logger; if it fails, print a warning and remove the logger.
 
         Args:
-            spec: the logger, as `training.loggers` names it.
+            spec: the logger as `training.loggers` names it, `module:name`.
+            call: the method, with its arguments bound.
         """
         try:
             call()

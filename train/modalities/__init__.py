@@ -4,7 +4,7 @@
     device   arrays -> patch embeddings -> rows of the packed batch
 
 `Modality` is the interface. Each built-in modality is a file in this folder, with the name of the kind of dataset that
-it reads. A recipe sets the options of a modality with the dataset, as `data.NAME.modality.OPTION`.
+it reads. A recipe sets the options of a modality among those of the dataset, as `data.NAME.modality.OPTION`.
 """
 
 import abc
@@ -38,7 +38,7 @@ class ModalityConfig:
 class Modality(abc.ABC):
     """A modality. It turns rows of a dataset into arrays on the host, and creates the module that embeds the arrays.
 
-    A subclass defines its options as a dataclass, and refers to the dataclass by the annotation of `config`. A recipe
+    A subclass defines its options as a dataclass, and declares this dataclass as the type of `config`. A recipe
     chooses a class of your own by `data.NAME.modality.type: module:Class`. The class may be in an installed package or
     in a file in the working folder.
 
@@ -63,7 +63,8 @@ class Modality(abc.ABC):
         """Create the modality of a dataset.
 
         Args:
-            config: the options, an instance of the class in the annotation of `config`.
+            config: the options, an instance of the dataclass that the modality's class declares as the type of
+                `config`.
             dataset: the dataset.
 
         Raises:
@@ -73,10 +74,10 @@ class Modality(abc.ABC):
 
     @abc.abstractmethod
     def collate(self, rows: Rows, keys: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return the views of n rows, (n, views, ...), and the class labels of the rows, (n,) int64.
+        """Return the views of n examples, (n, views, ...), and the class labels of the examples, (n,) int64.
 
         Args:
-            rows: the rows.
+            rows: the examples that this rank gets in a step.
             keys: a random key for each view, (n, views) int64. All random choices must be derived from the keys.
 
         Raises:
@@ -85,10 +86,10 @@ class Modality(abc.ABC):
 
     @abc.abstractmethod
     def embedding(self, dim: int) -> nn.Module:
-        """Create the module that embeds n views, (n, ...) -> (n, patches, dim).
+        """Create the module that embeds n views, (n, ...) -> (n, patches, dim): `patches` rows for each view.
 
-        The module replaces the whole embedding layer for tokens, including position embeddings, normalization and
-        dropout.
+        For these views, the module takes the place of the encoder's whole embedding layer, including its position
+        embeddings, normalization and dropout.
 
         Args:
             dim: the hidden size of the encoder.
@@ -99,7 +100,7 @@ class Modality(abc.ABC):
 
 
 def names() -> list[str]:
-    """Return the kinds of dataset that have a built-in modality."""
+    """Return the names of the kinds of dataset that have a built-in modality, such as `images`."""
     return parts.names(__name__)
 
 
@@ -108,7 +109,7 @@ def modality_class(name: str) -> type[Modality]:
     """Return the class of a modality.
 
     Args:
-        name: the kind of dataset of a built-in modality, or `module:Class`.
+        name: for a built-in modality, the kind of dataset that it reads; otherwise `module:Class`.
 
     Raises:
         PluginError: there is no such class, or it does not implement the interface.
@@ -117,10 +118,10 @@ def modality_class(name: str) -> type[Modality]:
 
 
 def config_class(name: str) -> type[ModalityConfig]:
-    """Return the dataclass that holds the options of a modality.
+    """Return the dataclass that defines the options of a modality.
 
     Args:
-        name: the kind of dataset of a built-in modality, or `module:Class`.
+        name: for a built-in modality, the kind of dataset that it reads; otherwise `module:Class`.
 
     Raises:
         PluginError: there is no such class, or it does not implement the interface.
@@ -132,13 +133,14 @@ def build(name: str, config: ModalityConfig, dataset: Dataset) -> Modality:
     """Create the modality of a dataset.
 
     Args:
-        name: the kind of dataset of a built-in modality, or `module:Class`.
+        name: for a built-in modality, the kind of dataset that it reads; otherwise `module:Class`.
         config: the options of the modality.
         dataset: the dataset.
 
     Raises:
         PluginError: there is no such class, or it does not implement the interface.
-        ValueError: an option does not suit the dataset, or the modality lacks an attribute.
+        ValueError: an option does not suit the dataset, or the modality has no attribute `columns`, `views` or
+            `patches`.
     """
     modality = modality_class(name).build(config, dataset)
     if missing := [attribute for attribute in ("columns", "views", "patches") if not hasattr(modality, attribute)]:
@@ -147,7 +149,10 @@ def build(name: str, config: ModalityConfig, dataset: Dataset) -> Modality:
 
 
 def in_threads(work: Callable[[int], None], items: Sequence[int]) -> None:
-    """Call `work` with every item, in as many threads as this rank has cores. Raise the first exception, if any."""
+    """Call `work` with every item, in as many threads as this rank has cores, and wait for all calls.
+
+    The first exception that a call raises is raised here.
+    """
     for _ in _pool().map(work, items):
         pass
 

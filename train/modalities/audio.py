@@ -3,8 +3,9 @@
     host     frames of 10 ms x 128 mel bins -> cut, mixed with another clip, normalized, padded, masked -> float16
     device   patches of 24 x 24 -> linear layer, class token, position embeddings
 
-A clip of 1,024 frames gives 5 x 42 patches and the class token, which are 211 rows. The paper does not augment clips,
-so that the two passes over a clip differ only by dropout. The augmentations in the paper's code are options here.
+A clip of 1,024 frames gives 5 x 42 patches and a class token, which are 211 rows of the packed batch. The paper does
+not augment clips, so that the two passes over a clip differ only by dropout. The augmentations in the paper's code are
+options here.
 """
 
 import dataclasses
@@ -78,18 +79,20 @@ class AudioConfig(ModalityConfig):
 
     @property
     def patches(self) -> int:
-        """The number of rows of a view: one for each whole patch, and one for the class token."""
+        """The number of rows of a view in the packed batch: one for each whole patch, and one for the class token."""
         return (MEL_BINS // self.patch_size) * (self.frames // self.patch_size) + 1
 
 
 class AudioModality(Modality):
     """The modality of audio clips.
 
-    Its views are log-mel spectrograms, normalized by (x - mean) / (2 std), (n, views, frames, 128) float16.
+    The views of n clips are log-mel spectrograms, (n, views, frames, 128 mel bins) float16, with `views` and `frames`
+    of `config`. Their values x are normalized as (x - mean) / (2 std).
 
     Args:
         config: the options.
-        mean, std: the mean and the standard deviation of all values of the dataset, or 0 and 0.5 to keep the values.
+        mean, std: the mean and the standard deviation of all values of the dataset; 0 and 0.5 to leave the values
+            unchanged.
     """
 
     config: AudioConfig
@@ -145,11 +148,11 @@ class AudioModality(Modality):
         return clip
 
     def _shares(self, whether: np.ndarray, quantiles: np.ndarray) -> np.ndarray:
-        """Return the share of each of n clips in its mixture, (n,), above 0; 1 if the clip is not mixed.
+        """Return the share of each of n clips in its mixture with another clip, (n,), above 0; 1 if it is not mixed.
 
         Args:
-            whether: uniform random numbers that decide whether a clip is mixed, (n,).
-            quantiles: uniform random numbers from which the shares are computed, (n,).
+            whether: random numbers in [0, 1) that decide whether a clip is mixed, (n,).
+            quantiles: random numbers in [0, 1) from which the shares of mixed clips are computed, (n,).
         """
         alpha = self.config.mixup_alpha
         shares = special.betaincinv(alpha, alpha, quantiles).clip(min=MIN_SHARE)
@@ -160,14 +163,16 @@ class AudioModality(Modality):
 
 
 def mixed(clip: np.ndarray, other: np.ndarray, share: float) -> np.ndarray:
-    """Return the log-mel spectrogram of a mixture of two clips, which is as long as the longer clip.
+    """Return the log-mel spectrogram of a mixture of two clips. It is as long as the longer clip.
 
     The waveform of the mixture is `share` times the first waveform plus (1 - share) times the second. Because the
-    energies of independent sounds add up, each value is log(share^2 e^x + (1 - share)^2 e^y) for the values x and y.
+    energies of independent sounds add up, each value is log(share^2 e^x + (1 - share)^2 e^y), where x and y are the
+    values of the two clips.
 
     Args:
-        clip, other: the log-mel spectrograms of the two clips, (frames, 128) float32.
-        share: the share of the first clip, from 0 to 1, exclusive.
+        clip, other: the log-mel spectrograms of the two clips, (frames, 128 mel bins) float32; the numbers of frames
+            may differ.
+        share: the share of the first clip, more than 0 and less than 1.
     """
     longer, shorter = clip + 2 * math.log(share), other + 2 * math.log1p(-share)
     if len(longer) < len(shorter):
@@ -182,9 +187,10 @@ def mask(frames: np.ndarray, uniforms: np.ndarray, config: AudioConfig) -> None:
     """Set a random range of mel bins and a random range of frames to 0, in place.
 
     Args:
-        frames: the spectrogram, (frames, 128).
-        uniforms: four random numbers in [0, 1): length and start of the bins, length and start of the frames.
-        config: the largest lengths, `freq_mask` and `time_mask`.
+        frames: the spectrogram, (number of frames, 128 mel bins), which is changed.
+        uniforms: four random numbers in [0, 1), from which these are computed: length and start of the range of bins,
+            length and start of the range of frames.
+        config: the options, of which `freq_mask` and `time_mask` are the largest lengths of the ranges.
     """
     for axis, longest, length, start in ((1, config.freq_mask, *uniforms[:2]), (0, config.time_mask, *uniforms[2:])):
         size = int(length * (longest + 1))
@@ -193,13 +199,14 @@ def mask(frames: np.ndarray, uniforms: np.ndarray, config: AudioConfig) -> None:
 
 
 class SpectrogramEmbedding(nn.Module):
-    """The embedding layer for spectrograms, (n, frames, 128) float16 -> (n, patches, dim).
+    """The embedding layer for n spectrograms, (n, frames, 128 mel bins) float16 -> (n, patches, dim).
 
-    The class token is first. The patches follow, sorted by mel bins from the lowest, and then by time.
+    The first row of the output is the class token. The patches follow, sorted by mel bins from the lowest, and then by
+    time.
 
     Args:
         config: the options.
-        patches: the number of rows of a view, the class token included.
+        patches: the number of rows of a spectrogram in the output: its patches and the class token.
         dim: the hidden size of the encoder.
     """
 

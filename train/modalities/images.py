@@ -1,7 +1,8 @@
 """Images as patches (Dosovitskiy et al. 2021), in two random views of each image (NonLing-CSE section 3.3).
 
     host     JPEG -> decoded once -> each view: random crop, resize, mirror, color jitter, grayscale -> uint8 pixels
-    device   normalize -> ViT's embeddings of patches, class token and positions -> projection if the sizes differ
+    device   normalize -> ViT's embeddings of patches, class token and positions -> projection if the ViT's hidden size
+             is not the encoder's
 
 Crops and color jitter are SimCLR's (Chen et al. 2020, appendix A), without blur. The published code takes them from
 torchvision. Here Pillow computes them on 8-bit pixels.
@@ -80,14 +81,15 @@ class ImageConfig(ModalityConfig):
 
     @property
     def patches(self) -> int:
-        """The number of rows of a view: one for each patch, and one for the class token."""
+        """The number of rows of a view in the packed batch: one for each patch, and one for the class token."""
         return (self.image_size // self.patch_size) ** 2 + 1
 
 
 class ImageModality(Modality):
     """The modality of images.
 
-    It makes two random views of each of n images, (n, 2, image_size, image_size, 3) uint8.
+    It makes two random views of each of n images: RGB pixels, (n, 2, image_size, image_size, 3) uint8, with
+    `image_size` of `config`.
     """
 
     config: ImageConfig
@@ -130,8 +132,9 @@ def view(image: Image.Image, uniforms: np.ndarray, config: ImageConfig) -> Image
     """Return a random view of an RGB image.
 
     Args:
-        image: the image.
-        uniforms: the random numbers that decide all changes of the view, (DRAWS,) in [0, 1).
+        image: the RGB image.
+        uniforms: 51 random numbers in [0, 1), (51,), in this order: 40 for the crop; 3 that decide whether the view is
+            mirrored, jittered and made gray; 4 strengths of the jitter; and 4 for the order of the four jitters.
         config: the size of the view, and the probabilities and strengths of its changes.
     """
     crops, (mirror, jitter, gray), strengths, order = np.split(uniforms, np.cumsum([4 * CROP_TRIES, 3, 4]))
@@ -159,12 +162,13 @@ ENHANCERS = (ImageEnhance.Brightness, ImageEnhance.Contrast, ImageEnhance.Color)
 def crop_box(size: tuple[int, int], uniforms: np.ndarray, min_scale: float) -> tuple[int, int, int, int]:
     """Return (left, top, width, height) of a random crop, as torchvision's RandomResizedCrop draws it.
 
-    The first try whose crop fits into the image is taken. If none fits, the largest centered crop is returned whose
-    aspect ratio is in ASPECTS.
+    Up to 10 crops are tried, and the first one that fits into the image is returned. If none fits, the result is the
+    largest centered crop with an aspect ratio, width / height, from 3/4 to 4/3.
 
     Args:
         size: the width and the height of the image, in pixels.
-        uniforms: four random numbers in [0, 1) for each try, (CROP_TRIES, 4): area, aspect ratio, left and top.
+        uniforms: four random numbers in [0, 1) for each try, (10, 4), from which these are computed: area, aspect
+            ratio, left and top.
         min_scale: the smallest fraction of the image's area that a crop covers.
     """
     width, height = size
@@ -181,10 +185,10 @@ def crop_box(size: tuple[int, int], uniforms: np.ndarray, min_scale: float) -> t
 
 
 def shifted_hue(image: Image.Image, change: float) -> Image.Image:
-    """Return an RGB image whose hues are shifted in Pillow's 8-bit HSV.
+    """Return a copy of an RGB image whose hues are shifted in Pillow's 8-bit HSV.
 
     Args:
-        image: the image.
+        image: the RGB image.
         change: the shift, as a fraction of the color circle, from -0.5 to 0.5.
     """
     to_hsv, to_rgb = color_tables()
@@ -197,9 +201,9 @@ def shifted_hue(image: Image.Image, change: float) -> Image.Image:
 def color_tables() -> tuple[np.ndarray, np.ndarray]:
     """Return lookup tables of Pillow's conversions from RGB to HSV and from HSV to RGB for all 8-bit colors.
 
-    They are (2^24,) uint32 each, with the first channel in the lowest byte of the index and of the value. The tables
-    take 128 MB per process. They replace two conversions by Pillow for each view, which would take most of the view's
-    time.
+    Each is (2^24,) uint32. The indices and the values are colors, with the first channel (R or H) in the lowest byte.
+    The tables take 128 MB per process. They replace two conversions by Pillow, which would take most of the time of
+    making a view.
     """
     tables = np.zeros((2, 256, 256, 256, 4), np.uint8)
 
@@ -215,13 +219,18 @@ def color_tables() -> tuple[np.ndarray, np.ndarray]:
 
 
 class ImageEmbedding(nn.Module):
-    """A ViT's embedding layer for images, (n, image_size, image_size, 3) uint8 -> (n, patches, dim).
+    """A ViT's embedding layer for n images, (n, image_size, image_size, 3) uint8 -> (n, patches, dim).
 
-    It normalizes pixels first, and projects the embeddings to `dim` if the ViT has another hidden size.
+    It normalizes pixels first, and projects the embeddings to `dim` if the ViT has another hidden size. `image_size`
+    and `patches` (patches and class token) are those of `config`.
 
     Args:
         config: the options.
         dim: the hidden size of the encoder.
+
+    Attributes:
+        embeddings: the ViT's embeddings of patches, class token and positions, of transformers.
+        mean, std: the mean and the standard deviation by which pixels are normalized, (3,), on a scale from 0 to 255.
 
     Raises:
         ValueError: the folder `config.path` holds no ViT, or a ViT with another image size, patch size or number of
@@ -248,7 +257,13 @@ class ImageEmbedding(nn.Module):
 
 
 def _vit_embeddings(config: ImageConfig, dim: int) -> nn.Module:
-    """Return the embedding layer of a ViT, which embeds patches, class token and positions; pretrained or random.
+    """Return the embedding layer of a ViT, which embeds patches, class token and positions.
+
+    It is that of the pretrained ViT in the folder `config.path`, or random if `config.path` is "".
+
+    Args:
+        config: the options.
+        dim: the encoder's hidden size, which random embeddings have if `config.hidden_size` is 0.
 
     Raises:
         ValueError: the folder `config.path` holds no ViT, or a ViT with another image size, patch size or number of

@@ -2,8 +2,9 @@
 
     states (k, h), decoder (V, h) -> for each chunk of rows: logits -> log-softmax -> loss, gradient -> the next chunk
 
-The gradient is computed in the forward pass, so only one chunk of logits exists at any time. The matrix products have
-the dtype of autocast; the softmax is in fp32.
+A row is one of k masked tokens, h is the width of the states, and V is the size of the vocabulary. The gradient is
+computed in the forward pass, so only one chunk of logits exists at any time. The matrix products have the dtype of
+autocast; the softmax is in fp32.
 
 Every forward pass copies the decoder's weight in that dtype. On CUDA this copy is padded to a multiple of 64 rows,
 because matrix products have no aligned kernel for an odd vocabulary such as RoBERTa's 50,265 ids. The added ids have a
@@ -34,17 +35,17 @@ rows; on a CPU it is not far beyond the caches.
 
 
 def masked_lm(states: Tensor, decoder: nn.Linear, labels: Tensor, measured: bool = False) -> tuple[Tensor, Tensor]:
-    """Return (loss, accuracy) of a masked LM, two scalars. The accuracy has no gradient, and is 0 unless `measured`.
+    """Return the loss and the accuracy of a masked LM, two scalars.
 
     The loss is in fp32. Its mean over ranks is the mean cross-entropy over the masked tokens of all ranks, even if
     ranks have different numbers of masked tokens. The accuracy is the fraction of this rank's masked tokens whose
-    original id has the highest logit.
+    original id has the highest logit. It has no gradient.
 
     Args:
-        states: the inputs of the decoder at the masked positions, (k, h), any float type.
-        decoder: the linear layer from h to the vocabulary.
-        labels: the original ids, (k,) int64; IGNORED for a row that has no masked token.
-        measured: whether to compute the accuracy.
+        states: the inputs of the decoder at k masked positions, (k, h), any float type.
+        decoder: the linear layer from the width h of the states to the vocabulary.
+        labels: the original ids, (k,) int64; -100 (`IGNORED`) for a row that has no masked token.
+        measured: True to compute the accuracy; False to return 0 in its place.
     """
     count = (labels != IGNORED).sum()
     summed, correct = cross_entropy(states, decoder, labels, measured)
@@ -54,16 +55,17 @@ def masked_lm(states: Tensor, decoder: nn.Linear, labels: Tensor, measured: bool
 def cross_entropy(
     states: Tensor, decoder: nn.Linear, labels: Tensor, counted: bool = False, multiple: int | None = None
 ) -> tuple[Tensor, Tensor]:
-    """Return (summed cross-entropy, number of correct predictions) of the decoder's logits, two scalars.
+    """Return the summed cross-entropy of k rows of logits, and the number of correct predictions, two scalars.
 
-    The number of correct predictions is fp32 without gradient, and 0 unless `counted`.
+    A prediction is correct if the row's label has the highest logit. The number is fp32, without gradient.
 
     Args:
         states: the inputs of the decoder, (k, h), any float type.
-        decoder: the linear layer from h to the vocabulary.
-        labels: the correct ids, (k,) int64; a row with the label IGNORED does not count.
-        counted: whether to count the correct predictions: the rows whose label has the highest logit.
-        multiple: the number to a multiple of which the vocabulary is padded; None for the device's number in `ALIGNED`.
+        decoder: the linear layer from the width h of the states to the vocabulary.
+        labels: the correct ids, (k,) int64; a row with the label -100 (`IGNORED`) does not count.
+        counted: True to count the correct predictions; False to return 0 in place of their number.
+        multiple: the vocabulary is padded, for speed, to the next multiple of this number; None for 64 on CUDA, and no
+            padding on other devices (`ALIGNED`).
     """
     device, weight, bias = states.device.type, decoder.weight, decoder.bias
     is_cast = torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device)  # not on the meta device
@@ -137,9 +139,16 @@ class _CrossEntropy(torch.autograd.Function):
 
 
 def _padded(weight: Tensor, bias: Tensor | None, dtype: torch.dtype, multiple: int) -> tuple[Tensor, Tensor | None]:
-    """Cast the decoder's weight and bias to a dtype, and pad the vocabulary to a multiple of `multiple`.
+    """Return a decoder's weight and bias, cast to a dtype, with the vocabulary padded to a multiple of `multiple`.
 
-    The added rows of the weight are 0, and their bias is -inf.
+    The added rows of the weight are 0, and the added elements of the bias are -inf. If the decoder has no bias, the
+    returned bias is 0 except for the added elements; it is None if nothing is added.
+
+    Args:
+        weight: the decoder's weight, (V, h): V is the size of the vocabulary, h the width of the decoder's inputs.
+        bias: the decoder's bias, (V,); None if it has none.
+        dtype: the dtype of the result.
+        multiple: the number of which the padded vocabulary is a multiple.
     """
     added = -len(weight) % multiple
     if not added:
@@ -150,18 +159,18 @@ def _padded(weight: Tensor, bias: Tensor | None, dtype: torch.dtype, multiple: i
 
 
 def _accumulator(tensor: Tensor | None) -> Tensor | None:
-    """Return zeros in which the gradient of a tensor is summed, in fp32 or a more precise dtype; None for None."""
+    """Return zeros of a tensor's shape, in fp32 or a more precise dtype, to sum its gradient in; None for no tensor."""
     if tensor is None:
         return None
     return torch.zeros_like(tensor, dtype=torch.promote_types(torch.float32, tensor.dtype))
 
 
 def _logit_gradient(scores: Tensor, target: Tensor) -> Tensor:
-    """Return the gradient of the summed loss with respect to the logits, (k, V); it overwrites `scores`.
+    """Return the gradient of the summed cross-entropy with respect to the logits, (k, V). It overwrites `scores`.
 
     Args:
-        scores: the log-softmax of the logits, (k, V).
-        target: the labels, (k,) int64.
+        scores: the log-softmax of k rows of logits over a vocabulary of size V, (k, V).
+        target: the labels, (k,) int64; -100 (`IGNORED`) for a row that does not count, whose gradient is 0.
     """
     used = (target != IGNORED)[:, None]
     gradient = scores.exp_()

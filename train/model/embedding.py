@@ -18,7 +18,11 @@ from clearspan.train.model.encoder import TrainableEncoder
 
 
 class EncoderInTraining:
-    """Adapter of an encoder in training to the interface that embeds token ids (`common.encoder.stream.IdEncoder`)."""
+    """Gives an encoder in training the interface of a loaded model, so that `common.encoder.stream` can embed with it.
+
+    Args:
+        encoder: the encoder in training.
+    """
 
     def __init__(self, encoder: TrainableEncoder) -> None:
         self._encoder, self.dim = encoder, encoder.dim
@@ -28,9 +32,9 @@ class EncoderInTraining:
         """Return the embeddings of n texts, (n, dim) on the device.
 
         Args:
-            ids: the token ids of all texts, end to end.
-            lengths: the number of tokens of each text, (n,).
-            prompt_tokens: ignored, because the poolings of training include a prompt's tokens.
+            ids: the token ids of all texts, special tokens included, one text after the other, on the device.
+            lengths: the number of ids of each text, (n,), on the host.
+            prompt_tokens: ignored, because an encoder in training pools the tokens of a prompt too.
         """
         return packed_batches.embed_ids(ids, lengths, self.dim, self._embedded)
 
@@ -43,7 +47,8 @@ def reader_of(encoder: TrainableEncoder, tokenizer: Any) -> TokenReader:
     """Return a reader that turns texts into the token ids that the exported model would get.
 
     Args:
-        tokenizer: a tokenizer of transformers.
+        encoder: the encoder in training.
+        tokenizer: its tokenizer, of transformers.
     """
     backend = Tokenizer.from_str(tokenizer.backend_tokenizer.to_str())
     if not spell_special(backend, encoder.inference.prompts.values()):
@@ -64,14 +69,15 @@ def encode_texts(
     quiet: bool = True,
     prompt: str | None = None,
 ) -> NDArray[np.float32]:
-    """Return the embeddings of texts, (len(texts), h) float32, as the exported model would give them.
+    """Return the embeddings of n texts, (n, dim) float32, as the exported model would compute them.
 
     Args:
-        encoder: an encoder in training.
-        tokenizer: a tokenizer of transformers.
+        encoder: an encoder in training; dim is the width of its embeddings.
+        tokenizer: its tokenizer, of transformers.
+        texts: the texts.
         batch_tokens: the maximum number of tokens in a batch; a longer text has a batch of its own.
-        quiet: whether to show no progress bar, even on a terminal.
-        prompt: the text to put before each text; None for the default prompt.
+        quiet: True to show no progress bar, even on a terminal.
+        prompt: the text to put before each text; None for the model's default prompt.
     """
     inference, training = encoder.inference, encoder.training
     prompt = inference.sides.other if prompt is None else prompt
