@@ -55,6 +55,6 @@ def folder_fingerprint(folder: Path, settings: Mapping[str, str], libraries: Seq
     return digest(files=model_files(folder), settings=dict(settings), versions=versions)
 
 
-def digest(**what: object) -> str:
+def digest(**values: object) -> str:
     """Return one SHA-256, in hexadecimal, over named values that JSON can represent; their order has no effect."""
-    return hashlib.sha256(json.dumps(what, sort_keys=True).encode("ascii")).hexdigest()
+    return hashlib.sha256(json.dumps(values, sort_keys=True).encode("ascii")).hexdigest()

@@ -84,16 +84,16 @@ class RetrievalSet:
             names=None if self.names is None else [self.names[position] for position in kept_positions],
         )
 
-    def joined(self, others: "RetrievalSet") -> "RetrievalSet":
-        """Return a collection with the queries of this set, followed by the queries of `others`.
+    def joined(self, other: "RetrievalSet") -> "RetrievalSet":
+        """Return a collection with the queries of this set, followed by the queries of `other`.
 
         The caller ensures that both sets have the same documents, and that their `itself` and `candidates` are None.
         """
         return replace(
             self,
-            queries=[*self.queries, *others.queries],
-            relevant=[*self.relevant, *others.relevant],
-            grades=[*self.grades, *others.grades],
+            queries=[*self.queries, *other.queries],
+            relevant=[*self.relevant, *other.relevant],
+            grades=[*self.grades, *other.grades],
         )
 
     @functools.cached_property

@@ -340,7 +340,7 @@ def _example(outcome: str, names: tuple[str, str], best: Answer, other: Answer) 
     return Table(("", ""), rows, f"{outcome}: {ranks[0]}; {names[1]}: {ranks[1]}")
 
 
-def cut(text: str, most: int = _SHOWN_CHARACTERS) -> str:
-    """Return a text as one line. If it has more than `most` characters, return the first `most`, followed by `…`."""
+def cut(text: str, max_characters: int = _SHOWN_CHARACTERS) -> str:
+    """Return a text as one line. If it is longer than `max_characters`, return its beginning, followed by `…`."""
     text = " ".join(text.split())
-    return text if len(text) <= most else text[:most] + "…"
+    return text if len(text) <= max_characters else text[:max_characters] + "…"

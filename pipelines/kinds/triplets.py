@@ -489,7 +489,7 @@ class TripletWorker(TextWorker[Triplets]):
                 pieces = self._cut(pieces, tally.counts, width, before)
             yield self.kept(pieces, tally, self.kind.min_tokens, self.kind.max_tokens, width, before)
 
-    def _cut(self, pieces: Pieces, counts: Counts, width: int, before: np.ndarray) -> Pieces:
+    def _cut(self, pieces: Pieces, counts: Counts, width: int, prompt_lengths: np.ndarray) -> Pieces:
         """Return tokenized texts, each cut to `max_tokens` tokens, including the tokens of its prompt.
 
         The rows in which a text is cut are counted in `counts`.
@@ -497,13 +497,13 @@ class TripletWorker(TextWorker[Triplets]):
         Args:
             pieces: the tokenized texts of the rows.
             width: the number of texts of each row, which are consecutive in `pieces`.
-            before: for each text of a row, the number of tokens of its prompt, (width,).
+            prompt_lengths: for each text of a row, the number of tokens of its prompt, (width,).
         """
         tokens = pieces.tokens
         most = self.kind.max_tokens
         lengths = tokens.lengths.reshape(-1, width)
         counts.measure("tokens", int(lengths.max()))
-        shortest = np.where(absent(pieces, width), most, lengths - before).min(1)
+        shortest = np.where(absent(pieces, width), most, lengths - prompt_lengths).min(1)
         counts.count("cut", int(((lengths.max(1) > most) & (shortest >= self.kind.min_tokens)).sum()))
         cut = segments(tokens.values, tokens.offsets[:-1], np.minimum(tokens.lengths, most))
         return dataclasses.replace(pieces, tokens=cut)

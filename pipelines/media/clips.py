@@ -54,7 +54,7 @@ strip, and computes many strips at once. This takes half the time of one long st
 """
 
 
-def spectrograms(data: bytes, frames: int, how: str) -> Iterator[np.ndarray]:
+def spectrograms(data: bytes, frames: int, long_clips: str) -> Iterator[np.ndarray]:
     """Yield a clip's log-mel spectrogram in parts of at most `frames` frames. Each part is float16 (n, 128): n frames
     of 128 mel bins.
 
@@ -64,15 +64,15 @@ def spectrograms(data: bytes, frames: int, how: str) -> Iterator[np.ndarray]:
     Args:
         data: the content of a WAV, FLAC, Ogg, MP3 or AIFF file.
         frames: maximum number of frames of a part; there is a frame every 10 ms.
-        how: what to do with a clip of more than `frames` frames. "cut": use only its beginning, and yield one part;
-            the rest is not read. "split": yield consecutive parts, in which each frame occurs once; samples at the end
-            that do not fill a frame (25 ms) are left out.
+        long_clips: what to do with a clip of more than `frames` frames. "cut": use only its beginning, and yield one
+            part; the rest is not read. "split": yield consecutive parts, in which each frame occurs once; samples at
+            the end that do not fill a frame (25 ms) are left out.
 
     Raises:
         RecordError: the data are not a clip, or the clip is damaged, truncated, silent or shorter than a frame.
     """
     span = WINDOW + HOP * (frames - 1)
-    parts = _parts(blocks(data, span if how == "cut" else None), frames, span)
+    parts = _parts(blocks(data, span if long_clips == "cut" else None), frames, span)
     most = max(2, HELD_FRAMES // frames)
     held = list(itertools.islice(parts, most))
     if len(held) == most:

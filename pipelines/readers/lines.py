@@ -52,7 +52,7 @@ class TextLines(LineFormat):
 
 
 def lines(
-    stream: BinaryIO, max_bytes: int, start: int = 0, end: int | None = None, before: int = 0
+    stream: BinaryIO, max_bytes: int, start: int = 0, end: int | None = None, lines_before: int = 0
 ) -> Iterator[tuple[int, int, bytes, str]]:
     """Yield (line number, offset, line, problem) of each line that begins in bytes `start` to `end` and is not blank.
 
@@ -62,12 +62,12 @@ def lines(
     Args:
         stream: the decompressed file.
         start, end: offsets in the decompressed file; `end` is excluded, and None as `end` is the end of the stream.
-        before: number of line ends before `start`, from which the line numbers continue.
+        lines_before: number of line ends before `start`, from which the line numbers continue.
 
     Raises:
         DamagedFileError: there is a hole (a long run of zero bytes) in a line, or the stream ends before `end`.
     """
-    offset, number = start, before
+    offset, number = start, lines_before
     if offset:
         stream.seek(offset - 1)
         offset += _skip_line(stream, offset - 1) - 1

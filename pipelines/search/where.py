@@ -174,21 +174,21 @@ def _check(node: ast.expr, depth: int = 0) -> None:
             raise ConditionError(f"holds {_shown(node)}, which does not compare a field: {EXAMPLE}")
 
 
-def _check_comparison(operator: ast.cmpop, before: ast.expr, after: ast.expr) -> None:
+def _check_comparison(operator: ast.cmpop, left: ast.expr, right: ast.expr) -> None:
     if isinstance(operator, ast.Is | ast.IsNot):
-        if not isinstance(before, ast.Name) or not (isinstance(after, ast.Constant) and after.value is None):
+        if not isinstance(left, ast.Name) or not (isinstance(right, ast.Constant) and right.value is None):
             raise ConditionError("is and is not compare a field with null: write FIELD is null, or FIELD is not null")
     elif isinstance(operator, ast.In | ast.NotIn):
-        if not isinstance(before, ast.Name) or not isinstance(after, ast.Tuple | ast.List | ast.Constant):
+        if not isinstance(left, ast.Name) or not isinstance(right, ast.Tuple | ast.List | ast.Constant):
             raise ConditionError("in asks a field for values: write FIELD in ('a', 'b')")
-        for each in _listed(after):
+        for each in _listed(right):
             _constant(each)
     else:
-        if not any(isinstance(side, ast.Name) for side in (before, after)):
+        if not any(isinstance(side, ast.Name) for side in (left, right)):
             raise ConditionError(
-                f"compares {_shown(before)} with {_shown(after)}, neither of which is a field: {EXAMPLE}"
+                f"compares {_shown(left)} with {_shown(right)}, neither of which is a field: {EXAMPLE}"
             )
-        for side in (before, after):
+        for side in (left, right):
             if not isinstance(side, ast.Name):
                 _constant(side)
 
@@ -263,21 +263,21 @@ def _evaluate(node: ast.expr, columns: Mapping[str, pa.Array], names: Sequence[s
 
 
 def _compared(
-    operator: ast.cmpop, value: Callable[[ast.expr], Any], before: ast.expr, after: ast.expr, names: Sequence[str]
+    operator: ast.cmpop, value: Callable[[ast.expr], Any], left: ast.expr, right: ast.expr, names: Sequence[str]
 ) -> Any:
     if isinstance(operator, ast.Is | ast.IsNot):
-        is_null = value(before).is_null()
+        is_null = value(left).is_null()
         return is_null if isinstance(operator, ast.Is) else _call("invert", is_null)
     if isinstance(operator, ast.In | ast.NotIn):
         made = None
-        for each in _listed(after):
-            one = _related("equal", value(before), _constant(each), _field_of(before, names))
+        for each in _listed(right):
+            one = _related("equal", value(left), _constant(each), _field_of(left, names))
             made = one if made is None else _call("or_kleene", made, one)
         if made is None:
             raise ConditionError("in asks a field for values: write FIELD in ('a', 'b')")
         return made if isinstance(operator, ast.In) else _call("invert", made)
-    name = _field_of(before, names) or _field_of(after, names)
-    return _related(COMPARISONS[type(operator)], value(before), value(after), name)
+    name = _field_of(left, names) or _field_of(right, names)
+    return _related(COMPARISONS[type(operator)], value(left), value(right), name)
 
 
 def _call(name: str, *values: Any) -> Any:

@@ -296,19 +296,19 @@ def _labels(lines: Sequence[str]) -> tuple[bool, bool]:
     return before, after
 
 
-def _without_labels(line: str, before: bool, after: bool) -> str:
+def _without_labels(line: str, at_start: bool, at_end: bool) -> str:
     """Return a line without its label, such as "1" in "1 a fine film".
 
     Args:
-        before: if true, a label at the beginning is removed.
-        after: if true, a label at the end is removed.
+        at_start: if true, a label at the beginning is removed.
+        at_end: if true, a label at the end is removed.
     """
     text = line.strip()
-    if before and _LABEL.fullmatch(text.partition(" ")[0]):
+    if at_start and _LABEL.fullmatch(text.partition(" ")[0]):
         text = text.partition(" ")[2]
         while text.startswith("__label__"):  # a text in fastText's format may have several labels
             text = text.partition(" ")[2]
-    if after and _LABEL.fullmatch(text.rpartition(" ")[2]):
+    if at_end and _LABEL.fullmatch(text.rpartition(" ")[2]):
         text = text.rpartition(" ")[0]
     return text
 
