@@ -16,6 +16,7 @@ import pytest
 import torch
 
 from clearspan.common.failures import channel
+from clearspan.common.terminal import UsageError
 from clearspan.train import run
 from clearspan.train.engine import ranks, signals
 from tests.conftest import ROOT
@@ -205,5 +206,10 @@ def test_a_recipe_is_checked_without_transformers() -> None:
 def test_the_launchers_own_option_is_not_in_the_help() -> None:
     from clearspan.train.__main__ import Train
 
-    shown = Train.parser().format_help()
-    assert "SUPPRESS" not in shown and "local_rank" not in shown
+    words = ["--recipe", "demo", "--local_rank=1"]
+    assert run.RankCommand.parsed(words).local_rank == 1  # as the launcher starts a rank
+    with pytest.raises(UsageError, match="no such option: local_rank"):
+        Train.parsed(words, raises=True)
+    for command in (Train, run.RankCommand):
+        shown = command.parser().format_help()
+        assert "SUPPRESS" not in shown and "local_rank" not in shown
