@@ -131,7 +131,9 @@ class TextKind(TextInputs):
 
     @property
     def examples_are_sentences(self) -> bool:
-        """True if an example is one sentence. Short sentences of excluded texts are then searched for as well."""
+        """True if each text of an example is a sentence. In that case, even short sentences of the excluded texts are
+        searched for in the examples.
+        """
         return False
 
     @property

@@ -189,7 +189,7 @@ class Triplets(TextKind):
         own prompts for the texts of a row. If the user wrote texts in `prompt`, these options are returned unchanged.
 
         Args:
-            earlier_options: not used here; the options of the unfinished run that is continued, or nothing.
+            earlier_options: not used here; the options of the unfinished run that is continued; empty in a new run.
 
         Raises:
             PipelineError: the model has no prompt of a name in `prompt_name`, or its prompts cannot be read.
