@@ -16,7 +16,10 @@ class Listing(NamedTuple):
 
     @property
     def takes_name(self) -> bool:
-        """Return whether the `argv` of `main` begins with the command's name, as the module has several commands."""
+        """Return whether the command's name is the first word of the `argv` of `main`.
+
+        This is so if the module has several commands: the name then chooses one of them.
+        """
         return self.module == PIPELINES
 
 

@@ -66,7 +66,10 @@ class Processes:
                 self._running.discard(process)
 
     def interrupt(self) -> None:
-        """Send SIGINT to all these processes; until `resume`, `run_module` raises KeyboardInterrupt in every thread."""
+        """Send SIGINT to all running processes that `run_module` has started.
+
+        Until `resume` is called, `run_module` raises KeyboardInterrupt in every thread.
+        """
         with self._lock:
             self.are_interrupted = True
             for process in self._running:
@@ -97,7 +100,7 @@ def continue_with(option: str, advice: str = "") -> str:
     """Return advice for the user on how to continue an interrupted command.
 
     If `run_module` started this process, the user called another command, which in turn called this one. The advice is
-    then to repeat the same command, without an option.
+    then to repeat that other command as it was, without `option`.
 
     Args:
         option: the option that continues this command, such as "--resume".

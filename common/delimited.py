@@ -99,13 +99,13 @@ def readable_rows(head: Sequence[str], form: Form) -> list[list[str]]:
 def are_quotes(parts: Iterable[bytes]) -> bool:
     """Return whether the quotes of a tab-separated file enclose cells; otherwise they are plain characters.
 
-    Quotes enclose cells if all names in the header are quoted. Otherwise, the cells that begin with a quote vote for or
-    against it, and a majority must be for it:
+    Quotes enclose cells if all names in the header are quoted. Otherwise, the cells that begin with a quote decide by
+    majority; in a tie, quotes are plain characters:
 
-        for         the cell ends with a closing quote, quotes inside are doubled, and the cell has to be quoted since
-                    it holds a quote, a tab or a line break
-        against     the cell does not end with a closing quote
-        no vote     the cell ends with a closing quote, but need not be quoted
+        for enclosing   the cell ends with a closing quote, quotes inside are doubled, and the cell has to be quoted
+                        since it holds a quote, a tab or a line break
+        against         the cell does not end with a closing quote, or quotes inside are not doubled
+        no vote         the cell ends with a closing quote, but need not be quoted
 
     Args:
         parts: the whole file in UTF-8, in parts of any size; all parts are read.

@@ -93,9 +93,9 @@ def mine_negatives(
     quiet: bool = False,
     **options: Option,
 ) -> Dataset:
-    """Add hard negatives, which are texts of the same dataset, to a dataset of pairs or triplets; return a new dataset.
+    """Add hard negatives to the rows of a dataset of pairs or triplets; return the result as a new dataset.
 
-    A call that was stopped continues when it is repeated.
+    The hard negatives are chosen from the texts of this dataset. A call that was stopped continues when it is repeated.
 
     Args:
         pairs: a dataset that `make_dataset("pairs", ...)` or `make_dataset("triplets", ...)` made.
@@ -139,8 +139,8 @@ def search(
         prompt_name: name of the model's prompt to put before each query, or `none`; None: the query prompt.
         index: `faiss` for an approximate index, built on first use; None for exact search.
         hybrid: weight of the model's scores, from 0 to 1, in a combination with BM25 scores, for which the dataset must
-            store the texts. True: 0.7. None or False: the weight that `adapt` has written to the folder; for a dataset,
-            only the model's scores count.
+            store the texts; True for 0.7. If it is None or False, only the model's scores count, except in a folder
+            that `adapt` made: there, the weight that `adapt` wrote is used.
         where: a condition on the fields stored with the vectors, such as "year > 2020 and lang = 'de'"; texts that do
             not fulfill it are left out.
         device: cpu, cuda, cuda:1, ...; auto: cuda if there is a GPU, else cpu.

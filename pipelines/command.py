@@ -64,11 +64,11 @@ class StoreCommand(BeamOptions, PipelineCommand):
 
 
 def check_beam(cls: type[Command], words: Sequence[str], is_allowed: bool = True) -> None:
-    """Check that the words of a command line which the command does not know as its options are options of Beam.
+    """Check that words of a command line are options of Beam.
 
     Args:
         cls: the command.
-        words: these words, at least one, e.g. "--runner=FlinkRunner".
+        words: the words that are not options of the command, at least one, e.g. "--runner=FlinkRunner".
         is_allowed: False if options of Beam would have no effect. They are then refused.
 
     Raises:

@@ -88,9 +88,11 @@ class Classes:
     Attributes:
         names: the names of the selected classes; the label of an example is the index of its class in this tuple.
         pattern: the regular expression that finds the class in a path; None if a folder in the path is the class.
-        skip: the number of folders to skip at the end of a path to find the class: they are the same for all files.
-        last: class -> (hash of the class and the file's name, path) of a file, if only some files of the class are
-            selected. If the pair of another file of the class is larger than this pair, that file is not selected.
+        skip: the number of folders to skip at the end of a path to find the class. Their names are the same in all
+            paths.
+        last: class -> (hash of the class and the file's name, path) of its last selected file. The files of a class are
+            sorted by such pairs, and those after this file are not selected. A class is absent if all of its files are
+            selected.
         files, of_files: the number of selected files, and of all files.
         of_classes: the number of classes among all files.
     """

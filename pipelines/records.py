@@ -90,7 +90,7 @@ class Inputs:
         root: the common folder of the files.
         files: the input files.
         runs: name of a tar of images or audio clips -> the byte ranges (start, end) of its samples to read, where an
-            end of -1 is the end of the tar; None for a tar that is not cut (compressed, or in a bucket).
+            end of -1 is the end of the tar; None for a tar that is not cut (compressed, or on an object store).
         classes: the selected classes of images or audio clips; None for other inputs.
         skipped: the number of files of unknown type that were skipped.
     """
@@ -175,7 +175,7 @@ class Record:
             row; None if the record is the whole file.
         value: a JSON object or the row of a table, as a dict; a text; or the bytes of a file. None if the text is null
             or the record is bad.
-        raw: the bytes of the record as read, or only the first of them.
+        raw: the beginning of the record as bytes, to show it to the user; it may be the whole record.
         problem: the reason why the record is bad, a `NotUtf8` if its bytes are not UTF-8; "" if it is not bad.
         label: the class of an image or audio clip; "" for other records.
         skipped: the reason why a valid record is left out, for example because it only states a class; "" for others.

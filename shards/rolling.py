@@ -20,8 +20,8 @@ def powers(factors: Any, base: int) -> Any:
     """Return the powers of `base` with exponents 0, 1, ..., n - 1, (n,) int64.
 
     Args:
-        factors: an int64 array, or a tensor on any device, of length n. The result is of the same type and on the same
-            device. The values of `factors` are not used, and are overwritten.
+        factors: scratch memory, whose values are overwritten: an int64 array, or a tensor on any device, of length n.
+            The result is of the same type and on the same device.
     """
     factors[:] = base
     factors[:1] = 1
@@ -29,7 +29,9 @@ def powers(factors: Any, base: int) -> Any:
 
 
 def hashes(sums: Any, inverse: Any, starts: Any, ends: Any) -> Any:
-    """Return the hashes of m slices, (m,) int64. Slice j has the items starts[j], ..., ends[j] - 1 of the sequence.
+    """Return the hashes of m slices of a sequence of n integers, (m,) int64.
+
+    Slice j consists of the items starts[j], ..., ends[j] - 1 of the sequence.
 
     Args:
         sums: prefix sums of item_i x GOLDEN^i over the n items, (n + 1,) int64, beginning with 0.

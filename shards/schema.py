@@ -71,9 +71,9 @@ class Schema:
         name: the kind's name, in lower-case letters; the names of shards begin with it.
         columns: the columns that are always present, each as "name:type", e.g. "id:int64".
         optional: the columns that may be absent, each as "name:type". Those present follow `columns`, in this order. A
-            star stands for any number of columns: `view_*` for view_0, view_1, ...; `negative_*`, if there is also a
-            column `negative`, for negative_1, negative_2, ...; `field_*` for any names with this prefix, whose types
-            are string, int64, double or bool.
+            star stands for any number of columns. `view_*` stands for view_0, view_1, ... The numbers begin with 1 if
+            the name without a number is also a column: `negative`, negative_1, negative_2, ... `field_*` stands for
+            any names with this prefix, whose types are string, int64, double or bool.
         layout: the way in which rows are stored in a tar.
         statistics: the column of arrays whose mean and standard deviation the manifest holds; "" if there is none.
     """
@@ -146,12 +146,13 @@ class Schema:
             raise MemberError(f"vectors of {vector.value_type} {'with' if 'scale' in optional else 'without'} a scale")
 
     def _in_order(self, names: Sequence[str]) -> Iterator[str]:
-        """Yield the names that the optional columns of a batch should have, to compare them with its actual names.
+        """Yield the correct names, in the correct order, for the optional columns that a batch has.
 
-        Columns are in the order of `optional`. Several columns such as `view_*` are numbered without gaps.
+        They are in the order of `optional`, and columns such as view_0, view_1, ... are numbered without gaps. A batch
+        with other names is invalid.
 
         Args:
-            names: the actual names of the batch's columns, without the columns that are always present.
+            names: the names of the batch's columns, without the columns that are always present.
         """
         columns = [column.partition(":")[0] for column in (*self.columns, *self.optional)]
         for name in columns[len(self.columns) :]:

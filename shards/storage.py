@@ -229,9 +229,10 @@ def checksum(path: str) -> str:
 def find(pattern: str) -> dict[str, Status]:
     """Return the files of a path, a folder or a glob: path -> status, sorted.
 
-    A folder stands for all files under it; `**` in a glob matches any number of folders. Hidden names
-    (`finding.is_hidden`) are skipped. A path that exists is taken literally, and so are the brackets in the name of a
-    folder that exists. Local links are followed, and a file with several names is listed once (`shards.finding`).
+    A folder stands for all files under it; `**` in a glob matches any number of folders. Files and folders with hidden
+    names, such as `.git` or `Thumbs.db`, are skipped. If the pattern begins with the path of an existing file or
+    folder, brackets in this path are not wildcards. Local links are followed, and a file with several names is listed
+    once.
 
     Raises:
         FileNotFoundError: no file matches, a link is broken, or a match is neither a file nor a folder.

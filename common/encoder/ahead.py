@@ -59,7 +59,8 @@ def embed_windows(
 
     Args:
         reader: the reader that tokenizes the texts.
-        start: function that takes a window of texts and their tokens, and starts to embed them.
+        start: function that takes a window of texts and their tokens, starts to embed them, and returns an object
+            whose method `result` waits for the embeddings.
         texts: the windows, each a list of texts.
         prompt: the text to put before each text.
         guard: function that returns a context manager, e.g. to convert exceptions. It is active while this function

@@ -3,9 +3,10 @@
     CUDA, half precision    torch's variable-length flash attention
     CPU                     one call of SDPA for consecutive sequences of equal length; with dropout or in bf16, matrix
                             products and a softmax
-    otherwise               one call of SDPA on padded sequences, without a host sync: on CUDA in fp32, with a position
-                            bias or with a head size that flash attention does not support; on a CPU, if the host does
-                            not know the lengths
+    otherwise               one call of SDPA on padded sequences, without a host sync
+
+The last line applies on CUDA if the model runs in fp32, has a position bias, or has a head size that flash attention
+does not support. It applies on a CPU if the host does not know the lengths of the sequences.
 
 torch's public function for variable-length attention has no dropout. With dropout, the private function that torch's
 nested tensors call is used; if this version of torch lacks it, sequences are padded. `packed_attention` is registered

@@ -65,10 +65,10 @@ class Embedder:
         num_cached: the number of distinct texts whose embeddings came from the cache.
         num_nonfinite: the number of computed embeddings with a NaN or an infinity.
         num_zero: the number of computed embeddings that are all zeros, e.g. for a text without a known word.
-        constant: None, or, if the embeddings from a call of `embed` have so few distinct directions that the model
-            seems to be constant (one, or fewer than 1 % of the texts), two numbers of this call: distinct texts, and
-            distinct directions. If there are several such calls, the call with the most texts counts. Calls with fewer
-            than 20 distinct texts are not checked.
+        constant: the number of distinct texts in a call of `embed`, and the number of distinct directions of their
+            embeddings. They are recorded if the model seems to be constant: if there is only one direction, or fewer
+            directions than 1 % of the texts. Of several such calls, the call with the most texts is recorded. None if
+            there is no such call. Calls with fewer than 20 distinct texts are not checked.
         encode_s: the time spent in the encoder, in seconds.
     """
 
@@ -150,7 +150,11 @@ class Embedder:
         return blocks, rows
 
     def warnings(self) -> list[str]:
-        """Return lines of warnings about embeddings that are not finite, all zeros or nearly equal, and the cache."""
+        """Return one line for each warning about the embeddings and the cache.
+
+        The warnings are about embeddings with a NaN or an infinity, embeddings that are all zeros, a model that seems
+        to be constant, and problems with the cache's files.
+        """
         nonfinite = "hold a NaN or an infinity, which count as 0: the model is broken or overflows in this precision"
         zero = (
             "are all zeros, whose cosines count as 0: word vectors have no word of such a text (they may want other "

@@ -54,9 +54,11 @@ def embed_ids(ids: Tensor, lengths: NDArray[np.integer[Any]], dim: int, embed: C
 
 
 def _filled(lengths: NDArray[np.integer[Any]], rows: int) -> NDArray[np.integer[Any]]:
-    """Return the lengths of a batch's sequences, completed to the sum `rows` by the length of a filler sequence.
+    """Return `lengths`, followed by the length of a filler sequence if their sum is less than `rows`.
 
-    If their sum is `rows` already, `lengths` is returned: there is no filler.
+    Args:
+        lengths: the number of tokens of each sequence in a batch.
+        rows: the number of tokens that the batch has with the filler.
     """
     filler = rows - int(lengths.sum())
     return np.append(lengths, filler) if filler else lengths

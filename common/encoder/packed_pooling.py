@@ -76,9 +76,9 @@ def maximum(hidden: Tensor, packed: Packed, num_skipped: int = 0, weights: Tenso
 
 
 def mean_by_root(hidden: Tensor, packed: Packed, num_skipped: int = 0, weights: Tensor | None = None) -> Tensor:
-    """Return the sum of each sequence's states, divided by a square root, (packed.num_sequences, h) fp32.
+    """Return the sum of each sequence's states, divided by the square root of the number of these states.
 
-    This is the root of the number of states, or, if there are weights, of the sum of the weights.
+    If there are weights, the divisor is the square root of their sum. The result is (packed.num_sequences, h) fp32.
 
     Args:
         hidden: the hidden states, of width h, of the T tokens of the batch, (T, h).

@@ -4,10 +4,12 @@
     pooler            [CLS] through the model's own head, BERT's pooler: a dense layer and tanh
     first-last        the mean over the tokens of the first layer and the last
 
-`common.encoder.packed_pooling` computes them for packed batches. `common.encoder.library_pooling` builds the modules of
-sentence-transformers for a plain Hugging Face folder. For such a folder, `--pooling cls` meant the pooler's output
-until version 0.1. So that no old command silently gets different vectors, `--pooling` calls the state of [CLS]
-`cls-before-head` for a plain folder, and refuses `cls`, until version 0.2 (`common.former`).
+`common.encoder.packed_pooling` computes poolings of packed batches. `common.encoder.library_pooling` builds the modules
+of sentence-transformers for a plain Hugging Face folder.
+
+For such a folder, `--pooling cls` meant the pooler's output before version 0.1. An old command must not silently get
+different vectors. Therefore, before version 0.2, `--pooling` refuses `cls` for a plain folder (`common.former`), and
+the state of [CLS] has the name `cls-before-head`.
 """
 
 from typing import Literal, NamedTuple, get_args

@@ -152,7 +152,7 @@ class Prompts:
 
 
 def check_two(names: Sequence[str]) -> None:
-    """Raise ValueError if there are more than two names of prompts; two are one for queries and one for documents."""
+    """Raise ValueError if there are more than two names of prompts (one for queries and one for documents)."""
     if len(names) > 2:
         raise ValueError(
             f"{flag('--prompt-name')} {','.join(names)}: give one name, or two names: for queries and for documents"

@@ -95,7 +95,7 @@ class LibraryReader(TokenReader):
             return False
 
     def _by_library(self, texts: Sequence[str], prompt: str) -> Tokens:
-        """Tokenize the prompt and each text together with sentence-transformers; truncate them as its `encode` does."""
+        """Let sentence-transformers tokenize each text with the prompt before it, truncated as in its `encode`."""
         # One more token than the model reads shows that a text is longer.
         whole_texts = [prompt + text for text in texts]
         longest = self.limit + 1

@@ -148,7 +148,8 @@ class _Units:
             all tokens, (U + 1,).
         bounds: sentence i consists of the units bounds[i], ..., bounds[i + 1] - 1, (n + 1,).
         free: indices of the F units that a step may change, because they are not special tokens, (F,).
-        free_bounds: of these, sentence i has free[free_bounds[i]], ..., free[free_bounds[i + 1] - 1], (n + 1,).
+        free_bounds: the units in `free` that belong to sentence i are free[free_bounds[i]], ...,
+            free[free_bounds[i + 1] - 1], (n + 1,).
     """
 
     starts: np.ndarray
@@ -187,7 +188,9 @@ class _Units:
 
 
 def _delete(sentences: SentenceBatch, deleted: np.ndarray, del_id: int) -> SentenceBatch:
-    """Replace consecutive tokens that are to be deleted by one [DEL]. A [DEL] in the sentences counts as deleted, too.
+    """Delete tokens, and put one [DEL] in place of each run of consecutive deleted tokens.
+
+    A [DEL] that is already in the sentences counts as a token to delete, so that adjacent [DEL] are merged.
 
     Args:
         deleted: mask of the tokens to delete, (S,) bool, where S is the number of all tokens.
@@ -418,8 +421,8 @@ def _partners(keys: np.ndarray, numbers: np.ndarray) -> np.ndarray:
         numbers: the number of spans of each sentence, which is even, (n,).
 
     Returns:
-        For each span of all sentences, the index, among them all, of the span with which it is paired,
-        (numbers.sum(),).
+        For each span, the index of the span with which it is paired, (numbers.sum(),). The spans of all sentences are
+        numbered from 0.
     """
     partner = np.empty(numbers.sum(), np.int64)
     first = bounds(numbers)

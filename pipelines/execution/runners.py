@@ -34,12 +34,12 @@ _leaving = threading.Lock()
 def num_processes(workers: int | None, num_units: int, num_bytes: int, bytes_per_s: float, cores: int) -> int:
     """Return the number of worker processes to use; 1 means to work in this process.
 
-    It is `workers`, or, if this is None, the number with the shortest estimated run time, at most `cores`. In both
-    cases it is at most `num_units`. Beam assigns the units to processes before the processes start, so the process with
-    the most units decides the run time.
+    There are never more processes than work units. Beam assigns the units to processes before the processes start, so
+    the process with the most units decides the run time.
 
     Args:
-        workers: the user's choice; None for no choice.
+        workers: the number that the user chose; None for the number with the shortest estimated run time, at most
+            `cores`.
         num_units: the number of work units to process.
         num_bytes: the size of these units in bytes.
         bytes_per_s: the number of input bytes that one process handles per second.

@@ -75,10 +75,9 @@ class DocumentWorker(TextWorker[Documents]):
         yield from self.batches(self._singly(records, tally), BATCH_EXAMPLES, self._batch)
 
     def _singly(self, records: Iterable[Record], tally: Tally) -> Iterator[Kept]:
-        """Yield the documents to write to the dataset, each as a `Kept` of one example, so that a batch can end after
-        any of them.
+        """Yield the documents to write to the dataset, one document in each `Kept`. Count every record in `tally`.
 
-        Every record is counted in `tally`.
+        A `Kept` holds examples before they become a batch. With one in each, a batch can end after any document.
         """
         made = tally.made(records, lambda record: self._document(record, tally.counts))
         for documents in grouped(made, TOKENIZE_BYTES, TOKENIZE_BYTES):

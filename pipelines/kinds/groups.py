@@ -32,8 +32,8 @@ LOOKED_AT = 1000
 def check_field(field: str, inputs: Inputs, reading: Reading) -> None:
     """Raise PipelineError if the first records show that a field cannot name groups.
 
-    This is so if none of the records has the field, or if some hold lists or objects in it and no other record holds a
-    text, a number or a boolean. If other records do, those with lists or objects are bad, and the run goes on.
+    If one of these records has a number, a boolean or a text that is not empty in the field, there is no error.
+    Otherwise, it is an error if no record has the field, or if a record has a list or an object in it.
 
     Args:
         field: the name of the field.

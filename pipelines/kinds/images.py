@@ -21,7 +21,12 @@ from clearspan.pipelines.tally import Counts
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Images(LabeledKind):
-    """Options of the kind `images`: labeled images as JPEG."""
+    """Options of the kind `images`: labeled images as JPEG.
+
+    Attributes:
+        max_bytes: the default maximum size of an image file, in bytes. A larger file is a bad record.
+        rate: the number of input bytes that one process handles per second.
+    """
 
     size: Annotated[int, Flag("scale larger images down so that the short side has N pixels", "N"), Ge(8), Le(4096)] = (
         256

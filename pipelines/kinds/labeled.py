@@ -71,7 +71,8 @@ class LabeledKind(Wanted, Kind):
 
         Args:
             data: the content of the file.
-            counts: counts of the work unit, to which the kind adds its own.
+            counts: the counts of the work unit, to which a kind may add counts of its own, such as of clips that were
+                split.
 
         Raises:
             RecordError: no example can be made from the file; raised before the first value.
@@ -138,7 +139,7 @@ class LabeledWorker:
 
 
 def file_ids(data: bytes) -> Iterator[int]:
-    """Yield any number of ids, for the examples that are made from one file. All of these ids have the same upper 31
+    """Yield ids for the examples that are made from one file, without end. All of these ids have the same upper 31
     bits, so that the examples are all held out or all trained on.
 
     Args:

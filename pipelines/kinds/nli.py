@@ -1,10 +1,10 @@
 """Triplets from rows of natural language inference, as in SimCSE's NLI file.
 
 A row is a premise, a hypothesis and a label. For each premise of a file, in the order of first occurrence, the first
-entailed hypothesis is paired with the first contradicting hypothesis, the second with the second, and so on. The counts
-are numbers of rows, not of triplets. Of the two rows of a triplet, the entailed row counts as kept, and the
-contradicting row as filtered ("negative"). A row without a partner is filtered as "unpaired". A file is never cut into
-pieces, and its entailed and contradicting rows stay in memory: about 200 MB for the half a million rows of SNLI.
+entailed hypothesis is paired with the first contradicting hypothesis, the second with the second, and so on. The run
+counts rows, not triplets. Of the two rows of a triplet, the entailed row counts as kept, and the contradicting row as
+filtered ("negative"). A row without a partner is filtered as "unpaired". A file is never cut into pieces, and its
+entailed and contradicting rows stay in memory: about 200 MB for the half a million rows of SNLI.
 """
 
 from collections.abc import Callable, Iterable, Iterator

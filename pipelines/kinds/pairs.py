@@ -136,12 +136,12 @@ class Pairs(Triplets):
     def cells(self, record: Record) -> list[Any]:
         """Return the values of the two fields of a record that make a pair.
 
-        If the user names no fields, the pairs of usual field names are tried in order. The first pair is used of which
-        the record has both fields, and neither is null. If there is no such pair, nulls are allowed.
+        If the user names no fields, the pairs of usual field names are tried in order: first for two fields that are
+        not null, then for two fields that may be null.
 
         Raises:
             MissingFieldError: the record lacks one of the fields, or has no pair with usual names.
-            RecordError: the record is bad.
+            RecordError: the record cannot be read, or is a text without fields.
         """
         value = record.value
         if isinstance(value, dict):

@@ -235,8 +235,9 @@ class Sentences(Augmenting, TextKind):
     def remarks(self, fingerprint: Mapping[str, Any], sums: Mapping[str, int]) -> list[str]:
         """Return the base class's lines for the summary of the run, followed by up to two lines.
 
-        If sentences are joined to pieces, a line has the number of sentences that were joined, and of longer ones that
-        were cut. If there are synonyms, a line has the percentage of words that have a synonym.
+        If sentences are joined to pieces, a line has the number of sentences that were joined, and the number of those
+        that were cut because they have more than `pack` tokens. If there are synonyms, a line has the percentage of
+        words that have a synonym.
         """
         lines = super().remarks(fingerprint, sums)
         if "packed" in sums:

@@ -131,7 +131,9 @@ class TextKind(TextInputs):
 
     @property
     def examples_are_sentences(self) -> bool:
-        """True if an example is one sentence. Short sentences of excluded texts are then searched for as well."""
+        """True if each text of an example is a sentence. In that case, even short sentences of the excluded texts are
+        searched for in the examples.
+        """
         return False
 
     @property
@@ -263,8 +265,8 @@ class Kept(NamedTuple):
         names: the prepared text of each example; if an example has several texts, the first of them.
         lines: the texts in `names` as they were before the preparation.
         sources: the file and place that each example was read from.
-        hashes: the hashes of each example's texts, two numbers per text, (n, 2 * texts) uint64; (n, 0) if texts are not
-            compared.
+        hashes: a hash of each of the t texts of an example, as two numbers, (n, 2 * t) uint64; (n, 0) if the run does
+            not search for equal texts.
         groups: the hash of each example's group, (n, 1) uint64; (n, 0) if rows have no groups.
     """
 
@@ -407,8 +409,8 @@ class TextWorker(Generic[AnyTextKind]):
             max_examples: the maximum number of examples in a batch. Only a single part that has more examples makes a
                 larger batch.
             batch: function that makes a record batch from examples.
-            min_room: a part is added to a batch only if this number of further examples would fit, however many the
-                part has; 0 to require only that the part itself fits.
+            min_room: a batch ends when there is no room in it for this number of examples, even if the next part has
+                fewer. If it is 0, a batch ends when the next part does not fit.
         """
         waiting: list[Kept] = []
         num = size = 0

@@ -105,8 +105,8 @@ COLUMNS_OF = (
 class Triplets(TextKind):
     """Options of the kind `triplets`: rows of several texts.
 
-    The fields from `text_field` to `near_dedup` hide options of the base class that suit only records of one text, or
-    web pages.
+    The fields from `text_field` to `near_dedup` hide options of the base class. Those options are for records that hold
+    one text, such as web pages.
 
     Attributes:
         unused: a warning that the model has prompts which this run does not use; "" if there is nothing to warn of.
@@ -189,7 +189,7 @@ class Triplets(TextKind):
         own prompts for the texts of a row. If the user wrote texts in `prompt`, these options are returned unchanged.
 
         Args:
-            earlier_options: not used here; the options of the unfinished run that is continued, or nothing.
+            earlier_options: not used here; the options of the unfinished run that is continued; empty in a new run.
 
         Raises:
             PipelineError: the model has no prompt of a name in `prompt_name`, or its prompts cannot be read.
@@ -213,7 +213,7 @@ class Triplets(TextKind):
             reading: the rules by which the readers find records in the inputs.
 
         Raises:
-            PipelineError: none of the first records has the field, or its values cannot name groups.
+            PipelineError: none of the first records has the field, or its values are lists or objects.
         """
         if self.group_field is not None:
             groups.check_field(self.group_field, inputs, reading)
@@ -230,9 +230,9 @@ class Triplets(TextKind):
         return (known.of_side(OTHER),)
 
     def unused_prompts(self, known: Prompts) -> str:
-        """Return a warning for a user who names no prompt: the model has prompts, but none that is used by default.
+        """Return a warning that the model has prompts, but none that is used if the user names no prompt.
 
-        Return "" if this is not so.
+        Return "" if the model has no prompts, or has one that is used.
 
         Args:
             known: the prompts of the model.
@@ -384,8 +384,8 @@ class Triplets(TextKind):
 
         Raises:
             MissingFieldError: the record can be read, but lacks one of the columns.
-            RecordError: the record is bad or is not a row; or it has more positives (or negatives) than there are
-                columns for them, although no option limits their number.
+            RecordError: the record is bad or is not a row. Or `max_positives` is None, and the row has more positives
+                than columns for positives; likewise for negatives.
         """
         values = self.cells(record)
         names = chosen(list(record.value), self.rows) if isinstance(record.value, dict) else None
@@ -411,8 +411,11 @@ class Triplets(TextKind):
         """Return whether the number of positives and negatives may differ from row to row. A row may then lack some of
         them.
 
+        The number may differ if an option limits it, if there are more than three columns, or if a column holds a list.
+        In a dataset of pairs it never differs.
+
         Args:
-            values: the contents of a row's columns. If one of them is a list, the numbers may differ.
+            values: the contents of a row's columns.
         """
         several = self.has_several or len(values) > len(TEXT_COLUMNS)
         return not self.are_pairs and (several or any(isinstance(value, list) for value in values))
@@ -590,10 +593,9 @@ def _texts_of_columns(values: Sequence[object], are_positive: Sequence[bool], wa
 
 
 def _check_texts(rows: Sequence[TripletRow]) -> None:
-    """Raise PipelineError if a column holds only labels and numbers in the first rows, so that it is no column of
-    texts.
+    """Raise PipelineError if a column of the first rows holds only NLI labels and numbers instead of texts.
 
-    The caller checks only columns that were chosen by their order, not by their names.
+    It is called only if the columns were chosen by their order, not by their names.
 
     Args:
         rows: the first rows. If there are fewer than CHECK_ROWS, nothing is checked.

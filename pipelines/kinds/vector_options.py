@@ -71,7 +71,8 @@ class VectorOptions(ModelOptions, TextInputs):
     Attributes:
         model_sha256: hash of the model's files; "" until `Vectors.resolved` sets it.
         precision: precision in which the transformer computes.
-        pooling: the pooling of a plain Hugging Face model; None for the mean, and for a model that defines its own.
+        pooling: the pooling of a Hugging Face model whose folder does not define one; None to pool by the mean. It must
+            be None if the folder defines the pooling.
         vector_dtype: type of the stored values; it is called `dtype` in the fingerprint.
         update: if True, a finished dataset is brought up to date with changed inputs.
         batch_tokens: number of tokens that the model encodes at a time; None until `Vectors.resolved` sets it.

@@ -48,8 +48,8 @@ logging.getLogger("PIL").setLevel(logging.CRITICAL)
 def shrunk(data: bytes, size: int) -> bytes:
     """Return an image as an upright RGB baseline JPEG of quality 95 (4:2:0) whose short side is at most `size` pixels.
 
-    An image is never enlarged. If an image is already such a JPEG, of any quality, it is decoded as a check and its
-    bytes are returned unchanged, so that it does not lose quality twice. Transparency is drawn on white; 16 bits per
+    An image is never enlarged. If it is already an upright RGB baseline JPEG and small enough, it is decoded as a
+    check, and its bytes are returned unchanged, whatever its quality. Transparency is drawn on white; 16 bits per
     channel become 8.
 
     Args:

@@ -68,7 +68,8 @@ class Mine(ChoiceOptions, StoreCommand):
     """The command `mine`: adds hard negatives to a dataset of pairs or triplets.
 
     Attributes:
-        pooling: the pooling of a plain Hugging Face model; None for the mean, and for a model that defines its own.
+        pooling: the pooling of a Hugging Face model whose folder does not define one; None to pool by the mean. It must
+            be None if the folder defines the pooling.
         precision: the precision in which the transformer computes.
     """
 
@@ -151,8 +152,8 @@ class Mine(ChoiceOptions, StoreCommand):
     def _check(self, dataset: Dataset) -> None:
         """Raise PipelineError if negatives cannot be mined for a dataset.
 
-        This is so if it does not hold pairs or triplets, is the held-out part of another dataset, or already has mined
-        negatives; or if the output folder lies in the dataset's folder, or contains it.
+        The error is raised if the dataset holds no pairs or triplets, is the held-out part of another dataset, or
+        already has mined negatives; or if the output folder lies in the dataset's folder, or contains it.
         """
         manifest = dataset.manifest
         if manifest.kind != "triplets":

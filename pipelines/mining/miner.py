@@ -52,9 +52,8 @@ class Figures:
         by_number: number of mined negatives (as a text, such as "4") -> the number of rows that have so many.
         left_out: name of an option -> number of near texts that this option left out.
         positives, negatives: the number of positives, and of mined negatives, of all rows.
-        positive, negative: the sum of the scores of all positives, and of all mined negatives, as whole numbers: 1
-            stands for 0.000001 (10^-DECIMALS). Each score is rounded to 6 decimals, so that the sums do not depend on
-            the order of addition.
+        positive, negative: the sum of the scores of all positives, and of all mined negatives, in millionths. Each
+            score is rounded to a whole number of millionths, so that the sums do not depend on the order of addition.
     """
 
     rows: int = 0

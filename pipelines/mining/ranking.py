@@ -6,8 +6,8 @@ The search by a model compares m queries with all texts, TILE texts at a time; d
     at the end:               cosines of these texts again in float64, rounded -> sorted -> the best `depth` texts
 
 Its time grows with queries x texts x d. Memory holds the vectors and one tile of cosines. The last digits of a cosine
-in float32 depend on the device and on the number of vectors that are multiplied at once. The cosines in float64 make
-the order of the texts independent of this.
+in float32 depend on the device and on the number of vectors that are multiplied at once. So that the order of the texts
+does not depend on this, the cosines of the best texts, and of SPARE (16) more, are computed again in float64.
 """
 
 import dataclasses
@@ -87,7 +87,7 @@ class Nearest:
         return ordered(indices, cosines(queries, self.vectors, indices), depth)
 
     def _places(self, indices: Indices) -> Indices:
-        """Return the position of each of some texts in the list of texts to search among. Texts that are not in it are
+        """Return the positions of some texts in the list of texts to search among. Texts that are not in this list are
         left out.
 
         Args:

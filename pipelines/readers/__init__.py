@@ -99,9 +99,9 @@ def _read_piece(
 
 
 def _identity(root: str, piece: Piece) -> str:
-    """Return a hash that identifies the content of a piece, and equals the result of `identity`.
+    """Return a hash that identifies the content of a piece: the same as `identity` returns.
 
-    A small file is not read for this, because the plan already holds its hash.
+    A whole local file of at most 72 KiB is not read for this, because the plan already holds its hash.
 
     Args:
         root: the folder that the names of the inputs are relative to.
@@ -115,7 +115,7 @@ def identity(root: str, piece: Piece) -> str:
     changed.
 
     These are the bytes of the piece, and others of its file that the format needs, such as metadata at the file's end.
-    The hash is usually their SHA-256. For a whole file of at most `sniff.WHOLE_BYTES` bytes it is `sniff.sample`, a
+    The hash is usually their SHA-256. For a whole file of at most 72 KiB (`sniff.WHOLE_BYTES`) it is `sniff.sample`, a
     hash that the plan holds as well. For a file on an object store it is the store's checksum of the whole file, which
     needs no download.
 
@@ -142,7 +142,7 @@ def identity(root: str, piece: Piece) -> str:
 
 
 def _is_small(path: str, piece: Piece) -> bool:
-    """Return whether a piece is a whole local file of at most `sniff.WHOLE_BYTES` bytes.
+    """Return whether a piece is a whole local file of at most 72 KiB (`sniff.WHOLE_BYTES`).
 
     The plan then holds a hash of all its bytes (`sniff.sample`).
 
@@ -157,13 +157,13 @@ def first_records(
 ) -> list[Record]:
     """Return the first records of the inputs: `number` records in all, about equally many from each input.
 
-    If there are more than FIRST_FILES inputs, only this number of inputs is read, evenly spaced.
+    If there are more than 64 inputs (FIRST_FILES), only 64 of them are read, evenly spaced.
 
     Args:
         root: the folder that the names of the inputs are relative to.
         entries: the inputs.
         reading: the rules for finding records.
-        number: the number of records. There are fewer if the inputs that are read hold fewer.
+        number: the maximum number of records. There may be fewer if an input has only a few.
         any_format: if true, inputs of all formats are read; otherwise only those of formats whose records have columns
             or fields.
 

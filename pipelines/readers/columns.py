@@ -38,8 +38,8 @@ def chosen(names: Sequence[str], reading: Reading) -> list[str] | None:
     """Return the columns that make up a row, as the table names them; None if the table does not have such columns.
 
     They are the columns of the largest set in `reading.columns` that the table has completely. If it has none of the
-    sets completely and `reading.by_order` is true, they are all of its columns except those in `reading.keep`, if these
-    are two or three columns.
+    sets completely and `reading.by_order` is true, they are all columns of the table except those in `reading.keep`,
+    provided that two or three columns are left.
 
     Args:
         names: names of all columns of the table.
@@ -227,7 +227,8 @@ def row_columns(names: Sequence[str], name: str, reading: Reading, shown: Iterab
         shown: the names of columns to show in error messages; None to show `names`.
 
     Raises:
-        PipelineError: the table has none of the sets of columns, or several columns of one name.
+        PipelineError: the table has none of the sets of columns, or a column of the row has the same name as another
+            column.
     """
     columns = chosen(names, reading)
     if columns is None:
@@ -250,7 +251,7 @@ def kept_columns(names: Sequence[str], name: str, reading: Reading) -> dict[str,
         reading: the rules for finding records. Its `keep` holds the names that the user gives.
 
     Raises:
-        PipelineError: several columns of the table have one of these names.
+        PipelineError: a column to read has the same name as another column of the table.
     """
     found = {wanted: column for wanted in reading.keep if (column := named(names, wanted)) is not None}
     _check_once(names, list(found.values()), name)
@@ -266,7 +267,8 @@ def _check_once(names: Sequence[str], columns: Sequence[str], name: str) -> None
 def arrow_columns(schema: pa.Schema, name: str, reading: Reading) -> dict[str, list[str]]:
     """Return the columns of an Arrow table that hold the text or the row: name -> path.
 
-    A path is the name of a column. If the text is in a struct, the names of the struct fields that lead to it follow.
+    A path is the name of a column. If the text is in a struct, the names of the struct fields that lead to it follow;
+    the name before the path is then the user's name with dots, such as meta.text.
 
     Args:
         schema: the schema of the table.
@@ -274,8 +276,8 @@ def arrow_columns(schema: pa.Schema, name: str, reading: Reading) -> dict[str, l
         reading: the rules for finding records, with the names of columns that the user gives.
 
     Raises:
-        PipelineError: the columns are missing or ambiguous, or do not hold texts. In a row, columns may also hold lists
-            of texts or integers.
+        PipelineError: the columns are missing or ambiguous, or do not hold texts. In a row, columns may also hold
+            integers or lists of texts.
     """
     kinds = tree(schema)
     paths = {column: [column] for column in schema.names}
@@ -315,7 +317,8 @@ def kept_arrow_columns(schema: pa.Schema, name: str, reading: Reading) -> dict[s
         reading: the rules for finding records. Its `keep` holds the names that the user gives.
 
     Raises:
-        PipelineError: two columns have the same name, or a column does not hold texts, numbers, booleans or times.
+        PipelineError: a column to read has the same name as another column, or does not hold texts, numbers, booleans
+            or times.
     """
     kinds = tree(schema)
     paths = {wanted: [column] for wanted, column in kept_columns(schema.names, name, reading).items()}
@@ -449,15 +452,13 @@ def _texts(name: str, row: int, value: pa.Scalar) -> Record:
 
 
 def _with_kept(records: Iterator[Record], kept: pa.RecordBatch, key: str | None = None) -> Iterator[Record]:
-    """Yield each record with the values of further columns added to its value, which is a dict from column name to
-    content.
+    """Yield the records with the contents of further columns added. Their values are then dicts: name -> content.
 
     A record with a problem is yielded unchanged.
 
     Args:
         kept: the columns to add; row i belongs to record i.
-        key: if the value of a record is a text: the key under which the text is put into a new dict. None if it is a
-            dict.
+        key: if the values of `records` are texts, the key of the text in the dict; None if they are dicts already.
     """
     values = {name: plain_values(column) for name, column in zip(kept.schema.names, kept.columns, strict=True)}
     for place, record in enumerate(records):

@@ -67,7 +67,7 @@ class Format(abc.ABC):
         has_fields: true if the records may be objects with fields, or rows with columns.
         is_container: true if the files are binary, such as tars or Parquet files. They are never empty, and are
             recognized by their first bytes. An error of the library that reads them means that the file is damaged.
-            Unless it is a tar, such a file in a tar of texts is a bad record.
+            Within a tar of texts, such a file is a bad record, except if it is a tar.
         seeks: true if `read` seeks in the file. A compressed file then cannot have this format.
         is_numbered: true if `read` sets the `number` of each record; otherwise its caller numbers the records from 1.
         by_lines: true if the number of a record is the number of its line. To read a piece of a file, the number of

@@ -40,7 +40,8 @@ class Sample(NamedTuple):
 
     Attributes:
         start: offset in the tar at which the header of the first file begins.
-        listed: the images or clips of the sample, each with the class that a file of the sample states.
+        listed: the images or clips of the sample, each with the class that a .cls or .json file of the sample states;
+            None as the class if no file states it.
         unknown: the names of the files if the sample has no image or clip; otherwise empty.
     """
 
@@ -230,13 +231,11 @@ def _class_in(name: str, extension: str, data: bytes, reading: Reading) -> str |
 
 
 def _check_stated(name: str, others: list[str], reading: Reading) -> None:
-    """Raise PipelineError if a sample has a .json or .cls file. Call it if no file of the sample states a class.
-
-    The error says that the file should state the class.
+    """Raise PipelineError if a sample has a .json or .cls file although no file of the sample states its class.
 
     Args:
         name: name of the sample's image or clip.
-        others: names of the other files of the sample.
+        others: names of the other files of the sample. The caller has found that none of them states a class.
         reading: rules that name the field of a .json that holds the class, for the message.
     """
     if silent := [other for other in others if other.lower().endswith(CLASS_FILES)]:

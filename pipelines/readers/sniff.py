@@ -66,7 +66,7 @@ def sample(stream: BinaryIO, size: int) -> str:
     modification time, the hash is the same for a copy of the file.
 
     Args:
-        stream: the file, at its start, to which it is set back.
+        stream: the file, at its start. Afterwards it is at its start again.
         size: the size of the file in bytes.
     """
     if size <= WHOLE_BYTES:
@@ -186,9 +186,9 @@ def check_claims(name: str, compression: str | None, head: bytes) -> None:
 def _contradicted(suffixes: tuple[str, ...], compression: str | None) -> list[str]:
     """Return the extensions of a file's name that its content contradicts. The content must not be a tar.
 
-    The content contradicts the extension of a tar, unless another extension determines the format (.jsonl). If the
-    content is not compressed, it also contradicts a last extension that names a compression or a binary format (.gz,
-    .parquet).
+    These are the extensions of tars, such as .tar. But if another extension alone determines the format, as .jsonl
+    does, an extension of tars is accepted. If the content is not compressed, the last extension is returned also if it
+    names a compression or a binary format, such as .gz or .parquet.
 
     Args:
         suffixes: the last extensions of the file's name, at most two.

@@ -144,10 +144,10 @@ class _Lines:
         """The complete lines of the head."""
 
     def parts(self, is_head: bool) -> Iterator[bytes]:
-        """Yield the bytes of the whole stream. Afterwards all lines can still be read.
+        """Yield the bytes of the stream, from its start. Afterwards all lines can still be read.
 
         Args:
-            is_head: whether to yield only the head of the stream, its first MiB.
+            is_head: if true, only the head of the stream is yielded, its first MiB; otherwise the whole stream.
         """
         yield self._rest.getvalue()
         if is_head or self.is_all:

@@ -24,9 +24,9 @@ from clearspan.train.config.options import ALL, Recipe, RecipeError
 def deepspeed_config(recipe: Recipe, ranks: int) -> dict[str, Any]:
     """Return DeepSpeed's configuration: weights, gradients and optimizer in fp32, and bf16 only by torch's autocast.
 
-    At ZeRO stage 0 the training loop clips gradients, not DeepSpeed, so that it can log their norm. `engine.backward`
-    divides each loss by the number of micro-batches in a step. Gradients are averaged over ranks only after the last
-    micro-batch.
+    DeepSpeed clips gradients, except at ZeRO stage 0. There the training loop does this, so that it can log their norm.
+    `engine.backward` divides each loss by the number of micro-batches in a step. Gradients are averaged over ranks only
+    after the last micro-batch.
 
     Args:
         recipe: the recipe of the run, in which `training.bf16` is true or false.

@@ -87,7 +87,9 @@ def load_state(engine: Any, saved: State) -> None:
 
 
 def _groups(state: State, optimizer: Any, turn: str) -> Iterator[tuple[dict[str, Any], list[Any], torch.Tensor]]:
-    """Yield the saved options, the parameters and this rank's weights of each parameter group of a turn, with ZeRO.
+    """Yield, for each parameter group of a turn, its saved options, its parameters and this rank's part of its weights.
+
+    ZeRO must be in use.
 
     Args:
         state: the `state_dict` of the turn's optimizer.

@@ -142,7 +142,7 @@ def _meet(url: str, *, timeout: timedelta, **options: Any) -> Iterator[tuple[TCP
 
 
 def _chosen_port() -> int:
-    """Return the port in MASTER_PORT if the user chose it for the ranks of one machine; otherwise 0.
+    """Return the port in MASTER_PORT if the user chose it for the ranks of one machine; otherwise 0, for any free port.
 
     It is not the user's choice if it is deepspeed's default port, or if torchrun started the ranks: torchrun itself
     listens on this port. For a single rank without a launcher, the result is 0 too.

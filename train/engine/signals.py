@@ -30,15 +30,15 @@ REPORTING_S = 20
 class Launcher(subprocess.Popen[bytes]):
     """The child process of `clearspan train` that starts the ranks.
 
-    Creating it also sets the handlers of SIGINT and SIGTERM in this process.
+    Creating it also sets signal handlers in this process.
 
     On one machine the child is deepspeed's launcher, the parent of the ranks. It starts with SIGINT and SIGTERM
     blocked; the ranks unblock them. `clearspan train` forwards both signals to the ranks, and kills ranks that have not
     ended 600 seconds later (`SAVING_S`).
 
-    On several machines the child is a command, such as pdsh, that starts a launcher on each machine, and deepspeed's
-    runner forwards signals to it. There `clearspan train` ignores SIGINT, which a terminal sends to all processes, and
-    waits for the ranks.
+    On several machines the child is a command, such as pdsh or mpirun, that starts the ranks on each machine. If it is
+    pdsh, DeepSpeed replaces the handlers: SIGINT and SIGTERM then stop the child, the ranks and this process. If it is
+    another command, `clearspan train` ignores SIGINT, which a terminal also sends to the child, and waits for it.
 
     Args:
         words: the command and its arguments, each a separate string.

@@ -4,8 +4,8 @@
     device   patches of 24 x 24 -> linear layer, class token, position embeddings
 
 A clip of 1,024 frames gives 5 x 42 patches and a class token, which are 211 rows of the packed batch. The paper does
-not augment clips, so that the two passes over a clip differ only by dropout. The augmentations in the paper's code are
-options here.
+not augment clips. It encodes each clip twice, and the two vectors differ only by dropout. The augmentations in the
+paper's code are options here.
 """
 
 import dataclasses

@@ -49,8 +49,8 @@ class ImageConfig(ModalityConfig):
         hidden_size: the size of random embeddings; 0 for the hidden size of the encoder.
         min_scale: the smallest fraction of an image's area that a crop covers. Lower it for stronger augmentation.
         flip_probability: the probability that a view is mirrored.
-        jitter: the largest changes of brightness, contrast and saturation, as factors, and of hue, as a fraction of the
-            color circle.
+        jitter: the largest relative changes of brightness, contrast and saturation, and the largest change of hue, as a
+            fraction of the color circle.
         jitter_probability: the probability that a view's colors change.
         grey_probability: the probability that a view is made gray.
         mean, std: the mean and the standard deviation of red, green and blue with which pixels are normalized, on a

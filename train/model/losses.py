@@ -240,10 +240,10 @@ def accuracy(anchors: Tensor, positives: Tensor) -> Tensor:
 
 
 def uniformity(points: Tensor) -> Tensor:
-    """Return log mean exp(-2 |x - y|^2) over pairs on the unit sphere (Wang & Isola 2020). Lower is better.
+    """Return log mean exp(-2 |x - y|^2) over all pairs of unit vectors x, y (Wang & Isola 2020). Lower is better.
 
     Args:
-        points: (n, d), n >= 2.
+        points: n vectors, which are scaled to unit length here, (n, d), n >= 2.
     """
     distances = torch.pdist(F.normalize(points.float(), dim=1)).square()
     return torch.logsumexp(-2 * distances, dim=0) - math.log(len(distances))

@@ -6,8 +6,8 @@ N is the number of sequences, and T the number of rows: tokens and patches. `pac
 sequence of tokens. Patches of images and audio come first in the batch. Their rows hold padding ids, and the encoder
 replaces the embeddings of these ids by the embeddings of the patches.
 
-A `budget` gives every batch the same number of tokens. `torch.compile` needs this, and the host need not wait for the
-device to learn the number. Filler sequences fill the end of the batch. In the rare batch with more tokens than the
+A `budget` gives every batch the same number of tokens. `torch.compile` needs this. Also, the host then knows the number
+without waiting for the device. Filler sequences fill the end of the batch. In the rare batch with more tokens than the
 budget, the last sequences are cut, and `cut` counts the lost tokens. Patches need no budget and are never cut, because
 each image or clip has the same number of them.
 """

@@ -42,12 +42,12 @@ class Inference:
 
 @dataclasses.dataclass(frozen=True)
 class Given:
-    """Properties of the model in the folder `model.path`, in which the encoder of the run may differ from it.
+    """Properties of the model in the folder `model.path`. Those of the run's encoder may differ.
 
     Attributes:
         pooling: the pooling that the folder states; if it states none, the pooling of the run.
-        layers: the number of layers after the pooling in the folder. If the run needs more, it initializes them at
-            random.
+        layers: the number of layers after the pooling in the folder. If the run needs more, the
+            additional layers are initialized at random.
         has_mlm_head: whether the folder has a masked-LM head.
     """
 
