@@ -41,8 +41,9 @@ def own_command(spec: str) -> type[MakeDataset]:
         spec: the class of the kind, as `module:name`.
 
     Raises:
-        PluginError: there is no such class, it does not implement `Kind`, the columns of its datasets are not
-            registered, or it has an option that every kind has.
+        PluginError: there is no such class; it does not implement `Kind`; the columns of its datasets are not
+            registered (`clearspan.shards.schema.register`); or one of its options has the name of an option that
+            every kind has.
     """
     kind = plugins.load_class(spec, Kind, "a kind of dataset")
     if kind.name not in schemas.KINDS:

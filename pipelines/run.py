@@ -5,14 +5,14 @@ What a run does depends on what the output folder holds:
     nothing                   start
     same plan, unfinished     process the units that have no result, or whose shards are missing
     same plan, finished       nothing
-    other plan, with shards   an error
+    other plan, with shards   an error; with --update, a finished dataset is updated
     other plan, no shards     remove the files of that run, and start
     anything else             an error
 
-A run starts only if the folder is empty, or if all files there belong to a run that wrote no shards, which are removed
-first (`units.ownership`). Later, all files with names from its plan are therefore its own: they were written by this
-call, or by an earlier one with the same plan. It overwrites and removes no other files. While a run writes to a local
-folder, a second run there fails. It is an error if an input has changed since a unit read it (`units.changes`).
+A run with a new plan starts only in an empty folder, or in one that holds only the files of a run that wrote no shards;
+these files are removed first (`units.ownership`). Afterwards, a file with a name from the plan can only come from a run
+with this plan, and may be overwritten or removed. Other files are not touched. While a run writes to a local folder, a
+second run there fails. It is an error if an input has changed since a unit read it (`units.changes`).
 """
 
 import contextlib
@@ -83,7 +83,7 @@ class RunOptions(BeamOptions, CorpusOptions):
 
     @property
     def runner_named(self) -> bool:
-        """Return whether the user names a Beam runner, so that the run does not use the local runner."""
+        """Return whether the user names a Beam runner (`--runner`). If not, Beam runs on this machine."""
         return any(argument.split("=")[0] == "--runner" for argument in self.beam)
 
 
@@ -173,7 +173,7 @@ def _tidy(job: Job) -> None:
 
 
 def _remove_stage(job: Job) -> None:
-    """Remove the files that the units of a run with two stages wrote in the first one. The manifest must be written.
+    """Remove the files that the first stage of a run with two stages wrote. It is called when the dataset is finished.
 
     The first stage writes entries, by which it is decided which examples are duplicates or held out.
     """
@@ -356,8 +356,8 @@ def _run(job: Job, plan: Plan, units: list[Unit], options: RunOptions) -> Datase
 def _check_after(job: Job, plan: Plan, options: RunOptions) -> None:
     """Check after a run that no input was modified during it; if one was, remove the manifests.
 
-    It is called if the workers see the inputs on a different file system, so that they cannot compare the status of the
-    inputs with their status at planning.
+    It is called if workers may run on other machines. There, the times and inode numbers of the inputs may differ, so
+    that workers cannot notice that an input was modified.
 
     Raises:
         InputChangedError: an input was modified.
@@ -408,7 +408,7 @@ def _summary(job: Job, plan: Plan, units: list[Unit], seconds: float) -> Dataset
 def _groups(job: Job) -> str:
     """Return a line with the number of groups of rows that share a text or a value of the user's group field.
 
-    Return "" if the user names no group field, or if the numbers are missing.
+    Return "" if the user names no group field, or if the file with these numbers is missing or damaged.
     """
     field = job.curation.group_field
     if field is None or (figures := decisions.groups_made(job)) is None:

@@ -40,7 +40,7 @@ class RecordError(ValueError):
 
 
 class MissingFieldError(RecordError):
-    """A record lacks fields or columns that a row of the dataset is made of. The message names the fields that it has.
+    """A record lacks fields or columns that a row of the dataset is made of. The message names those that are there.
 
     The command `pairs` counts such a record as filtered; `triplets` counts it as bad.
     """
@@ -210,7 +210,8 @@ class Tally:
     def made(self, records: Iterable[Record], make: Callable[[Record], Made | None]) -> Iterator[Made]:
         """Call `make` for each record, and yield the results that are not None.
 
-        Count every record as read. If `make` raises RecordError, count the record as bad (`reject`) and go on.
+        Count every record as read. If `make` raises RecordError, count the record as bad (`reject`) and go on. If it
+        returns None, it must have counted the record as filtered.
         """
         for record in records:
             self.counts.read += 1
@@ -229,8 +230,8 @@ class Tally:
             problem: the reason why the record is bad.
 
         Raises:
-            PipelineError: fewer than half of the records may be bad (`max_bad_fraction`), but the work unit has at
-                least 1,000 bad records so far, and more bad records than good ones.
+            PipelineError: at least 1,000 records of the work unit, and more than half of those read so far, are bad.
+                It is not raised if `max_bad_fraction` is 0.5 or more.
         """
         counts, reason = self.counts, str(problem)
         counts.bad += 1

@@ -53,9 +53,9 @@ class SimilarityFunction:
         """Return the similarities of queries and vectors, (queries, rows) float32.
 
         Args:
-            queries: the vectors of the queries after `prepared`, (queries, dim).
-            vectors: the vectors of the rows as they are stored, without `prepared`, (rows, dim).
-            lengths: the lengths of these vectors, (rows,), if the similarity is the cosine; otherwise None.
+            queries: the vectors of the queries, (queries, dim). For the cosine, they must have unit length.
+            vectors: the vectors of the rows, (rows, dim), of any length.
+            lengths: the Euclidean lengths of `vectors`, (rows,), if the similarity is the cosine; otherwise None.
             scales: the number by which the similarities of each query are multiplied, (queries,); None for 1.
         """
         if self.is_product:
@@ -69,7 +69,7 @@ class SimilarityFunction:
 
     @property
     def is_product(self) -> bool:
-        """Return whether the similarity is the dot product of the vectors after `prepared`: cosine or dot."""
+        """Return whether the similarity is the dot product, or the cosine: the dot product of unit vectors."""
         return self.name in ("cosine", "dot")
 
     def scale_and_shift(
@@ -82,7 +82,7 @@ class SimilarityFunction:
 
         Args:
             texts: the rows, whose vectors are compared with the queries.
-            queries: the vectors of the queries after `prepared`, (n, dim).
+            queries: the vectors of the queries, (n, dim). For the cosine, they must have unit length.
             weight: the standard deviation of the scaled similarities.
 
         Raises:

@@ -339,10 +339,11 @@ def _kind(value: Any) -> str:
 
 
 def _truth(made: Any, node: ast.expr, names: Sequence[str]) -> Any:
-    """Return the value of a syntax node as an array of truth values.
+    """Return the array `made`, the value of a syntax node, if it holds truth values; convert it if all items are null.
 
     Args:
-        made: the value of the node, from `_evaluate`.
+        made: the value of the node, one item per row.
+        node: the node, whose field the error message names.
         names: the names of the fields that the tree calls f0, f1, ...
 
     Raises:

@@ -89,7 +89,8 @@ class Guard:
 
         Args:
             headers: the headers of the request.
-            is_page: whether the request is for the page itself. A link to it on another site may be followed.
+            is_page: whether the request is for the page itself. If true, the request may come from a link on
+                another site.
         """
         hosts = headers.getlist("host")
         name = name_of(hosts[0]) if len(hosts) == 1 else ""

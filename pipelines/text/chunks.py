@@ -41,9 +41,10 @@ class Chunker:
         self.language = language
 
     def fitting(self, prompt: str, title: str) -> str:
-        """Return the title, cut so that prompt and title together have at most half of the tokens that the model reads.
+        """Return the title, cut so that prompt and title together take at most half of the model's maximum of tokens.
 
-        It is cut at the end of a word if possible. A title that is short enough is returned unchanged.
+        It is cut at the end of a word if possible. If it is short enough, or if the model has no maximum, it is
+        returned unchanged.
         """
         if self.limit is None or self.count([prompt + title])[0] <= self.limit // 2:
             return title

@@ -58,7 +58,7 @@ class Excluded:
         owners: for each hash, the index in `heads` of the first text that has this hash, (n,) uint32.
         heads: the beginnings of the texts that have words, as JSON lines: each line is a string.
         texts: number of all texts.
-        short: number of texts that have words, but fewer than an n-gram.
+        short: number of texts that have words, but fewer words than an n-gram.
         ignored: number of texts without words.
     """
 
@@ -98,7 +98,8 @@ class Excluded:
         """Return whether a text contains an excluded text.
 
         It does if it contains 8 consecutive words (an n-gram) of the excluded text. An excluded text, or sentence, of 4
-        to 7 words must be a whole sentence or line of the text. An excluded text of 1 to 3 words must be all its words.
+        to 7 words must be a whole sentence or line of the text. For an excluded text of 1 to 3 words, the text must
+        consist of the same words.
         """
         return self._first(text) is not None
 
@@ -147,7 +148,11 @@ class Excluded:
         return self.heads.splitlines()
 
     def options(self) -> dict[str, Any]:
-        """Return the exclusion's entry in a dataset's fingerprint: a hash of the excluded texts, and their numbers."""
+        """Return the exclusion's entry in a dataset's fingerprint.
+
+        It holds a hash of this object, the numbers `texts`, `short` and `ignored`, and the version of the normalization
+        of texts.
+        """
         counts = {"texts": self.texts, "short_sentences": self.short, "without_words": self.ignored}
         counts["normalization"] = NORMALIZATION
         return {"sha256": hashlib.sha256(self.to_bytes()).hexdigest(), **counts}
@@ -340,10 +345,10 @@ def _strings(value: Any) -> Iterator[str]:
 
 
 def _delimiter(lines: Sequence[str]) -> str:
-    """Return the most likely delimiter of lines that may be rows of a table; a tab if they are not.
+    """Return the delimiter of lines that may be rows of a table: comma, semicolon, bar or tab.
 
-    It is the delimiter with the most lines that have equally many cells, at least two. A delimiter other than a tab is
-    considered only if all lines have equally many cells.
+    A delimiter other than a tab is returned only if it divides all lines into the same number of cells, at least two,
+    and the tab does not.
     """
 
     def agreeing(delimiter: str) -> int:
