@@ -11,7 +11,7 @@ from clearspan.common.encoder.cache import CACHE, folder_of
 from clearspan.common.encoder.prompts import check_two
 from clearspan.common.encoder.sentence_encoder import Pooling
 from clearspan.common.flags import flag
-from clearspan.common.model_forms import HYBRID, misnamed
+from clearspan.common.model_forms import HYBRID, model_value_error
 from clearspan.common.options import Flag, Json, Options, Quiet, checking
 from clearspan.common.ranking import HYBRID_WEIGHT
 from clearspan.eval.files import existing_folder
@@ -27,7 +27,7 @@ REPORT = "report.html"
 
 def check_model(spec: str) -> None:
     """Raise ValueError unless a value of `--model` is an existing path, a baseline or `module:function`."""
-    if problem := misnamed(spec, HYBRID):
+    if problem := model_value_error(spec, HYBRID):
         raise ValueError(f"{spec!r}: {problem}")
     model = encoder_of(spec) or spec
     if ":" not in model and model not in BASELINES and not Path(model).exists():

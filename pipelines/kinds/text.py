@@ -289,7 +289,7 @@ class Kept(NamedTuple):
         """Yield a `Kept` for each example."""
         for index in range(len(self.ids)):
             row = slice(index, index + 1)
-            columns = [column.part(row) for column in self.columns]
+            columns = [column.slice(row) for column in self.columns]
             texts = (self.names[row], self.lines[row], self.sources[row])
             yield Kept(self.ids[row], columns, *texts, self.hashes[row], self.groups[row])
 

@@ -28,7 +28,7 @@ import pyarrow as pa
 from annotated_types import Ge
 
 from clearspan.common.catalog import COMMANDS
-from clearspan.common.encoder.prompts import OTHER, Prompts, check_two, shown
+from clearspan.common.encoder.prompts import OTHER, Prompts, check_two, quoted_prompt
 from clearspan.common.flags import flag
 from clearspan.common.model_folder import EncoderError
 from clearspan.common.options import Flag
@@ -439,8 +439,8 @@ class Triplets(TextKind):
             )
         if prompts := fingerprint["options"].get("prompts"):
             first, second, *_ = prompts.values()
-            others = f"before the first text of a row, {shown(second)} before the other"
-            lines.append(f"{shown(first)} {'before each text' if first == second else others}")
+            others = f"before the first text of a row, {quoted_prompt(second)} before the other"
+            lines.append(f"{quoted_prompt(first)} {'before each text' if first == second else others}")
         if self.unused:
             lines.append(self.unused)
         return lines

@@ -12,7 +12,7 @@ from clearspan.common.encoder.prompts import DOCUMENT, Prompts, Side
 from clearspan.common.encoder.sentence_encoder import Pooling
 from clearspan.common.flags import flag
 from clearspan.common.model_folder import EncoderError, read_modules
-from clearspan.common.model_forms import misnamed
+from clearspan.common.model_forms import model_value_error
 from clearspan.common.options import Flag, Options
 from clearspan.pipelines.kinds import Dedup, Update
 from clearspan.pipelines.kinds.kept_fields import check_names
@@ -136,7 +136,7 @@ def check_device(device: str) -> str:
 
 def check_folder(folder: str) -> None:
     """Raise EncoderError unless the path is an existing folder. The model in it is not read."""
-    if problem := misnamed(folder):
+    if problem := model_value_error(folder):
         raise EncoderError(f"{flag('--model')} {folder!r}: {problem}")
     if not Path(folder).is_dir():
         raise EncoderError(f"{flag('--model')} {folder}: no such folder: name a local folder with a model")

@@ -34,7 +34,7 @@ from clearspan.common.catalog import COMMANDS
 from clearspan.common.compute import AUTO, Compute, resolve
 from clearspan.common.encoder import static
 from clearspan.common.encoder.folder import device_of
-from clearspan.common.encoder.prompts import DOCUMENT, shown
+from clearspan.common.encoder.prompts import DOCUMENT, quoted_prompt
 from clearspan.common.encoder.sentence_encoder import FolderEncoder
 from clearspan.common.encoder.shared_model import SharedModel
 from clearspan.common.flags import flag
@@ -96,8 +96,8 @@ class Vectors(VectorOptions):
         device = earlier_options.get("device", AUTO) if self.device == AUTO else self.device
         precision = earlier_options.get("precision", AUTO) if self.precision == AUTO else self.precision
         compute = resolve(device_of(Path(self.model), device), precision)
-        if compute.line:
-            print(compute.line, file=sys.stderr)
+        if compute.message:
+            print(compute.message, file=sys.stderr)
         tokens = self.batch_tokens or BATCH_TOKENS[check_device(compute.device)]
         return dataclasses.replace(
             self,
@@ -168,7 +168,7 @@ class Vectors(VectorOptions):
         For a transformer on a CPU, it was measured with all-MiniLM-L6-v2 on one core. With a GPU or a static model, it
         is the rate of reading, tokenizing and writing.
         """
-        return 2e6 if check_device(self.device) in SHARED or static.reads(Path(self.model)) else 2e4
+        return 2e6 if check_device(self.device) in SHARED or static.is_static_folder(Path(self.model)) else 2e4
 
     def shared_by(self, num_processes: int) -> AbstractContextManager[None]:
         if num_processes == 1 or check_device(self.device) not in SHARED:
@@ -183,7 +183,7 @@ class Vectors(VectorOptions):
 
     def unit_bytes(self, inputs: Inputs) -> int:
         num_bytes = sum(entry.bytes for entry in inputs.files)
-        least = MOST_UNIT_BYTES if static.reads(Path(self.model)) else LEAST_UNIT_BYTES
+        least = MOST_UNIT_BYTES if static.is_static_folder(Path(self.model)) else LEAST_UNIT_BYTES
         small = min(MOST_UNIT_BYTES, max(least, num_bytes // UNITS))
         return max(small, num_bytes // MOST_UNITS)
 
@@ -227,7 +227,7 @@ class Vectors(VectorOptions):
         if self.chunk_tokens is not None:
             lines.append(f"{counted(sums.get('documents', 0), 'text')} in {counted(sums.get('chunks', 0), 'chunk')}")
         if "prompt" in fingerprint["options"]:
-            lines.append(f"{shown(fingerprint['options']['prompt'])} before each text")
+            lines.append(f"{quoted_prompt(fingerprint['options']['prompt'])} before each text")
         if self.prompt_name is None and (unused := self.prompts.unused(DOCUMENT)):
             lines.append(unused)
         return lines

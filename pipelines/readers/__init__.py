@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator
 from concurrent.futures import Executor, ThreadPoolExecutor
 from typing import BinaryIO
 
-from clearspan.common.typed import shown
+from clearspan.common.typed import short_repr
 from clearspan.pipelines.errors import InputChangedError, PipelineError
 from clearspan.pipelines.readers import columns, encodings, sniff
 from clearspan.pipelines.readers.encodings import AUTO
@@ -278,7 +278,7 @@ def _numbered(stream: BinaryIO, piece: Piece, reading: Reading, path: str) -> It
     with blaming(piece.input.format, path, piece.input.compression):
         for number, record in enumerate(file_format.read(stream, piece, reading), 1):
             if not isinstance(record, Record):
-                raise TypeError(f"read must yield records, not {shown(record)}")
+                raise TypeError(f"read must yield records, not {short_repr(record)}")
             yield record if file_format.is_numbered else dataclasses.replace(record, number=number)
 
 
