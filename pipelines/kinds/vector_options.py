@@ -17,7 +17,7 @@ from clearspan.common.options import Flag, Options
 from clearspan.pipelines.kinds import Dedup, Update
 from clearspan.pipelines.kinds.kept_fields import check_names
 from clearspan.pipelines.kinds.text_inputs import TextInputs
-from clearspan.pipelines.readers.columns import DEFAULT, plain
+from clearspan.pipelines.readers.columns import DEFAULT, normalized_name
 from clearspan.shards.schema import VECTOR_TYPES
 
 DEVICE = re.compile(r"auto|(cpu|cuda)((?<=cuda):\d+)?")
@@ -114,7 +114,9 @@ class VectorOptions(ModelOptions, TextInputs):
             raise ValueError(
                 f"{flag('--chunk-overlap')} {self.chunk_overlap}: must be at most half of {flag('--chunk-tokens')}"
             )
-        if self.title_field is not None and plain(self.title_field) == plain(self.text_field or DEFAULT):
+        if self.title_field is not None and normalized_name(self.title_field) == normalized_name(
+            self.text_field or DEFAULT
+        ):
             raise ValueError(
                 f"{flag('--title-field')} {self.title_field}: is the field of the text: name another field"
             )

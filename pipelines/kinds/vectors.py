@@ -48,7 +48,7 @@ from clearspan.pipelines.kinds.models import load_model, model_hash
 from clearspan.pipelines.kinds.text_inputs import EMPTY, TITLES
 from clearspan.pipelines.kinds.vector_options import VectorOptions, check_device
 from clearspan.pipelines.readers import first_records
-from clearspan.pipelines.readers.columns import DEFAULT, named, plain
+from clearspan.pipelines.readers.columns import DEFAULT, matching_name, normalized_name
 from clearspan.pipelines.records import Inputs, Reading, Record
 
 LEAST_UNIT_BYTES, MOST_UNIT_BYTES = 250_000, 4_000_000
@@ -149,9 +149,11 @@ class Vectors(VectorOptions):
             PipelineError: the records have none of these fields.
         """
         objects = [record.value for record in records if isinstance(record.value, dict)]
-        text = plain(self.text_field or DEFAULT)
+        text = normalized_name(self.text_field or DEFAULT)
         for title in TITLES:
-            if title != text and any(isinstance(value.get(named(value, title) or ""), str) for value in objects):
+            if title != text and any(
+                isinstance(value.get(matching_name(value, title) or ""), str) for value in objects
+            ):
                 return title
         raise PipelineError(
             f"{flag('--title-field')}: the records have none of {', '.join(TITLES)}: name the field of the title"
@@ -208,7 +210,7 @@ class Vectors(VectorOptions):
 
     def worker(self, resources: Mapping[str, bytes]) -> "VectorWorker":
         old = Copied(self.old[0], Path(self.old[1])) if self.old else None
-        return VectorWorker(self, loaded(self), self.batch_tokens or BATCH_TOKENS["cpu"], old)
+        return VectorWorker(self, model_of(self), self.batch_tokens or BATCH_TOKENS["cpu"], old)
 
     def remarks(self, fingerprint: Mapping[str, Any], sums: Mapping[str, int]) -> list[str]:
         """Return the lines that the kind adds to the summary of a run.
@@ -245,7 +247,7 @@ def gpus(device: str) -> list[str]:
 
 
 @functools.lru_cache(maxsize=1)
-def loaded(kind: Vectors) -> FolderEncoder | SharedModel:
+def model_of(kind: Vectors) -> FolderEncoder | SharedModel:
     """Return the model that the options name.
 
     If another process of this machine holds the model for all workers, return a connection to it. Otherwise load the
