@@ -21,7 +21,7 @@ from clearspan.pipelines.errors import PipelineError
 from clearspan.pipelines.kinds.pairs import USUAL
 from clearspan.pipelines.kinds.text_inputs import IDS, LINKS, encoding_named
 from clearspan.pipelines.readers import first_records
-from clearspan.pipelines.readers.columns import chosen, named, plain
+from clearspan.pipelines.readers.columns import chosen, matching_name, normalized_name
 from clearspan.pipelines.readers.formats import format_named
 from clearspan.pipelines.records import Input, Inputs, Reading, Record
 from clearspan.pipelines.units.plan import find_inputs
@@ -90,9 +90,9 @@ def find_titles(inputs: Sequence[str], encoding: str | None = None) -> Titles:
     files = list(_sampled(found, dataclasses.replace(reading, columns=USUAL)))
     sizes = Counter[tuple[str, ...]]()
     for file in files:
-        sizes[tuple(map(plain, file.names or ()))] += file.entry.bytes
+        sizes[tuple(map(normalized_name, file.names or ()))] += file.entry.bytes
     main = max(sizes, key=sizes.__getitem__, default=())
-    others = [file for file in files if tuple(map(plain, file.names or ())) != main]
+    others = [file for file in files if tuple(map(normalized_name, file.names or ())) != main]
     if sizes.total() - sizes[main] > MIXED * sizes.total():
         raise UsageError(_mixture(files, found.files))
     names = Counter(file.names for file in files if file not in others).most_common(1)
@@ -123,7 +123,7 @@ def _sampled(found: Inputs, reading: Reading) -> Iterator[_File]:
             value = record.value if isinstance(record.value, dict) else {}
             filled = [name for name, text in value.items() if isinstance(text, str) and text.strip()]
             if names := tuple(chosen(filled, reading) or ()):
-                pairs.setdefault(tuple(map(plain, names)), Counter())[names] += 1
+                pairs.setdefault(tuple(map(normalized_name, names)), Counter())[names] += 1
         most = max(pairs.values(), key=Counter.total, default=Counter())
         if 2 * most.total() > len(records):
             (title, text), _ = most.most_common(1)[0]
@@ -182,7 +182,10 @@ def find_kept(inputs: Sequence[str], encoding: str | None = None) -> tuple[str, 
                     records += first_records(found.root, [entry], dataclasses.replace(reading, columns=((name,),)), 10)
             values = [record.value for record in records if isinstance(record.value, dict)]
             written = [
-                each for value in values for each in [named(list(value), name)] if each and value[each] is not None
+                each
+                for value in values
+                for each in [matching_name(list(value), name)]
+                if each and value[each] is not None
             ]
             if written:
                 kept.append(written[0])

@@ -173,7 +173,7 @@ class Adapt(Options):
     @property
     def trains_static(self) -> bool:
         """Return whether the trained model is a static encoder."""
-        return self.starts or (self.encoder is not None and static.reads(self.encoder))
+        return self.starts or (self.encoder is not None and static.is_static_folder(self.encoder))
 
     @property
     def base(self) -> Path:
@@ -189,7 +189,7 @@ class Adapt(Options):
             model: the folder of the model.
         """
         made_here = self.starts and model == self.base
-        return None if made_here or static.reads(model) else self.precision
+        return None if made_here or static.is_static_folder(model) else self.precision
 
     @property
     def trained(self) -> Path:

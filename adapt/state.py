@@ -9,7 +9,7 @@ from clearspan.adapt.options import Adapt
 from clearspan.common import files, terminal
 from clearspan.common.compute import AUTO, resolve
 from clearspan.common.flags import flag
-from clearspan.common.model_forms import STATIC, misnamed
+from clearspan.common.model_forms import STATIC, model_value_error
 from clearspan.common.sealed import seal, unseal
 from clearspan.common.terminal import UsageError
 
@@ -32,7 +32,7 @@ def read_state(options: Adapt) -> dict[str, Any]:
     from clearspan.common.encoder.fingerprint import model_sha256
 
     given, path = options.encoder, options.output / STATE
-    if options.model is not None and (problem := misnamed(options.model, STATIC)):
+    if options.model is not None and (problem := model_value_error(options.model, STATIC)):
         raise UsageError(f"{flag('--model')} {options.model!r}: {problem}")
     if given is not None and not given.is_dir():
         raise UsageError(f"{flag('--model')} {given}: no such folder: name the folder of a sentence-transformers model")
@@ -47,7 +47,7 @@ def read_state(options: Adapt) -> dict[str, Any]:
             raise UsageError(f"{flag('--output')} {options.output}: holds other files: name a new or an empty folder")
         return state
     try:
-        saved = unseal(path.read_bytes(), optional=True)
+        saved = unseal(path.read_bytes(), hash_optional=True)
         is_earlier = saved.get("format") != FORMAT
         same, state = saved["given"] == state["given"], {**saved, "steps": dict(saved["steps"])}
     except (ValueError, KeyError, TypeError) as error:
@@ -78,7 +78,7 @@ def with_precision(options: Adapt, state: dict[str, Any]) -> Adapt:
     chosen = state.get("precision", "fp32")
     if "precision" not in state and any(map(options.precision_of, options.untrained.values())):
         compute = resolve(AUTO, AUTO)
-        terminal.notice(compute.line)
+        terminal.notice(compute.message)
         chosen = state["precision"] = compute.precision
     return dataclasses.replace(options, precision=chosen)
 

@@ -11,7 +11,7 @@ from clearspan.adapt.options import Adapt
 from clearspan.adapt.questions import Questions
 from clearspan.adapt.recipe import Choice, planned
 from clearspan.common.child_commands import Option
-from clearspan.common.encoder.prompts import DOCUMENT, NONE, QUERY, shown
+from clearspan.common.encoder.prompts import DOCUMENT, NONE, QUERY, quoted_prompt
 from clearspan.common.flags import flag
 from clearspan.common.options import words
 from clearspan.pipelines.registry import COMMANDS
@@ -229,7 +229,7 @@ def prompts_in_words(options: Adapt) -> str:
         return "no prompts, since a static encoder has none"
     if not options.titles:
         return "no prompts, since crops have none: the trained model is used without"
-    line = f"{shown(prompts.query)} before titles, {shown(prompts.document)} before texts"
+    line = f"{quoted_prompt(prompts.query)} before titles, {quoted_prompt(prompts.document)} before texts"
     unused = "" if options.prompt_name else options.known_prompts.unused(QUERY, DOCUMENT)
     return f"{line} ({unused})" if unused else line
 

@@ -27,7 +27,7 @@ from benchmarks.embed import write_corpus
 from benchmarks.report import alternating, columns, command, finish, machine, median_ratio, option, timed
 from clearspan.common.child_commands import run_module
 from clearspan.common.encoder.folder import load_folder
-from clearspan.common.ranking import BM25, HYBRID_WEIGHT, first, scale_and_shift
+from clearspan.common.ranking import BM25, HYBRID_WEIGHT, scale_and_shift, top_indices
 from clearspan.shards import Dataset
 from clearspan.shards.vectors import decoded
 
@@ -79,7 +79,7 @@ def exact(vectors: Path, model: Path, queries: list[str]) -> list[np.ndarray]:
     for scores, weight in ((dense, HYBRID_WEIGHT), (words, 1 - HYBRID_WEIGHT)):
         scale, shift = scale_and_shift(scores, weight)
         total += scores * scale[:, None] + shift[:, None]
-    return [row[first(row, TOP, np.arange(len(row)))] for row in total]
+    return [row[top_indices(row, TOP, np.arange(len(row)))] for row in total]
 
 
 def beside_peers(vectors: Path, model: Path, queries: list[str], rounds: int) -> dict[str, Any]:

@@ -111,7 +111,7 @@ def precisions_option(parser: argparse.ArgumentParser, *default: str) -> None:
 def resolved_precisions(asked: Sequence[str], device: str) -> list[str]:
     """Return the precisions to measure on a device, each once, and print why for `auto` and for emulated bf16."""
     resolved = [resolve(device, each, "--precisions") for each in asked]
-    for line in dict.fromkeys(each.line for each in resolved if each.line):
+    for line in dict.fromkeys(each.message for each in resolved if each.message):
         print(line, file=sys.stderr)
     return list(dict.fromkeys(each.precision for each in resolved))
 

@@ -17,7 +17,7 @@ from clearspan.common import flags
 from clearspan.common.failures import Failure, channel
 from clearspan.common.flags import flag
 from clearspan.common.terminal import UsageError
-from clearspan.common.working_folder import children_ignore_it
+from clearspan.common.working_folder import exclude_working_folder
 
 Option = str | bool | int | float | Path | Sequence[str | Path | int | float] | None
 """Value of an option: True or False for a switch, a sequence for an option that may be repeated; None leaves the option
@@ -136,7 +136,7 @@ def run_module(
     with channel() as failures:
         command = [sys.executable, "-m", module, *line]
         environment = os.environ | {STARTED_BY: str(os.getpid())} | failures.variables | flags.variables()
-        children_ignore_it(environment)
+        exclude_working_folder(environment)
         with processes.started(command, environment) as process:
             assert process.stdout is not None
             try:

@@ -131,7 +131,7 @@ class Command(Options, ABC):
         Args:
             prog: the words with which the command is called; "" stands for the words that run its module.
         """
-        prog = prog or cls.prog or running(cls.__module__)
+        prog = prog or cls.prog or words_to_run(cls.__module__)
         description = cls.description or cls.summary or sys.modules[cls.__module__].__doc__
         usage = f"{prog} {cls.usage}" if cls.usage else None
         return {"prog": prog, "usage": usage, "description": description, "epilog": epilog([cls.example], cls.notes)}
@@ -168,9 +168,9 @@ class Command(Options, ABC):
             The result's exit code; 2 for a wrong command line, 1 for a failure, 130 for Ctrl-C.
         """
         prefix = cls.error_prefix or cls.help_texts(prog)["prog"]
-        return terminal.run(prefix, lambda: cls.parsed(argv, prog).tell(prefix), cls.expected, cls.remedy)
+        return terminal.run(prefix, lambda: cls.parsed(argv, prog).run_and_print(prefix), cls.expected, cls.remedy)
 
-    def tell(self, prefix: str) -> int:
+    def run_and_print(self, prefix: str) -> int:
         """Run the command and print its result, as JSON if its option `json` is true; return the exit code.
 
         Args:
@@ -267,7 +267,7 @@ def epilog(examples: Sequence[str], notes: str = "") -> str:
     return "\n".join([*listed, notes.strip()])
 
 
-def running(module: str) -> str:
+def words_to_run(module: str) -> str:
     """Return the words that run a module: `python -m MODULE`, or `python FILE` if it was started by its file."""
     if module == "__main__":
         spec = sys.modules[module].__spec__

@@ -29,14 +29,14 @@ class Compute(NamedTuple):
     Attributes:
         device: the device, as torch names it.
         precision: fp32 or bf16.
-        line: a message for the user, which says why `auto` became this precision, or warns that bf16 is slow on this
+        message: a message for the user, which says why `auto` became this precision, or warns that bf16 is slow on this
             device; "" if there is no message.
         slow: whether the user chose bf16 on a device where it is, or may be, slower than fp32.
     """
 
     device: str
     precision: str
-    line: str = ""
+    message: str = ""
     slow: bool = False
 
     def __str__(self) -> str:

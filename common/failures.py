@@ -68,17 +68,17 @@ def report(failure: Failure) -> None:
 
     It is printed if no command started this process, or if that command cannot be reached.
     """
-    if not hand_over(failure):
+    if not try_to_hand_over(failure):
         print(failure.line, file=sys.stderr)
 
 
 def report_in_handler(failure: Failure) -> None:
     """Do the same as `report` in a signal handler, but without `print`, which the signal may have interrupted."""
-    if not hand_over(failure):
+    if not try_to_hand_over(failure):
         os.write(2, f"\n{failure.line}\n".encode())
 
 
-def hand_over(failure: Failure) -> bool:
+def try_to_hand_over(failure: Failure) -> bool:
     """Hand a failure to the command that started this process; return False if there is none or it cannot be reached.
 
     A signal handler may call this function: nothing is buffered.

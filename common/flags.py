@@ -43,7 +43,7 @@ def variables() -> dict[str, str]:
     return {VARIABLE: caller()}
 
 
-def called_by(caller: str) -> None:
+def set_caller(caller: str) -> None:
     """Make this process, a worker of Beam, write options in messages as the process that started the Beam job does.
 
     Args:

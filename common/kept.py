@@ -1,8 +1,8 @@
 """Check cached files, and rows of cached files, before use: damage is reported, and the file or row is made again.
 
-    kept(name, make)          the path of a cached file; NAME.json, written after the file, holds its SHA-256
-    is_whole(path, sha256)    check of a file whose hash is already known
-    checksums(rows, keys)     a checksum for each row of a file
+    cached_file(name, make)     the path of a cached file; NAME.json, written after the file, holds its SHA-256
+    has_sha256(path, sha256)    check of a file whose hash is already known
+    checksums(rows, keys)       a checksum for each row of a file
 
 A cached file may be damaged by a full disk, a power failure, a copied home folder or a bad block, and most file formats
 do not detect this; for example, an index with a block of zeros returns wrong hits. To check a file's hash, all of the
@@ -36,7 +36,7 @@ STALE_S = 24 * 3600
 """Age in seconds from which a temporary file is taken to be left by a killed process."""
 
 
-def is_whole(path: Path, expected_sha256: str) -> bool:
+def has_sha256(path: Path, expected_sha256: str) -> bool:
     """Return whether a file exists and has the SHA-256 `expected_sha256`; warn if the hash differs.
 
     A damaged file is not deleted, since another process may just have replaced it. The caller writes a new file in its
@@ -54,7 +54,7 @@ def is_whole(path: Path, expected_sha256: str) -> bool:
 
 
 @contextlib.contextmanager
-def kept(name: str, make: Callable[[Path], None]) -> Iterator[Path]:
+def cached_file(name: str, make: Callable[[Path], None]) -> Iterator[Path]:
     """Yield the path of a cached file; call `make` to write it if it is missing or damaged.
 
     If the cache cannot be used, warn and write the file to a temporary folder.
@@ -106,7 +106,7 @@ def _is_kept(path: Path) -> bool:
     except (ValueError, KeyError) as error:
         warn(f"{record}: damaged in the cache ({error}): the file is made again")
         return False
-    return is_whole(path, expected)
+    return has_sha256(path, expected)
 
 
 def checksums(rows: Iterable[NDArray[Any]], keys: NDArray[np.uint32]) -> NDArray[np.uint32]:

@@ -90,7 +90,7 @@ def read_json(path: Path, expected: type = dict) -> Any:
     return content
 
 
-def some(names: list[str]) -> str:
+def abbreviated(names: list[str]) -> str:
     """Join names for a message: the first three, and the number of the others, e.g. `a, b, c and 5 more`."""
     return ", ".join(names[:3]) + (f" and {len(names) - 3:,} more" if len(names) > 3 else "")
 

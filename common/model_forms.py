@@ -26,7 +26,7 @@ def _elsewhere(form: str) -> str:
     )
 
 
-def misnamed(spec: str, accepted_form: str = "") -> str | None:
+def model_value_error(spec: str, accepted_form: str = "") -> str | None:
     """Return an error message if a `--model` value has a prefix that this command does not accept; otherwise None.
 
     It is also an error if the value is empty, consists only of a prefix, or has two prefixes. The path of an existing
@@ -44,4 +44,4 @@ def misnamed(spec: str, accepted_form: str = "") -> str | None:
         return None
     if form != accepted_form:
         return _elsewhere(form)
-    return f"write {form} once: {form}DIR" if inner.startswith(form) else misnamed(inner)
+    return f"write {form} once: {form}DIR" if inner.startswith(form) else model_value_error(inner)

@@ -130,7 +130,7 @@ class _Field(NamedTuple):
         return self.is_negated or keyword != self.keyword
 
     @property
-    def shown(self) -> str:
+    def name_in_message(self) -> str:
         """The name of the option in a message, also if it has no flag.
 
         A positional option has the name of its placeholder in the help. Any other has the name of its flag, or of its
@@ -259,10 +259,10 @@ class Options:
                 continue
             object.__setattr__(self, field.name, value)
             if field.is_path and value != field.default and "" in (value if field.is_tuple else [value]):
-                raise ValueError(f"{field.shown}: {NO_PATH}")
+                raise ValueError(f"{field.name_in_message}: {NO_PATH}")
             if field.flag.output and "://" not in str(value) and (file := file_in_way(value)):
                 raise ValueError(
-                    f"{field.shown} {value}: {file} is a file, not a folder: name a new or an empty folder"
+                    f"{field.name_in_message} {value}: {file} is a file, not a folder: name a new or an empty folder"
                 )
             if field.flag.commas and (twice := [name for name in value if value.count(name) > 1]):
                 raise ValueError(f"{field.option}: {twice[0]} is named twice")

@@ -25,7 +25,7 @@ from transformers import (
 from transformers.models.auto import modeling_auto
 
 from clearspan.common.flags import flag
-from clearspan.common.model_folder import MEND, EncoderError, check_config, some
+from clearspan.common.model_folder import MEND, EncoderError, abbreviated, check_config
 
 
 @contextlib.contextmanager
@@ -124,13 +124,13 @@ def _check_weights(folder: Path, model: PreTrainedModel, info: dict[str, Any], u
     if missing:
         only_head = all(name.removeprefix(prefix).startswith("pooler.") for name in missing)
         mend = f"{MEND}, or do without this head ({flag('--pooling')} cls-before-head)" if only_head else MEND
-        raise EncoderError(f"{folder}: lacks {len(missing):,} of its weights: {some(sorted(missing))}: {mend}")
+        raise EncoderError(f"{folder}: lacks {len(missing):,} of its weights: {abbreviated(sorted(missing))}: {mend}")
     # Older versions of transformers saved the buffer of position ids with the weights.
     surplus = [name for name in info["unexpected_keys"] if of_base(name) and not name.endswith(".position_ids")]
     if surplus:
         raise EncoderError(
-            f"{folder}: its config.json has no place for {len(surplus):,} of its weights: {some(sorted(surplus))}: "
-            f"{MEND}"
+            f"{folder}: its config.json has no place for {len(surplus):,} of its weights: "
+            f"{abbreviated(sorted(surplus))}: {MEND}"
         )
     new = sorted(name for name in info["missing_keys"] if not name.removeprefix(prefix).startswith("pooler."))
     for name in new:

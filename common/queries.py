@@ -68,18 +68,18 @@ def read_queries(path: str | Path) -> list[Query]:
 def _read(path: Path) -> Iterator[Query]:
     suffix = path.suffix.lower()
     if suffix in TABLE_SUFFIXES:
-        for place, row in csv_records(path, ("query",), plain):
+        for place, row in csv_records(path, ("query",), normalized_name):
             yield _query(row, place)
     elif suffix in JSON_LINES:
         for place, record in json_records(path):
-            yield _query({plain(name): value for name, value in record.items()}, place)
+            yield _query({normalized_name(name): value for name, value in record.items()}, place)
     else:
         for number, line in enumerate(read_lines(path), start=1):
             if line.strip():
                 yield Query(line.strip(), place=f"{path}:{number}")
 
 
-def plain(name: str) -> str:
+def normalized_name(name: str) -> str:
     """Return the name of a column or field in lower case and without surrounding spaces."""
     return name.strip().casefold()
 

@@ -58,7 +58,7 @@ class Ragged:
         """The length of each list, (n,) int64."""
         return np.diff(self.offsets)
 
-    def part(self, rows: slice) -> "Ragged":
+    def slice(self, rows: slice) -> "Ragged":
         """Return consecutive lists, without copying values; the slice `rows` has a start and a stop, but no step."""
         offsets = self.offsets[rows.start : rows.stop + 1]
         return Ragged(self.values[offsets[0] : offsets[-1]], offsets - offsets[0])
@@ -70,7 +70,7 @@ class Ragged:
         return segments(self.values, self.offsets[indices], self.lengths[indices])
 
 
-def starts_run(values: np.ndarray) -> np.ndarray:
+def is_run_start(values: np.ndarray) -> np.ndarray:
     """Return a mask of n values, (n,) bool: true for a value that differs from the one before it, and for the first."""
     return np.append(True, values[1:] != values[:-1])[: len(values)]
 

@@ -98,7 +98,7 @@ def scale_and_shift(scores: NDArray[np.floating], weight: float) -> tuple[NDArra
     return a, -a * mean
 
 
-def first(scores: NDArray[np.floating], depth: int, ids: NDArray[np.int64]) -> NDArray[np.int64]:
+def top_indices(scores: NDArray[np.floating], depth: int, ids: NDArray[np.int64]) -> NDArray[np.int64]:
     """Return the indices of the texts with the highest scores for one query, highest first, as int64.
 
     Scores are compared after rounding to 6 decimals (`DECIMALS`). Among equal scores, the text with the higher id ranks

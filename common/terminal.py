@@ -19,7 +19,7 @@ from clearspan.common.failures import Failure, report, report_in_handler, types_
 from clearspan.common.flags import command_line, flag
 from clearspan.common.former import advice
 from clearspan.common.parsing import NUMBERS, did_you_mean
-from clearspan.common.working_folder import children_ignore_it
+from clearspan.common.working_folder import exclude_working_folder
 
 GAP = 3
 """Number of cells between the columns of a table."""
@@ -281,7 +281,7 @@ def run(
             process at once. "": the signals have their usual effects.
     """
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
-    children_ignore_it(os.environ)
+    exclude_working_folder(os.environ)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")

@@ -77,9 +77,9 @@ class MismatchError(ValueError):
         """Return the error message; `name` is the name of the option, argument or key that has the value."""
         name = ".".join(map(str, (name, *self.place)))
         if not self.choices:
-            return f"{name} must be {self.expected}, not {shown(self.value)}"
+            return f"{name} must be {self.expected}, not {short_repr(self.value)}"
         known = [str(choice) or '""' for choice in self.choices]
-        value = shown(self.value).strip("'") or '""'
+        value = short_repr(self.value).strip("'") or '""'
         return f"{name} {value}: choose {', '.join(known)}{did_you_mean(value, known)}"
 
 
@@ -219,7 +219,7 @@ def _wrong_type(value: Any, hint: Any) -> MismatchError:
     return MismatchError(value, " or ".join(dict.fromkeys(_words(hint))), is_type=True)
 
 
-def shown(value: Any) -> str:
+def short_repr(value: Any) -> str:
     """Return a value as an error message shows it: one short line."""
     if isinstance(value, bytes | bytearray | memoryview):
         return "bytes"

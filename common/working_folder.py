@@ -3,8 +3,8 @@
 `python -m` and `python -c` put the working folder first on the import path, so that a json.py or zstandard.py beside
 the data would be imported instead of the library of this name.
 
-    children_ignore_it    makes the child processes of a command, and their children, leave the working folder out
-    own_modules           finds the modules in it that the user named as `module:name`, and modules that these import
+    exclude_working_folder    makes the child processes of a command, and their children, leave the working folder out
+    own_modules               finds modules in it that the user named as `module:name`, and modules that these import
 """
 
 import importlib
@@ -24,7 +24,7 @@ IMPORT_SYSTEM = ("importlib.", "importlib")
 """Names of the modules whose frames lie between an import statement and a finder."""
 
 
-def children_ignore_it(environment: MutableMapping[str, str]) -> None:
+def exclude_working_folder(environment: MutableMapping[str, str]) -> None:
     """Set environment variables so that Python processes leave the working folder out of the import path.
 
     If the working folder is a clone of this project, it is added to `PYTHONPATH`, since the project may not be

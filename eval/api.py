@@ -83,8 +83,8 @@ def load_model(
         compute = resolve(device_of(Path(model), device or AUTO), precision)
     except ValueError as error:
         raise UsageError(str(error)) from None
-    if compute.line:
-        print(compute.line, file=sys.stderr)
+    if compute.message:
+        print(compute.message, file=sys.stderr)
     return load_encoder(str(model), pooling, compute.precision, compute.device)
 
 

@@ -11,7 +11,7 @@ from clearspan.common.encoder.cache import CACHE, folder_of
 from clearspan.common.encoder.prompts import check_two
 from clearspan.common.encoder.sentence_encoder import Pooling
 from clearspan.common.flags import flag
-from clearspan.common.model_forms import HYBRID, misnamed
+from clearspan.common.model_forms import HYBRID, model_value_error
 from clearspan.common.options import Flag, Json, Options, Quiet, checking
 from clearspan.common.ranking import HYBRID_WEIGHT
 from clearspan.eval.files import existing_folder
@@ -31,7 +31,7 @@ def check_model(spec: str) -> None:
     A model is an existing path, `hybrid:` with an existing path, a baseline such as `bm25`, or `module:function`. This
     function does not check that the path holds a model, or that the function exists.
     """
-    if problem := misnamed(spec, HYBRID):
+    if problem := model_value_error(spec, HYBRID):
         raise ValueError(f"{spec!r}: {problem}")
     model = encoder_of(spec) or spec
     if ":" not in model and model not in BASELINES and not Path(model).exists():

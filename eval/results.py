@@ -202,7 +202,7 @@ def read(path: Path) -> Results:
     if file.stat().st_size > _MOST_BYTES:
         raise DataError(f"{problem}: larger than {_MOST_BYTES >> 20} MiB")
     try:  # json reads half of a surrogate pair, which a name may hold, and pydantic's own reader does not
-        text = json.dumps(unseal(file.read_bytes(), optional=True), ensure_ascii=False).encode("utf-8", "replace")
+        text = json.dumps(unseal(file.read_bytes(), hash_optional=True), ensure_ascii=False).encode("utf-8", "replace")
         results = TypeAdapter(Results).validate_json(text, strict=True)
     except ValidationError as error:
         first = error.errors(include_url=False, include_context=False)[0]

@@ -87,8 +87,8 @@ def evaluate(request: EvalOptions) -> list[Scored]:
     remarks = {name: ", ".join(file.remark for file in files if file.is_truncated) for name, files in known.items()}
     truncated = {name: remark for name, remark in remarks.items() if remark}
     compute = resolve(request.device, request.precision)
-    if compute.line:
-        print(compute.line, file=sys.stderr)
+    if compute.message:
+        print(compute.message, file=sys.stderr)
     evaluated: list[Scored] = []
     failed: list[EvaluationError] = []
     for name, spec in request.models.items():

@@ -56,11 +56,11 @@ EXPECTED = (PipelineError, ManifestError, ShardError, OSError)
 
 
 @contextlib.contextmanager
-def carrying() -> Iterator[None]:
+def carrying_errors() -> Iterator[None]:
     """Context manager for code that runs in a Beam worker: raise its expected errors in a form that reaches the driver.
 
     An exception of a type in EXPECTED, such as PipelineError, becomes a RuntimeError whose message also holds the
-    exception's type and message in encoded form. `carried` decodes it.
+    exception's type and message in encoded form. `carried_error` decodes it.
     """
     try:
         yield
@@ -71,7 +71,7 @@ def carrying() -> Iterator[None]:
         raise RuntimeError(f"{message} [clearspan:{code}]") from None
 
 
-def carried(error: BaseException) -> Exception | None:
+def carried_error(error: BaseException) -> Exception | None:
     """Return the expected error of a worker, decoded from the message of a runner's exception; None if there is none in
     it.
     """

@@ -52,7 +52,7 @@ def check_pattern(text: str) -> None:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Wanted(Options):
+class SelectionOptions(Options):
     """Options that say how the class of an image or audio clip is found, and which classes and files are selected.
 
     All classes and files are selected, unless `classes`, `per_class`, `top_classes` or `class_list` limits them.
@@ -90,9 +90,9 @@ class Classes:
         pattern: the regular expression that finds the class in a path; None if a folder in the path is the class.
         skip: the number of folders to skip at the end of a path to find the class. Their names are the same in all
             paths.
-        last: class -> (hash of the class and the file's name, path) of its last selected file. The files of a class are
-            sorted by such pairs, and those after this file are not selected. A class is absent if all of its files are
-            selected.
+        last_selected: class -> (hash of the class and the file's name, path) of its last selected file. The files of a
+            class are sorted by such pairs, and those after this file are not selected. A class is absent if all of its
+            files are selected.
         files, of_files: the number of selected files, and of all files.
         of_classes: the number of classes among all files.
     """
@@ -100,13 +100,13 @@ class Classes:
     names: tuple[str, ...]
     pattern: str | None = None
     skip: int = 0
-    last: Mapping[str, tuple[str, str]] = dataclasses.field(default_factory=dict)
+    last_selected: Mapping[str, tuple[str, str]] = dataclasses.field(default_factory=dict)
     files: int = 0
     of_files: int = 0
     of_classes: int = 0
 
     @property
-    def taken(self) -> dict[str, int]:
+    def counts(self) -> dict[str, int]:
         """The numbers of selected files and classes (`files`, `classes`), and of all files and classes (`of_files`,
         `of_classes`), for the dataset's fingerprint.
         """
@@ -122,17 +122,17 @@ class Classes:
         """
         return listed.label if listed.label is not None else _label(listed.name, self.pattern, self.skip)
 
-    def takes(self, name: str, label: str, known: Collection[str]) -> bool:
+    def is_selected(self, name: str, label: str, selected_names: Collection[str]) -> bool:
         """Return whether a file is selected.
 
         Args:
             name: the path of the file, relative to the common folder of the inputs.
             label: the class of the file.
-            known: the names of the selected classes as a set, which the caller makes once for all files.
+            selected_names: the names of the selected classes as a set, which the caller makes once for all files.
         """
-        if label not in known:
+        if label not in selected_names:
             return False
-        last = self.last.get(label)
+        last = self.last_selected.get(label)
         return last is None or _key(label, name) <= last
 
 
@@ -195,7 +195,7 @@ def _skip(names: Iterable[str]) -> int:
     return 0
 
 
-def find(listed: Collection[Listed], wanted: Wanted) -> Classes:
+def find_classes(listed: Collection[Listed], wanted: SelectionOptions) -> Classes:
     """Find the class of each file, and select classes and files as the user's options ask.
 
     Args:
@@ -226,14 +226,14 @@ def find(listed: Collection[Listed], wanted: Wanted) -> Classes:
     return dataclasses.replace(
         all_classes,
         names=tuple(names),
-        last=last,
+        last_selected=last,
         files=sum(size or 0 for size in sizes.values()),
         of_files=len(listed),
         of_classes=len(members),
     )
 
 
-def _chosen(sizes: Mapping[str, int], wanted: Wanted) -> list[str]:
+def _chosen(sizes: Mapping[str, int], wanted: SelectionOptions) -> list[str]:
     """Return the names of the classes that the user's options select.
 
     Args:

@@ -4,7 +4,7 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from clearspan.pipelines.labels import Classes, Wanted
+from clearspan.pipelines.labels import Classes, SelectionOptions
 from clearspan.shards.finding import Status
 
 HEAD_BYTES = 1000
@@ -89,15 +89,16 @@ class Inputs:
     Attributes:
         root: the common folder of the files.
         files: the input files.
-        runs: name of a tar of images or audio clips -> the byte ranges (start, end) of its samples to read, where an
-            end of -1 is the end of the tar; None for a tar that is not cut (compressed, or on an object store).
+        sample_ranges: name of a tar of images or audio clips -> the byte ranges (start, end) of its samples to read,
+            where an end of -1 is the end of the tar; None for a tar that is not cut (compressed, or on an object
+            store).
         classes: the selected classes of images or audio clips; None for other inputs.
         skipped: the number of files of unknown type that were skipped.
     """
 
     root: str
     files: tuple[Input, ...]
-    runs: Mapping[str, Sequence[tuple[int, int]] | None] = dataclasses.field(default_factory=dict)
+    sample_ranges: Mapping[str, Sequence[tuple[int, int]] | None] = dataclasses.field(default_factory=dict)
     classes: Classes | None = None
     skipped: int = 0
 
@@ -141,7 +142,7 @@ class Reading:
     text_per: str = "file"
     as_bytes: bool = False
     extensions: tuple[str, ...] = ()
-    wanted: Wanted = dataclasses.field(default_factory=Wanted)
+    wanted: SelectionOptions = dataclasses.field(default_factory=SelectionOptions)
     classes: Classes | None = None
     separator: str | None = None
     columns: tuple[tuple[str, ...], ...] = ()

@@ -38,7 +38,7 @@ from clearspan.pipelines.execution.quiet import quiet_beam
 from clearspan.pipelines.kinds import CorpusOptions, Kind
 from clearspan.pipelines.kinds.copied import write_index
 from clearspan.pipelines.readers import columns_read
-from clearspan.pipelines.tally import Counts, recoding
+from clearspan.pipelines.tally import Counts, encoding_lines
 from clearspan.pipelines.units import decisions, first_look, update
 from clearspan.pipelines.units import plan as planning
 from clearspan.pipelines.units.changes import check_inputs
@@ -245,7 +245,7 @@ def run(kind: Kind, options: RunOptions) -> DatasetSummary | None:
     """
     if any(map(storage.is_remote, [*options.inputs, options.output])):
         storage.use_options(options.beam)
-    update.settle(options.output)
+    update.complete_killed_update(options.output)
     kind = kind.resolved(planning.began(options.output).get("options", {}))
     kind = dataclasses.replace(kind, compares=kind.dedup or options.holdout_fraction > 0)
     max_bytes = options.max_document_bytes or kind.max_bytes
@@ -266,7 +266,7 @@ def run(kind: Kind, options: RunOptions) -> DatasetSummary | None:
     fingerprint = kind.fingerprint(files)
     fingerprint["options"] |= {**curation.options, "max_document_bytes": reading.max_bytes}
     if inputs.classes is not None:
-        fingerprint["options"]["taken"] = inputs.classes.taken
+        fingerprint["options"]["taken"] = inputs.classes.counts
     plan = planning.make_plan(inputs, fingerprint, options.unit_bytes or kind.unit_bytes(inputs), reading.uncut)
     _check_apart(options, plan)
     seconds = sum(unit.text_bytes for unit in plan.units) / kind.bytes_per_s
@@ -325,7 +325,7 @@ def _update(job: Job, plan: Plan, files: Mapping[str, bytes], options: RunOption
     try:
         units = prepare(new, plan, files, options.quiet)
     except InputChangedError:
-        update.abandon(job.folder)  # a killed run on inputs that were edited since
+        update.remove_subfolder(job.folder)  # a killed run on inputs that were edited since
         return _update(job, plan, files, options)
     if (summary := _run(new, plan, units, options)) is None:
         return None
@@ -398,7 +398,7 @@ def _summary(job: Job, plan: Plan, units: list[Unit], seconds: float) -> Dataset
             *of_classes,
             *columns_read(plan.root, plan.inputs, job.reading),
             *([f"{counted(skipped, 'input')} of unknown type skipped"] if skipped else []),
-            *recoding(counts.encodings, counts.recoded),
+            *encoding_lines(counts.encodings, counts.recoded),
             *filter(None, [counts.files_lacking, held_out_share(manifest), _groups(job)]),
             *job.kind.remarks(job.fingerprint, counts.sums),
         ],

@@ -25,7 +25,7 @@ NUM_RECODED = 20
 """Maximum number of files that are not UTF-8 that the summary names."""
 
 
-def name_encoding() -> str:
+def encoding_advice() -> str:
     """Return advice for the user on text that is not UTF-8."""
     return f"name the encoding of text that is not UTF-8, e.g. {flag('--encoding')} cp1252, or auto to detect it"
 
@@ -146,11 +146,11 @@ class Counts:
         """Return a line with the number of bad records, examples with their reasons, and advice on encodings."""
         sources = {reason: source for source, reason in reversed(self.bad_examples)}
         examples = "; ".join(f"{source}: {reason}" for reason, source in sources.items())
-        mend = f": {name_encoding()}" if self.not_utf8 else ""
+        mend = f": {encoding_advice()}" if self.not_utf8 else ""
         return f"{self.bad:,} of {self.read:,} records are bad, e.g. {examples}{mend}"
 
 
-def recoding(encodings: Mapping[str, int], recoded: Sequence[Sequence[str]]) -> list[str]:
+def encoding_lines(encodings: Mapping[str, int], recoded: Sequence[Sequence[str]]) -> list[str]:
     """Return the lines of a summary about files that are not UTF-8: their number, and the names of the first files.
 
     If all files are UTF-8, there are no lines.

@@ -31,7 +31,7 @@ from clearspan.pipelines.kinds.text_inputs import EMPTY, TextReading, text_of, t
 from clearspan.pipelines.readers import read_pieces
 from clearspan.pipelines.readers.encodings import described
 from clearspan.pipelines.records import MAX_BYTES, Reading
-from clearspan.pipelines.tally import Tally, recoding
+from clearspan.pipelines.tally import Tally, encoding_lines
 from clearspan.pipelines.text.byte_level_bpe import SMALLEST, learn_tokenizer
 from clearspan.pipelines.units import plan as planning
 from clearspan.pipelines.units.changes import check_inputs, save_read
@@ -149,7 +149,7 @@ class TokenizerSummary(Result):
         return (
             f"{self.output}: a tokenizer of {self.ids:,} ids, of {self.text_bytes:,} bytes of text\n"
             f"  read {self.read:,} = texts {self.texts:,}, empty {self.empty:,}, bad {self.bad:,}{bad}"
-            + "".join(f"\n  {line}" for line in recoding(self.encodings, self.recoded))
+            + "".join(f"\n  {line}" for line in encoding_lines(self.encodings, self.recoded))
             + ("" if self.is_new else "\n  was already learned from these inputs: nothing to do")
         )
 

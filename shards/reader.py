@@ -15,7 +15,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from clearspan.common.files import cache_folder, path_in_errors, write_bytes
-from clearspan.common.kept import is_whole
+from clearspan.common.kept import has_sha256
 from clearspan.common.sealed import FileInfo, HashingFile
 from clearspan.common.typed import checked
 from clearspan.shards import storage, ustar
@@ -175,7 +175,7 @@ class Dataset:
         for name, sha256 in files.items():
             if not is_remote:
                 read_resource(str(local), name, sha256)
-            elif not is_whole(local / name, sha256):
+            elif not has_sha256(local / name, sha256):
                 write_bytes(local / name, read_resource(self.tokenizer_folder, name, sha256))
         for name in storage.list_files(str(local)):
             if name not in files and not name.startswith("."):
@@ -205,7 +205,7 @@ class Dataset:
         source = storage.join(self.folder, shard.name)
         if storage.is_remote(self.folder):
             local = cache_folder() / f"{shard.sha256}.tar"
-            if is_whole(local, shard.sha256):
+            if has_sha256(local, shard.sha256):
                 return local
             storage.download(source, local)
         else:

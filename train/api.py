@@ -19,7 +19,7 @@ from clearspan.common import terminal
 from clearspan.common.child_commands import Option, run_module
 from clearspan.common.options import from_keywords, words
 from clearspan.common.terminal import UsageError
-from clearspan.common.typed import check_argument, checked, shown
+from clearspan.common.typed import check_argument, checked, short_repr
 from clearspan.train import recipe as recipes
 from clearspan.train.__main__ import LauncherOptions, Train
 from clearspan.train.config.options import Recipe, RecipeError
@@ -162,7 +162,7 @@ def _plain(key: str, value: object) -> object:
     """
     if isinstance(value, Mapping):
         if odd := [name for name in value if not isinstance(name, str | int | float | None)]:
-            raise UsageError(f"{key}: the key {shown(odd[0])} must be a text")
+            raise UsageError(f"{key}: the key {short_repr(odd[0])} must be a text")
         return {name: _plain(f"{key}.{name}", each) for name, each in value.items()}
     if isinstance(value, list | tuple):
         return [_plain(f"{key}.{number}", each) for number, each in enumerate(value)]

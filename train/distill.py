@@ -20,7 +20,7 @@ from annotated_types import Ge
 from clearspan.common.command import Command, Printed, Result
 from clearspan.common.encoder.prompts import Prompts
 from clearspan.common.flags import flag
-from clearspan.common.model_forms import misnamed
+from clearspan.common.model_forms import model_value_error
 from clearspan.common.options import Flag
 
 EXAMPLE = """
@@ -61,7 +61,7 @@ class Distill(Command):
                 "set "
                 f"{flag('--dims')}"
             )
-        if self.model and (problem := misnamed(str(self.model))):
+        if self.model and (problem := model_value_error(str(self.model))):
             raise ValueError(f"{flag('--model')} {str(self.model)!r}: {problem}")
         if not self.folder.is_dir():
             missing = "no such folder" + (" or tokenizer.json" if self.tokenizer else "")

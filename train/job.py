@@ -21,7 +21,7 @@ from clearspan.common.encoder import flash3
 from clearspan.common.encoder.attention import VARLEN_DROPOUT
 from clearspan.common.failures import Failure, report, types_of
 from clearspan.common.flags import flag
-from clearspan.common.model_folder import EncoderError, some
+from clearspan.common.model_folder import EncoderError, abbreviated
 from clearspan.common.plugins import PluginError
 from clearspan.shards import Dataset, ShardError
 from clearspan.shards.manifest import ManifestError
@@ -103,7 +103,7 @@ def notes(recipe: Recipe, learner: Learner, feed: Feed, held_out: HeldOutExample
         if data.validation and not (held_out and name in held_out.streams):
             lines.append(f"data.{name}.validation: fewer examples than are contrasted with each other, so no losses")
     if new := learner.encoder.new_weights:
-        lines.append(f"{recipe.model.path}: has no masked-LM head; a new one is drawn: {some(new)}")
+        lines.append(f"{recipe.model.path}: has no masked-LM head; a new one is drawn: {abbreviated(new)}")
     if learner.static and learner.encoder.attention_dropout and not VARLEN_DROPOUT:
         slow = "this torch has no variable-length attention with dropout, so attention is padded and slow"
         lines.append(f"model: {slow}; use another torch, or a model without dropout in its attention")

@@ -102,7 +102,7 @@ def _read_state(run: Path) -> dict[str, Any]:
     """
     path = run / INPUTS
     with contextlib.suppress(OSError, ValueError):
-        state = unseal(path.read_bytes(), optional=True)
+        state = unseal(path.read_bytes(), hash_optional=True)
         if isinstance(state.get("inputs"), dict):
             return {"finished": False, METRICS: None, **state}
     raise RecipeError(f"{path}: missing or damaged, so this run's data cannot be compared: start a new run")

@@ -99,7 +99,7 @@ def packed_attention(
     group = query.shape[1] // key.shape[1]
     if group > 1:
         key, value = (x.repeat_interleave(group, dim=1) for x in (key, value))
-    if query.is_cuda and varlen_takes(query.dtype, query.shape[-1], dropout) and position_bias is None:
+    if query.is_cuda and varlen_supports(query.dtype, query.shape[-1], dropout) and position_bias is None:
         q, k, v = (x[0].transpose(0, 1) for x in (query, key, value))
         reach = sliding_window - 1 if sliding_window else -1
         window = (reach, 0 if causal else reach)
@@ -210,7 +210,7 @@ def unfused_attention(
     return (torch.bmm(weights * keep, v) * scale).view(shape)
 
 
-def varlen_takes(dtype: torch.dtype, head_dim: int, dropout: float) -> bool:
+def varlen_supports(dtype: torch.dtype, head_dim: int, dropout: float) -> bool:
     """Return whether torch's variable-length kernel on CUDA supports this dtype, head size and dropout."""
     fits = dtype in (torch.float16, torch.bfloat16) and head_dim % 8 == 0 and head_dim <= 256
     return fits and (dropout == 0.0 or VARLEN_DROPOUT)

@@ -68,7 +68,8 @@ class Cache:
 
     Attributes:
         blocks: for each file, an array of the n embeddings in it, memory-mapped, (n, dim) float32.
-        takes: whether the cache accepts new embeddings; false if the folder cannot be used, or after a failed write.
+        accepts_new: whether the cache accepts new embeddings; false if the folder cannot be used, or after a failed
+            write.
         warnings: one line for each problem with a file or the folder.
     """
 
@@ -76,7 +77,7 @@ class Cache:
         self._folder = folder
         self._dim = dim
         self.blocks: list[Rows] = []
-        self.takes = True
+        self.accepts_new = True
         self.warnings: list[str] = []
         self._paths: list[Path] = []  # of the blocks
         entries: list[Entries] = [np.empty(0, _ENTRY)]
@@ -87,7 +88,7 @@ class Cache:
             remove_temporaries(folder, older_than_s=kept.STALE_S)
         except OSError as error:
             paths = []
-            self.takes = False
+            self.accepts_new = False
             self.warnings.append(
                 f"{folder} cannot be used as a cache of embeddings ({error.strerror}): all are computed again"
             )
@@ -182,7 +183,7 @@ class Cache:
         Returns:
             The same embeddings, memory-mapped from the new file; `rows` itself if they could not be written.
         """
-        if not self.takes or not len(rows):
+        if not self.accepts_new or not len(rows):
             return rows
         path = self._folder / f"{time.time_ns():020d}-{os.getpid()}{_HASHES}"
         content = np.ascontiguousarray(rows, "<f4")
@@ -196,7 +197,7 @@ class Cache:
             return _read(path)[1]
         except (OSError, ValueError) as error:
             reason = getattr(error, "strerror", None) or str(error)
-            self.takes = False
+            self.accepts_new = False
             self.warnings.append(
                 f"{self._folder} cannot store more embeddings ({reason}): other runs will compute them again"
             )

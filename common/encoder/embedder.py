@@ -132,7 +132,7 @@ class Embedder:
         Raises:
             ValueError: the encoder did not return one row per text.
         """
-        keep = keep or (self._cache is not None and self._cache.takes)
+        keep = keep or (self._cache is not None and self._cache.accepts_new)
         rows = self._rows if keep else dict(self._rows)
         blocks = self._blocks if keep else list(self._blocks)
         new = [text for text in dict.fromkeys(texts) if text not in rows]

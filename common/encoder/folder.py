@@ -28,7 +28,7 @@ def load_folder(
     Raises:
         EncoderError: the folder is missing, incomplete or invalid.
     """
-    if device == "cpu" and not pooling and static.reads(folder):
+    if device == "cpu" and not pooling and static.is_static_folder(folder):
         return static.load_static(folder)
     from clearspan.common.encoder import library  # imports torch, which takes seconds
 
@@ -43,4 +43,4 @@ def device_of(folder: Path, device: str) -> str:
     Args:
         device: a value of `--device`: `auto`, or a device as torch names it.
     """
-    return "cpu" if device == AUTO and static.reads(folder) else device
+    return "cpu" if device == AUTO and static.is_static_folder(folder) else device

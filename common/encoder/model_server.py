@@ -116,7 +116,7 @@ class ModelServer:
         model = self._model
         try:
             if message["do"] == "describe":
-                reader = model.reader.described() if model.packed and model.reader and model.reader.is_fast else None
+                reader = model.reader.description() if model.packed and model.reader and model.reader.is_fast else None
                 described = {"name": model.name, "dim": model.dim, "most_tokens": model.most_tokens, "reader": reader}
                 request.answer.set_result((described, []))
             elif message["do"] == "count":

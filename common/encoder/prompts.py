@@ -43,9 +43,9 @@ class Sides(NamedTuple):
 
     def __str__(self) -> str:
         if len(set(self)) == 1:
-            return f"{shown(self.other)} before every text"
-        ranked = f"{shown(self.query)} before queries, {shown(self.document)} before documents"
-        return f"{ranked}, {shown(self.other)} before other texts"
+            return f"{quoted_prompt(self.other)} before every text"
+        ranked = f"{quoted_prompt(self.query)} before queries, {quoted_prompt(self.document)} before documents"
+        return f"{ranked}, {quoted_prompt(self.other)} before other texts"
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ class Prompts:
     default_name: str | None = None
 
     @classmethod
-    def of(cls, settings: Mapping[str, Any], place: str = INFERENCE) -> "Prompts":
+    def from_settings(cls, settings: Mapping[str, Any], place: str = INFERENCE) -> "Prompts":
         """Create an instance from the content of a `config_sentence_transformers.json`.
 
         Args:
@@ -85,7 +85,7 @@ class Prompts:
         Raises:
             EncoderError: a file of settings cannot be read.
         """
-        return cls.of(read_inference(folder), str(folder / INFERENCE)) if read_modules(folder) else cls()
+        return cls.from_settings(read_inference(folder), str(folder / INFERENCE)) if read_modules(folder) else cls()
 
     def of_side(self, side: Side, name: str | None = None) -> str:
         """Return the prompt to put before a text; "" for no prompt.
@@ -159,6 +159,6 @@ def check_two(names: Sequence[str]) -> None:
         )
 
 
-def shown(prompt: str) -> str:
+def quoted_prompt(prompt: str) -> str:
     """Return a prompt in quotes, so that a space at its end can be seen, or `no prompt` if it is empty."""
     return repr(prompt) if prompt else "no prompt"

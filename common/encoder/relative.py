@@ -20,7 +20,7 @@ from clearspan.common.encoder.attention import packed_attention
 from clearspan.common.encoder.packing import Packed
 
 
-class Current(threading.local):
+class CurrentBatch(threading.local):
     """Holds the batch of a thread's current forward pass, for modules to which the model does not pass the batch.
 
     Attributes:
@@ -30,13 +30,13 @@ class Current(threading.local):
     packed: Packed
 
 
-def adapt(base: nn.Module) -> Current:
+def adapt(base: nn.Module) -> CurrentBatch:
     """Change a base model, in place, so that it computes its relative position biases for packed batches.
 
     Returns:
         The object whose attribute `packed` must be set to the batch before each forward pass.
     """
-    current = Current()
+    current = CurrentBatch()
     for module in base.modules():
         if isinstance(module, MPNetEncoder):
             _compute_for_longest(module, "compute_position_bias", _of_mpnet, current)
@@ -48,7 +48,7 @@ def adapt(base: nn.Module) -> Current:
     return current
 
 
-def _compute_for_longest(module: Any, name: str, compute: Any, current: Current) -> None:
+def _compute_for_longest(module: Any, name: str, compute: Any, current: CurrentBatch) -> None:
     original = getattr(module, name)
     setattr(module, name, lambda *_, **__: compute(module, original, current.packed.longest))
 

@@ -60,7 +60,7 @@ class SharedModel:
                 self._free.put(Client(address, "AF_UNIX"))
         hello, _ = self._request({"do": "describe"})
         self._name, self._dim, self.most_tokens = hello["name"], hello["dim"], hello["most_tokens"]
-        self._reader = TokenReader.of(hello["reader"]) if hello["reader"] else None
+        self._reader = TokenReader.from_description(hello["reader"]) if hello["reader"] else None
 
     def embed_windows(
         self, windows: Iterable[Sequence[str]], batch_tokens: int = 16384, prompt: str = ""

@@ -4,9 +4,9 @@
     the module `Normalize` -> the first `truncate_dim` dimensions
 
 Importing sentence-transformers takes longer than embedding tens of thousands of texts with such a model. The embeddings
-differ by at most 1e-5 from those of sentence-transformers' `encode`. `reads` returns whether this module can load a
-folder. `common.encoder.library` loads all others, e.g. a folder with further modules of sentence-transformers, or with
-weights that are not float32.
+differ by at most 1e-5 from those of sentence-transformers' `encode`. `is_static_folder` returns whether this
+module can load a folder. `common.encoder.library` loads all others, e.g. a folder with further modules of
+sentence-transformers, or with weights that are not float32.
 """
 
 from collections.abc import Iterator, Sequence
@@ -44,7 +44,7 @@ BLOCK_CHARACTERS = 1 << 20
 SIMILARITIES = ("cosine", "dot", "euclidean", "manhattan")
 
 
-def reads(folder: Path) -> bool:
+def is_static_folder(folder: Path) -> bool:
     """Return whether a folder holds a static model that `load_static` can load.
 
     Raises:
@@ -118,7 +118,7 @@ class StaticEncoder(FolderEncoder):
         return counts
 
     def _ids(self, texts: Sequence[str]) -> Ragged:
-        ids = self._tokenizer.proven(texts)
+        ids = self._tokenizer.checked_quick(texts)
         check_largest(self.name, ids.values.max(initial=0), len(self._table))
         return ids
 
@@ -128,7 +128,7 @@ class StaticEncoder(FolderEncoder):
         Args:
             ids: the token ids of each text.
         """
-        from scipy.sparse import csr_array  # imported late: `reads` is called where nothing is embedded
+        from scipy.sparse import csr_array  # imported late: `is_static_folder` is called where nothing is embedded
 
         lengths = ids.lengths
         ones = np.ones(len(ids.values), np.float32)
@@ -155,7 +155,7 @@ class StaticEncoder(FolderEncoder):
 
 
 def load_static(folder: Path) -> StaticEncoder:
-    """Load a static model from a folder for which `reads` returns True.
+    """Load a static model from a folder for which `is_static_folder` returns True.
 
     Raises:
         EncoderError: the folder is incomplete or invalid.

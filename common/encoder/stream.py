@@ -60,7 +60,7 @@ def embed(
 
         def started(window: Sequence[str], tokens: Tokens) -> ahead.Running:
             nonlocal row
-            bar.read(window, tokens)
+            bar.count_window(window, tokens)
             rows = slice(row, row + len(tokens))
             row = rows.stop
             return Window(model, tokens, batch_tokens, vectors[rows], bar.update)
@@ -178,7 +178,7 @@ class TokenBar(ProgressBar):
         self._tokens, self._characters = 0, 0
         super().__init__(0, f"embedding {len(texts):,} texts", quiet, unit=" tokens")
 
-    def read(self, window: Sequence[str], tokens: Tokens) -> None:
+    def count_window(self, window: Sequence[str], tokens: Tokens) -> None:
         """Add a window that was tokenized to the counts of tokens and characters, and estimate the total anew.
 
         Args:

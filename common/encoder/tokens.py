@@ -4,7 +4,7 @@
 
 In a process that has loaded a model, texts are tokenized by a subclass of `TokenReader` (`common.encoder.reading`).
 Another process, which needs neither the model nor torch and sentence-transformers, can create a reader that gives the
-same ids: `TokenReader.of` makes it from the description that `described` returned in the first process.
+same ids: `TokenReader.from_description` makes it from the description that `description` returned in the first process.
 """
 
 import dataclasses
@@ -21,7 +21,7 @@ from tokenizers import Tokenizer
 from clearspan.common.fast_tokenizer import SAMPLE, FastTokenizer
 from clearspan.common.model_folder import check_largest
 from clearspan.common.ragged import Ragged, bounds, segments
-from clearspan.common.special_tokens import read_special_as_text, unhidden
+from clearspan.common.special_tokens import read_special_as_text, to_json_unhidden
 
 LONGEST = 1 << 30
 """A number of tokens that no text has, which stands for no limit. Some tokenizers state an even larger number."""
@@ -96,21 +96,21 @@ class TokenReader:
         self.lock = threading.RLock()
 
     @classmethod
-    def of(cls, description: dict[str, Any]) -> "TokenReader":
-        """Create a reader from a description that `described` returned."""
+    def from_description(cls, description: dict[str, Any]) -> "TokenReader":
+        """Create a reader from a description that `description` returned."""
         tokenizer = Tokenizer.from_str(description["tokenizer"])
         if description["special_as_text"]:
             read_special_as_text(tokenizer)
         post_processing = PostProcessing(**description["post_processing"])
         return cls(tokenizer, post_processing, description["num_embeddings"], description["name"])
 
-    def described(self) -> dict[str, Any]:
+    def description(self) -> dict[str, Any]:
         """Return a description of this reader that JSON can represent.
 
-        From it, `of` creates a reader in another process that gives the same ids.
+        From it, `from_description` creates a reader in another process that gives the same ids.
         """
         return {
-            "tokenizer": unhidden(self._tokenizer),
+            "tokenizer": to_json_unhidden(self._tokenizer),
             "special_as_text": self._tokenizer.encode_special_tokens,
             "post_processing": dataclasses.asdict(self.post_processing),
             "num_embeddings": self._num_embeddings,
@@ -171,7 +171,7 @@ class TokenReader:
         with self.lock:
             self._set_up()
             # The faster way is checked on one of every SAMPLE texts, so it does not pay off for fewer texts.
-            return self._exact.exact(texts) if len(texts) < SAMPLE else self._quick.proven(texts)
+            return self._exact.exact(texts) if len(texts) < SAMPLE else self._quick.checked_quick(texts)
 
     def _set_up(self) -> None:
         """Turn off the tokenizer's truncation and padding, which its file or other code may have turned on."""

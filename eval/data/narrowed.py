@@ -11,7 +11,7 @@ model than for all others.
 import numpy as np
 from numpy.typing import NDArray
 
-from clearspan.common.ranking import BM25, first
+from clearspan.common.ranking import BM25, top_indices
 from clearspan.eval.data.retrieval_data import RetrievalSet
 
 NEAREST = 100
@@ -55,7 +55,7 @@ def _nearest(collection: RetrievalSet) -> NDArray[np.int64]:
     rows = max(1, _BLOCK_SCORES // len(collection.documents))
     for start in range(0, len(nearest), rows):
         for row, scores in enumerate((counts[start : start + rows] @ weights).toarray(), start=start):
-            best = first(scores, NEAREST, collection.precedence)
+            best = top_indices(scores, NEAREST, collection.precedence)
             best = best[scores[best] > 0]
             nearest[row, : len(best)] = best
     return nearest

@@ -18,7 +18,7 @@ from clearspan.common.encoder.batching import batches_by_length
 from clearspan.common.encoder.sentence_encoder import Encoder
 from clearspan.common.flags import flag
 from clearspan.common.model_folder import EncoderError, model_name
-from clearspan.common.model_forms import misnamed
+from clearspan.common.model_forms import model_value_error
 from clearspan.common.progress import ProgressBar
 from clearspan.eval.models.hybrid import encoder_of
 from clearspan.eval.models.lexical import is_baseline
@@ -120,7 +120,7 @@ def load_encoder(spec: str, pooling: str | None = None, precision: str = "fp32",
     if is_baseline(spec) or encoder_of(spec) is not None:
         kind = "a baseline that compares words" if is_baseline(spec) else "a model beside BM25 that ranks documents"
         raise EncoderError(f"{spec}: {kind} and embeds no text; evaluate it with {flag('--model')} {spec}")
-    if problem := misnamed(spec):
+    if problem := model_value_error(spec):
         raise EncoderError(f"{spec!r}: {problem}")
     if path.is_dir():
         return folder.load_folder(path, pooling, device, precision)

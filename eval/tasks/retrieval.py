@@ -23,7 +23,7 @@ import pytrec_eval
 from numpy.typing import NDArray
 
 from clearspan.common.progress import ProgressBar
-from clearspan.common.ranking import DEPTH, first
+from clearspan.common.ranking import DEPTH, top_indices
 from clearspan.eval.data.retrieval_data import LAYOUTS, Ints, RetrievalSet
 from clearspan.eval.details import Answer, Cell, Details, Table
 from clearspan.eval.models.similarity import Floats, Vectors, products
@@ -128,9 +128,9 @@ def _blocks(
 def _ranking(scores: Floats, collection: RetrievalSet, query: int, depth: int) -> tuple[Ints, Floats]:
     if collection.candidates:
         positions = collection.candidates[query]
-        order = first(scores[positions], depth, collection.precedence[positions])
+        order = top_indices(scores[positions], depth, collection.precedence[positions])
         return positions[order], scores[positions[order]]
-    order = first(scores, depth + 1, collection.precedence)
+    order = top_indices(scores, depth + 1, collection.precedence)
     if collection.itself is not None:
         order = order[order != collection.itself[query]]
     order = order[:depth]

@@ -252,7 +252,7 @@ class Augmenter:
             keys: random key of each view, (n,) int64, e.g. `shards.keyed.mix(seed, ids, view)`.
         """
         ranges = [slice(first, first + CHUNK) for first in range(0, len(block), CHUNK)]
-        parts = [self._chunk(block.part(part), keys[part]) for part in ranges]
+        parts = [self._chunk(block.slice(part), keys[part]) for part in ranges]
         return Ragged.concatenate(parts) if parts else block
 
     def _chunk(self, block: Ragged, keys: np.ndarray) -> Ragged:

@@ -25,9 +25,9 @@ from typing import Any
 import apache_beam as beam
 from apache_beam.metrics import Metrics
 
-from clearspan.common.flags import called_by
+from clearspan.common.flags import set_caller
 from clearspan.common.terminal import one_line
-from clearspan.pipelines.errors import PipelineError, carrying
+from clearspan.pipelines.errors import PipelineError, carrying_errors
 from clearspan.pipelines.units.commit import commit
 from clearspan.pipelines.units.job import Job
 from clearspan.pipelines.units.plan import Unit
@@ -45,10 +45,11 @@ NO_WORK: Element = (-1, 0)
 def _working(job: Job) -> Iterator[None]:
     """Context manager for the work of a Beam worker, which gives it access to the user's object stores.
 
-    An expected error, such as PipelineError, is raised in a form that reaches the driver (`pipelines.errors.carrying`).
+    An expected error, such as PipelineError, is raised in a form that reaches the driver
+    (`pipelines.errors.carrying_errors`).
     """
-    called_by(job.caller)
-    with carrying():
+    set_caller(job.caller)
+    with carrying_errors():
         if storage.is_remote(job.folder) or storage.is_remote(job.root):  # not every runner does this
             storage.use_options(job.beam)
         yield
@@ -69,7 +70,7 @@ class ProcessUnit(beam.DoFn):  # type: ignore[misc]  # Beam's types are not foll
 
     def process(self, unit: Unit | None) -> Iterator[tuple[int, int]]:
         if unit:
-            with carrying():
+            with carrying_errors():
                 self._process(unit)
         yield DONE
 

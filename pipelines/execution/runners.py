@@ -19,7 +19,7 @@ from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 from apache_beam.transforms import environments
 
 from clearspan.common.failures import Failure, report
-from clearspan.pipelines.errors import PREFIX, carried
+from clearspan.pipelines.errors import PREFIX, carried_error
 
 START_S = 4.0
 """Start-up time of worker processes (Beam's imports, the tokenizer) in seconds; work in this process has no such time.
@@ -128,7 +128,7 @@ def run(pipeline: beam.Pipeline) -> bool:
             result.wait_until_finish()
         return True
     except Exception as error:
-        if expected := carried(error):
+        if expected := carried_error(error):
             raise expected from None
         if "Channel closed prematurely" in str(error):
             _leave()

@@ -18,7 +18,7 @@ from annotated_types import Ge
 from clearspan.common.catalog import COMMANDS
 from clearspan.common.flags import flag
 from clearspan.common.options import Flag
-from clearspan.pipelines.kinds.text import Kept, TextKind, TextWorker, excluded_of
+from clearspan.pipelines.kinds.text import ExamplesToWrite, TextKind, TextWorker, excluded_of
 from clearspan.pipelines.kinds.text_inputs import EMPTY, grouped, text_in
 from clearspan.pipelines.records import Record
 from clearspan.pipelines.tally import Counts, Tally
@@ -74,7 +74,7 @@ class DocumentWorker(TextWorker[Documents]):
         self.tokenization.start_unit()
         yield from self.batches(self._singly(records, tally), BATCH_EXAMPLES, self._batch)
 
-    def _singly(self, records: Iterable[Record], tally: Tally) -> Iterator[Kept]:
+    def _singly(self, records: Iterable[Record], tally: Tally) -> Iterator[ExamplesToWrite]:
         """Yield the documents to write to the dataset, one document in each `Kept`. Count every record in `tally`.
 
         A `Kept` holds examples before they become a batch. With one in each, a batch can end after any document.
@@ -83,7 +83,7 @@ class DocumentWorker(TextWorker[Documents]):
         for documents in grouped(made, TOKENIZE_BYTES, TOKENIZE_BYTES):
             names, lines, sources = zip(*documents, strict=True)
             pieces = self.pieces(names, lines, sources)
-            yield from self.kept(pieces, tally, self.kind.min_tokens, self.kind.max_tokens).singly()
+            yield from self.select(pieces, tally, self.kind.min_tokens, self.kind.max_tokens).singly()
 
     def _document(self, record: Record, counts: Counts) -> tuple[tuple[str, str, str], int] | None:
         """Return ((prepared text, text before the preparation, source), size of the prepared text in bytes).
@@ -104,6 +104,6 @@ class DocumentWorker(TextWorker[Documents]):
             return None
         return (text, selected.text, record.source), num_bytes
 
-    def _batch(self, kept: Kept) -> pa.RecordBatch:
+    def _batch(self, kept: ExamplesToWrite) -> pa.RecordBatch:
         batch = self.record_batch(kept, kept.columns, other_columns=[pa.array(kept.sources, pa.string())])
         return self.with_sketches(batch, kept.names)

@@ -173,7 +173,7 @@ class VectorWorker:
         )
         prompt = self.kind.prompt
         for window in grouped(((text, text.size) for text in texts), WINDOW_BYTES, WINDOW_TEXTS):
-            titles = [chunker.fitting(prompt, text.title) if text.title else "" for text in window]
+            titles = [chunker.cut_title(prompt, text.title) if text.title else "" for text in window]
             before = [f"{prompt}{title} " if title else prompt for title in titles]
             spans = chunker.chunks([text.text for text in window], before)
             tally.counts.count("documents", len(window))

@@ -19,7 +19,7 @@ from clearspan.common.flags import flag
 from clearspan.pipelines.kinds.kept_fields import types_of
 from clearspan.pipelines.kinds.text_inputs import utf8
 from clearspan.pipelines.readers import first_records
-from clearspan.pipelines.readers.columns import named
+from clearspan.pipelines.readers.columns import matching_name
 from clearspan.pipelines.readers.jsonl import json_name
 from clearspan.pipelines.records import Inputs, Reading, Record
 from clearspan.pipelines.tally import RecordError
@@ -59,7 +59,7 @@ def group_of(record: Record, field: str | None) -> str:
     Raises:
         RecordError: the value is a list or an object.
     """
-    key = named(record.value, field) if field is not None and isinstance(record.value, dict) else None
+    key = matching_name(record.value, field) if field is not None and isinstance(record.value, dict) else None
     value = None if key is None else record.value[key]
     if value is None:
         return ""

@@ -22,7 +22,7 @@ from clearspan.common.flags import flag
 from clearspan.common.parsing import did_you_mean, finite_number, whole_number
 from clearspan.pipelines.errors import PipelineError
 from clearspan.pipelines.kinds.text_inputs import MOST_FIELDS
-from clearspan.pipelines.readers.columns import named, names_in
+from clearspan.pipelines.readers.columns import matching_name, names_in
 from clearspan.pipelines.readers.jsonl import json_name
 from clearspan.pipelines.records import Record
 from clearspan.pipelines.tally import RecordError
@@ -65,7 +65,7 @@ def types_of(words: Sequence[str], records: Sequence[Record], option: str = "--k
     types = {}
     for name, kind in map(split, words):
         if kind is None:
-            found = [value[key] for value in objects if (key := named(value, name)) is not None]
+            found = [value[key] for value in objects if (key := matching_name(value, name)) is not None]
             if not found:
                 raise PipelineError(_missing(name, objects, len(records), option))
             kind = _type_of(name, [value for value in found if value is not None], option)
@@ -143,7 +143,7 @@ def _value(record: Mapping[str, Any], name: str, type_name: str) -> Plain:
     Raises:
         RecordError: the value cannot be converted.
     """
-    key = named(record, name)
+    key = matching_name(record, name)
     value = None if key is None else record[key]
     if value is None:
         return None

@@ -19,7 +19,7 @@ import pyarrow as pa
 
 from clearspan.common.allocator import keep_blocks
 from clearspan.pipelines.kinds import Dedup, Kind, Worker
-from clearspan.pipelines.labels import Wanted
+from clearspan.pipelines.labels import SelectionOptions
 from clearspan.pipelines.records import Inputs, Reading, Record
 from clearspan.pipelines.tally import Counts, RecordError, Tally
 from clearspan.shards.classes import PATH as CLASSES
@@ -30,10 +30,10 @@ BATCH_EXAMPLES = 4096
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class LabeledKind(Wanted, Kind):
+class LabeledKind(SelectionOptions, Kind):
     """Options of a kind whose records are files with a class label, such as images. The options of the base class
-    `Wanted` select some of the classes (`classes`, `top_classes` or `class_list`) and some files of each class
-    (`per_class`).
+    `SelectionOptions` select some of the classes (`classes`, `top_classes` or `class_list`) and some files of each
+    class (`per_class`).
 
     Attributes:
         extensions: the extensions of the files, in lower case.
@@ -44,7 +44,7 @@ class LabeledKind(Wanted, Kind):
     extensions: ClassVar[tuple[str, ...]]
 
     def options(self) -> dict[str, Any]:
-        return {field.name: getattr(self, field.name) for field in dataclasses.fields(Wanted)}
+        return {field.name: getattr(self, field.name) for field in dataclasses.fields(SelectionOptions)}
 
     def reading(self) -> Reading:
         return Reading(as_bytes=True, extensions=self.extensions, wanted=self)

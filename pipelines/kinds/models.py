@@ -41,7 +41,7 @@ def load_model(folder: str, sha256: str, pooling: str | None, device: str, preci
                 f"{flag('--model')} {folder}: not the model that made these vectors: its files are different or have "
                 "changed"
             )
-        if device != "cpu" or not static.reads(Path(folder)):
+        if device != "cpu" or not static.is_static_folder(Path(folder)):
             check_extra("embed", "torch", "sentence_transformers", feature="embedding")
         if device != "cpu" and resolve_device(AUTO) == "cpu":
             raise PipelineError(

@@ -201,4 +201,4 @@ class PairWorker(TripletWorker):
         if self.kind.structure == "headings":
             return structure.headings(text), record.source, group
         language = self.kind.languages[0] if self.kind.languages else "en"
-        return structure.sentences(text, language), record.source, group
+        return structure.cloze_pairs(text, language), record.source, group

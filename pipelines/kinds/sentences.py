@@ -30,7 +30,15 @@ from clearspan.pipelines.augment.steps import DEL, STEPS, Augmentation, Augmente
 from clearspan.pipelines.augment.synonyms import EXPECTED, PUBLISHED, SOURCES, read_synonyms
 from clearspan.pipelines.errors import PipelineError
 from clearspan.pipelines.kinds import Dedup
-from clearspan.pipelines.kinds.text import MAX_TOKENS, SPACES, Kept, Selected, TextKind, TextWorker, excluded_of
+from clearspan.pipelines.kinds.text import (
+    MAX_TOKENS,
+    SPACES,
+    ExamplesToWrite,
+    Selected,
+    TextKind,
+    TextWorker,
+    excluded_of,
+)
 from clearspan.pipelines.kinds.text_inputs import EMPTY, grouped, text_in
 from clearspan.pipelines.records import Inputs, Record
 from clearspan.pipelines.tally import Counts, Tally
@@ -272,7 +280,7 @@ class SentenceWorker(TextWorker[Sentences]):
         self.tokenization.start_unit()
         texts = tally.made(records, lambda record: self._text(record, tally.counts))
         pieces = self._packed(texts, tally) if self.kind.pack else self._single(texts, tally)
-        parts = (self.kept(part, tally, self.kind.min_tokens, self.kind.most_tokens) for part in pieces)
+        parts = (self.select(part, tally, self.kind.min_tokens, self.kind.most_tokens) for part in pieces)
         yield from self.batches(parts, BATCH_SENTENCES, functools.partial(self._batch, tally=tally))
 
     def _text(self, record: Record, counts: Counts) -> tuple[list[str], str] | None:
@@ -345,7 +353,7 @@ class SentenceWorker(TextWorker[Sentences]):
                 tally.counts.count("cut", pieces.num_cut)
                 yield pieces
 
-    def _batch(self, kept: Kept, tally: Tally) -> pa.RecordBatch:
+    def _batch(self, kept: ExamplesToWrite, tally: Tally) -> pa.RecordBatch:
         (tokens,), views = kept.columns, []
         if self.augmenter:
             seed, numbers = self.kind.augment_seed, range(self.kind.views)

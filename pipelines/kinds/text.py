@@ -256,7 +256,7 @@ def check_languages(languages: Sequence[str]) -> None:
         raise ValueError(f"{flag('--language')} {unknown[0]}: the detector knows the languages {' '.join(known)}")
 
 
-class Kept(NamedTuple):
+class ExamplesToWrite(NamedTuple):
     """Examples to write to the dataset.
 
     Attributes:
@@ -279,7 +279,7 @@ class Kept(NamedTuple):
     groups: np.ndarray
 
     @classmethod
-    def joined(cls, parts: Sequence["Kept"]) -> "Kept":
+    def joined(cls, parts: Sequence["ExamplesToWrite"]) -> "ExamplesToWrite":
         """Return the examples of one or more parts, concatenated."""
         ids, columns, *texts, hashes, of_groups = zip(*parts, strict=True)
         of_columns = [Ragged.concatenate(column) for column in zip(*columns, strict=True)]
@@ -287,13 +287,13 @@ class Kept(NamedTuple):
         ids, hashes, of_groups = map(np.concatenate, (ids, hashes, of_groups))
         return cls(ids, of_columns, names, lines, sources, hashes, of_groups)
 
-    def singly(self) -> Iterator["Kept"]:
-        """Yield a `Kept` for each example."""
+    def singly(self) -> Iterator["ExamplesToWrite"]:
+        """Yield an `ExamplesToWrite` for each example."""
         for index in range(len(self.ids)):
             row = slice(index, index + 1)
-            columns = [column.part(row) for column in self.columns]
+            columns = [column.slice(row) for column in self.columns]
             texts = (self.names[row], self.lines[row], self.sources[row])
-            yield Kept(self.ids[row], columns, *texts, self.hashes[row], self.groups[row])
+            yield ExamplesToWrite(self.ids[row], columns, *texts, self.hashes[row], self.groups[row])
 
 
 AnyTextKind = TypeVar("AnyTextKind", bound=TextKind)
@@ -340,7 +340,7 @@ class TextWorker(Generic[AnyTextKind]):
         """
         return Pieces(names, lines, sources, self.tokenization.tokenize(names, sources))
 
-    def kept(
+    def select(
         self,
         pieces: Pieces,
         tally: Tally,
@@ -348,7 +348,7 @@ class TextWorker(Generic[AnyTextKind]):
         max_tokens: int | None,
         width: int = 1,
         num_uncounted: np.ndarray | int = 0,
-    ) -> Kept:
+    ) -> ExamplesToWrite:
         """Return the examples to write to the dataset.
 
         An example is dropped if one of its texts has fewer than `min_tokens` or more than `max_tokens` tokens, or
@@ -377,7 +377,7 @@ class TextWorker(Generic[AnyTextKind]):
 
         if self.excluded:
             held = [line for index in kept.tolist() for line in of(index, pieces.lines)]
-            places = np.unique(np.array(meeting(held, self.excluded), np.int64) // width)
+            places = np.unique(np.array(containing_excluded(held, self.excluded), np.int64) // width)
             for index in kept[places].tolist():
                 held_text = next(filter(None, map(self.excluded.found_in, of(index, pieces.lines))))
                 number = self.example_id(of(index, pieces.names))
@@ -397,10 +397,14 @@ class TextWorker(Generic[AnyTextKind]):
             hashes = same_text.digests(compared, self.kind.whitespace == "collapse").reshape(len(kept), -1)
             if self.kind.group_field is not None:
                 of_groups = groups.digests([pieces.groups[first] for first in firsts], hashes[:, 0])
-        return Kept(ids, columns, names, lines, sources, hashes, of_groups)
+        return ExamplesToWrite(ids, columns, names, lines, sources, hashes, of_groups)
 
     def batches(
-        self, parts: Iterable[Kept], max_examples: int, batch: Callable[[Kept], pa.RecordBatch], min_room: int = 0
+        self,
+        parts: Iterable[ExamplesToWrite],
+        max_examples: int,
+        batch: Callable[[ExamplesToWrite], pa.RecordBatch],
+        min_room: int = 0,
     ) -> Iterator[pa.RecordBatch]:
         """Yield examples in record batches of about 1 MiB of token ids.
 
@@ -412,11 +416,11 @@ class TextWorker(Generic[AnyTextKind]):
             min_room: a batch ends when there is no room in it for this number of examples, even if the next part has
                 fewer. If it is 0, a batch ends when the next part does not fit.
         """
-        waiting: list[Kept] = []
+        waiting: list[ExamplesToWrite] = []
         num = size = 0
         for part in parts:
             if size >= BATCH_BYTES or (waiting and num + (min_room or len(part.ids)) > max_examples):
-                yield batch(Kept.joined(waiting))
+                yield batch(ExamplesToWrite.joined(waiting))
                 waiting = []
                 num = 0
                 size = 0
@@ -425,11 +429,11 @@ class TextWorker(Generic[AnyTextKind]):
                 num += len(part.ids)
                 size += sum(column.values.nbytes for column in part.columns)
         if waiting:
-            yield batch(Kept.joined(waiting))
+            yield batch(ExamplesToWrite.joined(waiting))
 
     def record_batch(
         self,
-        kept: Kept,
+        kept: ExamplesToWrite,
         columns: Sequence[Ragged],
         optional_columns: Sequence[str] = (),
         other_columns: Sequence[pa.Array] = (),
@@ -472,7 +476,7 @@ def excluded_of(resources: Mapping[str, bytes]) -> Excluded | None:
     return Excluded.from_bytes(resources[EXCLUDED], resources[EXCLUDED_TEXTS])
 
 
-def meeting(texts: Sequence[str], excluded: Excluded) -> list[int]:
+def containing_excluded(texts: Sequence[str], excluded: Excluded) -> list[int]:
     """Return the indices of the texts that contain an excluded text.
 
     For speed, texts are first tested in groups, as if they were the lines of one text.
@@ -480,6 +484,6 @@ def meeting(texts: Sequence[str], excluded: Excluded) -> list[int]:
     indices = []
     for first in range(0, len(texts), EXCLUDE_TOGETHER):
         together = texts[first : first + EXCLUDE_TOGETHER]
-        if excluded.may_meet(together):
-            indices += [first + index for index, text in enumerate(together) if excluded.meets(text)]
+        if excluded.may_contain(together):
+            indices += [first + index for index, text in enumerate(together) if excluded.contains_excluded(text)]
     return indices

@@ -12,7 +12,7 @@ from clearspan.common.flags import flag
 from clearspan.common.options import Flag, Options, checking
 from clearspan.pipelines.kinds import Kind
 from clearspan.pipelines.readers import encodings
-from clearspan.pipelines.readers.columns import DEFAULT, named, names_in
+from clearspan.pipelines.readers.columns import DEFAULT, matching_name, names_in
 from clearspan.pipelines.readers.encodings import AUTO
 from clearspan.pipelines.readers.formats import own_format
 from clearspan.pipelines.readers.jsonl import json_name
@@ -145,7 +145,7 @@ def id_field(names: Iterable[str]) -> str | None:
         names: the names of a record's fields.
     """
     known = list(names)
-    return next(filter(None, (named(known, name) for name in IDS)), None)
+    return next(filter(None, (matching_name(known, name) for name in IDS)), None)
 
 
 def text_of(record: Record, field: str | None = None) -> tuple[str, bytes]:
@@ -164,7 +164,7 @@ def text_of(record: Record, field: str | None = None) -> tuple[str, bytes]:
     text: Any = record.value
     if isinstance(text, dict):
         wanted = field or DEFAULT
-        name = named(text, wanted)
+        name = matching_name(text, wanted)
         if name is None:
             raise RecordError(
                 f'no field "{wanted}" among {fields(text)}: name the field of the text with {flag("--text-field")}'

@@ -28,7 +28,7 @@ import pyarrow as pa
 from annotated_types import Ge
 
 from clearspan.common.catalog import COMMANDS
-from clearspan.common.encoder.prompts import OTHER, Prompts, check_two, shown
+from clearspan.common.encoder.prompts import OTHER, Prompts, check_two, quoted_prompt
 from clearspan.common.flags import flag
 from clearspan.common.model_folder import EncoderError
 from clearspan.common.options import Flag
@@ -37,9 +37,9 @@ from clearspan.common.ragged import segments
 from clearspan.common.token_ids import leading_ids
 from clearspan.pipelines.errors import PipelineError
 from clearspan.pipelines.kinds import groups, nli
-from clearspan.pipelines.kinds.text import MAX_TOKENS, Kept, TextKind, TextWorker, absent, excluded_of
+from clearspan.pipelines.kinds.text import MAX_TOKENS, ExamplesToWrite, TextKind, TextWorker, absent, excluded_of
 from clearspan.pipelines.kinds.text_inputs import EMPTY, checked_text, fields, grouped_id
-from clearspan.pipelines.readers.columns import chosen, plain, wanted
+from clearspan.pipelines.readers.columns import chosen, normalized_name, shown_sets
 from clearspan.pipelines.records import Inputs, Reading, Record
 from clearspan.pipelines.tally import Counts, MissingFieldError, RecordError, Tally
 from clearspan.pipelines.text.joining import Pieces
@@ -368,7 +368,7 @@ class Triplets(TextKind):
             raise RecordError("expected a row of columns, found a text")
         columns = chosen(list(value), self.rows)
         if columns is None:
-            named = wanted(self.column_sets)
+            named = shown_sets(self.column_sets)
             mend = f"name them in order with {flag(self.rows.option)}"
             of_labels = dataclasses.replace(self.rows, columns=nli.COLUMNS, by_order=False)
             if chosen(list(value), of_labels) and not self.named:
@@ -442,8 +442,8 @@ class Triplets(TextKind):
             )
         if prompts := fingerprint["options"].get("prompts"):
             first, second, *_ = prompts.values()
-            others = f"before the first text of a row, {shown(second)} before the other"
-            lines.append(f"{shown(first)} {'before each text' if first == second else others}")
+            others = f"before the first text of a row, {quoted_prompt(second)} before the other"
+            lines.append(f"{quoted_prompt(first)} {'before each text' if first == second else others}")
         if self.unused:
             lines.append(self.unused)
         return lines
@@ -465,7 +465,7 @@ class TripletWorker(TextWorker[Triplets]):
         self.tokenization.start_unit()
         yield from self.batches(self._parts(records, tally), BATCH_EXAMPLES, self._batch, min_room=TOKENIZE_ROWS)
 
-    def _parts(self, records: Iterable[Record], tally: Tally) -> Iterator[Kept]:
+    def _parts(self, records: Iterable[Record], tally: Tally) -> Iterator[ExamplesToWrite]:
         """Tokenize the rows of the records, TOKENIZE_ROWS rows at a time, and yield the rows to write to the dataset.
 
         Every row is counted in `tally`.
@@ -490,7 +490,7 @@ class TripletWorker(TextWorker[Triplets]):
             before = np.array([len(leading_ids(self.tokenization.tokenizer, prompt)) for prompt in prompts])
             if self.kind.long == "cut":
                 pieces = self._cut(pieces, tally.counts, width, before)
-            yield self.kept(pieces, tally, self.kind.min_tokens, self.kind.max_tokens, width, before)
+            yield self.select(pieces, tally, self.kind.min_tokens, self.kind.max_tokens, width, before)
 
     def _cut(self, pieces: Pieces, counts: Counts, width: int, prompt_lengths: np.ndarray) -> Pieces:
         """Return tokenized texts, each cut to `max_tokens` tokens, including the tokens of its prompt.
@@ -518,7 +518,7 @@ class TripletWorker(TextWorker[Triplets]):
         parts = [text.encode() for text in texts]
         return grouped_id(parts[0], b"".join(len(part).to_bytes(8, "little") + part for part in parts))
 
-    def _batch(self, kept: Kept) -> pa.RecordBatch:
+    def _batch(self, kept: ExamplesToWrite) -> pa.RecordBatch:
         num_positives = self.kind.num_positives
         negatives = numbered("negative", len(kept.columns) - 1 - num_positives)
         return self.record_batch(kept, kept.columns, [*numbered("positive", num_positives)[1:], *negatives])
@@ -572,7 +572,7 @@ class TripletWorker(TextWorker[Triplets]):
 
 def is_positive(name: str) -> bool:
     """Return whether a column's name says that it holds positives: whether it begins with "pos", in any letter case."""
-    return plain(name).startswith("pos")
+    return normalized_name(name).startswith("pos")
 
 
 def _listed(value: object) -> list[str]:
@@ -581,15 +581,16 @@ def _listed(value: object) -> list[str]:
     return [text for text in map(checked_text, cells) if text.strip()]
 
 
-def _texts_of_columns(values: Sequence[object], are_positive: Sequence[bool], wanted: bool) -> list[str]:
-    """Return the texts in a row's columns of positives if `wanted` is true, or else those in its columns of negatives.
+def _texts_of_columns(values: Sequence[object], are_positive: Sequence[bool], positives: bool) -> list[str]:
+    """Return the texts in a row's columns of positives if `positives` is true, or else those in its columns of
+    negatives.
 
     Args:
         values: the contents of the row's columns after the first: each is a text, a list of texts, or null.
         are_positive: for each of these columns, true if it holds positives, and false if it holds negatives.
     """
     pairs = zip(values, are_positive, strict=True)
-    return [text for value, positive in pairs if positive == wanted for text in _listed(value)]
+    return [text for value, positive in pairs if positive == positives for text in _listed(value)]
 
 
 def _check_texts(rows: Sequence[TripletRow]) -> None:

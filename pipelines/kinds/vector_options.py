@@ -12,12 +12,12 @@ from clearspan.common.encoder.prompts import DOCUMENT, Prompts, Side
 from clearspan.common.encoder.sentence_encoder import Pooling
 from clearspan.common.flags import flag
 from clearspan.common.model_folder import EncoderError, read_modules
-from clearspan.common.model_forms import misnamed
+from clearspan.common.model_forms import model_value_error
 from clearspan.common.options import Flag, Options
 from clearspan.pipelines.kinds import Dedup, Update
 from clearspan.pipelines.kinds.kept_fields import check_names
 from clearspan.pipelines.kinds.text_inputs import TextInputs
-from clearspan.pipelines.readers.columns import DEFAULT, plain
+from clearspan.pipelines.readers.columns import DEFAULT, normalized_name
 from clearspan.shards.schema import VECTOR_TYPES
 
 DEVICE = re.compile(r"auto|(cpu|cuda)((?<=cuda):\d+)?")
@@ -115,7 +115,9 @@ class VectorOptions(ModelOptions, TextInputs):
             raise ValueError(
                 f"{flag('--chunk-overlap')} {self.chunk_overlap}: must be at most half of {flag('--chunk-tokens')}"
             )
-        if self.title_field is not None and plain(self.title_field) == plain(self.text_field or DEFAULT):
+        if self.title_field is not None and normalized_name(self.title_field) == normalized_name(
+            self.text_field or DEFAULT
+        ):
             raise ValueError(
                 f"{flag('--title-field')} {self.title_field}: is the field of the text: name another field"
             )
@@ -137,7 +139,7 @@ def check_device(device: str) -> str:
 
 def check_folder(folder: str) -> None:
     """Raise EncoderError unless the path is an existing folder. The model in it is not read."""
-    if problem := misnamed(folder):
+    if problem := model_value_error(folder):
         raise EncoderError(f"{flag('--model')} {folder!r}: {problem}")
     if not Path(folder).is_dir():
         raise EncoderError(f"{flag('--model')} {folder}: no such folder: name a local folder with a model")

@@ -34,7 +34,7 @@ from clearspan.common.catalog import COMMANDS
 from clearspan.common.compute import AUTO, Compute, resolve
 from clearspan.common.encoder import static
 from clearspan.common.encoder.folder import device_of
-from clearspan.common.encoder.prompts import DOCUMENT, shown
+from clearspan.common.encoder.prompts import DOCUMENT, quoted_prompt
 from clearspan.common.encoder.sentence_encoder import FolderEncoder
 from clearspan.common.encoder.shared_model import SharedModel
 from clearspan.common.flags import flag
@@ -48,7 +48,7 @@ from clearspan.pipelines.kinds.models import load_model, model_hash
 from clearspan.pipelines.kinds.text_inputs import EMPTY, TITLES
 from clearspan.pipelines.kinds.vector_options import VectorOptions, check_device
 from clearspan.pipelines.readers import first_records
-from clearspan.pipelines.readers.columns import DEFAULT, named, plain
+from clearspan.pipelines.readers.columns import DEFAULT, matching_name, normalized_name
 from clearspan.pipelines.records import Inputs, Reading, Record
 
 LEAST_UNIT_BYTES, MOST_UNIT_BYTES = 250_000, 4_000_000
@@ -96,8 +96,8 @@ class Vectors(VectorOptions):
         device = earlier_options.get("device", AUTO) if self.device == AUTO else self.device
         precision = earlier_options.get("precision", AUTO) if self.precision == AUTO else self.precision
         compute = resolve(device_of(Path(self.model), device), precision)
-        if compute.line:
-            print(compute.line, file=sys.stderr)
+        if compute.message:
+            print(compute.message, file=sys.stderr)
         tokens = self.batch_tokens or BATCH_TOKENS[check_device(compute.device)]
         return dataclasses.replace(
             self,
@@ -149,9 +149,11 @@ class Vectors(VectorOptions):
             PipelineError: the records have none of these fields.
         """
         objects = [record.value for record in records if isinstance(record.value, dict)]
-        text = plain(self.text_field or DEFAULT)
+        text = normalized_name(self.text_field or DEFAULT)
         for title in TITLES:
-            if title != text and any(isinstance(value.get(named(value, title) or ""), str) for value in objects):
+            if title != text and any(
+                isinstance(value.get(matching_name(value, title) or ""), str) for value in objects
+            ):
                 return title
         raise PipelineError(
             f"{flag('--title-field')}: the records have none of {', '.join(TITLES)}: name the field of the title"
@@ -168,7 +170,7 @@ class Vectors(VectorOptions):
         For a transformer on a CPU, it was measured with all-MiniLM-L6-v2 on one core. With a GPU or a static model, it
         is the rate of reading, tokenizing and writing.
         """
-        return 2e6 if check_device(self.device) in SHARED or static.reads(Path(self.model)) else 2e4
+        return 2e6 if check_device(self.device) in SHARED or static.is_static_folder(Path(self.model)) else 2e4
 
     def shared_by(self, num_processes: int) -> AbstractContextManager[None]:
         if num_processes == 1 or check_device(self.device) not in SHARED:
@@ -183,7 +185,7 @@ class Vectors(VectorOptions):
 
     def unit_bytes(self, inputs: Inputs) -> int:
         num_bytes = sum(entry.bytes for entry in inputs.files)
-        least = MOST_UNIT_BYTES if static.reads(Path(self.model)) else LEAST_UNIT_BYTES
+        least = MOST_UNIT_BYTES if static.is_static_folder(Path(self.model)) else LEAST_UNIT_BYTES
         small = min(MOST_UNIT_BYTES, max(least, num_bytes // UNITS))
         return max(small, num_bytes // MOST_UNITS)
 
@@ -208,7 +210,7 @@ class Vectors(VectorOptions):
 
     def worker(self, resources: Mapping[str, bytes]) -> "VectorWorker":
         old = Copied(self.old[0], Path(self.old[1])) if self.old else None
-        return VectorWorker(self, loaded(self), self.batch_tokens or BATCH_TOKENS["cpu"], old)
+        return VectorWorker(self, model_of(self), self.batch_tokens or BATCH_TOKENS["cpu"], old)
 
     def remarks(self, fingerprint: Mapping[str, Any], sums: Mapping[str, int]) -> list[str]:
         """Return the lines that the kind adds to the summary of a run.
@@ -227,7 +229,7 @@ class Vectors(VectorOptions):
         if self.chunk_tokens is not None:
             lines.append(f"{counted(sums.get('documents', 0), 'text')} in {counted(sums.get('chunks', 0), 'chunk')}")
         if "prompt" in fingerprint["options"]:
-            lines.append(f"{shown(fingerprint['options']['prompt'])} before each text")
+            lines.append(f"{quoted_prompt(fingerprint['options']['prompt'])} before each text")
         if self.prompt_name is None and (unused := self.prompts.unused(DOCUMENT)):
             lines.append(unused)
         return lines
@@ -245,7 +247,7 @@ def gpus(device: str) -> list[str]:
 
 
 @functools.lru_cache(maxsize=1)
-def loaded(kind: Vectors) -> FolderEncoder | SharedModel:
+def model_of(kind: Vectors) -> FolderEncoder | SharedModel:
     """Return the model that the options name.
 
     If another process of this machine holds the model for all workers, return a connection to it. Otherwise load the

@@ -58,7 +58,7 @@ class ChoiceOptions(Options):
 
 
 @dataclasses.dataclass(frozen=True)
-class Valid:
+class Allowed:
     """For each of m rows, up to r texts that may be used as its negatives, in the order in which they are preferred.
 
     Attributes:
@@ -72,9 +72,9 @@ class Valid:
     left_out: Counter[str]
 
 
-def valid(
+def allowed_texts(
     ranked: BestTexts, scores: Scores, positives: Scores, ids: NDArray[np.int64], options: ChoiceOptions
-) -> Valid:
+) -> Allowed:
     """Return the texts that may be used as negatives: those that no option leaves out for their rank or their score.
 
     Args:
@@ -108,10 +108,12 @@ def valid(
     order = np.lexsort((preference, ~is_left), axis=1)
     is_left = np.take_along_axis(is_left, order, 1)
     indices, scores = np.take_along_axis(indices, order, 1), np.take_along_axis(scores, order, 1)
-    return Valid(np.where(is_left, indices, NONE), np.where(is_left, scores, -np.inf), left_out)
+    return Allowed(np.where(is_left, indices, NONE), np.where(is_left, scores, -np.inf), left_out)
 
 
-def chosen(by_model: Valid | None, by_words: Valid | None, options: ChoiceOptions) -> Iterator[dict[int, float]]:
+def negatives_of_rows(
+    by_model: Allowed | None, by_bm25: Allowed | None, options: ChoiceOptions
+) -> Iterator[dict[int, float]]:
     """Yield the negatives of each row, as a mapping text index -> score.
 
     First come the texts found by the model, then the `options.bm25` texts found by BM25. If one of the two finds too
@@ -119,11 +121,11 @@ def chosen(by_model: Valid | None, by_words: Valid | None, options: ChoiceOption
 
     Args:
         by_model: the texts found by the model; None if there is no model.
-        by_words: the texts found by BM25; None if BM25 is not used.
+        by_bm25: the texts found by BM25; None if BM25 is not used.
         options: the numbers of negatives that a row should get.
     """
-    of_model, of_words = (_lists(each) for each in (by_model, by_words))
-    for first, second in zip(of_model, of_words, strict=by_model is not None and by_words is not None):
+    of_model, of_words = (_lists(each) for each in (by_model, by_bm25))
+    for first, second in zip(of_model, of_words, strict=by_model is not None and by_bm25 is not None):
         taken = dict(itertools.islice(first.items(), options.negatives - options.bm25))
         fresh = {number: score for number, score in second.items() if number not in taken}
         taken |= dict(itertools.islice(fresh.items(), options.bm25))
@@ -131,7 +133,7 @@ def chosen(by_model: Valid | None, by_words: Valid | None, options: ChoiceOption
         yield taken | dict(itertools.islice(rest.items(), options.negatives - len(taken)))
 
 
-def _lists(each: Valid | None) -> Iterator[dict[int, float]]:
+def _lists(each: Allowed | None) -> Iterator[dict[int, float]]:
     if each is None:
         yield from itertools.repeat({})
         return

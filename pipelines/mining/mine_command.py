@@ -133,8 +133,8 @@ class Mine(ChoiceOptions, StoreCommand):
         compute = Compute("cpu", "fp32")
         if self.model is not None:
             compute = resolve(device_of(Path(self.model), self.device), self.precision)
-        if compute.line:
-            print(compute.line, file=sys.stderr)
+        if compute.message:
+            print(compute.message, file=sys.stderr)
         fingerprint = self._fingerprint(dataset, compute)
         warnings: list[str] = []
 

@@ -28,9 +28,9 @@ from clearspan.common.progress import ProgressBar
 from clearspan.common.ragged import Ragged, segments
 from clearspan.common.ranking import DECIMALS
 from clearspan.common.sealed import build, seal, unseal
-from clearspan.pipelines.mining.choice import ChoiceOptions, Valid, chosen, valid
+from clearspan.pipelines.mining.choice import Allowed, ChoiceOptions, allowed_texts, negatives_of_rows
 from clearspan.pipelines.mining.ranking import LexicalSearch, Nearest, cosines
-from clearspan.pipelines.mining.source import MiningSource, read
+from clearspan.pipelines.mining.source import MiningSource, read_source
 from clearspan.pipelines.units.job import DONE
 from clearspan.shards import Manifest, ShardInfo, ShardWriter, held_out, storage
 from clearspan.shards.claim import claim
@@ -142,7 +142,7 @@ class Miner:
     nearest: Nearest | None
     lexical: LexicalSearch | None
 
-    def mined(self, first: int, ids: NDArray[np.int64]) -> tuple[list[list[int]], Figures]:
+    def mine_rows(self, first: int, ids: NDArray[np.int64]) -> tuple[list[list[int]], Figures]:
         """Return the negatives of m consecutive rows, and statistics of these rows.
 
         The negatives of a row are a list of indices in `source.texts`.
@@ -162,18 +162,18 @@ class Miner:
             of_positives = self._cosines_of(queries, own)
             bound = np.array([scores.min() for scores in of_positives])
             ranked = self.nearest.search(queries, without, depth)
-            by_model = valid(ranked, ranked.scores, bound, ids, self.options)
+            by_model = allowed_texts(ranked, ranked.scores, bound, ids, self.options)
             if self.lexical is not None:
                 ranked = self.lexical.search(texts, without, depth)
                 scores = cosines(queries, self.nearest.vectors, ranked.indices)
-                by_words = valid(ranked, scores, bound, ids, self.options)
+                by_words = allowed_texts(ranked, scores, bound, ids, self.options)
         else:
             assert self.lexical is not None
             of_positives = self.lexical.scores(texts, own)
             bound = np.array([scores.min() for scores in of_positives])
             ranked = self.lexical.search(texts, without, depth)
-            by_words = valid(ranked, ranked.scores, bound, ids, self.options)
-        taken = list(chosen(by_model, by_words, self.options))
+            by_words = allowed_texts(ranked, ranked.scores, bound, ids, self.options)
+        taken = list(negatives_of_rows(by_model, by_words, self.options))
         return [list(each) for each in taken], _figures(taken, of_positives, by_model, by_words)
 
     def _cosines_of(self, queries: NDArray[np.float32], indices: list[NDArray[np.int64]]) -> list[NDArray[np.float64]]:
@@ -191,7 +191,10 @@ class Miner:
 
 
 def _figures(
-    taken: list[dict[int, float]], positives: list[NDArray[np.float64]], by_model: Valid | None, by_words: Valid | None
+    taken: list[dict[int, float]],
+    positives: list[NDArray[np.float64]],
+    by_model: Allowed | None,
+    by_words: Allowed | None,
 ) -> Figures:
     left_out: Counter[str] = Counter()
     for each in (by_model, by_words):
@@ -252,7 +255,7 @@ def mine(
         if left := [unit for unit in units if unit not in results]:
             storage.remove(storage.join(output, NAME))
             _copy_resources(dataset, output)
-            source = read(dataset, quiet)
+            source = read_source(dataset, quiet)
             results |= _mine_units(dataset, output, sha256, prepare(source), left, quiet)
         _copy_held_out(dataset, output)
         results = dict(sorted(results.items()))
@@ -295,7 +298,7 @@ def _mine_units(
                         mined: list[list[int]] = []
                         for start in range(0, batch.num_rows, ROWS):
                             ids = batch.column("id").to_numpy()[start : start + ROWS]
-                            more, of_block = miner.mined(first + start, ids)
+                            more, of_block = miner.mine_rows(first + start, ids)
                             mined, figures = mined + more, figures + of_block
                             bar.update(len(ids))
                         writer.write(_with_negatives(batch, miner, first, mined))

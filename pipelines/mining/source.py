@@ -104,7 +104,7 @@ class MiningSource:
         return np.concatenate([self.of_title[self.title_of[row]], self.negatives[row]])
 
 
-def read(dataset: Dataset, quiet: bool = False) -> MiningSource:
+def read_source(dataset: Dataset, quiet: bool = False) -> MiningSource:
     """Read the rows and texts of a dataset of the kind `triplets`. Its held-out part is not read.
 
     Args:

@@ -15,12 +15,12 @@ from collections.abc import Iterable, Iterator
 from concurrent.futures import Executor, ThreadPoolExecutor
 from typing import BinaryIO
 
-from clearspan.common.typed import shown
+from clearspan.common.typed import short_repr
 from clearspan.pipelines.errors import InputChangedError, PipelineError
 from clearspan.pipelines.readers import columns, encodings, sniff
 from clearspan.pipelines.readers.encodings import AUTO
-from clearspan.pipelines.readers.formats import blaming, built_in, format_named
-from clearspan.pipelines.readers.streams import chunks, decompressed, naming, transcoded
+from clearspan.pipelines.readers.formats import blaming_own_format, built_in, format_named
+from clearspan.pipelines.readers.streams import chunks, decompressed, naming_damage, transcoded
 from clearspan.pipelines.records import Input, Piece, Reading, Record
 from clearspan.shards import storage
 
@@ -107,10 +107,10 @@ def _identity(root: str, piece: Piece) -> str:
         root: the folder that the names of the inputs are relative to.
     """
     is_known = piece.input.sample and _is_small(storage.join(root, piece.input.name), piece)
-    return piece.input.sample if is_known else identity(root, piece)
+    return piece.input.sample if is_known else content_hash(root, piece)
 
 
-def identity(root: str, piece: Piece) -> str:
+def content_hash(root: str, piece: Piece) -> str:
     """Return a hash, as a text, of all bytes that are read for a piece. A later run notices by it that they have
     changed.
 
@@ -131,7 +131,7 @@ def identity(root: str, piece: Piece) -> str:
             return sniff.sample(stream, os.fstat(stream.fileno()).st_size)
         start, end = piece.start, piece.start + piece.bytes
         is_whole = (start, end) == (0, piece.input.bytes)
-        with blaming(piece.input.format, path):
+        with blaming_own_format(piece.input.format, path):
             beside = [] if is_whole else format_named(piece.input.format).overhang(stream, piece)
         for first, last in [(start, end), *beside]:
             stream.seek(first)
@@ -192,7 +192,7 @@ def _head(root: str, entry: Input, reading: Reading, number: int) -> list[Record
         PipelineError: the beginning of the file is damaged.
     """
     of_head = dataclasses.replace(reading, is_head=True)
-    with content(root, entry) as stream:
+    with open_content(root, entry) as stream:
         return list(itertools.islice(_records(root, stream, Piece(entry, 0, None), of_head), number))
 
 
@@ -214,7 +214,7 @@ def columns_read(root: str, entries: Iterable[Input], reading: Reading) -> list[
 
 
 @contextlib.contextmanager
-def content(root: str, entry: Input) -> Iterator[BinaryIO]:
+def open_content(root: str, entry: Input) -> Iterator[BinaryIO]:
     """Context manager that opens an input, and returns a stream of its content, which is decompressed as it is read.
 
     Args:
@@ -243,7 +243,7 @@ def _content(path: str, stored: BinaryIO, entry: Input) -> Iterator[BinaryIO]:
         PipelineError: the part of the file that is read within the context is damaged.
     """
     container = entry.compression or (entry.format if format_named(entry.format).is_container else None)
-    with naming(path, container), decompressed(stored, entry.compression) as stream:
+    with naming_damage(path, container), decompressed(stored, entry.compression) as stream:
         yield stream
 
 
@@ -259,7 +259,7 @@ def _records(root: str, stream: BinaryIO, piece: Piece, reading: Reading) -> Ite
     records = _numbered(transcoded(stream, encoding), piece, reading, storage.join(root, piece.input.name))
     if names := columns.dotted(reading):
         records = columns.with_nested(records, names)
-    yield from encodings.marked(records, encoding) if reading.encoding == AUTO else records
+    yield from encodings.with_encoding(records, encoding) if reading.encoding == AUTO else records
 
 
 def _numbered(stream: BinaryIO, piece: Piece, reading: Reading, path: str) -> Iterator[Record]:
@@ -275,10 +275,10 @@ def _numbered(stream: BinaryIO, piece: Piece, reading: Reading, path: str) -> It
         PipelineError: a format of the user's own raises an error, or yields something other than records.
     """
     file_format = format_named(piece.input.format)
-    with blaming(piece.input.format, path, piece.input.compression):
+    with blaming_own_format(piece.input.format, path, piece.input.compression):
         for number, record in enumerate(file_format.read(stream, piece, reading), 1):
             if not isinstance(record, Record):
-                raise TypeError(f"read must yield records, not {shown(record)}")
+                raise TypeError(f"read must yield records, not {short_repr(record)}")
             yield record if file_format.is_numbered else dataclasses.replace(record, number=number)
 
 
@@ -292,5 +292,5 @@ def _encoding(root: str, piece: Piece, reading: Reading) -> str | None:
         return None
     if reading.encoding != AUTO:
         return reading.encoding
-    with content(root, piece.input) as stream:
+    with open_content(root, piece.input) as stream:
         return encodings.detected(itertools.islice(chunks(stream), 1 if reading.is_head else None))

@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from clearspan.common.flags import flag
 from clearspan.pipelines.errors import PipelineError
-from clearspan.pipelines.readers.columns import ROWS, arrow_columns, arrow_records, kept_arrow_columns, taken
+from clearspan.pipelines.readers.columns import ROWS, arrow_columns, arrow_records, kept_arrow_columns, with_columns
 from clearspan.pipelines.readers.formats import FirstBytes, Format
 from clearspan.pipelines.readers.streams import BUFFER_BYTES, DamagedFileError
 from clearspan.pipelines.records import Piece, Reading, Record
@@ -77,8 +77,8 @@ class ArrowTables(Format):
                     batch = table.read_next_batch()
                 except StopIteration:
                     break
-                beside = None if kept is None else taken(batch, kept)
-                batch = taken(batch, columns)
+                beside = None if kept is None else with_columns(batch, kept)
+                batch = with_columns(batch, columns)
                 for read in (batch, beside):
                     if read is not None:
                         read.validate(full=True)

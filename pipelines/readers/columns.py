@@ -47,8 +47,8 @@ def chosen(names: Sequence[str], reading: Reading) -> list[str] | None:
     """
     columns = _first_set(tuple(names), reading.columns)
     if columns is None and reading.by_order:
-        beside = set(map(plain, reading.keep))
-        others = [name for name in names if plain(name) not in beside] if beside else list(names)
+        beside = set(map(normalized_name, reading.keep))
+        others = [name for name in names if normalized_name(name) not in beside] if beside else list(names)
         return others if len(others) in ROWS_OF else None
     return None if columns is None else list(columns)
 
@@ -65,13 +65,13 @@ def _first_set(names: tuple[str, ...], sets: tuple[tuple[str, ...], ...]) -> tup
     """
     best: tuple[str, ...] | None = None
     for columns in sets:
-        found = tuple(name for name in (named(names, column) for column in columns) if name is not None)
+        found = tuple(name for name in (matching_name(names, column) for column in columns) if name is not None)
         if len(set(found)) == len(columns) > len(best or ()):
             best = found
     return best
 
 
-def named(names: Collection[str], name: str) -> str | None:
+def matching_name(names: Collection[str], name: str) -> str | None:
     """Return the name among `names` that is equal to `name`. If there is none, return the name that differs from `name`
     only in letter case or surrounding spaces; None if there is no such name, or more than one.
     """
@@ -83,15 +83,15 @@ def named(names: Collection[str], name: str) -> str | None:
 
 def similar(names: Collection[str], name: str) -> list[str]:
     """Return the names among `names` that differ from `name` at most in letter case and surrounding spaces."""
-    return [other for other in names if plain(other) == plain(name)]
+    return [other for other in names if normalized_name(other) == normalized_name(name)]
 
 
-def plain(name: str) -> str:
+def normalized_name(name: str) -> str:
     """Return a name in lower case and without surrounding spaces."""
     return name.strip().casefold()
 
 
-def wanted(sets: Sequence[Sequence[str]]) -> str:
+def shown_sets(sets: Sequence[Sequence[str]]) -> str:
     """Return sets of column names as a text for error messages, such as "anchor,positive or query,answer"."""
     more = " or the like" if len(sets) > MOST_SETS else ""
     return " or ".join(map(",".join, sets[:MOST_SETS])) + more
@@ -133,20 +133,22 @@ def nested(fields: Mapping[str, Any], name: str) -> list[str] | None:
     included. If an object on the path is null, the path ends with this object, because all of its fields count as null.
 
     Args:
-        fields: an object; or column -> type of a table, where a struct is a dict of its fields (`tree`).
+        fields: an object; or column -> type of a table, where a struct is a dict of its fields (`types_by_name`).
         name: the name with dots.
     """
-    if named(fields, name) is not None:
+    if matching_name(fields, name) is not None:
         return None
     path: list[str] = []
     rest, inner = name, fields
     while True:
         heads = [rest[:place] for place, character in enumerate(rest) if character == "."]
-        step = next((found for head in [rest, *reversed(heads)] if (found := named(inner, head)) is not None), None)
+        step = next(
+            (found for head in [rest, *reversed(heads)] if (found := matching_name(inner, head)) is not None), None
+        )
         if step is None:
             return None
         path.append(step)
-        if plain(step) == plain(rest):
+        if normalized_name(step) == normalized_name(rest):
             return path
         rest, value = rest[len(step) + 1 :], inner[step]
         if value is None:
@@ -177,14 +179,14 @@ def names_in(fields: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
             yield f"{prefix}{name}"
 
 
-def tree(kinds: Iterable[pa.Field]) -> dict[str, Any]:
+def types_by_name(kinds: Iterable[pa.Field]) -> dict[str, Any]:
     """Return a dict from the name of each Arrow field to its type. For a struct, the value is such a dict of its
     fields.
 
     Args:
         kinds: the fields: a schema, or the type of a struct.
     """
-    return {kind.name: tree(kind.type) if pa.types.is_struct(kind.type) else kind.type for kind in kinds}
+    return {kind.name: types_by_name(kind.type) if pa.types.is_struct(kind.type) else kind.type for kind in kinds}
 
 
 def text_column(
@@ -206,7 +208,7 @@ def text_column(
     """
     sought = field or DEFAULT
     _check_once(names, similar(names, sought), name)
-    column = sought if sought in names else named(texts if field is None else names, sought)
+    column = sought if sought in names else matching_name(texts if field is None else names, sought)
     if column is not None:
         return column
     if field is None and len(texts) == 1:
@@ -233,8 +235,8 @@ def row_columns(names: Sequence[str], name: str, reading: Reading, shown: Iterab
     columns = chosen(names, reading)
     if columns is None:
         raise PipelineError(
-            f"{name}: no columns {wanted(reading.columns)}; there are {', '.join(shown or names) or 'none'}: name them "
-            f"in order with {flag(reading.option)}"
+            f"{name}: no columns {shown_sets(reading.columns)}; there are {', '.join(shown or names) or 'none'}: name "
+            f"them in order with {flag(reading.option)}"
         )
     _check_once(names, columns, name)
     return columns
@@ -253,7 +255,7 @@ def kept_columns(names: Sequence[str], name: str, reading: Reading) -> dict[str,
     Raises:
         PipelineError: a column to read has the same name as another column of the table.
     """
-    found = {wanted: column for wanted in reading.keep if (column := named(names, wanted)) is not None}
+    found = {wanted: column for wanted in reading.keep if (column := matching_name(names, wanted)) is not None}
     _check_once(names, list(found.values()), name)
     return found
 
@@ -279,7 +281,7 @@ def arrow_columns(schema: pa.Schema, name: str, reading: Reading) -> dict[str, l
         PipelineError: the columns are missing or ambiguous, or do not hold texts. In a row, columns may also hold
             integers or lists of texts.
     """
-    kinds = tree(schema)
+    kinds = types_by_name(schema)
     paths = {column: [column] for column in schema.names}
     inner = {column: path for column in dotted(reading) if (path := nested(kinds, column)) is not None}
     names = [*schema.names, *inner]
@@ -320,7 +322,7 @@ def kept_arrow_columns(schema: pa.Schema, name: str, reading: Reading) -> dict[s
         PipelineError: a column to read has the same name as another column, or does not hold texts, numbers, booleans
             or times.
     """
-    kinds = tree(schema)
+    kinds = types_by_name(schema)
     paths = {wanted: [column] for wanted, column in kept_columns(schema.names, name, reading).items()}
     paths |= {wanted: path for wanted in reading.keep if (path := nested(kinds, wanted)) is not None}
     for wanted, path in paths.items():
@@ -357,7 +359,7 @@ def plain_values(column: pa.Array) -> list[Any]:
     return values
 
 
-def taken(batch: pa.RecordBatch, columns: Mapping[str, Sequence[str]]) -> pa.RecordBatch:
+def with_columns(batch: pa.RecordBatch, columns: Mapping[str, Sequence[str]]) -> pa.RecordBatch:
     """Return a batch with only some columns of a batch, under new names. A field of a struct becomes a column.
 
     Args:

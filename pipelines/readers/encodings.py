@@ -95,7 +95,7 @@ def _decodes(decoder: codecs.IncrementalDecoder, part: bytes) -> bool:
 
 
 @contextlib.contextmanager
-def spooled(stream: BinaryIO) -> Iterator[tuple[BinaryIO, str | None]]:
+def copied_and_detected(stream: BinaryIO) -> Iterator[tuple[BinaryIO, str | None]]:
     """Copy a text that can be read only once, such as a member of a tar, and detect its encoding.
 
     Yield (copy, encoding): a stream of the copy, at its start, and Python's name for the encoding, or None if the text
@@ -113,7 +113,7 @@ def spooled(stream: BinaryIO) -> Iterator[tuple[BinaryIO, str | None]]:
         yield cast(BinaryIO, copy), encoding
 
 
-def marked(records: Iterable[Record], encoding: str | None) -> Iterator[Record]:
+def with_encoding(records: Iterable[Record], encoding: str | None) -> Iterator[Record]:
     """Yield the records of a text with their attribute `encoding` set to the detected encoding of the text.
 
     If `encoding` is None, the text is read as UTF-8, and its records are yielded unchanged.

@@ -25,13 +25,13 @@ class WholeFiles(Format):
         """Yield one record: the bytes of the file, with the class of the file as its label."""
         assert reading.classes is not None
         # The limit keeps buffers small: there may be a million small files.
-        record = whole(stream, piece.input.name, min(reading.max_bytes, piece.input.bytes))
+        record = whole_file_record(stream, piece.input.name, min(reading.max_bytes, piece.input.bytes))
         yield dataclasses.replace(record, label=reading.classes.label(Listed(piece.input.name, piece.input.label)))
         while stream.read(BUFFER_BYTES):
             pass  # a file that is too long is read to its end, so that damage is found
 
 
-def whole(stream: BinaryIO, name: str, max_bytes: int) -> Record:
+def whole_file_record(stream: BinaryIO, name: str, max_bytes: int) -> Record:
     """Return the content of a stream as one record, which is bad if the content is longer than `max_bytes`.
 
     Args:

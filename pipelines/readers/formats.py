@@ -241,7 +241,7 @@ def _loaded(spec: str) -> Format:
 
 
 @contextlib.contextmanager
-def blaming(format_name: str, path: str, compression: str | None = None) -> Iterator[None]:
+def blaming_own_format(format_name: str, path: str, compression: str | None = None) -> Iterator[None]:
     """Turn an error that the code of a user's own format raises within the context into a PipelineError.
 
     Its message names the file, the format and the error. These errors pass unchanged: a PipelineError or a

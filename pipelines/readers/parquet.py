@@ -8,9 +8,9 @@ from typing import BinaryIO
 
 import pyarrow.parquet as pq
 
-from clearspan.pipelines.readers.columns import ROWS, arrow_columns, arrow_records, kept_arrow_columns, taken
+from clearspan.pipelines.readers.columns import ROWS, arrow_columns, arrow_records, kept_arrow_columns, with_columns
 from clearspan.pipelines.readers.formats import FirstBytes, Format, byte_ranges
-from clearspan.pipelines.readers.streams import BUFFER_BYTES, DamagedFileError, naming
+from clearspan.pipelines.readers.streams import BUFFER_BYTES, DamagedFileError, naming_damage
 from clearspan.pipelines.records import Piece, Reading, Record
 
 BATCH_BYTES = 1 << 27
@@ -49,8 +49,8 @@ class ParquetTables(Format):
                     rows = min(ROWS, max(1, BATCH_BYTES * group.num_rows // max(1, group.total_byte_size)))
                     stored = [".".join(path) for path in [*columns.values(), *(kept or {}).values()]]
                     for batch in table.iter_batches(rows, row_groups=[number], columns=stored, use_threads=False):
-                        beside = None if kept is None else taken(batch, kept)
-                        yield from arrow_records(taken(batch, columns), name, reading, first, beside)
+                        beside = None if kept is None else with_columns(batch, kept)
+                        yield from arrow_records(with_columns(batch, columns), name, reading, first, beside)
                         first += batch.num_rows
                     if first != row + group.num_rows:
                         raise DamagedFileError(f"{first - row:,} rows of {group.num_rows:,} in row group {number}")
@@ -64,7 +64,7 @@ class ParquetTables(Format):
 
         They are the rest of the last row group that starts in the piece, and the metadata at the end of the file.
         """
-        with naming(piece.input.name, self.name):
+        with naming_damage(piece.input.name, self.name):
             metadata = pq.read_metadata(stream)
         groups = map(metadata.row_group, range(metadata.num_row_groups))
         end, of_file = piece.start + piece.bytes, piece.input.bytes

@@ -15,7 +15,7 @@ from typing import BinaryIO, Generic, NamedTuple, TypeVar
 
 from clearspan.common.flags import flag
 from clearspan.pipelines.errors import PipelineError
-from clearspan.pipelines.labels import Listed, Wanted
+from clearspan.pipelines.labels import Listed, SelectionOptions
 from clearspan.pipelines.readers import files
 from clearspan.pipelines.readers.jsonl import parse
 from clearspan.pipelines.records import Reading, Record
@@ -50,7 +50,7 @@ class Sample(NamedTuple):
     unknown: list[str]
 
 
-def is_wanted(name: str, extensions: tuple[str, ...]) -> bool:
+def has_extension(name: str, extensions: tuple[str, ...]) -> bool:
     """Return whether a file has one of the extensions, in any letter case. If `extensions` is empty, return True."""
     return not extensions or name.lower().endswith(extensions)
 
@@ -80,12 +80,16 @@ def read(members: Iterable[Member], reading: Reading) -> Iterator[Record]:
     known = frozenset(reading.classes.names)
 
     def content(name: str, member: BinaryIO | None) -> Record:
-        return Record(name, None, None, b"", LINK) if member is None else files.whole(member, name, reading.max_bytes)
+        return (
+            Record(name, None, None, b"", LINK)
+            if member is None
+            else files.whole_file_record(member, name, reading.max_bytes)
+        )
 
     for _, records, _, stated in _samples(members, reading, content):
         for record in records:
             label = reading.classes.label(Listed(record.name, stated))
-            if reading.classes.takes(record.name, label, known):
+            if reading.classes.is_selected(record.name, label, known):
                 yield dataclasses.replace(record, label=label)
 
 
@@ -124,7 +128,7 @@ def _samples(
         PipelineError: a file states something that is not a class, or two files of a sample with the same extension
             state different classes.
     """
-    first, second = CLASS_FILES if reading.wanted.label_field == Wanted.label_field else reversed(CLASS_FILES)
+    first, second = CLASS_FILES if reading.wanted.label_field == SelectionOptions.label_field else reversed(CLASS_FILES)
     for group in _grouped(_files(members, reading, take)):
         stated: dict[str, tuple[str, str]] = {}  # file and class, by extension
         for file in group:
@@ -158,7 +162,7 @@ def _files(
             stream is None if the member is not a file.
     """
     for name, start, member in members:
-        if is_wanted(name, reading.extensions):
+        if has_extension(name, reading.extensions):
             yield _File(name, start, take(name, member), None)
         elif member is None or reading.wanted.label_pattern or type_suffix(name) not in CLASS_FILES:
             yield _File(name, start, None, None)

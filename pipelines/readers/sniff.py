@@ -17,7 +17,7 @@ from clearspan.pipelines.readers.streams import (
     COMPRESSION_BYTES,
     compression_of,
     decompressed,
-    naming,
+    naming_damage,
     opened,
     transcoded,
 )
@@ -39,7 +39,7 @@ _MULTIBYTE = re.compile(rb"[\xc2-\xdf][\x80-\xbf]|[\xe0-\xef][\x80-\xbf]{2}|[\xf
 """Pattern of a multi-byte character in UTF-8."""
 
 
-class UnknownKindError(PipelineError):
+class UnknownFormatError(PipelineError):
     """A file has none of the supported formats.
 
     Attributes:
@@ -95,18 +95,18 @@ def recognized(path: str, own_formats: Sequence[str]) -> tuple[str, str | None] 
         return None
     with storage.open_input(path) as stream:
         compression = compression_of(stream.read(COMPRESSION_BYTES))
-    with naming(path, compression), opened(path, compression) as content:
+    with naming_damage(path, compression), opened(path, compression) as content:
         head = _head(content)
     for spec in own_formats:
         own = formats.own_format(spec)
-        with formats.blaming(spec, path):
+        with formats.blaming_own_format(spec, path):
             if not (own.seeks and compression) and own.recognizes(head, path):
                 own.check(path)
                 return spec, compression
     return None
 
 
-def look(stream: BinaryIO, path: str, encoding: str | None = None) -> tuple[str, str | None]:
+def detect_format(stream: BinaryIO, path: str, encoding: str | None = None) -> tuple[str, str | None]:
     """Return (name of the built-in format, compression) of an open file; the compression is None if it has none.
 
     Args:
@@ -130,14 +130,14 @@ def look(stream: BinaryIO, path: str, encoding: str | None = None) -> tuple[str,
     sure = _of_name(suffixes)
     if sure and not _contradicted(suffixes, compression) and encoding in (None, AUTO):
         return sure.name, compression
-    with naming(path, compression), decompressed(stream, compression) as content:
+    with naming_damage(path, compression), decompressed(stream, compression) as content:
         head = _head(content)
     if found := next((known for known in containers if not known.seeks and known.recognizes(head, path)), None):
         found.check(path)
         return found.name, compression
     if reason := refusal(path, head):
-        raise UnknownKindError(f"{path}: {reason}", reason)
-    check_claims(path, compression, head)
+        raise UnknownFormatError(f"{path}: {reason}", reason)
+    check_extensions(path, compression, head)
     if encoding == AUTO:
         encoding = detected([head])
     elif encoding and len(_MULTIBYTE.findall(head)) >= UTF8_CHARACTERS and is_utf8(head, head.is_whole):
@@ -150,7 +150,7 @@ def look(stream: BinaryIO, path: str, encoding: str | None = None) -> tuple[str,
         raise PipelineError(f"{path}: UTF-16 text: convert it to UTF-8, or pass {flag('--encoding')} utf-16 or auto")
     is_named = any(known.is_text and not known.by_name for known in formats.with_suffixes(suffixes))
     if 0 in head and not is_named:
-        raise UnknownKindError(f"{path}: binary: expected {formats.described()}")
+        raise UnknownFormatError(f"{path}: binary: expected {formats.described()}")
     try:
         return text_format(head, path).name, compression
     except ValueError as error:
@@ -167,7 +167,7 @@ def _of_name(suffixes: tuple[str, ...]) -> Format | None:
     return next((known for known in formats.with_suffixes(suffixes) if known.by_name), None)
 
 
-def check_claims(name: str, compression: str | None, head: bytes) -> None:
+def check_extensions(name: str, compression: str | None, head: bytes) -> None:
     """Raise PipelineError if a file, or a member of a tar, has an extension that its content contradicts.
 
     An example is a file `a.gz` that is not compressed. Call this only for content that is not a tar: the extension .tar

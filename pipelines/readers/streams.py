@@ -194,7 +194,7 @@ def opened(path: str, compression: str | None) -> Iterator[BinaryIO]:
 
 
 @contextlib.contextmanager
-def naming(name: str, kind: str | None) -> Iterator[None]:
+def naming_damage(name: str, kind: str | None) -> Iterator[None]:
     """Turn an exception that a damaged file causes within the context into a PipelineError that names the file.
 
     Errors of the disk pass unchanged.

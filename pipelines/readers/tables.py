@@ -18,7 +18,7 @@ from typing import BinaryIO, cast
 from clearspan.common.delimited import TABLE_SUFFIXES, Form, are_quotes, form_of, parse, readable_rows
 from clearspan.common.flags import flag
 from clearspan.pipelines.errors import PipelineError
-from clearspan.pipelines.readers.columns import DEFAULT, kept_columns, plain, row_columns, text_column
+from clearspan.pipelines.readers.columns import DEFAULT, kept_columns, normalized_name, row_columns, text_column
 from clearspan.pipelines.readers.encodings import SPOOL_BYTES
 from clearspan.pipelines.readers.formats import FirstBytes, Format
 from clearspan.pipelines.readers.streams import BOM, check_holes
@@ -104,7 +104,9 @@ def _open_table(stream: BinaryIO, name: str, reading: Reading) -> tuple[Iterator
         head = head[1:]
     if reading.columns:
         read = row_columns(names, name, reading)
-        if reading.header and tuple(map(plain, read)) not in {tuple(map(plain, names)) for names in reading.columns}:
+        if reading.header and tuple(map(normalized_name, read)) not in {
+            tuple(map(normalized_name, names)) for names in reading.columns
+        }:
             _check_names(read, name, reading.option)
     else:
         texts = [name for index, name in enumerate(names) if _is_text(head, index)]

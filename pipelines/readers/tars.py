@@ -25,7 +25,7 @@ from clearspan.pipelines.readers.streams import (
     COMPRESSION_BYTES,
     compression_of,
     decompressed,
-    naming,
+    naming_damage,
     opened,
     transcoded,
 )
@@ -93,7 +93,7 @@ class Tars(Format):
         """
         if num_bytes <= unit_bytes or storage.is_remote(path):
             return [(0, None)]
-        with naming(path, self.name), opened(path, None) as stream:
+        with naming_damage(path, self.name), opened(path, None) as stream:
             starts = cuts(stream, unit_bytes)
         return list(zip(starts, [*starts[1:], None], strict=True))
 
@@ -122,7 +122,7 @@ def unpack(stream: BinaryIO, name: str, reading: Reading) -> Iterator[Record]:
     """
     buffered = _peeking(stream)
     compression = compression_of(buffered.peek(COMPRESSION_BYTES))
-    with naming(name, compression or "tar"), decompressed(cast(BinaryIO, buffered), compression) as content:
+    with naming_damage(name, compression or "tar"), decompressed(cast(BinaryIO, buffered), compression) as content:
         head = _head(content)
         if not is_tar(head):
             yield from _documents(content, head, name, compression, reading)
@@ -131,7 +131,7 @@ def unpack(stream: BinaryIO, name: str, reading: Reading) -> Iterator[Record]:
             if member is None:
                 yield Record(inner, None, None, b"", LINK)
             else:
-                with naming(inner, "tar"):
+                with naming_damage(inner, "tar"):
                     buffered = _peeking(member)
                     head = _head(buffered)
                     yield from _documents(cast(BinaryIO, buffered), head, inner, compression_of(head), reading)
@@ -172,11 +172,11 @@ def _documents(
         problem = "" if reading.skip_unknown else f"{reason}, or leave it out with {flag('--skip-unknown')}"
         yield Record(name, None, None, head[:HEAD_BYTES], problem, skipped="" if problem else UNKNOWN_TYPE)
         return
-    sniff.check_claims(name, compression, head)
+    sniff.check_extensions(name, compression, head)
     if reading.encoding == AUTO:
-        with encodings.spooled(stream) as (copy, encoding):
+        with encodings.copied_and_detected(stream) as (copy, encoding):
             content = transcoded(copy, encoding) if encoding else cast(BinaryIO, _peeking(copy))
-            yield from encodings.marked(_texts(content, name, reading), encoding)
+            yield from encodings.with_encoding(_texts(content, name, reading), encoding)
         return
     yield from _texts(transcoded(stream, reading.encoding), name, reading)
 

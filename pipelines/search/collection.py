@@ -324,7 +324,7 @@ class Collection:
             similarity = None if weight == 0 else SimilarityFunction(self._encoder)
             embedded = None if weight == 0 else self.embed(asked, prompt_name)[0]
             index = None if weight == 1 else self._index
-            parts = exact.Parts(weight, similarity, embedded, index, asked)
+            parts = exact.ScoredQueries(weight, similarity, embedded, index, asked)
             try:
                 return exact.search(self.texts, parts, top, condition)
             except ConditionError as error:

@@ -27,7 +27,7 @@ Condition = Callable[[pa.RecordBatch], NDArray[np.bool_]]
 
 
 @dataclasses.dataclass(frozen=True)
-class Parts:
+class ScoredQueries:
     """The queries of a search, and the two scores that it combines: the model's similarity and BM25.
 
     Attributes:
@@ -46,7 +46,7 @@ class Parts:
 
 
 def search(
-    texts: Texts, parts: Parts, top: int, condition: Condition | None = None
+    texts: Texts, parts: ScoredQueries, top: int, condition: Condition | None = None
 ) -> list[tuple[list[int], list[float]]]:
     """Return, for each query, the indices in `texts` of the `top` best rows, and their scores; best first.
 
@@ -99,7 +99,7 @@ class _Scorer:
             because all other rows hold no word of the query; otherwise -inf.
     """
 
-    def __init__(self, texts: Texts, parts: Parts) -> None:
+    def __init__(self, texts: Texts, parts: ScoredQueries) -> None:
         self._similarity = parts.similarity
         self.above = -np.inf
         self._words: Scores | None = parts.index.scores(parts.queries) if parts.index else None

@@ -1,4 +1,4 @@
-"""Cache of indexes: files that are computed once from datasets and kept in the cache folder (`common.kept`).
+"""Cache of indexes: files that are computed once from datasets and kept in the cache folder (`common.cached_file`).
 
 Examples are an index of words for BM25, and the mean and covariance of vectors. The name of a file holds a hash of the
 datasets' manifests and of everything else that determines the content, such as the versions of libraries. An index of
@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from clearspan.common.encoder.fingerprint import digest
-from clearspan.common.kept import kept
+from clearspan.common.kept import cached_file
 from clearspan.common.terminal import one_line
 from clearspan.pipelines.errors import PipelineError
 from clearspan.shards.reader import Dataset
@@ -33,7 +33,7 @@ def index_of(
     """
     manifests = [dataset.manifest.to_json().decode("utf-8") for dataset in datasets]
     named = {"manifest": manifests[0]} if len(manifests) == 1 else {"manifests": manifests}
-    return kept(f"{digest(**named, built_by=dict(built_by))}.{suffix}", write)
+    return cached_file(f"{digest(**named, built_by=dict(built_by))}.{suffix}", write)
 
 
 def save(path: Path, arrays: Mapping[str, np.ndarray]) -> None:

@@ -19,7 +19,7 @@ from clearspan.common import plugins, terminal
 from clearspan.common.catalog import COMMANDS
 from clearspan.common.command import Result
 from clearspan.common.compute import Compute
-from clearspan.common.encoder.prompts import QUERY, Prompts, shown
+from clearspan.common.encoder.prompts import QUERY, Prompts, quoted_prompt
 from clearspan.common.flags import flag
 from clearspan.common.options import Flag, Json
 from clearspan.common.queries import Query, read_queries
@@ -116,8 +116,8 @@ class Search(CollectionCommand):
         self.use_store()
         collection = self.opened(keep=False)
         weight = collection.weight if self.hybrid is None else self.hybrid
-        if (weight or self.index) and collection.model is not None and collection.compute.line:
-            print(collection.compute.line, file=sys.stderr)
+        if (weight or self.index) and collection.model is not None and collection.compute.message:
+            print(collection.compute.message, file=sys.stderr)
         if self.index:
             search_index = plugins.load_function(INDEXES[self.index], "a function that searches an index")
             vectors, similarity = collection.embed(self.texts, self.prompt_name)
@@ -197,7 +197,9 @@ class SearchResults(Result):
             both = f"the model's, weight {self.weight:g}, and BM25's, in deviations from their means"
             lines.append(f"scores: {both if self.weight else 'BM25 alone'}")
         if self.prompt or self.vectors_prompt or self.unused:
-            lines.append(f"{shown(self.prompt)} before each query, {shown(self.vectors_prompt)} before each text")
+            lines.append(
+                f"{quoted_prompt(self.prompt)} before each query, {quoted_prompt(self.vectors_prompt)} before each text"
+            )
         if self.unused:
             lines.append(self.unused)
         return "\n".join(lines)

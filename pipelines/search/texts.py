@@ -196,7 +196,7 @@ class Texts:
         num_rows = 0
         parts: list[tuple[int, pa.RecordBatch]] = []
         numbered = ((number, batch) for number, dataset in enumerate(self.datasets) for batch in dataset)
-        for number, batch in ahead(self._as_opened(numbered)):
+        for number, batch in read_ahead(self._as_opened(numbered)):
             width = 4 * batch.schema.field("vector").type.list_size
             most = max(FIRST_ROWS, min(MOST_ROWS, BLOCK_BYTES // width))
             place = 0
@@ -277,7 +277,7 @@ class Texts:
                 yield start, number, batch, wanted
 
 
-def ahead(items: Iterator[tuple[int, pa.RecordBatch]]) -> Iterator[tuple[int, pa.RecordBatch]]:
+def read_ahead(items: Iterator[tuple[int, pa.RecordBatch]]) -> Iterator[tuple[int, pa.RecordBatch]]:
     """Yield the items of an iterator; a thread computes the next item while the caller uses the current one."""
     with ThreadPoolExecutor(1, thread_name_prefix="read") as thread:
         later = thread.submit(next, items, None)

@@ -57,7 +57,7 @@ class ConditionError(ValueError):
     """A condition cannot be used. The message says why and what to do."""
 
 
-def named(field: str) -> str:
+def quoted_name(field: str) -> str:
     """Return a field's name as it must be written in a condition: in backticks if necessary."""
     is_plain = re.fullmatch(NAME, field) and field.lower() not in {*WORDS, *CONSTANTS}
     return field if is_plain else f"`{field}`"

@@ -22,8 +22,8 @@ from clearspan.pipelines.kinds.text_inputs import IDS, LINKS, TITLES
 from clearspan.pipelines.search.collection import NAME as SETTINGS
 from clearspan.pipelines.search.collection import Collection
 from clearspan.pipelines.search.hits import Hit
-from clearspan.pipelines.search.where import named
-from clearspan.pipelines.serve.passages import marked, passage, telling_words
+from clearspan.pipelines.search.where import quoted_name
+from clearspan.pipelines.serve.passages import content_words, marked_spans, passage
 from clearspan.shards import storage
 
 MOST_QUERY, MOST_WHERE, MOST_TOP, MOST_LENGTH = 2000, 1000, 100, 100_000
@@ -178,7 +178,7 @@ class SideBySide:
             PipelineError: the collection cannot be searched.
             ManifestError, ShardError, OSError: the collection is damaged.
         """
-        words, results = telling_words(request.q, self.collection.words), []
+        words, results = content_words(request.q, self.collection.words), []
         began = time.perf_counter()
         with self._lock:
             for key, name, weight in self.systems(request.weight):
@@ -219,7 +219,7 @@ def example(fields: Mapping[str, Any]) -> str:
         for name, value in usable.items():
             if isinstance(value, kind) and not isinstance(value, bool) and 0 < len(str(value)) <= most:
                 shown = "'" + value.replace("'", "''") + "'" if isinstance(value, str) else str(value - 1)
-                return f"{named(name)} {sign} {shown}"
+                return f"{quoted_name(name)} {sign} {shown}"
     return ""
 
 
@@ -232,15 +232,18 @@ def described(hit: Hit, query_words: Set[str], words: WordFunction, length: int)
     the cut text that the page shows first. If the dataset stores no texts, `is_cut`, `marks` and `passage` are missing.
 
     Args:
-        query_words: the words of the query, from `telling_words`.
+        query_words: the words of the query, from `content_words`.
         words: function that splits a text into the words that BM25 compares.
         length: the maximum number of characters of the text.
     """
     described = dataclasses.asdict(hit)
     title = next((name for head in HEADINGS for name in hit.fields if name.lower() == head and hit.fields[name]), None)
-    described |= {"title": title, "title_marks": marked(str(hit.fields[title]), query_words, words) if title else []}
+    described |= {
+        "title": title,
+        "title_marks": marked_spans(str(hit.fields[title]), query_words, words) if title else [],
+    }
     if hit.text is not None:
-        marks = marked(hit.text, query_words, words)
+        marks = marked_spans(hit.text, query_words, words)
         start, end = passage(hit.text, marks, length)
         text = hit.text[start:end]
         marks = [(first - start, last - start) for first, last in marks if start <= first and last <= end]

@@ -18,7 +18,7 @@ REACH = 24
 """Maximum number of characters by which an end of a passage moves, so that it does not cut a word."""
 
 
-def telling_words(query: str, words: WordFunction = PLAIN) -> set[str]:
+def content_words(query: str, words: WordFunction = PLAIN) -> set[str]:
     """Return the words of a query without stop words, in the form in which BM25 compares them.
 
     If the query has only stop words, return all of its words.
@@ -35,13 +35,13 @@ def telling_words(query: str, words: WordFunction = PLAIN) -> set[str]:
     return {compared for word in telling for compared in words(word)}
 
 
-def marked(text: str, query_words: Set[str], words: WordFunction = PLAIN) -> list[Span]:
+def marked_spans(text: str, query_words: Set[str], words: WordFunction = PLAIN) -> list[Span]:
     """Return the spans of the words of a text that are also in the query, in order. Adjacent spans are joined.
 
     A span is (start, end) in characters; `end` is excluded.
 
     Args:
-        query_words: the result of `telling_words`.
+        query_words: the result of `content_words`.
         words: function that splits a text into the words that BM25 compares.
     """
     spans = places(text)

@@ -46,7 +46,7 @@ class Serve(CollectionCommand):
     host: Annotated[str, Flag(HOST, "HOST")] = "127.0.0.1"
     port: Annotated[int, Flag("port of the page; 0: any free port", "PORT"), Ge(0), Le(65535)] = 8765
 
-    def run(self) -> "Ended":
+    def run(self) -> "ServeSummary":
         """Serve the page until Ctrl-C.
 
         Raises:
@@ -64,11 +64,11 @@ class Serve(CollectionCommand):
             comparison.load()
             terminal.notice(f"{comparison}\n{server.address(listener)} (Ctrl-C ends it)")
             server.Server.of(application(comparison, guard.names_of(self.host))).run([listener])
-        return Ended(comparison.num_searches)
+        return ServeSummary(comparison.num_searches)
 
 
 @dataclasses.dataclass(frozen=True)
-class Ended(Result):
+class ServeSummary(Result):
     """Result of `clearspan serve`, once the server has ended: the number of queries that it answered."""
 
     num_searches: int

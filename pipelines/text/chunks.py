@@ -40,7 +40,7 @@ class Chunker:
         self.count, self.size, self.overlap, self.limit = count, size, overlap, limit
         self.language = language
 
-    def fitting(self, prompt: str, title: str) -> str:
+    def cut_title(self, prompt: str, title: str) -> str:
         """Return the title, cut so that prompt and title together take at most half of the model's maximum of tokens.
 
         It is cut at the end of a word if possible. If it is short enough, or if the model has no maximum, it is
@@ -61,7 +61,7 @@ class Chunker:
         A span is (start, end) in characters of the text; `end` is excluded.
 
         Args:
-            prefixes: for each text, the prompt and the title (from `fitting`) that are put before each of its chunks.
+            prefixes: for each text, the prompt and the title (from `cut_title`) that are put before each of its chunks.
         """
         rooms = [self.size] * len(texts)
         if self.limit is not None:

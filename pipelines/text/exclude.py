@@ -29,8 +29,8 @@ from clearspan.common.delimited import DELIMITERS, TABLE_SUFFIXES, TABS, Form, a
 from clearspan.common.flags import flag
 from clearspan.pipelines.errors import PipelineError
 from clearspan.pipelines.readers.jsonl import parse_any
-from clearspan.pipelines.readers.sniff import is_about, look
-from clearspan.pipelines.readers.streams import BOM, naming, opened
+from clearspan.pipelines.readers.sniff import detect_format, is_about
+from clearspan.pipelines.readers.streams import BOM, naming_damage, opened
 from clearspan.pipelines.suffixes import type_suffix
 from clearspan.pipelines.text.word_hashes import NORMALIZATION, SHORTEST, WordHashes
 from clearspan.shards import storage
@@ -94,7 +94,7 @@ class Excluded:
         owners = np.repeat(np.arange(len(heads), dtype=np.uint32), list(map(len, parts[1:])))[first]
         return cls(hashes, owners, b"".join(heads), total, short, total - len(heads))
 
-    def meets(self, text: str) -> bool:
+    def contains_excluded(self, text: str) -> bool:
         """Return whether a text contains an excluded text.
 
         It does if it contains 8 consecutive words (an n-gram) of the excluded text. An excluded text, or sentence, of 4
@@ -103,16 +103,19 @@ class Excluded:
         """
         return self._first(text) is not None
 
-    def may_meet(self, texts: Sequence[str]) -> bool:
-        """Return whether one of the texts may contain an excluded text, as a quick check before `meets`.
+    def may_contain(self, texts: Sequence[str]) -> bool:
+        """Return whether one of the texts may contain an excluded text, as a quick check before `contains_excluded`.
 
-        If the result is false, `meets` is false for each of the texts; if it is true, `meets` must be called for each.
-        All texts are read at once, which is much faster than a call of `meets` for each.
+        If the result is false, `contains_excluded` is false for each of the texts; if it is true, `contains_excluded`
+        must be called for each. All texts are read at once, which is much faster than a call of `contains_excluded` for
+        each.
         """
         return self._first(*texts, shortest=1) is not None
 
     def found_in(self, text: str) -> str | None:
-        """Return the beginning of the excluded text that a text contains (`meets`); None if it contains none."""
+        """Return the beginning of the excluded text that a text contains (`contains_excluded`); None if it contains
+        none.
+        """
         number = self._first(text)
         return None if number is None else str(json.loads(self._head_lines[number]))
 
@@ -189,10 +192,10 @@ def read_texts(patterns: Sequence[str]) -> Iterator[str]:
         for path in _files(pattern):
             is_blank = True
             with storage.open_input(path) as stored:
-                file_format, compression = look(stored, path)
+                file_format, compression = detect_format(stored, path)
             if file_format not in FORMATS:
                 raise PipelineError(f"{flag('--exclude')} {path}: {file_format}: expected text, csv or JSON lines")
-            with naming(path, compression), opened(path, compression) as stream:
+            with naming_damage(path, compression), opened(path, compression) as stream:
                 for text in filter(str.strip, _texts(path, _lines(path, stream), file_format)):
                     is_blank = False
                     if not _NUMBER.fullmatch(text):

@@ -71,7 +71,8 @@ def join(
     for text in texts:
         last = first + len(text)
         runs += [
-            (first + a, first + b) for a, b in fit(alone[first:last].tolist(), within[first:last].tolist(), max_tokens)
+            (first + a, first + b)
+            for a, b in runs_that_fit(alone[first:last].tolist(), within[first:last].tolist(), max_tokens)
         ]
         first = last
 
@@ -102,7 +103,9 @@ def join(
         yield Pieces(names, lines, places, Ragged.of(tokens, tokens[0].dtype), num_cut)
 
 
-def fit(first_lengths: Sequence[int], next_lengths: Sequence[int], max_tokens: int) -> Iterator[tuple[int, int]]:
+def runs_that_fit(
+    first_lengths: Sequence[int], next_lengths: Sequence[int], max_tokens: int
+) -> Iterator[tuple[int, int]]:
     """Divide a text into runs of consecutive sentences, as many in each as fit; yield (first, end) of each run.
 
     `end` is excluded. A sentence of more than `max_tokens` tokens is a run by itself.

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from clearspan.common.ragged import starts_run
+from clearspan.common.ragged import is_run_start
 from clearspan.pipelines.text.word_hashes import NORMALIZATION, WordHashes
 from clearspan.shards import keyed
 
@@ -71,7 +71,7 @@ def sketch(grams: np.ndarray, rows: np.ndarray, num_rows: int) -> np.ndarray:
         if number == DISTINCT_FROM:
             order = np.lexsort((grams, rows))
             grams, rows = grams[order], rows[order]
-            is_new = starts_run(grams) | starts_run(rows)
+            is_new = is_run_start(grams) | is_run_start(rows)
             grams, rows = grams[is_new], rows[is_new]
         drawn = (grams * _FACTORS[number] + _TERMS[number]) & _EMPTY
         # In the first rounds a hash draws its place; later rounds fill one place each, so that none stays empty.

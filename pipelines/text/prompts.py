@@ -35,7 +35,7 @@ def model_prompts(folder: str) -> Prompts:
         settings = json.loads(storage.read_bytes(path))
         if not isinstance(settings, dict):
             raise ValueError(f"a {type(settings).__name__}, not an object")
-        return Prompts.of(settings, path)
+        return Prompts.from_settings(settings, path)
     except EncoderError as error:
         raise PipelineError(f"{error}: {MEND}") from None
     except (ValueError, RecursionError) as error:

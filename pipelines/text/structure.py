@@ -2,7 +2,7 @@
 
     headings     "# Owls", and the text below it up to the next heading: (heading, section)
                  without headings: (first line, all that follows)
-    sentences    "One. Two. Three." -> ("Two.", "One. Three."): (sentence, its passage without it)
+    cloze_pairs  "One. Two. Three." -> ("Two.", "One. Three."): (sentence, its passage without it)
 
 Headings are found by a parser of Markdown, so a # comment in a code block is not a heading. If a text does not look
 like Markdown (`_is_markdown`), its headings are the lines that are underlined with a repeated sign, such as =====, as
@@ -136,7 +136,7 @@ def _words(text: str) -> int:
     return len(word_spans(text))
 
 
-def sentences(text: str, language: str = "en") -> list[tuple[str, str]]:
+def cloze_pairs(text: str, language: str = "en") -> list[tuple[str, str]]:
     """Divide a text into passages, and return (sentence, rest of the passage) for each passage.
 
     A passage is a run of sentences with about 128 words. One of its sentences of at least four words is drawn. A

@@ -20,7 +20,7 @@ from collections.abc import Collection, Iterator, Sequence
 from clearspan.common.progress import ProgressBar, counted
 from clearspan.common.sealed import seal, unseal
 from clearspan.pipelines.errors import InputChangedError
-from clearspan.pipelines.readers import identity
+from clearspan.pipelines.readers import content_hash
 from clearspan.pipelines.records import Piece
 from clearspan.pipelines.units.job import RECORDS, done_units
 from clearspan.pipelines.units.plan import Plan
@@ -39,7 +39,7 @@ def save_read(folder: str, plan: str, unit: int, hashes: Sequence[str]) -> None:
         folder: the output folder.
         plan: the SHA-256 of the plan.
         unit: the number of the unit.
-        hashes: a hash of the content of each of the unit's pieces (`readers.identity`), in order.
+        hashes: a hash of the content of each of the unit's pieces (`readers.content_hash`), in order.
     """
     storage.publish_bytes(seal({"plan": plan, "unit": unit, "read": list(hashes)}), _path(folder, unit))
 
@@ -144,7 +144,7 @@ def _compared(root: str, pieces: Sequence[tuple[Piece, str]], quiet: bool) -> It
     work = f"comparing {counted(len(pieces), 'part')} of inputs that were modified since they were read"
     size = sum(piece.bytes for piece, _ in pieces)
     with ProgressBar(size, work, quiet or not pieces, unit="B", unit_scale=True) as bar:
-        compared = storage.each(root, lambda pair: identity(root, pair[0]) == pair[1], pieces)
+        compared = storage.each(root, lambda pair: content_hash(root, pair[0]) == pair[1], pieces)
         for (piece, _), is_same in zip(pieces, compared, strict=True):
             yield piece, is_same
             bar.update(piece.bytes)

@@ -14,11 +14,11 @@ from typing import Any
 from clearspan.common.flags import flag
 from clearspan.common.progress import counted
 from clearspan.pipelines.errors import PipelineError
-from clearspan.pipelines.readers import content, first_records
+from clearspan.pipelines.readers import first_records, open_content
 from clearspan.pipelines.readers.formats import PLAIN_TEXT
 from clearspan.pipelines.readers.sniff import LOOK_BYTES, is_utf8
 from clearspan.pipelines.records import Input, Reading, Record
-from clearspan.pipelines.tally import NUM_EXAMPLES, Counts, MissingFieldError, RecordError, name_encoding
+from clearspan.pipelines.tally import NUM_EXAMPLES, Counts, MissingFieldError, RecordError, encoding_advice
 from clearspan.shards import storage
 
 LONG_S = 5.0
@@ -87,7 +87,7 @@ def _check_encodings(root: str, entries: Sequence[Input], reading: Reading, most
     by_name = {entry.name: entry for entry in entries}
 
     def begins_wrong(name: str) -> bool:
-        with content(root, by_name[name]) as stream:
+        with open_content(root, by_name[name]) as stream:
             head = stream.read(LOOK_BYTES)
         return not is_utf8(head, is_whole=len(head) < LOOK_BYTES)
 
@@ -97,5 +97,5 @@ def _check_encodings(root: str, entries: Sequence[Input], reading: Reading, most
     if len(wrong) > most_bad * len(entries):
         raise PipelineError(
             f"not UTF-8: {len(wrong):,} of {counted(len(entries), 'file')}, e.g. {', '.join(wrong[:NUM_EXAMPLES])} "
-            f"(allowed: {flag('--max-bad-fraction')} {most_bad:g}): {name_encoding()}"
+            f"(allowed: {flag('--max-bad-fraction')} {most_bad:g}): {encoding_advice()}"
         )

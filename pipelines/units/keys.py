@@ -14,7 +14,7 @@ from collections.abc import Sequence
 import numpy as np
 import pyarrow as pa
 
-from clearspan.common.ragged import Ragged, bounds, starts_run
+from clearspan.common.ragged import Ragged, bounds, is_run_start
 from clearspan.shards import keyed
 from clearspan.shards.schema import token_columns
 
@@ -121,5 +121,5 @@ def repeats(entries: np.ndarray) -> np.ndarray:
         entries: the keys, each with the row number of its example, (n,) KEY.
     """
     order = np.lexsort((entries["content"], entries["id"]))  # stable: of equal keys the first in plan order stays first
-    is_first = starts_run(entries["id"][order]) | starts_run(entries["content"][order])
+    is_first = is_run_start(entries["id"][order]) | is_run_start(entries["content"][order])
     return np.sort(order[~is_first])

@@ -30,7 +30,7 @@ the last iteration, the group is unresolved: other rows of it may have a differe
 
 import numpy as np
 
-from clearspan.common.ragged import starts_run
+from clearspan.common.ragged import is_run_start
 from clearspan.shards import keyed
 
 ITERATIONS = 8
@@ -60,7 +60,7 @@ def components(links: np.ndarray, is_kept: np.ndarray) -> np.ndarray:
     """
     links = links[is_kept[links["row"]]]
     links = links[np.argsort(links["text"], kind="stable")]
-    is_first = starts_run(links["text"])
+    is_first = is_run_start(links["text"])
     firsts, others = np.flatnonzero(is_first), np.flatnonzero(~is_first)
     group = np.arange(len(is_kept))
     join(group, links["row"][firsts[np.searchsorted(firsts, others) - 1]], links["row"][others])
@@ -123,7 +123,7 @@ def members(texts: np.ndarray, groups: np.ndarray) -> np.ndarray:
     entries["text"], entries["group"] = np.append(texts, names), np.append(groups, names)
     order, _ = _by_text(entries)
     once = _without_repeats(entries[order])
-    starts = starts_run(once["text"])
+    starts = is_run_start(once["text"])
     is_alone = starts & np.append(starts[1:], True)[: len(once)]
     several = once[~is_alone]  # few, and not in order of their groups
     several = _without_repeats(several[np.lexsort((several["group"], several["text"]))])
@@ -164,7 +164,7 @@ def _by_text(members: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         The indices, (n,) int64, and the positions, (texts,) int64.
     """
     order = np.argsort(members["text"], kind="stable")  # merges sequences that are sorted already
-    return order, np.flatnonzero(starts_run(members["text"][order]))
+    return order, np.flatnonzero(is_run_start(members["text"][order]))
 
 
 def _without_repeats(members: np.ndarray) -> np.ndarray:
@@ -173,7 +173,7 @@ def _without_repeats(members: np.ndarray) -> np.ndarray:
     Args:
         members: pairs of a text and a name of its group, (n,) MEMBER, sorted.
     """
-    differing: np.ndarray = members[starts_run(members["text"]) | starts_run(members["group"])]
+    differing: np.ndarray = members[is_run_start(members["text"]) | is_run_start(members["group"])]
     return differing
 
 

@@ -22,7 +22,7 @@ import math
 
 import numpy as np
 
-from clearspan.common.ragged import starts_run
+from clearspan.common.ragged import is_run_start
 from clearspan.pipelines.text.minhash import NUM_HASHES
 from clearspan.shards import keyed
 
@@ -158,7 +158,7 @@ def compare(entries: np.ndarray, min_similarity: float) -> tuple[np.ndarray, np.
     drops: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = []
     for _ in range(MAX_KEPT):
         band = entries["band"][left]
-        is_first = starts_run(band)
+        is_first = is_run_start(band)
         leaders = left[np.flatnonzero(is_first)[np.cumsum(is_first) - 1]] if len(left) else left
         others = np.flatnonzero(~is_first)
         if not len(others):
@@ -192,5 +192,5 @@ def merge(dropped: np.ndarray) -> np.ndarray:
     """
     order = np.lexsort((dropped["kept"], -dropped["similarity"], dropped["row"]))
     ordered = dropped[order]
-    merged: np.ndarray = ordered[starts_run(ordered["row"])]
+    merged: np.ndarray = ordered[is_run_start(ordered["row"])]
     return merged

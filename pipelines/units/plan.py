@@ -19,8 +19,8 @@ import orjson
 
 from clearspan.common.flags import flag
 from clearspan.pipelines.errors import PipelineError
-from clearspan.pipelines.readers.formats import blaming, built_in, described, format_named
-from clearspan.pipelines.readers.sniff import UnknownKindError, look, recognized, sample
+from clearspan.pipelines.readers.formats import blaming_own_format, built_in, described, format_named
+from clearspan.pipelines.readers.sniff import UnknownFormatError, detect_format, recognized, sample
 from clearspan.pipelines.records import Input, Inputs, Piece, Reading
 from clearspan.pipelines.units.inputs import absolute, check_known, find
 from clearspan.pipelines.units.plan_media import catalog, deal
@@ -138,13 +138,15 @@ def describe(
         with storage.open_input(path) as stream:
             content_hash = sample(stream, files[name])
             try:
-                file_format, compression = recognized(path, reading.formats) or look(stream, path, reading.encoding)
-            except UnknownKindError as error:
+                file_format, compression = recognized(path, reading.formats) or detect_format(
+                    stream, path, reading.encoding
+                )
+            except UnknownFormatError as error:
                 if path in named_paths:
                     raise
                 unknown[name] = error.reason
                 return Input(name, files[name], UNKNOWN, None, content_hash, status=statuses.get(name))
-        with blaming(file_format, path):
+        with blaming_own_format(file_format, path):
             read_as = format_named(file_format).read_as(reading)
         return Input(name, files[name], read_as, compression, content_hash, status=statuses.get(name))
 
@@ -168,7 +170,7 @@ def cut(root: str, inputs: Iterable[Input], unit_bytes: int, whole: bool = False
             pieces.append(Piece(entry, 0, None))
             continue
         path = storage.join(root, entry.name)
-        with blaming(entry.format, path):
+        with blaming_own_format(entry.format, path):
             ranges = [
                 (start, end) for start, end in format_named(entry.format).cut(path, entry.bytes, unit_bytes, whole)
             ]

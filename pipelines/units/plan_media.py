@@ -15,12 +15,12 @@ from pathlib import Path
 from clearspan.common.flags import flag
 from clearspan.pipelines.errors import PipelineError
 from clearspan.pipelines.labels import Listed
-from clearspan.pipelines.labels import find as find_classes
+from clearspan.pipelines.labels import find_classes as find_classes
 from clearspan.pipelines.readers import samples, tars
 from clearspan.pipelines.readers.files import WholeFiles
 from clearspan.pipelines.readers.refused import refusal
 from clearspan.pipelines.readers.sniff import is_about, sample
-from clearspan.pipelines.readers.streams import COMPRESSION_BYTES, compression_of, decompressed, naming
+from clearspan.pipelines.readers.streams import COMPRESSION_BYTES, compression_of, decompressed, naming_damage
 from clearspan.pipelines.records import Input, Inputs, Piece, Reading
 from clearspan.pipelines.suffixes import TAR_NAMES
 from clearspan.pipelines.units.inputs import absolute, check_known, find
@@ -54,7 +54,7 @@ def catalog(patterns: Sequence[str], reading: Reading) -> Inputs:
         if name.lower().endswith(TAR_NAMES):
             entries.append(_tar(root, name, status, reading))
             unknown |= {member: "" for group in entries[-1][1] for member in group.unknown}
-        elif samples.is_wanted(name, reading.extensions):
+        elif samples.has_extension(name, reading.extensions):
             label = labels.get(name, None if "/" in name else of_root)
             entries.append((Input(name, status.bytes, WholeFiles.name, None, "", label, status), ()))
         else:
@@ -75,7 +75,7 @@ def catalog(patterns: Sequence[str], reading: Reading) -> Inputs:
     del listed  # perhaps millions of names
 
     def takes(example: Listed) -> bool:
-        return takes_all or chosen.takes(example.name, chosen.label(example), known)
+        return takes_all or chosen.is_selected(example.name, chosen.label(example), known)
 
     kept, runs = [], {}
     for entry, groups in entries:
@@ -170,7 +170,7 @@ def _tar(root: str, name: str, status: Status, reading: Reading) -> tuple[Input,
         compression = compression_of(stored.read(COMPRESSION_BYTES))
         stored.seek(0)
         seekable = compression is None and not storage.is_remote(path)
-        with naming(path, compression or "tar"), decompressed(stored, compression) as stream:
+        with naming_damage(path, compression or "tar"), decompressed(stored, compression) as stream:
             groups = list(samples.listing(tars.listing(stream, name, seekable), reading))
     _check_all_labelled(groups)
     return Input(name, status.bytes, tars.Tars.name, compression, content_hash, status=status), groups
@@ -204,7 +204,7 @@ def deal(inputs: Inputs, num_bytes: int) -> list[Piece]:
     """
     pieces: list[Piece] = []
     for entry in inputs.files:
-        runs = inputs.runs.get(entry.name)
+        runs = inputs.sample_ranges.get(entry.name)
         pieces += [Piece(entry, 0, None)] if runs is None else _joined(entry, runs, max(1, num_bytes // RUNS_A_UNIT))
     return sorted(pieces, key=lambda piece: _order(piece.input.name, piece.start))
 

@@ -137,17 +137,17 @@ def begin(folder: str, plan: bytes) -> Path:
     beside = Path(folder, FOLDER)
     path = beside / planning.NAME
     if beside.exists() and not (path.exists() and path.read_bytes() == plan):
-        abandon(folder)
+        remove_subfolder(folder)
     beside.mkdir(exist_ok=True)
     return beside
 
 
-def abandon(folder: str) -> None:
+def remove_subfolder(folder: str) -> None:
     """Remove the subfolder `.update` of a dataset's folder, with all that was made there."""
     shutil.rmtree(Path(folder, FOLDER))
 
 
-def settle(folder: str) -> None:
+def complete_killed_update(folder: str) -> None:
     """Complete an update that was killed: if `.update` holds a finished dataset, replace the old dataset by it.
 
     If the update was complete except for the removal of `.update`, the folder is removed. An unfinished dataset in
@@ -160,7 +160,7 @@ def settle(folder: str) -> None:
         with locked(folder):
             replace(folder)
     elif {path.name for path in beside.iterdir()} <= {ASIDE_DONE}:  # nothing was left to do
-        abandon(folder)
+        remove_subfolder(folder)
 
 
 def replace(folder: str) -> None:

@@ -46,7 +46,7 @@ def test_bf16_on_a_cpu_without_it_says_how_slow_it_is_and_what_to_set(capable: p
     capable.setattr(torch.ops.mkldnn, "_is_mkldnn_bf16_supported", lambda: False)
     choice = resolve("cpu", "bf16", "training.bf16", "training.bf16=false")
     assert (choice.precision, choice.slow) == ("bf16", True)
-    assert "times slower than fp32: set training.bf16=false for fp32" in choice.line
+    assert "times slower than fp32: set training.bf16=false for fp32" in choice.message
 
 
 def test_the_private_functions_of_this_torch_answer() -> None:

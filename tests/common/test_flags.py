@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from clearspan.common.flags import VARIABLE, as_keys, called_by, caller, command_line, flag
+from clearspan.common.flags import VARIABLE, as_keys, caller, command_line, flag, set_caller
 from tests.conftest import ROOT
 
 PACKAGES = ("adapt", "clearspan", "common", "eval", "pipelines", "plugins", "shards", "train")
@@ -101,9 +101,9 @@ def test_a_worker_on_another_machine_is_told_the_caller(monkeypatch: pytest.Monk
         told = caller()
     monkeypatch.setenv(VARIABLE, "")  # so that it is removed after the test
     monkeypatch.delenv(VARIABLE)
-    called_by(caller())
+    set_caller(caller())
     assert flag("--no-dedup") == "no_dedup"
-    called_by(told)
+    set_caller(told)
     assert flag("--no-dedup") == "--no-dedup"
 
 

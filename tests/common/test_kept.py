@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from clearspan.common import kept as module
-from clearspan.common.kept import RECORD, checksums, kept
+from clearspan.common.kept import RECORD, cached_file, checksums
 from clearspan.common.words import VERSION, words
 
 CONTENT = b"An index of many texts. " * 400
@@ -32,7 +32,7 @@ class Maker:
 
 
 def read(make: Maker) -> bytes:
-    with kept("a.index", make) as path:
+    with cached_file("a.index", make) as path:
         return path.read_bytes()
 
 
@@ -71,7 +71,7 @@ def test_a_whole_file_under_the_name_of_another_one_is_made_again(
     """Its record is whole, too, and fits it; but it is the index of other texts."""
     make = Maker()
     read(make)
-    with kept("b.index", lambda path: path.write_bytes(b"An index of other texts.") and None):
+    with cached_file("b.index", lambda path: path.write_bytes(b"An index of other texts.") and None):
         pass
     for end in ("", RECORD):
         (cache / f"b.index{end}").replace(cache / f"a.index{end}")
@@ -98,7 +98,7 @@ def test_without_a_cache_the_file_is_made_for_this_time(
 ) -> None:
     monkeypatch.setenv("CLEARSPAN_CACHE", place)
     make = Maker()
-    with kept("a.index", make) as path:
+    with cached_file("a.index", make) as path:
         assert path.read_bytes() == CONTENT
     assert not path.exists()
     said = capsys.readouterr().err
@@ -114,7 +114,7 @@ def test_a_file_that_is_not_ours_to_read_is_not_used(
     def refuse(path: Path) -> str:
         raise PermissionError(13, os.strerror(13), str(path))
 
-    monkeypatch.setattr(module, "is_whole", lambda path, _: refuse(path))
+    monkeypatch.setattr(module, "has_sha256", lambda path, _: refuse(path))
     assert read(make) == CONTENT
     assert f"the cache cannot be used ({cache / 'a.index'}: Permission denied)" in capsys.readouterr().err
 
@@ -129,7 +129,7 @@ def test_a_damaged_file_stays_until_a_whole_one_takes_its_place(cache: Path) -> 
         was_there.append(path.exists())
         target.write_bytes(CONTENT)
 
-    with kept("a.index", make) as made:
+    with cached_file("a.index", make) as made:
         assert made.read_bytes() == CONTENT and was_there == [True]
 
 
@@ -138,7 +138,7 @@ def test_a_failed_try_leaves_nothing(cache: Path) -> None:
         path.write_bytes(b"half")
         raise ValueError("no texts")
 
-    with pytest.raises(ValueError, match="no texts"), kept("a.index", fail):
+    with pytest.raises(ValueError, match="no texts"), cached_file("a.index", fail):
         pass
     assert list(cache.iterdir()) == []
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from clearspan.__main__ import main
-from clearspan.common.model_forms import HYBRID, STATIC, misnamed
+from clearspan.common.model_forms import HYBRID, STATIC, model_value_error
 from tests.conftest import exit_code
 
 REST = {
@@ -36,7 +36,7 @@ def test_a_form_that_the_command_does_not_take_is_led_out_of(
     monkeypatch.chdir(tmp_path)
     (tmp_path / "texts.csv").write_text("title,text\nowls,they hunt at dusk\n")
     for spec in FORMS:
-        if (problem := misnamed(spec, TAKEN.get(command, ""))) is None:
+        if (problem := model_value_error(spec, TAKEN.get(command, ""))) is None:
             assert spec == f"{TAKEN[command]}DIR"
             continue
         assert exit_code(main, command, "--model", spec, *REST[command]) == 2
@@ -56,10 +56,14 @@ def test_a_form_that_the_command_does_not_take_is_led_out_of(
     ],
 )
 def test_what_is_said_leads_out(spec: str, taken: str, said: str) -> None:
-    assert said in str(misnamed(spec, taken))
+    assert said in str(model_value_error(spec, taken))
 
 
 def test_a_folder_of_that_name_is_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "static:owls").mkdir()
-    assert misnamed("static:owls") is None and misnamed("owls") is None and misnamed("tfidf") is None
+    assert (
+        model_value_error("static:owls") is None
+        and model_value_error("owls") is None
+        and model_value_error("tfidf") is None
+    )

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from clearspan.common import plugins
-from clearspan.common.working_folder import children_ignore_it, own_modules
+from clearspan.common.working_folder import exclude_working_folder, own_modules
 from tests.conftest import ROOT
 
 OPTIONAL = {"zstandard", "orjson", "brotli", "snappy", "lz4", "accelerate", "nltk", "wandb", "sitecustomize"}
@@ -55,10 +55,10 @@ def test_a_clone_that_is_not_installed_is_found_by_the_processes_that_it_starts(
 ) -> None:
     monkeypatch.chdir(ROOT)
     environment = {"PYTHONPATH": "elsewhere"}
-    children_ignore_it(environment)
+    exclude_working_folder(environment)
     assert environment == {"PYTHONSAFEPATH": "1", "PYTHONPATH": f"elsewhere{os.pathsep}{ROOT}"}
     monkeypatch.chdir(tmp_path)
-    children_ignore_it(environment := {})
+    exclude_working_folder(environment := {})
     assert environment == {"PYTHONSAFEPATH": "1"}
 
 

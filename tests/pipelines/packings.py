@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import zstandard
 
 from clearspan.pipelines.readers import read_pieces
-from clearspan.pipelines.readers.sniff import look
+from clearspan.pipelines.readers.sniff import detect_format
 from clearspan.pipelines.records import Reading, Record
 from clearspan.pipelines.units.plan import cut, describe
 
@@ -127,7 +127,7 @@ def read_all(
 def format_of(path: Path) -> tuple[str, str | None]:
     """Return the detected (format, compression) of a file."""
     with path.open("rb") as stream:
-        return look(stream, str(path))
+        return detect_format(stream, str(path))
 
 
 def text_of(record: Record) -> str:

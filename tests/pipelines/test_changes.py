@@ -15,7 +15,7 @@ import pytest
 
 from clearspan.pipelines import run
 from clearspan.pipelines.errors import PipelineError
-from clearspan.pipelines.readers import identity, read_pieces, sniff
+from clearspan.pipelines.readers import content_hash, read_pieces, sniff
 from clearspan.pipelines.records import Piece, Reading
 from clearspan.pipelines.units import changes, plan
 from clearspan.pipelines.units.plan import cut, find_inputs
@@ -119,7 +119,7 @@ def test_the_same_content_with_another_time_or_inode_is_compared_once_and_accept
     os.utime(old_head, ns=(10**18, 10**18 + (how == "touched")))
     compared = direct("--input", old_head, *WORDS)
     assert compared.code == 0 and "was already finished: nothing to do" in compared.out
-    monkeypatch.setattr(changes, "identity", lambda *_: pytest.fail("read again"))
+    monkeypatch.setattr(changes, "content_hash", lambda *_: pytest.fail("read again"))
     assert direct("--input", old_head, *WORDS).code == 0
     assert tree(tmp_path / "out") == finished
 
@@ -225,7 +225,7 @@ def test_what_a_piece_is_compared_by_covers_all_that_is_read_for_it(
         except (PipelineError, pa.ArrowException, OSError) as error:
             records = [type(error)]
         try:
-            return records, identity(str(tmp_path), piece)
+            return records, content_hash(str(tmp_path), piece)
         except PipelineError:
             return records, "unreadable"
 
@@ -276,6 +276,6 @@ def test_what_a_unit_records_of_a_file_is_what_a_later_run_computes(tmp_path: Pa
     found = find_inputs([str(path)], reading)
     piece, contents = Piece(plan.make_plan(found, {"options": {}}, 10**9).inputs[0], 0, None), list[str]()
     list(read_pieces(str(tmp_path), [piece], reading, contents))
-    assert contents == [identity(str(tmp_path), piece)]
+    assert contents == [content_hash(str(tmp_path), piece)]
     path.write_bytes(path.read_bytes().replace(b"owl", b"awl", 1))
-    assert contents != [identity(str(tmp_path), piece)]
+    assert contents != [content_hash(str(tmp_path), piece)]

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from clearspan.common import files
-from clearspan.pipelines.errors import InputChangedError, PipelineError, carried, carrying
+from clearspan.pipelines.errors import InputChangedError, PipelineError, carried_error, carrying_errors
 from clearspan.pipelines.execution import progress
 from clearspan.pipelines.execution.runners import num_processes
 from clearspan.pipelines.records import Input, Piece
@@ -123,25 +123,25 @@ def test_compressed_input_counts_as_the_text_in_it() -> None:
 
 def test_a_workers_error_survives_what_runners_wrap_around_it() -> None:
     message = "a.jsonl:7: «naïve» [clearspan:fake] {json}\n  \udcff"
-    with pytest.raises(RuntimeError) as raised, carrying():
+    with pytest.raises(RuntimeError) as raised, carrying_errors():
         raise PipelineError(message)
     wrapped = RuntimeError(f"Traceback (most recent call last):\n{raised.value!r} [while running 'Process']\n")
-    found = carried(wrapped)
+    found = carried_error(wrapped)
     assert isinstance(found, PipelineError)
     assert str(found) == "a.jsonl:7: «naïve» [clearspan:fake] {json} \\udcff"
 
 
 def test_a_changed_input_is_still_one_outside_of_the_worker() -> None:
-    with pytest.raises(RuntimeError) as raised, carrying():
+    with pytest.raises(RuntimeError) as raised, carrying_errors():
         raise InputChangedError.of("a.jsonl")
-    found = carried(raised.value)
+    found = carried_error(raised.value)
     assert type(found) is InputChangedError and str(found) == str(InputChangedError.of("a.jsonl"))
 
 
 def test_a_defect_keeps_its_traceback() -> None:
-    with pytest.raises(ZeroDivisionError), carrying():
+    with pytest.raises(ZeroDivisionError), carrying_errors():
         raise ZeroDivisionError
-    assert carried(RuntimeError("ZeroDivisionError: division by zero [while running 'Process']")) is None
+    assert carried_error(RuntimeError("ZeroDivisionError: division by zero [while running 'Process']")) is None
 
 
 def test_field_names_do_not_steer_the_terminal(pipeline, tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from clearspan.common import files
 from clearspan.eval.data.labeled import Labeled, read_snli, read_sst, read_trec, read_two_classes
 from clearspan.eval.data.sts_data import ScoredPairs, read_sts_subset
 from clearspan.pipelines.errors import PipelineError
-from clearspan.pipelines.kinds.text import meeting
+from clearspan.pipelines.kinds.text import containing_excluded
 from clearspan.pipelines.kinds.text_inputs import text_id
 from clearspan.pipelines.text.exclude import Excluded, read_texts
 from clearspan.pipelines.text.segmentation import normalize
@@ -75,7 +75,7 @@ HOME = "昨天晚上我和朋友一起回家"
     ],
 )
 def test_a_text_is_met_by_words_or_letters_in_a_row_or_as_a_whole_sentence(excluded: str, text: str, met: bool) -> None:
-    assert Excluded.of([excluded]).meets(text) is met
+    assert Excluded.of([excluded]).contains_excluded(text) is met
 
 
 WALKING = "A man is walking home. He looks old and tired."
@@ -95,10 +95,10 @@ def test_a_short_sentence_of_a_longer_text_is_met_among_sentences(
     text: str, as_document: bool, as_sentence: bool
 ) -> None:
     texts = [WALKING, "The man slept there.", SICK]
-    assert Excluded.of(texts).meets(text) is as_document
+    assert Excluded.of(texts).contains_excluded(text) is as_document
     made = Excluded.of(texts, among_sentences=True)
     excluded = Excluded.from_bytes(made.to_bytes(), made.heads)
-    assert meeting(["Nobody looks.", text], excluded) == [1] * as_sentence
+    assert containing_excluded(["Nobody looks.", text], excluded) == [1] * as_sentence
 
 
 @pytest.mark.parametrize(
@@ -129,13 +129,13 @@ def test_a_short_sentence_of_a_longer_text_is_met_among_sentences(
     ],
 )
 def test_words_are_the_same_however_they_are_written(one: str, other: str) -> None:
-    assert Excluded.of([one]).meets(other) and Excluded.of([other]).meets(one)
+    assert Excluded.of([one]).contains_excluded(other) and Excluded.of([other]).contains_excluded(one)
 
 
 def test_vowel_signs_are_part_of_the_word_and_count_as_none() -> None:
     excluded = Excluded.of(["मैं घर जा रहा हूँ आज"])
-    assert excluded.meets("मैं घर जा रहा हूँ आज।") and not excluded.meets("मैं घर जी रही हूँ आज")
-    assert not Excluded.of(["हिन्दी में लिखा"]).meets("हिन्दी में लिखा। आज")  # three words
+    assert excluded.contains_excluded("मैं घर जा रहा हूँ आज।") and not excluded.contains_excluded("मैं घर जी रही हूँ आज")
+    assert not Excluded.of(["हिन्दी में लिखा"]).contains_excluded("हिन्दी में लिखा। आज")  # three words
 
 
 @pytest.mark.parametrize("marks", ["\u0301\u0323", "\uff9e\u0323"])
@@ -164,7 +164,7 @@ def test_hashes_meet_exactly_where_words_do(other: str, words: list[str], start:
     text, planted = " ".join(words), " ".join(["a b", *words[start : start + 13], "a"])
     if not runs_of(planted):
         return
-    assert Excluded.of([planted]).meets(text) is bool(runs_of(planted) & runs_of(text))
+    assert Excluded.of([planted]).contains_excluded(text) is bool(runs_of(planted) & runs_of(text))
 
 
 DOWNSTREAM: dict[str, tuple[tuple[str, ...], Callable[[Path], list[str]], int]] = {
@@ -196,11 +196,11 @@ def test_no_text_of_a_test_set_is_kept_that_its_own_files_exclude(shared_data: P
     paths, read, num_short = DOWNSTREAM[name]
     excluded = Excluded.of(read_texts([str(at / path) for path in paths]))
     texts = read(at)
-    assert not [text for text in texts if not excluded.meets(text)]
-    assert not [text for text in texts if not excluded.meets(textwrap.fill(text, 60))]
+    assert not [text for text in texts if not excluded.contains_excluded(text)]
+    assert not [text for text in texts if not excluded.contains_excluded(textwrap.fill(text, 60))]
     # In a document, each text begins in the middle of a line, and those of fewer than four words may occur.
     wrapped = (textwrap.fill(f"{'So it was said in those days.':>45} {text}", 60) for text in texts)
-    assert sum(not excluded.meets(text) for text in wrapped) == num_short
+    assert sum(not excluded.contains_excluded(text) for text in wrapped) == num_short
 
 
 @pytest.mark.parametrize(
@@ -217,7 +217,7 @@ def test_no_text_of_a_test_set_is_kept_that_its_own_files_exclude(shared_data: P
 )
 def test_a_label_beside_each_text_is_no_part_of_it(tmp_path: Path, lines: list[str], text: str) -> None:
     (tmp_path / "test.txt").write_text("\n".join(lines) + "\n")
-    assert Excluded.of(read_texts([str(tmp_path / "test.txt")])).meets(text)
+    assert Excluded.of(read_texts([str(tmp_path / "test.txt")])).contains_excluded(text)
 
 
 def test_excluded_texts_are_read_as_test_sets_are_written(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ import zstandard
 
 from clearspan.pipelines.errors import PipelineError
 from clearspan.pipelines.readers import tars
-from clearspan.pipelines.readers.columns import named
+from clearspan.pipelines.readers.columns import matching_name
 from clearspan.pipelines.readers.streams import BOM
 from clearspan.pipelines.records import Piece, Reading
 from clearspan.pipelines.units import plan
@@ -235,6 +235,8 @@ def test_awkward_characters_come_through_and_broken_ones_are_bad(tmp_path: Path)
 
 
 def test_a_field_is_found_in_any_letter_case_unless_two_differ_in_it_alone() -> None:
-    assert [named(["Text", "n"], "text"), named(["Text", "TEXT"], "text"), named(["Text", "text"], "text")] == [
-        *("Text", None, "text")
-    ]
+    assert [
+        matching_name(["Text", "n"], "text"),
+        matching_name(["Text", "TEXT"], "text"),
+        matching_name(["Text", "text"], "text"),
+    ] == [*("Text", None, "text")]

@@ -5,7 +5,7 @@ import random
 import pytest
 
 from clearspan.pipelines.errors import PipelineError
-from clearspan.pipelines.labels import Listed, Wanted, find
+from clearspan.pipelines.labels import Listed, SelectionOptions, find_classes
 
 BREEDS = ["cat", "dog", "hen"]
 
@@ -14,10 +14,10 @@ def listed(*names: str) -> list[Listed]:
     return [Listed(name) for name in names]
 
 
-def taken(ones: list[Listed], wanted: Wanted) -> list[str]:
-    found = find(ones, wanted)
+def taken(ones: list[Listed], wanted: SelectionOptions) -> list[str]:
+    found = find_classes(ones, wanted)
     known = frozenset(found.names)
-    return [one.name for one in ones if found.takes(one.name, found.label(one), known)]
+    return [one.name for one in ones if found.is_selected(one.name, found.label(one), known)]
 
 
 @pytest.mark.parametrize(
@@ -35,44 +35,44 @@ def taken(ones: list[Listed], wanted: Wanted) -> list[str]:
     ],
 )
 def test_the_class_is_the_folder_or_tar_that_tells_one_from_another(names: list[str], expected: list[str]) -> None:
-    assert list(find(listed(*names), Wanted()).names) == expected
+    assert list(find_classes(listed(*names), SelectionOptions()).names) == expected
 
 
 def test_a_pattern_finds_the_class_in_the_path() -> None:
     names = listed("0_george_0.wav", "1_jackson_12.wav")
-    assert find(names, Wanted(label_pattern=r"_([a-z]+)_")).names == ("george", "jackson")
-    assert find(names, Wanted(label_pattern=r"^\d")).names == ("0", "1")
+    assert find_classes(names, SelectionOptions(label_pattern=r"_([a-z]+)_")).names == ("george", "jackson")
+    assert find_classes(names, SelectionOptions(label_pattern=r"^\d")).names == ("0", "1")
     with pytest.raises(PipelineError, match=r"finds nothing in 1 of 3 files, e\.g\. george\.wav"):
-        find([*names, Listed("george.wav")], Wanted(label_pattern=r"_([a-z]+)_"))
+        find_classes([*names, Listed("george.wav")], SelectionOptions(label_pattern=r"_([a-z]+)_"))
 
 
 @pytest.mark.parametrize("pattern", ["x*", "", r"_(x)?", r"0( *)"])
 def test_a_pattern_that_finds_nothing_but_the_empty_word_finds_no_class(pattern: str) -> None:
     with pytest.raises(PipelineError, match=r"finds nothing in 1 of 1 files, e\.g\. 0_george_0\.wav"):
-        find(listed("0_george_0.wav"), Wanted(label_pattern=pattern))
+        find_classes(listed("0_george_0.wav"), SelectionOptions(label_pattern=pattern))
 
 
 @pytest.mark.parametrize("name", ["a.tar/../1.jpg", "a.tar/../../1.jpg"])
 def test_a_name_above_its_tar_is_of_no_class(name: str) -> None:
     with pytest.raises(PipelineError, match="is in no folder that could be its class: use label_pattern"):
-        find(listed(name, "a.tar/cat/1.jpg"), Wanted())
+        find_classes(listed(name, "a.tar/cat/1.jpg"), SelectionOptions())
 
 
 def test_what_is_said_of_the_class_counts_before_the_name() -> None:
-    assert find([Listed("cat/1.jpg", "dog"), Listed("cat/2.jpg")], Wanted()).names == ("cat", "dog")
+    assert find_classes([Listed("cat/1.jpg", "dog"), Listed("cat/2.jpg")], SelectionOptions()).names == ("cat", "dog")
 
 
 @pytest.mark.parametrize(
     ("names", "order"), [(["10", "9", "100"], ["9", "10", "100"]), (["10", "9", "x"], ["10", "9", "x"])]
 )
 def test_classes_are_sorted_and_whole_numbers_by_value(names: list[str], order: list[str]) -> None:
-    assert list(find(listed(*(f"{name}/a.jpg" for name in names)), Wanted()).names) == order
+    assert list(find_classes(listed(*(f"{name}/a.jpg" for name in names)), SelectionOptions()).names) == order
 
 
 def test_a_subset_is_the_same_however_the_files_are_ordered_and_packed() -> None:
     folders = listed(*(f"{breed}/{breed}_{n}.jpg" for breed in BREEDS for n in range(100)))
     tars = listed(*(f"x/{breed}.tar/{breed}_{n}.jpg" for breed in BREEDS for n in range(100)))
-    wanted = Wanted(classes=2, per_class=30)
+    wanted = SelectionOptions(classes=2, per_class=30)
     first = taken(folders, wanted)
     assert len(first) == 60 and len({name.split("/")[0] for name in first}) == 2
     assert first != [f"{breed}/{breed}_{n}.jpg" for breed in ("cat", "dog") for n in range(30)]
@@ -83,23 +83,28 @@ def test_a_subset_is_the_same_however_the_files_are_ordered_and_packed() -> None
 
 def test_a_subset_has_as_many_as_asked_for_where_names_repeat() -> None:
     ones = listed("a/dog/0.jpg", *(f"{part}/cat/{n}.jpg" for part in "abc" for n in range(10)))
-    assert len(taken(ones, Wanted(per_class=7, class_list=("cat",)))) == 7
+    assert len(taken(ones, SelectionOptions(per_class=7, class_list=("cat",)))) == 7
 
 
 def test_a_small_class_is_taken_whole_but_is_none_of_n_classes_of_m() -> None:
     ones = listed("cat/1.jpg", *(f"{breed}/{n}.jpg" for breed in ("dog", "hen") for n in range(5)))
-    assert len(taken(ones, Wanted(per_class=3))) == 7
-    assert find(ones, Wanted(classes=2, per_class=3)).names == ("dog", "hen")
+    assert len(taken(ones, SelectionOptions(per_class=3))) == 7
+    assert find_classes(ones, SelectionOptions(classes=2, per_class=3)).names == ("dog", "hen")
     with pytest.raises(PipelineError, match="classes 3: there are 2 classes of at least 3: lower it"):
-        find(ones, Wanted(classes=3, per_class=3))
+        find_classes(ones, SelectionOptions(classes=3, per_class=3))
 
 
 def test_the_largest_classes_and_those_named_can_be_taken() -> None:
     ones = listed(*(f"{breed}/{n}.jpg" for size, breed in enumerate(BREEDS, 3) for n in range(size)))
-    assert find(ones, Wanted(top_classes=2)).names == ("dog", "hen")
-    assert find(ones, Wanted(top_classes=1)).taken == {"files": 5, "of_files": 12, "classes": 1, "of_classes": 3}
-    assert len(taken(ones, Wanted(class_list=("hen", "cat"), per_class=4))) == 7
+    assert find_classes(ones, SelectionOptions(top_classes=2)).names == ("dog", "hen")
+    assert find_classes(ones, SelectionOptions(top_classes=1)).counts == {
+        "files": 5,
+        "of_files": 12,
+        "classes": 1,
+        "of_classes": 3,
+    }
+    assert len(taken(ones, SelectionOptions(class_list=("hen", "cat"), per_class=4))) == 7
     with pytest.raises(PipelineError, match=r"class_list: 1 of its classes do not occur in the inputs, e\.g\. 'cow'"):
-        find(ones, Wanted(class_list=("cow", "cat")))
+        find_classes(ones, SelectionOptions(class_list=("cow", "cat")))
     with pytest.raises(PipelineError, match="top_classes 4: there are 3 classes"):
-        find(ones, Wanted(top_classes=4))
+        find_classes(ones, SelectionOptions(top_classes=4))

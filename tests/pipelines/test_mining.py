@@ -20,7 +20,7 @@ from clearspan.common import same_text
 from clearspan.common.encoder.folder import load_folder
 from clearspan.common.words import words
 from clearspan.pipelines.mining import miner, ranking
-from clearspan.pipelines.mining.choice import ChoiceOptions, chosen, valid
+from clearspan.pipelines.mining.choice import ChoiceOptions, allowed_texts, negatives_of_rows
 from clearspan.pipelines.mining.ranking import NONE, BestTexts, LexicalSearch, Nearest
 from clearspan.shards import Dataset, verify
 from tests.conftest import ROOT
@@ -333,7 +333,7 @@ def test_margins_leave_out_what_may_be_right_and_count_it() -> None:
 
     def left(**options: Any) -> tuple[list[list[int]], dict[str, int]]:
         given = ChoiceOptions(**{"negatives": 1, "relative_margin": None, **options})
-        found = valid(ranked, scores, positives, ids, given)
+        found = allowed_texts(ranked, scores, positives, ids, given)
         return [[n for n in row if n != NONE] for row in found.indices.tolist()], dict(found.left_out)
 
     assert left() == ([[0, 1, 2, 3, 4], [10, 11, 12]], {})
@@ -347,8 +347,8 @@ def test_random_choices_depend_on_the_row_alone() -> None:
     numbers = np.tile(np.arange(20), (6, 1))
     scores, ids = np.zeros((6, 20)), np.array([4, 9, 4, 1, 2, 3])
     options = ChoiceOptions(negatives=3, sampling_strategy="random", relative_margin=None, seed=2)
-    found = valid(BestTexts(numbers, scores), scores, np.ones(6), ids, options).indices
-    alone = valid(BestTexts(numbers[:1], scores[:1]), scores[:1], np.ones(1), ids[1:2], options).indices
+    found = allowed_texts(BestTexts(numbers, scores), scores, np.ones(6), ids, options).indices
+    alone = allowed_texts(BestTexts(numbers[:1], scores[:1]), scores[:1], np.ones(1), ids[1:2], options).indices
     assert found[0].tolist() == found[2].tolist() != found[1].tolist() == alone[0].tolist()
     assert sorted(found[0].tolist()) == list(range(20)) != found[0].tolist()
 
@@ -357,9 +357,9 @@ def test_one_of_model_and_bm25_fills_in_for_the_other() -> None:
     def of(*lists: list[int]) -> Any:
         numbers = np.array([each + [NONE] * (6 - len(each)) for each in lists])
         ranked = BestTexts(numbers, np.where(numbers == NONE, -np.inf, 0.5))
-        return valid(ranked, ranked.scores, np.ones(len(lists)), np.arange(len(lists)), ChoiceOptions())
+        return allowed_texts(ranked, ranked.scores, np.ones(len(lists)), np.arange(len(lists)), ChoiceOptions())
 
-    taken = chosen(
+    taken = negatives_of_rows(
         of([1, 2, 3, 4, 5], [1], [1, 2, 3, 4], []), of([2, 1, 8, 9], [7, 8, 9, 6], [], [5]), ChoiceOptions(bm25=2)
     )
     assert [list(each) for each in taken] == [[1, 2, 8, 9], [1, 7, 8, 9], [1, 2, 3, 4], [5]]

@@ -10,7 +10,7 @@ import pytest
 from clearspan.adapt.fields import find_titles
 from clearspan.common.fast_tokenizer import load_tokenizer
 from clearspan.common.token_ids import without_prompt
-from clearspan.pipelines.text.structure import headings, sentences
+from clearspan.pipelines.text.structure import cloze_pairs, headings
 from clearspan.shards import Dataset
 from tests.pipelines.conftest import Command, rows
 
@@ -173,13 +173,13 @@ def test_one_sure_mark_of_markdown_among_underlined_titles_is_enough(mark: str) 
 def test_a_sentence_of_each_passage_and_the_rest_of_it_are_a_pair() -> None:
     """Every word is in one of the two, and the draw is the same in every run."""
     text = " ".join(topics["assignment"].split())
-    pairs = sentences(text)
-    assert len(pairs) > 3 and pairs == sentences(text)
+    pairs = cloze_pairs(text)
+    assert len(pairs) > 3 and pairs == cloze_pairs(text)
     assert sum(len((one + " " + rest).split()) for one, rest in pairs) == len(text.split())
     assert all(one not in rest and len(rest.split()) < 400 for one, rest in pairs)
     assert len({rest.startswith(text.split(" ")[0]) for _, rest in pairs}) == 2
-    assert sentences("Only this one sentence is here.") == []
-    assert len(sentences("梟は夜に狩りをする。狐は昼に狩りをする。川は海へ流れる。", "ja")) == 1
+    assert cloze_pairs("Only this one sentence is here.") == []
+    assert len(cloze_pairs("梟は夜に狩りをする。狐は昼に狩りをする。川は海へ流れる。", "ja")) == 1
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clearspan.pipelines.serve.passages import marked, passage, telling_words
+from clearspan.pipelines.serve.passages import content_words, marked_spans, passage
 
 TEXT = (
     "The barn owl is the most widely distributed species of owl in the world. It hunts by sound. "
@@ -16,20 +16,20 @@ TEXT = (
 
 
 def test_stop_words_mark_nothing_unless_there_are_no_others() -> None:
-    assert telling_words("How do the Owls hunt at night?") == {"owls", "hunt", "night"}
-    assert telling_words("to be or not to be") == {"to", "be", "or", "not"}
-    assert telling_words("猫头鹰") == {"猫", "头", "鹰"}
+    assert content_words("How do the Owls hunt at night?") == {"owls", "hunt", "night"}
+    assert content_words("to be or not to be") == {"to", "be", "or", "not"}
+    assert content_words("猫头鹰") == {"猫", "头", "鹰"}
 
 
 def test_words_are_marked_whatever_their_case_and_neighbors_without_a_space_are_one() -> None:
     text = "Ein ÄRGER, kein Ärgernis"
-    assert [text[slice(*mark)] for mark in marked(text, {"ärger"})] == ["ÄRGER"]
-    assert marked("夜里猫头鹰捕鼠", {"猫", "头", "鹰"}) == [(2, 5)]
+    assert [text[slice(*mark)] for mark in marked_spans(text, {"ärger"})] == ["ÄRGER"]
+    assert marked_spans("夜里猫头鹰捕鼠", {"猫", "头", "鹰"}) == [(2, 5)]
 
 
 @pytest.mark.parametrize("width", [40, 90])
 def test_the_passage_has_most_of_the_words(width: int) -> None:
-    marks = marked(TEXT, telling_words("When do owls hunt mice?"))
+    marks = marked_spans(TEXT, content_words("When do owls hunt mice?"))
     start, end = passage(TEXT, marks, width)
     shown = TEXT[start:end]
     assert len(shown) <= width and all(word in shown for word in ("owls", "hunt", "mice"))
@@ -47,7 +47,7 @@ WORDS = st.lists(st.sampled_from(["owl", "owls", "a", "night" * 30, "猫头", " 
 @given(WORDS, st.integers(1, 80), st.text(string.ascii_lowercase + " É猫", max_size=20))
 def test_a_passage_lies_in_the_text_and_is_short_enough(parts: list[str], width: int, query: str) -> None:
     text = " ".join(parts)
-    marks = marked(text, telling_words(query) | {"owl"})
+    marks = marked_spans(text, content_words(query) | {"owl"})
     start, end = passage(text, marks, width)
     assert 0 <= start <= end <= len(text) and end - start <= width
     assert all(first < last for first, last in marks) and marks == sorted(marks)

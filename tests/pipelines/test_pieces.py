@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from tokenizers import Tokenizer
 
-from clearspan.pipelines.kinds.text import meeting
+from clearspan.pipelines.kinds.text import containing_excluded
 from clearspan.pipelines.kinds.text_inputs import text_id
 from clearspan.pipelines.text.exclude import Excluded
 from clearspan.pipelines.text.segmentation import segment, segment_spaced
@@ -41,6 +41,6 @@ def test_pieces_are_consecutive_sentences(
 def test_what_is_excluded_together_is_what_is_excluded_alone(wiki: Path) -> None:
     texts = wiki.read_text(encoding="utf-8").splitlines()
     excluded = Excluded.of([*texts[5:40], "A man plays the guitar", *(text[20:120] for text in texts[400:440])])
-    alone = [index for index, text in enumerate(texts) if excluded.meets(text)]
-    assert meeting(texts, excluded) == alone
+    alone = [index for index, text in enumerate(texts) if excluded.contains_excluded(text)]
+    assert containing_excluded(texts, excluded) == alone
     assert 40 < len(alone) < 120

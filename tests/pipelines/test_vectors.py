@@ -179,7 +179,7 @@ class Beyond:
 def test_a_value_outside_the_range_of_float16_is_not_stored_as_an_infinity(
     embed: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(kind, "loaded", lambda options: Beyond())
+    monkeypatch.setattr(kind, "model_of", lambda options: Beyond())
     ended = embed("--vector-dtype", "float16")
     assert ended.code == 1 and "its vector is not finite in float16" in ended.err
 

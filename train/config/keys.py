@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 from clearspan.common.flags import flag
 from clearspan.common.former import advice
 from clearspan.common.parsing import closest
-from clearspan.common.typed import UNIONS, WORDS, MismatchError, conform, shown
+from clearspan.common.typed import UNIONS, WORDS, MismatchError, conform, short_repr
 from clearspan.train.config.options import RecipeError
 
 Options = TypeVar("Options")
@@ -73,7 +73,7 @@ def _section(section: Any, options: Any, prefix: str, known: Callable[[], list[s
         RecipeError: `options` is no mapping, or an option is unknown, missing, of another type or out of range.
     """
     if not isinstance(options, dict):
-        raise RecipeError(f"{prefix.removesuffix('.')} must be a mapping of options, not {shown(options)}")
+        raise RecipeError(f"{prefix.removesuffix('.')} must be a mapping of options, not {short_repr(options)}")
     fields = {field.name: field for field in dataclasses.fields(section) if field.init}
     for name in options:
         if name not in fields:

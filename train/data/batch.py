@@ -189,7 +189,7 @@ def cut_micro_batches(collated: Mapping[str, Columns], ids: np.ndarray, epoch: i
 
 def _tensors(column: Column, part: slice) -> TokenLists | Tensor:
     if isinstance(column, Ragged):
-        return TokenLists.of(column.part(part))
+        return TokenLists.of(column.slice(part))
     if isinstance(column, np.ndarray):
         return torch.from_numpy(column[part])
     raise TypeError("an objective's collate returned a list: it must return arrays or Ragged token lists")

@@ -46,11 +46,11 @@ def resolve_precision(recipe: Recipe, resume: bool) -> list[str]:
     precision = training.bf16 if isinstance(training.bf16, str) else "bf16" if training.bf16 else "fp32"
     choice = resolve(device, precision, KEY, OFF)
     if choice.slow and device != "cpu":
-        raise RecipeError(choice.line)
-    if choice.line and asked == "auto" and choice.slow:
-        lines.append(f"{choice.line}; the run began with bf16 and keeps it")
-    elif choice.line:
-        lines.append(choice.line)
+        raise RecipeError(choice.message)
+    if choice.message and asked == "auto" and choice.slow:
+        lines.append(f"{choice.message}; the run began with bf16 and keeps it")
+    elif choice.message:
+        lines.append(choice.message)
     training.bf16 = choice.precision == "bf16"
     return lines
 

@@ -353,7 +353,7 @@ class Clear(ContrastiveObjective):
         if batch is None:
             return 1.0
         names = {"tokens", *self.columns}
-        columns: Columns = {name: Ragged.from_arrow(batch.column(name)).part(slice(0, SAMPLE)) for name in names}
+        columns: Columns = {name: Ragged.from_arrow(batch.column(name)).slice(slice(0, SAMPLE)) for name in names}
         rows = Rows(self.setting.data, columns, batch.column("id").to_numpy()[:SAMPLE], 0)
         capacity = self.setting.capacity
         cut = [int(lists.lengths.clip(max=capacity).sum()) for lists in (rows.ragged("tokens"), *self.views(rows))]

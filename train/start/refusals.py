@@ -8,7 +8,7 @@ Each function raises RecipeError with one line for the user.
 
 from collections.abc import Sequence
 
-from clearspan.common.model_folder import some
+from clearspan.common.model_folder import abbreviated
 from clearspan.train.config.optimizer import PARTS
 from clearspan.train.config.options import Recipe, RecipeError
 from clearspan.train.model.encoder import TrainableEncoder
@@ -61,7 +61,7 @@ def check_heads(recipe: Recipe, encoder: TrainableEncoder, objectives: Sequence[
     if predicting and encoder.new_weights and not encoder.mlm_head_parameters() <= set(encoder.new_weights):
         raise RecipeError(
             f"model.path {recipe.model.path}: lacks {len(encoder.new_weights):,} weights of its masked-LM head: "
-            f"{some(encoder.new_weights)}: get the whole folder from its source again"
+            f"{abbreviated(encoder.new_weights)}: get the whole folder from its source again"
         )
     if recipe.model.head and not any(objective.pools for objective in objectives):
         raise RecipeError("model.head: no objective uses pooled vectors, which the head puts out: leave it out")

@@ -72,7 +72,7 @@ def test_each_side_has_the_vectors_of_the_library(folder: Callable[[str], Path],
 def test_names_choose_the_prompt_of_all_texts_or_of_queries_and_documents(
     names: tuple[str, ...], expected: Sides
 ) -> None:
-    assert Prompts.of(MODELS["query and passage"]).sides(names) == expected
+    assert Prompts.from_settings(MODELS["query and passage"]).sides(names) == expected
 
 
 @pytest.mark.parametrize(
@@ -87,19 +87,19 @@ def test_names_choose_the_prompt_of_all_texts_or_of_queries_and_documents(
     ],
 )
 def test_a_prompt_that_seems_to_be_meant_and_is_not_used_is_told(model: str, line: str) -> None:
-    assert Prompts.of(MODELS[model]).unused(QUERY, DOCUMENT).startswith(line)
-    assert bool(Prompts.of(MODELS[model]).unused(QUERY, DOCUMENT)) == bool(line)
+    assert Prompts.from_settings(MODELS[model]).unused(QUERY, DOCUMENT).startswith(line)
+    assert bool(Prompts.from_settings(MODELS[model]).unused(QUERY, DOCUMENT)) == bool(line)
 
 
 def test_an_unknown_name_and_a_prompt_that_is_no_text_are_refused() -> None:
     with pytest.raises(EncoderError, match="prompt_name title: the model has query, passage"):
-        Prompts.of(MODELS["query and passage"]).of_side(QUERY, "title")
+        Prompts.from_settings(MODELS["query and passage"]).of_side(QUERY, "title")
     with pytest.raises(EncoderError, match="the model has query, passage"):
-        Prompts.of(MODELS["query and passage"]).of_side(QUERY, ["title"])  # type: ignore[arg-type]
+        Prompts.from_settings(MODELS["query and passage"]).of_side(QUERY, ["title"])  # type: ignore[arg-type]
     with pytest.raises(EncoderError, match="prompt_name query: the model has no prompts: leave it out"):
         Prompts().of_side(QUERY, "query")
     with pytest.raises(EncoderError, match="the prompt 'query' must be a text"):
-        Prompts.of({"prompts": {"query": 7}})
+        Prompts.from_settings({"prompts": {"query": 7}})
 
 
 def test_a_function_has_no_prompts_and_the_same_vectors_on_each_side(own_module: Callable[[str], str]) -> None:

@@ -146,7 +146,7 @@ def test_who_embeds_by_another_process_needs_no_torch() -> None:
 
 def test_messages_are_json_and_arrays(reader: TokenReader) -> None:
     """What a reader is made of survives the way."""
-    again = TokenReader.of(json.loads(json.dumps(reader.described())))
+    again = TokenReader.from_description(json.loads(json.dumps(reader.description())))
     read, same = reader.read(TEXTS, "[SEP] "), again.read(TEXTS, "[SEP] ")
     np.testing.assert_array_equal(read.ids, same.ids)
     assert read.prompt_tokens == same.prompt_tokens

@@ -12,7 +12,7 @@ import pytrec_eval
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clearspan.common.ranking import first
+from clearspan.common.ranking import top_indices
 from clearspan.eval.data.heldout_data import read
 from clearspan.eval.data.retrieval_data import RetrievalSet
 from clearspan.eval.details import Cell
@@ -89,8 +89,8 @@ def test_equal_vectors_are_equal_wherever_they_are_in_a_product_of_matrices() ->
     scores = np.tile(vector, (64, 1)) @ np.tile(vector, (1403, 1)).T
     assert len(np.unique(scores)) > 1
     for row in scores:
-        assert first(row, 10, np.arange(1403)).tolist() == list(range(1402, 1392, -1))
-        assert first(row, 2000, np.arange(1403)).tolist() == list(range(1402, -1, -1))
+        assert top_indices(row, 10, np.arange(1403)).tolist() == list(range(1402, 1392, -1))
+        assert top_indices(row, 2000, np.arange(1403)).tolist() == list(range(1402, -1, -1))
 
 
 @pytest.mark.guarantee("ties-by-id")
