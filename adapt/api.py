@@ -35,8 +35,8 @@ class Adapted:
         num_queries: number of queries with which the systems were compared.
         num_texts: number of texts that are ranked for each query.
         mrr: name of each system, best first -> its MRR in percent.
-        others: the second verdict, which did not decide: its kind of queries (as `task`) -> name of a value, such as
-            `difference` or `mrr` -> the value. Empty if you gave no questions, since there is only one verdict then.
+        others: the results of the second verdict, which did not decide, under the name of its kind of queries, e.g.
+            `{"questions": {"difference": 2.1, ...}}`. Empty if you gave no questions.
         sentence: the outcome in words.
     """
 

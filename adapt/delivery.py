@@ -26,7 +26,7 @@ MODEL, METRICS = "model", "metrics.jsonl"
 
 
 def source(outcome: Outcome, options: Adapt) -> Path:
-    """Return the folder from which `deliver` copies the model: the trained model's or an untrained model's."""
+    """Return the folder that holds the model of an outcome, i.e. the winner's model, trained or untrained."""
     return options.trained if outcome.model == TRAINED else options.untrained[outcome.model]
 
 

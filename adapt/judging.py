@@ -2,8 +2,9 @@
 
     dataset, models, questions ──> eval.verdict.judge ──> verdict.json: held_out, questions
 
-The file is sealed, and holds a fingerprint of everything on which the verdicts depend. If the fingerprint is the same,
-they are not computed again. Embeddings that mining or an earlier call has computed come from the cache.
+The file is sealed, and holds a fingerprint of everything on which the verdicts depend. If the file exists and has
+the fingerprint of the current inputs, the verdicts are not computed again. Embeddings that mining or an earlier call
+has computed come from the cache.
 """
 
 import dataclasses

@@ -228,7 +228,10 @@ class Adapt(Options):
 
     @property
     def id_field(self) -> str | None:
-        """The name of the field of a text's id: the first field in `kept` that is not the title; None if none is."""
+        """The name of the field of a text's id: the first field in `kept` that is not the title.
+
+        None if there is no such field.
+        """
         from clearspan.pipelines.kinds.kept_fields import split
 
         names = [split(word)[0] for word in self.kept]

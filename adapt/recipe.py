@@ -138,7 +138,8 @@ def check(
 def most_steps(num_texts: int, batch_size: int, is_static: bool) -> int:
     """Return the maximum number of steps of a training on texts with titles.
 
-    It is 300 for a transformer, and five epochs, but at least four steps, for a static encoder.
+    A transformer is trained for at most 300 steps. A static encoder is trained for at most five epochs; if these have
+    fewer than four steps, the maximum is four.
 
     Args:
         num_texts: the number of texts.

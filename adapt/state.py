@@ -67,11 +67,14 @@ def read_state(options: Adapt) -> dict[str, Any]:
 
 
 def with_precision(options: Adapt, state: dict[str, Any]) -> Adapt:
-    """Return the options with the precision `auto` replaced by fp32 or bf16.
+    """Return the options with the precision `auto` replaced by fp32 or bf16; another precision is not changed.
 
-    The first call chooses the precision that suits this machine, prints it and adds it to `state`. Later calls take it
-    from `state`. So all steps have the same precision and share cached embeddings, and the verdict holds for later
-    searches, too. If all untrained models are static, the precision is fp32.
+    The first call of `clearspan adapt` for an output folder chooses the precision that suits this machine, prints it
+    and adds it to `state`. Later calls take it from `state`, so that all steps have the same precision. If all
+    untrained models are static, the precision is fp32.
+
+    Args:
+        state: the content of adapt.json.
     """
     if options.precision != AUTO:
         return options

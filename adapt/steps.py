@@ -53,7 +53,10 @@ class Step(NamedTuple):
 
     @property
     def compares(self) -> bool:
-        """Return whether the command itself checks if its inputs have changed. It then runs on every call."""
+        """Return whether the step runs on every call of `clearspan adapt`, even if an earlier call has finished it.
+
+        These are the steps whose commands themselves check which of their inputs have changed.
+        """
         return self.module in COMPARING
 
 
@@ -237,8 +240,8 @@ def prompts_in_words(options: Adapt) -> str:
 def recipe_keys(options: Adapt, dataset: Path) -> list[str]:
     """Return the settings that `clearspan adapt` makes in every recipe, each as `key=value`.
 
-    They are the paths of the dataset, its held-out part, the model to train and the run, and evaluation on the held-out
-    part.
+    They set four paths (dataset, held-out part of the dataset, model to train, output folder of the run) and let the
+    training evaluate on the held-out part.
 
     Args:
         dataset: the folder of the dataset to train on.

@@ -167,7 +167,7 @@ def _first(value: Any, union: Any, exact: bool) -> Any:
 
 
 def _within_64_bits(value: int) -> int:
-    """Return a whole number; raise MismatchError if it is too large for the arrays and files that would hold it."""
+    """Return `value` if it fits into a signed 64-bit integer; otherwise raise MismatchError."""
     if not SMALLEST <= value <= LARGEST:
         raise MismatchError(value, f"at most {LARGEST:,}" if value > 0 else f"at least {SMALLEST:,}")
     return value

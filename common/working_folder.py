@@ -82,7 +82,10 @@ def _named() -> list[str]:
 
 
 def _importer() -> str:
-    """Return the name of the module whose import statement, or call of importlib, led to the call of `find_spec`."""
+    """Return the name of the module that asked for the import, by an import statement or a call of importlib.
+
+    Only `OwnModules.find_spec` can call this, since the module is looked up among the callers of its caller.
+    """
     frame = sys._getframe(2)
     while frame.f_back is not None and str(frame.f_globals.get("__name__")).startswith(IMPORT_SYSTEM):
         frame = frame.f_back

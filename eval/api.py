@@ -31,7 +31,8 @@ def evaluate(
     """Score a model by the published protocols.
 
     Args:
-        model: a model folder, a file of word vectors, or `module:function`.
+        model: a model folder, a file of word vectors, or, as `module:function`, a Python function that maps a list of n
+            texts to an array (n, dim). Baselines such as `bm25` are allowed too.
         tasks: families of tasks, such as `["sts", "transfer"]` or `"sts,transfer"`. They may be empty if the option
             `pairs` names a file of your own, or `queries` a file of your own questions.
         data: the folder with the data of the tasks; None if no task needs it.

@@ -4,9 +4,10 @@
     vectors of a model and of BM25 ───────────────┴> ContestResult: weight of the model, rank for each judged query
 
 If a model is combined with BM25, the weight of its score is chosen on some queries, the choosing queries. The ranks are
-measured on other queries, the judged queries. With held-out texts, such as titles, there is one round: the queries on
-which training picks checkpoints are the choosing queries, and the other half is judged. A user's questions are few, so
-there are two rounds: each half of the questions is judged with the weight that was chosen on the other half.
+measured on other queries, the judged queries. Held-out texts, such as titles, are divided into two halves, and there is
+one round: the half by which training picks checkpoints gives the choosing queries, and the other half gives the judged
+queries. A user's questions are few, so there are two rounds: each half of the questions is judged with the weight that
+was chosen on the other half.
 """
 
 from collections.abc import Sequence
@@ -39,9 +40,9 @@ class ContestResult:
         is_trained: whether the model was trained by this run.
         weight: the weight of the model's score in a combination with BM25, from 0 to 1. It has the highest MRR on all
             choosing queries. None if the system is a model or BM25 alone.
-        chosen_by: the MRR on the choosing queries, from 0 to 1. The verdict compares the best trained system with the
-            best untrained system by this value.
-        ranks: for each judged query, the rank of its right text.
+        chosen_by: the MRR on the choosing queries, from 0 to 1. The trained system and the untrained system with the
+            highest values are compared by the verdict.
+        ranks: for each judged query, the rank of its best right text, from 1, and the text that ranks first.
     """
 
     name: str

@@ -3,7 +3,8 @@
     Results  <──> results.json    scores, their intervals, and the settings that affect them
     Examples <──> examples.npz    the predictions from which the scores are computed, for `clearspan compare`
 
-`results.json` holds the hash of the `examples.npz` of the same evaluation, so that no other is taken for it.
+`results.json` holds the hash of the `examples.npz` of the same evaluation. The `examples.npz` of another evaluation is
+refused.
 """
 
 import io
@@ -49,8 +50,8 @@ class Results:
         scores: task -> metric -> value, unrounded; NaN if it is undefined, which is null in JSON. All metrics are
             percentages except alignment, uniformity and mean squared errors (mse).
         intervals: task -> metric -> (low, high), the 95 % interval of the value by bootstrap over the task's examples.
-        subsets: task -> subset of the task's data -> metric -> value. A key that begins with `num_` has a count as its
-            value instead.
+        subsets: task -> subset of the task's data -> metric -> value. Counts, such as `num_pairs`, are stored like
+            metrics; their names begin with `num_`.
         counts: task -> what is counted in the task's data, such as `pairs` -> number.
         settings: task -> setting -> value, for settings other than data and model that affect the task's scores.
         data: task -> path of a data file -> SHA-256 of the file.

@@ -272,7 +272,7 @@ def _score_tasks(run: TaskContext, tasks: list[Task], results: Results) -> dict[
     Args:
         run: the model, and the settings of the tasks.
         tasks: the tasks.
-        results: the model's results, to which the scores are added, and the reason for each task that is skipped.
+        results: the results of the model. Each task's scores, or the reason why it is skipped, are added to them.
     """
     scored: dict[str, TaskScores] = {}
     for task in ProgressBar(len(tasks), "tasks", not run.progress, unit="task").over(tasks):

@@ -152,9 +152,9 @@ class Difference:
     Attributes:
         value: the score of the second model minus the score of the first model; NaN if one of them is undefined.
         low, high: the ends of the 95 % interval of `value`.
-        p: the two-sided p-value by bootstrap: twice the fraction of samples with a difference of at most 0, or twice
-            the fraction with a difference of at least 0, whichever is smaller; at most 1. One is added to the count and
-            to the number of samples, so it is never 0. NaN if `value` is NaN.
+        p: the two-sided p-value by bootstrap: 2 (k + 1) / (n + 1), at most 1, for n samples. k is the smaller one of
+            two counts: the samples whose difference is at most 0, and the samples whose difference is at least 0. NaN
+            if `value` is NaN.
         p_holm: the p-value after Holm's correction for the number of all differences that are tested together; NaN
             before the correction.
     """
@@ -350,8 +350,8 @@ class TaskScores:
         headline: the metrics that the summary table shows.
         counts: what is counted in the task's data -> number, such as {"pairs": 3108}.
         details: texts and tables for the report.
-        subsets: subset of the task's data -> metric -> value. A key that begins with `num_` has a count as its value
-            instead.
+        subsets: subset of the task's data -> metric -> value. Counts, such as `num_pairs`, are stored like metrics;
+            their names begin with `num_`.
         examples: metric -> the examples from which its value is computed. Metrics that are not computed from examples
             are left out, and have no interval.
         settings: name of a setting that affects the scores, such as a seed or the chosen L2 value -> value. Data and

@@ -3,8 +3,8 @@
     inputs -> texts, as for a dataset of texts -> text.byte_level_bpe -> a new folder
 
 The folder stays empty until the tokenizer is learned. Then it gets plan.json, the files of the tokenizer and, last,
-summary.json with the hashes of these files. If the same command is run again, it says that the tokenizer was already
-learned. It raises an error if the inputs or options are not the same, or if an input was edited since. If a file of the
+summary.json with the hashes of these files. If the command is run again with the same inputs and options, it says that
+the tokenizer was already learned; with different ones, or if an input was edited, it raises an error. If a file of the
 tokenizer has changed, the tokenizer is learned again.
 """
 

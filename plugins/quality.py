@@ -169,8 +169,8 @@ def c4(document: FilteredText) -> Answer:
 
     Return True to keep the page, or (False, reason) to drop it. A page is dropped if it contains "lorem ipsum" or a
     "{", or if the lines that are kept have fewer than 3 sentences. A line is kept if it ends with a punctuation mark
-    (END_MARKS), has at least 5 words, and mentions neither Javascript nor a policy. Wikipedia's citation marks are
-    deleted. C4's list of bad words is not applied.
+    (END_MARKS), has at least 5 words, and mentions neither Javascript nor a policy. The kept lines, without Wikipedia's
+    citation marks, replace `document.text`. C4's list of bad words is not applied.
 
     Raises:
         RecordError: the sentences of a line cannot be counted.

@@ -118,8 +118,8 @@ def _frames(stream: BinaryIO, max_bytes: int) -> Iterator[_Frame]:
 
     Args:
         stream: the decompressed archive.
-        max_bytes: the maximum size of a page in bytes. If the content of a record is more than 64 KiB longer than this
-            (HEADER_BYTES, for an HTTP header), only its first 64 KiB are returned.
+        max_bytes: the maximum size of a page in bytes. A record may be 64 KiB longer, because it also holds an HTTP
+            header. If its content is even longer, only the beginning of the content is returned.
 
     Raises:
         DamagedFileError: the stream ends within a record, or there is no record where the next record must begin.
@@ -158,7 +158,7 @@ def _record(frame: _Frame, name: str, max_bytes: int) -> Record:
     Args:
         frame: the archive record.
         name: the name of the archive file.
-        max_bytes: the maximum size of a page in bytes; for an HTML page, at most HTML_BYTES (16 MiB).
+        max_bytes: the maximum size of a page in bytes. HTML pages of more than HTML_BYTES (16 MiB) are always too long.
     """
     from fastwarc.warc import WarcRecord
 
@@ -254,8 +254,8 @@ def _decoded(data: bytes, charset: str | None) -> str:
 
     Args:
         data: the bytes of the page.
-        charset: the name of the encoding. If it is None or no known name, the page is decoded as UTF-8 if it is valid
-            UTF-8, and otherwise in the encoding that a meta element of the page names, or else in a guessed encoding.
+        charset: the name of the encoding. If it is None or an unknown name, the first of these is used: UTF-8 if the
+            page is valid UTF-8; the encoding that a meta element of the page names; a guessed encoding.
     """
     from resiliparse.parse.encoding import bytes_to_str, detect_encoding, map_encoding_to_html5
 

@@ -195,7 +195,7 @@ def plain(value: Any) -> Any:
 
 
 def as_text(value: Any) -> str:
-    """Return a value as text; of bytes, only the number, and of an array, only the shape, such as "3 x 224 x 224"."""
+    """Return a value as text: for bytes only their number, for an array only its shape, such as "3 x 224 x 224"."""
     if isinstance(value, bytes):
         return f"{len(value):,} bytes"
     return " x ".join(f"{number:,}" for number in value.shape) if isinstance(value, np.ndarray) else str(value)

@@ -41,14 +41,14 @@ def webdataset_pipeline(
     also has `__key__`, which is unique in the dataset, and `__url__`, the path of the example's shard. Append further
     stages with `.compose(...)`, then pass the pipeline to a `torch.utils.data.DataLoader` or a `webdataset.WebLoader`.
 
-    The shards are split among all DataLoader workers of all ranks, so that only one of them yields an example. If there
-    are fewer shards than workers, some workers get none; a dataset that is made with a smaller `--unit-bytes` has more
-    shards.
+    The shards are split among all DataLoader workers of all ranks, so that each example is yielded by only one worker.
+    If there are fewer shards than workers, some workers get none; a dataset that is made with a smaller `--unit-bytes`
+    has more shards.
 
     Args:
         dataset: a `Dataset`, or its folder, local or on an object store.
-        shuffle: number of examples in the buffer from which they are drawn at random; if it is positive, the order of
-            the shards is shuffled too. 0: the order of the dataset.
+        shuffle: number of examples in the buffer from which the next example is drawn at random; if it is positive, the
+            order of the shards is shuffled too. 0: the order of the dataset.
         seed: seed of the shuffling. The order changes from epoch to epoch only while the pipeline or the DataLoader's
             workers stay alive (`persistent_workers`).
         images: the image type that webdataset decodes to: `pil`, `rgb8` (uint8, (height, width, 3)), `torchrgb`, ...

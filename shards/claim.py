@@ -81,7 +81,8 @@ def differences(old: Any, new: Any, prefix: str = "") -> list[str]:
     is its field `name`, or its index if it has no such field.
 
     Args:
-        prefix: the path of the two values within the values that are compared as a whole; "" for these themselves.
+        prefix: the beginning of every FIELD: the path of `old` and `new` in the larger JSON values that hold them; ""
+            if there are none.
     """
     if isinstance(old, dict) and isinstance(new, dict):
         keys = [*old, *(key for key in new if key not in old)]

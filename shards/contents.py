@@ -79,9 +79,11 @@ class Contents(Totals):
     moments: dict[str, int] = dataclasses.field(default_factory=dict)
 
     def add(self, batch: pa.RecordBatch, kind: Schema) -> None:
-        """Add the counts of one batch, its lengths, its classes and, if the kind has `statistics`, its moments.
+        """Add the figures of one batch to the attributes.
+
         Args:
-            kind: the kind of dataset; `kind.statistics` names the column whose moments are added, "" for none.
+            kind: the kind of dataset; `kind.statistics` names the column whose values are added to `moments`, "" for
+                none.
         """
         super().add(batch, kind)
         self.lengths = lengths.add([self.lengths, lengths.measure(batch)])

@@ -68,8 +68,8 @@ class Layout(ABC):
             check: called with the schema of the batches; raises MemberError to reject it.
 
         Raises:
-            MemberError: a member is not a file that this layout writes, or the members are in another order, or `check`
-                rejects the schema.
+            MemberError: a member is not a file that this layout writes, the members are not in the order in which it
+                writes them, or `check` rejects the schema.
         """
 
 

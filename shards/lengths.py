@@ -50,7 +50,7 @@ def add(parts: Iterable[Mapping[str, Mapping[str, int]]]) -> Histograms:
 
 
 def text(histograms: Mapping[str, Mapping[str, int]]) -> str:
-    """Return a text with a table of bars for each column; "" if there is none.
+    """Return a text with a table of bars for each column; "" if all columns are left out.
 
     Empty histograms, and columns whose name ends with a number, such as `negative_1`, are left out.
 

@@ -200,8 +200,8 @@ class Manifest:
 
     @property
     def derived(self) -> dict[str, Any]:
-        """The fields of `manifest.json` that are computed from the shards' entries: `totals`, and `statistics` if the
-        kind has any.
+        """The fields of `manifest.json` that are computed from the shards' entries: `totals`, and `statistics` if it is
+        not empty.
         """
         fields = {"totals": self.totals, "statistics": self.statistics}
         return {name: value for name, value in fields.items() if value}
@@ -254,8 +254,8 @@ class Manifest:
         """Read and check `folder/manifest.json`.
 
         Raises:
-            ManifestError: the file is missing, damaged or of another version; it lists a file with a name that no file
-                of a dataset has; a field has the wrong type; or two fields contradict each other.
+            ManifestError: the file is missing, damaged or of another version; it lists a file whose name is not
+                valid for a file of a dataset; a field has the wrong type; or two fields contradict each other.
         """
         path = storage.join(folder, NAME)
         if not storage.exists(path):

@@ -1,4 +1,4 @@
-"""Mean and standard deviation of all values of a float16 column, from exact sums that are added up over its shards.
+"""Mean and standard deviation of all values of a float16 column, from exact sums that are added up over all shards.
 
 The sums are integers, in units of 2^-24 for values and 2^-48 for squares. Therefore they are the same on any machine,
 and the shards can be added up in any order.

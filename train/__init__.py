@@ -1,6 +1,7 @@
 """Train an encoder on shards with DeepSpeed: several objectives share one packed forward pass.
 
-    run.py, job.py  the command `clearspan train`; the work of one rank, from the recipe to the exported model
+    run.py       the command that the launcher starts on each device
+    job.py       the work of one rank, from the recipe to the exported model
     recipe.py    YAML and key=value ──> a checked Recipe; recipes/ and sweeps/ hold settings from papers
     config/      the recipe's sections: options, their ranges, what may change on resume
     start/       recipe, shards ──> data streams, and the learner: encoder and objectives in one module; checks; dry run

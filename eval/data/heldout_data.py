@@ -55,8 +55,9 @@ class HeldOutTexts:
 
     Attributes:
         collection: the queries to score, and the documents to rank for each of them.
-        picking: a collection with the same documents, and the queries by which training chooses checkpoints. None if
-            `collection` itself has these queries, if there are none, or if the texts are not divided into halves.
+        picking: a collection with the documents of `collection`, and the queries by which training chooses checkpoints.
+            None if `collection` itself has these queries, if there are none, or if the texts are not divided into
+            halves.
         num_texts: the number of texts in the dataset if only a sample of them is ranked; otherwise the number of
             documents.
         files: the files that identify the collection: the manifests of the dataset's parts, which hold the hashes of
@@ -104,9 +105,9 @@ class _Texts(NamedTuple):
 
 
 class _Finding(NamedTuple):
-    """A query and the documents that it should find; the query is "" if the documents are only ranked.
+    """A query and the documents that it should find. If the query is "", there is no query for these documents.
 
-    It is made from one text, of which both are crops, or from one pair, such as a title and a text.
+    The query and its document are two crops of one text, or the texts of one pair, such as a title and a text.
     """
 
     query: str
@@ -309,8 +310,8 @@ def _collections(halves: Sequence[Iterable[_Finding]], others: Iterable[_Finding
 
     Args:
         halves: for each half, its queries with the documents that they should find.
-        others: queries with documents that are only ranked. If such a query equals a query of a half, its documents are
-            relevant for that query too.
+        others: further queries with the documents that they should find. The collections contain these documents, but
+            not these queries. If such a query equals a query of a half, its documents are relevant for that query too.
     """
     documents: dict[bytes, tuple[str, int]] = {}
     queries: list[dict[bytes, tuple[str, set[int]]]] = [{} for _ in halves]

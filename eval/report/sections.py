@@ -107,8 +107,9 @@ def differences_table(summary: ScoreSummary) -> Table | None:
 def terminal_summary(summary: ScoreSummary, width: int = 100) -> str:
     """Return the summary as plain text.
 
-    It has a sentence on the outcome, the bar chart if `score_figures` returns exactly one, the tables of scores and
-    differences, the device, the prompts, the averages that lack tasks, skipped tasks with their reasons, and warnings.
+    It has a sentence on the outcome, the bar chart if the report's section `Summary` has only one, the tables of scores
+    and differences, the device, the prompts, the averages that lack tasks, skipped tasks with their reasons, and
+    warnings.
     If there are several models, the intervals of the differences are shown, but not the intervals of the scores.
 
     Args:
@@ -179,8 +180,8 @@ def report_title(summary: ScoreSummary) -> str:
 def report_lead(summary: ScoreSummary) -> str:
     """Return the first two paragraphs of the report: a sentence on the outcome, and a description of the run.
 
-    The description has the number of models, the number of tasks, the protocol, the seed, the device, the precision and
-    the date.
+    There is an empty line between them. The description has the number of models, the number of tasks, the protocol,
+    the seed, the device, the precision and the date.
     """
     environment = summary.scored[0].results.environment
     words = [counted(len(summary.scored), "model"), counted(len(summary.families), "task")]

@@ -25,8 +25,8 @@ class Average:
     """The definition of an average over tasks.
 
     Attributes:
-        metrics: name of a task -> the metrics by which the average uses it. Most tasks have one metric; if a task has
-            several, their mean is used.
+        metrics: name of a task -> the metric of the task that is averaged. If several metrics are given, the mean of
+            the task's scores by these metrics is averaged.
         rounded: whether the score of each task is rounded to two decimals before averaging, as in SimCSE's script.
         least: the average is computed only if at least this number of its tasks were scored.
     """
@@ -142,7 +142,7 @@ def missing_tasks(name: str, scores: Scores) -> list[str]:
     """Return the tasks of an average for which `scores` lacks at least one of the metrics that the average uses.
 
     Args:
-        name: the name of the average, as for `average`.
+        name: the name of the average, such as `sts_simcse`.
         scores: name of a task -> metric -> the score of a model in percent.
     """
     return [
@@ -154,10 +154,13 @@ def missing_tasks(name: str, scores: Scores) -> list[str]:
 
 
 def averages(scores: Scores) -> dict[str, dict[str, Any]]:
-    """Return name of an average -> result of `average`, for all averages that can be computed from `scores`.
+    """Compute all averages for which a model was scored on enough tasks.
 
     Args:
         scores: name of a task -> metric -> the score of a model in percent.
+
+    Returns:
+        Name of an average -> {"value": percent, "tasks": the tasks in the mean, "missing": the missing tasks}.
     """
     results = {name: average(name, scores) for name in (*AVERAGES, *HALVES)}
     return {name: result for name, result in results.items() if result is not None}

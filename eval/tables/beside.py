@@ -66,7 +66,7 @@ def _cell(column: Column, table: PaperTable, model: Results) -> Cell:
     """Return the cell of one of the user's models in a column of a paper's table.
 
     Return None, for an empty cell, if a score that the cell needs is missing, or if `column` does not define what its
-    cells show. An average is shown even if COCO's captions are its only missing task.
+    cells show. There is one exception: an average that lacks only the scores of COCO's captions is shown.
     """
     if column.of:
         figures = tuple(model.scores.get(task, {}).get(metric) for task, metric in column.of)

@@ -54,9 +54,10 @@ class ClassificationTask:
         f1: True to score the F1 of class 1 in addition to the accuracy.
         heads: the architectures of the classifiers to fit. The one with the best dev accuracy is scored.
         grid: the L2 values to select from; empty for SentEval's four values.
-        max_epoch: training ends at the latest with the first check of the dev accuracy that comes after more than this
-            number of passes over the training rows. None for the number in the settings of `--protocol`.
-        epoch_size: the number of passes between two such checks; None for the number in the settings of `--protocol`.
+        max_epoch: training ends when the dev accuracy is checked after more than this number of passes over the
+            training rows. None for the number in the settings of `--protocol`.
+        epoch_size: the number of passes between two checks of the dev accuracy; None for the number in the settings of
+            `--protocol`.
         snli_order: True to sort the examples as SentEval sorts SNLI: by the number of tokens in the second sentence,
             then in the first sentence, and last by the alphabetical order of the class names.
         keep: whether to keep the embeddings in memory, where other tasks with the same texts find them.

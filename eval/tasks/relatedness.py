@@ -42,7 +42,7 @@ class RelatednessTask:
         """Train the regressor, and return how well its predictions match the gold scores.
 
         `spearman` and `pearson` are their correlations on test, in percent; `devspearman` and `devpearson` are the
-        correlations on dev. `mse` is the mean squared error on test, in squared points of the scale from 1 to 5.
+        correlations on dev. `mse` is the mean squared error on test, which is not a percentage.
         """
         from clearspan.eval.fit.regression import pair_features, train
 

@@ -104,11 +104,11 @@ def stsb_dev_file(data: str | Path) -> Path:
     """Return the path of the file with STS-B's dev split, or with the user's own pairs. The file need not exist.
 
     Args:
-        data: a SentEval data folder, in which the path of the dev split is returned; or the user's file, whose own path
-            is returned: any file that exists, or a name that ends with `.csv` or `.tsv`.
+        data: a SentEval data folder; or the user's file, which is returned as a path. `data` is the user's file if it
+            exists as a file, or if its name ends with `.csv` or `.tsv` and it is not a folder.
 
     Raises:
-        MissingDataError: `data` is neither of the two.
+        MissingDataError: `data` is not the user's file, and is not a SentEval data folder.
     """
     data = Path(data)
     if data.is_file() or (data.suffix.lower() in TABLE_SUFFIXES and not data.is_dir()):
@@ -251,8 +251,8 @@ def load_pairs(paths: Sequence[Path]) -> list[Task]:
     """Read the user's files of pairs (`eval.data.sts_data.read_pairs`), and return one task for each file.
 
     The name of a task is `pairs/` followed by the name of its file without the suffix: `pairs/dev`. Where several tasks
-    would have the same name, the suffix is kept, and then parent folders are put before it, until all names differ:
-    `pairs/de/dev.csv`, `pairs/fr/dev.csv`.
+    would have the same name, the suffix is kept, and then parent folders are put before the name of the file, until all
+    names differ: `pairs/de/dev.csv`, `pairs/fr/dev.csv`.
 
     Raises:
         MissingDataError: a file does not exist.
@@ -292,7 +292,7 @@ def _load_splits(name: str, read: Callable[[Path], ScoredPairs], file_of: Callab
         file_of: function from the name of a split to the path of its file.
 
     Returns:
-        The task, and the reason for a missing `dev` split. If the `test` split is missing, no task, and the reason.
+        The task, with the reason if its `dev` split is missing. If its `test` split is missing, only the reason.
 
     Raises:
         DataError: a file is malformed.

@@ -31,7 +31,8 @@ class Pieces:
 
     Attributes:
         names: for each example, the text whose hash is the example's id.
-        lines: for each example, the whole text that it was made from; if sentences were joined, each is a line.
+        lines: for each example, the text that it was made from, to find excluded texts and near-duplicates. If
+            sentences were joined, each is a line. For a slice of a sentence, it is the whole sentence.
         sources: for each example, the file and place that it was read from.
         tokens: for each example, its token ids.
         num_cut: number of sentences that were sliced because they were too long.

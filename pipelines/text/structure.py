@@ -35,7 +35,7 @@ FEWEST_WORDS = 4
 
 
 def headings(text: str) -> list[tuple[str, str]]:
-    """Return (heading, section without the heading) for each section of a text that is not empty, in order.
+    """Return (heading, section without the heading) for each section with words, in the order of the text.
 
     Text before the first heading is in no pair. If the text has no heading, return its first line and the rest as one
     pair, or an empty list if there is no rest.
@@ -78,10 +78,10 @@ def _marked(lines: Sequence[str]) -> list[Heading]:
 def _is_markdown(lines: Sequence[str], tokens: "Sequence[Token]", num_underlined: int) -> bool:
     """Return whether a text is Markdown.
 
-    It is Markdown if it begins with a # heading, has a heading of ## or more, or has code that is fenced by three or
-    four backticks; a longer row of backticks underlines a title. A text with other # headings is Markdown if it has at
-    least as many of them as underlined titles. Only marks at the start of a line are considered, because indented marks
-    are in the code of another markup.
+    It is Markdown if it begins with a # heading, has a heading with more than one #, or has code that is fenced by
+    three or four backticks; a longer row of backticks underlines a title. It is also Markdown if it has # headings, at
+    least as many as underlined titles. Only marks at the start of a line are considered, because indented marks are in
+    the code of another markup.
 
     Args:
         lines: the lines of the text.

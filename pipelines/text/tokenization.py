@@ -109,7 +109,7 @@ def vocab_size_of(data: bytes, name: str = MAIN) -> int:
         name: the name of the file, for error messages.
 
     Raises:
-        PipelineError: the bytes are not a tokenizer.json, or its ids are too large.
+        PipelineError: the bytes are not a tokenizer.json, or an id is far larger than the number of tokens.
     """
     try:
         return vocab_size(fast_tokenizer.parse(data).get_vocab(with_added_tokens=True))
@@ -121,8 +121,8 @@ def with_special_token(tokenizer: TokenizerFiles, token: str) -> TokenizerFiles:
     """Return the tokenizer with one more special token. If it has the special token already, it is returned unchanged.
 
     Raises:
-        PipelineError: the tokenizer has the token, but not as a special token, or `tokenizers` gives the token the id
-            of a different token.
+        PipelineError: the token is an added token of the tokenizer, but not a special one, or `tokenizers` gives it the
+            id of a different token.
     """
     extended = fast_tokenizer.parse(tokenizer.files[MAIN])
     existing = [added for added in extended.get_added_tokens_decoder().values() if added.content == token]
@@ -184,7 +184,7 @@ def _load(data: bytes, prompts: Iterable[str] = (), name: str = f"{TOKENIZER_FOL
 
     Args:
         prompts: the model's prompts. If one of them spells out a special token, the tokenizer recognizes special tokens
-            in texts; otherwise it reads them as plain text.
+            in texts; otherwise it reads a special token in a text as plain text.
         name: the name of the file, for error messages.
 
     Raises:

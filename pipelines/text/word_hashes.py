@@ -4,8 +4,8 @@
 
 A word is a run of letters and digits; everything else separates words. In scripts without spaces between words, such as
 Chinese (`common.scripts`), each letter is a word, and vowel signs separate words. In other scripts, such as Devanagari,
-vowel signs belong to the word. A single letter says less than a word, so an n-gram that contains such letters has more
-words than other n-grams.
+vowel signs belong to the word. A Chinese letter says less than an English word, so an n-gram that contains letters of
+scripts without spaces has more words than other n-grams.
 """
 
 import functools
@@ -168,7 +168,7 @@ class WordHashes:
             text: a text in normal form (`comparable`).
 
         Returns:
-            data: the bytes of the text, (n,) uint8.
+            data: the bytes of the text, (n,) uint8, with the byte _LETTER before each letter that is a word by itself.
             starts: for each word, the index in `data` of its first byte, (words,) int64.
         """
         text = text.replace(_LETTER, " ")
@@ -319,10 +319,10 @@ def _marks_between(data: np.ndarray, starts: np.ndarray, ends: np.ndarray) -> np
     """Return the characters between each of n words and the next word, as a set of bits, (n - 1,) uint8.
 
     The bits are _NEWLINE for the end of a line, _STOP for a full stop, question mark or exclamation mark, and _SPACE
-    for white space or the mark before a letter that is a word by itself.
+    for white space or the byte _LETTER.
 
     Args:
-        data: the bytes of the text, uint8.
+        data: the bytes of the text, uint8, with the byte _LETTER before each letter that is a word by itself.
         starts, ends: for each word, the index of its first byte and of the byte after its last, (n,) int64 each.
     """
     if len(starts) < 2:

@@ -82,7 +82,8 @@ def _statuses(plan: Plan) -> list[list[int] | None]:
 def _recorded_statuses(folder: str, plan: str) -> list[list[int] | None]:
     """Return the status (size, times and inode number) of each input, as an earlier run with the same plan recorded it.
 
-    The status is None where that run could not trust it. The list is empty if no run with this plan has recorded any.
+    The status is None if the input was modified just before that run, so that a further edit could go unnoticed. The
+    list is empty if no run with this plan has recorded statuses.
 
     Args:
         folder: the output folder.

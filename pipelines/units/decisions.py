@@ -244,12 +244,12 @@ def _are_duplicates(job: Job, unit: int, slices: int) -> np.ndarray:
 
 
 def send_names(job: Job, unit: int, slices: int, iteration: int) -> None:
-    """Write the names of a work unit's groups for an iteration of `linking`, by which the units agree on names.
+    """Write the names of a work unit's groups of rows that share texts, in one iteration of `linking`.
 
-    A group is rows that share texts. Two files are written. The file for the slices holds pairs (MEMBER) of the hash of
-    a text and the name of the text's group, sorted by the bucket of the text. The file for the unit itself holds names
-    of groups: in iteration 0, the name of each row's group; in a later iteration, for each group that shares a text
-    with another unit, the name that it had in iteration 0 and its present name.
+    In these iterations, the units agree on one name for each group. The unit writes two files. The file for the slices
+    holds pairs (MEMBER) of the hash of a text and the name of the text's group, sorted by the bucket of the text. The
+    file for the unit itself holds names of groups (MEMBER): in iteration 0, the name of each row's group; in a later
+    iteration, the name in iteration 0 and the present name of each group with a text that another unit has too.
 
     Args:
         unit: the number of the unit.
@@ -415,9 +415,9 @@ def _eligible(job: Job, number: int, slices: int) -> tuple[np.ndarray, np.ndarra
         slices: the number of slices.
 
     Returns:
-        sizes: an entry for each such group and each work unit with rows of it, (n,) SIZE: the name of the group, and
-            the number of these rows.
-        units: the number of the work unit of each entry of `sizes`, (n,) int64.
+        sizes: the number of rows that these groups have in each work unit, (n,) SIZE. An element holds the name of a
+            group, and the number of its rows in one unit.
+        units: for each element of `sizes`, the number of its unit, (n,) int64.
         wanted: the number of rows to hold out in the whole run.
         num_groups: the number of groups of the slice, including those that may not be held out.
     """

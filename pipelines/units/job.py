@@ -77,8 +77,7 @@ class Job:
         first_shard: the number in the names of the first unit's shards. It is 0, unless the run updates an existing
             dataset (`units.update`).
         caller: whether the user called the program from the command line or from Python (`common.flags.caller`). In
-            their
-        messages, workers write options accordingly: `--min-tokens` or `min_tokens`.
+            their messages, workers write options accordingly: `--min-tokens` or `min_tokens`.
     """
 
     folder: str

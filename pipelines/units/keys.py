@@ -81,14 +81,14 @@ def _combined(hashes: np.ndarray) -> np.ndarray:
 
 
 def texts(batch: pa.RecordBatch, hashes: np.ndarray | None, first: int, groups: np.ndarray | None = None) -> np.ndarray:
-    """Return an entry for each text of n examples, (t * n,) TEXT: the hash of the text, and its example's row number.
+    """Return an entry for each text of n examples, (m,) TEXT: the hash of the text, and its example's row number.
 
-    An example has t texts. Its group, which the user states by `--group-field`, counts as one of them.
+    The group of an example, which the user states by `--group-field`, counts as one of its texts.
 
     Args:
         batch: the examples.
-        hashes: the hashes of the examples' texts other than the group, each as two numbers, (n, 2 * texts) uint64; None
-            to hash each column of tokens instead.
+        hashes: the hashes of the examples' texts, each as two numbers, (n, 2 * texts) uint64, where `texts` is the
+            number of texts of an example, without the group; None to hash each column of tokens instead.
         first: the row number, in the work unit, of the batch's first example.
         groups: the hashes of the examples' groups, (n, 1) uint64; None if the examples have no groups.
     """

@@ -111,8 +111,8 @@ def rename(groups: np.ndarray, members: np.ndarray) -> np.ndarray:
 def members(texts: np.ndarray, groups: np.ndarray) -> np.ndarray:
     """Return the pairs that a work unit sends to slices, (m,) MEMBER, sorted by text and without repetitions.
 
-    A pair holds the hash of a text, and the name of the text's group. The names of the groups are sent as texts of
-    their groups too.
+    A pair holds the hash of a text, and the name of the text's group. The name of a group counts as one of its texts,
+    so there is also a pair (name, name) for each group.
 
     Args:
         texts: the hashes of texts, or old names of groups, (n,) uint64.

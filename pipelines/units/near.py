@@ -55,7 +55,7 @@ class Banding:
 
     @property
     def width(self) -> int:
-        """The number of a sketch's numbers that form one band.
+        """The number of consecutive elements of a sketch that form one band.
 
         It is the largest width with which two documents whose similarity is the threshold have at least one equal band
         with a probability of at least 0.99 (RECALL).
@@ -141,18 +141,17 @@ def shared(bands: np.ndarray) -> np.ndarray:
 def compare(entries: np.ndarray, min_similarity: float) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Compare each candidate with earlier candidates that have an equal band; drop it if it is similar to one of them.
 
-    It is compared with at most MAX_KEPT (64) candidates: the first ones with this band that were not dropped in this
-    band.
+    A candidate is compared only with the first MAX_KEPT (64) candidates with its band that were not dropped themselves.
 
     Args:
-        entries: the candidates, (n,) CANDIDATE, in the order of the plan: each has a band, a row, an id and a code.
+        entries: the candidates, (n,) CANDIDATE, in the order of the plan: each has a band, a row, an id and a code. A
+            row with several bands is several candidates.
         min_similarity: the estimated Jaccard similarity from which a candidate is dropped.
 
     Returns:
-        dropped: the indices in `entries` of m dropped candidates, (m,) int64. A row with several bands may be dropped
-            in several of them.
-        kept: for each of them, the index of the earlier candidate that it resembles, (m,) int64.
-        similarity: the estimated similarity of the two, (m,) float64.
+        dropped: the indices in `entries` of the m dropped candidates, (m,) int64.
+        kept: for each dropped candidate, the index of the earlier candidate that it resembles, (m,) int64.
+        similarity: the estimated similarity of these two, (m,) float64.
     """
     left = np.argsort(entries["band"], kind="stable")
     drops: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = []
@@ -183,8 +182,8 @@ def merge(dropped: np.ndarray) -> np.ndarray:
     """Return one entry for each dropped row, in ascending order of rows.
 
     A row may have been dropped several times, because it resembles one document in one band and another document in
-    another band. The entry with the highest similarity is returned; among equal similarities, the entry with the lowest
-    id of that document.
+    another band. The entry with the highest similarity is returned; among equal similarities, the entry whose document
+    has the lowest id.
 
     Args:
         dropped: an entry for each time that a row was dropped, in any order, (n,) DROPPED: the row, the id of the

@@ -23,8 +23,8 @@ DECISION = re.compile(rf"({CURATED}|{STAGED})/(\d{{5}}\.zst|{ROWS})")
 def fruitless(folder: str, plan: bytes) -> list[str]:
     """Return the names of all files in an output folder if one run wrote all of them and wrote no shard; otherwise [].
 
-    The run is the one that wrote plan.json, which is the last name. Hidden files, whose names begin with ".", are
-    ignored.
+    The run is the one that wrote plan.json; this name is the last one in the list. Hidden files, whose names begin with
+    ".", are ignored.
 
     Args:
         folder: the output folder.

@@ -180,12 +180,15 @@ def cut(root: str, inputs: Iterable[Input], unit_bytes: int, whole: bool = False
 
 
 def check_ranges(ranges: Sequence[tuple[Any, Any]], entry: Input, path: str) -> None:
-    """Raise PipelineError if a format cuts a file into anything but ascending ranges of bytes that do not overlap.
+    """Check the pieces into which a format cuts a file: ascending ranges of whole bytes that do not overlap.
 
     Args:
         ranges: (start, end) of each piece; an `end` of None is the end of the file.
         entry: the file.
-        path: its path, for the message.
+        path: the path of the file, for the message.
+
+    Raises:
+        PipelineError: the pieces are not such ranges, a piece reaches beyond the file, or there are no pieces.
     """
     before = 0
     for start, end in ranges:

@@ -101,8 +101,8 @@ def _read_list(path: str) -> Iterator[tuple[str, str]]:
         path: the path of the list. Relative paths in the list are relative to its folder.
 
     Raises:
-        PipelineError: the list is empty or not UTF-8, a line is not a path, a tab and a class, or a file has two
-            classes.
+        PipelineError: the list is empty or not UTF-8, a line does not consist of a path, a tab and a class, or a file
+            has two classes.
     """
     folder = path.rpartition("/")[0] or "."
     seen: dict[str, str] = {}
@@ -200,7 +200,8 @@ def deal(inputs: Inputs, num_bytes: int) -> list[Piece]:
     """Cut the inputs into pieces; return these, sorted by a hash of their names and offsets, which mixes the classes.
 
     Args:
-        num_bytes: the approximate size of a work unit in bytes. The pieces of a tar are a small fraction of it.
+        num_bytes: the approximate size of a work unit in bytes. If possible, a tar is cut into pieces of
+            about 1/256 of this size.
     """
     pieces: list[Piece] = []
     for entry in inputs.files:

@@ -104,9 +104,10 @@ def _held_out_groups() -> list[Round]:
 
 
 def _iteration(number: int) -> list[Round]:
-    """Return the two rounds of an iteration of `linking`: work units send names of groups, and slices reply.
+    """Return the two rounds of an iteration by which the work units give every group of rows a common name (`linking`).
 
-    The rounds are skipped if the previous iteration had no replies.
+    In the first round, the units send the names that they use for their groups. In the second round, slices reply with
+    the smallest names of these groups. The rounds are skipped if the previous iteration had no replies.
 
     Args:
         number: the number of the iteration, from 0.

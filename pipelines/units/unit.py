@@ -139,9 +139,9 @@ class _Collected:
     def files(self, unit: int) -> dict[str, bytes]:
         """Return the files with the collected data: name in the output folder -> content.
 
-        Entries that hold the key of an example or a band of its MinHash sketch, which are hashes, are sorted by the
-        bucket of the hash, because other workers read a range of buckets from all units. All other entries are in the
-        order of the examples.
+        Entries with the key of an example, which is a hash of its content, or with a hash of a band of its MinHash
+        sketch, are sorted by the bucket of this hash, because other workers read a range of buckets from all units. All
+        other entries are in the order of the examples.
 
         Args:
             unit: the number of the work unit, for the names of the files.
@@ -225,12 +225,12 @@ def _publish(job: Job, files: Mapping[str, bytes]) -> dict[str, str]:
 def finish_unit(job: Job, unit: int, _: int) -> None:
     """Run the second stage of a work unit: write its final shards and its result in `_done`.
 
-    The examples are read from the shards of the first stage. Duplicates, near-duplicates and examples over the limit
-    are left out. If the stage is run again, it writes the same files.
+    The examples are read from the shards of the first stage. Duplicates, near-duplicates, and examples beyond the
+    maximum number for the run (`job.curation.limit`) are left out. If the stage is run again, it writes the same files.
 
     Args:
         unit: the number of the work unit.
-        _: not used; the other functions that run after the first stage need the number of slices.
+        _: the number of slices, which is not used.
     """
     staged = decisions.staged(job, unit)
     verdicts = decisions.verdicts_on(job, unit)

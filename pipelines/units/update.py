@@ -43,7 +43,7 @@ MOST_SHOWN = 6
 
 
 def first_shard(folder: str) -> int:
-    """Return the number at which the shards of a dataset start, finished or unfinished: 0 or SECOND (50,000)."""
+    """Return the number at which the shards of a finished or unfinished dataset start: 0 or SECOND (50,000)."""
     try:
         names = [shard.name for shard in Manifest.load(folder).shards]
     except ManifestError:  # it is missing, or damaged
@@ -59,8 +59,8 @@ def is_outdated(job: Job, plan: Plan, quiet: bool) -> bool:
         quiet: whether to hide the progress bar while inputs are read again.
 
     Raises:
-        PipelineError: `--update` does not work with a held-out part or an output folder in an object store; or the
-            dataset was made with different options.
+        PipelineError: an update is impossible, because a part is to be held out, the output folder is in an object
+            store, or the dataset was made with different options.
     """
     if job.curation.holdout_fraction:
         raise PipelineError(
@@ -128,7 +128,7 @@ def option_differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[s
 def begin(folder: str, plan: bytes) -> Path:
     """Create the subfolder `.update`, in which a dataset of the new inputs is made, and return its path.
 
-    If a killed command left the subfolder, and its plan is the same, its files are kept; otherwise it is emptied.
+    If a killed command left the subfolder, its files are kept if its plan.json equals `plan`, and removed otherwise.
 
     Args:
         folder: the folder of the dataset.

@@ -64,9 +64,9 @@ class Captions:
     def score(self, run: TaskContext) -> TaskScores:
         """Train projections for the model's embeddings, and return the recalls and median ranks on the test split.
 
-        The scores are the recalls at 1, 5 and 10 and the median rank of captions for an image (`i2t_r1`, ...,
-        `i2t_medr`) and of images for a caption (`t2i_r1`, ...), and the mean of the six recalls on the test split
-        (`acc`) and on the dev split (`devacc`). Median ranks are not percentages; all other scores are. For the
+        `i2t_r1`, `i2t_r5`, `i2t_r10` and `i2t_medr` are the recalls at 1, 5 and 10 and the median rank of captions that
+        are ranked for an image. For images that are ranked for a caption, the names begin with `t2i`. `acc` is the mean
+        of the six recalls on the test split, and `devacc` their mean on the dev split. Recalls are in percent. For the
         comparison of models, the mean recall of each test image and of each test caption is also returned.
 
         Args:

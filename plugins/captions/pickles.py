@@ -120,7 +120,10 @@ def _numbers(row: Any) -> Any:
 
 
 def _shown(value: Any) -> str:
-    """Describe a value of a pickle in an error message: a text, None or a small integer itself, else only its type."""
+    """Return a description of a pickle's value, for an error message.
+
+    A text (cut to 60 characters), None or a small integer is shown. Of all other values, only the type is named.
+    """
     if isinstance(value, str):
         return head(value)
     is_short = value is None or (isinstance(value, int) and abs(value) < 1 << 63)
