@@ -16,7 +16,8 @@ class ForwardSize:
         sequences: the number of sequences, both of tokens and of patches.
         mean_tokens: the mean number of tokens in a batch, special tokens included, patches excluded.
         patches: the number of patches in a batch.
-        budget: the fixed number of tokens that a batch has if its shape must not change; None if it has patches only.
+        budget: the fixed number of tokens for batches whose shape must not change, computed even if it may change;
+            None if the batch has patches only.
     """
 
     sequences: int
