@@ -244,7 +244,7 @@ class SimCSE(ContrastiveObjective):
         return Context(torch.cat(keys) if keys else None, torch.cat([context.absent for context in contexts]))
 
     def _false_negatives(self, context: Context | None) -> Tensor | None:
-        """Return the mask of false negatives for `info_nce`, (n, (1 + k) N) bool; None if there are none.
+        """Return the mask of false negatives for `info_nce`, (n, (1 + k) N) bool; None to mask nothing.
 
         It is true at [i, j] if candidate j must not be a negative of example i of the n examples on this rank, because
         the two share an id or a text. An absent hard negative, which is an empty text, must not be a negative of any

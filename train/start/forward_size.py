@@ -36,8 +36,8 @@ def forward_size(
 ) -> ForwardSize:
     """Return the estimated size of the packed batch in one rank's forward pass.
 
-    The budget depends on the variance of the number of tokens in a batch. The variance is estimated as if the sequences
-    of one example were all long or all short, as a sentence and its views are.
+    Its fixed number of tokens (`budget`) depends on the variance of the number of tokens in a batch. The variance is
+    estimated as if the sequences of one example were all long or all short, as a sentence and its views are.
 
     Args:
         objectives: the objectives whose sequences are encoded in the forward pass.
