@@ -145,9 +145,11 @@ def export_model(run: Run | str | Path, output: str | Path, checkpoint: str | No
 
 
 def assignments(overrides: Overrides) -> list[str]:
-    """Return recipe keys and values as on the command line: `key=value`.
+    """Return recipe keys and values as on the command line: a list of `key=value`.
 
-    The values of a mapping are written as JSON, which is valid YAML: a text stays a text, even "true" or "shards #1".
+    Args:
+        overrides: a mapping from keys to values, which are written as JSON; or one or several texts `key=value`, which
+            are returned unchanged. JSON is valid YAML, in which a str stays a string, even "true" or "shards #1".
     """
     if isinstance(overrides, Mapping):
         return [f"{key}={json.dumps(_plain(key, value), ensure_ascii=False)}" for key, value in overrides.items()]
@@ -155,10 +157,12 @@ def assignments(overrides: Overrides) -> list[str]:
 
 
 def _plain(key: str, value: object) -> object:
-    """Convert a recipe key's value that JSON lacks: a numpy number to a Python number, a path to a str.
+    """Return a recipe key's value for JSON, with numpy numbers as Python numbers, and paths as str.
+
+    Numbers and paths within lists and mappings are converted, too.
 
     Raises:
-        UsageError: JSON has no such value; the message names the key.
+        UsageError: JSON cannot represent the value; the message names the key.
     """
     if isinstance(value, Mapping):
         if odd := [name for name in value if not isinstance(name, str | int | float | None)]:

@@ -83,8 +83,8 @@ def read_scores(metrics: Path, step: int) -> dict[int, dict[str, float]]:
 
     Returns:
         Step -> name of a metric -> its value. The steps are `step`; 0, the weights before the first step; and -1
-        (`BEFORE`), the given model with the pooling of its folder, if the run pools in another way. A step without any
-        value is left out.
+        (`BEFORE`), the given model with the pooling of its folder, if the run changes the pooling or the layers after
+        it. A step without any value is left out.
     """
     from clearspan.train.curves import lines_up_to
     from clearspan.train.selection.validation import PREFIX

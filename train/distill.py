@@ -73,7 +73,7 @@ class Distill(Command):
 
     @property
     def source(self) -> str:
-        """The option that the user gave, `--model` or `--tokenizer`, as the user writes options."""
+        """The option that the user gave: `--model` or `--tokenizer`; in a call from Python `model` or `tokenizer`."""
         return flag("--model" if self.model else "--tokenizer")
 
     @property

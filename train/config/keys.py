@@ -41,7 +41,11 @@ def typed(section: type[Options], options: Mapping[str, Any], prefix: str = "") 
 
 
 def _other_key(options: Any) -> str:
-    """Return the error message for the first key of nested options that JSON does not know, such as a date; else ""."""
+    """Return an error message about the first key that JSON cannot represent, such as a date; "" if there is none.
+
+    Args:
+        options: a dict or list, which may contain further dicts and lists.
+    """
     for name, value in options.items() if isinstance(options, dict) else enumerate(options):
         if not isinstance(name, str | int | float | None):
             return f"the key {name} must be a text: put it in quotes"
@@ -139,7 +143,8 @@ def naming(key: str, *expected: type[Exception]) -> Iterator[None]:
 def nearest_key(key: str, known: Iterable[str]) -> str | None:
     """Return "did you mean KEY?", where KEY is a known key that is similar to an unknown one; None if there is none.
 
-    Only the last parts of the keys are compared, unless several known keys have the same last part.
+    Only the last parts of the keys are compared. If several known keys have the most similar last part, the one that is
+    most similar as a whole is chosen.
 
     Args:
         key: the unknown key, such as `training.max_stops`.

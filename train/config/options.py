@@ -207,10 +207,10 @@ class TrainingConfig:
             path of SentEval's folder: the Spearman correlation on STS-B dev. The path of a csv or tsv file of sentence
             pairs with scores: the Spearman correlation on it. "": the losses on `data.NAME.validation` choose; without
             held-out examples, the last checkpoint is exported.
-        eval_texts: with `eval_data: heldout`, the number of texts that an evaluation ranks: the right texts of at most
-            half as many queries, and distractors, the texts that BM25 ranks nearest to the queries. More texts
-            distinguish checkpoints better, and each costs an embedding at every evaluation: a static encoder can afford
-            20,000.
+        eval_texts: with `eval_data: heldout`, the number of texts that an evaluation ranks: the right texts of the
+            queries, and distractors, which are the texts that BM25 ranks nearest to the queries. The number of queries
+            is at most `eval_texts` / 2. More texts distinguish checkpoints better, and each costs an embedding at every
+            evaluation: a static encoder can afford 20,000.
         max_hours: save and stop, as on SIGTERM, this many hours after the start, e.g. below a batch system's limit;
             leave time for the save. 0: no limit.
         loss_limit: abort when the loss exceeds this multiple of chance level, or of its first value if that is higher.
@@ -465,9 +465,9 @@ def refuse(*problems: tuple[bool, str]) -> None:
 
 
 def _misnamed(key: str, name: str) -> tuple[bool, str]:
-    """Return a problem for `refuse`: (true if a name cannot be used in keys and in metrics' names, an error message).
+    """Return a problem for `refuse`: (true if a name is invalid, an error message).
 
-    A name consists of letters, digits, _ and -, and does not begin with -.
+    A valid name consists of letters, digits, _ and -, and does not begin with -. It becomes a part of keys.
 
     Args:
         key: the key that the message begins with.

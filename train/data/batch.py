@@ -33,9 +33,9 @@ class Rows:
         columns: name of a column -> its n values, as read from the shards.
         ids: the ids of the examples, (n,) int64.
         epoch: the dataset's current epoch, from 0 on.
-        peer: a function that draws a second example, one of the examples with which the loss contrasts the first one
-            (on any rank). `peer(row, uniform)` takes the index of the first example and a random number in [0, 1), and
-            returns the second example's `id` and columns. The choice does not depend on the number of ranks. None if
+        peer: a function that draws, for one of the n examples, another example (of any rank) that the loss contrasts
+            with it. `peer(row, uniform)` takes the index of the example and a random number in [0, 1), and returns the
+            `id` and the columns of the drawn example. The choice does not depend on the number of ranks. None if
             peers cannot be drawn.
     """
 
@@ -121,8 +121,8 @@ class Batch:
         Args:
             name: the name of the column.
             keys: the random key of each of the B examples' sequences, from which its masks are drawn, (B,) int64.
-            max_tokens: the length to which sequences are cut, in tokens without special tokens; at most the encoder's
-                capacity.
+            max_tokens: the length to which sequences are cut, in tokens without special tokens. It must not exceed
+                the length that the encoder takes.
         """
         return Sequences(self.lists(name).slices(max_tokens), keys)
 

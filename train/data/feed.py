@@ -66,6 +66,8 @@ class Feed:
     ) -> Iterator[tuple[MicroBatch, FeedState]]:
         """Yield (micro-batch, state) endlessly. The state is the position of each dataset after the micro-batch's step.
 
+        A micro-batch is a dict: name of a dataset -> its batch.
+
         A thread for each dataset reads and collates its examples in advance, by at most one step and one batch.
 
         Args:

@@ -222,8 +222,8 @@ def _anchor_cells(keys: Tensor, num_cells: Tensor, num_anchors: int) -> Tensor:
     """Draw the cells of the anchors of B documents, as DeCLUTR's code does (placement `grid`).
 
     Each document is divided into cells. Each anchor takes a random one of the remaining cells; this cell, the remaining
-    cell before it and the remaining cell after it are then removed. If fewer cells remain than the square of the number
-    of anchors that have no cell yet, the anchor takes the first or the last remaining cell.
+    cell before it and the remaining cell after it are then removed. If k anchors have no cell yet and fewer than k^2
+    cells remain, the next anchor takes the first or the last remaining cell.
 
     Args:
         keys: the random key of each document, (B,) int64.

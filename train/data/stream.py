@@ -9,7 +9,7 @@
     5. micro-batch  the step's examples, cut into `micro_batches` equal parts, whose gradients are added up
     6. rank         each micro-batch, cut into `ranks` equal parts, one for each rank; if the loss contrasts all
                     examples of a step (`whole`), 6 comes before 5: the step is cut for the ranks first
-    7. collation    the columns that the objectives make, on the host, of the rank's examples, e.g. views
+    7. collation    the objectives turn the rank's examples into columns, e.g. of views, on the host
 
 The state of a stream is (epoch, position). The position is the number of examples at the beginning of the epoch's order
 that have been used or skipped. Every rank decodes every window, because decoding is far faster than training, and takes
@@ -71,7 +71,7 @@ class ExampleStream:
         measured: the name of the column of token lists whose lengths are compared with `min_tokens`.
         skip_short: True to skip an example with fewer than `min_tokens` tokens; False to raise a StreamError for it.
         micro_batches: the number of micro-batches in a step. A batch is one rank's part of a micro-batch.
-        rank, ranks: the number of this rank, from 0 on, and the number of ranks.
+        rank, ranks: the index of this rank, from 0 on, and the number of ranks.
         share: the fraction of the dataset's examples to read, from 0 to 1. The hash of an example's id decides whether
             it is read.
         whole: True if the loss contrasts all examples of a step, as with gradient caching. The examples of a rank and

@@ -234,11 +234,11 @@ class Checkpoints:
 
 
 def _verified(folder: Path) -> dict[str, Any]:
-    """Verify the files of a checkpoint by the hashes in its manifest; return `best` -> the tag of the best checkpoint.
+    """Verify the files of a checkpoint by the hashes in its manifest. Files that it does not list are ignored.
 
-    The tag, from the manifest, is None if no checkpoint was the best one when this checkpoint was written.
-
-    Files that the manifest does not list are ignored.
+    Returns:
+        A dict from the manifest with the key `best`: the tag of the checkpoint that was the best when this one was
+        written; None if there was none.
 
     Raises:
         FolderChangedError: the manifest or a file that it lists is missing or damaged.

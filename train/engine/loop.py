@@ -209,7 +209,7 @@ class Trainer:
             clock: counts the time spent waiting for the micro-batches.
 
         Returns:
-            (this rank's metrics of the step, without gradients; the state of the feed after the step).
+            (this rank's metrics of the step, detached; the state of the feed after the step).
         """
         step: list[MicroBatch] = []
         for _ in range(self.recipe.training.gradient_accumulation_steps):
@@ -219,7 +219,7 @@ class Trainer:
         return merged({turn: self._update(turn, number, step) for number, turn in enumerate(self.optimizers)}), after
 
     def _update(self, turn: str, number: int, batches: list[MicroBatch]) -> Metrics:
-        """Update the weights once, with the objectives of a turn; return this rank's metrics, without gradients.
+        """Update the weights once, with the objectives of a turn; return this rank's metrics, detached.
 
         Args:
             turn: the name of the turn.
@@ -355,7 +355,8 @@ class Trainer:
     def _evaluate_start(self) -> bool:
         """Evaluate the weights before the first step, and log and show the result.
 
-        If the run changes the pooling or the layers of the model that it starts from, evaluate the unchanged model too.
+        If the run changes the pooling of the model that it starts from, or the layers after the pooling, evaluate the
+        unchanged model too.
 
         Return whether one of them got a finite score or loss, so that it is the best so far.
         """

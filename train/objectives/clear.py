@@ -155,7 +155,7 @@ def can_make(config: ClearConfig, setting: Setting) -> bool:
     """Return whether `views: auto` may make views on the fly, because the augmentation has all that it needs.
 
     Substitution needs a file of synonyms, and deletion a token [DEL] in the dataset's tokenizer. If the recipe names a
-    synonym file, return True in any case, because that file is used only on the fly.
+    synonym file, return True without a check: the user wants views on the fly then. Stored views do not use the file.
     """
     if config.synonyms:
         return True
@@ -192,9 +192,10 @@ def find_synonyms(config: ClearConfig, setting: Setting) -> dict[str, list[str]]
 
 
 class StoredViews:
-    """Reader of two views of each sentence that are stored in the shards. Call it with the rows to read.
+    """Reader of two views of each sentence that are stored in the shards.
 
-    If the shards hold more than two views, a pair is drawn at random for each sentence in each epoch.
+    Call it with the rows to read. It returns the first views of all rows, and their second views. If the shards hold
+    more than two views, a pair is drawn at random for each sentence in each epoch.
 
     Args:
         count: the number of views that the shards hold of each sentence, at least 2.
@@ -235,9 +236,10 @@ class StoredViews:
 
 
 class FreshViews:
-    """Maker of two new views of each sentence in each epoch. Call it with the rows that hold the sentences.
+    """Maker of two new views of each sentence in each epoch.
 
-    The random draws depend on the seed, the epoch, the sentence and the view.
+    Call it with the rows that hold the sentences. It returns the first views of all rows, and their second views. The
+    random draws depend on the seed, the epoch, the sentence and the view.
 
     Args:
         config: the options of the objective, which describe the augmentation.
@@ -345,9 +347,9 @@ class Clear(ContrastiveObjective):
         return self._view_moments if block in ("view_0", "view_1") else super().block_moments(block)
 
     def _length_ratio(self) -> float:
-        """Return the mean length of a view divided by the mean length of a sentence, in tokens, both in a sample.
+        """Return the mean length of a view divided by the mean length of a sentence, in tokens.
 
-        Return 1.0 if there is no sample.
+        Both means are taken over the first examples of the dataset. Return 1.0 if it has no examples.
         """
         batch = self.setting.sample
         if batch is None:

@@ -197,10 +197,12 @@ class SimCSE(ContrastiveObjective):
         return mean, sum(variance + average**2 for average, variance in moments) / present - mean**2
 
     def _num_drawn(self, column: str) -> int:
-        """Return the number of texts that a step uses of each row: 1 positive, or several hard negatives.
+        """Return how many of a row's hard negatives, or of its positives, a step uses.
+
+        That is 1 for positives, and also for `tokens`, the only column of sentences.
 
         Args:
-            column: the name of a column of positives, of hard negatives, or of the sentences themselves (1 text).
+            column: the name of any column of hard negatives or positives, such as `negative_1`; or `tokens`.
         """
         return len(self.negatives) if columns_named("negative", [column]) else 1
 
@@ -241,11 +243,13 @@ class SimCSE(ContrastiveObjective):
         keys = [context.keys for context in contexts if context.keys is not None]
         return Context(torch.cat(keys) if keys else None, torch.cat([context.absent for context in contexts]))
 
-    def _same(self, context: Context | None) -> Tensor | None:
-        """Return the argument `same` of `info_nce`: true where a candidate must not be a negative; None if all may be.
+    def _false_negatives(self, context: Context | None) -> Tensor | None:
+        """Return the mask of false negatives for `info_nce`, (n, (1 + k) N) bool; None to mask nothing.
 
-        A candidate must not be a negative of an example with which it shares an id or a text. An absent hard negative,
-        which is an empty text, must not be a negative of any example.
+        It is true at [i, j] if candidate j must not be a negative of example i of the n examples on this rank, because
+        the two share an id or a text. An absent hard negative, which is an empty text, must not be a negative of any
+        example. The candidates are the positives of the N examples on all ranks, and then, column by column, their k
+        hard negatives each.
 
         Args:
             context: the ids and hashes of the texts, and the absent hard negatives; None if all candidates may be
@@ -268,5 +272,5 @@ class SimCSE(ContrastiveObjective):
     def loss(self, encoded: Encoded, context: Context | None) -> tuple[Tensor, Metrics]:
         anchors, positives, *negatives = self.projected(*(encoded.pooled(block) for block in self.blocks))
         weight = self.config.hard_negative_weight or 0.0
-        loss = info_nce(anchors, positives, self.config.temperature, negatives, weight, self._same(context))
+        loss = info_nce(anchors, positives, self.config.temperature, negatives, weight, self._false_negatives(context))
         return loss, self.sphere_metrics(encoded, anchors, positives)

@@ -179,8 +179,8 @@ class SpanContrast(ContrastiveObjective):
         spans = [anchors.text_keys()[:, None], positives.text_keys().view(len(anchors), -1)]
         return torch.cat([documents, *spans], dim=1)
 
-    def _same(self, keys: Tensor) -> Tensor:
-        """Return the mask of false negatives for the argument `same` of `nt_xent`, (m, M) bool.
+    def _false_negatives(self, keys: Tensor) -> Tensor:
+        """Return the mask of false negatives for `nt_xent`, (m, M) bool.
 
         It is true at [i, j] if anchor i of the m anchors on this rank and anchor j of the M anchors on all ranks must
         not be negatives of each other. This is so if anchor i or one of its positives has the same text as anchor j or
@@ -197,7 +197,7 @@ class SpanContrast(ContrastiveObjective):
     def loss(self, encoded: Encoded, context: Tensor | None) -> tuple[Tensor, Metrics]:
         spans = encoded.pooled("anchors"), encoded.pooled("positives")
         anchors, positives = self.projected(*spans)
-        same = None if context is None else self._same(context)
+        same = None if context is None else self._false_negatives(context)
         loss = self.memory.nt_xent(anchors, _means(anchors, positives), self.config.temperature, same)
         return loss, self.sphere_metrics(encoded, spans[0], _means(*spans))
 

@@ -8,7 +8,7 @@ of all queries, and those training and held-out texts that BM25 ranks high for t
 cases of a search among all texts, while `training.eval_texts` limits the number of texts to embed.
 
 The encoder puts the prompts of the model to be exported before the texts: its query prompt before queries, its document
-prompt before ranked texts, and before the texts of scored pairs its prompt for texts that are neither.
+prompt before ranked texts. The texts of scored pairs get its prompt for other texts.
 """
 
 import functools

@@ -46,10 +46,11 @@ class HeldOutExamples:
         self.judging = {each.name: each.weight for each in objectives if each.name not in self.unjudged}
 
     def notes(self) -> list[str]:
-        """Return a list with one note for the user, in a run for which `training.eval_data` is not set.
+        """Return a list with one note for the user: by which held-out losses the best checkpoint is selected.
 
-        The note says which held-out losses select the best checkpoint, or that the last checkpoint is exported because
-        none can. For each objective whose loss cannot select, it gives the reason.
+        If there is no such loss, the note says that the last checkpoint is exported. For each objective whose loss
+        cannot select, it gives the reason. Call this method only if `training.eval_data` is not set, because the note
+        says so.
         """
         picking = "the last checkpoint is exported, since no held-out loss can pick one"
         if self.judging:

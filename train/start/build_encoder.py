@@ -315,7 +315,7 @@ def build_encoder(recipe: Recipe, tokenizer: Any, datasets: Iterable[Dataset] = 
         tokenizer: the tokenizer of the shards.
         datasets: the text datasets in which tokens are counted, for two options. The pooling `weighted` needs the
             counts if the model's folder has no token weights. `model.init` uses the counts for the lengths of initial
-            vectors; if there are no datasets, it estimates them from the order of the token ids.
+            vectors; if there are no datasets, it estimates the tokens' frequencies from the order of their ids.
 
     Raises:
         RecipeError: the folder or configuration gives no encoder, or its tokenizer does not fit the shards.

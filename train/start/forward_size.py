@@ -16,7 +16,8 @@ class ForwardSize:
         sequences: the number of sequences, both of tokens and of patches.
         mean_tokens: the mean number of tokens in a batch, special tokens included, patches excluded.
         patches: the number of patches in a batch.
-        budget: the fixed number of tokens that a batch has if its shape must not change; None if it has patches only.
+        budget: the fixed number of tokens for batches whose shape must not change, computed even if it may change;
+            None if the batch has patches only.
     """
 
     sequences: int
@@ -35,8 +36,8 @@ def forward_size(
 ) -> ForwardSize:
     """Return the estimated size of the packed batch in one rank's forward pass.
 
-    The budget depends on the variance of the number of tokens in a batch. Its estimate assumes that the sequences of
-    one example are all long or all short, as a sentence and its views are.
+    Its fixed number of tokens (`budget`) depends on the variance of the number of tokens in a batch. The variance is
+    estimated as if the sequences of one example were all long or all short, as a sentence and its views are.
 
     Args:
         objectives: the objectives whose sequences are encoded in the forward pass.

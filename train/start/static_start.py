@@ -76,7 +76,7 @@ def _embedded_alone(model: nn.Sequential, special: SpecialTokens, ids: Tensor) -
 
 
 def set_initial_vectors(model: nn.Module, weights: Tensor, initial: Tensor | None = None) -> None:
-    """Replace the first dimensions of a static model's vectors by `initial`, then multiply all vectors by weights.
+    """Replace the first dimensions of a static model's vectors by `initial`, then multiply each vector by its weight.
 
     Args:
         model: a `train.model.static.StaticModel` with random vectors of h dimensions, which are changed in place.

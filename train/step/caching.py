@@ -45,8 +45,10 @@ class Part:
 
 @dataclasses.dataclass(frozen=True)
 class Cached:
-    """The input of pass 2 of gradient caching for one micro-batch. Pass 1 computes the vectors of the whole step and
-    the gradients of the loss with respect to them. Pass 2 computes the vectors again, and the gradients of the weights.
+    """The input of pass 2 of gradient caching for one micro-batch.
+
+    Pass 1 computes the vectors of the whole step, and the gradients of the losses with respect to them. Pass 2 computes
+    the vectors again, and the gradients of the weights.
 
     Args:
         losses: name of a contrastive objective -> its weighted loss on all examples of the step, detached.
@@ -54,7 +56,8 @@ class Cached:
         pooled: the gradient of the sum of these losses with respect to the pooled vectors of the micro-batch's N
             sequences, (N, h), where h is the hidden size; None if no loss uses pooled vectors. It is multiplied by the
             number of micro-batches, because the step averages the gradients of its micro-batches.
-        first: the same for the states of the sequences' first tokens, (N, h); None if no loss uses them.
+        first: the gradient of this sum with respect to the states of the sequences' first tokens, (N, h), multiplied by
+            the number of micro-batches too; None if no loss uses these states.
         parameters: the parameters of the contrastive objectives, such as heads, with their gradients.
         shares: name of a masked-LM objective -> the number by which its loss is multiplied, a scalar: the number of
             masked tokens in this micro-batch, divided by the mean of this number over the step's micro-batches.
@@ -68,10 +71,10 @@ class Cached:
     shares: dict[str, Tensor]
 
     def pull(self, vectors: SequenceVectors) -> Tensor:
-        """Return a scalar of value 0 whose gradient is the gradient of the contrastive losses, for pass 2.
+        """Return a scalar of value 0 whose backward pass gives the weights the gradients of the contrastive losses.
 
-        Added to a loss, it leaves the value unchanged and gives the weights the gradient that pass 1 computed for the
-        vectors.
+        Added to a loss, it leaves the value unchanged. In the backward pass, `vectors` get the stored gradients
+        `pooled` and `first`, which flow on to the encoder's weights.
 
         Args:
             vectors: the micro-batch's vectors, computed again with gradient.
@@ -86,15 +89,20 @@ class Cached:
 
 
 def cache(parts: Sequence[Part], objectives: Sequence[Objective], measured: bool = True) -> list[Cached]:
-    """Compute the contrastive losses of a step and their gradients; return the input of pass 2 for each micro-batch.
+    """Compute the contrastive losses of a step, and their gradients with respect to the vectors of its sequences.
 
     Every rank must call this function, because the losses gather the vectors of all ranks. If an objective has a memory
     bank of earlier vectors, its loss adds the vectors of the whole step to the bank here.
 
     Args:
-        parts: the result of pass 1 for each micro-batch of the step.
+        parts: for each micro-batch of the step, its vectors, computed without gradient, the contexts of the requests,
+            and the numbers of masked tokens.
         objectives: the objectives whose losses the weight update minimizes, in the recipe's order.
         measured: whether to compute metrics in addition to losses.
+
+    Returns:
+        For each micro-batch, the losses and the gradients of its vectors, from which the gradients of the weights can
+        be computed when the micro-batch is encoded again, with gradient.
     """
     contrasts = [objective for objective in objectives if isinstance(objective, ContrastiveObjective)]
     losses: dict[str, Tensor] = {}

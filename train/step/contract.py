@@ -259,7 +259,7 @@ class Objective(nn.Module, abc.ABC):
         """Make the columns that `request` needs from rows of the shards.
 
         By default, the columns that the attribute `columns` names are returned unchanged. A column that is returned
-        unchanged is shared with other objectives.
+        unchanged becomes one tensor for all objectives that return it, so `request` must not change it in place.
 
         This method runs on the host, in the data stream's thread. Random choices must come from `setting.keys`.
 

@@ -113,7 +113,8 @@ class ContrastiveObjective(Objective):
             in ascending order.
         masks_equal: whether the loss masks the false negatives that `identities` detects. If False, the option
             `mask_equal` is refused.
-        EQUAL_PASSES: the reason that `unjudged` returns if an objective's positives are two passes over one sequence.
+        EQUAL_PASSES: the reason why the held-out loss cannot select the best checkpoint (`unjudged`) if an objective's
+            positives are two passes over one sequence.
     """
 
     config: ContrastiveConfig

@@ -153,8 +153,8 @@ class Learner(nn.Module):
     ) -> tuple[dict[str, Tensor], Metrics]:
         """Return (name of an objective -> its weighted loss, metrics) from one packed forward pass.
 
-        `forward` adds these losses up. With `cached`, the contrastive losses are those of the whole step, and the first
-        of them carries the gradient of all of them.
+        `forward` adds these losses up. With `cached`, the contrastive losses are those of the whole step. The first
+        of them carries the gradient of all of them, and the others have none.
 
         Args:
             batches: name of a dataset -> its batch in the micro-batch. Objectives whose dataset is missing are left

@@ -139,8 +139,8 @@ def short_names(keys: Sequence[str]) -> dict[str, str]:
 def slug(value: str) -> str:
     """Return the text that stands for a value in the name of a run's folder.
 
-    That is the value itself if it consists of letters, digits and the characters `_.+-`. Otherwise it is the last part
-    of the value at a slash, with other characters replaced by `-`, and a hash of the whole value.
+    That is the value itself if it consists of letters, digits and the characters `_.+-`. Otherwise it is what follows
+    the last slash of the value, with `-` in place of each other character, and a hash of the whole value.
     """
     word = re.sub(r"[^\w.+-]+", "-", value.rstrip("/").rsplit("/", 1)[-1])
     return value if word == value else f"{word.strip('-')}-{hashlib.sha256(value.encode()).hexdigest()[:6]}"
