@@ -184,8 +184,8 @@ def _values(column: pa.Array) -> list[Any]:
 
 
 def plain(value: Any) -> Any:
-    """Return a value that JSON can hold: a vector becomes a list; bytes and other arrays become their shape and
-    hash.""" if isinstance(value, bytes):
+    """Return a value that JSON can hold: a vector becomes a list, and bytes and other arrays become shape and hash."""
+    if isinstance(value, bytes):
         return {"bytes": len(value), "sha256": hashlib.sha256(value).hexdigest()}
     if not isinstance(value, np.ndarray):
         return value
