@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from clearspan.common.records import DataError
 from clearspan.eval.data.heldout_data import FEWEST_TEXTS, HeldOutTexts, hold_out_more, is_of_picking_half
 from clearspan.eval.data.retrieval_data import Ints, RetrievalSet
-from clearspan.eval.models.hybrid import MOST_CHOOSING, WEIGHTS, Beside, best_weight
+from clearspan.eval.models.hybrid import MOST_CHOOSING, WEIGHTS, CombinedVectors, best_weight
 from clearspan.eval.models.ranks import Ranks, ranks
 from clearspan.eval.models.similarity import Vectors
 
@@ -38,8 +38,8 @@ class ContestResult:
         is_trained: whether the model was trained by this run.
         weight: the model's weight in the combination with BM25, which has the highest MRR on all choosing queries; None
             for the model alone or BM25 alone.
-        chosen_by: the MRR on the choosing queries, from 0 to 1. The verdict compares the best trained system with the
-            best untrained system by this value.
+        choosing_mrr: the MRR on the choosing queries, from 0 to 1. The verdict compares the best trained system with
+            the best untrained system by this value.
         ranks: for each judged query, the rank of its right text.
     """
 
@@ -47,7 +47,7 @@ class ContestResult:
     about: str
     is_trained: bool
     weight: float | None
-    chosen_by: float
+    choosing_mrr: float
     ranks: Ranks
 
     @property
@@ -83,12 +83,12 @@ class Contest:
                 f"{hold_out_more()}"
             )
         number = min(MOST_CHOOSING, len(held_out.picking.queries))
-        both = judged.joined(held_out.picking.part(range(number)))
+        both = judged.with_queries_of(held_out.picking.with_queries(range(number)))
         rows = np.arange(len(both.queries))
         return cls(both, [(rows[len(judged.queries) :], rows[: len(judged.queries)])])
 
     @classmethod
-    def crossed(cls, questions: HeldOutTexts) -> "Contest":
+    def of_questions(cls, questions: HeldOutTexts) -> "Contest":
         """Return the contest of questions. They are halved by their hashes; each half chooses weights for the other."""
         collection = questions.collection
         is_first = np.array([is_of_picking_half(query) for query in collection.queries])
@@ -105,13 +105,15 @@ class Contest:
         """The indices of the choosing queries of all rounds, on which weights and systems are selected."""
         return np.concatenate([choosing for choosing, _ in self.rounds])
 
-    def alone(self, name: str, description: str, is_trained: bool, vectors: tuple[Vectors, Vectors]) -> ContestResult:
+    def uncombined(
+        self, name: str, description: str, is_trained: bool, vectors: tuple[Vectors, Vectors]
+    ) -> ContestResult:
         """Return the result of a model, or of BM25, from its vectors of all queries and of all texts (`vectors`)."""
         all_ranks = ranks(*vectors, self.collection)
         chosen_by = all_ranks.reciprocal[self.choosing].mean()
-        return ContestResult(name, description, is_trained, None, float(chosen_by), all_ranks.part(self.judged))
+        return ContestResult(name, description, is_trained, None, float(chosen_by), all_ranks.of_queries(self.judged))
 
-    def beside(self, name: str, description: str, is_trained: bool, vectors: Beside) -> ContestResult:
+    def combined(self, name: str, description: str, is_trained: bool, vectors: CombinedVectors) -> ContestResult:
         """Return the result of a model combined with BM25, with the weight that each round chooses.
 
         Args:
@@ -121,11 +123,11 @@ class Contest:
             vectors: the vectors of all queries and of all texts, from the model and from BM25.
         """
         choosing = np.unique(self.choosing)
-        grid = vectors.part(choosing).reciprocal_ranks(self.collection.part(choosing.tolist()))
+        grid = vectors.part(choosing).reciprocal_ranks(self.collection.with_queries(choosing.tolist()))
         by_round = []
         for chooses, judged in self.rounds:
             weight = best_weight(grid[:, np.isin(choosing, chooses)])
-            part = self.collection.part(judged.tolist())
+            part = self.collection.with_queries(judged.tolist())
             by_round.append(ranks(*vectors.part(judged).vectors(weight), part))
         whole = Ranks.concatenate(by_round)
         weight = best_weight(grid)

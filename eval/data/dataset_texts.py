@@ -67,7 +67,7 @@ class DatasetTexts:
         """Return whether the dataset holds triplets. The texts of an example are then an anchor and its positives."""
         return self._dataset.kind.name == "triplets"
 
-    def as_read(self, text: str) -> str:
+    def round_trip(self, text: str) -> str:
         """Return a text as if it had been stored in the dataset and read again.
 
         The text is tokenized, cut at the dataset's maximum number of tokens if the dataset cuts long texts, and
@@ -113,7 +113,7 @@ class DatasetTexts:
         return [None if each is None else next(texts) for each in ids]
 
 
-def lowest(rows: Iterable[Row]) -> list[Row]:
+def sorted_by_hash(rows: Iterable[Row]) -> list[Row]:
     """Return rows (id, texts) in ascending order of the hash of the id. Of rows with the same id, the last remains."""
     by_id = dict(rows)
     numbers = np.fromiter(by_id, np.int64, len(by_id))
