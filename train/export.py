@@ -118,7 +118,7 @@ def save_skeleton(encoder: Any, tokenizer: Any, folder: Path, data: Mapping[str,
     `data`. It replaces an older one.
 
     Args:
-        data: facts about the training data (`train.card.facts`); None for no facts.
+        data: facts about the training data (`train.card.dataset_facts`); None for no facts.
 
     Raises:
         CheckpointError: a file cannot be written.

@@ -100,7 +100,7 @@ class Modality(abc.ABC):
 
 def names() -> list[str]:
     """Return the kinds of dataset that have a built-in modality."""
-    return parts.names(__name__)
+    return parts.part_names(__name__)
 
 
 @functools.cache
@@ -113,7 +113,7 @@ def modality_class(name: str) -> type[Modality]:
     Raises:
         PluginError: there is no such class, or it does not implement the interface.
     """
-    return parts.find(__name__, name, Modality, "a modality")
+    return parts.part_class(__name__, name, Modality, "a modality")
 
 
 def config_class(name: str) -> type[ModalityConfig]:

@@ -241,7 +241,7 @@ class SimCSE(ContrastiveObjective):
         keys = [context.keys for context in contexts if context.keys is not None]
         return Context(torch.cat(keys) if keys else None, torch.cat([context.absent for context in contexts]))
 
-    def _same(self, context: Context | None) -> Tensor | None:
+    def _false_negatives(self, context: Context | None) -> Tensor | None:
         """Return the argument `same` of `info_nce`: true where a candidate must not be a negative; None if all may be.
 
         A candidate must not be a negative of an example with which it shares an id or a text. An absent hard negative,
@@ -268,5 +268,5 @@ class SimCSE(ContrastiveObjective):
     def loss(self, encoded: Encoded, context: Context | None) -> tuple[Tensor, Metrics]:
         anchors, positives, *negatives = self.projected(*(encoded.pooled(block) for block in self.blocks))
         weight = self.config.hard_negative_weight or 0.0
-        loss = info_nce(anchors, positives, self.config.temperature, negatives, weight, self._same(context))
+        loss = info_nce(anchors, positives, self.config.temperature, negatives, weight, self._false_negatives(context))
         return loss, self.sphere_metrics(encoded, anchors, positives)

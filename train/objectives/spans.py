@@ -28,7 +28,7 @@ from clearspan.train import draws
 from clearspan.train.data.batch import Batch
 from clearspan.train.data.span_sampler import SpanConfig, Spans, sample
 from clearspan.train.draws import Purpose
-from clearspan.train.model.losses import own_columns
+from clearspan.train.model.losses import gathered_index
 from clearspan.train.model.memory_bank import Memory
 from clearspan.train.model.packing import Sequences, TokenSlices
 from clearspan.train.objectives import (
@@ -179,7 +179,7 @@ class SpanContrast(ContrastiveObjective):
         spans = [anchors.text_keys()[:, None], positives.text_keys().view(len(anchors), -1)]
         return torch.cat([documents, *spans], dim=1)
 
-    def _same(self, keys: Tensor) -> Tensor:
+    def _false_negatives(self, keys: Tensor) -> Tensor:
         """Return the mask of false negatives for the argument `same` of `nt_xent`, (m, M) bool.
 
         It is true at [i, j] if anchor i of the m anchors on this rank and anchor j of the M anchors on all ranks must
@@ -191,13 +191,13 @@ class SpanContrast(ContrastiveObjective):
         """
         same = self.share_a_key(keys[:, :2])
         document = torch.arange(same.shape[1], device=keys.device) // self.config.sampler.num_anchors
-        elsewhere = document[own_columns(keys)][:, None] != document
+        elsewhere = document[gathered_index(keys)][:, None] != document
         return (same & elsewhere) | self.share_a_key(keys[:, 2:])
 
     def loss(self, encoded: Encoded, context: Tensor | None) -> tuple[Tensor, Metrics]:
         spans = encoded.pooled("anchors"), encoded.pooled("positives")
         anchors, positives = self.projected(*spans)
-        same = None if context is None else self._same(context)
+        same = None if context is None else self._false_negatives(context)
         loss = self.memory.nt_xent(anchors, _means(anchors, positives), self.config.temperature, same)
         return loss, self.sphere_metrics(encoded, spans[0], _means(*spans))
 
