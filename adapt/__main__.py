@@ -32,7 +32,7 @@ from typing import ClassVar
 
 from clearspan.adapt import recipe
 from clearspan.adapt.delivery import announce, deliver, finish
-from clearspan.adapt.enough import check_inputs, check_kept
+from clearspan.adapt.enough import check_inputs, check_keep_fields
 from clearspan.adapt.judging import Verdicts
 from clearspan.adapt.options import Adapt
 from clearspan.adapt.outcome import decide
@@ -75,7 +75,7 @@ class AdaptCommand(Adapt, Command):
                 return Printed("\n".join(f"{title(step, options)}\n$ {step}" for step in every))
             if "texts" not in state["steps"]:
                 check_inputs(options)
-                check_kept(options)
+                check_keep_fields(options)
             with files.locked(options.output):
                 for step in steps(options):
                     run_step(step, state, options)

@@ -44,7 +44,7 @@ def check_inputs(options: Adapt) -> None:
     fraction = options.holdout_fraction
     least = math.ceil(round(NEEDED / fraction, 6))
     try:
-        number = num_first(options, least)
+        number = count_texts(options, least)
     except (PipelineError, ValueError):
         return
     if not 0 < number < least:
@@ -58,7 +58,7 @@ def check_inputs(options: Adapt) -> None:
     )
 
 
-def num_first(options: Adapt, max_records: int) -> int:
+def count_texts(options: Adapt, max_records: int) -> int:
     """Return the number of records in the inputs that have a text and can be read, but at most `max_records`.
 
     Raises:
@@ -74,17 +74,17 @@ def num_first(options: Adapt, max_records: int) -> int:
     return sum(1 for _ in itertools.islice(filter(_is_text, records), max_records))
 
 
-def check_kept(options: Adapt) -> None:
+def check_keep_fields(options: Adapt) -> None:
     """Raise UsageError if the first records lack a field of --keep-fields, or hold lists or objects in it.
 
     Without this check, the problem would be reported only after training, by the command `embed`. If the inputs cannot
     be read, do nothing, since an earlier command reports that.
     """
-    if not options.keep_fields or not options.kept:
+    if not options.keep_fields or not options.shown_fields:
         return
     try:
-        check_names(options.kept)
-        names = [split(word)[0] for word in options.kept]
+        check_names(options.shown_fields)
+        names = [split(word)[0] for word in options.shown_fields]
         reading = dataclasses.replace(_reading(options), keep=tuple(names))
         inputs = find_inputs(options.inputs, reading)
         records = first_records(inputs.root, inputs.files, reading, LOOKED_AT, any_format=True)
@@ -93,7 +93,7 @@ def check_kept(options: Adapt) -> None:
     except PipelineError:
         return
     try:
-        types_of(options.kept, records)
+        types_of(options.shown_fields, records)
     except PipelineError as error:
         raise UsageError(str(error)) from None
 

@@ -154,7 +154,7 @@ def _mixture(files: Sequence[_File], entries: Sequence[Input]) -> str:
     )
 
 
-def find_kept(inputs: Sequence[str], encoding: str | None = None) -> tuple[str, ...]:
+def find_id_and_link(inputs: Sequence[str], encoding: str | None = None) -> tuple[str, ...]:
     """Find the field of ids and the field of links in the first records of the inputs, by their usual names.
 
     Search results show these fields, so that a user recognizes a text. If the inputs cannot be read, return no fields,

@@ -72,7 +72,7 @@ class Judging(Command):
 
         Do nothing if that file already has verdicts on the same inputs.
         """
-        reach_verdicts(self)
+        write_verdicts(self)
         return Printed()
 
 
@@ -100,7 +100,7 @@ class Verdicts:
         return cls(Verdict.from_json(record["held_out"]), questions and Verdict.from_json(questions))
 
 
-def reach_verdicts(options: Judging) -> None:
+def write_verdicts(options: Judging) -> None:
     """Rank the systems and write the verdicts to the file `options.output`.
 
     Do nothing if that file already has verdicts on the same inputs.

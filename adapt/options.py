@@ -94,10 +94,10 @@ class Adapt(Options):
                 check_extra("search", "Stemmer", feature=f"{flag('--stemmer')} {self.stemmer}")
             except PipelineError as error:
                 raise UsageError(str(error)) from None
-        if self.fields and self.alone:
+        if self.fields and self.option_without_titles:
             raise UsageError(
-                f"{flag('--fields')} and {self.alone}: texts with titles, and texts without titles: leave one of them "
-                "out"
+                f"{flag('--fields')} and {self.option_without_titles}: texts with titles, and texts without titles: "
+                "leave one of them out"
             )
         if self.fields and len(self.fields) != 2:
             raise UsageError(f"{flag('--fields')} must name two different fields, e.g. title,text")
@@ -109,17 +109,19 @@ class Adapt(Options):
             )
             raise UsageError(f"{flag('--min-tokens')} has no effect on texts with titles ({named}): leave it out")
         if self.group_field is not None and not self.titles:
-            without = f"{self.alone} takes texts" if self.alone else "the inputs are texts"
+            without = (
+                f"{self.option_without_titles} takes texts" if self.option_without_titles else "the inputs are texts"
+            )
             raise UsageError(f"{flag('--group-field')} has no effect, since {without} without titles: leave it out")
-        if self.skip_given and not (self.model and self.starts):
+        if self.skip_given and not (self.model and self.makes_static):
             raise UsageError(f"{flag('--skip-given')} has no effect without {flag('--model')} static:DIR: leave it out")
         try:
             check_two(self.prompt_name)
             self.known_prompts.sides(self.prompt_name)
         except ValueError as error:
             raise UsageError(str(error)) from None
-        if self.prompt_name and (self.starts or not self.titles):
-            without = "a static encoder has" if self.starts else "crops of texts without titles have"
+        if self.prompt_name and (self.makes_static or not self.titles):
+            without = "a static encoder has" if self.makes_static else "crops of texts without titles have"
             raise UsageError(f"{flag('--prompt-name')} has no effect, since {without} no prompts: leave it out")
 
     @functools.cached_property
@@ -133,17 +135,17 @@ class Adapt(Options):
 
         There are none if this run makes a static encoder, or if the texts have no titles.
         """
-        return Sides() if self.starts or not self.titles else self.known_prompts.sides(self.prompt_name)
+        return Sides() if self.makes_static or not self.titles else self.known_prompts.sides(self.prompt_name)
 
     @property
-    def alone(self) -> str:
+    def option_without_titles(self) -> str:
         """The option with which the user asked for texts without titles, e.g. `--text-field`; "" if there is none."""
         if self.text_field:
             return flag("--text-field")
         return f"{flag('--text-per')} line" if self.text_per == "line" else ""
 
     @functools.cached_property
-    def found(self) -> "Titles":
+    def fields_found(self) -> "Titles":
         """The fields of titles and texts that were found in the inputs by their usual names.
 
         If the user's options say which fields to read, the inputs are not searched, and `names` in the result is None.
@@ -153,12 +155,12 @@ class Adapt(Options):
         """
         from clearspan.adapt.fields import Titles, find_titles
 
-        return Titles(None) if self.fields or self.alone else find_titles(self.inputs, self.encoding)
+        return Titles(None) if self.fields or self.option_without_titles else find_titles(self.inputs, self.encoding)
 
     @property
     def titles(self) -> tuple[str, ...] | None:
         """The names of the fields of title and text, from `--fields` or the inputs; None if texts have no titles."""
-        return self.fields or self.found.names
+        return self.fields or self.fields_found.names
 
     @property
     def encoder(self) -> Path | None:
@@ -166,19 +168,19 @@ class Adapt(Options):
         return None if self.model is None else Path(self.model.removeprefix(STATIC))
 
     @property
-    def starts(self) -> bool:
+    def makes_static(self) -> bool:
         """Return whether this run makes a static encoder, in the folder `start` of the output, and trains it."""
         return self.model is None or self.model.startswith(STATIC)
 
     @property
     def trains_static(self) -> bool:
         """Return whether the trained model is a static encoder."""
-        return self.starts or (self.encoder is not None and static.is_static_folder(self.encoder))
+        return self.makes_static or (self.encoder is not None and static.is_static_folder(self.encoder))
 
     @property
     def base(self) -> Path:
         """The folder of the model from which training starts."""
-        return self.output / "start" if self.starts or self.encoder is None else self.encoder
+        return self.output / "start" if self.makes_static or self.encoder is None else self.encoder
 
     def precision_of(self, model: Path) -> str | None:
         """Return the value of the option `--precision` for a command that embeds texts with a model.
@@ -188,7 +190,7 @@ class Adapt(Options):
         Args:
             model: the folder of the model.
         """
-        made_here = self.starts and model == self.base
+        made_here = self.makes_static and model == self.base
         return None if made_here or static.is_static_folder(model) else self.precision
 
     @property
@@ -206,7 +208,7 @@ class Adapt(Options):
         from clearspan.eval.contest import BESIDE
         from clearspan.eval.verdict import BM25, TRAINED
 
-        found = {UNTRAINED: self.base} if self.starts else {}
+        found = {UNTRAINED: self.base} if self.makes_static else {}
         if self.encoder is not None and not self.skip_given:
             name = " ".join(re.sub("[,=]", " ", model_name(self.encoder)).split()) or "the model"
             is_taken = name in (TRAINED, UNTRAINED, BM25) or name.endswith(BESIDE)
@@ -214,25 +216,25 @@ class Adapt(Options):
         return found
 
     @functools.cached_property
-    def kept(self) -> tuple[str, ...]:
+    def shown_fields(self) -> tuple[str, ...]:
         """The fields that search results show: those in `--keep-fields`, otherwise the inputs' title, id and link.
 
         It is empty if `--keep-fields` is none.
         """
-        from clearspan.adapt.fields import find_kept
+        from clearspan.adapt.fields import find_id_and_link
 
         if self.keep_fields:
             return () if self.keep_fields == (NONE,) else self.keep_fields
         title = self.titles[:1] if self.titles else ()
-        return (*title, *(name for name in find_kept(self.inputs, self.encoding) if name not in title))
+        return (*title, *(name for name in find_id_and_link(self.inputs, self.encoding) if name not in title))
 
     @property
     def id_field(self) -> str | None:
-        """The name of the field of a text's id: the first field in `kept` that is not the title.
+        """The name of the field of a text's id: the first field in `shown_fields` that is not the title.
 
         None if there is no such field.
         """
         from clearspan.pipelines.kinds.kept_fields import split
 
-        names = [split(word)[0] for word in self.kept]
+        names = [split(word)[0] for word in self.shown_fields]
         return next((name for name in names if not self.titles or name != self.titles[0]), None)

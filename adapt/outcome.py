@@ -38,8 +38,8 @@ class Outcome:
 
         They are the results of the verdict that decides, the weight, and the results of the other verdict.
         """
-        figures = {**summary(self.verdict), "weight": self.weight, "verdict": self.verdict.word}
-        others = {f"{self.other.task}": summary(self.other)} if self.other else {}
+        figures = {**figures_of(self.verdict), "weight": self.weight, "verdict": self.verdict.word}
+        others = {f"{self.other.task}": figures_of(self.other)} if self.other else {}
         return {**figures, "others": others}
 
 
@@ -55,7 +55,7 @@ def decide(verdicts: Verdicts) -> Outcome:
     return Outcome(verdict, other, winner.name.removesuffix(BESIDE), winner.weight)
 
 
-def summary(verdict: Verdict) -> dict[str, Any]:
+def figures_of(verdict: Verdict) -> dict[str, Any]:
     """Return the results of a verdict for adapt.json: name of a field, such as `winner` or `difference` -> value."""
     names = ("task", "winner", "best_trained", "best_untrained", "difference", "low", "high", "sentence", "notes")
     counts = ("num_queries", "num_texts", "num_collection")

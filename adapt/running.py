@@ -21,7 +21,7 @@ def run_step(step: Step, state: dict[str, Any], options: Adapt) -> None:
     """Print the command of a step, run it, and record it in adapt.json as finished.
 
     The command does not run if an earlier call has finished the step and no damage to its output is found. A command
-    that itself checks whether its inputs have changed (`Step.compares`) runs on every call.
+    that itself checks whether its inputs have changed (`Step.checks_inputs`) runs on every call.
 
     Args:
         state: the content of adapt.json, which is changed and saved.
@@ -41,12 +41,12 @@ def run_step(step: Step, state: dict[str, Any], options: Adapt) -> None:
     if done and (problem := damage(step, options)):
         terminal.notice(f"{problem}: step {step.name} is run again")
         done = None
-    finished = "  # finished: only checks whether its inputs have changed" if step.compares else "  # finished"
+    finished = "  # finished: only checks whether its inputs have changed" if step.checks_inputs else "  # finished"
     comment = finished if done else ""
     terminal.notice(f"{title(step, options)}\n$ {step}{comment}")
     if not done:
         save(options.output, state)
-    if not done or step.compares:
+    if not done or step.checks_inputs:
         run_module(step.module, step.words, options.quiet or bool(done))
         state["steps"][step.name] = str(step)
         save(options.output, state)

@@ -52,7 +52,7 @@ class Step(NamedTuple):
         return shlex.join(["python", "-m", self.module, *self.words])
 
     @property
-    def compares(self) -> bool:
+    def checks_inputs(self) -> bool:
         """Return whether the step runs on every call of `clearspan adapt`, even if an earlier call has finished it.
 
         These are the steps whose commands themselves check which of their inputs have changed.
@@ -62,7 +62,7 @@ class Step(NamedTuple):
 
 def names(options: Adapt) -> list[str]:
     """Return the names of all steps that these options need, in order."""
-    of_model = {"tokenizer": options.model is None, "start": options.starts}
+    of_model = {"tokenizer": options.model is None, "start": options.makes_static}
     needed = of_model | {"mine": options.titles is not None, "questions": options.queries is not None}
     every = ("questions", "tokenizer", "texts", "start", "mine", "train", "judge", "embed")
     return [name for name in every if needed.get(name, True)]
@@ -94,7 +94,7 @@ def steps(options: Adapt) -> Iterator[Step]:
         yield Step("tokenizer", about, PIPELINES, _line("vocabulary", options, size=VOCABULARY, output=tokenizer))
     yield _texts(options, texts, tokenizer)
     check_held_out(texts)
-    if options.starts:
+    if options.makes_static:
         source = {"tokenizer": tokenizer} if given is None else {"model": given}
         command = tuple(words(Distill, {**source, "shards": texts, "dims": DIMS, "output": base}))
         about = f"a static encoder of {DIMS:,} dimensions, {'random' if given is None else f'from {given}'}"
@@ -114,15 +114,15 @@ def _texts(options: Adapt, texts: Path, tokenizer: Path) -> Step:
     if options.titles:
         named = f"pairs of {' and '.join(options.titles)}"
         if not options.fields:
-            where = ", ".join(filter(None, ["found by their names", options.found.note]))
+            where = ", ".join(filter(None, ["found by their names", options.fields_found.note]))
             named += f" ({where}; {flag('--text-field')} NAME takes texts without titles)"
         chosen = ",".join(options.prompt_name) or None
-        if options.starts and any(options.known_prompts.texts.values()):
+        if options.makes_static and any(options.known_prompts.texts.values()):
             chosen = NONE
         line |= {"fields": ",".join(options.titles), "prompt_name": chosen, "group_field": options.group_field}
         command = _pipeline("pairs", line)
     else:
-        named = "texts" if options.alone else "texts (no columns of title and text found)"
+        named = "texts" if options.option_without_titles else "texts (no columns of title and text found)"
         least = MIN_TOKENS if options.min_tokens is None else options.min_tokens
         reading: dict[str, Option] = {"text_field": options.text_field, "text_per": options.text_per}
         command = _pipeline("documents", {**line, **reading, "min_tokens": least})
@@ -153,7 +153,7 @@ def _train(options: Adapt, dataset: Path) -> Step:
             keys,
             options.overrides,
             titled,
-            options.starts,
+            options.makes_static,
             options.recipe,
         )
     keys += [*choice.changes, *options.overrides]
@@ -180,7 +180,7 @@ def _judge(options: Adapt, texts: Path, questions: Path | None) -> Step:
     what = "held-out titles" if options.titles else "crops of held-out texts"
     about = f"which of BM25, {', '.join(options.untrained)}, trained, and these beside BM25 finds the text of {what}"
     about += f"{' and of your questions' if questions else ''} among all texts"
-    if options.starts and line["precision"]:
+    if options.makes_static and line["precision"]:
         about += (
             f" ({options.encoder} itself embeds them all, which may take longest: {flag('--skip-given')} leaves it out)"
         )
@@ -191,7 +191,7 @@ def embedding(options: Adapt) -> Step:
     """Return the last step, which embeds all texts with the model in the folder `model` of the output."""
     model = options.output / "model"
     line: dict[str, Option] = {"model": model, "title_field": options.titles[0] if options.titles else None}
-    line |= {"keep_text": True, "keep_fields": ",".join(options.kept) or None}
+    line |= {"keep_text": True, "keep_fields": ",".join(options.shown_fields) or None}
     line["prompt_name"] = options.prompt_name[-1] if options.prompt_name else None
     line["precision"] = options.precision_of(model if model.is_dir() else options.base)
     command = _line("embed", options, **line, output=options.output / VECTORS)
@@ -228,7 +228,7 @@ def prompts_in_words(options: Adapt) -> str:
     It is printed only if the model that `--model` names has prompts.
     """
     prompts = options.prompts
-    if options.starts:
+    if options.makes_static:
         return "no prompts, since a static encoder has none"
     if not options.titles:
         return "no prompts, since crops have none: the trained model is used without"

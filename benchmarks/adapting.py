@@ -41,7 +41,7 @@ from clearspan.eval.contest import BESIDE, Contest, ContestResult
 from clearspan.eval.data import heldout_data
 from clearspan.eval.data.heldout_folders import held_out_part
 from clearspan.eval.data.retrieval_data import RetrievalSet
-from clearspan.eval.models.hybrid import Beside
+from clearspan.eval.models.hybrid import CombinedVectors
 from clearspan.eval.models.lexical import Lexical
 from clearspan.eval.models.load import load_encoder
 from clearspan.eval.models.prompted import Prompted
@@ -119,7 +119,10 @@ class Study:
         encoder = load_encoder(str(model), precision=resolve(AUTO, AUTO).precision)  # as adapt embeds
         similarity = Prompted.of(encoder, (), self.work / "cache", TOKENS, progress=True)
         vectors = similarity.ranking(texts.queries, texts.documents)
-        return [contest.alone(name, "", True, vectors), contest.beside(name, "", True, Beside.of(vectors, by_words))]
+        return [
+            contest.uncombined(name, "", True, vectors),
+            contest.combined(name, "", True, CombinedVectors.of(vectors, by_words)),
+        ]
 
     def judged(self, name: str, model: str, data: Path, weight: float | None = None) -> dict[str, Examples]:
         """Return the values of judged queries, task -> nDCG@10, or MRR where each query has its own candidates.
@@ -142,7 +145,7 @@ class Study:
 def fitting(contest: Contest, size: int) -> Contest:
     """Return the contest with no more titles, in each half, than half as many as the texts that are ranked."""
     choosing, judged = (rows[: size // 2] for rows in contest.rounds[0])
-    collection = contest.collection.part([*judged, *choosing])
+    collection = contest.collection.with_queries([*judged, *choosing])
     rows = np.arange(len(collection.queries))
     return Contest(collection, [(rows[len(judged) :], rows[: len(judged)])])
 
@@ -152,7 +155,7 @@ def of_size(texts: RetrievalSet, size: int) -> RetrievalSet:
     asked = np.unique(np.concatenate(texts.relevant))
     others = np.setdiff1d(np.arange(len(texts.documents)), asked)
     drawn = np.random.default_rng(0).permutation(others)[: max(0, size - len(asked))]
-    return texts.among(np.sort(np.concatenate([asked, drawn])))
+    return texts.with_documents(np.sort(np.concatenate([asked, drawn])))
 
 
 def processor_seconds() -> float:
@@ -184,7 +187,7 @@ def measure(arguments: argparse.Namespace) -> dict[str, Any]:
         for size, contest in study.contests(way, sizes):
             texts = contest.collection
             by_words = Lexical("bm25").ranking(texts.queries, texts.documents)
-            untrained = [contest.alone(BM25, "", False, by_words)]
+            untrained = [contest.uncombined(BM25, "", False, by_words)]
             for name, model in study.untrained(way).items():
                 untrained += study.results(name, model, contest, by_words)
             runs = [study.results(name, model, contest, by_words) for name, model in trained.items()]
@@ -248,8 +251,8 @@ def figures(untrained: Sequence[ContestResult], runs: Sequence[Sequence[ContestR
     for each in untrained:
         systems[each.name]["weight"] = each.weight
     systems[way + BESIDE]["weight"] = statistics.mean(run[1].weight or 0.0 for run in runs)
-    best = max(untrained, key=lambda each: each.chosen_by).name
-    chosen = [statistics.mean(run[place].chosen_by for run in runs) for place in (0, 1)]
+    best = max(untrained, key=lambda each: each.choosing_mrr).name
+    chosen = [statistics.mean(run[place].choosing_mrr for run in runs) for place in (0, 1)]
     name = way + ("", BESIDE)[int(np.argmax(chosen))]
     change = difference(before[best], trained[name])
     gain = {"trained": name, "untrained": best, "value": change.value, "low": change.low, "high": change.high}

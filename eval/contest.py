@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from clearspan.common.records import DataError
 from clearspan.eval.data.heldout_data import FEWEST_TEXTS, HeldOutTexts, hold_out_more, is_of_picking_half
 from clearspan.eval.data.retrieval_data import Ints, RetrievalSet
-from clearspan.eval.models.hybrid import MOST_CHOOSING, WEIGHTS, Beside, best_weight
+from clearspan.eval.models.hybrid import MOST_CHOOSING, WEIGHTS, CombinedVectors, best_weight
 from clearspan.eval.models.ranks import Ranks, ranks
 from clearspan.eval.models.similarity import Vectors
 
@@ -40,7 +40,7 @@ class ContestResult:
         is_trained: whether the model was trained by this run.
         weight: the weight of the model's score in a combination with BM25, from 0 to 1. It has the highest MRR on all
             choosing queries. None if the system is a model or BM25 alone.
-        chosen_by: the MRR on the choosing queries, from 0 to 1. The trained system and the untrained system with the
+        choosing_mrr: the MRR on the choosing queries, from 0 to 1. The trained system and the untrained system with the
             highest values are compared by the verdict.
         ranks: for each judged query, the rank of its best right text, from 1, and the text that ranks first.
     """
@@ -49,7 +49,7 @@ class ContestResult:
     about: str
     is_trained: bool
     weight: float | None
-    chosen_by: float
+    choosing_mrr: float
     ranks: Ranks
 
     @property
@@ -88,12 +88,12 @@ class Contest:
                 f"{hold_out_more()}"
             )
         number = min(MOST_CHOOSING, len(held_out.picking.queries))
-        both = judged.joined(held_out.picking.part(range(number)))
+        both = judged.with_queries_of(held_out.picking.with_queries(range(number)))
         rows = np.arange(len(both.queries))
         return cls(both, [(rows[len(judged.queries) :], rows[: len(judged.queries)])])
 
     @classmethod
-    def crossed(cls, questions: HeldOutTexts) -> "Contest":
+    def of_questions(cls, questions: HeldOutTexts) -> "Contest":
         """Return the contest with a user's questions as queries. It has two rounds.
 
         The questions are divided into two halves by their hashes. In each round, the choosing queries are one half, and
@@ -114,7 +114,9 @@ class Contest:
         """The indices of the choosing queries of all rounds, (m,). Weights and systems are selected on them."""
         return np.concatenate([choosing for choosing, _ in self.rounds])
 
-    def alone(self, name: str, description: str, is_trained: bool, vectors: tuple[Vectors, Vectors]) -> ContestResult:
+    def uncombined(
+        self, name: str, description: str, is_trained: bool, vectors: tuple[Vectors, Vectors]
+    ) -> ContestResult:
         """Return the result of a model, or of BM25, that is not combined with another system.
 
         Args:
@@ -125,9 +127,9 @@ class Contest:
         """
         all_ranks = ranks(*vectors, self.collection)
         chosen_by = all_ranks.reciprocal[self.choosing].mean()
-        return ContestResult(name, description, is_trained, None, float(chosen_by), all_ranks.part(self.judged))
+        return ContestResult(name, description, is_trained, None, float(chosen_by), all_ranks.of_queries(self.judged))
 
-    def beside(self, name: str, description: str, is_trained: bool, vectors: Beside) -> ContestResult:
+    def combined(self, name: str, description: str, is_trained: bool, vectors: CombinedVectors) -> ContestResult:
         """Return the result of a model combined with BM25.
 
         In each round, the judged queries are ranked with the weight that has the highest MRR on the choosing queries.
@@ -139,11 +141,11 @@ class Contest:
             vectors: the vectors of all queries and documents, from the model and from BM25.
         """
         choosing = np.unique(self.choosing)
-        grid = vectors.part(choosing).reciprocal_ranks(self.collection.part(choosing.tolist()))
+        grid = vectors.part(choosing).reciprocal_ranks(self.collection.with_queries(choosing.tolist()))
         by_round = []
         for chooses, judged in self.rounds:
             weight = best_weight(grid[:, np.isin(choosing, chooses)])
-            part = self.collection.part(judged.tolist())
+            part = self.collection.with_queries(judged.tolist())
             by_round.append(ranks(*vectors.part(judged).vectors(weight), part))
         whole = Ranks.concatenate(by_round)
         weight = best_weight(grid)

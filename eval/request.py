@@ -15,7 +15,7 @@ from clearspan.common.model_forms import HYBRID, model_value_error
 from clearspan.common.options import Flag, Json, Options, Quiet, checking
 from clearspan.common.ranking import HYBRID_WEIGHT
 from clearspan.eval.files import existing_folder
-from clearspan.eval.models.hybrid import encoder_of
+from clearspan.eval.models.hybrid import hybrid_folder
 from clearspan.eval.models.lexical import BASELINES
 from clearspan.eval.models.load import default_name
 from clearspan.eval.results import EXAMPLES, RESULTS
@@ -33,7 +33,7 @@ def check_model(spec: str) -> None:
     """
     if problem := model_value_error(spec, HYBRID):
         raise ValueError(f"{spec!r}: {problem}")
-    model = encoder_of(spec) or spec
+    model = hybrid_folder(spec) or spec
     if ":" not in model and model not in BASELINES and not Path(model).exists():
         raise ValueError(f"no such folder or file, nor a baseline ({', '.join(BASELINES)}): {model}")
 
@@ -103,7 +103,7 @@ class EvalOptions(Options):
             raise ValueError(f"{flag('--tasks')} needs {flag('--data')} DIR")
         if self.queries is not None and self.data is None:
             raise ValueError(f"{flag('--queries')} needs {flag('--data')} DIR, the dataset whose texts are ranked")
-        if self.hybrid_weight is not None and not any(encoder_of(model) for model in self.model):
+        if self.hybrid_weight is not None and not any(hybrid_folder(model) for model in self.model):
             raise ValueError(
                 f"{flag('--hybrid-weight')} has no effect without {flag('--model')} hybrid:DIR: leave it out"
             )

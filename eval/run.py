@@ -24,7 +24,7 @@ from clearspan.common.progress import ProgressBar
 from clearspan.common.records import DataError, MissingDataError
 from clearspan.eval.data.catalog import Compared, compared
 from clearspan.eval.files import check_writable
-from clearspan.eval.models.hybrid import Hybrid, encoder_of
+from clearspan.eval.models.hybrid import Hybrid, hybrid_folder
 from clearspan.eval.models.lexical import Lexical, is_baseline
 from clearspan.eval.models.load import load_encoder
 from clearspan.eval.models.prompted import Prompted
@@ -221,7 +221,7 @@ def _score(request: EvalOptions, compute: Compute, name: str, spec: str, loaded:
     try:
         similarity: Similarity = Lexical(spec)
         if not is_baseline(spec):
-            of_hybrid = encoder_of(spec)
+            of_hybrid = hybrid_folder(spec)
             model = load_encoder(of_hybrid or spec, request.pooling, compute.precision, compute.device)
             prompted = Prompted.of(
                 model, request.prompt_name, request.cached, request.batch_tokens, progress=not request.quiet

@@ -26,7 +26,7 @@ from clearspan.eval.contest import BESIDE, Contest, ContestResult
 from clearspan.eval.data import heldout_data
 from clearspan.eval.data.heldout_folders import held_out_part
 from clearspan.eval.data.questions import read_questions
-from clearspan.eval.models.hybrid import Beside
+from clearspan.eval.models.hybrid import CombinedVectors
 from clearspan.eval.models.lexical import Lexical
 from clearspan.eval.models.load import load_encoder
 from clearspan.eval.models.prompted import Prompted
@@ -207,12 +207,12 @@ def judge(
         task: Task = "titles" if held.are_titles else "crops"
     else:
         held = read_questions(queries, data)
-        contest = Contest.crossed(held)
+        contest = Contest.of_questions(held)
         task = "questions"
     compute = compute or resolve(AUTO, "fp32")
     documents = contest.collection.documents
     words = Lexical("bm25", Words(stemmer)).ranking(contest.collection.queries, documents)
-    results = [contest.alone(BM25, "the words of the query alone, without a model", False, words)]
+    results = [contest.uncombined(BM25, "the words of the query alone, without a model", False, words)]
     warnings = [f"questions {name}: {number:,}" for name, number in held.counts.items()] if queries else []
     for entrant in entrants:
         model = load_encoder(entrant.model, None, compute.precision, compute.device)
@@ -221,7 +221,7 @@ def judge(
             say(f"{entrant.name}: embedding {len(documents):,} texts takes about {duration(seconds)}")
         vectors = similarity.ranking(contest.collection.queries, documents)
         kind = (entrant.name, entrant.about, entrant.is_trained)
-        results += [contest.alone(*kind, vectors), contest.beside(*kind, Beside.of(vectors, words))]
+        results += [contest.uncombined(*kind, vectors), contest.combined(*kind, CombinedVectors.of(vectors, words))]
         warnings += [f"{entrant.name}: {line}" for line in similarity.warnings()]
     return decide(results, contest, task, held.num_texts, warnings)
 
@@ -250,7 +250,10 @@ def decide(
         for result, of in zip(results, examples.values(), strict=True)
     ]
     trained, untrained = (
-        max((result for result in results if result.is_trained == side), key=lambda result: round(result.chosen_by, 12))
+        max(
+            (result for result in results if result.is_trained == side),
+            key=lambda result: round(result.choosing_mrr, 12),
+        )
         for side in (True, False)
     )
     change = difference(examples[untrained.name], examples[trained.name])

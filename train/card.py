@@ -37,7 +37,7 @@ class Origin:
 
     Attributes:
         step: the step of the exported checkpoint; None if the model does not come from a run.
-        data: name of a training dataset -> its kind, path, size, hashes and prompts (`facts`).
+        data: name of a training dataset -> its kind, path, size, hashes and prompts (`dataset_facts`).
         scores: step -> name of a metric -> its value at that step. The metrics are the dev score and held-out losses;
             the step -1 (`BEFORE`) stands for the model that training started from.
         start: a remark that training has not changed the model (`UNCHANGED`, `PREPARED` or `NO_STEP`); "" if training
@@ -50,7 +50,7 @@ class Origin:
     start: str = ""
 
 
-def facts(datasets: Mapping[str, Any]) -> dict[str, Any]:
+def dataset_facts(datasets: Mapping[str, Any]) -> dict[str, Any]:
     """Return the values by which the model card identifies each dataset: kind, path, size, hashes and prompts.
 
     Args:
@@ -98,7 +98,7 @@ def read_scores(metrics: Path, step: int) -> dict[int, dict[str, float]]:
     return steps
 
 
-def measured(eval_data: str) -> dict[str, Any]:
+def metric_fields(eval_data: str) -> dict[str, Any]:
     """Return the fields of `huggingface_hub.EvalResult` that describe the dev score: its task, dataset and metric.
 
     Args:
@@ -126,7 +126,7 @@ def card(encoder: Any, name: str, recipe: str, origin: Origin) -> str:
     from jinja2 import Template
 
     options = yaml.safe_load(recipe) or {}
-    measure = measured(str(options.get("training", {}).get("eval_data", "")))
+    measure = metric_fields(str(options.get("training", {}).get("eval_data", "")))
     first = origin.scores.get(BEFORE) or origin.scores.get(0, {})
     scores = {} if origin.step is None else origin.scores.get(origin.step, {})
     if origin.start == UNCHANGED:

@@ -49,7 +49,7 @@ def sum_over_ranks(value: Tensor) -> Tensor:
     return total
 
 
-def casts_kept(engine: Any) -> torch.autocast:
+def autocast_cache(engine: Any) -> torch.autocast:
     """Return a context in which autocast casts each weight to half precision once, not once per forward pass.
 
     Within the context, no weight may change, and gradients must be enabled in all forward passes or in none. A compiled

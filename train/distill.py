@@ -89,7 +89,7 @@ class Distill(Command):
 
         name_accelerator()
         from clearspan.shards import Dataset
-        from clearspan.train.card import Origin, facts
+        from clearspan.train.card import Origin, dataset_facts
         from clearspan.train.config.options import STATIC, ModelConfig, Recipe, check_model
         from clearspan.train.export import check_replaceable, write_folder
         from clearspan.train.model.tokenizer import load_tokenizer
@@ -112,7 +112,7 @@ class Distill(Command):
             if made_with is None or made_with.get_vocab() != tokenizer.get_vocab():
                 raise ValueError(f"{flag('--shards')} {path}: {other_tokenizer(folder, self.source)}")
         encoder = build_encoder(recipe, tokenizer, datasets.values())
-        write_folder(encoder, tokenizer, self.output, to_yaml(recipe), Origin(data=facts(datasets)))
+        write_folder(encoder, tokenizer, self.output, to_yaml(recipe), Origin(data=dataset_facts(datasets)))
         counted = f"weighted by their frequency in {', '.join(self.shards)}" if datasets else "weighted by Zipf's law"
         shape = f"{encoder.config.vocab_size:,} tokens x {encoder.dim:,} dimensions"
         prompted = self.model and any(Prompts.read(self.model).texts.values())

@@ -26,7 +26,7 @@ from clearspan.common.plugins import PluginError
 from clearspan.shards import Dataset, ShardError
 from clearspan.shards.manifest import ManifestError
 from clearspan.train import run_folder
-from clearspan.train.card import facts
+from clearspan.train.card import dataset_facts
 from clearspan.train.config.options import Recipe, RecipeError
 from clearspan.train.data.feed import Feed
 from clearspan.train.data.stream import StreamError
@@ -131,7 +131,7 @@ def train(name_or_file: str, overrides: Sequence[str], resume: bool, dry_run: bo
     learner, tokenizer, sizes = build_learner(recipe, datasets, ranks, static)
     kernels = flash3.activate(torch.device("cuda"), learner.encoder.attention_dropout) if static else ""
     if static and recipe.training.compile:
-        learner.encoder.compile_static(repeats=recipe.training.gradient_norms)
+        learner.encoder.compile_static(several_backwards=recipe.training.gradient_norms)
     feed = build_feed(recipe, datasets, learner, rank, ranks)
     total = total_steps(recipe, feed)
     held_out = build_held_out(recipe, datasets, learner, rank, ranks)
@@ -166,7 +166,7 @@ def train(name_or_file: str, overrides: Sequence[str], resume: bool, dry_run: bo
             agreed(lambda: run_folder.save(recipe))
         known = {**datasets, **{name: stream.dataset for name, stream in validation.items()}}
         skeleton = Path(recipe.output) / SKELETON
-        agreed(lambda: save_skeleton(learner.encoder, tokenizer, skeleton, facts(known)))
+        agreed(lambda: save_skeleton(learner.encoder, tokenizer, skeleton, dataset_facts(known)))
         trainer.fit()
         agreed(lambda: finish(trainer))
 

@@ -1,6 +1,6 @@
 """Find the parts that a recipe names: objectives and modalities, built in or the user's own (`module:Class`).
 
-    name -> `find` -> the class -> `options_class` -> the dataclass of its options
+    name -> `part_class` -> the class -> `options_class` -> the dataclass of its options
 
 The class names this dataclass as the type of its attribute `config`. A built-in part has the name of its file: each
 file in `train/objectives/` and `train/modalities/` defines one class, except for files whose names begin with an
@@ -20,14 +20,14 @@ from clearspan.common import plugins
 Part = TypeVar("Part")
 
 
-def names(package: str) -> list[str]:
+def part_names(package: str) -> list[str]:
     """Return the names of a package's built-in parts, sorted."""
     file = importlib.import_module(package).__file__
     assert file is not None
     return sorted(path.stem for path in Path(file).parent.glob("[!_]*.py"))
 
 
-def find(package: str, name: str, base: Callable[..., Part], noun: str) -> type[Part]:
+def part_class(package: str, name: str, base: Callable[..., Part], noun: str) -> type[Part]:
     """Return the class of the built-in part `name` of a package, or the class that a name `module:Class` refers to.
 
     Args:
@@ -40,7 +40,7 @@ def find(package: str, name: str, base: Callable[..., Part], noun: str) -> type[
         PluginError: there is no built-in part and no class of this name, or the class does not derive from `base` or
             lacks a method or an attribute that `base` requires.
     """
-    if name not in names(package):
+    if name not in part_names(package):
         return plugins.load_class(name, base, noun)
     module = importlib.import_module(f"{package}.{name}")
     classes = (

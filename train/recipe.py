@@ -28,7 +28,7 @@ from clearspan.train.config.layers import (
 )
 from clearspan.train.config.optimizer import OptimizerConfig
 from clearspan.train.config.options import DatasetConfig, Recipe, RecipeError, check, refuse
-from clearspan.train.config.resume_policy import flat
+from clearspan.train.config.resume_policy import dotted
 
 if TYPE_CHECKING:  # torch takes seconds to import, and --help needs none
     from clearspan.train.modalities import Modality
@@ -64,7 +64,7 @@ def load_recipe(name_or_file: str, overrides: Sequence[str] = ()) -> Recipe:
         merged = functools.reduce(merge, words, without_replaced(files, arguments))
         _check_misspelled(files, arguments, merged)
         recipe = _typed(merged)
-        for key, value in flat(merged).items():
+        for key, value in dotted(merged).items():
             refuse((value == MISSING, f"{key} is not set; give it as {key}=VALUE"))
             with naming(key):
                 f"{key} {value}".encode()  # recipe.yaml is UTF-8, which half of a surrogate pair is not
@@ -83,8 +83,8 @@ def load_saved(path: Path, recipe: Recipe) -> Recipe:
     Raises:
         RecipeError: the file is not a recipe, or names a user's own class that `recipe` does not name.
     """
-    named = list(flat(dataclasses.asdict(recipe)).values())
-    for key, value in flat(merge_layers(read_layers(path))).items():
+    named = list(dotted(dataclasses.asdict(recipe)).values())
+    for key, value in dotted(merge_layers(read_layers(path))).items():
         if key.endswith(".type") and ":" in str(value) and value not in named:
             raise RecipeError(f"{path}: the run has {key} {value}, which this recipe does not name: start a new run")
     with naming(str(path)):
@@ -108,7 +108,7 @@ def _check_misspelled(files: Mapping[str, Any], arguments: Mapping[str, Any], me
         changes: Any = arguments.get(section)
         for name, value in changes.items() if isinstance(changes, dict) and isinstance(existing, dict) else ():
             near = closest(name, map(str, existing))
-            unnamed = section == "data" and name not in flat(merged).values()
+            unnamed = section == "data" and name not in dotted(merged).values()
             if name not in existing and near is not None and (value is None or unnamed):
                 what = f"no such entry{' to leave out' if value is None else ''}"
                 raise RecipeError(f"{section}.{name}: the recipe has {what}; did you mean {section}.{near}?")

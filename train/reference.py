@@ -97,7 +97,7 @@ def keys(section: type, base: type | None = None) -> list[list[str]]:
     ]
 
 
-def purpose(path: Path) -> str:
+def top_comment(path: Path) -> str:
     """Return the comment at the top of a YAML file, joined into one line."""
     lines = path.read_text(encoding="utf-8").splitlines()
     comment = itertools.takewhile(lambda line: line.startswith("#"), lines)
@@ -113,7 +113,7 @@ def catalog() -> str:
 
     names, lines = layers.names(), []
     for name in names:
-        sentence = re.split(r"\.(?=\s+[A-Z]|$)", purpose(layers.FOLDER / f"{name}.yaml"), maxsplit=1)[0]
+        sentence = re.split(r"\.(?=\s+[A-Z]|$)", top_comment(layers.FOLDER / f"{name}.yaml"), maxsplit=1)[0]
         lines.append(f"  {name:<{max(map(len, names))}}  {CITATION.sub('', sentence)}")
     more = "docs/recipes.md explains what each recipe needs, and every key. `--dry-run` prints a recipe in full."
     return "\n".join([*lines, "", more])
@@ -129,8 +129,8 @@ def page() -> str:
     from clearspan.train.sweeps import grid
 
     files = {name: layers.FOLDER / f"{name}.yaml" for name in layers.names()}
-    recipes = [(name, layers.read_yaml(path).get("extends"), _cell(purpose(path))) for name, path in files.items()]
-    sweeps = [(path.stem, _cell(purpose(path))) for path in sorted(grid.FOLDER.glob("*.yaml"))]
+    recipes = [(name, layers.read_yaml(path).get("extends"), _cell(top_comment(path))) for name, path in files.items()]
+    sweeps = [(path.stem, _cell(top_comment(path))) for path in sorted(grid.FOLDER.glob("*.yaml"))]
     names = {"keys": keys, "text": paragraphs, "module": inspect.getmodule, "SpanConfig": SpanConfig}
     names |= {"modalities": modalities, "objectives": objectives, "options": options, "optimizer": optimizer}
     template = Template(TEMPLATE.read_text(encoding="utf-8"), trim_blocks=True)

@@ -28,7 +28,7 @@ from clearspan.common.sealed_folder import FolderChangedError, check_folder, set
 from clearspan.shards import Dataset
 from clearspan.train.config.keys import naming
 from clearspan.train.config.options import HELD_OUT, Recipe, RecipeError, refuse
-from clearspan.train.config.resume_policy import differing, flat, matches, shaping
+from clearspan.train.config.resume_policy import blocking_keys, differing, dotted, matches
 from clearspan.train.recipe import is_written, load_saved, to_file
 
 RECIPE, INPUTS, CHECKPOINTS, MODEL = "recipe.yaml", "inputs.json", "checkpoints", "model"
@@ -71,7 +71,7 @@ def inputs(recipe: Recipe) -> dict[str, str]:
         ManifestError, OSError: a dataset cannot be read.
     """
     read = {}
-    for key, value in flat(dataclasses.asdict(recipe)).items():
+    for key, value in dotted(dataclasses.asdict(recipe)).items():
         if value and matches(key, FILES):
             read[key] = _file_sha256(key, value)
         elif value and matches(key, DATASETS):
@@ -281,7 +281,7 @@ def _check_same(run: Path, recipe: Recipe) -> None:
             f"{flag('--dry-run')} prints"
         )
     started_with = load_saved(saved, recipe)
-    if changed := shaping(started_with, recipe):
+    if changed := blocking_keys(started_with, recipe):
         raise RecipeError(
             f"output {run}: the run in it has another {', '.join(changed)}; see {saved}, or start a new run"
         )
@@ -290,7 +290,7 @@ def _check_same(run: Path, recipe: Recipe) -> None:
             f"output {run}: the run in it has its data or objectives in another order, which changes the results; "
             f"see {saved}, or start a new run"
         )
-    read, reads, values = _read_state(run)["inputs"], inputs(recipe), flat(dataclasses.asdict(recipe))
+    read, reads, values = _read_state(run)["inputs"], inputs(recipe), dotted(dataclasses.asdict(recipe))
     for key in {**reads, **read}:
         if read.get(key) != reads.get(key):
             reason = f"is no longer what the run in {run} read: put it back, or start a new run"

@@ -70,7 +70,7 @@ class DatasetTexts:
         """True for a dataset of triplets, whose examples have several texts: an anchor and its positives."""
         return self._dataset.kind.name == "triplets"
 
-    def as_read(self, text: str) -> str:
+    def round_trip(self, text: str) -> str:
         """Return a text as it would be read if it were stored in the dataset.
 
         The text is tokenized and decoded, which may change it slightly. If the dataset cuts long texts, it is cut at
@@ -116,7 +116,7 @@ class DatasetTexts:
         return [None if each is None else next(texts) for each in ids]
 
 
-def lowest(rows: Iterable[Row]) -> list[Row]:
+def sorted_by_hash(rows: Iterable[Row]) -> list[Row]:
     """Return rows, which are pairs (id, texts), sorted by the hashes of their ids in ascending order.
 
     If several rows have the same id, only the last of them is returned.

@@ -31,7 +31,7 @@ from clearspan.common import same_text
 from clearspan.common.flags import flag
 from clearspan.common.records import DataError, csv_records, json_records, string_field
 from clearspan.eval.data.crops import FEWEST_WORDS, MOST_WORDS, crops
-from clearspan.eval.data.dataset_texts import DatasetTexts, Row, lowest
+from clearspan.eval.data.dataset_texts import DatasetTexts, Row, sorted_by_hash
 from clearspan.eval.data.heldout_folders import training_part
 from clearspan.eval.data.retrieval_data import RetrievalSet
 from clearspan.shards.manifest import NAME as MANIFEST
@@ -187,7 +187,7 @@ def _texts_of_dataset(folder: str | Path, training: str | Path | None, max_ranke
         max_ranked: the maximum number of texts to read in both parts together.
     """
     part = DatasetTexts(folder, max_ranked)
-    held = lowest(part)
+    held = sorted_by_hash(part)
     trained = []
     num_texts = len(part)
     files: tuple[Path, ...] = (Path(folder) / MANIFEST,)
@@ -368,5 +368,5 @@ def _texts_of_file(path: Path) -> _Texts:
         parts = tuple(string_field(record, name, place).strip() for name in fields)
         digest = hashlib.blake2b("\0".join(parts).encode(), digest_size=8).digest()
         texts[int.from_bytes(digest, "little", signed=True)] = parts
-    rows = lowest(texts.items())
+    rows = sorted_by_hash(texts.items())
     return _Texts(path, rows[:MOST_RANKED], [], len(rows), len(rows), (path,), False, False)

@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from clearspan.common.records import DataError, head, read_lines
-from clearspan.eval.data.senteval import joined
+from clearspan.eval.data.senteval import single_spaced
 from clearspan.eval.files import table_rows
 
 TREC_CLASSES = ("ABBR", "DESC", "ENTY", "HUM", "LOC", "NUM")
@@ -202,4 +202,4 @@ def _label(text: str, classes: Sequence[str], path: Path, number: int) -> int:
 def _labeled(rows: Sequence[tuple[Any, ...]]) -> Labeled:
     """Build `Labeled` from at least one row: (text, class index) or (first text, second text, class index)."""
     *columns, labels = zip(*rows, strict=True)
-    return Labeled(tuple([joined(text) for text in column] for column in columns), np.array(labels, np.int64))
+    return Labeled(tuple([single_spaced(text) for text in column] for column in columns), np.array(labels, np.int64))

@@ -28,19 +28,20 @@ def narrowed(collection: RetrievalSet, max_documents: int) -> RetrievalSet:
     on their ids or texts. A collection with at most `max_documents` documents is returned unchanged.
 
     Args:
-        collection: a collection in which all documents are ranked for every query (`candidates` and `itself` are None).
+        collection: a collection in which all documents are ranked for every query (`candidates` and `own_document` are
+            None).
         max_documents: the number of documents in the new collection, unless more documents are relevant.
     """
     if len(collection.documents) <= max_documents:
         return collection
     chosen = dict.fromkeys(np.concatenate(collection.relevant).tolist())
-    for nearest in (*_nearest(collection).T, np.argsort(-collection.precedence)):
+    for nearest in (*_nearest(collection).T, np.argsort(-collection.tie_keys)):
         for position in nearest.tolist():
             if len(chosen) >= max_documents:
                 break
             if position >= 0:
                 chosen[position] = None
-    return collection.among(np.array(sorted(chosen), np.int64))
+    return collection.with_documents(np.array(sorted(chosen), np.int64))
 
 
 def _nearest(collection: RetrievalSet) -> NDArray[np.int64]:
@@ -55,7 +56,7 @@ def _nearest(collection: RetrievalSet) -> NDArray[np.int64]:
     rows = max(1, _BLOCK_SCORES // len(collection.documents))
     for start in range(0, len(nearest), rows):
         for row, scores in enumerate((counts[start : start + rows] @ weights).toarray(), start=start):
-            best = top_indices(scores, NEAREST, collection.precedence)
+            best = top_indices(scores, NEAREST, collection.tie_keys)
             best = best[scores[best] > 0]
             nearest[row, : len(best)] = best
     return nearest

@@ -65,7 +65,7 @@ def read_questions(path: Path, data: Path) -> HeldOutTexts:
     answered: dict[bytes, tuple[str, set[int]]] = {}
     missing = []
     for query in queries:
-        place = places.get(same_text.digest(datasets[0].as_read(query.answer_text or "")))
+        place = places.get(same_text.digest(datasets[0].round_trip(query.answer_text or "")))
         if place is None:
             missing.append(query.place)
         else:
@@ -106,7 +106,7 @@ def _ranked(queries: Sequence[Query], datasets: Sequence[DatasetTexts]) -> tuple
     """
     documents: list[str] = []
     places: dict[bytes, int] = {}
-    answers = {same_text.digest(datasets[0].as_read(query.answer_text or "")) for query in queries}
+    answers = {same_text.digest(datasets[0].round_trip(query.answer_text or "")) for query in queries}
     for dataset in datasets:
         passes = [(dataset, False)]
         if len(dataset) > MOST_RANKED:

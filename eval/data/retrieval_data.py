@@ -37,8 +37,8 @@ class RetrievalSet:
         queries: the texts of the m queries, each of which has at least one relevant document.
         relevant: for each query, the positions in `documents` of its relevant documents, int64, ascending.
         grades: for each query, the grades of its relevant documents in the same order, int64, above 0.
-        itself: for each query, the position of the document that is the query itself, (m,) int64; -1 if there is none.
-            This document is not ranked for the query. None if no query is a document.
+        own_document: for each query, the position of the document that is the query itself, (m,) int64; -1 if there is
+            none. This document is not ranked for the query. None if no query is a document.
         candidates: for each query, the positions of the documents to rank, int64, ascending; None if all documents are
             ranked for each query.
         num_dropped: the number of queries that were left out, because they have no relevant document, or because all of
@@ -51,12 +51,12 @@ class RetrievalSet:
     queries: list[str]
     relevant: list[Ints]
     grades: list[Ints]
-    itself: Ints | None = None
+    own_document: Ints | None = None
     candidates: list[Ints] | None = None
     num_dropped: int = 0
     names: Sequence[str] | None = None
 
-    def part(self, rows: Iterable[int]) -> "RetrievalSet":
+    def with_queries(self, rows: Iterable[int]) -> "RetrievalSet":
         """Return a collection of all documents and of the queries with the indices `rows`, in the order of `rows`."""
         rows = list(rows)
         return replace(
@@ -64,14 +64,14 @@ class RetrievalSet:
             queries=[self.queries[row] for row in rows],
             relevant=[self.relevant[row] for row in rows],
             grades=[self.grades[row] for row in rows],
-            itself=None if self.itself is None else self.itself[rows],
+            own_document=None if self.own_document is None else self.own_document[rows],
             candidates=None if self.candidates is None else [self.candidates[row] for row in rows],
         )
 
-    def among(self, kept_positions: Ints) -> "RetrievalSet":
+    def with_documents(self, kept_positions: Ints) -> "RetrievalSet":
         """Return a collection with all queries, but only with the documents at the positions `kept_positions`.
 
-        The caller ensures that `itself` and `candidates` are None.
+        The caller ensures that `own_document` and `candidates` are None.
 
         Args:
             kept_positions: ascending positions in `documents`, int64. They include the positions of all relevant
@@ -84,20 +84,21 @@ class RetrievalSet:
             names=None if self.names is None else [self.names[position] for position in kept_positions],
         )
 
-    def joined(self, other: "RetrievalSet") -> "RetrievalSet":
-        """Return a collection with the queries of this set, followed by the queries of `other`.
+    def with_queries_of(self, others: "RetrievalSet") -> "RetrievalSet":
+        """Return a collection with the queries of this set, followed by the queries of `others`.
 
-        The caller ensures that both sets have the same documents, and that their `itself` and `candidates` are None.
+        The caller ensures that both sets have the same documents, and that their `own_document` and `candidates` are
+        None.
         """
         return replace(
             self,
-            queries=[*self.queries, *other.queries],
-            relevant=[*self.relevant, *other.relevant],
-            grades=[*self.grades, *other.grades],
+            queries=[*self.queries, *others.queries],
+            relevant=[*self.relevant, *others.relevant],
+            grades=[*self.grades, *others.grades],
         )
 
     @functools.cached_property
-    def precedence(self) -> Ints:
+    def tie_keys(self) -> Ints:
         """Return the tie-break key of each document, (n,) int64. Among equal scores, the larger key ranks first.
 
         A key is the index of the document's id in the list of all ids, sorted as strings; trec_eval breaks ties in the
@@ -254,7 +255,7 @@ def _collection(
         queries=[queries[query] for query in answerable],
         relevant=[np.array([p for p, _ in pairs], np.int64) for pairs in by_position],
         grades=[np.array([grade for _, grade in pairs], np.int64) for pairs in by_position],
-        itself=np.array(itself, np.int64) if by_id and max(itself) >= 0 else None,
+        own_document=np.array(itself, np.int64) if by_id and max(itself) >= 0 else None,
         num_dropped=len(queries) - len(answerable),
         names=list(corpus),
     )

@@ -3,7 +3,7 @@
     DATA/{downstream,probing}/, DATA/senteval/{downstream,probing}/, or DATA is itself one of the two folders
 
 SentEval splits a text at white space and passes it to an encoder as these tokens, joined by single spaces, in their
-original case. `joined` does the same for the readers of SentEval's files.
+original case. `single_spaced` does the same for the readers of SentEval's files.
 """
 
 from collections.abc import Sequence
@@ -72,6 +72,6 @@ def _find(data: Path, name: str, holds: Sequence[str]) -> Path:
     raise MissingDataError(f"{data} is not a SentEval data folder: it holds neither {name}/ nor senteval/{name}/")
 
 
-def joined(text: str) -> str:
+def single_spaced(text: str) -> str:
     """Return the tokens of a text, which white space separates, joined by single spaces."""
     return " ".join(text.split())

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from clearspan.common.parsing import finite_number
 from clearspan.common.records import DataError, csv_rows, head, read_lines
-from clearspan.eval.data.senteval import joined
+from clearspan.eval.data.senteval import single_spaced
 from clearspan.eval.files import table_rows
 
 _SCORE_COLUMN = {"score", "similarity", "gold", "label"}
@@ -134,7 +134,9 @@ def _pairs(rows: Sequence[tuple[str, str, float]], path: Path) -> ScoredPairs:
     if not rows:
         raise DataError(f"{path}: holds no scored pair; restore it from the original")
     left, right, gold = zip(*rows, strict=True)
-    return ScoredPairs([joined(text) for text in left], [joined(text) for text in right], np.array(gold, np.float64))
+    return ScoredPairs(
+        [single_spaced(text) for text in left], [single_spaced(text) for text in right], np.array(gold, np.float64)
+    )
 
 
 def _score(text: str, path: Path, number: int) -> float:

@@ -148,16 +148,22 @@ class Classifiers:
         return predict([layer.weights[fold] for layer in self._layers], self._features, rows)
 
     def step(
-        self, rows: Tensor, labels: Tensor, share: float, shares: Tensor | None = None, dropout: Tensor | None = None
+        self,
+        rows: Tensor,
+        labels: Tensor,
+        row_weight: float,
+        row_factors: Tensor | None = None,
+        dropout: Tensor | None = None,
     ) -> None:
         """Update every classifier once.
 
         Args:
             rows: the indices of each fold's rows in the features, (folds, batch) int64.
             labels: the class indices of these rows, (folds, batch) int64.
-            share: the weight of each row in the mean loss, such as 1 / batch.
-            shares: further weights by which `share` is multiplied, (folds, batch), if the folds have batches of
-                different sizes; 0 for a row that pads a shorter batch. None if all rows have the weight `share`.
+            row_weight: the weight of each row in the mean loss, such as 1 / batch.
+            row_factors: further weights by which `row_weight` is multiplied, (folds, batch), if the folds have batches
+                of different sizes; 0 for a row that pads a shorter batch. None if all rows have the weight
+                `row_weight`.
             dropout: a mask by which the pre-activations of the hidden layer are multiplied, (folds, 1, hidden, batch),
                 the same for all L2 values; None for no dropout.
         """
@@ -181,17 +187,17 @@ class Classifiers:
             logits = torch.bmm(last.weights.view(folds, l2s * classes, -1), x.mT)
         errors = torch.softmax(logits.view(folds, l2s, classes, batch), dim=2)
         errors.sub_((labels[:, None, None] == self._classes).float())
-        if shares is not None:
-            errors.mul_(shares[:, None, None])
+        if row_factors is not None:
+            errors.mul_(row_factors[:, None, None])
         if hidden:
             errors = errors.view(folds * l2s, classes, batch)
             slopes = torch.addcmul(active, active, active, value=-1)
             slopes.mul_(torch.bmm(last.weights.view(folds * l2s, classes, -1)[:, :, :hidden].mT, errors))
-            last.step(inputs.mT, errors, share, self._decay, self._num_steps)
+            last.step(inputs.mT, errors, row_weight, self._decay, self._num_steps)
             errors = slopes.view(folds, l2s, hidden, batch)
             if dropout is not None:
                 errors.mul_(dropout)
-        first.step(x, errors.view(folds, -1, batch), share, self._decay, self._num_steps)
+        first.step(x, errors.view(folds, -1, batch), row_weight, self._decay, self._num_steps)
 
 
 def predict(layers: Sequence[Tensor], features: Features, rows: Tensor) -> Tensor:

@@ -95,11 +95,11 @@ class FitInputs:
         return fit(self.problem, folds, l2, self.protocol.settings, self.seed, self.device, self.progress)
 
 
-def run_scheme(trainer: FitInputs, scheme: Scheme, grid: Sequence[float] = L2) -> FitResult:
+def run_scheme(inputs: FitInputs, scheme: Scheme, grid: Sequence[float] = L2) -> FitResult:
     """Select L2 values by a grid search, train the final classifiers with them, and test these.
 
     Args:
-        trainer: the problem, with the splits that the scheme uses, and the protocol.
+        inputs: the problem, with the splits that the scheme uses, and the protocol.
         scheme: the rows that select an L2 value and those that test the classifier:
             `nested`: the split `train` is cut into outer folds. Each has an L2 value, selected on inner folds of its
             training rows, and a classifier, tested on its test rows.
@@ -110,23 +110,23 @@ def run_scheme(trainer: FitInputs, scheme: Scheme, grid: Sequence[float] = L2) -
     Raises:
         ValueError: there are too few examples for the folds.
     """
-    problem = trainer.problem
+    problem = inputs.problem
     values = np.array(grid)
-    seed = _NESTED_SEED if scheme == "nested" else trainer.seed
+    seed = _NESTED_SEED if scheme == "nested" else inputs.seed
 
     def folds(rows: Ints) -> list[tuple[Ints, Ints]]:
-        return stratified(rows, problem.labels, trainer.protocol.num_folds, seed)
+        return stratified(rows, problem.labels, inputs.protocol.num_folds, seed)
 
     train = problem.splits["train"]
     tested = folds(train) if scheme == "nested" else [(train, problem.splits["test"])]
     inner = [folds(rows) for rows, _ in tested] if scheme != "split" else [[(train, problem.splits["dev"])]]
     searched = [Fold(*fold) for of_tested in inner for fold in of_tested]
-    fits = trainer.fit(searched, np.tile(values, (len(searched), 1)))
+    fits = inputs.fit(searched, np.tile(values, (len(searched), 1)))
     dev = _percent(fits.dev_accuracy.reshape(len(tested), -1, len(values)).mean(axis=1))
     chosen = dev.argmax(axis=1)
     slots = chosen  # SentEval fits again for `split` too, which gives the same weights
     if scheme != "split":
-        fits = trainer.fit([Fold(rows) for rows, _ in tested], values[chosen][:, None])
+        fits = inputs.fit([Fold(rows) for rows, _ in tested], values[chosen][:, None])
         slots = np.zeros_like(chosen)
     predicted = [fits.predict(problem.features, rows, i, slots[i]) for i, (_, rows) in enumerate(tested)]
     shares = [np.mean(classes == problem.labels[rows]) for classes, (_, rows) in zip(predicted, tested, strict=True)]

@@ -4,7 +4,7 @@
     z: shifts and scales the scores of one query over all documents to mean 0 and standard deviation 1
 
 Such a model is scored only on tasks that rank documents. A task chooses the weight w on additional queries, which are
-not scored (`Beside.best_weight`). If a task has no such queries, w is 0.7 (`common.ranking.HYBRID_WEIGHT`).
+not scored (`CombinedVectors.best_weight`). If a task has no such queries, w is 0.7 (`common.ranking.HYBRID_WEIGHT`).
 """
 
 from collections.abc import Sequence
@@ -29,7 +29,7 @@ MOST_CHOOSING = 2000
 
 
 @dataclass(frozen=True)
-class Beside:
+class CombinedVectors:
     """Vectors of m queries and n documents from a model and from BM25, whose scores can be combined with any weight.
 
     Attributes:
@@ -46,8 +46,8 @@ class Beside:
     words_scales: tuple[NDArray[np.float64], NDArray[np.float64]]
 
     @classmethod
-    def of(cls, dense: tuple[Vectors, Vectors], words: tuple[Vectors, Vectors]) -> "Beside":
-        """Return a `Beside` of the given vectors. Its scales and shifts are computed from their scores.
+    def of(cls, dense: tuple[Vectors, Vectors], words: tuple[Vectors, Vectors]) -> "CombinedVectors":
+        """Return a `CombinedVectors` of the given vectors. Its scales and shifts are computed from their scores.
 
         Args:
             dense: the model's vectors of m queries and of n documents, (m, dim) and (n, dim).
@@ -57,9 +57,9 @@ class Beside:
         assert isinstance(words[0], csr_array) and isinstance(words[1], csr_array)
         return cls((dense[0], dense[1]), (words[0], words[1]), _over_documents(*dense), _over_documents(*words))
 
-    def part(self, rows: slice | Ints) -> "Beside":
-        """Return a `Beside` with all documents and with the queries whose indices are in `rows`."""
-        return Beside(
+    def part(self, rows: slice | Ints) -> "CombinedVectors":
+        """Return a `CombinedVectors` with all documents and with the queries whose indices are in `rows`."""
+        return CombinedVectors(
             (self.dense[0][rows], self.dense[1]),
             (self.words[0][rows], self.words[1]),
             (self.dense_scales[0][rows], self.dense_scales[1][rows]),
@@ -92,7 +92,7 @@ class Beside:
         # If both the model and BM25 score a document below the relevant document, it is below with any weight, and is
         # ignored. Few documents remain, so that all weights together take little more time than one.
         values = np.empty((len(WEIGHTS), len(self.dense[0])))
-        for start, dense in ranks.blocks(*self.dense):
+        for start, dense in ranks.score_blocks(*self.dense):
             words = products(self.words[0][start : start + len(dense)], self.words[1])
             for row, (by_model, by_words) in enumerate(zip(dense, words, strict=True), start=start):
                 by_right = [
@@ -100,7 +100,7 @@ class Beside:
                         self.dense_scales[0][row] * (by_model - by_model[right]).astype(np.float64),
                         self.words_scales[0][row] * (by_words - by_words[right]).astype(np.float64),
                         right,
-                        collection.precedence,
+                        collection.tie_keys,
                     )
                     for right in collection.relevant[row]
                 ]
@@ -163,33 +163,33 @@ class Hybrid(Similarity):
             choose the weight. A task that cannot choose uses 0.7 (`HYBRID_WEIGHT`).
 
     Attributes:
-        is_given: true if the caller set the weight; a task then does not choose one.
+        is_weight_given: true if the caller set the weight; a task then does not choose one.
     """
 
     measure = "hybrid score"
 
     def __init__(self, model: Similarity, weight: float | None = None) -> None:
-        self.is_given = weight is not None
+        self.is_weight_given = weight is not None
         self._weight = HYBRID_WEIGHT if weight is None else weight
         self._model = model
         self._words = Lexical("bm25")
         self.settings = {**self._words.settings, "hybrid_weight": self._weight}
 
-    def beside(self, queries: Sequence[str], documents: Sequence[str]) -> Beside:
+    def combined_vectors(self, queries: Sequence[str], documents: Sequence[str]) -> CombinedVectors:
         """Return vectors of the texts from the model and from BM25, whose scores can be combined with any weight."""
-        return Beside.of(self._model.ranking(queries, documents), self._words.ranking(queries, documents))
+        return CombinedVectors.of(self._model.ranking(queries, documents), self._words.ranking(queries, documents))
 
     def ranking(self, queries: Sequence[str], documents: Sequence[str]) -> tuple[Vectors, Vectors]:
         """Return float32 vectors of the queries and of the documents, whose dot products are the combined scores."""
-        return self.beside(queries, documents).vectors(self._weight)
+        return self.combined_vectors(queries, documents).vectors(self._weight)
 
 
 def _over_documents(queries: Vectors, documents: Vectors) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    scales = [scale_and_shift(scores, 1.0) for _, scores in ranks.blocks(queries, documents)]
+    scales = [scale_and_shift(scores, 1.0) for _, scores in ranks.score_blocks(queries, documents)]
     return np.concatenate([scale for scale, _ in scales]), np.concatenate([shift for _, shift in scales])
 
 
-def encoder_of(spec: str) -> str | None:
+def hybrid_folder(spec: str) -> str | None:
     """Return DIR, the model in a hybrid `hybrid:DIR` of this model and BM25; None if `spec` names no hybrid.
 
     Args:

@@ -20,7 +20,7 @@ from clearspan.common.flags import flag
 from clearspan.common.model_folder import EncoderError, model_name
 from clearspan.common.model_forms import model_value_error
 from clearspan.common.progress import ProgressBar
-from clearspan.eval.models.hybrid import encoder_of
+from clearspan.eval.models.hybrid import hybrid_folder
 from clearspan.eval.models.lexical import is_baseline
 
 WORD_VECTORS = "clearspan.plugins.word_vectors:load_word_vectors"
@@ -117,7 +117,7 @@ def load_encoder(spec: str, pooling: str | None = None, precision: str = "fp32",
             embeddings; or `pooling` is given for a model that is not a folder.
     """
     path = Path(spec)
-    if is_baseline(spec) or encoder_of(spec) is not None:
+    if is_baseline(spec) or hybrid_folder(spec) is not None:
         kind = "a baseline that compares words" if is_baseline(spec) else "a model beside BM25 that ranks documents"
         raise EncoderError(f"{spec}: {kind} and embeds no text; evaluate it with {flag('--model')} {spec}")
     if problem := model_value_error(spec):
@@ -154,7 +154,7 @@ def default_name(spec: str) -> str:
     path = Path(spec)
     if path.is_file():
         return path.stem if path.suffix.lower() in (".txt", ".vec", ".bin", ".json") else path.name
-    if (encoder := encoder_of(spec)) is not None:
+    if (encoder := hybrid_folder(spec)) is not None:
         return f"hybrid-{default_name(encoder)}"
     if is_baseline(spec) or (":" in spec and not path.exists()):
         return spec

@@ -3,7 +3,7 @@
     vectors of queries and documents ──> a block of scores ──> number of documents before the best relevant document
 
 The ranks are the same as in `eval.tasks.retrieval.search`, which computes whole rankings. Scores that agree to six
-decimals count as equal. Among equal scores, the document with the larger `RetrievalSet.precedence` ranks first.
+decimals count as equal. Among equal scores, the document with the larger `RetrievalSet.tie_keys` ranks first.
 """
 
 from collections.abc import Iterator, Sequence
@@ -38,7 +38,7 @@ class Ranks:
         """The reciprocal rank of each query, (m,) float64; 0 if the rank is larger than `DEPTH`, 1,000."""
         return np.where(self.ranks <= DEPTH, 1 / self.ranks, 0.0)
 
-    def part(self, rows: Ints) -> "Ranks":
+    def of_queries(self, rows: Ints) -> "Ranks":
         """Return the results of the queries with the indices `rows`, in the order of `rows`."""
         return Ranks(self.ranks[rows], self.first[rows])
 
@@ -56,17 +56,18 @@ def ranks(queries: Vectors, documents: Vectors, collection: RetrievalSet) -> Ran
     Args:
         queries: the vectors of the m queries, (m, dim).
         documents: the vectors of the n documents, (n, dim), of the same type.
-        collection: the collection. Its `candidates` and `itself`, which exclude documents from rankings, must be None.
+        collection: the collection. Its `candidates` and `own_document`, which exclude documents from rankings, must be
+            None.
     """
     right_ranks, nearest = np.empty(queries.shape[0], np.int64), np.empty(queries.shape[0], np.int64)
-    for start, block in blocks(queries, documents):
+    for start, block in score_blocks(queries, documents):
         for row, scores in enumerate(block, start=start):
-            right, right_ranks[row] = _rank(scores, collection.relevant[row], collection.precedence)
+            right, right_ranks[row] = _rank(scores, collection.relevant[row], collection.tie_keys)
             nearest[row] = right if right_ranks[row] == 1 else int(scores.argmax())
     return Ranks(right_ranks, nearest)
 
 
-def blocks(queries: Vectors, documents: Vectors) -> Iterator[tuple[int, Floats]]:
+def score_blocks(queries: Vectors, documents: Vectors) -> Iterator[tuple[int, Floats]]:
     """Yield the scores of all n documents for all queries, in blocks of consecutive queries.
 
     Yields:

@@ -51,11 +51,11 @@ class HeldOutTask(RetrievalTask):
         If the model is combined with BM25, and the user has not set its weight, the weight is used that gives the
         highest MRR on `picking`, the half of the queries that is not scored. It is then in the settings.
         """
-        if self.picking is None or not isinstance(run.embedder, Hybrid) or run.embedder.is_given:
+        if self.picking is None or not isinstance(run.embedder, Hybrid) or run.embedder.is_weight_given:
             return super().vectors(run)
         number = min(MOST_CHOOSING, len(self.picking.queries))
-        picking = self.picking.part(range(number))
-        beside = run.embedder.beside([*picking.queries, *self.collection.queries], self.collection.documents)
+        picking = self.picking.with_queries(range(number))
+        beside = run.embedder.combined_vectors([*picking.queries, *self.collection.queries], self.collection.documents)
         weight = beside.part(slice(number)).best_weight(picking)
         chosen = {"hybrid_weight": weight, "hybrid_weight_chosen_by": f"{number:,} held-out texts that are not scored"}
         return *beside.part(slice(number, None)).vectors(weight), chosen

@@ -128,11 +128,11 @@ def _blocks(
 def _ranking(scores: Floats, collection: RetrievalSet, query: int, depth: int) -> tuple[Ints, Floats]:
     if collection.candidates:
         positions = collection.candidates[query]
-        order = top_indices(scores[positions], depth, collection.precedence[positions])
+        order = top_indices(scores[positions], depth, collection.tie_keys[positions])
         return positions[order], scores[positions[order]]
-    order = top_indices(scores, depth + 1, collection.precedence)
-    if collection.itself is not None:
-        order = order[order != collection.itself[query]]
+    order = top_indices(scores, depth + 1, collection.tie_keys)
+    if collection.own_document is not None:
+        order = order[order != collection.own_document[query]]
     order = order[:depth]
     return order, scores[order]
 
@@ -171,7 +171,7 @@ class RetrievalTask:
             UnscoredError: the model cannot compare the texts of this collection.
         """
         texts = self.collection
-        itself = self.collection.itself
+        itself = self.collection.own_document
         queries, documents, chosen = self.vectors(run)
         num_documents = len(texts.documents)
         ranked = search(queries, documents, self.collection, progress=run.progress)

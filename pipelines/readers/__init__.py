@@ -99,7 +99,7 @@ def _read_piece(
 
 
 def _identity(root: str, piece: Piece) -> str:
-    """Return a hash that identifies the content of a piece: the same as `identity` returns.
+    """Return a hash that identifies the content of a piece: the same as `content_hash` returns.
 
     A whole local file of at most 72 KiB is not read for this, because the plan already holds its hash.
 

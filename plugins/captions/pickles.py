@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from clearspan.common.records import DataError, MissingDataError, head
-from clearspan.eval.data.senteval import joined
+from clearspan.eval.data.senteval import single_spaced
 
 CAPTIONS_PER_IMAGE = 5
 
@@ -90,7 +90,7 @@ def _captioned(content: Any, path: Path) -> Captioned:
                     f"{path}: caption {_shown(number)} of image {image} must be in captions, as a dict with a text "
                     f"cleaned_caption, found {_shown(caption)}"
                 )
-            captions.append(joined(f"{text} ."))
+            captions.append(single_spaced(f"{text} ."))
     return Captioned(images, captions)
 
 

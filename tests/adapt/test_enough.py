@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from clearspan.adapt import __main__ as adapt
-from clearspan.adapt.enough import num_first
+from clearspan.adapt.enough import count_texts
 from clearspan.adapt.options import Adapt
 
 
@@ -47,11 +47,11 @@ def test_records_of_all_files_and_formats_count_and_no_more_than_are_needed_are_
     lines = [json.dumps({"title": "an owl", "text": "it hunts at night"}) for _ in range(90)]
     (tmp_path / "b.jsonl").write_text("\n".join([*lines, "{", ""]))
     options = Adapt(inputs=(str(tmp_path / "*"),), output=tmp_path / "adapted")
-    assert num_first(options, 300) == 210, "a broken line is no text"
-    assert num_first(options, 200) == 200
+    assert count_texts(options, 300) == 210, "a broken line is no text"
+    assert count_texts(options, 200) == 200
     (tmp_path / "plain.txt").write_text("an owl\na fox\n")
     by_line = Adapt(inputs=(str(tmp_path / "plain.txt"),), output=tmp_path / "adapted", text_per="line")
-    assert num_first(by_line, 300) == 2
+    assert count_texts(by_line, 300) == 2
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ from clearspan.eval.data import heldout_data
 from clearspan.eval.data.dataset_texts import DatasetTexts
 from clearspan.eval.data.heldout_data import HeldOutTexts
 from clearspan.eval.data.retrieval_data import RetrievalSet
-from clearspan.eval.models.hybrid import WEIGHTS, Beside
+from clearspan.eval.models.hybrid import WEIGHTS, CombinedVectors
 from clearspan.eval.models.ranks import Ranks
 from clearspan.eval.scores import Examples, interval, resampled
 from clearspan.eval.verdict import Entrant, Verdict, decide, judge
@@ -221,13 +221,15 @@ def test_a_weight_is_chosen_by_the_queries_that_are_not_judged() -> None:
     judged = np.arange(QUERIES) < 20
     by_model, by_words = (np.where(judged[:, None] == side, right, wrong) for side in (True, False))
     documents = np.eye(TEXTS, dtype=np.float32)
-    beside = Beside.of((by_model, documents), (csr_array(by_words), csr_array(documents)))
+    beside = CombinedVectors.of((by_model, documents), (csr_array(by_words), csr_array(documents)))
     whole = contest()
-    found = whole.beside("trained", ABOUT, True, beside)
-    assert found.weight is not None and found.weight < 0.5 and found.chosen_by == 1
-    assert found.reciprocal.max() < 1 == whole.alone("trained", ABOUT, True, (by_model, documents)).reciprocal.min()
+    found = whole.combined("trained", ABOUT, True, beside)
+    assert found.weight is not None and found.weight < 0.5 and found.choosing_mrr == 1
+    assert (
+        found.reciprocal.max() < 1 == whole.uncombined("trained", ABOUT, True, (by_model, documents)).reciprocal.min()
+    )
     rows = np.arange(QUERIES)
-    crossed = contest([(rows[20:], rows[:20]), (rows[:20], rows[20:])]).beside("trained", ABOUT, True, beside)
+    crossed = contest([(rows[20:], rows[:20]), (rows[:20], rows[20:])]).combined("trained", ABOUT, True, beside)
     assert crossed.reciprocal.max() < 1 and len(crossed.reciprocal) == QUERIES, "each half by the weight of the other"
 
 
@@ -361,6 +363,6 @@ def test_questions_of_the_user_are_judged_among_all_texts(
 
 def test_too_few_texts_that_choose_are_one_line() -> None:
     texts = contest().collection
-    held = HeldOutTexts(texts, texts.part(range(9)), TEXTS, (Path("shards/validation/manifest.json"),))
+    held = HeldOutTexts(texts, texts.with_queries(range(9)), TEXTS, (Path("shards/validation/manifest.json"),))
     with pytest.raises(DataError, match=r"shards/validation: too few texts to choose the weights \(10 are needed"):
         Contest.of_halves(held)

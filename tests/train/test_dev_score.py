@@ -12,7 +12,7 @@ from clearspan.common.encoder.library import load_with_library
 from clearspan.eval.data.heldout_data import read_dataset
 from clearspan.eval.models.embed import EmbeddingSimilarity
 from clearspan.eval.tasks.heldout import mean_mrr
-from clearspan.train.card import Origin, card, measured
+from clearspan.train.card import Origin, card, metric_fields
 from clearspan.train.config.options import RecipeError
 from clearspan.train.engine.checkpoint import Checkpoints
 from clearspan.train.recipe import load_recipe
@@ -116,7 +116,7 @@ def test_what_cannot_be_scored_is_one_line(
 
 
 def test_each_score_has_its_own_name() -> None:
-    names = {data: measured(data)["dataset_name"] for data in ("heldout", "a/SENTEVAL", "b/de.tsv")}
+    names = {data: metric_fields(data)["dataset_name"] for data in ("heldout", "a/SENTEVAL", "b/de.tsv")}
     assert names == {"heldout": "held-out texts", "a/SENTEVAL": "STS-B dev", "b/de.tsv": "de.tsv"}
     text = card(ENCODER, "mine", "training: {eval_data: heldout}\n", Origin(4, {}, {4: {"dev_score": 51.5}}))
     assert "| held-out texts, MRR in percent |  | 51.5 |" in text

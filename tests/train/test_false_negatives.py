@@ -247,7 +247,7 @@ def test_several_anchors_of_a_text_stay_negatives_of_each_other(setting: Setting
     lists = {"tokens": TokenLists.of(Ragged.of([np.array(row) for row in rows], np.uint16))}
     ids = torch.arange(len(rows))
     keys = own.request(Batch(lists, ids, torch.zeros_like(ids))).context
-    same = own._same(keys)
+    same = own._false_negatives(keys)
     for row, other in itertools.product(range(2), range(2)):
         assert same[row, other]
     assert not same[2:].masked_fill(torch.eye(len(same), dtype=torch.bool)[2:], False).any()

@@ -8,7 +8,7 @@ from pytorch_metric_learning.losses import NTXentLoss
 
 from clearspan.train.model.chunked_cross_entropy import masked_lm
 from clearspan.train.model.losses import (
-    _rank_among,
+    _class_index,
     accuracy,
     alignment,
     info_nce,
@@ -188,7 +188,7 @@ def test_the_published_codes_targets_are_hardly_ever_of_the_anchors_class(
 ) -> None:
     """In batches of 48, as docs/papers.md says; and how many anchors have another of their class."""
     labels = torch.randint(classes, (1000, 48), generator=torch.Generator().manual_seed(0))
-    targets = torch.stack([batch[_rank_among(batch, batch)] for batch in labels])
+    targets = torch.stack([batch[_class_index(batch, batch)] for batch in labels])
     assert (targets == labels).float().mean().item() == pytest.approx(own, abs=0.003)
     alike = (labels[:, :, None] == labels[:, None]).sum(2) > 1
     assert alike.float().mean().item() == pytest.approx(shared, abs=0.01)

@@ -25,7 +25,7 @@ def test_a_static_shape_masks_the_same_tokens(block: int) -> None:
     _, ragged, where = masked(block, None)
     _, static, slots = masked(block, BUDGET)
     used = slots.labels >= 0
-    assert torch.equal(ragged.ids, static.ids[: len(ragged.ids)]) and int(slots.cut) == 0
+    assert torch.equal(ragged.ids, static.ids[: len(ragged.ids)]) and int(slots.num_cut) == 0
     assert torch.equal(where.index, slots.index[used]) and torch.equal(where.labels, slots.labels[used])
     assert len(where.index) > 40
 
@@ -43,5 +43,5 @@ def test_a_block_alone_is_masked_and_the_labels_are_what_stood_there(budget: Bud
 
 def test_a_token_that_has_no_slot_stays_as_it_is() -> None:
     before, after, where = masked(0, BUDGET, slots=5)
-    assert int(where.cut) > 40 and (where.labels >= 0).all()
+    assert int(where.num_cut) > 40 and (where.labels >= 0).all()
     assert set((before.ids != after.ids).nonzero()[:, 0].tolist()) <= set(where.index.tolist())

@@ -2,7 +2,7 @@
 
 import pytest
 
-from clearspan.train.config.resume_policy import shaping
+from clearspan.train.config.resume_policy import blocking_keys
 from clearspan.train.engine.nan_guard import check_limit
 from clearspan.train.recipe import load_recipe
 
@@ -22,14 +22,14 @@ def test_what_shapes_a_run_is_told_from_what_does_not() -> None:
     free += ["training.logging_steps=3", "training.eval_steps=9", "training.eval_data=pairs.csv"]
     free += ["training.max_hours=2", "training.gradient_norms=true", "training.loss_limit=0"]
     free += ["training.zero_stage=2"]
-    assert shaping(began, load_recipe("demo", [*GIVEN, *free])) == []
+    assert blocking_keys(began, load_recipe("demo", [*GIVEN, *free])) == []
     shaped = [
         "optimizer.learning_rate=1",
         "training.seed=1",
         "data.text.batch_size=2",
         "objectives.mlm.probability=0.2",
     ]
-    assert shaping(began, load_recipe("demo", [*GIVEN, *free, *shaped])) == [
+    assert blocking_keys(began, load_recipe("demo", [*GIVEN, *free, *shaped])) == [
         "data.text.batch_size",
         "objectives.mlm.probability",
         "optimizer.learning_rate",

@@ -78,7 +78,7 @@ def test_an_overflowing_step_cuts_its_last_sequences() -> None:
     asked = [Sequences(slices, torch.zeros(3).long())]
     packed = pack(asked, SPECIAL, Budget(20, 1, 8))
     assert sequences_of(packed) == [*by_hand(asked)[:2], by_hand(asked)[2][:4]]
-    assert packed.cut == 4 and pack(asked, SPECIAL, Budget(24, 1, 8)).cut == 0
+    assert packed.num_cut == 4 and pack(asked, SPECIAL, Budget(24, 1, 8)).num_cut == 0
 
 
 @pytest.mark.slow
@@ -94,7 +94,7 @@ def test_patches_come_first_and_are_never_cut(asked: list[Sequences], given: lis
     assert packed.positions[:rows].tolist() == [i for n, r in given for _ in range(n) for i in range(r)]
     for name in ("ids", "positions", "content"):
         assert torch.equal(getattr(packed, name)[rows:], getattr(alone, name)), name
-    assert torch.equal(packed.sequence[rows:], alone.sequence + count) and packed.cut == alone.cut
+    assert torch.equal(packed.sequence[rows:], alone.sequence + count) and packed.num_cut == alone.num_cut
     for request, block in zip([*asked, *patches], packed.blocks, strict=True):
         assert torch.equal(packed.keys[block], request.keys)
 

@@ -8,7 +8,7 @@ import torch
 from clearspan.common import compute
 from clearspan.common.compute import SLOWER, Bfloat16
 from clearspan.train.config.options import Recipe, RecipeError
-from clearspan.train.config.resume_policy import shaping
+from clearspan.train.config.resume_policy import blocking_keys
 from clearspan.train.engine import precision
 from clearspan.train.engine.precision import check_ranks, resolve_precision
 from clearspan.train.recipe import load_recipe, load_saved, to_file
@@ -75,7 +75,7 @@ def test_a_resumed_run_may_go_on_in_fp32(tmp_path: Path, monkeypatch: pytest.Mon
     (line,) = resolve_precision(recipe, resume=True)
 
     assert "training.bf16 false in place of true" in line
-    assert not shaping(load_saved(tmp_path / "run" / "recipe.yaml", recipe), recipe)
+    assert not blocking_keys(load_saved(tmp_path / "run" / "recipe.yaml", recipe), recipe)
 
 
 def test_bf16_on_a_gpu_without_it_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,7 +7,7 @@ import torch
 import transformers
 
 from clearspan.train.config.optimizer import OptimizerConfig
-from clearspan.train.config.schedules import constant, cosine, learning_rate, linear, slanted_triangular, whole
+from clearspan.train.config.schedules import constant, cosine, learning_rate, linear, round_down, slanted_triangular
 from clearspan.train.recipe import load_recipe
 from tests.train.test_recipe import GIVEN
 
@@ -22,7 +22,7 @@ def test_slanted_triangular_is_the_formula_of_howard_and_ruder() -> None:
 
 
 def test_whole_steps_of_a_share_are_not_one_too_few() -> None:
-    assert 0.57 * 100 < 57 and whole(0.57 * 100) == 57 and whole(56.9) == 56
+    assert 0.57 * 100 < 57 and round_down(0.57 * 100) == 57 and round_down(56.9) == 56
     options = OptimizerConfig(cut_fraction=0.57, ratio=32)
     assert slanted_triangular(57, 100, options) == 1.0
 

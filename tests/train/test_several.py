@@ -168,7 +168,7 @@ def test_all_positives_of_a_row_are_no_negatives(
     learner, batches, _ = learner_and_batch(of_run(path, "objectives.simcse.mask_equal=true"))
     (simcse,) = learner.of_turn("all")
     context = simcse.request(batches["text"].of("simcse")).context
-    same, ids = simcse._same(context), batches["text"].ids.tolist()
+    same, ids = simcse._false_negatives(context), batches["text"].ids.tolist()
     found = {(ids[i], ids[j]) for i, j in same.nonzero().tolist() if i != j}
     assert found == {(0, 1), (1, 0)}
 

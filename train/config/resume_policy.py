@@ -29,7 +29,7 @@ FREE = (
 """Keys that may differ; `*` stands for a dataset's name."""
 
 
-def flat(content: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+def dotted(content: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     """Return a nested mapping as one without nesting, whose keys are dotted, such as `training.seed`.
 
     Args:
@@ -38,7 +38,7 @@ def flat(content: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     """
     out: dict[str, Any] = {}
     for key, value in content.items():
-        out |= flat(value, f"{prefix}{key}.") if isinstance(value, dict) else {f"{prefix}{key}": value}
+        out |= dotted(value, f"{prefix}{key}.") if isinstance(value, dict) else {f"{prefix}{key}": value}
     return out
 
 
@@ -48,14 +48,14 @@ def differing(saved: Recipe, current: Recipe) -> list[str]:
     Not compared are the output folder, `training.bf16` if the current recipe has `auto`, and options of a modality that
     the current recipe does not set: a run replaces `auto`, and adds these options, in the recipe that it saves.
     """
-    before, after = (flat(dataclasses.asdict(recipe)) for recipe in (saved, current))
+    before, after = (dotted(dataclasses.asdict(recipe)) for recipe in (saved, current))
     filled_in = {key for key in before if ".modality." in key and key not in after} | {"output"}
     if after["training.bf16"] == "auto":
         filled_in.add("training.bf16")
     return sorted(key for key in (before.keys() | after.keys()) - filled_in if before.get(key) != after.get(key))
 
 
-def shaping(saved: Recipe, current: Recipe) -> list[str]:
+def blocking_keys(saved: Recipe, current: Recipe) -> list[str]:
     """Return the dotted keys that prevent a run from resuming: they differ, and they affect its training steps.
 
     Args:
@@ -70,7 +70,7 @@ def matches(key: str, patterns: Iterable[str]) -> bool:
     return any(fnmatch(key, pattern) for pattern in patterns)
 
 
-def lengthened(step: int, old_total: int, total: int, optimizers: Mapping[str, OptimizerConfig]) -> list[str]:
+def length_note(step: int, old_total: int, total: int, optimizers: Mapping[str, OptimizerConfig]) -> list[str]:
     """Return a list with one note for the user if the length of a resumed run has changed; otherwise [].
 
     The note states both lengths and, if steps remain, the next learning rates.

@@ -8,7 +8,7 @@ import math
 from clearspan.train.config.optimizer import OptimizerConfig
 
 
-def whole(steps: float) -> int:
+def round_down(steps: float) -> int:
     """Round a number of steps down; a number that only a floating-point error puts below an integer gives that integer.
 
     0.57 x 100, for example, is 56.99999999999999 in floating point, and gives 57.
@@ -22,7 +22,7 @@ def slanted_triangular(step: int, total: int, options: OptimizerConfig) -> float
     This is Eq. 3 of Howard & Ruder (2018). The fraction starts at 1 / `ratio`, reaches 1 at the end of the rise, and
     ends near 1 / `ratio`. The rise takes `warmup_steps` steps; if that is 0, the fraction `cut_fraction` of all steps.
     """
-    cut = options.warmup_steps or max(1, whole(total * options.cut_fraction))
+    cut = options.warmup_steps or max(1, round_down(total * options.cut_fraction))
     progress = step / cut if step < cut else max(0.0, 1 - (step - cut) / max(1, total - cut))
     return (1 + progress * (options.ratio - 1)) / options.ratio
 

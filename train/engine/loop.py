@@ -23,10 +23,10 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from clearspan.train.collectives import autocast, casts_kept, sum_over_ranks, world
+from clearspan.train.collectives import autocast, autocast_cache, sum_over_ranks, world
 from clearspan.train.config.options import GIVEN, Recipe, RecipeError
-from clearspan.train.config.resume_policy import lengthened
-from clearspan.train.config.schedules import fraction_of_peak, whole
+from clearspan.train.config.resume_policy import length_note
+from clearspan.train.config.schedules import fraction_of_peak, round_down
 from clearspan.train.data.ahead import copied_ahead
 from clearspan.train.data.batch import Batch
 from clearspan.train.data.feed import Feed, FeedState, MicroBatch, from_plain, to_plain
@@ -61,7 +61,7 @@ def total_steps(recipe: Recipe, feed: Feed) -> int:
         RecipeError: the warm-up of an optimizer has at least as many steps as the run.
     """
     training = recipe.training
-    total = training.max_steps or max(1, whole(training.epochs * feed.steps_per_epoch))
+    total = training.max_steps or max(1, round_down(training.epochs * feed.steps_per_epoch))
     for turn, optimizer in recipe.optimizers().items():
         if 0 < optimizer.warmup_steps >= total:
             key = "training.max_steps" if training.max_steps else f"training.epochs {training.epochs:g}, with its steps"
@@ -152,7 +152,7 @@ class Trainer:
             key = "training.max_steps" if self.recipe.training.max_steps else "training.epochs, which makes"
             raise RecipeError(f"{key} {self.total}: the run has made {self.step} steps already: set a longer run")
         self.judge.best, self.judge.given = saved["best"], saved.get("given", False)
-        changes = lengthened(self.step, saved["total"], self.total, self.optimizers)
+        changes = length_note(self.step, saved["total"], self.total, self.optimizers)
         return [f"{self.run}: {line}" for line in changes]
 
     def fit(self) -> None:
@@ -238,7 +238,7 @@ class Trainer:
                 with autocast(self.engine):
                     first_pass = (inputs for inputs, _ in self._inputs(turn, number, batches))
                     cached = self.learner.cache(first_pass, turn, self._logged)
-            with casts_kept(self.engine):
+            with autocast_cache(self.engine):
                 for (inputs, seed), cache in zip(self._inputs(turn, number, batches), cached, strict=True):
                     if training.gradient_norms and self._logged and len(forwards) == len(batches) - 1:
                         norms = gradient_norms(self.engine, inputs, turn, self.parameters[turn])

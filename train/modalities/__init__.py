@@ -101,7 +101,7 @@ class Modality(abc.ABC):
 
 def names() -> list[str]:
     """Return the names of the kinds of dataset that have a built-in modality, such as `images`."""
-    return parts.names(__name__)
+    return parts.part_names(__name__)
 
 
 @functools.cache
@@ -114,7 +114,7 @@ def modality_class(name: str) -> type[Modality]:
     Raises:
         PluginError: there is no such class, or it does not implement the interface.
     """
-    return parts.find(__name__, name, Modality, "a modality")
+    return parts.part_class(__name__, name, Modality, "a modality")
 
 
 def config_class(name: str) -> type[ModalityConfig]:

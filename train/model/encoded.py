@@ -107,7 +107,7 @@ class Encoded:
         """
         if not self.pools:
             raise TypeError(f"objectives.{self.objective} reads pooled vectors, but its class sets pools = False")
-        return self._prefix(self.forward.pooled[self.forward.blocks[qualified(self.objective, block)]])
+        return self._prefix(self.forward.pooled[self.forward.blocks[full_block_name(self.objective, block)]])
 
     def first(self, block: str) -> Tensor:
         """Return the state of the first token, [CLS] or <s>, of each of a block's N sequences, (N, h) fp32.
@@ -115,7 +115,7 @@ class Encoded:
         This does not depend on the model's pooling. A static encoder has no such token: for it, return the mean of each
         sequence's token vectors.
         """
-        return self._prefix(self.forward.first[self.forward.blocks[qualified(self.objective, block)]])
+        return self._prefix(self.forward.first[self.forward.blocks[full_block_name(self.objective, block)]])
 
     def _prefix(self, vectors: Tensor) -> Tensor:
         return F.pad(vectors[:, : self.dim], (0, vectors.shape[1] - self.dim)) if self.dim else vectors
@@ -126,11 +126,11 @@ class Encoded:
         h is the hidden size. In a batch of fixed shape, k is fixed too. If fewer positions are masked, the remaining
         ids are -100, and the states there must be ignored.
         """
-        masked = self._whole.masked[qualified(self.objective, block)]
+        masked = self._whole.masked[full_block_name(self.objective, block)]
         return self._whole.hidden[masked.index], masked.labels
 
 
-def qualified(objective: str, block: str) -> str:
+def full_block_name(objective: str, block: str) -> str:
     """Return a block's name in the form OBJECTIVE/BLOCK, which is unique among the blocks of all objectives.
 
     A `block` that has this form already is returned unchanged.

@@ -168,7 +168,7 @@ class TrainableEncoder(nn.Module):
         states = self._states(grouped, patches)
         return states if back is None else states.index_select(0, back)
 
-    def compile_static(self, backend: str = "inductor", repeats: bool = False) -> None:
+    def compile_static(self, backend: str = "inductor", several_backwards: bool = False) -> None:
         """Compile the forward pass of batches of fixed shape, which are filled up or cut to a budget of tokens.
 
         Each new shape is compiled at its first batch. Batches that have no budget are not compiled, because each of
@@ -176,14 +176,14 @@ class TrainableEncoder(nn.Module):
 
         Args:
             backend: the backend of `torch.compile`.
-            repeats: whether several backward passes may go through one forward pass. If True, a backward pass does not
-                reuse the memory of tensors that the forward pass saved.
+            several_backwards: whether several backward passes may go through one forward pass. If True, a backward pass
+                does not reuse the memory of tensors that the forward pass saved.
         """
         from torch._dynamo import config as dynamo
         from torch._functorch import config as functorch
 
         dynamo.recompile_limit = max(dynamo.recompile_limit, MAX_GRAPHS)
-        functorch.donated_buffer = functorch.donated_buffer and not repeats
+        functorch.donated_buffer = functorch.donated_buffer and not several_backwards
         self._compiled = torch.compile(self._states, fullgraph=True, dynamic=False, backend=backend)
 
     def _states(self, packed: Packed, patches: Tensor | None) -> Tensor:

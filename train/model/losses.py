@@ -100,7 +100,7 @@ def info_nce(
     Returns:
         The mean over this rank's n anchors, a scalar in fp32.
     """
-    partner = own_columns(anchors)
+    partner = gathered_index(anchors)
     anchors = unit(anchors)
     blocks = [anchors @ gather(unit(positives)).T / temperature]
     for block in negatives:
@@ -152,7 +152,7 @@ def sup_con(first: Tensor, second: Tensor, labels: Tensor, temperature: float, v
         return -(log_softmax.sum(1) / alike.sum(1)).mean()
     logits = unit(first) @ gather(unit(second)).T / temperature
     if variant == "published-code":
-        return F.cross_entropy(logits, _rank_among(labels, all_labels))
+        return F.cross_entropy(logits, _class_index(labels, all_labels))
     alike = labels[:, None] == all_labels
     same = logits.masked_fill(~alike, -torch.inf).logsumexp(1)
     has_others = ~alike.all(1)
@@ -171,7 +171,7 @@ def _all_views(first: Tensor, second: Tensor, temperature: float) -> tuple[Tenso
             logits: the cosine similarities divided by the temperature, (2n, 2N); -inf between a point and itself.
             columns: the column of each point's partner, the other view of its example, (2n,) int64.
     """
-    n, column = len(first), own_columns(first)
+    n, column = len(first), gathered_index(first)
     first, second = unit(first), unit(second)
     everything = torch.cat([gather(first), gather(second)])
     total = len(everything) // 2
@@ -194,12 +194,12 @@ def _masked(logits: Tensor, false_negatives: Tensor, partner: Tensor) -> Tensor:
     return logits.masked_fill(false_negatives.index_put((rows, partner), false_negatives.new_zeros(())), -torch.inf)
 
 
-def own_columns(rows: Tensor) -> Tensor:
+def gathered_index(rows: Tensor) -> Tensor:
     """Return the index of each of this rank's n rows among the rows of all ranks in the order of ranks, (n,) int64."""
     return world()[0] * len(rows) + torch.arange(len(rows), device=rows.device)
 
 
-def _rank_among(labels: Tensor, all_labels: Tensor) -> Tensor:
+def _class_index(labels: Tensor, all_labels: Tensor) -> Tensor:
     """Return the index of each of n labels in the ascending list of the batch's distinct classes, (n,) int64.
 
     torch.unique is not used, because it would wait for the device.
@@ -236,7 +236,7 @@ def accuracy(anchors: Tensor, positives: Tensor) -> Tensor:
             compared by cosine similarity.
     """
     nearest = (unit(anchors) @ gather(unit(positives)).T).argmax(1)
-    return (nearest == own_columns(anchors)).float().mean()
+    return (nearest == gathered_index(anchors)).float().mean()
 
 
 def uniformity(points: Tensor) -> Tensor:

@@ -42,12 +42,12 @@ class Masked:
     Attributes:
         index: the row of each masked token in the batch, (k,) int64; the row of another token in an unused slot.
         labels: the original id of each masked token, (k,) int64; -100 in an unused slot.
-        cut: the number of chosen tokens for which there was no slot, () int64; they are not masked.
+        num_cut: the number of chosen tokens for which there was no slot, () int64; they are not masked.
     """
 
     index: Tensor
     labels: Tensor
-    cut: Tensor
+    num_cut: Tensor
 
 
 def mask(packed: PackedBlocks, block: slice, masking: Masking) -> tuple[PackedBlocks, Masked]:

@@ -134,13 +134,13 @@ class PackedBlocks(Packed):
         keys: the random key of each of the N requested sequences, (N,) int64; fillers have no key.
         blocks: the range of each requested block's sequences, in the order in which the blocks were requested; []
             after `reordered`, which mixes the sequences of all blocks.
-        cut: the number of tokens that did not fit into the budget, () int64.
+        num_cut: the number of tokens that did not fit into the budget, () int64.
     """
 
     content: Tensor
     keys: Tensor
     blocks: list[slice]
-    cut: Tensor
+    num_cut: Tensor
 
     def reordered(self, order: Tensor, rows: Tensor) -> Self:
         reordered = super().reordered(order, rows)
@@ -153,7 +153,7 @@ def plan_budget(mean: float, variance: float, num_sequences: int, shortest: int,
     It is at most `num_sequences` x `longest`, and is then rounded up to a multiple of 64. If the number of tokens in a
     micro-batch is normally distributed, as for the spans of many documents, all but 3 in 100,000 micro-batches fit. For
     small numbers of sentences, the distribution has a longer tail, and more micro-batches overflow;
-    `PackedBlocks.cut` counts the tokens that are dropped.
+    `PackedBlocks.num_cut` counts the tokens that are dropped.
 
     Args:
         mean, variance: the mean and the variance of the number of tokens in a micro-batch.
@@ -226,7 +226,7 @@ def pack(sequences: Sequence[Sequences], special: SpecialTokens, budget: Budget 
         content=content,
         keys=keys,
         blocks=blocks,
-        cut=cut,
+        num_cut=cut,
     )
 
 

@@ -47,7 +47,7 @@ BASES = (ContrastiveObjective, TokenObjective, ExampleObjective)
 
 def types() -> list[str]:
     """Return the names of the built-in types of objectives."""
-    return parts.names(__name__)
+    return parts.part_names(__name__)
 
 
 def is_type(name: str) -> bool:
@@ -65,7 +65,7 @@ def objective_class(type_: str) -> type[Objective]:
     Raises:
         PluginError: there is no such class, or it does not implement the interface.
     """
-    class_ = parts.find(__name__, type_, Objective, "an objective")
+    class_ = parts.part_class(__name__, type_, Objective, "an objective")
     if not issubclass(class_, BASES):
         bases = ", ".join(base.__name__ for base in BASES)
         raise PluginError(f"{type_}: derives from Objective itself: derive from one of {bases}")

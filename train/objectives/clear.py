@@ -151,7 +151,7 @@ def check_stored(dataset: Dataset, wanted: Augmentation) -> None:
             )
 
 
-def can_make(config: ClearConfig, setting: Setting) -> bool:
+def can_make_views(config: ClearConfig, setting: Setting) -> bool:
     """Return whether `views: auto` may make views on the fly, because the augmentation has all that it needs.
 
     Substitution needs a file of synonyms, and deletion a token [DEL] in the dataset's tokenizer. If the recipe names a
@@ -320,7 +320,7 @@ class Clear(ContrastiveObjective):
                 f"views: stored needs two views, {setting.dataset.folder} holds {stored}: make the shards again with "
                 f"{flag('--views')} 2, or set views=fly"
             )
-        if config.views == "stored" or (config.views == "auto" and stored >= 2 and not can_make(config, setting)):
+        if config.views == "stored" or (config.views == "auto" and stored >= 2 and not can_make_views(config, setting)):
             check_stored(setting.dataset, config.augmentation)
             return cls(config, setting, StoredViews(stored, setting))
         return cls(config, setting, FreshViews(config, setting, stored))

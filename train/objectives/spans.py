@@ -28,7 +28,7 @@ from clearspan.train import draws
 from clearspan.train.data.batch import Batch
 from clearspan.train.data.span_sampler import SpanConfig, Spans, sample
 from clearspan.train.draws import Purpose
-from clearspan.train.model.losses import own_columns
+from clearspan.train.model.losses import gathered_index
 from clearspan.train.model.memory_bank import Memory
 from clearspan.train.model.packing import Sequences, TokenSlices
 from clearspan.train.objectives import (
@@ -191,7 +191,7 @@ class SpanContrast(ContrastiveObjective):
         """
         same = self.share_a_key(keys[:, :2])
         document = torch.arange(same.shape[1], device=keys.device) // self.config.sampler.num_anchors
-        elsewhere = document[own_columns(keys)][:, None] != document
+        elsewhere = document[gathered_index(keys)][:, None] != document
         return (same & elsewhere) | self.share_a_key(keys[:, 2:])
 
     def loss(self, encoded: Encoded, context: Tensor | None) -> tuple[Tensor, Metrics]:

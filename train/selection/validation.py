@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 from tqdm import tqdm
 
-from clearspan.train.collectives import autocast, casts_kept, sum_over_ranks, world
+from clearspan.train.collectives import autocast, autocast_cache, sum_over_ranks, world
 from clearspan.train.data.stream import ExampleStream, StreamState
 from clearspan.train.step.caching import Cached
 from clearspan.train.step.learner import COUNTS, Learner
@@ -76,7 +76,7 @@ class HeldOutExamples:
         engine.eval()
         means: dict[str, Tensor] = {}
         try:
-            with casts_kept(engine):
+            with autocast_cache(engine):
                 for name, stream in self.streams.items():
                     for turn in learner.turns:
                         if any(objective.data == name for objective in learner.of_turn(turn)):

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from clearspan.train.model.chunked_cross_entropy import IGNORED
-from clearspan.train.model.encoded import qualified
+from clearspan.train.model.encoded import full_block_name
 from clearspan.train.model.masking import Masked, Masking, mask
 from clearspan.train.model.packing import Budget, PackedBlocks, Sequences, SpecialTokens, pack
 
@@ -66,9 +66,9 @@ class Prepared:
         """
         counts = {"tokens": self.packed.num_tokens.detach()}
         if self.static:
-            counts["tokens_cut"] = self.packed.cut.detach()
+            counts["tokens_cut"] = self.packed.num_cut.detach()
             if self.masked:
-                counts["masks_cut"] = torch.stack([masked.cut for masked in self.masked.values()]).sum()
+                counts["masks_cut"] = torch.stack([masked.num_cut for masked in self.masked.values()]).sum()
         return counts
 
     def masked_tokens(self) -> dict[str, Tensor]:
@@ -78,7 +78,7 @@ class Prepared:
         """
         counts = {}
         for name, request in self.requests.items():
-            labels = [self.masked[qualified(name, block)].labels for block in request.masking]
+            labels = [self.masked[full_block_name(name, block)].labels for block in request.masking]
             if labels:
                 counts[name] = (torch.cat(labels) != IGNORED).sum()
         return counts
@@ -94,7 +94,7 @@ def prepare(requests: dict[str, Request], special: SpecialTokens, budget: Budget
             have.
     """
     sequences = {
-        qualified(name, block): block_sequences
+        full_block_name(name, block): block_sequences
         for name, request in requests.items()
         for block, block_sequences in request.sequences.items()
     }
@@ -103,5 +103,5 @@ def prepare(requests: dict[str, Request], special: SpecialTokens, budget: Budget
     masked: dict[str, Masked] = {}
     for name, request in requests.items():
         for block, masking in request.masking.items():
-            packed, masked[qualified(name, block)] = mask(packed, blocks[qualified(name, block)], masking)
+            packed, masked[full_block_name(name, block)] = mask(packed, blocks[full_block_name(name, block)], masking)
     return Prepared(requests, packed, blocks, masked, budget is not None)

@@ -19,7 +19,7 @@ from clearspan.eval.details import Table
 from clearspan.eval.report.figures import Bars, ScoreBar, best_first, text_bars
 from clearspan.eval.report.html import Section, write_report
 from clearspan.train.config.options import DEV, Recipe
-from clearspan.train.config.resume_policy import flat
+from clearspan.train.config.resume_policy import dotted
 from clearspan.train.curves import LOSS, NEVER_BETTER, learning_curves, never_better
 from clearspan.train.run_folder import METRICS
 
@@ -93,7 +93,7 @@ def _settings_of_loss(recipe: Recipe) -> dict[str, Any]:
     found: dict[str, Any] = {f"data.{name}.batch_size": recipe.contrasted(name) for name in recipe.data}
     found |= {f"data.{name}.path": data.path for name, data in recipe.data.items()}
     for name, objective in recipe.objectives.items():
-        found |= flat({"objectives": {name: dataclasses.asdict(objective)}})
+        found |= dotted({"objectives": {name: dataclasses.asdict(objective)}})
     return found
 
 

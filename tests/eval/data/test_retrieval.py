@@ -78,11 +78,11 @@ def test_cranfields_title_stands_once_and_empty_documents_stay(shared_data: Path
 def test_each_caption_has_the_others_of_its_photograph(shared_data: Path) -> None:
     collection = read_flickr8k(shared_data / "retrieval" / "flickr8k")
     assert len(collection.queries) == len(collection.documents) == 40460
-    assert collection.itself is not None
+    assert collection.own_document is not None
     assert collection.queries[1] == "A girl going into a wooden building ."
     assert collection.relevant[1].tolist() == [0, 2, 3, 4]
     assert all(len(rows) == 4 for rows in collection.relevant)
-    assert not any(own in rows for own, rows in zip(collection.itself, collection.relevant, strict=True))
+    assert not any(own in rows for own, rows in zip(collection.own_document, collection.relevant, strict=True))
 
 
 def test_trecqa_keeps_questions_with_a_right_and_a_wrong_answer(shared_data: Path) -> None:

@@ -50,7 +50,7 @@ def test_the_score_in_training_is_that_of_the_evaluator(wikitext_shards: Path, m
     held = read_dataset(part, training=wikitext_shards).collection
     assert mean_mrr(EmbeddingSimilarity(encode), [held, held]) == pytest.approx(scores["mrr"])
     same = mean_mrr(EmbeddingSimilarity(lambda texts: np.ones((len(texts), 2), np.float32)), [picking])
-    order = np.argsort(-picking.precedence)  # an encoder that collapsed ranks at random: by hashes of the texts
+    order = np.argsort(-picking.tie_keys)  # an encoder that collapsed ranks at random: by hashes of the texts
     places = [1 + int(np.flatnonzero(order == relevant)[0]) for (relevant,) in picking.relevant]
     assert same == pytest.approx(100 * np.mean(1 / np.array(places))) and 5 < same < 20
 

@@ -136,7 +136,7 @@ def test_a_document_below_the_depth_counts_as_not_found() -> None:
 def test_a_query_that_is_a_document_does_not_find_itself() -> None:
     """Three captions of one photograph and one of another; each is nearest to itself."""
     documents = np.array([[1.0, 0.0], [0.9, 0.1], [0.0, 1.0], [0.8, 0.2]])
-    judged = replace(collection(4, [{1: 1, 3: 1}, {0: 1, 3: 1}]), itself=np.array([0, 1]))
+    judged = replace(collection(4, [{1: 1, 3: 1}, {0: 1, 3: 1}]), own_document=np.array([0, 1]))
     ranked = search(documents[:2], documents, judged)
     assert ranked.figures["mrr"].tolist() == [1, 1]
     assert [[position for position, _ in nearest] for nearest in ranked.nearest.values()] == [[1, 3, 2], [0, 3, 2]]
@@ -144,10 +144,10 @@ def test_a_query_that_is_a_document_does_not_find_itself() -> None:
 
 def test_a_query_that_no_document_is_ranks_all_beside_one_that_is() -> None:
     documents = np.array([[1.0, 0.0], [0.9, 0.1], [0.0, 1.0]])
-    judged = replace(collection(3, [{1: 1}, {1: 1}]), itself=np.array([0, -1]))
+    judged = replace(collection(3, [{1: 1}, {1: 1}]), own_document=np.array([0, -1]))
     ranked = search(documents[[0, 0]], documents, judged)
     assert ranked.figures["mrr"].tolist() == [1, 0.5]
-    alone = search(np.ones((1, 1)), np.ones((1, 1)), replace(collection(1, [{0: 1}]), itself=np.array([0])))
+    alone = search(np.ones((1, 1)), np.ones((1, 1)), replace(collection(1, [{0: 1}]), own_document=np.array([0])))
     assert alone.figures["mrr"].tolist() == [0]
 
 
