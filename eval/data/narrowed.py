@@ -22,15 +22,14 @@ _BLOCK_SCORES = 1 << 24
 def narrowed(collection: RetrievalSet, max_documents: int) -> RetrievalSet:
     """Return a collection with the same queries, but with fewer documents.
 
-    The new collection has all relevant documents, even if these are more than `max_documents`. Then the 100 documents
-    that BM25 ranks first for each query are added, the first ones of all queries before the second ones, until there
-    are `max_documents` documents. If there are still fewer, further documents are added, in an order that depends only
-    on their ids or texts. A collection with at most `max_documents` documents is returned unchanged.
+    The new collection has all relevant documents. Other documents are added until there are `max_documents`: first the
+    document that BM25 ranks first for each query, then the document that it ranks second, and so on up to the 100th;
+    then the remaining documents, in an order that depends only on their ids or texts. A collection with at most
+    `max_documents` documents is returned unchanged.
 
     Args:
-        collection: a collection in which all documents are ranked for every query (`candidates` and `own_document` are
-            None).
-        max_documents: the number of documents in the new collection, unless more documents are relevant.
+        collection: a collection in which all documents are ranked for every query (`candidates` and `itself` are None).
+        max_documents: the number of documents in the new collection. It is exceeded only if more are relevant.
     """
     if len(collection.documents) <= max_documents:
         return collection

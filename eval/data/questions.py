@@ -96,13 +96,17 @@ def read_questions(path: Path, data: Path) -> HeldOutTexts:
 def _ranked(queries: Sequence[Query], datasets: Sequence[DatasetTexts]) -> tuple[list[str], dict[bytes, int]]:
     """Return the different texts to rank, and a dict from the hash of each text to its position among them.
 
+    The texts of all datasets are ranked. If a dataset has more than a million examples (`MOST_RANKED`), the texts of a
+    sample of a million are ranked, and also the answers that the dataset holds. In a dataset of triplets, only the
+    positives are ranked.
+
     The hash is `same_text.digest`: it is the same for texts that differ only in letter case, white space or Unicode
-    form. Such texts are returned once. In a dataset of triplets, the texts to rank are the positives.
+    form. Such texts are returned once.
 
     Args:
-        queries: the questions with their answers. If a dataset has more than a million examples (`MOST_RANKED`), the
-            texts to rank are those of a sample of the examples, and the answers that the dataset holds.
-        datasets: the dataset and its held-out part, or one of them. Each reads at most `MOST_RANKED` examples.
+        queries: the questions with their answers.
+        datasets: readers of the dataset and of its held-out part, or of one of them. A reader yields at most
+            `MOST_RANKED` examples.
     """
     documents: list[str] = []
     places: dict[bytes, int] = {}

@@ -59,7 +59,7 @@ def _find(data: Path, name: str, holds: Sequence[str]) -> Path:
     Args:
         data: the user's data folder.
         name: `downstream` or `probing`.
-        holds: names of files and folders, one or more of which the folder to find contains.
+        holds: names of files and folders, at least one of which is in SentEval's folder `name`.
 
     Raises:
         MissingDataError: neither folder exists, and `data` contains none of the entries.

@@ -88,12 +88,12 @@ def read_pairs(path: Path) -> ScoredPairs:
     The file is a tsv if its name ends with `.tsv`, and otherwise a csv. A row holds two texts and a score, which may be
     any number. The first row is a header if its third cell contains the word `score`, `similarity`, `gold` or `label`,
     in any case. If there is a header, there may be more than three columns; the additional ones are ignored. If there
-    is none, they are an error, since they may come from commas that should have been quoted. Empty lines are skipped.
-    Files are UTF-8, with or without a byte order mark.
+    is no header, a row with more than three cells is an error, since its texts may contain commas that should have been
+    quoted. Empty lines are skipped. Files are UTF-8, with or without a byte order mark.
 
-    The columns of a csv are separated by commas, semicolons, bars or tabs. A cell that contains the separator, a quote
-    or a line break must be quoted, and quotes in it must be doubled. In a tsv, quotes either enclose cells or are plain
-    characters; which of the two is guessed from the file (`common.delimited`).
+    The columns of a csv are separated by commas, semicolons, vertical bars or tabs. A cell that contains the separator,
+    a quote or a line break must be quoted, and quotes in it must be doubled. In a tsv, quotes either enclose cells or
+    are plain characters; which of the two is guessed from the file (`common.delimited`).
 
     Raises:
         MissingDataError: the file does not exist.
@@ -140,7 +140,11 @@ def _pairs(rows: Sequence[tuple[str, str, float]], path: Path) -> ScoredPairs:
 
 
 def _score(text: str, path: Path, number: int) -> float:
-    """Return the score that is written on line `number` of a file.
+    """Return a score, which is written as `text`, as a number.
+
+    Args:
+        text: the text of the score.
+        path, number: the file and the number of the line that the text is from, for error messages.
 
     Raises:
         DataError: the text is not a finite number. A text such as 1_0, which `float` accepts, is no number here.

@@ -131,15 +131,15 @@ def fit(
 
     Args:
         problem: the features and labels.
-        folds: the folds, with the rows of the training and dev examples.
+        folds: the rows of the training and dev examples of each fold. If `Fold.dev` is None, dev rows are drawn.
         l2: the L2 values of each fold, (folds, L2 values).
         settings: the settings of all classifiers.
-        seed: the seed of the initial weights, of the order of rows, and of the dev rows of folds without dev rows.
+        seed: the seed of the initial weights, of the order of rows, and of the dev rows that are drawn.
         device: the torch device on which the classifiers are trained.
         progress: the name of the progress bar; "" for no bar.
 
     Raises:
-        ValueError: a fold has no training row or no dev row.
+        ValueError: a fold has no training rows, an empty `dev`, or fewer than 20 rows to draw dev rows from.
     """
     splits = [_split(fold, seed) for fold in folds]
     if any(len(split.train) == 0 or len(split.dev) == 0 for split in splits):
@@ -310,7 +310,7 @@ class _Cohort:
             active: true for a classifier whose training has not stopped, (folds, L2 values) bool.
 
         Returns:
-            The indices of the remaining folds, (n, 1), and of the L2 values of their classifiers, (n, m), in `active`.
+            The indices in `active` of the remaining folds, (n, 1), and of the L2 values of their classifiers, (n, m).
         """
         folds = np.flatnonzero(active.any(axis=1))
         most = int(active.sum(axis=1).max())
@@ -351,15 +351,15 @@ class _Cohort:
         self.classifiers.step(rows[-1, :, :width].contiguous(), labels[-1, :, :width], 1.0, share, dropout)
 
     def _dropout(self, batch: int, shares: Tensor | None) -> Tensor | None:
-        """Return random numbers to multiply the pre-activations of the hidden layer by; None if the rate is 0.
+        """Return the factors by which dropout multiplies the hidden layer's pre-activations for one batch of each fold.
 
-        They are (folds, 1, hidden, batch), and equal the numbers that `torch.nn.Dropout` draws on a CPU: 0, or
-        1 / (1 - rate).
+        They are (folds, 1, hidden, batch), and equal the factors that `torch.nn.Dropout` draws on a CPU: 0, or
+        1 / (1 - dropout rate). The result is None if the dropout rate is 0.
 
         Args:
-            batch: the number of rows in the largest batch of a fold.
-            shares: the weights of the rows, (folds, batch), if the folds have batches of different sizes, as at the end
-                of a pass; 0 in a place that only pads a smaller batch. None if all batches have `batch` rows.
+            batch: the number of rows in each batch or, if the batches have different sizes, in the largest.
+            shares: the weights of the rows, (folds, batch), if the batches have different sizes, as at the end of a
+                pass; 0 for a row that pads a smaller batch. None if all batches have `batch` rows.
         """
         rate = self.settings.dropout
         if rate == 0:

@@ -65,9 +65,9 @@ def pair_features(left: NDArray[np.floating[Any]], right: NDArray[np.floating[An
 def score_distributions(scores: NDArray[np.float64]) -> Floats:
     """Return, for each of n scores, a distribution over 1..5 whose mean is the score, (n, 5) float32.
 
-    For example, the score 3.6 gives 3 the probability 0.4 and 4 the probability 0.6. No such distribution has a mean
-    below 1, but STS-B has scores from 0. As in SentEval, the values of the row then sum to the score instead of to 1:
-    0.75 gives 1 the value 0.75, and 0 gives a row of zeros.
+    For example, the score 3.6 gives 3 the probability 0.4 and 4 the probability 0.6. A score below 1, which occurs
+    in STS-B, is the mean of no such distribution. As in SentEval, the first value of its row is then the score itself,
+    and the other values are 0.
     """
     floor = np.floor(scores)[:, None]
     share = scores[:, None] - floor
@@ -80,9 +80,9 @@ def train(
     """Train a regressor by SentEval's protocol.
 
     The optimizer is Adam without L2, with batches of 64 rows, in a new order each pass. Every 50 passes, a check
-    computes the Pearson correlation on the dev split; an undefined correlation counts as 0. Training ends with the
-    fourth check, not necessarily in succession, that does not exceed the highest correlation so far, or with the first
-    check after more than 1,000 passes.
+    computes the Pearson correlation on the dev split; an undefined correlation counts as 0. A check fails if
+    the correlation is not higher than in all checks before. Training ends with the fourth failed check (the four need
+    not be consecutive) or after 1,050 passes.
 
     Args:
         features: the features of the n training pairs, (n, features).

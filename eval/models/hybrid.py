@@ -193,6 +193,6 @@ def hybrid_folder(spec: str) -> str | None:
     """Return DIR, the model in a hybrid `hybrid:DIR` of this model and BM25; None if `spec` names no hybrid.
 
     Args:
-        spec: a value of `--model`. If a file or folder with this name exists, the value names no hybrid.
+        spec: the value of `--model`. If a file or folder with this name exists, the result is None.
     """
     return spec.removeprefix(HYBRID) if spec.startswith(HYBRID) and not Path(spec).exists() else None

@@ -104,8 +104,8 @@ def load_encoder(spec: str, pooling: str | None = None, precision: str = "fp32",
     """Load a model that embeds texts.
 
     Args:
-        spec: a folder, a file of word vectors, or a Python function as `module:function`. If a file or folder of this
-            name exists, it is loaded.
+        spec: a folder, a file of word vectors, or, as `module:function`, a Python function that maps a list of n texts
+            to an array (n, dim). If a file or folder of this name exists, it is loaded.
         pooling: the pooling for a plain Hugging Face folder, which does not define one: `mean`, `pooler` ([CLS] through
             the model's own head), `cls-before-head` ([CLS] of the last layer) or `first-last` (the mean over the tokens
             of the first and the last layer). None for the mean.
@@ -113,8 +113,8 @@ def load_encoder(spec: str, pooling: str | None = None, precision: str = "fp32",
         device: the torch device of a folder's model; ignored for word vectors and functions.
 
     Raises:
-        EncoderError: `spec` names no usable model; or it names a baseline, or a model combined with BM25, which have no
-            embeddings; or `pooling` is given for a model that is not a folder.
+        EncoderError: `spec` names no usable model; or it names a baseline or a model combined with BM25, neither of
+            which has embeddings; or `pooling` is given for a model that is not a plain Hugging Face folder.
     """
     path = Path(spec)
     if is_baseline(spec) or hybrid_folder(spec) is not None:
