@@ -28,7 +28,8 @@ def narrowed(collection: RetrievalSet, max_documents: int) -> RetrievalSet:
     `max_documents` documents is returned unchanged.
 
     Args:
-        collection: a collection in which all documents are ranked for every query (`candidates` and `itself` are None).
+        collection: a collection in which all documents are ranked for every query (`candidates` and `own_document` are
+            None).
         max_documents: the number of documents in the new collection. It is exceeded only if more are relevant.
     """
     if len(collection.documents) <= max_documents:

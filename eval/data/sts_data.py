@@ -140,10 +140,10 @@ def _pairs(rows: Sequence[tuple[str, str, float]], path: Path) -> ScoredPairs:
 
 
 def _score(text: str, path: Path, number: int) -> float:
-    """Return a score, which is written as `text`, as a number.
+    """Convert the text of a score to a number.
 
     Args:
-        text: the text of the score.
+        text: the text.
         path, number: the file and the number of the line that the text is from, for error messages.
 
     Raises:

@@ -190,7 +190,7 @@ def _over_documents(queries: Vectors, documents: Vectors) -> tuple[NDArray[np.fl
 
 
 def hybrid_folder(spec: str) -> str | None:
-    """Return DIR, the model in a hybrid `hybrid:DIR` of this model and BM25; None if `spec` names no hybrid.
+    """Return DIR if a value of `--model` is `hybrid:DIR`, which means the model DIR combined with BM25; otherwise None.
 
     Args:
         spec: the value of `--model`. If a file or folder with this name exists, the result is None.
