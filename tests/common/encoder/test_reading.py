@@ -184,7 +184,7 @@ def test_another_process_reads_the_same_by_a_description(
     made: Callable, shared_data: Path, kind: Callable, prompt: str
 ) -> None:
     reader, texts = made(kind)[0], [*ODD, *corpus(shared_data)[:80]]
-    again = TokenReader.from_description(json.loads(json.dumps(reader.described())))
+    again = TokenReader.from_description(json.loads(json.dumps(reader.description())))
     for some in (texts, texts[:20]):
         one, other = reader.read(some, prompt), again.read(some, prompt)
         assert ids_of(one) == ids_of(other) and one.prompt_tokens == other.prompt_tokens
