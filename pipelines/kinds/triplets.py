@@ -247,7 +247,7 @@ class Triplets(TextKind):
 
     @property
     def prompts(self) -> tuple[str, ...]:
-        """The prompts to put before a row's sentence, its positives and its negatives; "" where there is no prompt.
+        """Three prompts: to put before a row's sentence, before each positive and before each negative; "" for no prompt.
 
         They are in lower case if the option `lowercase` is set, like the texts.
         """
