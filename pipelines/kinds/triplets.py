@@ -247,7 +247,8 @@ class Triplets(TextKind):
 
     @property
     def prompts(self) -> tuple[str, ...]:
-        """Three prompts: to put before a row's sentence, before each positive and before each negative; "" for no prompt.
+        """Three prompts: to put before a row's sentence, before each positive and before each negative; "" for no
+        prompt.
 
         They are in lower case if the option `lowercase` is set, like the texts.
         """

@@ -342,8 +342,8 @@ def _truth(made: Any, node: ast.expr, names: Sequence[str]) -> Any:
     """Return the value of a condition, or of an operand of `and`, `or` or `not`, as an array of truth values.
 
     Args:
-        made: the value, an array with one item per row. It holds truth values, unless the operand is a field alone, such
-            as `year` in `year and lang == 'en'`, or all its items are null.
+        made: the value, an array with one item per row. It holds truth values, unless the operand is a field alone,
+            such as `year` in `year and lang == 'en'`, or all its items are null.
         node: the syntax node of the condition or operand. If it is a field, the error message names this field.
         names: the names of the fields, which the node calls f0, f1, ...
 

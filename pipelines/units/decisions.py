@@ -339,8 +339,8 @@ def count_groups(job: Job, unit: int, slices: int) -> None:
 def add_up(job: Job, _: int, slices: int) -> None:
     """Count the rows of all work units that are not exact duplicates, and write the sum to a file.
 
-    The slices read the file (`Entries.ROWS`), to determine how many rows to hold out. The arguments `_` and `slices` are
-    not used; the functions of all rounds have them.
+    The slices read the file (`Entries.ROWS`), to determine how many rows to hold out. The arguments `_` and `slices`
+    are not used; the functions of all rounds have them.
     """
     each = storage.each(job.folder, lambda unit: _groups(job, unit), range(job.num_units))
     total = sum(np.count_nonzero(groups != linking.DROPPED) for groups in each)
