@@ -200,7 +200,7 @@ class FolderEncoder(Encoder):
 
     @functools.cached_property
     def fingerprint(self) -> str | None:
-        """Hash of everything that affects an embedding, except the prompt; computed on first use.
+        """Hash of everything that affects an embedding, except the prompt; computed on first use, and never None.
 
         It covers the folder's files, the settings that are not in these files, and the versions of the packages that
         compute the embeddings.
