@@ -289,7 +289,7 @@ class FolderEncoder(Encoder):
 
     @abstractmethod
     def _embed(self, texts: Sequence[str], batch_tokens: int, progress: bool, prompt: str) -> Embedded:
-        """Return the embeddings of texts, in their order, each after the prompt ("" for none).
+        """Return the embeddings of texts, in their order; the prompt ("" for none) is put before each text.
 
         Implementations may raise any exception; `embed`, which calls them, raises an EncoderError instead.
         """
