@@ -37,7 +37,9 @@ class Processes:
 
     @contextlib.contextmanager
     def started(self, command: Sequence[str], environment: Mapping[str, str]) -> Iterator[subprocess.Popen[str]]:
-        """Start a process for a `with` block, which can read its output; wait for its end after the block.
+        """Start a process, which the `with` statement yields; at the end of the block, wait for the process to end.
+
+        The block can read what the process prints, to stdout and to stderr, from its `stdout`.
 
         Args:
             command: the program and its arguments.

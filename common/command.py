@@ -197,7 +197,8 @@ class Group:
         commands: the commands by name.
         prog: the words that call the group, such as `python -m clearspan.shards`, with which its usage line begins.
         description: the text above the list of commands in the help.
-        examples: command lines for the help, each in the form of `Command.example`.
+        examples: command lines for the help. An element may hold several lines; an indented line continues the line
+            above it.
         notes: the text below the examples.
         load: function that imports a user's own command, which the first word names as `module:name`, and returns it;
             it raises `PluginError` if it cannot. None if the group runs only `commands`.

@@ -48,11 +48,13 @@ class Failure:
         return f"{self.name}: {self.message}{HINT if self.is_refused else ''}"
 
     def exception(self, documented: Iterable[type[Exception]], default: type[Exception]) -> Exception:
-        """Return an exception with the failure's message; its type is the first one in `types` that is documented.
+        """Return an exception with the failure's message and a type that the caller may raise.
+
+        This is the type of the exception that ended the command, or else the nearest of its base classes.
 
         Args:
             documented: the types of exceptions that the caller may raise.
-            default: the type of the exception if no documented type is named in `types`.
+            default: the type of the exception if the caller may raise none of these types.
         """
         known = {each.__name__: each for each in documented}
         return next((known[name] for name in self.types if name in known), default)(self.message)
@@ -73,7 +75,10 @@ def report(failure: Failure) -> None:
 
 
 def report_in_handler(failure: Failure) -> None:
-    """Do the same as `report` in a signal handler, but without `print`, which the signal may have interrupted."""
+    """Hand a failure to the command that started this process, or else write it to stderr; for signal handlers.
+
+    `report` does the same with `print`, which a handler must not call, since the signal may have interrupted it.
+    """
     if not try_to_hand_over(failure):
         os.write(2, f"\n{failure.line}\n".encode())
 
@@ -91,7 +96,7 @@ def try_to_hand_over(failure: Failure) -> bool:
 
 
 def _append(path: str, line: bytes) -> None:
-    """Append a line to a file that exists; processes may do so at the same time.
+    """Append a line to an existing file; several processes may append to it at the same time.
 
     Raises:
         OSError: the file cannot be written, or the disk has no room for the whole line.
@@ -127,7 +132,10 @@ class Channel:
 
 @contextlib.contextmanager
 def channel() -> Iterator[Channel]:
-    """Create a file for failures that only this user can read and write; delete it after the `with` block."""
+    """Create a file to which a command writes its failures; delete it after the `with` block.
+
+    Other users can neither read nor write the file.
+    """
     number, name = tempfile.mkstemp(prefix="clearspan-failures-")
     os.close(number)
     try:

@@ -81,7 +81,11 @@ def path_in_errors(path: str | Path, written_as: Path | None = None) -> Iterator
 
 
 def temporary_name(name: str = "") -> str:
-    """Return a new temporary name for a file or folder that will be renamed to `name`; "" if it will not be renamed."""
+    """Return a new temporary name for a file or folder.
+
+    Args:
+        name: the name that the file or folder will get when it is complete; "" if it will not be renamed.
+    """
     return f"{TEMPORARY}{uuid.uuid4().hex}-{name}"
 
 

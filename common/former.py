@@ -20,8 +20,12 @@ Remove this table when `cls` gets its new meaning, because `cls` in the record o
 
 
 def advice(word: str) -> str:
-    """Return the end of the error message about a removed option, value or key, such as `: write x instead`.
+    """Return the advice at the end of the error message about a word, such as `: write x instead`.
 
-    For any other word, return "".
+    Args:
+        word: an option (`--name`), an option with its value (`--name value`), or a recipe key.
+
+    Returns:
+        The advice if the word was removed or changed its meaning; otherwise "".
     """
     return f": {FORMER[word]}" if word in FORMER else ""

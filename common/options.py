@@ -195,7 +195,7 @@ def _parts(cls: "type[Options]") -> "dict[str, type[Options]]":
 
 
 def _all_fields(cls: "type[Options]") -> list[_Field]:
-    """Return the fields with a `Flag` of a dataclass, followed by the fields with a `Flag` of its parts.
+    """Return the fields that have a `Flag`: first the fields of the dataclass itself, then the fields of its parts.
 
     A part is a field whose type is another dataclass of options; a part may have parts, too.
     """

@@ -191,7 +191,7 @@ def _check_nothing_missing(spec: str, noun: str, base: str, names: list[str]) ->
 
 
 def _members(expected: Any) -> Iterator[str]:
-    """Yield the public methods, properties and annotated attributes, by name, of a class or Protocol and its bases."""
+    """Yield the names of the public methods, properties and annotated attributes of a class and of its base classes."""
     for base in expected.__mro__:
         yield from (name for name in [*inspect.get_annotations(base), *vars(base)] if not name.startswith("_"))
 

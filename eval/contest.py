@@ -73,10 +73,10 @@ class Contest:
 
     @classmethod
     def of_halves(cls, held_out: HeldOutTexts) -> "Contest":
-        """Return the contest with queries from held-out texts, such as titles. It has one round.
+        """Return the contest with queries from held-out texts, such as titles.
 
-        One half of the texts gives the queries by which training picks checkpoints. The choosing queries are at most
-        2,000 of these. The other half of the texts gives the judged queries.
+        It has one round. Training picks checkpoints by queries from one half of the texts; at most 2,000 of these
+        select the weights and the systems. The queries from the other half give the figures of the verdict.
 
         Raises:
             DataError: there are too few queries by which training picks checkpoints.
@@ -94,10 +94,10 @@ class Contest:
 
     @classmethod
     def of_questions(cls, questions: HeldOutTexts) -> "Contest":
-        """Return the contest with a user's questions as queries. It has two rounds.
+        """Return the contest with a user's questions as queries.
 
-        The questions are divided into two halves by their hashes. In each round, the choosing queries are one half, and
-        the judged queries are the other half.
+        It has two rounds. The questions are divided into two halves by their hashes. In each round, one half selects
+        the weight of a model in a combination with BM25, and the texts are ranked for the other half with this weight.
         """
         collection = questions.collection
         is_first = np.array([is_of_picking_half(query) for query in collection.queries])
@@ -106,12 +106,15 @@ class Contest:
 
     @property
     def judged(self) -> Ints:
-        """The indices of the judged queries of all rounds, (m,). The ranks in a `ContestResult` are in this order."""
+        """The indices of the queries that give the figures of the verdict, from all rounds, (m,).
+
+        The ranks in a `ContestResult` are in this order.
+        """
         return np.concatenate([judged for _, judged in self.rounds])
 
     @property
     def choosing(self) -> Ints:
-        """The indices of the choosing queries of all rounds, (m,). Weights and systems are selected on them."""
+        """The indices of the queries on which weights and systems are selected, from all rounds, (m,)."""
         return np.concatenate([choosing for choosing, _ in self.rounds])
 
     def uncombined(
@@ -132,7 +135,8 @@ class Contest:
     def combined(self, name: str, description: str, is_trained: bool, vectors: CombinedVectors) -> ContestResult:
         """Return the result of a model combined with BM25.
 
-        In each round, the judged queries are ranked with the weight that has the highest MRR on the choosing queries.
+        In each round, the weight that has the highest MRR on some queries is chosen, and the documents are ranked with
+        this weight for other queries.
 
         Args:
             name: the name of the model.

@@ -90,9 +90,9 @@ class Classes:
         pattern: the regular expression that finds the class in a path; None if a folder in the path is the class.
         skip: the number of folders to skip at the end of a path to find the class. Their names are the same in all
             paths.
-        last_selected: class -> (hash of the class and the file's name, path) of its last selected file. The files of a
-            class are sorted by such pairs, and those after this file are not selected. A class is absent if all of its
-            files are selected.
+        last_selected: for each class in `names` of which not all files are selected, the key of the last selected
+            file: a pair of a hash and the file's path. The files of a class are sorted by their keys, and the first
+            ones are selected.
         files, of_files: the number of selected files, and of all files.
         of_classes: the number of classes among all files.
     """
@@ -178,11 +178,10 @@ def _key(label: str, name: str) -> tuple[str, str]:
 
 
 def _skip(names: Iterable[str]) -> int:
-    """Return the number of folders, counted from the end of a path, whose names are the same in all paths. They do not
-    tell the class.
+    """Return the number of folders, counted from the end of a path, whose names are the same in all paths.
 
-    For example, the result is 1 for paths in the folders cat/images and dog/images. If all files lie in the same
-    folder, there is only one class, and the result is 0.
+    These folders do not distinguish classes. For example, the result is 1 for paths in the folders cat/images and
+    dog/images. If all files lie in the same folder, there is only one class, and the result is 0.
 
     Args:
         names: the paths of the files.

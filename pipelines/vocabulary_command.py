@@ -1,6 +1,6 @@
 """`clearspan vocabulary`: learn a tokenizer from a corpus.
 
-    inputs -> texts, as for a dataset of texts -> text.byte_level_bpe -> a new folder
+    inputs -> texts (read as for a dataset of texts) -> tokenizer (text.byte_level_bpe) -> a new folder
 
 The folder stays empty until the tokenizer is learned. Then it gets plan.json, the files of the tokenizer and, last,
 summary.json with the hashes of these files. If the command is run again with the same inputs and options, it says that

@@ -18,6 +18,8 @@ STEPS = 127
 def columns(vectors: np.ndarray, dtype: str) -> dict[str, pa.Array]:
     """Return the columns that hold vectors, by name: `vector`, and for int8 also `scale`.
 
+    `scale` is a number for each vector: its int8 values times this number are its values.
+
     Args:
         vectors: n vectors of finite values, (n, dim) float32.
         dtype: float32, float16 or int8. With float16, a value outside the range becomes an infinity.
@@ -47,10 +49,13 @@ def decoded(batch: pa.RecordBatch) -> np.ndarray:
 
 
 def field_names(batch_schema: pa.Schema) -> list[str]:
-    """Return the names of the input fields that a dataset of vectors holds, in the order of their columns."""
+    """Return the names of the input records' fields that a dataset of vectors stores, in the order of their columns."""
     return [name.removeprefix(FIELD) for name in batch_schema.names if name.startswith(FIELD)]
 
 
 def fields(batch: pa.RecordBatch) -> dict[str, pa.Array]:
-    """Return the input fields that a batch holds: field name -> column, with nulls where a record lacks the field."""
+    """Return the input records' fields that a batch of vectors stores: field name -> column.
+
+    A column has nulls where a record lacks the field.
+    """
     return {name: batch.column(f"{FIELD}{name}") for name in field_names(batch.schema)}

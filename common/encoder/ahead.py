@@ -36,7 +36,7 @@ Guard = Callable[[], AbstractContextManager[object]]
 
 
 def windows(texts: Iterable[str]) -> Iterator[list[str]]:
-    """Group texts, in order, into windows of at most WINDOW_TEXTS texts and about WINDOW_CHARACTERS characters."""
+    """Group texts, in order, into windows of at most 8,192 texts and about four million characters."""
     window: list[str] = []
     characters = 0
     for text in texts:

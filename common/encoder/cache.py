@@ -158,7 +158,8 @@ class Cache:
         """Return whether each of m cached embeddings matches its checksum, (m,) bool; warn about damaged embeddings.
 
         Args:
-            places: for each embedding, the index in `_entries` of its hash and checksum, (m,).
+            places: for each of the m embeddings, its index in the attribute `_entries`, which holds the hashes and
+                checksums of all cached embeddings, sorted by hash; (m,).
         """
         starts = np.cumsum([0, *map(len, self.blocks)])
         numbers = self._order[places]

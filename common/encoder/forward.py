@@ -51,7 +51,7 @@ def output(base: Any, packed: Packed, positions: Tensor) -> Any:
 def check_packing(
     base: Any, forward: Callable[[Packed], Tensor], encode_alone: Callable[[Tensor], Tensor], max_tokens: int
 ) -> None:
-    """Raise EncoderError if two test sequences, packed into one batch, have other hidden states than each by itself.
+    """Check that two test sequences have the same hidden states in one packed batch as each has without packing.
 
     If `max_tokens` allows it, one of the sequences is longer than the model's local attention window.
 
@@ -60,6 +60,9 @@ def check_packing(
         forward: function from a packed batch of T tokens to the model's states of width h, (T, h).
         encode_alone: function from the ids of one sequence of L tokens, (1, L), to the model's states, (1, L, h).
         max_tokens: the length of the longest sequence that the model accepts.
+
+    Raises:
+        EncoderError: the states differ, or the model cannot process the packed batch.
     """
     window = getattr(base.config, "sliding_window", None) or 0
     lengths = [min(window + 24, max_tokens), 9]

@@ -137,7 +137,7 @@ def _summed(hidden: Tensor, packed: Packed, factors: Tensor, weights: Tensor | N
     Args:
         hidden: the hidden states, of width h, of the T tokens of the batch, (T, h).
         packed: the batch.
-        factors: the factor of each state, (T,).
+        factors: the factor of each state, (T,); 0 for a state that is left out.
         weights: the weights of the tokens, (T,), by which `hidden` was already multiplied; None if it was not: the
             factors are then also the weights.
         by_root: whether to divide by the square root of the sum of the weights instead.

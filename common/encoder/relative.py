@@ -65,9 +65,17 @@ def _of_mpnet(module: Any, original: Any, longest: int) -> Tensor:
 
 
 def _attend(self: Any, hidden_states: Tensor, attention_mask: Any = None, position_bias: Any = None, **_: Any) -> Any:
-    """Return `MPNetSelfAttention.forward`'s result for a packed batch: attention within each sequence.
+    """Compute attention within each sequence of a packed batch; this function replaces `MPNetSelfAttention.forward`.
 
-    The method is replaced by this function. The batch is `self.current.packed`.
+    Args:
+        self: the attention layer; its attribute `current.packed` is the batch.
+        hidden_states: the hidden states, of width h, of the T tokens of the batch, (1, T, h).
+        attention_mask: not used, since the batch holds the lengths of the sequences.
+        position_bias: the bias to add to the scores, (1, heads, longest, longest), where `longest` is the length of the
+            longest sequence; None if there is no bias.
+
+    Returns:
+        A tuple with one item, the output, (1, T, h).
     """
     heads = (*hidden_states.shape[:-1], self.num_attention_heads, self.attention_head_size)
     query, key, value = (project(hidden_states).view(heads).transpose(1, 2) for project in (self.q, self.k, self.v))

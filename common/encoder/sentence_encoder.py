@@ -200,7 +200,7 @@ class FolderEncoder(Encoder):
 
     @functools.cached_property
     def fingerprint(self) -> str | None:
-        """Hash of everything that affects an embedding, except the prompt; computed on first use.
+        """Hash of everything that affects an embedding, except the prompt; computed on first use, and never None.
 
         It covers the folder's files, the settings that are not in these files, and the versions of the packages that
         compute the embeddings.
@@ -289,7 +289,7 @@ class FolderEncoder(Encoder):
 
     @abstractmethod
     def _embed(self, texts: Sequence[str], batch_tokens: int, progress: bool, prompt: str) -> Embedded:
-        """Return the embeddings of texts, in their order, each after the prompt ("" for none).
+        """Return the embeddings of texts, in their order; the prompt ("" for none) is put before each text.
 
         Implementations may raise any exception; `embed`, which calls them, raises an EncoderError instead.
         """

@@ -97,7 +97,7 @@ class TokenReader:
 
     @classmethod
     def from_description(cls, description: dict[str, Any]) -> "TokenReader":
-        """Create a reader from a description that `description` returned."""
+        """Create a reader that gives the same ids as another reader, from the result of its method `description`."""
         tokenizer = Tokenizer.from_str(description["tokenizer"])
         if description["special_as_text"]:
             read_special_as_text(tokenizer)

@@ -163,7 +163,7 @@ def compared(path: Path, file: File | None = None) -> Compared:
 
 @cache
 def _files_by_path() -> dict[tuple[str, ...], File]:
-    """Return all files in the catalog, by their paths below `DataSet.root`. A path is a tuple of its parts."""
+    """Return all files in the catalog by their paths in the folder `DataSet.root`. A path is a tuple of its parts."""
     return {
         (*Path(data_set.folder).parts, *Path(file.name).parts): file
         for data_set in catalog()

@@ -45,7 +45,7 @@ FEWEST_TEXTS = 10
 
 
 def hold_out_more() -> str:
-    """Return advice for a message to the user that a dataset has too few held-out texts."""
+    """Return advice for a user whose dataset has too few held-out texts."""
     return f"hold out more, by a larger {flag('--holdout-fraction')} into a new folder, or give more texts"
 
 
@@ -211,7 +211,7 @@ def _collection_of(texts: _Texts, max_queries: int, picking: bool = False, passa
             in a pair is always cut into two crops.
 
     Raises:
-        DataError: there are fewer than `FEWEST_TEXTS` queries.
+        DataError: there are fewer than 10 queries (`FEWEST_TEXTS`).
     """
     are_pairs = texts.are_pairs and not passages
     content = slice(1, 2) if passages else slice(None)

@@ -167,9 +167,10 @@ def fit(
 
 
 def _train_each(train: Callable[[list[int]], None], cohorts: list[list[int]], device: str) -> None:
-    """Call `train` for each cohort. On a CPU, several cohorts are trained at once, each by one thread.
+    """Call `train` for each cohort, which is a list of folds whose classifiers are trained together.
 
-    The matrix products of a cohort are too small to be divided among threads.
+    On a CPU, several cohorts are trained at once, each by one thread, because the matrix products of a cohort
+    are too small to be divided among threads.
 
     Args:
         train: function that trains the classifiers of the folds with the indices that it is given.
@@ -205,6 +206,7 @@ class _Split:
     def stream(self) -> tuple[int, int]:
         """The key of the fold's random numbers: `first_draw`, and the number of training rows.
 
+        `first_draw` is the size of the permutation that was drawn to choose dev rows, or 0 if none was drawn.
         Folds with the same key draw their training rows in the same order.
         """
         return self.first_draw, len(self.train)

@@ -14,7 +14,7 @@ HELD_OUT = 0.05
 
 
 def stratified(rows: Ints, labels: Ints, num_folds: int, seed: int) -> list[tuple[Ints, Ints]]:
-    """Cut rows into folds, in which each class is equally frequent, with scikit-learn's StratifiedKFold.
+    """Cut rows into folds with scikit-learn's StratifiedKFold: a class has about the same frequency in all folds.
 
     Args:
         rows: the row indices to cut, (n,) int64.

@@ -47,7 +47,11 @@ class CombinedVectors:
 
     @classmethod
     def of(cls, dense: tuple[Vectors, Vectors], words: tuple[Vectors, Vectors]) -> "CombinedVectors":
-        """Return a `CombinedVectors` of the given vectors. Its scales and shifts are computed from their scores.
+        """Return a `CombinedVectors` of the given vectors.
+
+        It computes, for each query, the scale and the shift with which the model's scores of all documents have mean 0
+        and standard deviation 1, and those for BM25's scores. A score is the dot product of a query's and a document's
+        vector.
 
         Args:
             dense: the model's vectors of m queries and of n documents, (m, dim) and (n, dim).

@@ -56,7 +56,10 @@ def _working(job: Job) -> Iterator[None]:
 
 
 class ProcessUnit(beam.DoFn):  # type: ignore[misc]  # Beam's types are not followed
-    """DoFn that processes work units. It yields DONE, a key with an unused value, for each element.
+    """DoFn that processes work units. It yields DONE for each element.
+
+    DONE is a pair of a key and an unused value. The key is the same for all elements, so that the next step, which
+    groups by key, waits for all of them.
 
     One element is None instead of a work unit, so that the collection is never empty. Nothing is done for it.
     """
@@ -91,13 +94,14 @@ class ProcessUnit(beam.DoFn):  # type: ignore[misc]  # Beam's types are not foll
 
 
 def deal(_: Any, job: Job, round_: Round) -> Iterator[tuple[Element, None]]:
-    """Yield the elements of a round that remain to be done, and NO_WORK, as keys with the value None.
+    """Yield the elements of a round that remain to be done, each as a key with the value None.
 
-    A round is a step of the run whose elements are work units or slices. Beam calls this function after a barrier, and
-    groups the elements by key to distribute them over the workers.
+    A round is a step of the run whose elements are work units or slices. Beam calls this function when the step before
+    has ended, and groups the elements by key to distribute them over the workers. An additional element, NO_WORK, is
+    yielded so that there is always one; nothing is done for it.
 
     Args:
-        _: the output of the barrier, which is not used.
+        _: the output of the step before; not used.
         job: the description of the run: its folders, its kind, its options.
         round_: the round.
     """
@@ -111,12 +115,13 @@ def work(keyed: tuple[Element, Any], job: Job, round_: Round) -> tuple[int, int]
     """Do the work of one element of a round, a step of the run whose elements are work units or slices.
 
     Args:
-        keyed: the element, and a value that is not used. If the element is NO_WORK, nothing is done.
+        keyed: the element, and a value that is not used. Every round has one element NO_WORK, for which nothing is done.
         job: the description of the run: its folders, its kind, its options.
         round_: the round.
 
     Returns:
-        DONE: the key of the next barrier, and a value that is not used.
+        DONE: a pair of a key and an unused value. The key is the same for all elements, so that the next step, which
+        groups by key, waits for all of them.
     """
     if keyed[0] != NO_WORK:
         with _working(job):

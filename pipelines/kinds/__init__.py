@@ -278,6 +278,6 @@ class Kind(Options, ABC):
 
         Args:
             fingerprint: the fingerprint of the dataset.
-            sums: the kind's own counts, summed over all work units.
+            sums: further counts that the kind makes, such as `chunks`: name -> count, added up over all work units.
         """
         return []

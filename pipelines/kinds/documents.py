@@ -75,9 +75,10 @@ class DocumentWorker(TextWorker[Documents]):
         yield from self.batches(self._singly(records, tally), BATCH_EXAMPLES, self._batch)
 
     def _singly(self, records: Iterable[Record], tally: Tally) -> Iterator[ExamplesToWrite]:
-        """Yield the documents to write to the dataset, one document in each `Kept`. Count every record in `tally`.
+        """Yield the documents to write to the dataset, one at a time. Count every record in `tally`.
 
-        A `Kept` holds examples before they become a batch. With one in each, a batch can end after any document.
+        An `ExamplesToWrite` can hold several documents, but is never divided between batches. Because each one has only
+        one document here, a batch can end after any document.
         """
         made = tally.made(records, lambda record: self._document(record, tally.counts))
         for documents in grouped(made, TOKENIZE_BYTES, TOKENIZE_BYTES):
@@ -88,8 +89,8 @@ class DocumentWorker(TextWorker[Documents]):
     def _document(self, record: Record, counts: Counts) -> tuple[tuple[str, str, str], int] | None:
         """Return ((prepared text, text before the preparation, source), size of the prepared text in bytes).
 
-        If a document is empty, dropped by a filter, or too short in bytes to have enough tokens, count it in `counts`
-        and return None.
+        The source is the file and place of the record. If the document is empty, dropped by a filter, or too short in
+        bytes to have enough tokens, count it in `counts` and return None.
         """
         if (found := text_in(record, self.kind.text_field, counts)) is None:
             return None

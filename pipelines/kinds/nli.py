@@ -28,7 +28,8 @@ Texts = tuple[str, str, str]
 def paired(rows: Iterable[Record], cells: Callable[[Record], list[Any]], tally: Tally) -> Iterator[tuple[Texts, str]]:
     """Pair the entailed hypotheses of each premise in a file with its contradicting hypotheses.
 
-    Yield ((premise, entailed hypothesis, contradicting hypothesis), source of the entailed row) for each pair.
+    Yield ((premise, entailed hypothesis, contradicting hypothesis), source) for each pair. The source is the file and
+    place of the entailed row.
 
     Args:
         rows: all rows of the file.

@@ -284,8 +284,9 @@ class SentenceWorker(TextWorker[Sentences]):
         yield from self.batches(parts, BATCH_SENTENCES, functools.partial(self._batch, tally=tally))
 
     def _text(self, record: Record, counts: Counts) -> tuple[list[str], str] | None:
-        """Return (sentences, source) of a record's text. If the text is dropped by a filter or has no sentences, count
-        it and return None.
+        """Return (sentences, source) of a record's text; the source is the file and place of the record.
+
+        If the text is dropped by a filter or has no sentences, count it and return None.
         """
         if (found := text_in(record, self.kind.text_field, counts)) is None:
             return None
@@ -315,7 +316,7 @@ class SentenceWorker(TextWorker[Sentences]):
         Each sentence becomes an example, and is counted in `tally` as read.
 
         Args:
-            texts: (sentences, source) of each text.
+            texts: (sentences, source) of each text. The source is the file and place of its record.
         """
         together: list[str] = []
         sources: list[str] = []
@@ -339,7 +340,7 @@ class SentenceWorker(TextWorker[Sentences]):
         Each piece becomes an example, and is counted in `tally` as read.
 
         Args:
-            texts: (sentences, source) of each text.
+            texts: (sentences, source) of each text. The source is the file and place of its record.
         """
         tally.counts.count("packed", 0)
         tally.counts.count("cut", 0)

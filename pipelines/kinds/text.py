@@ -443,7 +443,8 @@ class TextWorker(Generic[AnyTextKind]):
         Args:
             kept: the examples, from which the ids and the hashes are taken.
             columns: for each column of token ids, the token ids of all examples.
-            optional_columns: the names of those columns in `columns` that not all datasets of the kind have.
+            optional_columns: the names of the last columns in `columns`, if they are columns that some datasets of the
+                kind lack, such as `view_0`.
             other_columns: further columns, which follow the columns of token ids.
         """
         fields = KINDS[self.kind.name].schema(pa.from_numpy_dtype(columns[0].values.dtype), optional_columns)

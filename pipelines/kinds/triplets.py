@@ -230,9 +230,10 @@ class Triplets(TextKind):
         return (known.of_side(OTHER),)
 
     def unused_prompts(self, known: Prompts) -> str:
-        """Return a warning that the model has prompts, but none that is used if the user names no prompt.
+        """Return a warning for a run whose user names no prompt: the model has prompts, but none of them is used.
 
-        Return "" if the model has no prompts, or has one that is used.
+        Such a run uses only the model's prompt for texts that are neither queries nor documents. The result is "" if
+        the model has this prompt, or if it has no prompts.
 
         Args:
             known: the prompts of the model.
@@ -247,7 +248,8 @@ class Triplets(TextKind):
 
     @property
     def prompts(self) -> tuple[str, ...]:
-        """The prompts to put before a row's sentence, its positives and its negatives; "" where there is no prompt.
+        """Three prompts: to put before a row's sentence, before each positive and before each negative; "" for no
+        prompt.
 
         They are in lower case if the option `lowercase` is set, like the texts.
         """
@@ -301,8 +303,8 @@ class Triplets(TextKind):
 
     @property
     def column_sets(self) -> tuple[tuple[str, ...], ...]:
-        """The sets of column names to look for in a table. Its rows are read from the largest set that it has
-        completely.
+        """The sets of column names to look for in a table. If a table has all columns of several sets, those of the
+        largest set are read.
         """
         if self.named:
             return (self.named,)
@@ -328,8 +330,8 @@ class Triplets(TextKind):
 
     @property
     def prompted(self) -> tuple[str, ...]:
-        """The dataset's columns whose texts may have a prompt: "tokens" (the sentence), "positive" and perhaps
-        "negative".
+        """The dataset's columns whose texts may have a prompt: "tokens" (the sentence), "positive" and, unless the rows
+        are pairs, "negative".
         """
         return TEXT_COLUMNS[:2] if self.are_pairs else TEXT_COLUMNS
 
@@ -384,8 +386,9 @@ class Triplets(TextKind):
 
         Raises:
             MissingFieldError: the record can be read, but lacks one of the columns.
-            RecordError: the record is bad or is not a row. Or `max_positives` is None, and the row has more positives
-                than columns for positives; likewise for negatives.
+            RecordError: the record is bad, is a text without columns, or has something other than texts in a column. Or
+                `max_positives` is None, and the row has more positives than columns for positives; likewise for
+                negatives.
         """
         values = self.cells(record)
         names = chosen(list(record.value), self.rows) if isinstance(record.value, dict) else None
@@ -431,7 +434,7 @@ class Triplets(TextKind):
 
         Args:
             fingerprint: the fingerprint of the dataset.
-            sums: the kind's own counts, summed over all work units.
+            sums: further counts that the kind makes, such as `cut`: name -> count, added up over all work units.
         """
         lines = super().remarks(fingerprint, sums)
         if sums.get("cut"):
@@ -493,9 +496,9 @@ class TripletWorker(TextWorker[Triplets]):
             yield self.select(pieces, tally, self.kind.min_tokens, self.kind.max_tokens, width, before)
 
     def _cut(self, pieces: Pieces, counts: Counts, width: int, prompt_lengths: np.ndarray) -> Pieces:
-        """Return tokenized texts, each cut to `max_tokens` tokens, including the tokens of its prompt.
+        """Return tokenized texts, each cut to as many tokens as the option `max_tokens` allows, its prompt included.
 
-        The rows in which a text is cut are counted in `counts`.
+        The rows in which a text is cut are counted in `counts`, unless another text of the row is too short.
 
         Args:
             pieces: the tokenized texts of the rows.

@@ -220,7 +220,7 @@ class Vectors(VectorOptions):
 
         Args:
             fingerprint: the fingerprint of the dataset.
-            sums: the kind's own counts, summed over all work units.
+            sums: further counts that the kind makes, such as `chunks`: name -> count, added up over all work units.
         """
         lines = [f"vectors {Compute(*(fingerprint['options'][name] for name in ('device', 'precision')))}"]
         if sums.get("truncated"):

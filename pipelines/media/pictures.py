@@ -165,8 +165,10 @@ def _other(data: bytes, picture: Image.Image, target: tuple[int, int]) -> np.nda
 
 
 def _plain(picture: Image.Image) -> Image.Image:
-    """Return an image of at most 16 bits per channel with 8 bits per channel, in Pillow's mode L (gray), RGB, or, if it
-    has transparency, RGBA.
+    """Convert an image to 8 bits per channel, in Pillow's mode L (gray), RGB, or, if it has transparency, RGBA.
+
+    Args:
+        picture: an image of at most 16 bits per channel.
     """
     if picture.mode.startswith("I;16"):
         return Image.fromarray((np.asarray(picture) >> 8).astype(np.uint8))

@@ -339,15 +339,16 @@ def _kind(value: Any) -> str:
 
 
 def _truth(made: Any, node: ast.expr, names: Sequence[str]) -> Any:
-    """Return the array `made`, the value of a syntax node, if it holds truth values; convert it if all items are null.
+    """Return the value of a condition, or of an operand of `and`, `or` or `not`, as an array of truth values.
 
     Args:
-        made: the value of the node, one item per row.
-        node: the node, whose field the error message names.
-        names: the names of the fields that the tree calls f0, f1, ...
+        made: the value, an array with one item per row. It holds truth values, unless the operand is a field alone,
+            such as `year` in `year and lang == 'en'`, or all its items are null.
+        node: the syntax node of the condition or operand. If it is a field, the error message names this field.
+        names: the names of the fields, which the node calls f0, f1, ...
 
     Raises:
-        ConditionError: the node is a field that is not compared with anything and does not hold truth values.
+        ConditionError: the operand is a field alone that does not hold truth values.
     """
     if pa.types.is_null(made.type):
         return made.cast(pa.bool_())

@@ -2,7 +2,8 @@
 
     GET /                 the page, which loads /style.css, /page.js and /icon.svg
     GET /api/collection   the properties of the collection, and the systems that can search it
-    GET /api/search       the hits of each system for a query; parameters: q, top, where, weight, length
+    GET /api/search       the hits of each system for a query; its parameters are the attributes of `SearchRequest`,
+                          such as q, the query
 
 The files of the page are read once, when the application is created, so that no request can name a path. The answer to
 a request that fails is {"error": "one line"}.

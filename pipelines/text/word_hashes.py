@@ -259,10 +259,8 @@ class WordHashes:
     def _ngrams(self, size: int, num_letters: int) -> tuple[np.ndarray, np.ndarray]:
         """Return the indices of the first and the last word of each n-gram, (n,) int64 each.
 
-        Args:
-            size: the number of words of an n-gram.
-            num_letters: the number of words of an n-gram that contains a letter of a script without spaces between
-                words.
+        In a script without spaces between words, such as Chinese, each letter is a word. An n-gram that contains such a
+        letter has `num_letters` words, and any other n-gram has `size` words.
         """
         first = np.arange(len(self.starts) - size + 1)
         if not self.has_letters:
@@ -273,11 +271,11 @@ class WordHashes:
         return np.append(first, longer), np.append(first + size - 1, longer + num_letters - 1)
 
     def sentences(self, min_words: int = SHORTEST) -> np.ndarray:
-        """Return the hashes of the short sentences and lines, (n,) uint64.
+        """Return the hashes of the sentences and lines that have fewer words than an n-gram, (n,) uint64.
 
-        A sentence is short if it has fewer than NGRAM (8) words, or, if it contains a letter of a script without spaces
-        between words, fewer than NGRAM_LETTERS (12). Short runs of consecutive sentences and lines count as sentences
-        too, because a sentence may be wrapped over several lines.
+        An n-gram has 8 words (NGRAM), or 12 (NGRAM_LETTERS) if it contains a letter of a script without spaces between
+        words; each such letter is a word. A sentence may be wrapped over several lines. Therefore consecutive sentences
+        or lines that together have fewer words than an n-gram are also hashed as one sentence.
 
         Args:
             min_words: the minimum number of words of a sentence; shorter sentences are left out.

@@ -323,8 +323,10 @@ def has_converged(job: Job, iteration: int) -> bool:
 def count_groups(job: Job, unit: int, slices: int) -> None:
     """Write the number of rows that a work unit has in each of its groups; the rows of a group share texts (`linking`).
 
-    Further entries mark the groups that other units may know by a different name. The file is sorted by the buckets of
-    the groups' names, because slices, which are ranges of buckets, read it next.
+    A group is known by its name, the smallest hash of its texts. Units that have rows of the same group exchange names
+    until they agree, but only in a limited number of iterations. Further entries mark the names on which they may not
+    agree yet. The file is sorted by the buckets of the names, because each slice, a range of buckets, reads its part of
+    the file next.
 
     Args:
         unit: the number of the unit.
@@ -335,7 +337,11 @@ def count_groups(job: Job, unit: int, slices: int) -> None:
 
 
 def add_up(job: Job, _: int, slices: int) -> None:
-    """Write the number of rows of the whole run that are not exact duplicates."""
+    """Count the rows of all work units that are not exact duplicates, and write the sum to a file.
+
+    The slices read the file (`Entries.ROWS`), to determine how many rows to hold out. The arguments `_` and `slices`
+    are not used; the functions of all rounds have them.
+    """
     each = storage.each(job.folder, lambda unit: _groups(job, unit), range(job.num_units))
     total = sum(np.count_nonzero(groups != linking.DROPPED) for groups in each)
     storage.publish_bytes(seal_bytes(np.array([total], NUMBER).tobytes()), job.entries_path(Entries.ROWS, 0))

@@ -178,14 +178,16 @@ def _without_repeats(members: np.ndarray) -> np.ndarray:
 
 
 def sizes(groups: np.ndarray, replies: np.ndarray) -> np.ndarray:
-    """Return an element for each group of a work unit, with its name and its number of rows, (n,) SIZE.
+    """Return the number of rows of each group of a work unit, as elements (name, rows, unresolved), (n,) SIZE.
 
-    Further elements mark the groups that other units may know by a different name: for each name in the replies, an
-    element with `rows` 0 and `unresolved` true.
+    Units that have rows of the same group agree on its name in iterations: a unit sends its names, and gets replies
+    with smaller names. Units may still use different names for a group that is in a reply of the last iteration. So for
+    each name in these replies, old or new, there is a further element with `rows` 0 and `unresolved` true.
 
     Args:
-        groups: the name of each row's group, (rows,) uint64.
-        replies: the replies to the unit in the last iteration, (m,) MEMBER: pairs of an old and a new name of a group.
+        groups: the name of each row's group, (rows,) uint64. Rows with the name DROPPED are not counted.
+        replies: the replies to the unit in the last iteration, (m,) MEMBER: the old name of a group in `text`, and its
+            new name in `group`.
     """
     named, rows = np.unique(groups[groups != DROPPED], return_counts=True)
     unresolved = np.unique(np.append(replies["text"], replies["group"]))

@@ -139,9 +139,9 @@ class _Collected:
     def files(self, unit: int) -> dict[str, bytes]:
         """Return the files with the collected data: name in the output folder -> content.
 
-        Entries with the key of an example, which is a hash of its content, or with a hash of a band of its MinHash
-        sketch, are sorted by the bucket of this hash, because other workers read a range of buckets from all units. All
-        other entries are in the order of the examples.
+        Entries that hold a hash of an example's content, or of a band of its MinHash sketch, are sorted by the bucket
+        of this hash, because other workers read a range of buckets from all units. All other entries are in the order
+        of the examples.
 
         Args:
             unit: the number of the work unit, for the names of the files.
@@ -181,9 +181,10 @@ class _Rebatcher:
 
 
 def process_unit(unit: Unit, job: Job, worker: Worker) -> UnitResult:
-    """Process a work unit, or only its first stage if the run has two stages; return the result.
+    """Read the input of a work unit, and write its shards and its result; return the result.
 
-    Processing the unit again writes the same files.
+    If the options of the run drop or hold out examples because of others, such as duplicates, all examples are written
+    to `_staged`; `finish_unit` later selects from these. Processing the unit again writes the same files.
 
     Raises:
         PipelineError: an input is damaged, has changed since planning or holds mostly bad records, or the fast
@@ -216,17 +217,17 @@ def process_unit(unit: Unit, job: Job, worker: Worker) -> UnitResult:
 
 
 def _publish(job: Job, files: Mapping[str, bytes]) -> dict[str, str]:
-    """Write files to the output folder, given as name -> content; return name -> SHA-256."""
+    """Write files, a dict of name -> content, to the output folder; return name -> SHA-256."""
     for name, data in files.items():
         storage.publish_bytes(data, job.path(name))
     return {name: hashlib.sha256(data).hexdigest() for name, data in files.items()}
 
 
 def finish_unit(job: Job, unit: int, _: int) -> None:
-    """Run the second stage of a work unit: write its final shards and its result in `_done`.
+    """Write a work unit's final shards, and its result in `_done`, after the examples of all units were compared.
 
-    The examples are read from the shards of the first stage. Duplicates, near-duplicates, and examples beyond the
-    maximum number for the run (`job.curation.limit`) are left out. If the stage is run again, it writes the same files.
+    The examples are read from the shards that `process_unit` wrote. Duplicates, near-duplicates, and examples beyond
+    the maximum number for the run (`job.curation.limit`) are left out. A second call writes the same files.
 
     Args:
         unit: the number of the work unit.

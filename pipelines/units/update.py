@@ -43,7 +43,10 @@ MOST_SHOWN = 6
 
 
 def first_shard(folder: str) -> int:
-    """Return the number at which the shards of a finished or unfinished dataset start: 0 or SECOND (50,000)."""
+    """Return the number from which the shards of a dataset, finished or not, are numbered: 0 or SECOND (50,000).
+
+    Updates use the two alternately, so that old and new shards have different names.
+    """
     try:
         names = [shard.name for shard in Manifest.load(folder).shards]
     except ManifestError:  # it is missing, or damaged
@@ -150,8 +153,8 @@ def remove_subfolder(folder: str) -> None:
 def complete_killed_update(folder: str) -> None:
     """Complete an update that was killed: if `.update` holds a finished dataset, replace the old dataset by it.
 
-    If the update was complete except for the removal of `.update`, the folder is removed. An unfinished dataset in
-    `.update` stays there.
+    If only the removal of `.update` was left to do, `.update` is removed. An unfinished dataset in `.update` stays
+    there.
     """
     beside = Path(folder, FOLDER)
     if storage.is_remote(folder) or not beside.is_dir():

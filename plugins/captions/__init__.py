@@ -66,8 +66,8 @@ class Captions:
 
         `i2t_r1`, `i2t_r5`, `i2t_r10` and `i2t_medr` are the recalls at 1, 5 and 10 and the median rank of captions that
         are ranked for an image. For images that are ranked for a caption, the names begin with `t2i`. `acc` is the mean
-        of the six recalls on the test split, and `devacc` their mean on the dev split. Recalls are in percent. For the
-        comparison of models, the mean recall of each test image and of each test caption is also returned.
+        of the six recalls on the test split, and `devacc` their mean on the dev split. Recalls are in percent. To
+        compare models, the mean of the recalls at 1, 5 and 10 is also returned for each test image and test caption.
 
         Args:
             run: the model that embeds the captions, the seed and the device.

@@ -112,7 +112,11 @@ def _images(features: Any, path: Path) -> NDArray[np.float32]:
 
 
 def _numbers(row: Any) -> Any:
-    """Return the values of an `_Array`; return a list or tuple of numbers unchanged; return None for anything else."""
+    """Return the numbers in `row`, a value from a pickle.
+
+    Of an array (`_Array`), the content is returned; a list or tuple of numbers is returned unchanged. None is returned
+    for anything else.
+    """
     if isinstance(row, _Array):
         return row.values
     is_plain = isinstance(row, (list, tuple)) and all(isinstance(number, (int, float)) for number in row)

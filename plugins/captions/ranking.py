@@ -86,7 +86,7 @@ class FoldRanks:
 
 @dataclass(frozen=True)
 class BestRanks:
-    """The ranks with the best projections, which are those with the highest mean recall on the dev split.
+    """The ranks with the best projections of images and captions: those with the highest mean recall on the dev split.
 
     Attributes:
         dev, test: the ranks in the dev split and in the test split.
