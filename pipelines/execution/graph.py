@@ -115,7 +115,8 @@ def work(keyed: tuple[Element, Any], job: Job, round_: Round) -> tuple[int, int]
     """Do the work of one element of a round, a step of the run whose elements are work units or slices.
 
     Args:
-        keyed: the element, and a value that is not used. Every round has one element NO_WORK, for which nothing is done.
+        keyed: the element, and a value that is not used. Every round has one element NO_WORK, for which nothing is
+            done.
         job: the description of the run: its folders, its kind, its options.
         round_: the round.
 
