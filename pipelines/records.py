@@ -14,16 +14,16 @@ MAX_BYTES = 64_000_000
 
 
 class NotUtf8(str):
-    """The reason of a bad record whose bytes are not UTF-8, so that the user may have to name an encoding."""
+    """The reason why a record is bad: its bytes are not UTF-8. The user may have to name an encoding."""
 
     __slots__ = ()
 
     @classmethod
     def at(cls, byte: int, part: str) -> "NotUtf8":
-        """Return the reason.
+        """Return the reason why a record is bad, such as "invalid UTF-8 at byte 7 of the line".
 
         Args:
-            byte: the offset of the first byte that is not UTF-8 in a part of the file.
+            byte: the offset, in a part of the file, of the first byte that is not UTF-8.
             part: a noun for this part, e.g. `line`.
         """
         return cls(f"invalid UTF-8 at byte {byte} of the {part}")

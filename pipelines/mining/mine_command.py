@@ -212,7 +212,7 @@ class Mine(ChoiceOptions, StoreCommand):
         return self.prompts.sides(self.prompt_name)
 
     def _miner(self, source: MiningSource, compute: Compute, warnings: list[str]) -> Miner:
-        """Embed the texts of a dataset, and return the object that finds negatives for its rows.
+        """Embed the texts of a dataset if there is a model; return the object that finds negatives for the rows.
 
         Args:
             source: the rows and texts of the dataset.
@@ -275,9 +275,10 @@ class MiningSummary(Result):
     Attributes:
         output: the output folder.
         manifest: the manifest of the new dataset.
-        figures: counts of rows and negatives, and sums of their scores.
+        figures: counts of rows, positives and negatives, and sums of the scores.
         wanted: the number of negatives that each row should have got.
-        num_texts: number of distinct texts of the source; None if the dataset was already finished before this run.
+        num_texts: number of distinct texts that are a positive or a negative of a row; None if the dataset was
+            already finished before this run.
         num_shared: number of rows whose first text is also the first text of another row; None if the dataset was
             already finished.
         seconds: the duration of the run.

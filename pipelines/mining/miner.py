@@ -50,7 +50,7 @@ class Figures:
     Attributes:
         rows: the number of rows.
         by_number: number of mined negatives (as a text, such as "4") -> the number of rows that have so many.
-        left_out: name of an option -> number of near texts that this option left out.
+        left_out: name of an option -> number of texts, over all rows, that this option ruled out as negatives.
         positives, negatives: the number of positives, and of mined negatives, of all rows.
         positive, negative: the sum of the scores of all positives, and of all mined negatives, in millionths. Each
             score is rounded to a whole number of millionths, so that the sums do not depend on the order of addition.

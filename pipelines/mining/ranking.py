@@ -1,8 +1,9 @@
 """Exact search for the texts that are nearest to queries, by the cosine similarity of a model, or by BM25.
 
-The search by a model compares m queries with all texts, TILE texts at a time; d is the dimension of the vectors:
+The search by a model finds the `depth` nearest texts for each of m queries. It compares the queries with all texts,
+TILE texts at a time; d is the dimension of the vectors:
 
-    for each tile of texts:   m queries (m, d) x texts (TILE, d) -> cosines (m, TILE) -> the depth + SPARE best so far
+    for each tile of texts:   m queries (m, d) x texts (TILE, d) -> cosines (m, TILE) -> the `depth` + SPARE best so far
     at the end:               cosines of these texts again in float64, rounded -> sorted -> the best `depth` texts
 
 Its time grows with queries x texts x d. Memory holds the vectors and one tile of cosines. The last digits of a cosine

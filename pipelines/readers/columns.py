@@ -133,7 +133,8 @@ def nested(fields: Mapping[str, Any], name: str) -> list[str] | None:
     included. If an object on the path is null, the path ends with this object, because all of its fields count as null.
 
     Args:
-        fields: an object; or column -> type of a table, where a struct is a dict of its fields (`types_by_name`).
+        fields: the fields of a JSON object, name -> value; or the columns of a table, name -> type, where the type of a
+            struct is a dict of its fields (`types_by_name`).
         name: the name with dots.
     """
     if matching_name(fields, name) is not None:
@@ -220,12 +221,12 @@ def text_column(
 
 
 def row_columns(names: Sequence[str], name: str, reading: Reading, shown: Iterable[str] | None = None) -> list[str]:
-    """Return the names of the columns that make up a row, if a record is a row with several columns.
+    """Return the names of the columns of a table that make up a record, which is a row with several columns.
 
     Args:
         names: the names of all columns.
         name: the name of the file, for error messages.
-        reading: the rules for finding records. Its `columns` are the sets of column names to look for.
+        reading: the rules for finding records. Its `columns`, the sets of column names to look for, must not be empty.
         shown: the names of columns to show in error messages; None to show `names`.
 
     Raises:
@@ -269,8 +270,9 @@ def _check_once(names: Sequence[str], columns: Sequence[str], name: str) -> None
 def arrow_columns(schema: pa.Schema, name: str, reading: Reading) -> dict[str, list[str]]:
     """Return the columns of an Arrow table that hold the text or the row: name -> path.
 
-    A path is the name of a column. If the text is in a struct, the names of the struct fields that lead to it follow;
-    the name before the path is then the user's name with dots, such as meta.text.
+    A path is a list: the name of a column and, if the text is in a struct, the names of the struct fields that lead to
+    it. The name before the path is that of the column; for a text in a struct, it is the user's name with dots, such as
+    meta.text.
 
     Args:
         schema: the schema of the table.
@@ -310,8 +312,8 @@ def arrow_columns(schema: pa.Schema, name: str, reading: Reading) -> dict[str, l
 def kept_arrow_columns(schema: pa.Schema, name: str, reading: Reading) -> dict[str, list[str]]:
     """Return the columns of an Arrow table to read in addition to the text or row: name that the user gives -> path.
 
-    A path is the name of a column. If the value is in a struct, the names of the struct fields that lead to it follow.
-    Columns that the table does not have are left out.
+    A path is a list: the name of a column and, if the value is in a struct, the names of the struct fields that lead to
+    it. Columns that the table does not have are left out.
 
     Args:
         schema: the schema of the table.

@@ -115,8 +115,6 @@ class Format(abc.ABC):
     def check(self, path: str) -> None:  # noqa: B027 (most formats need none)
         """Raise PipelineError if a package that is needed to read files of this format is not installed.
 
-        The pieces are in ascending order, and do not overlap.
-
         Args:
             path: the path of such a file, for the message.
         """
@@ -124,7 +122,7 @@ class Format(abc.ABC):
     def cut(self, path: str, num_bytes: int, unit_bytes: int, whole: bool) -> list[tuple[int, int | None]]:
         """Return the pieces into which to cut an uncompressed file, as (start, end) in bytes.
 
-        An end of None is the end of the file.
+        The pieces are in ascending order, and do not overlap. An end of None is the end of the file.
 
         Args:
             path: the path of the file.

@@ -115,7 +115,7 @@ def detect_format(stream: BinaryIO, path: str, encoding: str | None = None) -> t
             encoding from the first bytes.
 
     Raises:
-        UnknownKindError: the file has no built-in format, or is of a type that holds no plain text.
+        UnknownFormatError: the file has no built-in format, or is of a type that holds no plain text.
         PipelineError: the file is damaged, has an extension that its content contradicts, is a text in a different
             encoding, or needs a package that is not installed.
     """

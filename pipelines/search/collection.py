@@ -116,7 +116,7 @@ def read_settings(folder: str) -> SearchSettings:
 
 
 def _from_folder(folder: str, path: str) -> str:
-    """Return the full path for a path relative to a folder, which may be in a bucket."""
+    """Return the full path for a path that is relative to a folder; the folder may be in an object store."""
     return storage.join(folder, path) if storage.is_remote(folder) else os.path.normpath(Path(folder) / path)
 
 
@@ -171,7 +171,7 @@ class Collection:
                 first as if they were one.
             stemmer: language whose word endings BM25 ignores, such as german; None: the language that search.json
                 names; if it names none, BM25 compares whole words.
-            device: cpu, cuda, cuda:1, ...; auto: cuda if there is a GPU, else cpu.
+            device: cpu, cuda, cuda:1, ...; auto: cpu if the model is static or there is no GPU, otherwise cuda.
             keep: hold texts and vectors in memory for later searches, if they fit in half of the machine's memory;
                 otherwise each search reads them again.
             quiet: show no progress bars.
@@ -294,7 +294,9 @@ class Collection:
         where: str | None = None,
         prompt_name: str | None = None,
     ) -> Ranked:
-        """Return, for each query, the indices of the `top` best rows and their scores, best first.
+        """Return, for each query, the indices in `texts` of the `top` best rows, and their scores; best first.
+
+        If rows are chunks of documents, only the best row of each document is returned.
 
         `search` calls this method with its arguments, and turns the rows into hits by `texts.hits`.
 
@@ -378,7 +380,7 @@ class Collection:
 
         Raises:
             UsageError: the model has no such prompt.
-            PipelineError: a different model made the vectors, or the model cannot embed a query.
+            PipelineError: no model is named, a different model made the vectors, or the model cannot embed a query.
         """
         prompt_name = self.prompt_name if prompt_name is None else prompt_name
         try:
