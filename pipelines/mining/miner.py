@@ -234,8 +234,8 @@ def mine(
         quiet: if true, no progress is shown.
 
     Returns:
-        (manifest of the new dataset, statistics of all units, rows and texts of the source). The last is None if all
-        units had results, because the source was then not read.
+        (manifest, figures, source): the manifest of the new dataset, the statistics of all its rows, and the rows and
+        texts of the source. `source` is None if all units had results, because the source was then not read.
 
     Raises:
         ClaimError: the output folder belongs to a different run.

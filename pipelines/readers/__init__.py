@@ -2,8 +2,8 @@
 
     file -> decompressed as it is read (`streams`) -> Format.read -> Record(name, offset, value, raw, problem)
 
-For a record that cannot be read, a reader yields a Record with a `problem`. For a file that cannot be read, that has
-changed since planning, or that a reader does not read to its last byte, it raises a PipelineError that names the file.
+For a record that cannot be read, a reader yields a Record with a `problem`. If a file cannot be read, has changed since
+planning, or is not read to its last byte, a PipelineError that names the file is raised.
 """
 
 import contextlib
@@ -99,9 +99,9 @@ def _read_piece(
 
 
 def _identity(root: str, piece: Piece) -> str:
-    """Return a hash that identifies the content of a piece: the same as `content_hash` returns.
+    """Return the hash of a piece's content, by which a later run notices that the content has changed.
 
-    A whole local file of at most 72 KiB is not read for this, because the plan already holds its hash.
+    It is the hash that `content_hash` computes. For a whole local file of at most 72 KiB, it is taken from the plan.
 
     Args:
         root: the folder that the names of the inputs are relative to.

@@ -26,7 +26,7 @@ _element = json.JSONDecoder().raw_decode
 class JsonArrays(Format):
     """Format of files that are one JSON array. Each element of the array is a record.
 
-    Its name in messages (`described`) is empty, because messages name JSON lines as "JSON lines or an array".
+    It has no name in messages (`described`), because the name of JSON lines there is "JSON lines or an array".
     """
 
     name = "json"

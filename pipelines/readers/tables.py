@@ -231,6 +231,10 @@ def _rows(lines: _Lines, name: str, form: Form, max_bytes: int) -> Iterator[Row]
         name: name of the file, for error messages.
         form: the delimiter of the table, and whether its cells are quoted.
         max_bytes: maximum size of a row; a longer row has a problem.
+
+    Raises:
+        PipelineError: a quote is not closed, or a row is longer than both `max_bytes` and 64 MB.
+        DamagedFileError: there is a hole (a long run of zero bytes) in a row.
     """
     csv.field_size_limit(max(csv.field_size_limit(), max_bytes + 1, MAX_BYTES + 1))
     offset = num_lines = 0

@@ -90,7 +90,7 @@ def search(
 class _Scorer:
     """Computes the scores of blocks of rows for all queries.
 
-    The final score of a row is the computed score plus a number of the query, which is the same for all rows.
+    The final score of a row is the computed score plus a number that depends only on the query (`shifts`).
 
     Attributes:
         num_queries: the number of queries.
