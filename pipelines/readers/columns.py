@@ -6,7 +6,7 @@ The choice depends on the attributes of `Reading`:
     `field` (--text-field)     the text in the column of this name
     nothing                    the text in the column "text"; if there is none, in the only column of texts
     `columns`                  a dict with the largest of these sets of columns that the table has completely
-    `columns` and `by_order`   the same; for a table of two or three columns with none of the sets, a dict with all
+    `columns` and `by_order`   the same, or if a table of two or three columns has no such set, a dict with all columns
 
 A name with dots, such as meta.text, means the column or field with this full name. If there is none, it means the field
 `text` of the object `meta` (`nested`).
