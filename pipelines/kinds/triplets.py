@@ -303,8 +303,8 @@ class Triplets(TextKind):
 
     @property
     def column_sets(self) -> tuple[tuple[str, ...], ...]:
-        """The sets of column names to look for in a table. If a table has all columns of several sets, those of the
-        largest set are read.
+        """The sets of column names to look for in a table. If a table has all columns of several sets, the largest
+        of these sets is read.
         """
         if self.named:
             return (self.named,)
@@ -561,8 +561,8 @@ class TripletWorker(TextWorker[Triplets]):
         return TripletRow(texts, tuple(map(self.kind.prepared, texts)), source, group)
 
     def _is_kept(self, row: TripletRow, counts: Counts) -> bool:
-        """Return whether a row is to be tokenized. If not, because it lacks a needed text or a filter drops it, it is
-        counted in `counts` as filtered.
+        """Return whether a row is to be tokenized. A row that lacks a text it needs, or that a filter drops, is not; it
+        is counted in `counts` as filtered.
         """
         # A row that may have several positives or negatives needs only its sentence and its first positive.
         needed = row.texts if len(row.texts) <= len(TEXT_COLUMNS) and not self.kind.has_several else row.texts[:2]

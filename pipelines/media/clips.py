@@ -58,7 +58,7 @@ def spectrograms(data: bytes, frames: int, long_clips: str) -> Iterator[np.ndarr
     """Yield a clip's log-mel spectrogram in parts of at most `frames` frames. Each part is float16 (n, 128): n frames
     of 128 mel bins.
 
-    What is used of the clip is decoded completely before anything is yielded; if it is damaged, nothing is yielded. To
+    The part of the clip that is used is decoded before anything is yielded; if it is damaged, nothing is yielded. To
     save memory, a clip of many parts is then decoded a second time.
 
     Args:
