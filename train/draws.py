@@ -93,6 +93,7 @@ def integer_seed(*parts: int) -> int:
     """Return a non-negative seed for a random generator, made by hashing integers.
 
     Args:
-        parts: e.g. for dropout: the run's seed, the purpose `DROPOUT`, the number of the forward pass, and the rank.
+        parts: e.g. for dropout: the run's seed, the purpose `DROPOUT`, the number of the forward pass, the rank, and
+            the index of the turn.
     """
     return int(keyed.mix(*parts)) & ((1 << 63) - 1)

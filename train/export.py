@@ -87,7 +87,8 @@ def _table(encoder: Any, tokenizer: Any) -> Any:
 def _transformer(encoder: Any, tokenizer: Any, stage: str) -> list[Any]:
     """Return an encoder that is a transformer, and its pooling, as modules of sentence-transformers.
 
-    The pooler of transformers, a layer that no training has trained, is left out.
+    transformers' pooler, a layer over the first token's state that the pooling does not use, is left out if the
+    architecture can be loaded without it.
 
     Args:
         encoder: the encoder, a `TrainableEncoder`.

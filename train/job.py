@@ -240,8 +240,8 @@ def failed(problem: str, code: int = 1, types: tuple[str, ...] = ()) -> int:
     Args:
         problem: one line for the user; "" if another rank reports the problem.
         code: the exit code of this rank.
-        types: the names of the error's class and base classes, for the process that started the command; () if there
-            is no error to name.
+        types: the names of the error's class and of its base classes, by which the command that started this
+            process chooses the type of the exception that it raises; () if there is no error to name.
     """
     leave_to_rank_0()
     if problem:

@@ -45,8 +45,10 @@ def dotted(content: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 def differing(saved: Recipe, current: Recipe) -> list[str]:
     """Return the dotted keys whose values differ between the recipe that a run saved and the current recipe.
 
-    Not compared are the output folder, `training.bf16` if the current recipe has `auto`, and options of a modality that
-    the current recipe does not set: a run replaces `auto`, and adds these options, in the recipe that it saves.
+    Three keys are ignored even if they differ:
+        output: the output folder.
+        training.bf16: if it is `auto` in the current recipe; a run saves true or false in its place.
+        data.NAME.modality.OPTION: if the current recipe does not set it; a run saves the default options too.
     """
     before, after = (dotted(dataclasses.asdict(recipe)) for recipe in (saved, current))
     filled_in = {key for key in before if ".modality." in key and key not in after} | {"output"}

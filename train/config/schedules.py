@@ -19,8 +19,8 @@ def round_down(steps: float) -> int:
 def slanted_triangular(step: int, total: int, options: OptimizerConfig) -> float:
     """Return a fraction of the peak learning rate that rises for a short time, then falls for a long time.
 
-    This is Eq. 3 of Howard & Ruder (2018). The fraction starts at 1 / `ratio`, reaches 1 at the end of the rise, and
-    ends near 1 / `ratio`. The rise takes `warmup_steps` steps; if that is 0, the fraction `cut_fraction` of all steps.
+    This is Eq. 3 of Howard & Ruder (2018). The result starts at 1 / `ratio`, reaches 1 at the end of the rise, and ends
+    near 1 / `ratio`. The rise takes `warmup_steps` steps; if `warmup_steps` is 0, it takes `cut_fraction` x `total`.
     """
     cut = options.warmup_steps or max(1, round_down(total * options.cut_fraction))
     progress = step / cut if step < cut else max(0.0, 1 - (step - cut) / max(1, total - cut))
@@ -64,5 +64,8 @@ def fraction_of_peak(step: int, total: int, options: OptimizerConfig) -> float:
 
 
 def learning_rate(step: int, total: int, options: OptimizerConfig) -> float:
-    """Return the learning rate of a step in 0..total - 1, for parts of the model without their own `learning_rate`."""
+    """Return the learning rate of a step in 0..total - 1.
+
+    Embeddings and heads have another rate if `options` sets a learning rate for them.
+    """
     return options.learning_rate * fraction_of_peak(step, total, options)

@@ -10,10 +10,15 @@ from clearspan.train.data.feed import FeedState, MicroBatch
 def copied_ahead(
     batches: Iterator[tuple[MicroBatch, FeedState]], device: torch.device
 ) -> Generator[tuple[MicroBatch, FeedState], None, None]:
-    """Yield the pairs (micro-batch, state of the feed) of `batches` endlessly, with the micro-batch on the device.
+    """Yield the pairs (micro-batch, position in each dataset after its step) with the micro-batches on the device.
 
-    Closing the returned generator closes `batches`. On CUDA a separate stream copies each micro-batch from pinned
-    memory while the previous micro-batch is computed; neither the host nor the computing kernels wait for the copy.
+    On CUDA a separate stream copies each micro-batch from pinned memory while the previous micro-batch is computed;
+    neither the host nor the computing kernels wait for the copy.
+
+    Args:
+        batches: the pairs, which never end, with the micro-batches on the host. Closing the returned generator closes
+            this one.
+        device: the device.
     """
     copying = torch.cuda.Stream(device) if device.type == "cuda" else None  # type: ignore[no-untyped-call]  # torch's
 

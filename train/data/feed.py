@@ -45,8 +45,8 @@ class Feed:
     def notes(self, total: int) -> list[str]:
         """Return a note for the user about each dataset that a run reads unexpectedly often or rarely.
 
-        A dataset gets a note if it is read more than 10 times (`MANY_TIMES`). If it is not the primary dataset, it also
-        gets a note if the number of times, rounded to one decimal, is not 1.0.
+        A dataset gets a note if the run reads it more than 10 times (`MANY_TIMES`). A dataset other than the primary
+        one also gets a note if the run reads it more or less than once (rounded to one decimal).
 
         Args:
             total: the length of the run, in steps.

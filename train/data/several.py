@@ -11,14 +11,14 @@ from clearspan.shards import keyed
 def drawn(columns: Sequence[Ragged], keys: np.ndarray, count: int) -> list[Ragged]:
     """Draw up to `count` of the texts of each row, without replacement, and return them as `count` columns.
 
-    A row that has fewer than `count` texts gets empty lists in the last columns. If there are at most `count` columns,
-    they are returned unchanged.
+    A row that has fewer than `count` texts gets empty lists in the last columns. At most `count` columns are returned
+    unchanged.
 
     Args:
         columns: one or more columns of n token lists each: one text for each of n rows. An empty list means that the
             row lacks this text.
         keys: the random key of each row, from which its texts are drawn, (n,) int64.
-        count: the number of columns to return.
+        count: the maximum number of columns to return.
     """
     if len(columns) <= count:
         return list(columns)

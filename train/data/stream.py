@@ -3,8 +3,8 @@
     1. epoch        the dataset's shards, in an order drawn from (seed, dataset, epoch)
     2. window       the next `shuffle_shards` shards, decoded into memory
     3. order        the window's examples, in an order drawn from (seed, dataset, epoch, window); examples outside the
-                    fraction `share` of the dataset are skipped; those with fewer than `min_tokens` tokens are skipped
-                    if `skip_short` is true, otherwise they are an error
+                    fraction `share` of the dataset are skipped. An example with fewer than `min_tokens` tokens is
+                    skipped if `skip_short` is true; otherwise it is an error
     4. step         the next `batch_size` examples; if fewer are left at the end of an epoch, they are dropped
     5. micro-batch  the step's examples, cut into `micro_batches` equal parts, whose gradients are added up
     6. rank         each micro-batch, cut into `ranks` equal parts, one for each rank; if the loss contrasts all

@@ -17,7 +17,7 @@ def gradient_norms(engine: Any, batches: Mapping[str, Batch], turn: str, paramet
 
     The gradient is that of the objective's weighted loss on one micro-batch, averaged over ranks, before clipping.
 
-    This costs a forward pass, and a backward pass for each objective. The gradients that DeepSpeed accumulates, and the
+    This costs one forward pass, and one backward pass per objective. The gradients that DeepSpeed accumulates, and the
     memory banks of objectives, are unchanged afterwards. Every rank must call this function, after seeding dropout with
     the seed of the micro-batch's forward pass.
 

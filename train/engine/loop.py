@@ -334,8 +334,9 @@ class Trainer:
     def _check_loss(self, loss: float) -> None:
         """Raise FloatingPointError if the loss is more than `training.loss_limit` times the highest expected loss.
 
-        The highest expected loss is the first logged loss or, if that is higher, the sum of the objectives' weights
-        times the cross-entropy of guessing among all tokens. If `loss_limit` is 0, nothing is checked.
+        The highest expected loss is the first logged loss or, if that is higher, W log(V): the loss of guessing one of
+        the V ids of the vocabulary at random, where W is the sum of the objectives' weights. If `loss_limit` is 0,
+        nothing is checked.
         """
         self.first_loss = loss if self.first_loss is None else self.first_loss
         chance = math.log(self.learner.encoder.config.vocab_size)
@@ -358,7 +359,8 @@ class Trainer:
         If the run changes the pooling of the model that it starts from, or the layers after the pooling, evaluate the
         unchanged model too.
 
-        Return whether one of them got a finite score or loss, so that it is the best so far.
+        Return True if the result of one of these evaluations is now the run's best score or loss. Return False if no
+        score or loss picks the best checkpoint, or if none of the results is finite.
         """
         if figures := self.judge.judge_given(self.engine):
             agreed(lambda: self._write(figures))

@@ -1,6 +1,6 @@
 """The optimizer's state in checkpoints: as a single rank without ZeRO would hold it, whatever the run's ZeRO stage.
 
-    stage 0      a moment is one tensor per parameter, on every rank: the form of checkpoints
+    stage 0      a moment is one tensor per parameter, on every rank, as in a checkpoint
     stage 1, 2   a moment is one flat tensor per parameter group, and each rank holds a part of it;
                  `whole_state` gathers the parts, `load_state` partitions the tensors again
 

@@ -38,7 +38,7 @@ class Launcher(subprocess.Popen[bytes]):
 
     On several machines the child is a command, such as pdsh or mpirun, that starts the ranks on each machine. If it is
     pdsh, DeepSpeed replaces the handlers: SIGINT and SIGTERM then stop the child, the ranks and this process. If it is
-    another command, `clearspan train` ignores SIGINT, which a terminal also sends to the child, and waits for it.
+    another command, `clearspan train` ignores SIGINT and waits for the child, to which a terminal sends SIGINT too.
 
     Args:
         words: the command and its arguments, each a separate string.

@@ -39,8 +39,9 @@ class Forward(SequenceVectors):
 
     Args:
         encoder: the encoder, whose pooling makes the vectors.
-        packed: the packed batch, with the sequences of all blocks and T tokens.
-        hidden: the hidden states of these tokens, (T, h), as `encoder` returned them; h is the hidden size.
+        packed: the packed batch, with the N sequences of all blocks, which have T tokens.
+        hidden: what `encoder` returned for the batch: the hidden states of these tokens, (T, h), where h is the hidden
+            size; from a static encoder, the mean token vector of each of the N sequences, (N, h).
         blocks: `OBJECTIVE/BLOCK` -> the range of the block's sequences in the batch.
         masked: `OBJECTIVE/BLOCK` -> the masked positions and their original ids, for each block that is masked.
     """

@@ -130,17 +130,18 @@ class TrainableEncoder(nn.Module):
         return int(self.config.num_hidden_layers) if self.attends else 0
 
     def special_tokens(self, tokenizer: Any) -> SpecialTokens:
-        """Return the tokenizer's special tokens; for a static model, without the tokens around a sequence.
+        """Return the tokenizer's special tokens; for a static model, `prefix` and `suffix` of the result are [].
 
         Raises:
-            EncoderError: the tokenizer has no tokenizer.json, or its template does not contain exactly one sequence.
+            EncoderError: the tokenizer has no tokenizer.json, or the result of its post-processor for a sequence
+                contains the sequence twice or not at all.
         """
         special = special_tokens(tokenizer)
         return special if self.attends else dataclasses.replace(special, prefix=[], suffix=[])
 
     @property
     def max_tokens(self) -> int:
-        """The maximum length of a sequence in tokens, special tokens included."""
+        """The maximum length of a sequence in tokens, special tokens included; 2^31 (UNLIMITED) for no limit."""
         if not self.attends:
             return UNLIMITED
         capacity = max_tokens(self.model) or UNLIMITED
@@ -169,10 +170,10 @@ class TrainableEncoder(nn.Module):
         return states if back is None else states.index_select(0, back)
 
     def compile_static(self, backend: str = "inductor", several_backwards: bool = False) -> None:
-        """Compile the forward pass of batches of fixed shape, which are filled up or cut to a budget of tokens.
+        """Compile the forward pass of batches of fixed shape, which are filled up or cut to a fixed number of tokens.
 
-        Each new shape is compiled at its first batch. Batches that have no budget are not compiled, because each of
-        them has a different shape.
+        Each new shape is compiled at its first batch. Other batches run without compilation, because each of them has a
+        different shape.
 
         Args:
             backend: the backend of `torch.compile`.
@@ -330,7 +331,11 @@ class TrainableEncoder(nn.Module):
         return decoder
 
     def mlm_states(self, hidden: Tensor) -> Tensor:
-        """Return the inputs of the masked-LM head's last layer: states (tokens, hidden size) -> (tokens, width)."""
+        """Return the inputs of the masked-LM head's last layer, (tokens, width of these inputs).
+
+        Args:
+            hidden: the hidden states, (tokens, hidden size).
+        """
         decoder = self.mlm_decoder
         # Some heads call it inside of a larger module.
         decoder.forward = _unchanged  # type: ignore[assignment, method-assign]

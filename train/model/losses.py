@@ -182,8 +182,7 @@ def _all_views(first: Tensor, second: Tensor, temperature: float) -> tuple[Tenso
 
 
 def _masked(logits: Tensor, false_negatives: Tensor, partner: Tensor) -> Tensor:
-    """Return the logits with -inf where the mask `false_negatives` is true, except in the column of each row's
-    positive.
+    """Return the logits with -inf where the mask `false_negatives` is true, except at each row's positive.
 
     Args:
         logits: the similarities of this rank's rows and all ranks' candidates.
