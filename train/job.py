@@ -55,8 +55,8 @@ NOT_COMPARED = "whether it is better than the model you began with was not measu
 def output(recipe: Recipe, resume: bool, dry_run: bool = False) -> Iterator[bool]:
     """Return a context in which the run's folder is locked; at its beginning, check whether the run may use the folder.
 
-    If the run does not resume, recipe.yaml and inputs.json are written too. The context yields whether there is a
-    checkpoint to resume from. A run that was killed before its first checkpoint starts from the beginning.
+    If the run does not resume, recipe.yaml and inputs.json are written too. The context yields True if the run resumes
+    from a checkpoint. A run that was killed before its first checkpoint starts from the beginning.
 
     Args:
         recipe: the recipe, which names the folder (OUTPUT).

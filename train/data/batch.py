@@ -58,7 +58,7 @@ class Rows:
         return _of_type(np.ndarray, self.columns[name])
 
     def ragged(self, name: str) -> Ragged:
-        """Return a column of token lists."""
+        """Return the column `name`, which holds token lists."""
         return _of_type(Ragged, self.columns[name])
 
 
@@ -108,7 +108,7 @@ class Batch:
     epochs: Tensor
 
     def lists(self, name: str) -> TokenLists:
-        """Return a column of token lists."""
+        """Return the column `name`, which holds token lists."""
         return _of_type(TokenLists, self.columns[name])
 
     def values(self, name: str) -> Tensor:

@@ -11,8 +11,8 @@ from clearspan.shards import keyed
 def drawn(columns: Sequence[Ragged], keys: np.ndarray, count: int) -> list[Ragged]:
     """Draw up to `count` of the texts of each row, without replacement, and return them as `count` columns.
 
-    A row that has fewer than `count` texts gets empty lists in the last columns. At most `count` columns are returned
-    unchanged.
+    A row that has fewer than `count` texts gets empty lists in the last columns. If there are at most `count` columns,
+    they are returned unchanged.
 
     Args:
         columns: one or more columns of n token lists each: one text for each of n rows. An empty list means that the
