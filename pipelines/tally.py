@@ -40,7 +40,7 @@ class RecordError(ValueError):
 
 
 class MissingFieldError(RecordError):
-    """A record lacks fields or columns that a row of the dataset is made of. The message names those that are there.
+    """A record lacks fields or columns that a row of the dataset is made of. The message names its fields.
 
     The command `pairs` counts such a record as filtered; `triplets` counts it as bad.
     """

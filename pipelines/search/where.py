@@ -8,9 +8,9 @@ Examples of what a condition may contain; `draft` is a field of truth values:
     year >= 2020   lang = 'de'   lang != 'de'   2000 < year <= 2020   lang in ('de', 'fr')   url is not null   draft
     not ...        ... and ...   ... or ...     (...)                 `a field's name`       true, false
 
-As in SQL, a comparison with a field that a record lacks is neither true nor false, and its negation is neither. A
-record for which the condition is neither true nor false is not a hit. Two texts are equal only if all characters are.
-A quote in a text is doubled, as in 'it''s'.
+As in SQL, a comparison with a field that a record lacks is neither true nor false; the same holds for its negation. A
+record is a hit only if the condition is true. Two texts are equal only if all their characters are. A quote in a text
+is doubled, as in 'it''s'.
 """
 
 import ast
@@ -121,8 +121,8 @@ class Condition:
         """Return a mask, (rows,) bool: true for each row of a batch that fulfills the condition.
 
         Raises:
-            ConditionError: a field is compared with a value of a different type, or a field that does not hold truth
-                values is not compared with anything.
+            ConditionError: a field is compared with a value of a different type; or a field that does not hold truth
+                values stands alone, as `year` does in `year and lang = 'en'`.
         """
         columns = {name: batch.column(FIELD + name) for name in self.fields if FIELD + name in batch.schema.names}
         made = _truth(_evaluate(self._tree, columns, self._names, batch.num_rows), self._tree, self._names)
@@ -130,11 +130,12 @@ class Condition:
 
 
 def _python(token: str, names: list[str]) -> str:
-    """Return a token of a condition as code of Python, of which only the syntax tree is used.
+    """Translate a token of a condition into Python code, which is parsed to a syntax tree but never run.
 
     Args:
         token: an operator, word, text, number or field of the condition.
-        names: the names of the fields so far. A field becomes f<len(names)>, and its name is added to the list.
+        names: the names of the fields in the earlier tokens. A field becomes f<len(names)>, such as f0, and its name is
+            added to the list.
     """
     low = token.lower()
     if token == "#":  # Python would skip what follows
@@ -230,7 +231,8 @@ def _evaluate(node: ast.expr, columns: Mapping[str, pa.Array], names: Sequence[s
     Args:
         node: a node that `_check` allows.
         columns: name of a field -> the field's values. A field that is not in it is null in every row.
-        names: the names of the fields that the tree calls f0, f1, ...
+        names: the names of the fields, which the node calls f0, f1, ...
+        num_rows: the number of rows.
     """
 
     def value(each: ast.expr) -> Any:

@@ -78,8 +78,10 @@ class SideBySide:
     The model can search if the collection names a model, and BM25 can search if the collection stores its texts.
 
     Args:
+        collection: the collection.
         weight: the default for the model's weight in the combined search, 0 to 1; BM25 has 1 - weight. None for the
-            weight that the collection's search.json names, or for HYBRID_WEIGHT (0.7) if it names 0, 1 or no weight.
+            weight that the collection's settings (search.json) name, or for HYBRID_WEIGHT (0.7) if they name none, or
+            name 0 or 1, which select BM25 alone or the model alone.
 
     Attributes:
         weight: the default for the model's weight, after None is resolved.
@@ -108,9 +110,9 @@ class SideBySide:
 
     @property
     def chosen(self) -> str | None:
-        """The key of the system that the collection's search.json selects: "model", "bm25" or "both".
+        """The key of the system that the collection's settings for searches select: "model", "bm25" or "both".
 
-        It is None if the collection has no search.json.
+        It is None if the collection has no file of such settings (search.json).
         """
         if not storage.exists(storage.join(self.collection.folder, SETTINGS)):
             return None
@@ -129,6 +131,8 @@ class SideBySide:
 
     def systems(self, weight: float | None = None) -> Iterator[tuple[str, str, float]]:
         """Yield (key, name to show, weight of the model) for each system that can search the collection.
+
+        The key is "model", "both" or "bm25".
 
         Args:
             weight: the model's weight in the combined search, 0 to 1; None for the default weight.

@@ -120,7 +120,7 @@ class Excluded:
         return None if number is None else str(json.loads(self._head_lines[number]))
 
     def _first(self, *texts: str, shortest: int = SHORTEST) -> int | None:
-        """Return the index in `heads` of an excluded text that is found in texts; None if none is found.
+        """Return the index in `heads` of an excluded text that the given texts contain; None if they contain none.
 
         Args:
             texts: the texts in which excluded texts are searched for, as if they were the lines of one text.
@@ -350,8 +350,8 @@ def _strings(value: Any) -> Iterator[str]:
 def _delimiter(lines: Sequence[str]) -> str:
     """Return the delimiter of lines that may be rows of a table: comma, semicolon, bar or tab.
 
-    A delimiter other than a tab is returned only if it divides all lines into the same number of cells, at least two,
-    and the tab does not.
+    It is the one that divides all lines into the same number of cells, at least two. The tab is returned if it does
+    so, or if none of them does.
     """
 
     def agreeing(delimiter: str) -> int:

@@ -222,9 +222,9 @@ class WordHashes:
         """Return the hashes of all n-grams of the text, in no particular order, (n,) uint64.
 
         Args:
-            size: the number of words of an n-gram.
-            num_letters: the number of words of an n-gram that contains a letter of a script without spaces between
-                words. Each such letter is a word.
+            size: the number of words of an n-gram, unless it contains a letter of a script without spaces between
+                words. In such a script, each letter is a word.
+            num_letters: the number of words of an n-gram that contains such a letter.
         """
         return self._hashes(*self._ngrams(size, num_letters))
 
@@ -235,9 +235,9 @@ class WordHashes:
         A text that is shorter than an n-gram has one hash, of all its words. A text without words has none.
 
         Args:
-            size: the number of words of an n-gram.
-            num_letters: the number of words of an n-gram that contains a letter of a script without spaces between
-                words. Each such letter is a word.
+            size: the number of words of an n-gram, unless it contains a letter of a script without spaces between
+                words. In such a script, each letter is a word.
+            num_letters: the number of words of an n-gram that contains such a letter.
 
         Returns:
             The hashes, (n,) uint64, in no particular order, and the indices of their texts, (n,) int64.
@@ -293,16 +293,16 @@ class WordHashes:
     def whole(self) -> np.ndarray:
         """Return the hash of the whole text, (1,) uint64, if the text is short; otherwise an empty array.
 
-        A text is short if it has fewer than NGRAM (8) words, or, if it contains a letter of a script without spaces
-        between words, fewer than NGRAM_LETTERS (12).
+        A text is short if it has fewer than 8 words (NGRAM). If it contains a letter of a script without spaces between
+        words, the limit is 12 words (NGRAM_LETTERS); each such letter is a word.
         """
         return self._short(self.unit_starts[:1], self.unit_ends[-1:], min_words=1)
 
     def _short(self, starts: np.ndarray, ends: np.ndarray, min_words: int) -> np.ndarray:
         """Return the hashes of the runs with at least `min_words` words and fewer words than an n-gram, (n,) uint64.
 
-        An n-gram has NGRAM words, or NGRAM_LETTERS words if it contains a letter of a script without spaces between
-        words.
+        An n-gram has 8 words (NGRAM), or 12 (NGRAM_LETTERS) if it contains a letter of a script without spaces between
+        words; each such letter is a word.
 
         Args:
             starts, ends: runs of words, (m,) int64 each. Run i has the words starts[i], ..., ends[i] - 1.

@@ -209,7 +209,7 @@ def find_codes(job: Job, unit: int, slices: int) -> None:
     """Write the codes of the rows of a work unit that have a band of their MinHash sketches in common with another row.
 
     A code is a short form of a row's sketch (`near`). Exact duplicates are left out. The file is sorted by the buckets
-    of the bands' hashes, because slices, which are ranges of buckets, read it next.
+    of the bands' hashes. So each slice, a range of buckets, can read its part of the file, and compare these rows.
 
     Args:
         unit: the number of the unit.
@@ -244,12 +244,16 @@ def _are_duplicates(job: Job, unit: int, slices: int) -> np.ndarray:
 
 
 def send_names(job: Job, unit: int, slices: int, iteration: int) -> None:
-    """Write the names of a work unit's groups of rows that share texts, in one iteration of `linking`.
+    """Write the names that a work unit uses for its groups of rows that share texts, in one iteration of `linking`.
 
-    In these iterations, the units agree on one name for each group. The unit writes two files. The file for the slices
-    holds pairs (MEMBER) of the hash of a text and the name of the text's group, sorted by the bucket of the text. The
-    file for the unit itself holds names of groups (MEMBER): in iteration 0, the name of each row's group; in a later
-    iteration, the name in iteration 0 and the present name of each group with a text that another unit has too.
+    A group's name is the smallest hash of its texts that the unit knows. A group may have rows in several units, so the
+    units agree on its name in iterations: they send names to the slices, which reply with smaller names. The unit
+    writes two files:
+
+    - for the slices: pairs (MEMBER) of the hash of a text and the name of the text's group, sorted by the bucket of the
+      text. After iteration 0, the hash is an earlier name of the group.
+    - for the unit itself: in iteration 0, the name of each row's group. In a later iteration, for each group with texts
+      that other units have too, a pair (MEMBER) of its name in iteration 0 and its name in this iteration.
 
     Args:
         unit: the number of the unit.
@@ -275,31 +279,35 @@ def send_names(job: Job, unit: int, slices: int, iteration: int) -> None:
 
 
 def reply_to_all(part: np.ndarray, _: Curation) -> tuple[np.ndarray, np.ndarray]:
-    """Reply with the smallest name of a text's group to all work units that sent the text, if several did.
+    """Return the replies to all work units that sent a text, if several did: the smallest of their names for its group.
 
-    Units send pairs of the hash of a text and the name that the unit uses for the text's group (`linking`).
+    A group is rows that share texts; its name is a hash. A group may have rows in several units, so units agree on its
+    name in iterations (`linking`). This function is for iteration 0, and `reply` for later ones.
 
     Args:
-        part: all pairs that units sent, for the texts in one slice of the range of hashes, (n,) MEMBER.
+        part: the pairs that all units sent for the texts in one slice of the range of hashes, (n,) MEMBER: the hash of
+            a text (in the field `text`), and the unit's name for the text's group (in the field `group`).
 
     Returns:
-        The indices of the pairs that get a reply, (m,) int64, and the replies, (m,) MEMBER: the sent name and the
-        smallest name.
+        The indices of the pairs that get a reply, (m,) int64, and the replies, (m,) MEMBER: the sent name (in `text`)
+        and the smallest name (in `group`).
     """
     return linking.replies(part, to_all=True)
 
 
 def reply(part: np.ndarray, _: Curation) -> tuple[np.ndarray, np.ndarray]:
-    """Reply with the smallest name of a text's group to all work units that sent the text with a different name.
+    """Return the replies to work units that use a larger name for a text's group than another unit: the smallest name.
 
-    Units send pairs of the hash of a text and the name that the unit uses for the text's group (`linking`).
+    A group is rows that share texts; its name is a hash. A group may have rows in several units, so units agree on its
+    name in iterations (`linking`). `reply_to_all` is for iteration 0, and this function for later ones.
 
     Args:
-        part: all pairs that units sent, for the texts in one slice of the range of hashes, (n,) MEMBER.
+        part: the pairs that all units sent for the texts in one slice of the range of hashes, (n,) MEMBER: the hash of
+            a text (in the field `text`), and the unit's name for the text's group (in the field `group`).
 
     Returns:
-        The indices of the pairs that get a reply, (m,) int64, and the replies, (m,) MEMBER: the sent name and the
-        smallest name.
+        The indices of the pairs that get a reply, (m,) int64, and the replies, (m,) MEMBER: the sent name (in `text`)
+        and the smallest name (in `group`).
     """
     return linking.replies(part, to_all=False)
 
@@ -307,8 +315,8 @@ def reply(part: np.ndarray, _: Curation) -> tuple[np.ndarray, np.ndarray]:
 def has_converged(job: Job, iteration: int) -> bool:
     """Return whether an iteration of `linking` is unnecessary, because no unit got a reply in the previous iteration.
 
-    In an iteration, units send the names of their groups, and get replies with smaller names. Iteration 0 is always
-    necessary.
+    In these iterations, the units agree on the names of groups of rows that share texts: a unit sends names, and gets
+    replies with smaller names. Iteration 0 is always necessary.
 
     Args:
         iteration: the number of the iteration, from 0.
@@ -350,7 +358,8 @@ def add_up(job: Job, _: int, slices: int) -> None:
 def weigh_groups(job: Job, number: int, slices: int) -> None:
     """Write two numbers for one slice: the number of rows in groups that may be held out, and the number of all groups.
 
-    A group is rows that share texts (`linking`). It belongs to the slice that its name, a hash, falls into.
+    A group is rows that share texts (`linking`). It belongs to the slice that its name, a hash, falls into. The numbers
+    of all slices are added up later, by `find_held_out` and `count_together`.
 
     Args:
         number: the number of the slice.
@@ -442,7 +451,7 @@ def _entries_in(entries: str, iteration: int) -> str:
 
     Args:
         entries: the type of the entries, a value of `Entries`.
-        iteration: the number of the iteration of `linking`.
+        iteration: the number of one of the iterations in which units agree on the names of groups of rows (`linking`).
     """
     return f"{entries}{iteration}"
 
@@ -457,7 +466,10 @@ def _bucket(names: np.ndarray) -> np.ndarray:
 
 
 def _replies(job: Job, unit: int, slices: int, iteration: int) -> np.ndarray:
-    """Return the replies to a work unit in an iteration of `linking`: old and new names of groups, (n,) MEMBER.
+    """Read the replies to a work unit in an iteration of `linking`: old and new names of groups, (n,) MEMBER.
+
+    In these iterations, the units agree on the names of groups of rows that share texts: a unit sends names, and gets
+    replies with smaller names. A reply holds the old name in the field `text`, and the new one in `group`.
 
     Args:
         unit: the number of the unit.
@@ -468,10 +480,11 @@ def _replies(job: Job, unit: int, slices: int, iteration: int) -> np.ndarray:
 
 
 def _names(job: Job, unit: int, iteration: int) -> np.ndarray:
-    """Return the names of groups that a work unit wrote for itself in an iteration of `linking`, (n,) MEMBER.
+    """Read the names of groups that a work unit stored for itself in an iteration of `linking`, (n,) MEMBER.
 
-    An element holds, in iteration 0, the name of a row's group; later, a group's name in iteration 0 and its present
-    name.
+    In these iterations, the units agree on the names of groups of rows that share texts. For iteration 0, there is an
+    element for each row, with the name of its group in the field `group`. For a later iteration, an element holds a
+    group's name in iteration 0 (in the field `text`) and its name in the later iteration (in `group`).
 
     Args:
         unit: the number of the unit.
@@ -484,7 +497,8 @@ def _names(job: Job, unit: int, iteration: int) -> np.ndarray:
 def _groups(job: Job, unit: int) -> np.ndarray:
     """Return the name of the group of each row of a work unit, (rows,) uint64, after the last iteration of `linking`.
 
-    A group is rows that share texts. A row that is an exact duplicate has the name `linking.DROPPED`.
+    A group is rows that share texts. In the iterations, the units agree on the names of their groups. A row that is an
+    exact duplicate has the name `linking.DROPPED`.
     """
     groups, last = _names(job, unit, 0)["group"], _last_iteration(job, unit)
     return linking.rename(groups, _names(job, unit, last)) if last else groups
@@ -521,7 +535,11 @@ def put_together(job: Job, unit: int, slices: int) -> None:
 
 
 def find_limits(job: Job, _: int, slices: int) -> None:
-    """Write how many examples each work unit may keep, so that the run keeps its first `curation.limit` examples."""
+    """Write how many examples each work unit may keep, so that the run keeps its first `curation.limit` examples.
+
+    `verdicts_on` reads these numbers. The arguments `_` and `slices` are not used; the functions of all rounds have
+    them.
+    """
     assert job.curation.limit is not None
     each = storage.each(job.folder, lambda unit: _put_together(job, unit), range(job.num_units))
     kept = np.array([np.count_nonzero(are_kept(verdicts)) for verdicts in each], np.int64)

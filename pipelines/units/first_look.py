@@ -41,9 +41,9 @@ def check_first(
         entries: all inputs.
         reading: the rules for reading records from the inputs.
         check: a function that raises RecordError if a record is bad; its result is ignored.
-        most_bad: the fraction of bad records that the user allows (`--max-bad-fraction`). Here it is the allowed
-            fraction of files that are not UTF-8. The allowed fraction of records that are not UTF-8 is the same, but at
-            least 5 % (MOST_WRONG).
+        most_bad: the fraction of bad records that the user allows (`--max-bad-fraction`). It also limits the fraction
+            of files that are not UTF-8, and the fraction of records that are not UTF-8; for these records, the limit is
+            at least 5 % (MOST_WRONG).
 
     Raises:
         PipelineError: more than half of the records are bad, all of them lack columns that the dataset needs, too many

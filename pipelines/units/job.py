@@ -129,21 +129,23 @@ class Job:
 
     @staticmethod
     def entries_name(entries: str, number: int) -> str:
-        """Return the name, relative to the output folder, of a file by which work units exchange data.
+        """Return the name, relative to the output folder, of a file by which work units exchange entries.
+
+        An entry is a fixed-size record about an example (`units.exchange`).
 
         Args:
-            entries: the type of the entries in the file, a value of `Entries`, such as KEYS. In an iteration of
-                `linking`, the number of the iteration follows, e.g. `sent0`.
+            entries: the type of the entries in the file, a value of `Entries`, such as KEYS. For entries that are
+                written in several iterations (`linking`), the number of the iteration is appended, e.g. `sent0`.
             number: the number of the work unit or slice that writes the file.
         """
         return f"{CURATED if entries in LASTING else STAGED}/{entries}-{number:05d}.rows"
 
     def entries_path(self, entries: str, number: int) -> str:
-        """Return the path of a file by which work units exchange data about their examples (`units.exchange`).
+        """Return the path of a file by which work units exchange entries, which are fixed-size records about examples.
 
         Args:
-            entries: the type of the entries in the file, a value of `Entries`, such as KEYS. In an iteration of
-                `linking`, the number of the iteration follows, e.g. `sent0`.
+            entries: the type of the entries in the file, a value of `Entries`, such as KEYS. For entries that are
+                written in several iterations (`linking`), the number of the iteration is appended, e.g. `sent0`.
             number: the number of the work unit or slice that writes the file.
         """
         return self.path(self.entries_name(entries, number))

@@ -109,10 +109,11 @@ def rename(groups: np.ndarray, members: np.ndarray) -> np.ndarray:
 
 
 def members(texts: np.ndarray, groups: np.ndarray) -> np.ndarray:
-    """Return the pairs that a work unit sends to slices, (m,) MEMBER, sorted by text and without repetitions.
+    """Return the pairs that a work unit sends to slices, in no particular order and without repetitions, (m,) MEMBER.
 
-    A pair holds the hash of a text, and the name of the text's group. The name of a group counts as one of its texts,
-    so there is also a pair (name, name) for each group.
+    A pair holds the hash of a text, and the name that the unit uses for the text's group. By these pairs, units that
+    have the same text agree on one name for its group. The name of a group counts as one of its texts, so there is also
+    a pair (name, name) for each group.
 
     Args:
         texts: the hashes of texts, or old names of groups, (n,) uint64.
@@ -132,6 +133,9 @@ def members(texts: np.ndarray, groups: np.ndarray) -> np.ndarray:
 
 def replies(members: np.ndarray, to_all: bool) -> tuple[np.ndarray, np.ndarray]:
     """Choose the pairs that get a reply, among pairs of a text and the name of its group that work units have sent.
+
+    The reply to a pair is the smallest of the names that units have sent with its text. By these replies, units that
+    have rows of the same group agree on one name.
 
     Args:
         members: all pairs that units have sent for some texts, (n,) MEMBER.

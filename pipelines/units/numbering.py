@@ -21,9 +21,9 @@ from clearspan.shards import storage
 
 
 def numbered(root: str, units: Iterable[Unit], quiet: bool = False) -> list[Unit]:
-    """Return the work units with `lines`, the number of line ends in the file before a piece, set in all pieces.
+    """Count the line ends before each piece in its file; return the units with these numbers in `Piece.lines`.
 
-    `lines` is 0 for the first piece of a file, and for files that are not cut at lines, such as tables.
+    The number is 0 for the first piece of a file, and for pieces of files that are not cut at lines, such as tables.
 
     Args:
         root: the common folder of the inputs.

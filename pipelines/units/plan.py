@@ -246,7 +246,7 @@ def make_plan(
         fingerprint: everything apart from the inputs that determines the dataset: the user's options (under the key
             `options`), and further entries of the kind of dataset.
         unit_bytes: the approximate size of a unit in bytes. The default (None) is 128 MB; it is more for inputs of over
-            5 TB, and less for images or audio clips of less than 8 GB.
+            5 TB in all, and less for images or audio clips of less than 8 GB in all.
         whole: if true, texts and tables are not cut; a tar may be cut between its members even then.
 
     Raises:

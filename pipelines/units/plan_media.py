@@ -160,6 +160,7 @@ def _tar(root: str, name: str, status: Status, reading: Reading) -> tuple[Input,
         root: the common folder of the inputs.
         name: the path of the tar, relative to `root`.
         status: the size and times of the tar.
+        reading: the rules for reading the files.
 
     Raises:
         PipelineError: the tar is damaged, or only some of its samples state their class.
@@ -184,7 +185,7 @@ def _listed(entry: Input, groups: Sequence[samples.Sample]) -> Iterator[Listed]:
 
 
 def _places(groups: Sequence[samples.Sample], wanted: Sequence[bool]) -> list[tuple[int, int]]:
-    """Return the byte range (start, end) of each sample of a tar that is to be read.
+    """Return the byte ranges (start, end) of those samples of a tar that are to be read.
 
     A sample is the files whose names are equal up to the first dot. An end of -1 is the end of the tar.
 

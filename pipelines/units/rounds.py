@@ -56,8 +56,8 @@ class Round:
     def elements(self, job: Job) -> list[Element]:
         """Return the elements that remain to be done, because their output is missing or damaged.
 
-        An element is a work unit or a slice: (its number, the number of slices). The list is empty if the round is
-        unnecessary.
+        An element stands for a work unit or a slice, as (number of the unit or slice, total number of slices). The list
+        is empty if the round is unnecessary.
         """
         if (self.decides and decisions.have_verdicts(job)) or self.is_over(job):
             return []
