@@ -15,13 +15,14 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from clearspan.common.flags import flag
+from clearspan.common.parsing import normalized_name
 from clearspan.common.progress import counted
 from clearspan.common.terminal import UsageError
 from clearspan.pipelines.errors import PipelineError
 from clearspan.pipelines.kinds.pairs import USUAL
 from clearspan.pipelines.kinds.text_inputs import IDS, LINKS, encoding_named
 from clearspan.pipelines.readers import first_records
-from clearspan.pipelines.readers.columns import chosen, matching_name, normalized_name
+from clearspan.pipelines.readers.columns import chosen, matching_name
 from clearspan.pipelines.readers.formats import format_named
 from clearspan.pipelines.records import Input, Inputs, Reading, Record
 from clearspan.pipelines.units.plan import find_inputs

@@ -145,7 +145,7 @@ class Study:
 def fitting(contest: Contest, size: int) -> Contest:
     """Return the contest with no more titles, in each half, than half as many as the texts that are ranked."""
     choosing, judged = (rows[: size // 2] for rows in contest.rounds[0])
-    collection = contest.collection.with_queries([*judged, *choosing])
+    collection = contest.collection.select([*judged, *choosing])
     rows = np.arange(len(collection.queries))
     return Contest(collection, [(rows[len(judged) :], rows[: len(judged)])])
 
@@ -155,7 +155,7 @@ def of_size(texts: RetrievalSet, size: int) -> RetrievalSet:
     asked = np.unique(np.concatenate(texts.relevant))
     others = np.setdiff1d(np.arange(len(texts.documents)), asked)
     drawn = np.random.default_rng(0).permutation(others)[: max(0, size - len(asked))]
-    return texts.with_documents(np.sort(np.concatenate([asked, drawn])))
+    return texts.select_documents(np.sort(np.concatenate([asked, drawn])))
 
 
 def processor_seconds() -> float:

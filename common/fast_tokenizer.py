@@ -6,7 +6,7 @@
 SentencePiece BPE, or `WordTokens` for the tokenizers of BERT, XLM-R and T5. The tokenizers of these three models split
 a text at every space, so that each distinct word needs to be tokenized only once. A faster method is used only if it
 gives the same ids as `tokenizers` for a set of texts that are difficult to tokenize. Callers also compare `quick` with
-`exact` on a sample of their texts, or call `checked_quick`, which does so.
+`exact` on a sample of their texts, or call `quick_if_equal`, which does so.
 
 A special token that is spelled out in a text, such as `</s>` or `[MASK]`, is read as plain text and split into
 subwords, as with `split_special_tokens=True` in transformers. An added token that is not special keeps its own id.
@@ -37,7 +37,7 @@ limited too, since a word of any length, such as an image in base64, may have a 
 TOGETHER = 256
 """Number of words that are tokenized as one text, to save the overhead per text."""
 SAMPLE, SAMPLE_CHARACTERS = 64, 4096
-"""`checked_quick` checks one of every SAMPLE texts, up to SAMPLE_CHARACTERS characters of it."""
+"""`quick_if_equal` checks one of every SAMPLE texts, up to SAMPLE_CHARACTERS characters of it."""
 BY_WORD = (
     *(normalizers.BertNormalizer, normalizers.Lowercase, normalizers.StripAccents, normalizers.Precompiled),
     *(normalizers.NFC, normalizers.NFD, normalizers.NFKC, normalizers.NFKD),
@@ -149,7 +149,7 @@ class FastTokenizer:
             parts[row] = part
         return Ragged.of(parts, self._dtype)
 
-    def checked_quick(self, texts: Sequence[str]) -> Ragged:
+    def quick_if_equal(self, texts: Sequence[str]) -> Ragged:
         """Tokenize texts, by the faster method if its ids are correct for a sample of the texts, otherwise by `exact`.
 
         Raises:

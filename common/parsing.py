@@ -1,4 +1,4 @@
-"""Strict parsing of numbers that users type, and suggestion of a known name for a mistyped name."""
+"""Strict parsing of numbers that users type, comparison of names, and suggestion of a known name for a mistyped one."""
 
 import difflib
 import math
@@ -48,3 +48,8 @@ def finite_number(text: str) -> float:
 
 NUMBERS: dict[Any, Callable[[str], Any]] = {int: whole_number, float: finite_number}
 """The function that reads a number of each type."""
+
+
+def normalized_name(name: str) -> str:
+    """Return the name of a column or field in lower case and without surrounding spaces."""
+    return name.strip().casefold()

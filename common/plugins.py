@@ -133,14 +133,14 @@ def load_function(spec: str, noun: str) -> Callable[..., Any]:
     return cast(Callable[..., Any], value)
 
 
-def call(spec: str, function: Callable[[], T], arguments: str, expected: tuple[type[Exception], ...] = ()) -> T:
+def call(spec: str, function: Callable[[], T], circumstance: str, expected: tuple[type[Exception], ...] = ()) -> T:
     """Call a user's function or class, and return the result.
 
     Args:
         spec: the `module:name` of the function or class, for error messages.
         function: the function, with its arguments bound to it (`functools.partial`).
-        arguments: a phrase for error messages that says with what the function is called, e.g. "without arguments" or
-            "with the data folder".
+        circumstance: the end of the error message, after "when called", e.g. "without arguments" or "with the data
+            folder".
         expected: types of exceptions that the function may raise, and that pass unchanged.
 
     Raises:
@@ -151,7 +151,7 @@ def call(spec: str, function: Callable[[], T], arguments: str, expected: tuple[t
     except expected:
         raise
     except (Exception, SystemExit) as error:  # the user's code may raise anything
-        raise PluginError(f"{spec}: raised {cause(error)} when called {arguments}") from None
+        raise PluginError(f"{spec}: raised {cause(error)} when called {circumstance}") from None
 
 
 def cause(error: BaseException) -> str:

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from clearspan.common.delimited import TABLE_SUFFIXES
+from clearspan.common.parsing import normalized_name
 from clearspan.common.records import DataError, MissingDataError, csv_records, json_records, read_lines, string_field
 
 JSON_LINES = (".jsonl", ".json")
@@ -77,11 +78,6 @@ def _read(path: Path) -> Iterator[Query]:
         for number, line in enumerate(read_lines(path), start=1):
             if line.strip():
                 yield Query(line.strip(), place=f"{path}:{number}")
-
-
-def normalized_name(name: str) -> str:
-    """Return the name of a column or field in lower case and without surrounding spaces."""
-    return name.strip().casefold()
 
 
 def _query(record: Mapping[str, Any], place: str) -> Query:

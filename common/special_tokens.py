@@ -33,7 +33,7 @@ def read_special_as_text(tokenizer: Tokenizer) -> None:
             tokenizer.model = WordLevel(words, model["unk_token"])
 
 
-def to_json_unhidden(tokenizer: Tokenizer) -> str:
+def json_without_hiding(tokenizer: Tokenizer) -> str:
     """Return a tokenizer as JSON, with the vocabulary that it had before `read_special_as_text` renamed entries."""
     record = json.loads(tokenizer.to_str())
     vocabulary, mark = record["model"].get("vocab"), _hidden("")

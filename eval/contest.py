@@ -88,7 +88,7 @@ class Contest:
                 f"{hold_out_more()}"
             )
         number = min(MOST_CHOOSING, len(held_out.picking.queries))
-        both = judged.with_queries_of(held_out.picking.with_queries(range(number)))
+        both = judged.append(held_out.picking.select(range(number)))
         rows = np.arange(len(both.queries))
         return cls(both, [(rows[len(judged.queries) :], rows[: len(judged.queries)])])
 
@@ -129,8 +129,8 @@ class Contest:
             vectors: the vectors of all queries, (queries, dim), and of all documents, (documents, dim).
         """
         all_ranks = ranks(*vectors, self.collection)
-        chosen_by = all_ranks.reciprocal[self.choosing].mean()
-        return ContestResult(name, description, is_trained, None, float(chosen_by), all_ranks.of_queries(self.judged))
+        choosing_mrr = all_ranks.reciprocal[self.choosing].mean()
+        return ContestResult(name, description, is_trained, None, float(choosing_mrr), all_ranks.select(self.judged))
 
     def combined(self, name: str, description: str, is_trained: bool, vectors: CombinedVectors) -> ContestResult:
         """Return the result of a model combined with BM25.
@@ -145,16 +145,16 @@ class Contest:
             vectors: the vectors of all queries and documents, from the model and from BM25.
         """
         choosing = np.unique(self.choosing)
-        grid = vectors.part(choosing).reciprocal_ranks(self.collection.with_queries(choosing.tolist()))
+        grid = vectors.select(choosing).reciprocal_ranks(self.collection.select(choosing.tolist()))
         by_round = []
         for chooses, judged in self.rounds:
             weight = best_weight(grid[:, np.isin(choosing, chooses)])
-            part = self.collection.with_queries(judged.tolist())
-            by_round.append(ranks(*vectors.part(judged).vectors(weight), part))
+            part = self.collection.select(judged.tolist())
+            by_round.append(ranks(*vectors.select(judged).vectors(weight), part))
         whole = Ranks.concatenate(by_round)
         weight = best_weight(grid)
         is_crossed = len(self.rounds) > 1  # on the queries that chose it, a weight looks better than it is
-        chosen_by = whole.reciprocal.mean() if is_crossed else grid[WEIGHTS.index(weight)].mean()
+        choosing_mrr = whole.reciprocal.mean() if is_crossed else grid[WEIGHTS.index(weight)].mean()
         return ContestResult(
-            f"{name}{BESIDE}", f"{description}, beside BM25", is_trained, weight, float(chosen_by), whole
+            f"{name}{BESIDE}", f"{description}, beside BM25", is_trained, weight, float(choosing_mrr), whole
         )

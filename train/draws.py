@@ -25,8 +25,8 @@ class Purpose(enum.IntEnum):
     WINDOW = 2  # the order of a window's examples
     SPANS = 3  # the spans of a document; the next five purposes extend this key
     ANCHOR_LENGTH = 4
-    ANCHOR_BLOCK = 5  # the block of an anchor (grid), or the gaps between anchors (uniform)
-    ANCHOR_START = 6  # the offset of an anchor in its block
+    ANCHOR_CELL = 5  # the cell of an anchor (grid), or the gaps between anchors (uniform)
+    ANCHOR_START = 6  # the offset of an anchor in its cell
     POSITIVE_LENGTH = 7
     POSITIVE_START = 8
     SEQUENCE = 9  # the masks of a sequence that an objective requests

@@ -15,10 +15,7 @@ DRY_RUN = "check everything; print the recipe, parameters, device, data, token b
 
 @dataclass(frozen=True, kw_only=True)
 class TrainOptions(Options):
-    """Options of the command `train`. Its launcher passes them on, except for `list`, to the process of each rank.
-
-    The launcher adds `local_rank`, the index of the rank among those of its machine.
-    """
+    """Options of the command `train`. Its launcher passes them on, except for `list`, to the process of each rank."""
 
     overrides: Annotated[
         tuple[str, ...],

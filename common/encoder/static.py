@@ -118,7 +118,7 @@ class StaticEncoder(FolderEncoder):
         return counts
 
     def _ids(self, texts: Sequence[str]) -> Ragged:
-        ids = self._tokenizer.checked_quick(texts)
+        ids = self._tokenizer.quick_if_equal(texts)
         check_largest(self.name, ids.values.max(initial=0), len(self._table))
         return ids
 

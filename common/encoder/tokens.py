@@ -21,7 +21,7 @@ from tokenizers import Tokenizer
 from clearspan.common.fast_tokenizer import SAMPLE, FastTokenizer
 from clearspan.common.model_folder import check_largest
 from clearspan.common.ragged import Ragged, bounds, segments
-from clearspan.common.special_tokens import read_special_as_text, to_json_unhidden
+from clearspan.common.special_tokens import json_without_hiding, read_special_as_text
 
 LONGEST = 1 << 30
 """A number of tokens that no text has, which stands for no limit. Some tokenizers state an even larger number."""
@@ -110,7 +110,7 @@ class TokenReader:
         From it, `from_description` creates a reader in another process that gives the same ids.
         """
         return {
-            "tokenizer": to_json_unhidden(self._tokenizer),
+            "tokenizer": json_without_hiding(self._tokenizer),
             "special_as_text": self._tokenizer.encode_special_tokens,
             "post_processing": dataclasses.asdict(self.post_processing),
             "num_embeddings": self._num_embeddings,
@@ -171,7 +171,7 @@ class TokenReader:
         with self.lock:
             self._set_up()
             # The faster way is checked on one of every SAMPLE texts, so it does not pay off for fewer texts.
-            return self._exact.exact(texts) if len(texts) < SAMPLE else self._quick.checked_quick(texts)
+            return self._exact.exact(texts) if len(texts) < SAMPLE else self._quick.quick_if_equal(texts)
 
     def _set_up(self) -> None:
         """Turn off the tokenizer's truncation and padding, which its file or other code may have turned on."""

@@ -41,7 +41,7 @@ def narrowed(collection: RetrievalSet, max_documents: int) -> RetrievalSet:
                 break
             if position >= 0:
                 chosen[position] = None
-    return collection.with_documents(np.array(sorted(chosen), np.int64))
+    return collection.select_documents(np.array(sorted(chosen), np.int64))
 
 
 def _nearest(collection: RetrievalSet) -> NDArray[np.int64]:

@@ -56,7 +56,7 @@ class RetrievalSet:
     num_dropped: int = 0
     names: Sequence[str] | None = None
 
-    def with_queries(self, rows: Iterable[int]) -> "RetrievalSet":
+    def select(self, rows: Iterable[int]) -> "RetrievalSet":
         """Return a collection of all documents and of the queries with the indices `rows`, in the order of `rows`."""
         rows = list(rows)
         return replace(
@@ -68,7 +68,7 @@ class RetrievalSet:
             candidates=None if self.candidates is None else [self.candidates[row] for row in rows],
         )
 
-    def with_documents(self, kept_positions: Ints) -> "RetrievalSet":
+    def select_documents(self, kept_positions: Ints) -> "RetrievalSet":
         """Return a collection with all queries, but only with the documents at the positions `kept_positions`.
 
         The caller ensures that `own_document` and `candidates` are None.
@@ -84,7 +84,7 @@ class RetrievalSet:
             names=None if self.names is None else [self.names[position] for position in kept_positions],
         )
 
-    def with_queries_of(self, others: "RetrievalSet") -> "RetrievalSet":
+    def append(self, others: "RetrievalSet") -> "RetrievalSet":
         """Return a collection with the queries of this set, followed by the queries of `others`.
 
         The caller ensures that both sets have the same documents, and that their `own_document` and `candidates` are

@@ -61,7 +61,7 @@ class CombinedVectors:
         assert isinstance(words[0], csr_array) and isinstance(words[1], csr_array)
         return cls((dense[0], dense[1]), (words[0], words[1]), _over_documents(*dense), _over_documents(*words))
 
-    def part(self, rows: slice | Ints) -> "CombinedVectors":
+    def select(self, rows: slice | Ints) -> "CombinedVectors":
         """Return a `CombinedVectors` with all documents and with the queries whose indices are in `rows`."""
         return CombinedVectors(
             (self.dense[0][rows], self.dense[1]),

@@ -38,7 +38,7 @@ class Ranks:
         """The reciprocal rank of each query, (m,) float64; 0 if the rank is larger than `DEPTH`, 1,000."""
         return np.where(self.ranks <= DEPTH, 1 / self.ranks, 0.0)
 
-    def of_queries(self, rows: Ints) -> "Ranks":
+    def select(self, rows: Ints) -> "Ranks":
         """Return the results of the queries with the indices `rows`, in the order of `rows`."""
         return Ranks(self.ranks[rows], self.first[rows])
 

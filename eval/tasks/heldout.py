@@ -54,11 +54,11 @@ class HeldOutTask(RetrievalTask):
         if self.picking is None or not isinstance(run.embedder, Hybrid) or run.embedder.is_weight_given:
             return super().vectors(run)
         number = min(MOST_CHOOSING, len(self.picking.queries))
-        picking = self.picking.with_queries(range(number))
+        picking = self.picking.select(range(number))
         beside = run.embedder.combined_vectors([*picking.queries, *self.collection.queries], self.collection.documents)
-        weight = beside.part(slice(number)).best_weight(picking)
+        weight = beside.select(slice(number)).best_weight(picking)
         chosen = {"hybrid_weight": weight, "hybrid_weight_chosen_by": f"{number:,} held-out texts that are not scored"}
-        return *beside.part(slice(number, None)).vectors(weight), chosen
+        return *beside.select(slice(number, None)).vectors(weight), chosen
 
 
 def load(data: Path) -> Loaded:

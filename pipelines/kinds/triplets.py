@@ -32,6 +32,7 @@ from clearspan.common.encoder.prompts import OTHER, Prompts, check_two, quoted_p
 from clearspan.common.flags import flag
 from clearspan.common.model_folder import EncoderError
 from clearspan.common.options import Flag
+from clearspan.common.parsing import normalized_name
 from clearspan.common.progress import counted
 from clearspan.common.ragged import segments
 from clearspan.common.token_ids import leading_ids
@@ -39,7 +40,7 @@ from clearspan.pipelines.errors import PipelineError
 from clearspan.pipelines.kinds import groups, nli
 from clearspan.pipelines.kinds.text import MAX_TOKENS, ExamplesToWrite, TextKind, TextWorker, absent, excluded_of
 from clearspan.pipelines.kinds.text_inputs import EMPTY, checked_text, fields, grouped_id
-from clearspan.pipelines.readers.columns import chosen, normalized_name, shown_sets
+from clearspan.pipelines.readers.columns import chosen, shown_sets
 from clearspan.pipelines.records import Inputs, Reading, Record
 from clearspan.pipelines.tally import Counts, MissingFieldError, RecordError, Tally
 from clearspan.pipelines.text.joining import Pieces

@@ -14,10 +14,11 @@ from clearspan.common.flags import flag
 from clearspan.common.model_folder import EncoderError, read_modules
 from clearspan.common.model_forms import model_value_error
 from clearspan.common.options import Flag, Options
+from clearspan.common.parsing import normalized_name
 from clearspan.pipelines.kinds import Dedup, Update
 from clearspan.pipelines.kinds.kept_fields import check_names
 from clearspan.pipelines.kinds.text_inputs import TextInputs
-from clearspan.pipelines.readers.columns import DEFAULT, normalized_name
+from clearspan.pipelines.readers.columns import DEFAULT
 from clearspan.shards.schema import VECTOR_TYPES
 
 DEVICE = re.compile(r"auto|(cpu|cuda)((?<=cuda):\d+)?")

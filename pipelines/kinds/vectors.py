@@ -38,6 +38,7 @@ from clearspan.common.encoder.prompts import DOCUMENT, quoted_prompt
 from clearspan.common.encoder.sentence_encoder import FolderEncoder
 from clearspan.common.encoder.shared_model import SharedModel
 from clearspan.common.flags import flag
+from clearspan.common.parsing import normalized_name
 from clearspan.common.progress import counted
 from clearspan.pipelines.errors import PipelineError
 from clearspan.pipelines.kinds import model_processes
@@ -48,7 +49,7 @@ from clearspan.pipelines.kinds.models import load_model, model_hash
 from clearspan.pipelines.kinds.text_inputs import EMPTY, TITLES
 from clearspan.pipelines.kinds.vector_options import VectorOptions, check_device
 from clearspan.pipelines.readers import first_records
-from clearspan.pipelines.readers.columns import DEFAULT, matching_name, normalized_name
+from clearspan.pipelines.readers.columns import DEFAULT, matching_name
 from clearspan.pipelines.records import Inputs, Reading, Record
 
 LEAST_UNIT_BYTES, MOST_UNIT_BYTES = 250_000, 4_000_000

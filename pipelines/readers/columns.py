@@ -21,6 +21,7 @@ from typing import Any
 import pyarrow as pa
 
 from clearspan.common.flags import flag
+from clearspan.common.parsing import normalized_name
 from clearspan.pipelines.errors import PipelineError
 from clearspan.pipelines.readers.streams import check_holes
 from clearspan.pipelines.records import HEAD_BYTES, Reading, Record
@@ -84,11 +85,6 @@ def matching_name(names: Collection[str], name: str) -> str | None:
 def similar(names: Collection[str], name: str) -> list[str]:
     """Return the names among `names` that differ from `name` at most in letter case and surrounding spaces."""
     return [other for other in names if normalized_name(other) == normalized_name(name)]
-
-
-def normalized_name(name: str) -> str:
-    """Return a name in lower case and without surrounding spaces."""
-    return name.strip().casefold()
 
 
 def shown_sets(sets: Sequence[Sequence[str]]) -> str:

@@ -17,8 +17,9 @@ from typing import BinaryIO, cast
 
 from clearspan.common.delimited import TABLE_SUFFIXES, Form, are_quotes, form_of, parse, readable_rows
 from clearspan.common.flags import flag
+from clearspan.common.parsing import normalized_name
 from clearspan.pipelines.errors import PipelineError
-from clearspan.pipelines.readers.columns import DEFAULT, kept_columns, normalized_name, row_columns, text_column
+from clearspan.pipelines.readers.columns import DEFAULT, kept_columns, row_columns, text_column
 from clearspan.pipelines.readers.encodings import SPOOL_BYTES
 from clearspan.pipelines.readers.formats import FirstBytes, Format
 from clearspan.pipelines.readers.streams import BOM, check_holes

@@ -192,9 +192,9 @@ def contest(rounds: list[tuple[np.ndarray, np.ndarray]] | None = None) -> Contes
     return Contest(RetrievalSet(texts, queries, right, right), rounds or [(rows[20:], rows[:20])])
 
 
-def result(name: str, ranks: list[int], chosen_by: float = 0.5, weight: float | None = None) -> ContestResult:
+def result(name: str, ranks: list[int], choosing_mrr: float = 0.5, weight: float | None = None) -> ContestResult:
     found = Ranks(np.array(ranks), np.zeros(len(ranks), np.int64))
-    return ContestResult(name, ABOUT, name.startswith("trained"), weight, chosen_by, found)
+    return ContestResult(name, ABOUT, name.startswith("trained"), weight, choosing_mrr, found)
 
 
 def test_intervals_of_table_and_difference_are_of_the_same_samples() -> None:
@@ -296,7 +296,7 @@ def test_the_word_and_the_winner_follow_the_interval(
 @pytest.mark.parametrize(("of_model", "winner"), [([2, 9] * 10, "BM25"), ([1] * 20, "MiniLM")])
 def test_a_model_that_may_find_no_more_than_bm25_is_not_taken(of_model: list[int], winner: str) -> None:
     """Even if it was the best one among the titles that choose, which is noise where no system finds anything."""
-    systems = [result("BM25", [3] * 20), result("MiniLM", of_model, chosen_by=0.6), result("trained", [4] * 20)]
+    systems = [result("BM25", [3] * 20), result("MiniLM", of_model, choosing_mrr=0.6), result("trained", [4] * 20)]
     verdict = decide(systems, contest(), "titles", TEXTS)
     assert (verdict.best_untrained, verdict.winner) == ("MiniLM", winner)
     assert verdict.sentence.startswith(f"take {winner}: ")
@@ -363,6 +363,6 @@ def test_questions_of_the_user_are_judged_among_all_texts(
 
 def test_too_few_texts_that_choose_are_one_line() -> None:
     texts = contest().collection
-    held = HeldOutTexts(texts, texts.with_queries(range(9)), TEXTS, (Path("shards/validation/manifest.json"),))
+    held = HeldOutTexts(texts, texts.select(range(9)), TEXTS, (Path("shards/validation/manifest.json"),))
     with pytest.raises(DataError, match=r"shards/validation: too few texts to choose the weights \(10 are needed"):
         Contest.of_halves(held)

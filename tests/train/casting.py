@@ -9,6 +9,7 @@ import os
 import sys
 from collections import Counter
 from typing import Any
+from unittest.mock import patch
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -43,7 +44,7 @@ def counted(trainer: loop.Trainer, *arguments: object) -> object:
 
 loop.Trainer._train_step = counted
 if os.environ["KEPT"] == "no":
-    loop.casts_kept = contextlib.nullcontext
+    patch.object(loop, "autocast_cache", contextlib.nullcontext).start()
 exit_code = run.main()
 sys.stdout.flush()
 os._exit(exit_code)

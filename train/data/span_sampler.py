@@ -284,7 +284,7 @@ def sample(lengths: Tensor, keys: Tensor, config: SpanConfig, capacity: int = 1 
     anchor_length = _lengths(draws.extend(anchors, Purpose.ANCHOR_LENGTH), config.anchor_beta, low, high, capacity)
     if config.placement == "grid":
         cell = _anchor_cells(
-            draws.extend(documents, Purpose.ANCHOR_BLOCK),
+            draws.extend(documents, Purpose.ANCHOR_CELL),
             torch.div(lengths, high[:, 0], rounding_mode="floor"),
             shape[1],
         )
@@ -294,7 +294,7 @@ def sample(lengths: Tensor, keys: Tensor, config: SpanConfig, capacity: int = 1 
         distance = (config.distance * scale).long()
         gaps = (shape[1] - 1) * distance[:, 0]
         offsets = _sorted_offsets(
-            draws.extend(documents, Purpose.ANCHOR_BLOCK),
+            draws.extend(documents, Purpose.ANCHOR_CELL),
             (lengths - anchor_length.sum(1) - gaps).clamp(min=0),
             shape[1],
         )
