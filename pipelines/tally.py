@@ -40,7 +40,7 @@ class RecordError(ValueError):
 
 
 class MissingFieldError(RecordError):
-    """A record lacks fields or columns that a row of the dataset is made of. The message names its fields.
+    """A record lacks fields or columns that a row of the dataset is made of. The message names the fields that it has.
 
     The command `pairs` counts such a record as filtered; `triplets` counts it as bad.
     """

@@ -76,8 +76,8 @@ class Job:
         curation: the options that drop or hold out examples.
         first_shard: the number in the names of the first unit's shards. It is 0, unless the run updates an existing
             dataset (`units.update`).
-        caller: whether the user called the program from the command line or from Python (`common.flags.caller`). In
-            their messages, workers write options accordingly: `--min-tokens` or `min_tokens`.
+        caller: COMMAND_LINE or PYTHON (`common.flags`): from where the user called the program. In their messages,
+            workers write options accordingly: `--min-tokens` or `min_tokens`.
     """
 
     folder: str
