@@ -55,11 +55,11 @@ class Titles:
 
 @dataclasses.dataclass(frozen=True)
 class _File:
-    """The names and the number of the titles in the first records of an input file.
+    """The fields of title and text in an input file, according to the file's first records.
 
     Attributes:
         entry: the file.
-        names: the names of title and text that most of the records have; None if most records have no title.
+        names: the names of the fields of title and text in most of the records; None if there are no such names.
         titled: the number of records with a title and a text; 0 if `names` is None.
         records: the number of records that were read.
     """
@@ -104,11 +104,11 @@ def find_titles(inputs: Sequence[str], encoding: str | None = None) -> Titles:
 
 
 def _sampled(found: Inputs, reading: Reading) -> Iterator[_File]:
-    """Yield the titles in the first records of each file, or of about 1,000 evenly spread files if there are more.
+    """Yield the fields of title and text in each file, or in about 1,000 evenly spread files if there are more.
 
     Args:
         found: the files of the inputs.
-        reading: the settings for reading them; `columns` in it holds the usual names of title and text.
+        reading: the settings for reading the files; its `columns` are the usual names of the fields of title and text.
     """
     entries, step = found.files, max(1, -(-len(found.files) // SAMPLE))
     number = max(1, SAMPLE // max(1, len(entries[::step])))
@@ -137,7 +137,7 @@ def _mixture(files: Sequence[_File], entries: Sequence[Input]) -> str:
     """Return the error message for inputs with titles in only some of the files, or under different names.
 
     Args:
-        files: the titles in the files whose first records were read.
+        files: the fields of title and text in each file whose first records were read.
         entries: all files of the inputs.
     """
     groups: dict[Names | None, list[str]] = {}

@@ -139,7 +139,7 @@ class Adapt(Options):
 
     @property
     def option_without_titles(self) -> str:
-        """The option with which the user asked for texts without titles, e.g. `--text-field`; "" if there is none."""
+        """The option by which the user chose to read no titles, e.g. `--text-field`; "" if there is no such option."""
         if self.text_field:
             return flag("--text-field")
         return f"{flag('--text-per')} line" if self.text_per == "line" else ""
@@ -219,7 +219,7 @@ class Adapt(Options):
     def shown_fields(self) -> tuple[str, ...]:
         """The fields that search results show: those in `--keep-fields`, otherwise the inputs' title, id and link.
 
-        It is empty if `--keep-fields` is none.
+        It is empty if the user wrote `--keep-fields none`.
         """
         from clearspan.adapt.fields import find_id_and_link
 

@@ -73,8 +73,8 @@ def load_model(
         The model, and the names of the newly initialized weights; the pooler's are not among them.
 
     Raises:
-        EncoderError: the configuration is not usable (`check_config`), the weights do not match it, or a weight is not
-            finite.
+        EncoderError: config.json cannot be read or has a model type that transformers does not know; the folder holds
+            an adapter rather than a model; the weights do not match config.json; or a weight is not finite.
     """
     check_config(folder)
     options.setdefault("config", AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False))
@@ -96,13 +96,15 @@ def load_model(
 def _check_weights(folder: Path, model: PreTrainedModel, info: dict[str, Any], uses_pooler: bool) -> list[str]:
     """Check that the base model's weights were in the folder; return the names of the newly initialized weights.
 
-    The weights of heads may be missing. transformers has initialized these; here their biases are set to 0.
+    The weights of heads may be missing. transformers has initialized these weights; this function sets their biases to
+    0, since transformers leaves some biases uninitialized.
 
     Args:
-        folder: the folder, for messages.
+        folder: the model's folder, which error messages name.
+        model: the model that was loaded from the folder.
         info: the dict that `from_pretrained` returned because of `output_loading_info`.
-        uses_pooler: whether the weights of the base model's `pooler` are checked, too. They are never among the names
-            that are returned.
+        uses_pooler: whether the weights of the base model's `pooler` are checked, too. The pooler's weights are never
+            among the names that are returned.
 
     Raises:
         EncoderError: a weight of the base model is missing; the folder holds a weight for which the base model has no

@@ -82,8 +82,8 @@ class BM25:
 def scale_and_shift(scores: NDArray[np.floating], weight: float) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Return a factor a and an offset b for each query: a * scores + b has mean 0 and standard deviation `weight`.
 
-    If all scores of a query are equal, up to float32 noise, a and b are 0. For example, BM25 scores are equal if no
-    text contains a word of the query, and a model's scores are equal if all vectors are.
+    If all texts have the same score for a query, up to float32 noise, a and b are 0 for this query. For example, all
+    BM25 scores are 0 if no text contains a word of the query.
 
     Args:
         scores: the scores of m queries for n texts, (m, n).

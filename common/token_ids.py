@@ -32,9 +32,10 @@ def vocab_size(vocabulary: Mapping[str, int]) -> int:
 
 
 def leading_ids(tokenizer: Any, prompt: str) -> list[int]:
-    """Return the token ids of a prompt, without special tokens; the ids of any text after this prompt begin with them.
+    """Return the token ids of a prompt, without special tokens.
 
-    The prompt's final spaces are left out, since the tokenizer joins them with the text.
+    If the prompt and a text are tokenized as one string, the ids of this string begin with the ids of the prompt. The
+    prompt's final spaces are left out, since the tokenizer joins them with the text.
 
     Args:
         tokenizer: a tokenizer from `common.fast_tokenizer.load_tokenizer`, which adds no padding.

@@ -137,6 +137,7 @@ def _items(value: Iterable[Any], origin: Any, inner: tuple[Any, ...], exact: boo
     Args:
         origin: the type of the annotation without its arguments, such as `tuple` for `tuple[int, ...]`.
         inner: the arguments of the annotation, such as (int, ...).
+        exact: if true, no number is converted: 1 is not accepted for a float.
     """
     items = list(value)
     hints = list(inner) if origin is tuple and inner[-1] is not Ellipsis else [inner[0]] * len(items)
@@ -147,7 +148,12 @@ def _items(value: Iterable[Any], origin: Any, inner: tuple[Any, ...], exact: boo
 
 
 def _item(place: Any, value: Any, hint: Any, exact: bool) -> Any:
-    """Return an item of a list or mapping, converted to the type `hint`. An error names its index or key, `place`."""
+    """Return an item of a list or mapping, converted to the type that the annotation `hint` names.
+
+    Args:
+        place: the item's index or key, which a MismatchError records.
+        exact: if true, no number is converted: 1 is not accepted for a float.
+    """
     try:
         return conform(value, hint, exact)
     except MismatchError as error:
@@ -156,7 +162,11 @@ def _item(place: Any, value: Any, hint: Any, exact: bool) -> Any:
 
 
 def _first(value: Any, union: Any, exact: bool) -> Any:
-    """Return the value converted to the first type of a union that allows it, e.g. to int for 3 and `int | str`."""
+    """Return the value converted to the first type of a union that allows it, e.g. to int for 3 and `int | str`.
+
+    Args:
+        exact: if true, no number is converted: 1 is not accepted for a float.
+    """
     outside: MismatchError | None = None
     for hint in typing.get_args(union):
         try:

@@ -54,7 +54,8 @@ def _spearman(predicted: Floats, gold: Floats, rows: Ints) -> Floats:
 def _counts(predicted: Floats, gold: Floats, rows: Ints) -> tuple[Floats, Floats, Floats, Floats]:
     """Return the numbers of true positives, false positives, false negatives and true negatives in each sample.
 
-    The positive class is 1. Each of the four arrays is (samples,) float64, where `samples` is the number of samples.
+    The positive class is 1. Each of the four arrays is (samples,) float64, where `samples` is the number of bootstrap
+    samples.
 
     Args:
         predicted: the predicted class indices of the n examples, (n,).
@@ -105,8 +106,9 @@ class Examples:
         predicted: the model's result for each example, (n,) float64: a class index, a similarity such as a cosine, or
             for the metric `mean` the score of the single example, from 0 to 1.
         gold: the expected class index or similarity, (n,) float64; zeros for the metric `mean`.
-        groups: the number of each example's group, (n,) int64; a group is, for example, a subset of an STS year. The
-            score is the mean of the metric over the groups, and the bootstrap draws samples within each group.
+        groups: a number that identifies each example's group, (n,) int64; examples with equal numbers form a group,
+            such as a subset of an STS year. The score is the mean of the metric over the groups, and the bootstrap
+            draws samples within each group.
     """
 
     metric: str
@@ -135,7 +137,7 @@ class Examples:
         return len(self.predicted)
 
     def metric_of(self, rows: Ints) -> Floats:
-        """Return the metric on each sample as a fraction, which is 1 for 100 %: (samples,) float64.
+        """Return the metric on each bootstrap sample as a fraction, which is 1 for 100 %: (samples,) float64.
 
         The groups of the examples are ignored.
 
@@ -294,7 +296,7 @@ def _samples(groups: Ints, resamples: int) -> Iterator[Ints]:
 
 
 def _figures(several: Sequence[Examples], samples: Iterable[Ints]) -> Floats:
-    """Return the score of each model on each sample, in percent, (models, samples) float64.
+    """Return the score of each model on each bootstrap sample, in percent, (models, samples) float64.
 
     Args:
         several: the results of each model on the same n examples.
@@ -310,7 +312,7 @@ def _figures(several: Sequence[Examples], samples: Iterable[Ints]) -> Floats:
 
 
 def _ranks(values: Floats, rows: Ints) -> Floats:
-    """Return the rank of each value in its sample, (samples, n) float64, where the smallest value has rank 1.
+    """Return the rank of each value in its bootstrap sample, (samples, n) float64; the smallest value has rank 1.
 
     Equal values get the mean of their ranks. All samples are drawn from the same n values, so ranks can be found by
     counting, which is several times as fast as sorting each sample.

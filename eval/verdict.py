@@ -6,7 +6,7 @@
 
 A system is a way to search that a user can choose: BM25, an untrained model, the trained model, or one of the models
 combined with BM25. The held-out texts are halved. The weights of the combinations, and the trained and the untrained
-system to compare, are selected on the half that also selects checkpoints in training; the scores are computed on the
+system to compare, are selected on the half by which training also chooses checkpoints; the scores are computed on the
 other half. A user's questions are halved too: the scores of each half are computed with the weights that were selected
 on the other half, and the systems to compare are selected on all questions. All intervals come from the same bootstrap
 samples.

@@ -109,6 +109,7 @@ def _rows(sample: Sample, kind: str, _: ImageHandler) -> Iterator[Sample]:
     Args:
         sample: the sample's `__key__` and `__url__`, and under "arrow.zst" the bytes of the record batch.
         kind: name of the kind of dataset.
+        _: webdataset's decoder of image files; not used, since record batches hold no images.
     """
     batch = unpack(sample[EXTENSION], EXTENSION, KINDS[kind].check)
     names = [name for name in batch.schema.names if name != "scale"]  # the scale is applied when vectors are decoded

@@ -50,9 +50,10 @@ def add(parts: Iterable[Mapping[str, Mapping[str, int]]]) -> Histograms:
 
 
 def text(histograms: Mapping[str, Mapping[str, int]]) -> str:
-    """Return a text with a table of bars for each column; "" if all columns are left out.
+    """Return a text with a table of bars for each column.
 
-    Empty histograms, and columns whose name ends with a number, such as `negative_1`, are left out.
+    Columns with an empty histogram, and columns whose name ends with a number, such as `negative_1`, are left out. The
+    text is "" if no column remains.
 
     Args:
         histograms: the histogram of each column, by column name.

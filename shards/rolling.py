@@ -34,7 +34,8 @@ def hashes(sums: Any, inverse: Any, starts: Any, ends: Any) -> Any:
     Slice j consists of the items starts[j], ..., ends[j] - 1 of the sequence.
 
     Args:
-        sums: prefix sums of item_i x GOLDEN^i over the n items, (n + 1,) int64, beginning with 0.
+        sums: prefix sums of item_i x GOLDEN^i over the n items, (n + 1,) int64, beginning with 0. GOLDEN is an odd
+            constant (`keyed`).
         inverse: at least the first n powers of INVERSE, with exponents 0, 1, ...; INVERSE is the inverse of GOLDEN
             modulo 2^64.
         starts, ends: indices of items, (m,) integers.

@@ -146,13 +146,12 @@ class Schema:
             raise MemberError(f"vectors of {vector.value_type} {'with' if 'scale' in optional else 'without'} a scale")
 
     def _in_order(self, names: Sequence[str]) -> Iterator[str]:
-        """Yield the correct names, in the correct order, for the optional columns that a batch has.
+        """Yield the names that the optional columns of a batch must have, in the order that they must have.
 
-        They are in the order of `optional`, and columns such as view_0, view_1, ... are numbered without gaps. A batch
-        with other names is invalid.
+        The order is that of `optional`, and columns such as view_0, view_1, ... are numbered without gaps.
 
         Args:
-            names: the names of the batch's columns, without the columns that are always present.
+            names: the names that the batch's columns have, without the columns that are always present.
         """
         columns = [column.partition(":")[0] for column in (*self.columns, *self.optional)]
         for name in columns[len(self.columns) :]:

@@ -55,8 +55,8 @@ def autocast_cache(engine: Any) -> torch.autocast:
     Within the context, no weight may change, and gradients must be enabled in all forward passes or in none. A compiled
     encoder still casts once per forward pass, because the casts are part of its graph.
 
-    Autocast keeps the cast weights until the outermost autocast region ends. The context is such a region around
-    several forward passes: autocast is disabled in it, and the engine enables autocast during each forward pass.
+    Autocast keeps the cast weights until the outermost autocast region ends. The returned context is to be that
+    region, around several forward passes. It does not turn autocast on; the engine does so in each forward pass.
 
     Args:
         engine: DeepSpeed's engine.

@@ -133,6 +133,6 @@ BASELINES: dict[str, Callable[[Sequence[str]], _Fitted]] = {
 def is_baseline(spec: str) -> bool:
     """Return whether a value of `--model` names a baseline: `bow`, `tfidf` or `bm25`.
 
-    If a file or folder with this name exists, the value names the file or folder instead.
+    If a file or folder with this name exists, the value means the file or folder, and the result is False.
     """
     return spec in BASELINES and not Path(spec).exists()

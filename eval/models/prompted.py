@@ -83,8 +83,8 @@ class Prompted(Similarity):
     def expected_s(self, documents: Sequence[str]) -> float:
         """Return the estimated time to embed the documents, in seconds.
 
-        A sample of about 64 documents is embedded and timed. The embeddings of some of them may be cached or remembered
-        from earlier calls. If at most 32 must be computed, the result is 0.
+        A sample of about 64 documents is embedded and timed. If at most 32 of their embeddings are computed,
+        because the others are cached or remembered from earlier calls, the result is 0.
         """
         sample = documents[:: max(1, len(documents) // NUM_TIMED)]
         embedder = self._documents

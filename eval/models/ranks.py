@@ -27,7 +27,7 @@ class Ranks:
 
     Attributes:
         ranks: the rank of each query's best relevant document, (m,) int64, from 1.
-        first: the position of the document that ranks first for each query, (m,) int64.
+        first: the index of the document that ranks first for each query, (m,) int64.
     """
 
     ranks: Ints
@@ -79,11 +79,11 @@ def score_blocks(queries: Vectors, documents: Vectors) -> Iterator[tuple[int, Fl
 
 
 def _rank(scores: Floats, relevant: Ints, precedence: Ints) -> tuple[int, int]:
-    """Return the position of a query's best relevant document, and the document's rank, from 1.
+    """Return the index of the relevant document that ranks best for a query, and the document's rank, from 1.
 
     Args:
-        scores: the scores of all documents, (n,).
-        relevant: the positions of the relevant documents.
+        scores: the scores of all n documents for the query, (n,).
+        relevant: the indices of the relevant documents.
         precedence: the tie-break keys of the documents, (n,). Among equal scores, the larger key ranks first.
     """
     right = relevant[np.lexsort((precedence[relevant], rounded(scores[relevant])))[-1]]

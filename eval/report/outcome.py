@@ -165,8 +165,8 @@ def _sentence_on_tasks(summary: ScoreSummary, tasks: list[str]) -> str:
 def compared(summary: ScoreSummary, task: str) -> _Pair | None:
     """Return the best model on a task and the model to compare it with; None if fewer than two have a main score.
 
-    The second one is the first model of the run. If the first model is the best or has no defined main score, it is the
-    second best model.
+    The best model is compared with the first model of the run or, if that is the best or has no defined main score,
+    with the second best model.
     """
     names = [bar.name for bar in _bars(summary, task) if math.isfinite(bar.value)]
     if len(names) < 2:

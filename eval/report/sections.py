@@ -107,9 +107,8 @@ def differences_table(summary: ScoreSummary) -> Table | None:
 def terminal_summary(summary: ScoreSummary, width: int = 100) -> str:
     """Return the summary as plain text.
 
-    It has a sentence on the outcome, the bar chart if the report's section `Summary` has only one, the tables of scores
-    and differences, the device, the prompts, the averages that lack tasks, skipped tasks with their reasons, and
-    warnings.
+    It has a sentence on the outcome, the bar chart (if there is only one, with several bars), the tables of scores and
+    differences, the device, the prompts, the averages that lack tasks, skipped tasks with their reasons, and warnings.
     If there are several models, the intervals of the differences are shown, but not the intervals of the scores.
 
     Args:

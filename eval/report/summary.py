@@ -71,9 +71,9 @@ class ScoreSummary:
 
     @property
     def figures(self) -> list[tuple[str, str]]:
-        """Return the keys of the rows of the summary table, as `values` takes them.
+        """Return the two arguments of the method `values` for each row of the summary table.
 
-        They are (task, metric) for each headline metric of each task, followed by ("average", name) for each average.
+        They are (task, metric) for each headline metric of each task, then ("average", name) for each average.
         """
         headline: dict[tuple[str, str], None] = {}  # in the order of tasks, each once
         for task in self.families:

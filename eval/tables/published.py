@@ -49,8 +49,8 @@ class TableRow:
         group: the subheading that the row stands under; "" if there is none. Adjacent rows with the same group share
             it.
         name: the name of the model.
-        cells: one cell for each other column: a number, a tuple of numbers such as accuracy and F1, a text, or None if
-            it is empty.
+        cells: one cell for each column after the column of names: a number, a tuple of numbers such as accuracy and F1,
+            a text, or None if it is empty.
     """
 
     group: str

@@ -43,9 +43,9 @@ class ClassificationTask:
 
     Attributes:
         name: the name of the task.
-        scheme: the way to select the L2 value and to test the classifier. `nested` does both by cross-validation on
-            `train`; `kfold` selects by cross-validation on `train` and tests on `test`; `split` selects on `dev` and
-            tests on `test`.
+        scheme: the way to select the L2 value (the weight of the L2 penalty) and to test the classifier. `nested` does
+            both by cross-validation on `train`; `kfold` selects by cross-validation on `train` and tests on `test`;
+            `split` selects on `dev` and tests on `test`.
         splits: `train`, `dev` or `test` -> labeled examples, for each split that the scheme uses.
         classes: the class names, by class index.
         files: the data files.
@@ -54,8 +54,8 @@ class ClassificationTask:
         f1: True to score the F1 of class 1 in addition to the accuracy.
         heads: the architectures of the classifiers to fit. The one with the best dev accuracy is scored.
         grid: the L2 values to select from; empty for SentEval's four values.
-        max_epoch: training ends when the dev accuracy is checked after more than this number of passes over the
-            training rows. None for the number in the settings of `--protocol`.
+        max_epoch: training ends at the first check of the dev accuracy after more than this number of passes over the
+            training rows; None for the number in the settings of `--protocol`.
         epoch_size: the number of passes between two checks of the dev accuracy; None for the number in the settings of
             `--protocol`.
         snli_order: True to sort the examples as SentEval sorts SNLI: by the number of tokens in the second sentence,
@@ -130,7 +130,7 @@ class ClassificationTask:
         )
 
     def problem(self, run: TaskContext) -> "Problem":
-        """Embed the task's texts; return the features and labels of all splits, each split in SentEval's order."""
+        """Embed the task's texts; return the features and labels of all splits, each split sorted as in SentEval."""
         from clearspan.eval.fit import features
         from clearspan.eval.fit.classifiers import Problem
 
@@ -153,7 +153,11 @@ class ClassificationTask:
         return Problem(values, labels, len(self.classes), dict(zip(self.splits, rows_of, strict=True)))
 
     def order(self, data: Labeled) -> Ints:
-        """Return the row indices that sort the n examples of a split in SentEval's order, (n,) int64."""
+        """Return the row indices that sort the n examples of a split as SentEval does, (n,) int64.
+
+        SentEval sorts by the number of tokens in the first text, then in the second text of a pair, and last by the
+        label. The attribute `snli_order` selects a different order.
+        """
         if self.snli_order:
             return order(data.columns[::-1], np.argsort(np.argsort(self.classes))[data.labels])
         return order(data.columns, data.labels)

@@ -118,7 +118,8 @@ class GeometryTask:
 def load(data: Path) -> Loaded:
     """Read the task from a SentEval data folder.
 
-    The main scores need all three splits. If one of them does not exist, the result has a reason instead of the task.
+    The main scores need all three splits. If one of them does not exist, the task is left out, and `Loaded.missing` has
+    the reason.
 
     Raises:
         DataError: a file is malformed.

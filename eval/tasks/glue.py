@@ -219,8 +219,8 @@ def median_run(figures: list[float]) -> int:
 def load(data: Path) -> Loaded:
     """Read the GLUE tasks in the folder `glue/` of a data folder.
 
-    A task needs its training file and its dev files. If one of them does not exist, the result has a reason instead of
-    the task.
+    A task needs its training file and its dev files. If one of them does not exist, the task is left out, and
+    `Loaded.missing` has the reason.
 
     Raises:
         DataError: a file is malformed.

@@ -66,7 +66,7 @@ def load(data: Path) -> Loaded:
 
     Args:
         data: the folder of the dataset; or a data folder with a subfolder `heldout/`, which has datasets, and jsonl or
-            csv files of texts. If it is neither, the result has a reason instead of tasks.
+            csv files of texts. If it is neither, there are no tasks, and `Loaded.missing` has the reason.
 
     Raises:
         DataError: a dataset or file is malformed or has too few texts, or the dataset `data` has no held-out part.

@@ -23,7 +23,10 @@ _WHERE = "DIR/probing/*.txt, SentEval's layout"
 def load_linear(data: Path) -> Loaded:
     """Read the ten probing tasks for logistic regression. They have SentEval's names, such as `BigramShift`.
 
-    If the file of a task does not exist, the result has a reason instead of the task.
+    If the file of a task does not exist, the task is left out, and `Loaded.missing` has the reason.
+
+    Args:
+        data: a SentEval data folder.
 
     Raises:
         DataError: a file is malformed.
@@ -35,7 +38,10 @@ def load_mlp(data: Path) -> Loaded:
     """Read the ten probing tasks for a classifier with a hidden layer. They are named like `BigramShift-mlp`.
 
     WordContent, which has a thousand classes, is classified by logistic regression here too, as in SentEval's code.
-    If the file of a task does not exist, the result has a reason instead of the task.
+    If the file of a task does not exist, the task is left out, and `Loaded.missing` has the reason.
+
+    Args:
+        data: a SentEval data folder.
 
     Raises:
         DataError: a file is malformed.

@@ -88,7 +88,8 @@ def sorted_pairs(pairs: ScoredPairs) -> ScoredPairs:
 def load(data: Path) -> Loaded:
     """Read SICK-R and STS-B from a SentEval data folder.
 
-    A task needs all three splits. If one of them does not exist, the result has a reason instead of the task.
+    A task needs the splits train, dev and test. If one of them does not exist, the task is left out, and
+    `Loaded.missing` has the reason.
 
     Raises:
         DataError: a file is malformed, or a score is not from 0 to 5.

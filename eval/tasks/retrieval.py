@@ -238,8 +238,8 @@ class RetrievalTask:
 def load(data: Path) -> Loaded:
     """Read the collections in the folders `retrieval/<name>/` of a data folder as tasks.
 
-    The names of the files in a folder identify the format: BEIR's, Cranfield's, Flickr8k's or TREC-QA's. If a file does
-    not exist, the result has a reason instead of the task.
+    The names of the files in a folder identify the format: BEIR's, Cranfield's, Flickr8k's or TREC-QA's. If a file of a
+    task does not exist, the task is left out, and `Loaded.missing` has the reason.
 
     Raises:
         DataError: a file is malformed.

@@ -292,7 +292,8 @@ def _load_splits(name: str, read: Callable[[Path], ScoredPairs], file_of: Callab
         file_of: function from the name of a split to the path of its file.
 
     Returns:
-        The task, with the reason if its `dev` split is missing. If its `test` split is missing, only the reason.
+        The task; there is none if its `test` split is missing. `missing` has the reason for a missing `test` or `dev`
+        split.
 
     Raises:
         DataError: a file is malformed.

@@ -105,8 +105,8 @@ def _value(hint: Any, value: Any, key: str, known: Callable[[], list[str]]) -> A
         known: function that returns the valid keys of the recipe, for error messages.
 
     Raises:
-        RecipeError: the value is of another type or out of range, or a section in it has such a value or an unknown or
-            missing option.
+        RecipeError: the value is of another type or out of range; or it is a section, or contains sections, with such a
+            value, with an unknown option or without a required one.
     """
     origin, inner = typing.get_origin(hint), typing.get_args(hint)
     if value is not None and origin in UNIONS:

@@ -1,8 +1,8 @@
-"""A recipe's sections as typed dataclasses, and which of their values cannot work.
+"""A recipe's sections as typed dataclasses, and the checks of their values.
 
 A field's annotation states its type and its range, which `train.config.keys` enforces when a recipe is loaded; `check`
-covers what several values decide together. The docstrings are the users' reference: `train.reference` makes
-docs/recipes.md of them.
+refuses values that cannot work together. The docstrings are the users' reference: `train.reference` makes
+docs/recipes.md from them.
 """
 
 import dataclasses
