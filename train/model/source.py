@@ -22,8 +22,8 @@ class Inference:
         max_tokens: the maximum length of a sequence, special tokens included; None for the architecture's limit.
         normalize: whether embeddings are scaled to unit length.
         lower_case: whether texts are lower-cased before tokenization.
-        prompts, default_prompt_name, similarity_fn_name, truncate_dim: the arguments of these names of
-            `SentenceTransformer`; None for its default.
+        prompts, default_prompt_name, similarity_fn_name, truncate_dim: the arguments of `SentenceTransformer` that
+            have these names; None, or {} for `prompts`, if the folder states nothing.
     """
 
     max_tokens: int | None = None
@@ -46,8 +46,8 @@ class Given:
 
     Attributes:
         pooling: the pooling that the folder states; if it states none, the pooling of the run.
-        layers: the number of layers after the pooling in the folder. If the run needs more, the
-            additional layers are initialized at random.
+        layers: the number of layers that this model has after its pooling. If the run needs more, the additional
+            layers are initialized at random.
         has_mlm_head: whether the folder has a masked-LM head.
     """
 

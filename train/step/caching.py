@@ -98,7 +98,7 @@ def cache(parts: Sequence[Part], objectives: Sequence[Objective], measured: bool
         parts: for each micro-batch of the step, its vectors, computed without gradient, the contexts of the requests,
             and the numbers of masked tokens.
         objectives: the objectives whose losses the weight update minimizes, in the recipe's order.
-        measured: whether to compute metrics in addition to losses.
+        measured: whether the step is logged. If not, the metrics need only hold losses.
 
     Returns:
         For each micro-batch, the losses and the gradients of its vectors, from which the gradients of the weights can

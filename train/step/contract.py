@@ -233,8 +233,9 @@ class Objective(nn.Module, abc.ABC):
         raise ValueError(f"objectives.{self.name} has no block {block!r} of tokens")
 
     def min_tokens(self, shrinks: bool) -> int:
-        """Return the minimum number of tokens of an example, in the column that the attribute `measured` names; 0 for
-        no minimum.
+        """Return the minimum number of tokens that an example must have; 0 for no minimum.
+
+        Tokens are counted in the column that the attribute `measured` names.
 
         Args:
             shrinks: whether the run shortens spans to fit short documents, instead of refusing or skipping these.

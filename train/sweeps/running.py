@@ -239,8 +239,8 @@ def printed(rows: Sequence[Sequence[str]]) -> str:
 def is_table(path: Path, names: Collection[str]) -> bool:
     """Return whether a file is a table that a sweep wrote.
 
-    It is one if its first heading is `run`, and each row begins with a name in `names` or with the name of a folder
-    beside the file that holds a recipe.yaml.
+    It is one if its first heading is `run`, and each row begins with the name of a run: a name in `names`, or the name
+    of a folder that lies beside the file and holds a recipe.yaml.
 
     Args:
         path: the path of the file.
