@@ -93,8 +93,8 @@ def _stream(
         dataset: the shards to read.
         learner: the module that is trained, whose objectives set the minimum length of an example.
         rank, ranks: the rank of this process, and the number of ranks.
-        held_out: true for a held-out part. All of its examples are then read, whatever `data.NAME.share` says, and a
-            step has as many examples as a contrastive loss compares with each other.
+        held_out: true for a held-out part. All of its examples are then read, even if training reads only a fraction of
+            the dataset (`data.NAME.share`). A step has as many examples as a contrastive loss compares with each other.
     """
     data, training = recipe.data[name], recipe.training
     shrinks = data.short_documents == "shrink"
