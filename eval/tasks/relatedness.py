@@ -69,7 +69,7 @@ class RelatednessTask:
             main="spearman",
             headline=("spearman", "pearson", "devspearman"),
             counts={"pairs": len(gold), "train": len(splits["train"]), "dev": len(splits["dev"])},
-            details=Details("mse is in squared points of the scale from 1 to 5, not in percent."),
+            details=Details("mse is in squared points of the gold scale, not in percent."),
             examples={metric: Examples.of(metric, predicted["test"], gold) for metric in ("spearman", "pearson")},
             settings={"seed": run.seed, "passes": model.passes, "best_passes": model.best_passes},
         )
