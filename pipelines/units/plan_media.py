@@ -14,8 +14,7 @@ from pathlib import Path
 
 from clearspan.common.flags import flag
 from clearspan.pipelines.errors import PipelineError
-from clearspan.pipelines.labels import Listed
-from clearspan.pipelines.labels import find_classes as find_classes
+from clearspan.pipelines.labels import Listed, find_classes
 from clearspan.pipelines.readers import samples, tars
 from clearspan.pipelines.readers.files import WholeFiles
 from clearspan.pipelines.readers.refused import refusal
