@@ -64,7 +64,7 @@ def _check_records(records: Sequence[Record], check: Callable[[Record], Any], mo
             except RecordError as problem:
                 problems.append((record, problem))
     lacking = sum(isinstance(problem, MissingFieldError) for _, problem in problems)
-    wrong = sum(problem.is_not_utf8 for _, problem in problems)
+    wrong = sum(record.is_not_utf8 for record, _ in problems)
     are_bad = 2 * (len(problems) - lacking) > num_read or wrong > max(most_bad, MOST_WRONG) * num_read
     if problems and (are_bad or lacking == num_read):
         examples = [[record.source, str(problem)] for record, problem in problems[:NUM_EXAMPLES]]

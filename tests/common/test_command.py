@@ -118,6 +118,20 @@ def test_a_result_is_printed_and_its_failure_after_it(
         assert json.loads(capsys.readouterr().out)["oven"]["max_heat"] == 200
 
 
+@dataclass(frozen=True)
+class Eaten(Result):
+    failure: str = ""
+
+    def __str__(self) -> str:
+        return "eaten"
+
+
+def test_a_result_with_a_failure_has_the_code_1_unless_it_names_another() -> None:
+    assert [Eaten().code, Eaten("too hot").code] == [0, 1]
+    assert [Printed().code, Printed(failure="too hot").code] == [0, 1]
+    assert [Printed(code=130).code, Printed(code=2, failure="too hot").code] == [130, 2]
+
+
 def test_a_failure_is_reported_although_nobody_reads_the_text(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -263,7 +263,6 @@ class SweepResult(Result):
         lines: lines to print below the table: a sentence on the best run, a bar for each run, and remarks.
         table: the path of the table, table.csv.
         page: the path of the report, an HTML page.
-        code: the exit code, which is 1 if a run failed.
         failure: the names of the runs that failed, with the reasons; "" if none failed.
     """
 
@@ -271,7 +270,6 @@ class SweepResult(Result):
     lines: Sequence[str]
     table: Path
     page: Path
-    code: int = 0
     failure: str = ""
 
     def __str__(self) -> str:
@@ -331,4 +329,4 @@ def sweep(options: Sweep) -> Result:
         report.write(options.output, shown, ranked, by_run)
     lines = report.lines(ranked, by_run, options.output, shutil.get_terminal_size((100, 24)).columns)
     problem = f"{len(failed)} of {len(runs)} runs failed: {'; '.join(failed)}" if failed else ""
-    return SweepResult(shown, lines, table, page, 1 if failed else 0, problem)
+    return SweepResult(shown, lines, table, page, problem)
