@@ -93,7 +93,7 @@ class SpecialTokens:
 
     Attributes:
         prefix, suffix: the ids that the tokenizer puts before and after a sequence; [] if it puts none there.
-        pad: the id of the padding token.
+        pad: the id of the padding token; 0 if there is none.
         mask: the id of the mask token; None if there is none.
     """
 
