@@ -280,8 +280,8 @@ def _quantiles(figures: Floats) -> tuple[float, float]:
 def _samples(groups: Ints, resamples: int) -> Iterator[Ints]:
     """Yield bootstrap samples in blocks: the indices of the examples in each sample, (samples, n) int64.
 
-    The indices are drawn with replacement within each group, so that a group has the same columns in every sample. The
-    same arguments always give the same samples.
+    The indices of a group are drawn with replacement, as many as the group has examples. They are in adjacent columns,
+    which are the same in all samples. The same arguments always give the same samples.
 
     Args:
         groups: the group of each of the n examples, (n,).

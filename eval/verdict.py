@@ -120,7 +120,7 @@ class Verdict:
         task: the type of the queries: `titles`, `crops` or `questions`.
         num_queries: the number of queries that are scored.
         num_texts: the number of texts that are ranked.
-        num_collection: the number of different texts in the dataset; more than `num_texts` if a sample is ranked.
+        num_collection: the number of texts in the dataset; larger than `num_texts` only if a sample is ranked.
         systems: the systems with their scores, best first.
         winner: the name of the system to use. This is the best trained system if `word` is `better`. Otherwise it is
             BM25, or the best untrained system if the 95 % interval of its MRR minus BM25's MRR is above 0.
@@ -236,7 +236,7 @@ def decide(
             not. Among equally good systems, the first is preferred.
         contest: the queries and the texts.
         task: the type of the queries.
-        num_collection: the number of different texts in the dataset, including texts that are not ranked.
+        num_collection: the number of texts in the dataset, including texts that are not ranked.
         warnings: notes to add to the verdict.
 
     Raises:
@@ -296,8 +296,8 @@ def _without_training(
 ) -> ContestResult:
     """Return the system to use if the trained system is not better: the best untrained system, or BM25.
 
-    The best untrained system is returned if the 95 % interval of its lead over BM25 is above 0. Otherwise, BM25 is
-    returned, because it needs no model.
+    The best untrained system is returned if the 95 % interval of its MRR minus BM25's MRR is above 0. Otherwise, BM25
+    is returned, because it needs no model.
 
     Args:
         best: the best untrained system.

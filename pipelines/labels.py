@@ -117,8 +117,10 @@ class Classes:
         """Return the class of a file: the class that a list of files or a webdataset sample states, or else the class
         found in the file's path.
 
+        The class is "" if `pattern` is set and finds nothing in the path.
+
         Raises:
-            PipelineError: the file is in no folder that could be its class.
+            PipelineError: `pattern` is None, and the file is in no folder that could be its class.
         """
         return listed.label if listed.label is not None else _label(listed.name, self.pattern, self.skip)
 

@@ -99,7 +99,10 @@ class Train(TrainOptions, Command):
         return Printed(code=launch(self.command(), verbose=self.launcher.log_level is not None))
 
     def command(self) -> list[str]:
-        """Return the arguments of DeepSpeed's launcher: its options, the module to run as a rank, and its arguments."""
+        """Return the command-line arguments of DeepSpeed's launcher.
+
+        They are the launcher's options, the module that each rank runs, and the arguments of that module.
+        """
         return [*self.launcher.words(), "--module", TRAINER, *words_of(self, left_out=("list",))]
 
 

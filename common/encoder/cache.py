@@ -210,9 +210,9 @@ def _rows_of(path: Path) -> Path:
 
 
 def _checksum_keys(entries: Entries) -> NDArray[np.uint32]:
-    """Return four bytes of the hash of each text, (n,), from which the checksum of the text's embedding starts.
+    """Return a key for the checksum of each embedding: four bytes of the hash of the embedding's text, (n,).
 
-    The checksum then also detects an embedding that is stored for the wrong text.
+    The checksum covers the embedding and the key, so it also detects an embedding that is stored for the wrong text.
 
     Args:
         entries: the hash and the checksum of each embedding, (n,).

@@ -106,7 +106,8 @@ class Prompts:
 
         Args:
             names: the name of one prompt for every text; or the names of two prompts, the first for queries and the
-                second for documents. Texts for which there is no name get the model's own prompt for their side.
+                second for documents. The name `none` (`NONE`) stands for no prompt. Texts for which no name is given
+                get the model's own prompt for their side.
 
         Raises:
             EncoderError: the model has no prompt with one of these names.

@@ -33,7 +33,7 @@ def load(path: Path, data: Path) -> RetrievalTask:
 
 
 def remarks(tasks: Iterable[Task]) -> list[str]:
-    """Return warnings about the task of the user's questions, if it has fewer than 50 or if some were left out.
+    """Return warnings if there are fewer than 50 user's questions, or if some questions were left out; otherwise [].
 
     Args:
         tasks: the tasks of the run. Tasks that `load` did not make are ignored.

@@ -286,7 +286,10 @@ class SentenceWorker(TextWorker[Sentences]):
     def _text(self, record: Record, counts: Counts) -> tuple[list[str], str] | None:
         """Return (sentences, source) of a record's text; the source is the file and place of the record.
 
-        If the text is dropped by a filter or has no sentences, count it and return None.
+        If the text is dropped by a filter or has no sentences, count it in `counts` as filtered and return None.
+
+        Raises:
+            RecordError: the record is bad, or the code of a filter fails on its text.
         """
         if (found := text_in(record, self.kind.text_field, counts)) is None:
             return None
@@ -313,7 +316,7 @@ class SentenceWorker(TextWorker[Sentences]):
     def _single(self, texts: Iterable[tuple[list[str], str]], tally: Tally) -> Iterator[Pieces]:
         """Yield the sentences of all texts with their token ids, in groups that are tokenized together.
 
-        Each sentence becomes an example, and is counted in `tally` as read.
+        In `tally`, each sentence counts as one record that was read.
 
         Args:
             texts: (sentences, source) of each text. The source is the file and place of its record.
@@ -337,7 +340,7 @@ class SentenceWorker(TextWorker[Sentences]):
     def _packed(self, texts: Iterable[tuple[list[str], str]], tally: Tally) -> Iterator[Pieces]:
         """Yield the pieces (joined sentences) of all texts with their token ids, in groups that are tokenized together.
 
-        Each piece becomes an example, and is counted in `tally` as read.
+        In `tally`, each piece counts as one record that was read.
 
         Args:
             texts: (sentences, source) of each text. The source is the file and place of its record.

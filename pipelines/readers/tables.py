@@ -88,6 +88,9 @@ def _open_table(stream: BinaryIO, name: str, reading: Reading) -> tuple[Iterator
     """Return (the rows below the header, the names of all columns, the names of the columns to read).
 
     If no row can be parsed in the first MiB of the stream, the two lists of names are empty.
+
+    Raises:
+        PipelineError: the header cannot be read or looks like a text, or the columns are missing or ambiguous.
     """
     lines = _Lines(stream)
     form = form_of(lines.head, ".tsv" in suffixes_of(name), lambda: are_quotes(lines.parts(reading.is_head)))
@@ -176,7 +179,7 @@ class _Lines:
 
 
 def _is_text(rows: list[list[str]], index: int) -> bool:
-    """Return whether a column has a cell that is not a number.
+    """Return whether a column has a cell that is neither a number nor empty.
 
     Args:
         rows: the cells of the table's first rows.

@@ -119,6 +119,9 @@ def unpack(stream: BinaryIO, name: str, reading: Reading) -> Iterator[Record]:
     Args:
         stream: the content of the member.
         name: the name of the member, as FILE/MEMBER.
+
+    Raises:
+        PipelineError: the member is damaged, or its content contradicts its extension.
     """
     buffered = _peeking(stream)
     compression = compression_of(buffered.peek(COMPRESSION_BYTES))
@@ -159,6 +162,9 @@ def _documents(
         head: the first bytes of this content, which `stream` still yields.
         name: the name of the member, as FILE/MEMBER.
         compression: the compression of the member; None if it is not compressed.
+
+    Raises:
+        PipelineError: the content of the member contradicts its extension.
     """
     containers = [known for known in formats.containers() if known.name != Tars.name]
     if any(known.recognizes(head, name) for known in containers):
@@ -275,6 +281,9 @@ def _members(
         name: name of the tar.
         length: number of bytes after which to stop; a member must begin there. None to read to the end of the tar.
         mode: "r:" if the stream can seek, otherwise "r|" (see `tarfile.open`).
+
+    Raises:
+        tarfile.TarError: the tar is damaged or cut short, or no member begins where `length` bytes end.
     """
     with _Archive.open(fileobj=stream, mode=mode) as archive:
         while (info := archive.next()) is not None:

@@ -49,7 +49,8 @@ class CollectionCommand(StoreCommand):
         """Open the collections that the options name, to be searched as one collection.
 
         Args:
-            keep: if true, texts and vectors stay in memory for later searches, if they take at most half of it.
+            keep: if true, texts and vectors stay in memory for later searches, if they take at most half of the
+                machine's memory.
 
         Raises:
             UsageError, PipelineError, ManifestError: an option, the model or a dataset cannot be used.

@@ -344,13 +344,13 @@ def _truth(made: Any, node: ast.expr, names: Sequence[str]) -> Any:
     """Return the value of a condition, or of an operand of `and`, `or` or `not`, as an array of truth values.
 
     Args:
-        made: the value, an array with one item per row. It holds truth values, unless the operand is a field alone,
-            such as `year` in `year and lang == 'en'`, or all its items are null.
+        made: the value, an array with one item per row: truth values; null in every row; or the values of a field that
+            stands alone, such as `year` in `year and lang = 'en'`.
         node: the syntax node of the condition or operand. If it is a field, the error message names this field.
         names: the names of the fields, which the node calls f0, f1, ...
 
     Raises:
-        ConditionError: the operand is a field alone that does not hold truth values.
+        ConditionError: the value is a field alone that does not hold truth values.
     """
     if pa.types.is_null(made.type):
         return made.cast(pa.bool_())

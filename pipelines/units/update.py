@@ -57,6 +57,8 @@ def first_shard(folder: str) -> int:
 def is_outdated(job: Job, plan: Plan, quiet: bool) -> bool:
     """Return whether the output folder holds a finished dataset whose inputs have changed since it was made.
 
+    If it holds no finished dataset, return False.
+
     Args:
         plan: the plan for the present inputs.
         quiet: whether to hide the progress bar while inputs are read again.

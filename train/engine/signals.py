@@ -62,15 +62,16 @@ class Launcher(subprocess.Popen[bytes]):
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
     def wait(self, timeout: float | None = None) -> int:
-        """Wait for the launcher; return the exit code of the first rank that failed, or 0 if no rank failed.
+        """Wait for the child process; return its exit code.
 
-        If a signal ended that rank, print the name of the signal.
+        If the child is deepspeed's launcher, this is the exit code of the first rank that failed, or 0 if no rank
+        failed. If a signal ended that rank, and this process did not kill it, print the name of the signal.
 
         Args:
             timeout: the maximum time to wait, in seconds, as for `subprocess.Popen.wait`; None for no limit.
 
         Raises:
-            RuntimeError: a signal ended the launcher itself.
+            RuntimeError: a signal ended the child itself.
         """
         code = super().wait(timeout)
         if code < 0:
@@ -84,7 +85,7 @@ class Launcher(subprocess.Popen[bytes]):
         return code
 
     def _signal_ranks(self, number: int) -> bool:
-        """Send a signal to all ranks that the launcher has started; return whether there are such ranks.
+        """Send a signal to all ranks that deepspeed's launcher has started; return False if there are none (yet).
 
         Args:
             number: the number of the signal.

@@ -116,9 +116,9 @@ class Context:
 class SimCSE(ContrastiveObjective):
     """InfoNCE that distinguishes the positive of each sentence from negatives (SimCSE Eqs. 4 and 5).
 
-    The objective encodes the blocks `tokens`, `positive` and, if the shards have hard negatives, `negative`,
-    `negative_1`, ..., with N sequences each for N rows. If sentences are paired with themselves, the block `positive`
-    has the same sequences as `tokens`.
+    The objective encodes the blocks `tokens`, `positive` and, if it uses hard negatives, `negative`, `negative_1`, ...
+    Each block has one sequence for each row of the micro-batch. If sentences are paired with themselves, the block
+    `positive` has the same sequences as `tokens`.
 
     Args:
         config: the options.

@@ -60,7 +60,8 @@ class Cached:
             the number of micro-batches too; None if no loss uses these states.
         parameters: the parameters of the contrastive objectives, such as heads, with their gradients.
         shares: name of a masked-LM objective -> the number by which its loss is multiplied, a scalar: the number of
-            masked tokens in this micro-batch, divided by the mean of this number over the step's micro-batches.
+            masked tokens in this micro-batch, on all ranks, divided by the mean of this number over the step's
+            micro-batches.
     """
 
     losses: dict[str, Tensor]

@@ -292,8 +292,8 @@ class Objective(nn.Module, abc.ABC):
             context: the context that `request` returned.
 
         Returns:
-            The loss, a scalar in fp32, whose mean over the ranks is the loss of the whole batch; and further values to
-            log, by name, which may be left out if the step is not logged (`encoded.measured` is False).
+            This rank's loss, a scalar in fp32; its mean over the ranks is the loss of the micro-batch. And further
+            values to log, by name, which may be left out if the step is not logged (`encoded.measured` is False).
         """
 
     def trained_loss(self, encoded: Encoded, context: Any) -> tuple[Tensor, Metrics]:
@@ -342,6 +342,7 @@ class TokenObjective(Objective):
 class ExampleObjective(Objective):
     """An objective whose loss is a mean over examples, where the loss of an example does not depend on the others.
 
-    With gradient caching, every micro-batch has the same weight. A loss that compares examples must be a
-    `ContrastiveObjective`; otherwise it would compare only the examples of one micro-batch.
+    The loss is computed for each micro-batch separately, also with gradient caching. The loss of a step is the mean of
+    these losses. A loss that compares examples with each other must be a `ContrastiveObjective`: here it would compare
+    only the examples of one micro-batch on one rank.
     """

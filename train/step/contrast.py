@@ -222,7 +222,9 @@ class ContrastiveObjective(Objective):
         """Return accuracy, alignment and uniformity, as detached scalars by name; {} if the step is not logged.
 
         Accuracy is the fraction of points whose nearest vector, among the partners on all ranks, is their own partner.
-        Alignment is computed on positive pairs, and uniformity on this rank's points (Wang & Isola 2020).
+        Alignment and uniformity are those of Wang & Isola (2020): alignment is computed on this rank's positive pairs,
+        and uniformity on the first 512 (`UNIFORMITY_POINTS`) of this rank's points. Uniformity is left out if there is
+        only one point.
 
         Args:
             encoded: the result of the forward pass, which says whether the step is logged.

@@ -139,7 +139,7 @@ class Learner(nn.Module):
 
         Returns:
             The loss, a scalar in fp32; and name of a metric -> a detached scalar, such as `spans/loss` and `tokens`,
-            the number of rows of the packed batch.
+            the number of this rank's tokens and patches in the packed batch, without fillers.
         """
         losses, metrics = self.losses(batches, turn, cached, measured)
         total = torch.zeros((), device=metrics["tokens"].device)

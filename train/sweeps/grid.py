@@ -57,7 +57,7 @@ class Grid:
     Args:
         grid: the axes, each with its keys and values.
         recipe: the name or the file of the recipe of all runs; "" if an axis varies the recipe.
-        tasks: the tasks of `clearspan eval` that score the runs. Without `--data`, no run is scored.
+        tasks: the tasks of `clearspan eval` that score the runs. If the user gives no `--data`, no run is scored.
         score: the name of an average over tasks, which is the first metric in the table and ranks the runs; "" for
             none.
     """

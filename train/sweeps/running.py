@@ -307,7 +307,7 @@ def sweep(options: Sweep) -> Result:
     of_run = dataclasses.replace(options, quiet=True) if options.at_once > 1 else options  # lines of runs would mix
 
     def figures_of(run: GridRun) -> dict[str, str]:
-        """Train and evaluate a run; return name of a score -> its value as text, or {} if the run failed."""
+        """Train and evaluate a run; return its scores or losses as name -> value as text, or {} if the run failed."""
         folder = options.output / run.name
         try:
             train(run, recipes[run.name], overrides, of_run)
