@@ -60,8 +60,8 @@ def write_questions(options: Questions) -> None:
     it is not written again.
 
     Raises:
-        UsageError: a question has neither a text nor an id; or it has an id, but no text has this id, or the inputs
-            have no field of ids.
+        UsageError: a question has neither a text nor an id; or it has an id, but no text has this id, or
+            `options.id_field` is None.
         DataError: the file of queries cannot be read.
         PipelineError: an input cannot be read.
     """

@@ -48,8 +48,8 @@ def folder_of(option: Path | None) -> Path | None:
     """Return the folder for the cached embeddings of all models; None if embeddings are not cached.
 
     Args:
-        option: the value of `--cache`: a folder, NO_CACHE for no cache, or None for the default folder. A user without
-            a home folder has no default folder, so nothing is cached.
+        option: the value of `--cache`: a folder, Path("none") for no cache, or None for the default folder. A user
+            without a home folder has no default folder, so nothing is cached.
     """
     if option is not None:
         return None if option == NO_CACHE else option

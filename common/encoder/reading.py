@@ -48,7 +48,7 @@ class LibraryReader(TokenReader):
 
     @property
     def limit(self) -> int:
-        """The most tokens that the model reads of a text, special tokens included; LONGEST if there is no limit."""
+        """The most tokens that the model reads of a text, special tokens included; 2**30 if there is no limit."""
         return min(int(self._transformer.max_seq_length), LONGEST)
 
     @property

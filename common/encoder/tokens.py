@@ -54,7 +54,7 @@ class PostProcessing:
 
     Attributes:
         before, after: ids of the special tokens to put before and after a text.
-        limit: the most ids that the model reads, including `before` and `after`; LONGEST if there is no limit.
+        limit: the most ids that the model reads, including `before` and `after`; 2**30 (LONGEST) if there is no limit.
         keeps_end: whether a text is truncated at its beginning rather than at its end.
         special: the ids of all special tokens of the tokenizer.
     """
