@@ -167,11 +167,12 @@ class Collection:
 
         Args:
             folder: a dataset that `embed` made, or a folder with search.json, such as the output of `adapt`.
-            model: the folder of the model that made the vectors; None: the model that search.json names.
+            model: the folder of the model that made the vectors; None: the model that search.json of the first
+                collection names, or else of the next one that names a model.
             also: folders of further collections, with vectors of the same model, that are searched together with the
                 first as if they were one.
-            stemmer: language whose word endings BM25 ignores, such as german; None: the language that search.json
-                names; if it names none, BM25 compares whole words.
+            stemmer: language whose word endings BM25 ignores, such as german; None: the language that search.json of
+                the first collection names; if it names none, BM25 compares whole words.
             device: cpu, cuda, cuda:1, ...; auto: cpu if the model is static or there is no GPU, otherwise cuda.
             keep: hold texts and vectors in memory for later searches, if they fit in half of the machine's memory;
                 otherwise each search reads them again.
@@ -179,7 +180,7 @@ class Collection:
 
         Raises:
             UsageError: an argument cannot be used.
-            PipelineError: a folder is not a collection.
+            PipelineError: a folder is not a collection, or a search.json is damaged.
             ManifestError: a dataset is missing or damaged.
         """
         folders = [str(folder), *map(str, also)]

@@ -374,6 +374,8 @@ def weigh_groups(job: Job, number: int, slices: int) -> None:
 def count_together(job: Job, _: int, slices: int) -> None:
     """Write statistics of the whole run about groups of rows that share texts (`Together`).
 
+    The argument `_` is not used; the functions of all rounds have it.
+
     Args:
         slices: the number of slices, each of which has counted its groups (`weigh_groups`).
     """
