@@ -125,7 +125,13 @@ class VectorWorker:
     old: Copied | None = None
 
     def examples(self, records: Iterable[Record], tally: Tally) -> Iterator[pa.RecordBatch]:
-        """Yield the examples of a work unit's records, in order, as record batches. Count every record in `tally`."""
+        """Yield the examples of a work unit's records, in order, as record batches.
+
+        Every record is counted in `tally`. If texts are split into chunks, each chunk counts as one record.
+
+        Raises:
+            PipelineError: the model cannot embed the texts; the message says why.
+        """
         texts = tally.made(records, lambda record: self._text(record, tally))
         if self.kind.chunk_tokens is not None:
             texts = self._chunked(texts, tally)

@@ -471,9 +471,9 @@ class TripletWorker(TextWorker[Triplets]):
         yield from self.batches(self._parts(records, tally), BATCH_EXAMPLES, self._batch, min_room=TOKENIZE_ROWS)
 
     def _parts(self, records: Iterable[Record], tally: Tally) -> Iterator[ExamplesToWrite]:
-        """Tokenize the rows of the records, TOKENIZE_ROWS rows at a time, and yield the rows to write to the dataset.
+        """Tokenize the rows of the records, 2,048 (TOKENIZE_ROWS) at a time; yield the rows to write to the dataset.
 
-        Every row is counted in `tally`.
+        Every row is counted in `tally`: as read, and also as kept, as filtered or as bad.
         """
         rows = self._rows(records, tally)
         is_checked = not self.kind.rows.by_order
@@ -607,7 +607,7 @@ def _check_texts(rows: Sequence[TripletRow]) -> None:
     It is called only if the columns were chosen by their order, not by their names.
 
     Args:
-        rows: the first rows. If there are fewer than CHECK_ROWS, nothing is checked.
+        rows: the first rows. If there are fewer than 8 (CHECK_ROWS), nothing is checked.
     """
     for column in zip(*(row.texts for row in rows), strict=True):
         if len(column) >= CHECK_ROWS and all(
