@@ -30,11 +30,9 @@ REPORTING_S = 20
 class Launcher(subprocess.Popen[bytes]):
     """The child process of `clearspan train` that starts the ranks.
 
-    Creating it also sets signal handlers in this process.
-
     On one machine the child is deepspeed's launcher, the parent of the ranks. It starts with SIGINT and SIGTERM
-    blocked; the ranks unblock them. `clearspan train` forwards both signals to the ranks, and kills ranks that have not
-    ended 600 seconds later (`SAVING_S`).
+    blocked; the ranks unblock them. Creating the child also sets handlers in `clearspan train`: they forward both
+    signals to the ranks, and kill ranks that have not ended 600 seconds later (`SAVING_S`).
 
     On several machines the child is a command, such as pdsh or mpirun, that starts the ranks on each machine. If it is
     pdsh, DeepSpeed replaces the handlers: SIGINT and SIGTERM then stop the child, the ranks and this process. If it is
@@ -85,7 +83,9 @@ class Launcher(subprocess.Popen[bytes]):
         return code
 
     def _signal_ranks(self, number: int) -> bool:
-        """Send a signal to all ranks that deepspeed's launcher has started; return False if there are none (yet).
+        """Send a signal to all ranks that deepspeed's launcher has started.
+
+        Return False if there are none, e.g. because the launcher has not started them yet; otherwise True.
 
         Args:
             number: the number of the signal.

@@ -222,7 +222,8 @@ class Objective(nn.Module, abc.ABC):
     def block_moments(self, block: str) -> tuple[float, float]:
         """Return the mean and the variance, over examples, of the number of tokens that one example has in a block.
 
-        From these, an objective that masks the block computes how many masked tokens to make room for.
+        Special tokens are not counted. An objective that masks the block computes from the result how many masked
+        tokens to make room for.
 
         Args:
             block: the name of the block, such as `anchors`.
@@ -235,7 +236,8 @@ class Objective(nn.Module, abc.ABC):
     def min_tokens(self, shrinks: bool) -> int:
         """Return the minimum number of tokens that an example must have; 0 for no minimum.
 
-        Tokens are counted in the column that the attribute `measured` names.
+        Tokens are counted in the column that the attribute `measured` names, without special tokens; those of a prompt
+        at the start of the text count.
 
         Args:
             shrinks: whether the run shortens spans to fit short documents, instead of refusing or skipping these.
