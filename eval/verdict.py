@@ -199,6 +199,7 @@ def judge(
 
     Raises:
         DataError: the dataset or the file is malformed, or has too few held-out texts.
+        MissingDataError: `queries` is given, and `data` is not a dataset.
         EncoderError: a model cannot be used.
     """
     if queries is None:

@@ -43,6 +43,9 @@ class RelatednessTask:
 
         `spearman` and `pearson` are their correlations on test, in percent; `devspearman` and `devpearson` are the
         correlations on dev. `mse` is the mean squared error on test, which is not a percentage.
+
+        Raises:
+            UnscoredError: the model has no embeddings.
         """
         from clearspan.eval.fit.regression import pair_features, train
 

@@ -174,6 +174,9 @@ class StsTask:
         The scores of an STS year combine the correlations of its subsets: `spearman_all`, `pearson_mean`, etc.
         (`aggregate`). Any other task has the scores `spearman` and `pearson` of its subset `test`; if it has the subset
         `dev`, it also has the scores `spearman_dev` and `pearson_dev`.
+
+        Raises:
+            UnscoredError: the model cannot compare pairs of texts, for example because it can only rank documents.
         """
         cosine = _similarities(self.subsets, run.embedder)
         by_subset = {subset: correlations(cosine[subset], pairs.gold) for subset, pairs in self.subsets.items()}
