@@ -155,8 +155,8 @@ class Difference:
         value: the score of the second model minus the score of the first model; NaN if one of them is undefined.
         low, high: the ends of the 95 % interval of `value`.
         p: the two-sided p-value by bootstrap: 2 (k + 1) / (n + 1), at most 1, for n samples. k is the smaller one of
-            two counts: the samples whose difference is at most 0, and the samples whose difference is at least 0. NaN
-            if `value` is NaN.
+            two counts: the samples whose difference is at most 0, and the samples whose difference is at least 0. A
+            sample whose difference is undefined is in both counts. p is NaN if `value` is NaN.
         p_holm: the p-value after Holm's correction for the number of all differences that are tested together; NaN
             before the correction.
     """
