@@ -83,7 +83,12 @@ class Pages(Format):
         return is_page(path, head)
 
     def read(self, stream: BinaryIO, piece: Piece, reading: Reading) -> Iterator[Record]:
-        """Yield one record with the page of the file; the record is bad if the page is too long or cannot be read."""
+        """Yield one record with the page of the file; the record is bad if the page is too long or cannot be read.
+
+        Raises:
+            DamagedFileError: the file holds a long run of zero bytes.
+            PipelineError: the extra `web` is not installed.
+        """
         check_extra("web", "resiliparse", feature=f"{piece.input.name}: an HTML page")
         limit = min(reading.max_bytes, HTML_BYTES)
         data = stream.read(limit + 1)

@@ -84,7 +84,7 @@ class Condition:
         """Parse a text such as "year > 2020 and lang = 'de'" as a condition.
 
         Raises:
-            ConditionError: the text is not a condition.
+            ConditionError: the text is not a condition, or is too long.
         """
         if len(text) > MOST_CHARACTERS:
             raise ConditionError(f"has {len(text):,} characters: at most {MOST_CHARACTERS:,} are read")
@@ -136,6 +136,9 @@ def _python(token: str, names: list[str]) -> str:
         token: an operator, word, text, number or field of the condition.
         names: the names of the fields in the earlier tokens. A field becomes f<len(names)>, such as f0, and its name is
             added to the list.
+
+    Raises:
+        SyntaxError: the token is "#", which begins a comment in Python.
     """
     low = token.lower()
     if token == "#":  # Python would skip what follows
