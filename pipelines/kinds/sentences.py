@@ -210,6 +210,9 @@ class Sentences(Augmenting, TextKind):
     def resources(self, inputs: Inputs) -> dict[str, bytes]:
         """Return the base class's files and, if the user names a file of synonyms, a file with the table of synonyms,
         as {path: content}. The table keeps the order of the user's file, because the views depend on it.
+
+        Raises:
+            PipelineError: a file that an option names is missing or unusable.
         """
         files = super().resources(inputs)
         if not self.synonyms:

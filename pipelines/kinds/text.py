@@ -155,6 +155,9 @@ class TextKind(TextInputs):
     def resources(self, inputs: Inputs) -> dict[str, bytes]:
         """Return the tokenizer's files and, if the user excludes texts, a file with the hashes of these texts and a
         file with their beginnings, as {path: content}.
+
+        Raises:
+            PipelineError: the tokenizer or a file of excluded texts is missing or unusable.
         """
         tokenizer = read_tokenizer(self.tokenizer)
         for token in self.special_tokens:

@@ -532,6 +532,9 @@ class TripletWorker(TextWorker[Triplets]):
     def _rows(self, records: Iterable[Record], tally: Tally) -> Iterator[TripletRow]:
         """Yield the rows to tokenize. All rows are counted in `tally` as read, and those that are dropped as filtered
         or bad.
+
+        Raises:
+            PipelineError: the rows do not all have the same number of texts.
         """
         if self.kind.nli:
             for _, rows in itertools.groupby(records, key=lambda record: record.name):

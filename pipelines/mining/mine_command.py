@@ -218,6 +218,9 @@ class Mine(ChoiceOptions, StoreCommand):
             source: the rows and texts of the dataset.
             compute: the device and the precision of the model.
             warnings: list to which warnings about the embeddings are added, for the summary.
+
+        Raises:
+            PipelineError: the model cannot be loaded or cannot embed the texts; the message says why.
         """
         pool = self._pool(source.texts)
         lexical = LexicalSearch(source.texts, pool) if self.bm25 else None

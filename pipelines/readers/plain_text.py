@@ -69,7 +69,12 @@ def records(stream: BinaryIO, name: str, reading: Reading) -> Iterator[Record]:
 
 
 def _parts(stream: BinaryIO, name: str, reading: Reading) -> Iterator[tuple[int, bytes]]:
-    """Yield (offset of the first byte, bytes) of each part of a text between separators, also of blank parts."""
+    """Yield (offset of the first byte, bytes) of each part of a text between separators, also of blank parts.
+
+    Raises:
+        DamagedFileError: there is a hole (a long run of zero bytes) in the text.
+        PipelineError: a part is longer than both `reading.max_bytes` and 64 MB, so the separator is probably wrong.
+    """
     assert reading.separator is not None
     separator, most = reading.separator.encode(), max(reading.max_bytes, MAX_BYTES)
     rest, offset = b"", 0

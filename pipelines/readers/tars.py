@@ -241,8 +241,8 @@ def cuts(stream: BinaryIO, size: int) -> list[int]:
 
 
 class _Header(tarfile.TarInfo):
-    """Header of a member. Reading it raises an error if it is incomplete, which tarfile would take for the end of the
-    tar, or if it is larger than HEADER_BYTES (1 MiB).
+    """Header of a member. Reading it raises tarfile.ReadError if it is incomplete, which tarfile would take for the end
+    of the tar, or if it is larger than HEADER_BYTES (1 MiB).
     """
 
     @classmethod
@@ -255,7 +255,7 @@ class _Header(tarfile.TarInfo):
             raise tarfile.ReadError(f"no whole member at byte {archive.offset}: {error}") from None
 
     def _proc_member(self, archive: tarfile.TarFile) -> Self:
-        """Raise an error if the header is too large, before tarfile reads it.
+        """Raise tarfile.ReadError if the header is larger than HEADER_BYTES (1 MiB), before tarfile reads it.
 
         This is a method of `tarfile.TarInfo` that subclasses may override.
         """
