@@ -137,8 +137,8 @@ class Contest:
     def combined(self, name: str, description: str, is_trained: bool, vectors: CombinedVectors) -> ContestResult:
         """Return the result of a model combined with BM25.
 
-        In each round (`rounds`), the weight of the model's score is the one with the highest MRR on the round's
-        choosing queries. The documents are then ranked with this weight for the round's judged queries.
+        Each round (`rounds`) has choosing queries and judged queries. The weight of the model's score is the one with
+        the highest MRR on the choosing queries; with this weight, the documents are ranked for the judged queries.
 
         Args:
             name: the name of the model.

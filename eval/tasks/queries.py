@@ -33,7 +33,7 @@ def load(path: Path, data: Path) -> RetrievalTask:
 
 
 def remarks(tasks: Iterable[Task]) -> list[str]:
-    """Return warnings if there are fewer than 50 user's questions, or if some questions were left out; otherwise [].
+    """Return warnings if the user gave fewer than 50 questions, or if some of them were left out; otherwise [].
 
     Args:
         tasks: the tasks of the run. Tasks that `load` did not make are ignored.
