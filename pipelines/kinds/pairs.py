@@ -173,7 +173,11 @@ class PairWorker(TripletWorker):
                     yield row
 
     def _row(self, record: Record, counts: Counts) -> TripletRow | None:
-        """Return the row of a record. If the record lacks a field of the pair, count it as filtered and return None."""
+        """Return the row of a record. If the record lacks a field of the pair, count it as filtered and return None.
+
+        Raises:
+            RecordError: the record is bad, or its fields do not hold the texts of a pair.
+        """
         try:
             return super()._row(record, counts)
         except MissingFieldError as problem:

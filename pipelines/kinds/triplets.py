@@ -559,6 +559,10 @@ class TripletWorker(TextWorker[Triplets]):
 
         Args:
             counts: counts the texts that are left out because the row has more than `max_positives` or `max_negatives`.
+
+        Raises:
+            MissingFieldError: the record can be read, but lacks one of the columns.
+            RecordError: the record is bad, or its columns do not hold the texts of a row.
         """
         texts = self.kind.texts(record, counts)
         return self._prepared(texts, record.source, groups.group_of(record, self.kind.group_field))

@@ -162,8 +162,9 @@ def _at(value: Any, path: Sequence[str]) -> Any:
 
 
 def names_in(fields: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
-    """Yield the names of an object's fields, for error messages. The fields of an object in it are named with dots:
-    meta.text.
+    """Yield the names of an object's fields, for error messages.
+
+    If a field holds an object, the names of that object's fields are yielded instead, with dots: meta.text.
 
     Args:
         fields: the object.

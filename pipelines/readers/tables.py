@@ -57,7 +57,8 @@ def records(stream: BinaryIO, name: str, reading: Reading) -> Iterator[Record]:
         reading: rules that say which columns to read.
 
     Raises:
-        PipelineError: the columns are missing or ambiguous, or a quote is not closed.
+        PipelineError: the header cannot be read or looks like a text; the columns are missing or ambiguous; a quote is
+            not closed; or a row is longer than both `reading.max_bytes` and 64 MB.
         DamagedFileError: there is a hole (a long run of zero bytes) in a row.
     """
     rows, names, read = _open_table(stream, name, reading)
