@@ -25,7 +25,7 @@ from clearspan.common.flags import flag
 from clearspan.common.former import advice
 from clearspan.common.parsing import NUMBERS, did_you_mean
 from clearspan.common.terminal import REQUIRED, Parser, UsageError
-from clearspan.common.typed import UNIONS, MismatchError, choose, conform
+from clearspan.common.typed import UNIONS, MismatchError, choose, conform, within_int64
 
 T = TypeVar("T", bound="Options")
 PATHS = ("DIR", "FILE", "GLOB", "NAME-or-FILE", "PAIRS", "PATH")
@@ -234,9 +234,9 @@ class Options:
         underscores: whether flags are written with underscores, `--num_gpus`, as DeepSpeed writes them.
 
     Raises:
-        ValueError: a value has the wrong type, is outside its limits or is not one of the choices; a list of names
-            (`Flag.commas`) holds a name twice; or a file is in the way of an output folder (`Flag.output`). The message
-            names the option.
+        ValueError: a value has the wrong type, is outside its limits or is not one of the choices; a whole number does
+            not fit into 64 bits; a list of names (`Flag.commas`) holds a name twice; or a file is in the way of an
+            output folder (`Flag.output`). The message names the option.
     """
 
     heading: ClassVar[str] = ""
@@ -246,7 +246,7 @@ class Options:
         for field in _fields(type(self)):
             value = getattr(self, field.name)
             try:
-                value = conform(value, field.hint)
+                value = within_int64(conform(value, field.hint))
                 if field.choices and value is not None:
                     for each in value if field.is_tuple else [value]:
                         choose(each, field.choices)

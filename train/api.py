@@ -19,9 +19,10 @@ from clearspan.common import terminal
 from clearspan.common.child_commands import Option, run_module
 from clearspan.common.options import from_keywords, words
 from clearspan.common.terminal import UsageError
-from clearspan.common.typed import check_argument, checked, short_repr
+from clearspan.common.typed import MismatchError, check_argument, checked, conform, short_repr
 from clearspan.train import recipe as recipes
 from clearspan.train.__main__ import LauncherOptions, Train
+from clearspan.train.config.keys import naming
 from clearspan.train.config.options import Recipe, RecipeError
 from clearspan.train.curves import NEVER_BETTER, never_better
 from clearspan.train.run_folder import METRICS, repeated
@@ -152,8 +153,15 @@ def assignments(overrides: Overrides) -> list[str]:
             are returned unchanged. JSON is valid YAML, in which a str stays a string, even "true" or "shards #1".
     """
     if isinstance(overrides, Mapping):
-        return [f"{key}={json.dumps(_plain(key, value), ensure_ascii=False)}" for key, value in overrides.items()]
+        return [_assignment(key, value) for key, value in overrides.items()]
     return [overrides] if isinstance(overrides, str) else list(overrides)
+
+
+def _assignment(key: str, value: object) -> str:
+    """Return a recipe key and its value as `key=value` with the value as JSON; raise UsageError if JSON lacks it."""
+    plain = _plain(key, value)
+    with naming(key):  # Python writes no whole number of more than 4,300 digits
+        return f"{key}={json.dumps(plain, ensure_ascii=False)}"
 
 
 def _plain(key: str, value: object) -> object:
@@ -170,7 +178,10 @@ def _plain(key: str, value: object) -> object:
         return {name: _plain(f"{key}.{name}", each) for name, each in value.items()}
     if isinstance(value, list | tuple):
         return [_plain(f"{key}.{number}", each) for number, each in enumerate(value)]
-    plain = check_argument(key, Plain, value)
+    try:
+        plain = conform(value, Plain)
+    except MismatchError as error:
+        raise UsageError(error.message(key)) from None
     if isinstance(plain, float) and not math.isfinite(plain):
         raise UsageError(f"{key} must be finite, not {plain}")
     return str(plain) if isinstance(plain, Path) else plain

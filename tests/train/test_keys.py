@@ -51,7 +51,7 @@ GIVEN = ["data.text.path=d", "output=o"]
         ("model.config={2024-01-01: 1}", "the recipe: the key 2024-01-01 must be a text: put it in quotes"),
         ("optimizer.options={a: [{2024-01-01: 1}]}", "the key 2024-01-01 must be a text: put it in quotes"),
         (f"training.max_steps={'9' * 400}", "training.max_steps must be at most 9,223,372,036,854,775,807, not 9999"),
-        (f"data.text.batch_size=-{'9' * 30}", "data.text.batch_size must be at least -9,223,372,036,854,775,808, not"),
+        (f"data.text.batch_size=-{'9' * 30}", "data.text.batch_size must be at least 1, not -9999"),
         ('model.path="\\uDCFF"', "model.path: "),
         ("optimizer.schedule=slanted_triangle", "did you mean 'slanted_triangular'?"),
         ("objectives.spans.sampler.placement=unifrom", "did you mean 'uniform'?"),

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 from clearspan.common.flags import flag
 from clearspan.common.former import advice
 from clearspan.common.parsing import closest
-from clearspan.common.typed import UNIONS, WORDS, MismatchError, conform, short_repr
+from clearspan.common.typed import UNIONS, WORDS, MismatchError, conform, short_repr, within_int64
 from clearspan.train.config.options import RecipeError
 
 Options = TypeVar("Options")
@@ -119,7 +119,7 @@ def _value(hint: Any, value: Any, key: str, known: Callable[[], list[str]]) -> A
             items = items.items() if origin is dict else enumerate(items)
             made = {name: _section(inner[-1], each, f"{key}.{name}.", known) for name, each in items}
             return made if origin is dict else list(made.values())
-        return conform(value, hint)
+        return within_int64(conform(value, hint))
     except MismatchError as error:
         is_unquoted = error.expected == WORDS[str] and isinstance(error.value, bool | int | float)
         raise RecipeError(error.message(key) + (": put it in quotes" if is_unquoted else "")) from None
