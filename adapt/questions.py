@@ -41,7 +41,9 @@ class Questions(Command):
     expected: ClassVar[Errors] = (PipelineError, ValueError, OSError)
 
     queries: Annotated[Path, Flag("csv, tsv or jsonl file with the fields query and text, or query and id", "FILE")]
-    inputs: Annotated[tuple[str, ...], Flag("files of the texts, as for `clearspan adapt`", "GLOB", name="--input")]
+    inputs: Annotated[
+        tuple[str, ...], Flag("files of the texts, as for `clearspan adapt`", "GLOB", name="--input", path=True)
+    ]
     output: Annotated[Path, Flag("file to write, with a query and its text on each line", "FILE")]
     id_field: Annotated[str | None, Flag("field or column of a text's id", "NAME")] = None
     text_field: Annotated[str | None, Flag("field or column of the text (default: text)", "NAME")] = None

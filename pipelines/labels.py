@@ -70,7 +70,7 @@ class SelectionOptions(Options):
     per_class: Annotated[int | None, Flag("select M files of each class, by a hash of their names", "M"), Ge(1)] = None
     top_classes: Annotated[int | None, Flag("select the N largest classes", "N"), Ge(1)] = None
     class_list: Annotated[
-        Sequence[str] | None, Flag("select the classes in FILE, one per line", "FILE", parse=lines_in)
+        Sequence[str] | None, Flag("select the classes in FILE, one per line", "FILE", parse=lines_in, path=True)
     ] = None
 
     def __post_init__(self) -> None:

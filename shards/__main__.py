@@ -42,7 +42,7 @@ class OfDataset(Command):
     error_prefix: ClassVar[str] = "shards"
     expected: ClassVar[Errors] = (ManifestError, reader.ShardError, OSError)
 
-    folder: Annotated[str, Flag("folder of the dataset, local or on gs:// or s3://", "DIR", positional=True)]
+    folder: Annotated[str, Flag("folder of the dataset, local or on gs:// or s3://", "DIR", positional=True, path=True)]
     json: Json = False
 
 

@@ -56,8 +56,8 @@ def load_recipe(name_or_file: str, overrides: Sequence[str] = ()) -> Recipe:
     path = find(name_or_file)
     if not path.is_file():
         raise RecipeError(no_recipe(name_or_file))
-    words = [read_argument(argument) for argument in overrides]
     try:
+        words = [read_argument(argument) for argument in overrides]
         files = merge_layers(read_layers(path))
         arguments: dict[str, Any] = functools.reduce(merge, words, {})
         # One by one: model.config=null empties it, and the overrides behind it fill it again.

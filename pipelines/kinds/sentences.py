@@ -70,7 +70,7 @@ class Augmenting(Proportions):
     """Options that say which augmented views of each sentence are stored in the dataset."""
 
     augment: Annotated[str | None, Flag(AUGMENT, "STEPS")] = None
-    synonyms: Annotated[str | None, Flag(SYNONYMS_OF, "FILE")] = None
+    synonyms: Annotated[str | None, Flag(SYNONYMS_OF, "FILE", path=True)] = None
     views: Annotated[int, Flag("number of augmented views of each sentence", "K"), Ge(1), Le(100)] = 2
     augment_seed: Annotated[int, Flag("random seed of the views", "N"), Ge(-(1 << 63)), Lt(1 << 63)] = 42
     del_token: Annotated[

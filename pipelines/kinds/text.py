@@ -83,7 +83,7 @@ class TextKind(TextInputs):
     """
 
     tokenizer: Annotated[
-        str, Flag("tokenizer.json, or the folder that holds it, e.g. a model's", "PATH", required=True)
+        str, Flag("tokenizer.json, or the folder that holds it, e.g. a model's", "PATH", required=True, path=True)
     ] = ""
     whitespace: Annotated[Literal["keep", "collapse"], Flag(SPACES)] = "keep"
     lowercase: Annotated[bool, Flag("lower-case the text")] = False
@@ -94,7 +94,7 @@ class TextKind(TextInputs):
     quality: Annotated[tuple[str, ...], Flag(QUALITY, "NAMES", commas=True)] = ()
     dedup: Dedup = False
     near_dedup: Annotated[float | None, Flag(SIMILAR, "S"), Ge(LOWEST), Le(1)] = None
-    exclude: Annotated[tuple[str, ...], Flag(EXCLUDE, "FILE", many=True)] = ()
+    exclude: Annotated[tuple[str, ...], Flag(EXCLUDE, "FILE", many=True, path=True)] = ()
     tokenization: Annotated[str, Flag(TOKENIZATION, choices=BACKENDS)] = "auto"
 
     def __post_init__(self) -> None:

@@ -80,9 +80,9 @@ class Mine(ChoiceOptions, StoreCommand):
     )
     example: ClassVar[str] = "clearspan mine data/pairs --model MODEL --negatives 4 --output data/mined"
 
-    folder: Annotated[str, Flag("dataset that `pairs` or `triplets` wrote", "PAIRS", positional=True)]
+    folder: Annotated[str, Flag("dataset that `pairs` or `triplets` wrote", "PAIRS", positional=True, path=True)]
     output: Annotated[str, Flag(OUTPUT, "DIR", output=True)]
-    model: Annotated[str | None, Flag(MODEL, "DIR")] = None
+    model: Annotated[str | None, Flag(MODEL, "DIR", path=True)] = None
     pooling: Pooling = None
     prompt_name: Annotated[tuple[str, ...], Flag(PROMPTS, "NAME", commas=True)] = ()
     candidates: Annotated[int | None, Flag(AMONG, "N"), Ge(1)] = None
