@@ -185,7 +185,7 @@ def test_a_field_with_a_factory_of_its_default_may_be_left_out() -> None:
 OWN = """
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Literal
 from clearspan.common.command import Command, Printed
 from clearspan.common.options import Flag
 
@@ -204,6 +204,22 @@ class Half(Command):
 
     def run(self):
         return Printed(f"half {self.letters} {self.number!r}", failure="no more flour")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Percent(Command):
+    description = "run %(prog)s at 50% %s"
+    notes = "not %(prog)s at 30%"
+    amount: Annotated[str, Flag("x", "N%")] = "7%"
+    cut: Annotated[Literal["5%", "b"] | None, Flag("x")] = None
+
+    def run(self):
+        return Printed(str(self.cut))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Usage(Percent):
+    usage = "--cut 5%s [%(prog)s]"
 """
 ODD = """
 from dataclasses import dataclass
@@ -236,6 +252,21 @@ def test_a_failure_of_a_command_of_ones_own_is_no_success_and_its_help_may_have_
     assert tuple(capsys.readouterr()) == ("half ('a', 'b') 3\n", f"clearspan {spec}: no more flour\n")
     assert exit_code(clearspan_main, spec, "--help") == 0
     assert "how much, e.g. 50% or 50 %(of all) of 0.5" in " ".join(capsys.readouterr().out.split())
+
+
+@pytest.mark.parametrize(
+    ("name", "usage"), [("Percent", "[-h] [--version] [--amount N%] [--cut {5%,b}]"), ("Usage", "--cut 5%s [%(prog)s]")]
+)
+def test_a_percent_sign_is_itself_in_all_texts_of_the_help_of_a_command_of_ones_own(
+    name: str, usage: str, own_module: Callable[[str], str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    spec = f"{own_module(OWN)}:{name}"
+    assert exit_code(clearspan_main, spec, "--help") == 0
+    out = " ".join(capsys.readouterr().out.split())
+    assert out.startswith(f"usage: clearspan {spec} {usage} run %(prog)s at 50% %s options: ")
+    assert "--amount N% x (default 7%) --cut {5%,b} x not %(prog)s at 30%" in out
+    assert exit_code(clearspan_main, spec, "--cut", "5%") == 0 and capsys.readouterr().out == "5%\n"
+    assert exit_code(clearspan_main, spec, "--cut", "5") == 2 and "(choose from '5%', 'b')" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
