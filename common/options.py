@@ -13,7 +13,6 @@ A field without a `Flag` is no option of the command: a subclass drops an option
 import argparse
 import dataclasses
 import itertools
-import re
 import types
 import typing
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -284,9 +283,10 @@ def _argument(field: _Field) -> dict[str, Any]:
     default = None if is_tuple or field.default is dataclasses.MISSING else field.default
     is_shown = flag.negatable or (default not in (None, "", ()) and not isinstance(default, bool))
     is_shown = is_shown and "default" not in flag.help and flag.help != argparse.SUPPRESS
-    shown = ("on" if default else "off") if flag.negatable else "%(default)s"
-    help_ = re.sub(r"%(?!\(default\)s)", "%%", flag.help) + (f" (default {shown})" if is_shown else "")
-    given: dict[str, Any] = {"help": help_, "default": default}
+    shown = ("on" if default else "off") if flag.negatable else str(default)
+    # The default is written here because argparse has no default of a positional option while it parses the flags.
+    text = flag.help.replace("%(default)s", str(default)) + (f" (default {shown})" if is_shown else "")
+    given: dict[str, Any] = {"help": text.replace("%", "%%"), "default": default}
     if not flag.positional:
         given |= {"dest": field.name, "required": field.required}
     if field.type is bool:

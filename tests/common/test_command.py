@@ -218,6 +218,15 @@ class Percent(Command):
 
 
 @dataclass(frozen=True, kw_only=True)
+class Positional(Command):
+    eggs: Annotated[int, Flag("how many", "EGGS", positional=True)] = 3
+    heat: Annotated[Literal["5%", "b"], Flag("heat, %(default)s by default", positional=True)] = "5%"
+
+    def run(self):
+        return Printed(f"{self.eggs!r} {self.heat!r}")
+
+
+@dataclass(frozen=True, kw_only=True)
 class Usage(Percent):
     usage = "--cut 5%s [%(prog)s]"
 """
@@ -252,6 +261,17 @@ def test_a_failure_of_a_command_of_ones_own_is_no_success_and_its_help_may_have_
     assert tuple(capsys.readouterr()) == ("half ('a', 'b') 3\n", f"clearspan {spec}: no more flour\n")
     assert exit_code(clearspan_main, spec, "--help") == 0
     assert "how much, e.g. 50% or 50 %(of all) of 0.5" in " ".join(capsys.readouterr().out.split())
+
+
+def test_positional_options_may_have_defaults_which_the_help_shows(
+    own_module: Callable[[str], str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    spec = f"{own_module(OWN)}:Positional"
+    for words, out in (([], "3 '5%'\n"), (["4"], "4 '5%'\n"), (["4", "b"], "4 'b'\n")):
+        assert exit_code(clearspan_main, spec, *words) == 0 and capsys.readouterr().out == out
+    assert exit_code(clearspan_main, spec, "--help") == 0
+    out = " ".join(capsys.readouterr().out.split())
+    assert "EGGS how many (default 3) {5%,b} heat, 5% by default" in out
 
 
 @pytest.mark.parametrize(
