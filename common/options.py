@@ -142,6 +142,11 @@ class _Field(NamedTuple):
         return typing.get_origin(self.type) is tuple
 
     @property
+    def value_type(self) -> Any:
+        """The type of one value: `int` for `int` and for `tuple[int, ...]`."""
+        return _without_none(typing.get_args(self.type)[0]) if self.is_tuple else self.type
+
+    @property
     def choices(self) -> tuple[str, ...]:
         return typing.get_args(self.type) if typing.get_origin(self.type) is Literal else tuple(self.flag.choices)
 
@@ -205,23 +210,36 @@ def _option_type(hint: Any, flag: Flag) -> Any:
     """Return the type of an option, without None and without `Annotated`: `int` for `Annotated[int | None, ...]`.
 
     Raises:
-        DefinitionError: the option has several types, or is a collection other than a tuple, and has no `Flag.parse`.
+        DefinitionError: the option has no `Flag.parse`, and a word of the command line cannot be read as its type, e.g.
+            because it has several types, or is a collection other than a tuple.
     """
-    hint = hint.__origin__  # of Annotated
-    if typing.get_origin(hint) in UNIONS:
-        several = [each for each in typing.get_args(hint) if each is not types.NoneType]
-        if len(several) > 1 and flag.parse is None:
-            raise DefinitionError(
-                f"an option has one type, not {hint}: choose one, or parse the word by Flag(parse=...)"
-            )
-        hint = several[0] if len(several) == 1 else hint
-    collection = typing.get_origin(hint) or hint
-    if flag.parse is not None or (collection is tuple and typing.get_args(hint)):
+    hint = _without_none(hint)
+    if flag.parse is not None:
         return hint
+    items = typing.get_args(hint) if typing.get_origin(hint) is tuple else ()
+    kinds = {_without_none(each) for each in items if each is not Ellipsis} or {hint}
+    kind = next(iter(kinds))
+    shown = hint if typing.get_args(hint) else getattr(hint, "__name__", hint)
+    if len(kinds) > 1 or typing.get_origin(kind) in UNIONS:
+        raise DefinitionError(f"an option has one type, not {shown}: choose one, or parse the word by Flag(parse=...)")
+    collection = typing.get_origin(kind) or kind
     if isinstance(collection, type) and issubclass(collection, Collection) and not issubclass(collection, str):
-        shown = hint if typing.get_args(hint) else hint.__name__
         raise DefinitionError(f"an option with several values is a tuple, e.g. tuple[str, ...], not {shown}")
+    if kind is bool and (items or flag.positional):
+        raise DefinitionError("a bool is a switch, --NAME: it has one value, and is not positional")
+    if collection is not Literal and (not isinstance(kind, type) or kind in (Any, object)):
+        raise DefinitionError(f"no word can be read as {shown}: choose another type, or parse it by Flag(parse=...)")
+    if (flag.commas or flag.many) and not items:
+        raise DefinitionError(f"Flag(commas=True) and Flag(many=True) need a tuple, e.g. tuple[str, ...], not {shown}")
     return hint
+
+
+def _without_none(hint: Any) -> Any:
+    """Return a type without None and without `Annotated`; a union of several other types is returned as it is."""
+    if typing.get_origin(hint) is Annotated:
+        return _without_none(hint.__origin__)
+    several = [each for each in typing.get_args(hint) if each is not types.NoneType]
+    return _without_none(several[0]) if typing.get_origin(hint) in UNIONS and len(several) == 1 else hint
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -307,8 +325,7 @@ def _reader(field: _Field) -> Callable[[str], Any]:
 
     It may be a type, such as int.
     """
-    kind = typing.get_args(field.type)[0] if field.is_tuple else field.type
-    parse = field.flag.parse or (str if field.choices else kind)
+    parse = field.flag.parse or (str if field.choices else field.value_type)
     if field.flag.parse is None and not field.flag.commas and not field.is_path:
         return parse
 

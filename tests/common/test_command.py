@@ -186,6 +186,7 @@ OWN = """
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, Literal
+from annotated_types import Ge
 from clearspan.common.command import Command, Printed
 from clearspan.common.options import Flag
 
@@ -200,10 +201,12 @@ class Bare(Command):
 class Half(Command):
     share: Annotated[float, Flag("how much, e.g. 50% or 50 %(of all) of %(default)s")] = 0.5
     letters: Annotated[Sequence[str], Flag("letters", parse=list)] = ()
+    sizes: Annotated[tuple[Annotated[int | None, Ge(1)], ...], Flag("sizes")] = ()
+    box: Annotated[tuple[int, int], Flag("width and height")] = (1, 1)
     number: Annotated[int | str, Flag("number or name", parse=lambda word: int(word) if word.isdigit() else word)] = 0
 
     def run(self):
-        return Printed(f"half {self.letters} {self.number!r}", failure="no more flour")
+        return Printed(f"half {self.letters} {self.number!r} {self.sizes} {self.box}", failure="no more flour")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -231,6 +234,7 @@ class Usage(Percent):
     usage = "--cut 5%s [%(prog)s]"
 """
 ODD = """
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Annotated
 from clearspan.common.command import Command, Printed
@@ -257,8 +261,9 @@ def test_a_failure_of_a_command_of_ones_own_is_no_success_and_its_help_may_have_
     own_module: Callable[[str], str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     spec = f"{own_module(OWN)}:Half"
-    assert exit_code(clearspan_main, spec, "--letters=ab", "--number=3") == 1
-    assert tuple(capsys.readouterr()) == ("half ('a', 'b') 3\n", f"clearspan {spec}: no more flour\n")
+    words = ["--letters=ab", "--number=3", "--sizes=4", "--sizes=5", "--box=2", "--box=3"]
+    assert exit_code(clearspan_main, spec, *words) == 1
+    assert tuple(capsys.readouterr()) == ("half ('a', 'b') 3 (4, 5) (2, 3)\n", f"clearspan {spec}: no more flour\n")
     assert exit_code(clearspan_main, spec, "--help") == 0
     assert "how much, e.g. 50% or 50 %(of all) of 0.5" in " ".join(capsys.readouterr().out.split())
 
@@ -299,6 +304,25 @@ def test_a_percent_sign_is_itself_in_all_texts_of_the_help_of_a_command_of_ones_
         ("Annotated[set | None, Flag('x')]", "an option with several values is a tuple, e.g. tuple[str, ...], not set"),
         ("Annotated[tuple, Flag('x')]", "an option with several values is a tuple, e.g. tuple[str, ...], not tuple"),
         ("Annotated[int | str, Flag('x')]", "an option has one type, not int | str: choose one, or parse the word by"),
+        (
+            "Annotated[tuple[int | str, ...], Flag('x')]",
+            "an option has one type, not tuple[int | str, ...]: choose one, or parse the word by Flag(parse=...)",
+        ),
+        ("Annotated[tuple[int, str] | None, Flag('x')]", "an option has one type, not tuple[int, str]: choose one, or"),
+        ("Annotated[tuple[list[str], ...], Flag('x')]", "an option with several values is a tuple, e.g. tuple[str, "),
+        (
+            "Annotated[tuple[bool, ...], Flag('x')]",
+            "a bool is a switch, --NAME: it has one value, and",
+        ),
+        (
+            "Annotated[bool, Flag('x', positional=True)]",
+            "a bool is a switch, --NAME: it has one value, and",
+        ),
+        ("Annotated[Callable[[], int], Flag('x')]", "no word can be read as collections.abc.Callable[[], int]: cho"),
+        (
+            "Annotated[str, Flag('x', commas=True)]",
+            "Flag(commas=True) and Flag(many=True) need a tuple, e.g. tuple[str, ...]",
+        ),
         ("Annotated[int, Flag('x')] | None", "write Annotated[... | None, Flag(...)], with None inside"),
     ],
 )
