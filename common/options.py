@@ -147,8 +147,9 @@ class _Field(NamedTuple):
         return _without_none(typing.get_args(self.type)[0]) if self.is_tuple else self.type
 
     @property
-    def choices(self) -> tuple[str, ...]:
-        return typing.get_args(self.type) if typing.get_origin(self.type) is Literal else tuple(self.flag.choices)
+    def choices(self) -> tuple[Any, ...]:
+        kind = self.value_type
+        return typing.get_args(kind) if typing.get_origin(kind) is Literal else tuple(self.flag.choices)
 
     @property
     def is_path(self) -> bool:
@@ -211,7 +212,7 @@ def _option_type(hint: Any, flag: Flag) -> Any:
 
     Raises:
         DefinitionError: the option has no `Flag.parse`, and a word of the command line cannot be read as its type, e.g.
-            because it has several types, or is a collection other than a tuple.
+            because it has several types, or is a collection other than a tuple; or a choice has another type.
     """
     hint = _without_none(hint)
     if flag.parse is not None:
@@ -225,6 +226,11 @@ def _option_type(hint: Any, flag: Flag) -> Any:
     collection = typing.get_origin(kind) or kind
     if isinstance(collection, type) and issubclass(collection, Collection) and not issubclass(collection, str):
         raise DefinitionError(f"an option with several values is a tuple, e.g. tuple[str, ...], not {shown}")
+    for choice in flag.choices:
+        try:
+            conform(choice, kind)
+        except MismatchError as error:
+            raise DefinitionError(error.message("each choice")) from None
     if kind is bool and (items or flag.positional):
         raise DefinitionError("a bool is a switch, --NAME: it has one value, and is not positional")
     if collection is not Literal and (not isinstance(kind, type) or kind in (Any, object)):
@@ -325,7 +331,8 @@ def _reader(field: _Field) -> Callable[[str], Any]:
 
     It may be a type, such as int.
     """
-    parse = field.flag.parse or (str if field.choices else field.value_type)
+    named = {str(choice): choice for choice in field.choices}
+    parse = field.flag.parse or ((lambda word: named.get(word, word)) if named else field.value_type)
     if field.flag.parse is None and not field.flag.commas and not field.is_path:
         return parse
 

@@ -161,6 +161,8 @@ class Parser(argparse.ArgumentParser):
             super()._print_message(message, file)
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:
+        if value == []:  # no word of a positional option with several values
+            return
         try:
             super()._check_value(action, value)
         except argparse.ArgumentError as error:

@@ -230,6 +230,17 @@ class Positional(Command):
 
 
 @dataclass(frozen=True, kw_only=True)
+class Choices(Command):
+    tins: Annotated[tuple[Literal["round", "square"], ...], Flag("tins", positional=True)] = ()
+    eggs: Annotated[Literal[1, 2, "many"], Flag("eggs")] = 1
+    heat: Annotated[tuple[Literal[180, 200] | None, ...], Flag("heat", commas=True)] = ()
+    sugar: Annotated[int | None, Flag("sugar", choices=(1, 2))] = None
+
+    def run(self):
+        return Printed(f"{self.tins} {self.eggs!r} {self.heat} {self.sugar!r}")
+
+
+@dataclass(frozen=True, kw_only=True)
 class Usage(Percent):
     usage = "--cut 5%s [%(prog)s]"
 """
@@ -266,6 +277,29 @@ def test_a_failure_of_a_command_of_ones_own_is_no_success_and_its_help_may_have_
     assert tuple(capsys.readouterr()) == ("half ('a', 'b') 3 (4, 5) (2, 3)\n", f"clearspan {spec}: no more flour\n")
     assert exit_code(clearspan_main, spec, "--help") == 0
     assert "how much, e.g. 50% or 50 %(of all) of 0.5" in " ".join(capsys.readouterr().out.split())
+
+
+@pytest.mark.parametrize(
+    ("words", "out"),
+    [
+        ([], "() 1 () None\n"),
+        (["round", "--eggs", "2", "square"], "('round', 'square') 2 () None\n"),
+        (["--eggs=many", "--heat=200,180", "--sugar=2"], "() 'many' (200, 180) 2\n"),
+        (["roud"], "argument tins: invalid choice: 'roud' (choose from 'round', 'square'); did you mean 'round'?"),
+        (["--eggs=3"], "argument --eggs: invalid choice: '3' (choose from 1, 2, 'many')"),
+        (["--heat=180,190"], "--heat.1 190: choose 180, 200; did you mean '180'?"),
+        (["--sugar=3"], "argument --sugar: invalid choice: '3' (choose from 1, 2)"),
+    ],
+)
+def test_a_choice_of_any_type_is_given_by_its_text_alone_or_in_a_tuple(
+    words: list[str], out: str, own_module: Callable[[str], str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    spec = f"{own_module(OWN)}:Choices"
+    if out.endswith("\n"):
+        assert exit_code(clearspan_main, spec, *words) == 0 and capsys.readouterr().out == out
+    else:
+        assert exit_code(clearspan_main, spec, *words) == 2
+        assert capsys.readouterr().err == f"clearspan {spec}: {out} (see --help)\n"
 
 
 def test_positional_options_may_have_defaults_which_the_help_shows(
@@ -323,6 +357,7 @@ def test_a_percent_sign_is_itself_in_all_texts_of_the_help_of_a_command_of_ones_
             "Annotated[str, Flag('x', commas=True)]",
             "Flag(commas=True) and Flag(many=True) need a tuple, e.g. tuple[str, ...]",
         ),
+        ("Annotated[int, Flag('x', choices=('1', '2'))]", "each choice must be a whole number, not '1'"),
         ("Annotated[int, Flag('x')] | None", "write Annotated[... | None, Flag(...)], with None inside"),
     ],
 )
