@@ -203,8 +203,16 @@ def _all_fields(cls: "type[Options]") -> list[_Field]:
     """Return the fields that have a `Flag`: first the fields of the dataclass itself, then the fields of its parts.
 
     A part is a field whose type is another dataclass of options; a part may have parts, too.
+
+    Raises:
+        DefinitionError: a field has a type that no option can have, or has neither a `Flag` nor a default.
     """
-    return [*_fields(cls), *(field for part in _parts(cls).values() for field in _all_fields(part))]
+    fields, parts = _fields(cls), _parts(cls)
+    given = {*parts, *(field.name for field in fields)}
+    for each in dataclasses.fields(cls):
+        if each.init and each.name not in given and each.default is each.default_factory is dataclasses.MISSING:
+            raise DefinitionError(f"{cls.__qualname__}.{each.name}: add a default, or a Flag to make it an option")
+    return [*fields, *(field for part in parts.values() for field in _all_fields(part))]
 
 
 def _option_type(hint: Any, flag: Flag) -> Any:
@@ -292,13 +300,22 @@ class Options:
 
 
 def add_fields(parser: argparse.ArgumentParser, cls: type[Options]) -> None:
-    """Add the flags of a dataclass to a parser, required flags first."""
+    """Add the flags of a dataclass to a parser, required flags first.
+
+    Raises:
+        DefinitionError: a field cannot be an option, or two options have the same flag.
+    """
     fields = [field for field in _all_fields(cls) if not field.flag.rest]
     headings = dict.fromkeys(field.owner.heading for field in fields)
     groups = {heading: parser.add_argument_group(heading) if heading else parser for heading in headings}
     for field in sorted(fields, key=lambda field: not field.required):
         name = field.name if field.flag.positional else field.word
-        groups[field.owner.heading].add_argument(name, **_argument(field))
+        try:
+            groups[field.owner.heading].add_argument(name, **_argument(field))
+        except (argparse.ArgumentError, ValueError) as error:
+            is_taken = isinstance(error, argparse.ArgumentError)  # by --help, --version or another field
+            reason = f"another option is {name}: choose another flag by Flag(name=...)" if is_taken else error
+            raise DefinitionError(f"{field.owner.__qualname__}.{field.name}: {reason}") from None
 
 
 def _argument(field: _Field) -> dict[str, Any]:

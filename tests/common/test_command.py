@@ -253,7 +253,7 @@ from clearspan.common.options import Flag
 
 @dataclass(frozen=True, kw_only=True)
 class Odd(Command):
-    x: {} = None
+    {}
 
     def run(self):
         return Printed(str(self.x))
@@ -361,11 +361,39 @@ def test_a_percent_sign_is_itself_in_all_texts_of_the_help_of_a_command_of_ones_
         ("Annotated[int, Flag('x')] | None", "write Annotated[... | None, Flag(...)], with None inside"),
     ],
 )
-def test_a_field_that_cannot_be_an_option_is_one_line_for_the_author(
+def test_a_type_that_no_option_can_have_is_one_line_for_the_author(
     annotation: str, line: str, own_module: Callable[[str], str], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    spec = f"{own_module(ODD.format(annotation))}:Odd"
+    spec = f"{own_module(ODD.format(f'x: {annotation} = None'))}:Odd"
     for words in ([], ["--x=ab"], ["--help"]):
         assert exit_code(clearspan_main, spec, *words) == 2
         out, err = capsys.readouterr()
         assert not out and err.startswith(f"clearspan {spec}: Odd.x: {line}") and err.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("fields", "line"),
+    [
+        (
+            "help: Annotated[str, Flag('x')] = ''",
+            "Odd.help: another option is --help: choose another flag by Flag(name=...)",
+        ),
+        (
+            "version: Annotated[str, Flag('x')] = ''",
+            "Odd.version: another option is --version: choose another flag by Flag(name=...)",
+        ),
+        (
+            "a: Annotated[str, Flag('x')] = ''; b: Annotated[str, Flag('x', name='--a')] = ''",
+            "Odd.b: another option is --a: choose another flag by Flag(name=...)",
+        ),
+        ("a: Annotated[str, Flag('x', name='a')] = ''", "Odd.a: dest supplied twice for positional argument"),
+        ("a: int", "Odd.a: add a default, or a Flag to make it an option"),
+    ],
+)
+def test_fields_that_cannot_be_options_together_are_one_line_for_the_author(
+    fields: str, line: str, own_module: Callable[[str], str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    spec = f"{own_module(ODD.format(fields))}:Odd"
+    for words in ([], ["--help"]):
+        assert exit_code(clearspan_main, spec, *words) == 2
+        assert tuple(capsys.readouterr()) == ("", f"clearspan {spec}: {line}\n")
