@@ -13,7 +13,6 @@ A field without a `Flag` is no option of the command: a subclass drops an option
 import argparse
 import dataclasses
 import itertools
-import re
 import types
 import typing
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -145,8 +144,14 @@ class _Field(NamedTuple):
         return typing.get_origin(self.type) is tuple
 
     @property
-    def choices(self) -> tuple[str, ...]:
-        return typing.get_args(self.type) if typing.get_origin(self.type) is Literal else tuple(self.flag.choices)
+    def value_type(self) -> Any:
+        """The type of one value: `int` for `int` and for `tuple[int, ...]`."""
+        return _without_none(typing.get_args(self.type)[0]) if self.is_tuple else self.type
+
+    @property
+    def choices(self) -> tuple[Any, ...]:
+        kind = self.value_type
+        return typing.get_args(kind) if typing.get_origin(kind) is Literal else tuple(self.flag.choices)
 
     @property
     def is_path(self) -> bool:
@@ -204,31 +209,57 @@ def _all_fields(cls: "type[Options]") -> list[_Field]:
     """Return the fields that have a `Flag`: first the fields of the dataclass itself, then the fields of its parts.
 
     A part is a field whose type is another dataclass of options; a part may have parts, too.
+
+    Raises:
+        DefinitionError: a field has a type that no option can have, or has neither a `Flag` nor a default.
     """
-    return [*_fields(cls), *(field for part in _parts(cls).values() for field in _all_fields(part))]
+    fields, parts = _fields(cls), _parts(cls)
+    given = {*parts, *(field.name for field in fields)}
+    for each in dataclasses.fields(cls):
+        if each.init and each.name not in given and each.default is each.default_factory is dataclasses.MISSING:
+            raise DefinitionError(f"{cls.__qualname__}.{each.name}: add a default, or a Flag to make it an option")
+    return [*fields, *(field for part in parts.values() for field in _all_fields(part))]
 
 
 def _option_type(hint: Any, flag: Flag) -> Any:
     """Return the type of an option, without None and without `Annotated`: `int` for `Annotated[int | None, ...]`.
 
     Raises:
-        DefinitionError: the option has several types, or is a collection other than a tuple, and has no `Flag.parse`.
+        DefinitionError: the option has no `Flag.parse`, and a word of the command line cannot be read as its type, e.g.
+            because it has several types, or is a collection other than a tuple; or a choice has another type.
     """
-    hint = hint.__origin__  # of Annotated
-    if typing.get_origin(hint) in UNIONS:
-        several = [each for each in typing.get_args(hint) if each is not types.NoneType]
-        if len(several) > 1 and flag.parse is None:
-            raise DefinitionError(
-                f"an option has one type, not {hint}: choose one, or parse the word by Flag(parse=...)"
-            )
-        hint = several[0] if len(several) == 1 else hint
-    collection = typing.get_origin(hint) or hint
-    if flag.parse is not None or (collection is tuple and typing.get_args(hint)):
+    hint = _without_none(hint)
+    if flag.parse is not None:
         return hint
+    items = typing.get_args(hint) if typing.get_origin(hint) is tuple else ()
+    kinds = {_without_none(each) for each in items if each is not Ellipsis} or {hint}
+    kind = next(iter(kinds))
+    shown = hint if typing.get_args(hint) else getattr(hint, "__name__", hint)
+    if len(kinds) > 1 or typing.get_origin(kind) in UNIONS:
+        raise DefinitionError(f"an option has one type, not {shown}: choose one, or parse the word by Flag(parse=...)")
+    collection = typing.get_origin(kind) or kind
     if isinstance(collection, type) and issubclass(collection, Collection) and not issubclass(collection, str):
-        shown = hint if typing.get_args(hint) else hint.__name__
         raise DefinitionError(f"an option with several values is a tuple, e.g. tuple[str, ...], not {shown}")
+    for choice in flag.choices:
+        try:
+            conform(choice, kind)
+        except MismatchError as error:
+            raise DefinitionError(error.message("each choice")) from None
+    if kind is bool and (items or flag.positional):
+        raise DefinitionError("a bool is a switch, --NAME: it has one value, and is not positional")
+    if collection is not Literal and (not isinstance(kind, type) or kind in (Any, object)):
+        raise DefinitionError(f"no word can be read as {shown}: choose another type, or parse it by Flag(parse=...)")
+    if (flag.commas or flag.many) and not items:
+        raise DefinitionError(f"Flag(commas=True) and Flag(many=True) need a tuple, e.g. tuple[str, ...], not {shown}")
     return hint
+
+
+def _without_none(hint: Any) -> Any:
+    """Return a type without None and without `Annotated`; a union of several other types is returned as it is."""
+    if typing.get_origin(hint) is Annotated:
+        return _without_none(hint.__origin__)
+    several = [each for each in typing.get_args(hint) if each is not types.NoneType]
+    return _without_none(several[0]) if typing.get_origin(hint) in UNIONS and len(several) == 1 else hint
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -275,13 +306,22 @@ class Options:
 
 
 def add_fields(parser: argparse.ArgumentParser, cls: type[Options]) -> None:
-    """Add the flags of a dataclass to a parser, required flags first."""
+    """Add the flags of a dataclass to a parser, required flags first.
+
+    Raises:
+        DefinitionError: a field cannot be an option, or two options have the same flag.
+    """
     fields = [field for field in _all_fields(cls) if not field.flag.rest]
     headings = dict.fromkeys(field.owner.heading for field in fields)
     groups = {heading: parser.add_argument_group(heading) if heading else parser for heading in headings}
     for field in sorted(fields, key=lambda field: not field.required):
         name = field.name if field.flag.positional else field.word
-        groups[field.owner.heading].add_argument(name, **_argument(field))
+        try:
+            groups[field.owner.heading].add_argument(name, **_argument(field))
+        except (argparse.ArgumentError, ValueError) as error:
+            is_taken = isinstance(error, argparse.ArgumentError)  # by --help, --version or another field
+            reason = f"another option is {name}: choose another flag by Flag(name=...)" if is_taken else error
+            raise DefinitionError(f"{field.owner.__qualname__}.{field.name}: {reason}") from None
 
 
 def _argument(field: _Field) -> dict[str, Any]:
@@ -290,9 +330,10 @@ def _argument(field: _Field) -> dict[str, Any]:
     default = None if is_tuple or field.default is dataclasses.MISSING else field.default
     is_shown = flag.negatable or (default not in (None, "", ()) and not isinstance(default, bool))
     is_shown = is_shown and "default" not in flag.help and flag.help != argparse.SUPPRESS
-    shown = ("on" if default else "off") if flag.negatable else "%(default)s"
-    help_ = re.sub(r"%(?!\(default\)s)", "%%", flag.help) + (f" (default {shown})" if is_shown else "")
-    given: dict[str, Any] = {"help": help_, "default": default}
+    shown = ("on" if default else "off") if flag.negatable else str(default)
+    # The default is written here because argparse has no default of a positional option while it parses the flags.
+    text = flag.help.replace("%(default)s", str(default)) + (f" (default {shown})" if is_shown else "")
+    given: dict[str, Any] = {"help": text.replace("%", "%%"), "default": default}
     if not flag.positional:
         given |= {"dest": field.name, "required": field.required}
     if field.type is bool:
@@ -313,8 +354,8 @@ def _reader(field: _Field) -> Callable[[str], Any]:
 
     It may be a type, such as int.
     """
-    kind = typing.get_args(field.type)[0] if field.is_tuple else field.type
-    parse = field.flag.parse or (str if field.choices else kind)
+    named = {str(choice): choice for choice in field.choices}
+    parse = field.flag.parse or ((lambda word: named.get(word, word)) if named else field.value_type)
     if field.flag.parse is None and not field.flag.commas and field.allows_empty_word:
         return parse
 

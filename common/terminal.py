@@ -69,6 +69,20 @@ class UsageError(ValueError):
     """An option is unknown, missing or has a value that cannot work. The message is one line for the user."""
 
 
+class _HelpFormatter(argparse.RawDescriptionHelpFormatter):
+    """Formatter of a command's help. A `%` in the usage, or in the text above or below the options, stands for itself.
+
+    argparse would replace `%(prog)s` there, and fail at another `%`, even at one in a metavar or in a choice, since
+    `parse_known_intermixed_args` makes a usage of them.
+    """
+
+    def add_usage(self, usage: str | None, *arguments: Any, **options: Any) -> None:
+        super().add_usage(usage and usage.replace("%", "%%"), *arguments, **options)
+
+    def add_text(self, text: str | None) -> None:
+        super().add_text(text.replace("%", "%%") if text is not None and "%(prog)" in text else text)
+
+
 class Parser(argparse.ArgumentParser):
     """Argument parser of a command. An error is one line; for a typo it suggests the most similar option or choice.
 
@@ -83,7 +97,7 @@ class Parser(argparse.ArgumentParser):
         self._words: list[str] = []
         self._raises = raises
         defaults = {
-            "formatter_class": argparse.RawDescriptionHelpFormatter,
+            "formatter_class": _HelpFormatter,
             "allow_abbrev": False,
             "exit_on_error": False,  # `parse_known_args` names the option and calls `error`
         }
@@ -147,6 +161,8 @@ class Parser(argparse.ArgumentParser):
             super()._print_message(message, file)
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:
+        if value == []:  # no word of a positional option with several values
+            return
         try:
             super()._check_value(action, value)
         except argparse.ArgumentError as error:

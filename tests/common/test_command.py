@@ -223,7 +223,8 @@ def test_a_field_with_a_factory_of_its_default_may_be_left_out() -> None:
 OWN = """
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Literal
+from annotated_types import Ge
 from clearspan.common.command import Command, Printed
 from clearspan.common.options import Flag
 
@@ -238,12 +239,51 @@ class Bare(Command):
 class Half(Command):
     share: Annotated[float, Flag("how much, e.g. 50% or 50 %(of all) of %(default)s")] = 0.5
     letters: Annotated[Sequence[str], Flag("letters", parse=list)] = ()
+    sizes: Annotated[tuple[Annotated[int | None, Ge(1)], ...], Flag("sizes")] = ()
+    box: Annotated[tuple[int, int], Flag("width and height")] = (1, 1)
     number: Annotated[int | str, Flag("number or name", parse=lambda word: int(word) if word.isdigit() else word)] = 0
 
     def run(self):
-        return Printed(f"half {self.letters} {self.number!r}", failure="no more flour")
+        return Printed(f"half {self.letters} {self.number!r} {self.sizes} {self.box}", failure="no more flour")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Percent(Command):
+    description = "run %(prog)s at 50% %s"
+    notes = "not %(prog)s at 30%"
+    amount: Annotated[str, Flag("x", "N%")] = "7%"
+    cut: Annotated[Literal["5%", "b"] | None, Flag("x")] = None
+
+    def run(self):
+        return Printed(str(self.cut))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Positional(Command):
+    eggs: Annotated[int, Flag("how many", "EGGS", positional=True)] = 3
+    heat: Annotated[Literal["5%", "b"], Flag("heat, %(default)s by default", positional=True)] = "5%"
+
+    def run(self):
+        return Printed(f"{self.eggs!r} {self.heat!r}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Choices(Command):
+    tins: Annotated[tuple[Literal["round", "square"], ...], Flag("tins", positional=True)] = ()
+    eggs: Annotated[Literal[1, 2, "many"], Flag("eggs")] = 1
+    heat: Annotated[tuple[Literal[180, 200] | None, ...], Flag("heat", commas=True)] = ()
+    sugar: Annotated[int | None, Flag("sugar", choices=(1, 2))] = None
+
+    def run(self):
+        return Printed(f"{self.tins} {self.eggs!r} {self.heat} {self.sugar!r}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Usage(Percent):
+    usage = "--cut 5%s [%(prog)s]"
 """
 ODD = """
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Annotated
 from clearspan.common.command import Command, Printed
@@ -251,7 +291,7 @@ from clearspan.common.options import Flag
 
 @dataclass(frozen=True, kw_only=True)
 class Odd(Command):
-    x: {} = None
+    {}
 
     def run(self):
         return Printed(str(self.x))
@@ -270,10 +310,60 @@ def test_a_failure_of_a_command_of_ones_own_is_no_success_and_its_help_may_have_
     own_module: Callable[[str], str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     spec = f"{own_module(OWN)}:Half"
-    assert exit_code(clearspan_main, spec, "--letters=ab", "--number=3") == 1
-    assert tuple(capsys.readouterr()) == ("half ('a', 'b') 3\n", f"clearspan {spec}: no more flour\n")
+    words = ["--letters=ab", "--number=3", "--sizes=4", "--sizes=5", "--box=2", "--box=3"]
+    assert exit_code(clearspan_main, spec, *words) == 1
+    assert tuple(capsys.readouterr()) == ("half ('a', 'b') 3 (4, 5) (2, 3)\n", f"clearspan {spec}: no more flour\n")
     assert exit_code(clearspan_main, spec, "--help") == 0
     assert "how much, e.g. 50% or 50 %(of all) of 0.5" in " ".join(capsys.readouterr().out.split())
+
+
+@pytest.mark.parametrize(
+    ("words", "out"),
+    [
+        ([], "() 1 () None\n"),
+        (["round", "--eggs", "2", "square"], "('round', 'square') 2 () None\n"),
+        (["--eggs=many", "--heat=200,180", "--sugar=2"], "() 'many' (200, 180) 2\n"),
+        (["roud"], "argument tins: invalid choice: 'roud' (choose from 'round', 'square'); did you mean 'round'?"),
+        (["--eggs=3"], "argument --eggs: invalid choice: '3' (choose from 1, 2, 'many')"),
+        (["--heat=180,190"], "--heat.1 190: choose 180, 200; did you mean '180'?"),
+        (["--sugar=3"], "argument --sugar: invalid choice: '3' (choose from 1, 2)"),
+    ],
+)
+def test_a_choice_of_any_type_is_given_by_its_text_alone_or_in_a_tuple(
+    words: list[str], out: str, own_module: Callable[[str], str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    spec = f"{own_module(OWN)}:Choices"
+    if out.endswith("\n"):
+        assert exit_code(clearspan_main, spec, *words) == 0 and capsys.readouterr().out == out
+    else:
+        assert exit_code(clearspan_main, spec, *words) == 2
+        assert capsys.readouterr().err == f"clearspan {spec}: {out} (see --help)\n"
+
+
+def test_positional_options_may_have_defaults_which_the_help_shows(
+    own_module: Callable[[str], str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    spec = f"{own_module(OWN)}:Positional"
+    for words, out in (([], "3 '5%'\n"), (["4"], "4 '5%'\n"), (["4", "b"], "4 'b'\n")):
+        assert exit_code(clearspan_main, spec, *words) == 0 and capsys.readouterr().out == out
+    assert exit_code(clearspan_main, spec, "--help") == 0
+    out = " ".join(capsys.readouterr().out.split())
+    assert "EGGS how many (default 3) {5%,b} heat, 5% by default" in out
+
+
+@pytest.mark.parametrize(
+    ("name", "usage"), [("Percent", "[-h] [--version] [--amount N%] [--cut {5%,b}]"), ("Usage", "--cut 5%s [%(prog)s]")]
+)
+def test_a_percent_sign_is_itself_in_all_texts_of_the_help_of_a_command_of_ones_own(
+    name: str, usage: str, own_module: Callable[[str], str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    spec = f"{own_module(OWN)}:{name}"
+    assert exit_code(clearspan_main, spec, "--help") == 0
+    out = " ".join(capsys.readouterr().out.split())
+    assert out.startswith(f"usage: clearspan {spec} {usage} run %(prog)s at 50% %s options: ")
+    assert "--amount N% x (default 7%) --cut {5%,b} x not %(prog)s at 30%" in out
+    assert exit_code(clearspan_main, spec, "--cut", "5%") == 0 and capsys.readouterr().out == "5%\n"
+    assert exit_code(clearspan_main, spec, "--cut", "5") == 2 and "(choose from '5%', 'b')" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -286,14 +376,62 @@ def test_a_failure_of_a_command_of_ones_own_is_no_success_and_its_help_may_have_
         ("Annotated[set | None, Flag('x')]", "an option with several values is a tuple, e.g. tuple[str, ...], not set"),
         ("Annotated[tuple, Flag('x')]", "an option with several values is a tuple, e.g. tuple[str, ...], not tuple"),
         ("Annotated[int | str, Flag('x')]", "an option has one type, not int | str: choose one, or parse the word by"),
+        (
+            "Annotated[tuple[int | str, ...], Flag('x')]",
+            "an option has one type, not tuple[int | str, ...]: choose one, or parse the word by Flag(parse=...)",
+        ),
+        ("Annotated[tuple[int, str] | None, Flag('x')]", "an option has one type, not tuple[int, str]: choose one, or"),
+        ("Annotated[tuple[list[str], ...], Flag('x')]", "an option with several values is a tuple, e.g. tuple[str, "),
+        (
+            "Annotated[tuple[bool, ...], Flag('x')]",
+            "a bool is a switch, --NAME: it has one value, and",
+        ),
+        (
+            "Annotated[bool, Flag('x', positional=True)]",
+            "a bool is a switch, --NAME: it has one value, and",
+        ),
+        ("Annotated[Callable[[], int], Flag('x')]", "no word can be read as collections.abc.Callable[[], int]: cho"),
+        (
+            "Annotated[str, Flag('x', commas=True)]",
+            "Flag(commas=True) and Flag(many=True) need a tuple, e.g. tuple[str, ...]",
+        ),
+        ("Annotated[int, Flag('x', choices=('1', '2'))]", "each choice must be a whole number, not '1'"),
         ("Annotated[int, Flag('x')] | None", "write Annotated[... | None, Flag(...)], with None inside"),
     ],
 )
-def test_a_field_that_cannot_be_an_option_is_one_line_for_the_author(
+def test_a_type_that_no_option_can_have_is_one_line_for_the_author(
     annotation: str, line: str, own_module: Callable[[str], str], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    spec = f"{own_module(ODD.format(annotation))}:Odd"
+    spec = f"{own_module(ODD.format(f'x: {annotation} = None'))}:Odd"
     for words in ([], ["--x=ab"], ["--help"]):
         assert exit_code(clearspan_main, spec, *words) == 2
         out, err = capsys.readouterr()
         assert not out and err.startswith(f"clearspan {spec}: Odd.x: {line}") and err.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("fields", "line"),
+    [
+        (
+            "help: Annotated[str, Flag('x')] = ''",
+            "Odd.help: another option is --help: choose another flag by Flag(name=...)",
+        ),
+        (
+            "version: Annotated[str, Flag('x')] = ''",
+            "Odd.version: another option is --version: choose another flag by Flag(name=...)",
+        ),
+        (
+            "a: Annotated[str, Flag('x')] = ''; b: Annotated[str, Flag('x', name='--a')] = ''",
+            "Odd.b: another option is --a: choose another flag by Flag(name=...)",
+        ),
+        ("a: Annotated[str, Flag('x', name='a')] = ''", "Odd.a: dest supplied twice for positional argument"),
+        ("a: int", "Odd.a: add a default, or a Flag to make it an option"),
+    ],
+)
+def test_fields_that_cannot_be_options_together_are_one_line_for_the_author(
+    fields: str, line: str, own_module: Callable[[str], str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    spec = f"{own_module(ODD.format(fields))}:Odd"
+    for words in ([], ["--help"]):
+        assert exit_code(clearspan_main, spec, *words) == 2
+        assert tuple(capsys.readouterr()) == ("", f"clearspan {spec}: {line}\n")
