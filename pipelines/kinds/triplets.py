@@ -498,7 +498,7 @@ class TripletWorker(TextWorker[Triplets]):
             yield self.select(pieces, tally, self.kind.min_tokens, self.kind.max_tokens, width, before)
 
     def _cut(self, pieces: Pieces, counts: Counts, width: int, prompt_lengths: np.ndarray) -> Pieces:
-        """Return the tokenized texts, each cut to its first `max_tokens` tokens, which include those of its prompt.
+        """Return the tokenized texts, each cut to its first `max_tokens` tokens. The tokens of its prompt count.
 
         The rows in which a text is cut are counted in `counts`. Rows in which a text has fewer than `min_tokens` tokens
         after its prompt are not counted, because they will be dropped.
