@@ -300,8 +300,9 @@ def _figures(several: Sequence[Examples], samples: Iterable[Ints]) -> Floats:
 
     Args:
         several: the results of each model on the same n examples.
-        samples: blocks (samples, n) with the indices of the examples that each sample consists of. The examples of a
-            group must be in adjacent columns, which are the same in all rows of a block.
+        samples: blocks (samples, n). A row holds the indices of the examples of one sample, group by group; a group has
+            the same range of columns in all rows of a block. The groups are those of `Examples.groups`, over which a
+            score is averaged.
     """
     blocks = []
     for rows in samples:

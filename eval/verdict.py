@@ -5,11 +5,12 @@
     systems: BM25, the models, and each model with BM25 ────┘
 
 A system is a way to search that a user can choose: BM25, an untrained model, the trained model, or one of the models
-combined with BM25. The held-out texts are halved. The weights of the combinations, and the trained and the untrained
-system to compare, are selected on the half by which training also chooses checkpoints; the scores are computed on the
-other half. A user's questions are halved too: the scores of each half are computed with the weights that were selected
-on the other half, and the systems to compare are selected on all questions. All intervals come from the same bootstrap
-samples.
+combined with BM25. The verdict compares the best system that has the trained model with the best of the others.
+
+The held-out texts are halved. One half, by which training also chooses checkpoints, selects the weights of the
+combinations and the two systems to compare. The scores are computed on the other half. A user's questions are halved
+too: each half is scored with the weights that were selected on the other half, and all questions together select the
+two systems. All intervals come from the same bootstrap samples.
 """
 
 from collections.abc import Callable, Mapping, Sequence

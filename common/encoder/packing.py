@@ -47,11 +47,12 @@ class Packed:
         return self.cu_seqlens[self.num_sequences]
 
     def reordered(self, order: Tensor, rows: Tensor) -> Self:
-        """Return the batch with its sequences in a new order; the host must know their lengths.
+        """Return the batch with its sequences in a new order. The attribute `lengths` must not be None.
 
         Args:
-            order: for each sequence of the new batch, its index in this batch, (N,) int64.
-            rows: for each row of the new batch, its index in this batch, (T,) int64.
+            order: for each sequence of the new batch, its index in this batch, (N,) int64, on the CPU.
+            rows: the same order for the tokens or patches: for each of them in the new batch, its index in this batch,
+                (T,) int64.
         """
         lengths = torch.tensor(self.lengths)[order]
         return dataclasses.replace(
