@@ -20,7 +20,7 @@ from importlib import metadata
 from typing import Annotated, Any, ClassVar, Literal
 
 import pyarrow as pa
-from annotated_types import Ge, Le, Lt
+from annotated_types import Ge, Le
 
 from clearspan.common.catalog import COMMANDS
 from clearspan.common.flags import flag
@@ -72,7 +72,7 @@ class Augmenting(Proportions):
     augment: Annotated[str | None, Flag(AUGMENT, "STEPS")] = None
     synonyms: Annotated[str | None, Flag(SYNONYMS_OF, "FILE", path=True)] = None
     views: Annotated[int, Flag("number of augmented views of each sentence", "K"), Ge(1), Le(100)] = 2
-    augment_seed: Annotated[int, Flag("random seed of the views", "N"), Ge(-(1 << 63)), Lt(1 << 63)] = 42
+    augment_seed: Annotated[int, Flag("random seed of the views", "N")] = 42
     del_token: Annotated[
         bool, Flag(f"add the token {DEL} to the tokenizer even if no step deletes, for views made in training")
     ] = False
