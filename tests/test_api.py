@@ -171,6 +171,29 @@ def test_an_option_of_the_launcher_that_is_no_number_is_named() -> None:
         clearspan.train_model("demo", {"data.text.path": "shards", "output": "out"}, num_gpus="two")
 
 
+def test_the_attributes_of_a_recipe_take_values_of_python(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    trained = []
+
+    def run(module: str, line: list[str], *_: object, **__: object) -> None:
+        trained.append(clearspan.load_recipe(line[0].removeprefix("--recipe=")))
+
+    monkeypatch.setattr("clearspan.train.api.run_module", run)
+    recipe = clearspan.load_recipe("demo", {"data.text.path": "shards", "output": "out"})
+    recipe.training.max_steps, recipe.training.bf16, recipe.optimizer.betas[1] = (
+        np.int64(3),
+        np.bool_(0),
+        np.float64(0.9),
+    )
+    recipe.output, recipe.data["text"].batch_size = tmp_path / "ü", np.uint8(8)
+    assert clearspan.train_model(recipe).folder == tmp_path / "ü"
+    made = trained[0]
+    assert (made.training.max_steps, made.training.bf16, made.optimizer.betas[1]) == (3, False, 0.9)
+    assert (made.output, made.data["text"].batch_size) == (str(tmp_path / "ü"), 8)
+    recipe.training.seed = b"1"
+    with pytest.raises(UsageError, match=r"^training\.seed must be .*, not bytes$"):
+        clearspan.train_model(recipe)
+
+
 def test_a_recipe_that_cannot_work_is_refused_before_a_process_starts() -> None:
     with pytest.raises(RecipeError, match="max_step"):
         clearspan.train_model("demo", {"training.max_step": 1})

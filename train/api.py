@@ -22,6 +22,7 @@ from clearspan.common.typed import MismatchError, check_argument, checked, confo
 from clearspan.train import recipe as recipes
 from clearspan.train.__main__ import LauncherOptions, Train
 from clearspan.train.config.keys import convert, finite, naming
+from clearspan.train.config.layers import dump
 from clearspan.train.config.options import Recipe, RecipeError
 from clearspan.train.curves import NEVER_BETTER, never_better
 from clearspan.train.run_folder import METRICS, repeated
@@ -97,7 +98,7 @@ def train_model(
         launcher: options of the launcher (`clearspan train --help`), such as `num_accelerators=2`.
 
     Raises:
-        UsageError: the launcher has no such option.
+        UsageError: the launcher has no such option, or a recipe cannot have a value of this type.
         RecipeError: the recipe, the data and the model do not go together, or the output folder holds another run.
         ManifestError, OSError: the output folder holds a run, but a dataset of the recipe cannot be read, so that it
             cannot be compared with the run's dataset.
@@ -109,7 +110,8 @@ def train_model(
         loaded = recipes.load_recipe(str(recipe), changes) if isinstance(recipe, str | Path) else recipe
         if isinstance(recipe, Recipe):
             file = Path(folder) / "recipe.yaml"
-            file.write_bytes(recipes.to_file(recipe))
+            values = {key: convert(key, value, _plain) for key, value in recipes.stated(recipe).items()}
+            file.write_text(dump(values), encoding="utf-8")
             loaded = recipes.load_recipe(str(file), changes)
             recipe = file
         if not resume and (state := repeated(loaded)) != "new":

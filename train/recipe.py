@@ -232,15 +232,20 @@ def modality(name: str, config: DatasetConfig, dataset: Dataset) -> "Modality | 
         return modalities.build(type_, options, dataset)
 
 
-def to_yaml(recipe: Recipe) -> str:
-    """Return a recipe with all its values as YAML, from which `load_recipe` loads an equal recipe.
+def stated(recipe: Recipe) -> dict[str, Any]:
+    """Return all keys and values of a recipe as a nested mapping, as its file states them.
 
     `training.epochs` is left out if `training.max_steps` decides the length of the run.
     """
     content = dataclasses.asdict(recipe)
     if recipe.training.max_steps:
         content["training"].pop("epochs")
-    return dump(content)
+    return content
+
+
+def to_yaml(recipe: Recipe) -> str:
+    """Return a recipe with all its values (`stated`) as YAML, from which `load_recipe` loads an equal recipe."""
+    return dump(stated(recipe))
 
 
 def to_file(recipe: Recipe) -> bytes:
