@@ -79,7 +79,8 @@ class ModelSource:
 
 
 def read_source(folder: Path) -> ModelSource:
-    """Return what a local model folder states in addition to its weights: pooling, layers after it, settings for inference.
+    """Return what a local model folder states in addition to its weights: pooling, layers after it, settings for
+    inference.
 
     Of the weights, only those that training needs apart from the encoder are read: the layers after the pooling, the
     table of a static model, and token weights. A folder without `modules.json`, such as a plain Hugging Face folder,
