@@ -333,7 +333,8 @@ def _argument(field: _Field) -> dict[str, Any]:
     if field.type is bool:
         switch = "store_false" if field.default is True else "store_true"
         return given | {"action": argparse.BooleanOptionalAction if flag.negatable else switch}
-    given |= {"metavar": flag.metavar, "choices": (not flag.commas and field.choices) or None, "type": _reader(field)}
+    metavar = flag.metavar and " ".join(flag.metavar.split())  # argparse cannot wrap a usage with double spaces
+    given |= {"metavar": metavar, "choices": (not flag.commas and field.choices) or None, "type": _reader(field)}
     if flag.positional:
         return given | ({"nargs": "*" if is_tuple else "?"} if is_tuple or not field.required else {})
     if is_tuple:
