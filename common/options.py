@@ -54,7 +54,7 @@ class Flag:
             user what is wrong. None to parse a word by the field's type.
         const: the value if the flag is given without a word; None if a word must follow the flag.
         choices: the allowed values, if they are known only when the command runs; empty to allow any value of the
-            field's type.
+            field's type. The word for a value is its text, `str(value)`, as for the values of a `Literal`.
         commas: whether a word holds several names, separated by commas.
         many: whether the flag takes several words at once.
         negatable: whether a switch has both forms, --NAME and --no-NAME.
@@ -69,7 +69,7 @@ class Flag:
     metavar: str | None = None
     _: dataclasses.KW_ONLY
     name: str = ""
-    choices: Sequence[str] = ()
+    choices: Sequence[Any] = ()
     parse: Callable[[str], Any] | None = None
     const: Any = None
     commas: bool = False
