@@ -61,7 +61,8 @@ class AdaptCommand(Adapt, Command):
     def run(self) -> Result:
         """Run the steps, and print each command before it runs; return the outcome.
 
-        If a step fails, the result has the exit code and the message of that step.
+        If `dry_run` is true, run no step, and return the commands. If a step fails, the result has the exit code and
+        the message of that step.
         """
         signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C: the command that runs saves its work
         try:

@@ -12,7 +12,7 @@ from typing import Any
 from clearspan.adapt.options import Adapt
 from clearspan.adapt.state import STATE
 from clearspan.common.child_commands import Option, run_module
-from clearspan.common.options import from_keywords, words
+from clearspan.common.options import checked_words
 from clearspan.common.terminal import UsageError
 from clearspan.common.typed import checked
 from clearspan.train.api import Overrides, assignments
@@ -94,8 +94,7 @@ def adapt(
         raise UsageError(f"overrides: {wrong[0]}: is no recipe key with a value, such as training.epochs=3")
     listed = [inputs] if isinstance(inputs, str | Path) else list(inputs)
     given = {"overrides": keys, "input": listed, "output": output, "model": model, "quiet": quiet, **options}
-    from_keywords(Adapt, given)
-    run_module("clearspan.adapt", words(Adapt, given), quiet)
+    run_module("clearspan.adapt", checked_words(Adapt, given), quiet)
     state = json.loads((Path(output) / STATE).read_text(encoding="utf-8"))
     result = {field.name: state[field.name] for field in dataclasses.fields(Adapted) if field.name != "folder"}
     return Adapted(Path(output), **result)

@@ -26,12 +26,12 @@ MODEL, METRICS = "model", "metrics.jsonl"
 
 
 def source(outcome: Outcome, options: Adapt) -> Path:
-    """Return the folder that holds the model of an outcome, i.e. the winner's model, trained or untrained."""
+    """Return the folder that holds the winner's model, or the best untrained model if BM25 alone wins."""
     return options.trained if outcome.model == TRAINED else options.untrained[outcome.model]
 
 
 def deliver(outcome: Outcome, state: dict[str, Any], options: Adapt) -> None:
-    """Copy the model of the outcome to DIR/model, where DIR is the output folder.
+    """Copy the winner's model, or the best untrained model if BM25 alone wins, to `model` in the output folder.
 
     If an earlier call copied another model, its copy and the vectors made with it are removed.
 
@@ -54,7 +54,7 @@ def deliver(outcome: Outcome, state: dict[str, Any], options: Adapt) -> None:
 def copy(model: Path, folder: Path) -> None:
     """Copy a model folder to `folder`; do nothing if `folder` holds this model already.
 
-    If `folder` holds anything else, this folder is renamed first.
+    If `folder` exists and holds anything else, it is renamed first, to NAME.damaged, and a message says so.
     """
     from clearspan.common.encoder.fingerprint import model_files
     from clearspan.common.model_folder import EncoderError

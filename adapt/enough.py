@@ -75,10 +75,12 @@ def count_texts(options: Adapt, max_records: int) -> int:
 
 
 def check_keep_fields(options: Adapt) -> None:
-    """Raise UsageError if the first records lack a field of --keep-fields, or hold lists or objects in it.
+    """Raise UsageError if --keep-fields names a field twice, or names a field whose type cannot be inferred.
 
-    Without this check, the problem would be reported only after training, by the command `embed`. If the inputs cannot
-    be read, do nothing, since an earlier command reports that.
+    The type of a field is inferred from the first records, unless the user states it. It cannot be inferred if all of
+    these records lack the field, or if one of them holds a list or an object in it. Without this check, the problem
+    would be reported only after training, by the command `embed`. If the inputs cannot be read, do nothing, since an
+    earlier command reports that.
     """
     if not options.keep_fields or not options.shown_fields:
         return

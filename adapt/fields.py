@@ -6,7 +6,7 @@ A file has titles if most of its first records have a title and a text under usu
     no file has titles        texts alone
     some files have titles    an error that advises to use --fields or --text-field
 
-Files that differ from the other files are ignored if they have at most 1 % of all bytes.
+Files that differ from the other files are ignored if they have together at most 1 % of all bytes.
 """
 
 import contextlib
@@ -80,8 +80,8 @@ def find_titles(inputs: Sequence[str], encoding: str | None = None) -> Titles:
         encoding: the encoding of text files, or `auto`; None for UTF-8.
 
     Raises:
-        UsageError: some files have titles, and files with more than 1 % of all bytes have none, or have them under
-            different names.
+        UsageError: some files have titles, and others have none, or have them under different names. Such other files
+            are ignored if they have together at most 1 % of all bytes.
     """
     try:
         reading = Reading(encoding=encoding and encoding_named(encoding), skip_unknown=True)

@@ -70,7 +70,7 @@ class Judging(Command):
     def run(self) -> Result:
         """Rank the systems and write the verdicts to the file `output`.
 
-        Do nothing if that file already has verdicts on the same inputs.
+        Do nothing if that file already has verdicts on the same models, dataset, questions and options.
         """
         write_verdicts(self)
         return Printed()
@@ -103,7 +103,7 @@ class Verdicts:
 def write_verdicts(options: Judging) -> None:
     """Rank the systems and write the verdicts to the file `options.output`.
 
-    Do nothing if that file already has verdicts on the same inputs.
+    Do nothing if that file already has verdicts on the same models, dataset, questions and options.
     """
     inputs = fingerprint(options)
     if options.output.is_file():

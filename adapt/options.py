@@ -63,7 +63,7 @@ class Adapt(Options):
     overrides: Annotated[
         tuple[str, ...], Flag("recipe keys to change, e.g. optimizer.learning_rate=2e-5", "key=value", positional=True)
     ] = ()
-    inputs: Annotated[tuple[str, ...], Flag(INPUT, "GLOB", name="--input", many=True)]
+    inputs: Annotated[tuple[str, ...], Flag(INPUT, "GLOB", name="--input", many=True, path=True)]
     output: Annotated[Path, Flag(OUTPUT, "DIR", output=True)]
     fields: Annotated[tuple[str, ...], Flag(BOTH, "A,B", commas=True)] = ()
     text_field: Annotated[str | None, Flag(ALONE, "NAME")] = None
@@ -71,9 +71,9 @@ class Adapt(Options):
         "file"
     )
     encoding: Annotated[str | None, Flag(ENCODING, "NAME")] = None
-    model: Annotated[str | None, Flag(WHICH, "DIR")] = None
+    model: Annotated[str | None, Flag(WHICH, "DIR", path=True)] = None
     prompt_name: Annotated[tuple[str, ...], Flag(PROMPTS, "NAME", commas=True)] = ()
-    recipe: Annotated[str | None, Flag(RECIPE, "NAME-or-FILE")] = None
+    recipe: Annotated[str | None, Flag(RECIPE, "NAME-or-FILE", path=True)] = None
     queries: Annotated[Path | None, Flag(QUERIES, "FILE")] = None
     precision: Precision = AUTO
     keep_fields: Annotated[tuple[str, ...], Flag(KEPT, "A,B", commas=True)] = ()
@@ -151,7 +151,8 @@ class Adapt(Options):
         If the user's options say which fields to read, the inputs are not searched, and `names` in the result is None.
 
         Raises:
-            UsageError: some files have titles, and others have none, or have them under different names.
+            UsageError: some files have titles, and others have none, or have them under different names. Such other
+                files are ignored if they have together at most 1 % of all bytes.
         """
         from clearspan.adapt.fields import Titles, find_titles
 

@@ -41,7 +41,9 @@ class Questions(Command):
     expected: ClassVar[Errors] = (PipelineError, ValueError, OSError)
 
     queries: Annotated[Path, Flag("csv, tsv or jsonl file with the fields query and text, or query and id", "FILE")]
-    inputs: Annotated[tuple[str, ...], Flag("files of the texts, as for `clearspan adapt`", "GLOB", name="--input")]
+    inputs: Annotated[
+        tuple[str, ...], Flag("files of the texts, as for `clearspan adapt`", "GLOB", name="--input", path=True)
+    ]
     output: Annotated[Path, Flag("file to write, with a query and its text on each line", "FILE")]
     id_field: Annotated[str | None, Flag("field or column of a text's id", "NAME")] = None
     text_field: Annotated[str | None, Flag("field or column of the text (default: text)", "NAME")] = None
@@ -56,13 +58,14 @@ class Questions(Command):
 def write_questions(options: Questions) -> None:
     """Write each question, with the text that it should find, as a line of JSON to the file `options.output`.
 
-    A question that should find several texts gets a line for each of them. If the file has the right content already,
-    it is not written again.
+    The file of questions (`options.queries`) states the text to find, or the id by which it is looked up in the inputs.
+    If several texts have this id, the question gets a line for each of them. If the output file has the right content
+    already, it is not written again.
 
     Raises:
-        UsageError: a question has neither a text nor an id; or it has an id, but no text has this id, or the inputs
-            have no field of ids.
-        DataError: the file of queries cannot be read.
+        UsageError: a row of the file of questions states neither the text to find nor its id; or it states an id, and
+            `options.id_field` is None or no text of the inputs has this id.
+        DataError: the file of questions cannot be used.
         PipelineError: an input cannot be read.
     """
     queries = read_queries(options.queries)

@@ -67,8 +67,8 @@ def planned(
     """Choose a recipe for a dataset, with a batch size, number of steps and evaluation interval that suit its size.
 
     Args:
-        dataset: the folder of the dataset to train on.
-        texts: the folder of the dataset of all texts, of which a part is held out.
+        dataset: the folder of the dataset to train on: `texts`, or a dataset that was mined from it.
+        texts: the folder of the dataset that was made from the inputs, with a held-out part.
         base: the folder of the model to train.
         keys: settings that this run needs in every recipe (paths, evaluation on held-out texts), each as `key=value`.
         overrides: settings of the user, each as `key=value`.

@@ -121,10 +121,11 @@ def _commands(folder: Path) -> list[str]:
 
 
 def examples(verdict: Verdict) -> list[Table]:
-    """Return a table for a query that the best trained system wins, and a table for a query that it loses.
+    """Return a table for one query that the best trained system wins, and a table for one query that it loses.
 
     The best trained system wins a query if it ranks the right text higher than the best untrained system does, and
-    loses it if it ranks the text lower. A table is omitted if there is no such query.
+    loses it if it ranks the text lower. A table shows the query, the right text, its two ranks, and any wrong text that
+    one of the two systems ranks first. It is omitted if there is no such query.
     """
     won = [example for example in verdict.examples if _before(example.rank, example.rank_untrained)]
     lost = [example for example in verdict.examples if _before(example.rank_untrained, example.rank)]

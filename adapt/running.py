@@ -20,14 +20,15 @@ again.
 def run_step(step: Step, state: dict[str, Any], options: Adapt) -> None:
     """Print the command of a step, run it, and record it in adapt.json as finished.
 
-    The command does not run if an earlier call has finished the step and no damage to its output is found. A command
-    that itself checks whether its inputs have changed (`Step.checks_inputs`) runs on every call.
+    The command does not run if an earlier call has finished the step with the same command, and no damage to its output
+    is found. A command that itself checks whether its inputs have changed (`Step.checks_inputs`) runs on every call.
 
     Args:
         state: the content of adapt.json, which is changed and saved.
 
     Raises:
-        UsageError: the earlier call had another command for this step, or the command refused an option.
+        UsageError: an earlier call finished this step with another command, and the step is not `questions` or `judge`,
+            which then run again; or the command refused an option.
         CommandError: the command failed.
     """
     done = state["steps"].get(step.name)

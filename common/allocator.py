@@ -22,8 +22,8 @@ def keep_freed(mmap_bytes: int, trim_bytes: int, top_pad_bytes: int | None = Non
     Args:
         mmap_bytes: a block larger than this does not use the heap: it is requested directly from the system (`mmap`),
             and returned when it is freed.
-        trim_bytes: the top of the heap is returned to the system when more bytes than this are free there; NEVER to
-            keep all of it.
+        trim_bytes: the top of the heap is returned to the system when more bytes than this are free there; -1 to keep
+            all of it.
         top_pad_bytes: the number of extra bytes to request whenever the heap grows; None for glibc's default.
 
     Returns:

@@ -133,7 +133,8 @@ def run_module(
 
     Raises:
         UsageError: the command cannot work with these options.
-        CommandError: the command failed.
+        CommandError: the command failed in another way, and `default` is None.
+        KeyboardInterrupt: the user interrupted this process.
     """
     with channel() as failures:
         command = [sys.executable, "-m", module, *line]

@@ -40,19 +40,16 @@ class Result(ABC):
     """Result of a command: text for a person, and JSON for a program.
 
     Attributes:
-        code: the exit code: 0, or another number if the work failed but there is something to print. With a failure,
-            0 stands for 1.
         failure: the reason for the failure, one line for the user; "" if there is no failure, or if its reason was
             already reported.
     """
 
-    code: int = 0
     failure: str = ""
 
     @property
-    def exit_code(self) -> int:
-        """Return the exit code of the command, which is not 0 if there is a failure."""
-        return self.code or int(bool(self.failure))
+    def code(self) -> int:
+        """The exit code of the command: 1 if there is a failure, otherwise 0."""
+        return 1 if self.failure else 0
 
     @abstractmethod
     def __str__(self) -> str:
@@ -70,7 +67,7 @@ class Printed(Result):
     Attributes:
         text: the result as text for a person.
         json: the result as JSON; "" if the command has no option `json`.
-        code: the exit code.
+        code: the exit code; if it is given as 0 with a failure, it is 1.
         failure: the reason for a failure, one line; "" if there is none, or if it was already reported.
     """
 
@@ -78,6 +75,10 @@ class Printed(Result):
     json: str = ""
     code: int = 0
     failure: str = ""
+
+    def __post_init__(self) -> None:
+        if self.failure and not self.code:
+            object.__setattr__(self, "code", 1)
 
     def __str__(self) -> str:
         return self.text
@@ -185,8 +186,8 @@ class Command(Options, ABC):
                 terminal.say(text.removesuffix("\n"))
         finally:  # also if the reader of the text has gone
             if result.failure:
-                report(Failure(prefix, result.failure, result.exit_code))
-        return result.exit_code
+                report(Failure(prefix, result.failure, result.code))
+        return result.code
 
 
 @dataclass(frozen=True)

@@ -57,7 +57,8 @@ def form_of(head: Sequence[str], is_tsv: bool, are_quotes: Callable[[], bool]) -
     """Infer the options of `csv.reader` for a table from its first lines.
 
     If the delimiter is not known, each delimiter is tried, and the delimiter that splits most rows into as many cells
-    as the first row is chosen. A delimiter that does not occur in the first row is not considered.
+    as the first row is chosen. A delimiter that does not occur in the first row is not considered. If none occurs
+    there, the delimiter is a comma.
 
     Args:
         head: the first lines of the table, each with its line break.

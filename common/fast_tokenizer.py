@@ -261,9 +261,10 @@ def _matched(tokenizer: Tokenizer) -> list[AddedToken]:
 def _careful_tokens(tokenizer: Tokenizer) -> re.Pattern[str] | None:
     """Return a pattern for the added tokens that gigatoken 0.10 may match wrongly in a text; None if there are none.
 
-    A text in which the pattern is found must be tokenized by `tokenizers` itself. gigatoken ignores the setting
-    `single_word` of an added token. If the tokenizer has a normalizer, or also has added tokens that consist only of
-    spaces, gigatoken may wrongly match every added token that contains another character.
+    A text in which the pattern is found must be tokenized by `tokenizers` itself. A normalizer, or an added token that
+    is white space, can make gigatoken match the other added tokens wrongly. If the tokenizer has either, the pattern is
+    for all added tokens but those that are white space. Otherwise it is only for added tokens with the setting
+    `single_word`, which gigatoken ignores.
     """
     added = _matched(tokenizer)
     words = [token for token in added if not token.content.isspace()]

@@ -141,13 +141,25 @@ def atomic_write(path: str | Path) -> Iterator[BinaryIO]:
 
 
 def write_bytes(path: str | Path, content: bytes) -> None:
-    """Write a file atomically: after a failure, the path still holds the earlier file, or no file."""
+    """Write a file atomically: after a failure, the path still holds the earlier file, or no file.
+
+    The folder of `path` is created if it is missing.
+
+    Raises:
+        OSError: the file cannot be written; the message names `path`.
+    """
     with atomic_write(path) as stream:
         stream.write(content)
 
 
 def write_text(path: str | Path, text: str) -> None:
-    """Write a UTF-8 file atomically; a lone surrogate, which UTF-8 cannot encode, is written as an escape."""
+    """Write a UTF-8 file atomically, and create its folder if it is missing.
+
+    A lone surrogate, which UTF-8 cannot encode, is written as an escape such as `\\ud800`.
+
+    Raises:
+        OSError: the file cannot be written; the message names `path`.
+    """
     write_bytes(path, text.encode("utf-8", errors="backslashreplace"))
 
 

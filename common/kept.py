@@ -57,11 +57,12 @@ def has_sha256(path: Path, expected_sha256: str) -> bool:
 def cached_file(name: str, make: Callable[[Path], None]) -> Iterator[Path]:
     """Yield the path of a cached file; call `make` to write it if it is missing or damaged.
 
-    If the cache cannot be used, warn and write the file to a temporary folder.
+    If the cache cannot be used, warn, and write the file to a temporary folder, which is deleted at the end of the
+    `with` statement.
 
     Args:
         name: the file's name in the cache; two files with different content must have different names.
-        make: function that writes the file to the path that it is given.
+        make: function that writes the file to the path that it is given, which is temporary.
     """
     with contextlib.ExitStack() as stack:
         try:

@@ -24,11 +24,9 @@ from clearspan.common.flags import flag
 from clearspan.common.former import advice
 from clearspan.common.parsing import NUMBERS, did_you_mean
 from clearspan.common.terminal import REQUIRED, Parser, UsageError
-from clearspan.common.typed import UNIONS, MismatchError, choose, conform
+from clearspan.common.typed import UNIONS, MismatchError, check_argument, choose, conform, within_int64
 
 T = TypeVar("T", bound="Options")
-PATHS = ("DIR", "FILE", "GLOB", "NAME-or-FILE", "PAIRS", "PATH")
-"""Placeholders of options whose text is the path of a file or a folder, as a `Path` is."""
 NO_PATH = "an empty text names no file or folder"
 
 
@@ -60,6 +58,9 @@ class Flag:
         negatable: whether a switch has both forms, --NAME and --no-NAME.
         positional: whether the option is a word without a flag; such a word may be omitted if the field has a default.
         required: whether the option must be given although the field has a default.
+        path: whether the value, a text, is the path of a file or folder, or a glob, and hence not empty. A value of the
+            type `Path` is a path in any case, and so is the value of an option with `output`. An empty text may still
+            be the default of an option that need not be given.
         output: whether the value names a folder to write, on this machine or an object store.
         rest: whether the field takes the words of a command line that are no option of the command. Without such a
             field, these words are an error.
@@ -77,6 +78,7 @@ class Flag:
     negatable: bool = False
     positional: bool = False
     required: bool = False
+    path: bool = False
     output: bool = False
     rest: bool = False
 
@@ -153,9 +155,13 @@ class _Field(NamedTuple):
 
     @property
     def is_path(self) -> bool:
-        """Return whether each value names a file or a folder, so that it cannot be empty."""
-        is_optional = self.default == "" and not self.flag.required
-        return not is_optional and (Path in (self.type, *typing.get_args(self.type)) or self.flag.metavar in PATHS)
+        """Return whether each value is the path of a file or folder."""
+        return self.flag.path or self.flag.output or Path in (self.type, *typing.get_args(self.type))
+
+    @property
+    def allows_empty_word(self) -> bool:
+        """Return whether an empty word may be given: for a path only if it says what leaving out the option says."""
+        return not self.is_path or (self.default == "" and not self.flag.required)
 
     @property
     def required(self) -> bool:
@@ -265,9 +271,9 @@ class Options:
         underscores: whether flags are written with underscores, `--num_gpus`, as DeepSpeed writes them.
 
     Raises:
-        ValueError: a value has the wrong type, is outside its limits or is not one of the choices; a list of names
-            (`Flag.commas`) holds a name twice; or a file is in the way of an output folder (`Flag.output`). The message
-            names the option.
+        ValueError: a value has the wrong type, is outside its limits or is not one of the choices; a whole number does
+            not fit into 64 bits; a list of names (`Flag.commas`) holds a name twice; or a file is in the way of an
+            output folder (`Flag.output`). The message names the option.
     """
 
     heading: ClassVar[str] = ""
@@ -277,7 +283,7 @@ class Options:
         for field in _fields(type(self)):
             value = getattr(self, field.name)
             try:
-                value = conform(value, field.hint)
+                value = within_int64(conform(value, field.hint))
                 if field.choices and value is not None:
                     for each in value if field.is_tuple else [value]:
                         choose(each, field.choices)
@@ -351,11 +357,11 @@ def _reader(field: _Field) -> Callable[[str], Any]:
     """
     named = {str(choice): choice for choice in field.choices}
     parse = field.flag.parse or ((lambda word: named.get(word, word)) if named else field.value_type)
-    if field.flag.parse is None and not field.flag.commas and not field.is_path:
+    if field.flag.parse is None and not field.flag.commas and field.allows_empty_word:
         return parse
 
     def read(word: str) -> Any:
-        if field.is_path and not word:
+        if not word and not field.allows_empty_word:  # before `parse`, which may read the file, or make "" the path "."
             raise argparse.ArgumentTypeError(NO_PATH)
         try:
             return [parse(name) for name in names(word)] if field.flag.commas else parse(word)
@@ -470,6 +476,27 @@ def words(cls: type[Options], arguments: Mapping[str, Any]) -> list[str]:
         several = [value] if _is_one(value) else value
         line += [str(each) if is_bare else f"{field.word}={each}" for each in several]
     return line
+
+
+def checked_words(cls: type[Options], arguments: Mapping[str, Any]) -> list[str]:
+    """Return the words of a command line that set the same options as a user's keyword arguments, for another process.
+
+    The options are checked as `from_keywords` checks them, except the words of a field with `Flag.rest`, which only
+    have to be texts: the other process checks them, because it may have to import what they are options of.
+
+    Args:
+        arguments: name of a keyword argument -> its value; an option with the value None is left out.
+
+    Raises:
+        UsageError: an option is unknown or missing, or its value is invalid; the message names the option.
+    """
+    rest = {
+        name: field for name, field in _keywords(cls).items() if field.flag.rest and arguments.get(name) is not None
+    }
+    from_keywords(cls, {name: value for name, value in arguments.items() if name not in rest})
+    for name, field in rest.items():
+        check_argument(name, field.hint, _read(field, arguments[name]))
+    return words(cls, arguments)
 
 
 def words_of(options: Options, left_out: Collection[str] = ()) -> list[str]:

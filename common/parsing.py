@@ -24,7 +24,7 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
 
 
 def whole_number(text: str) -> int:
-    """Parse an integer in ASCII digits; unlike `int`, reject `1_0`.
+    """Parse an integer: ASCII digits, optionally with a sign and with surrounding spaces. Unlike `int`, reject `1_0`.
 
     Raises:
         ValueError: the text is not such an integer, or has more than 1,000 digits.
@@ -35,7 +35,9 @@ def whole_number(text: str) -> int:
 
 
 def finite_number(text: str) -> float:
-    """Parse a number in decimal or scientific notation; unlike `float`, reject `1_0`, `nan` and `inf`.
+    """Parse a number in decimal or scientific notation, optionally with a sign and with surrounding spaces.
+
+    Unlike `float`, reject `1_0`, `nan` and `inf`.
 
     Raises:
         ValueError: the text is not such a number, or the number is too large for a float.

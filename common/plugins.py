@@ -73,8 +73,8 @@ def load_class(spec: str, expected: Callable[..., T], noun: str) -> type[T]:
         noun: noun for error messages, with its article, e.g. "a kind of dataset".
 
     Raises:
-        PluginError: the object is not a subclass of `expected`, lacks an abstract method, or lacks a class attribute
-            that `expected` annotates as `ClassVar`.
+        PluginError: the spec names no object (`resolve`); or the object is not a subclass of `expected`, lacks an
+            abstract method, or lacks a class attribute that `expected` annotates as `ClassVar`.
     """
     value, contract, base = resolve(spec), cast(type, expected), _name(expected)
     if not inspect.isclass(value) or not issubclass(value, contract):
@@ -95,7 +95,7 @@ def load_object(spec: str, expected: Callable[..., T], noun: str) -> T:
         noun: noun for error messages, with its article, e.g. "an evaluation task".
 
     Raises:
-        PluginError: the object lacks one of these attributes.
+        PluginError: the spec names no object (`resolve`), or the object lacks one of these attributes.
     """
     return check_object(resolve(spec), spec, expected, noun)
 
@@ -125,7 +125,7 @@ def load_function(spec: str, noun: str) -> Callable[..., Any]:
         noun: noun for error messages, with its article, e.g. "a function of a list of texts".
 
     Raises:
-        PluginError: the object cannot be called.
+        PluginError: the spec names no object (`resolve`), or the object cannot be called.
     """
     value = resolve(spec)
     if not callable(value):

@@ -48,11 +48,12 @@ def read_queries(path: str | Path) -> list[Query]:
     """Read a file of queries: a csv, tsv or jsonl file, or any other text file with one query per line.
 
     A csv, tsv or jsonl file has a column or field `query`, and optionally `text`, the text that the query should find,
-    or `id`, the id of this text. Blank lines are skipped, and a blank `text` or `id` counts as missing. Letter case and
-    surrounding spaces of a column's name do not matter.
+    or `id`, the id of this text. A blank `text` or `id` counts as missing. Letter case and surrounding spaces of a
+    column's name do not matter. Blank lines are skipped, but in a csv or tsv file they are errors.
 
     Raises:
-        DataError: the file cannot be read or holds no query; or a row has no query, or has both a text and an id.
+        DataError: the file cannot be read, is malformed or holds no query; or a row has no query, or has both a text
+            and an id.
     """
     path = Path(path)
     try:

@@ -53,8 +53,8 @@ def read_lines(path: Path, encoding: str = "utf-8") -> Iterator[str]:
 def csv_rows(path: Path) -> Iterator[tuple[int, list[str]]]:
     """Yield the line number and the cells of each row of a UTF-8 csv or tsv file.
 
-    The line number is the number of the row's first line, from 1. The delimiter and the use of quotes are inferred from
-    the file.
+    The line number is the number of the row's first line, from 1. A blank line is a row without cells. The delimiter
+    and the use of quotes are inferred from the file.
 
     Raises:
         MissingDataError: the file does not exist.
@@ -87,7 +87,8 @@ def csv_records(
 
     Raises:
         MissingDataError: the file does not exist.
-        DataError: the header lacks a required field, or a row is malformed.
+        DataError: the header lacks a required field; a row, such as a blank line, has more or fewer cells than the
+            header; a line is not UTF-8; or quotes do not match.
     """
     header: list[str] = []
     for number, row in csv_rows(path):

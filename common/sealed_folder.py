@@ -25,7 +25,7 @@ MAX_BYTES = 1 << 22
 
 
 class FolderChangedError(ValueError):
-    """A folder has changed since it was sealed. The message names the file that has changed or is missing."""
+    """A folder has changed since it was sealed. The message names the file that has changed, is missing or is new."""
 
 
 def files_in(folder: Path) -> list[str]:
@@ -41,6 +41,8 @@ def files_in(folder: Path) -> list[str]:
 
 def seal_folder(folder: Path, kind: str, content: Mapping[str, Any] | None = None) -> None:
     """Write `manifest.json`, which holds the size and SHA-256 of every file in a folder, and its own SHA-256.
+
+    A file is left out if its name, or the name of a folder in its relative path, begins with a dot.
 
     Args:
         kind: the kind of folder, e.g. a checkpoint; `check_folder` raises an error if another kind is expected.
@@ -106,6 +108,8 @@ def check_folder(
 ) -> dict[str, Any]:
     """Compare the files in a folder with its manifest; return the further fields that `seal_folder` put into it.
 
+    A file is ignored if its name, or the name of a folder in its relative path, begins with a dot.
+
     Args:
         kind: the expected kind of folder, such as a checkpoint.
         refuse_missing: True if a missing file is an error; False to ignore it.
@@ -113,8 +117,9 @@ def check_folder(
         unchecked_suffixes: endings of file names, in lower case, such as `.md`; files with these are not checked.
 
     Raises:
-        FolderChangedError: the manifest is missing, damaged or of another kind; a file has changed; or, if
-            `refuse_missing` or `refuse_unlisted` is true, a file is missing or not listed.
+        FolderChangedError: the manifest is missing, damaged or of another kind; a file has changed; a file is missing
+            and `refuse_missing` is true; or a file is not listed and `refuse_unlisted` is true.
+        PermissionError: a file may not be read.
     """
     content, listed = read_manifest(folder, kind)
     files = {name: info for name, info in listed.items() if not name.lower().endswith(tuple(unchecked_suffixes))}

@@ -277,8 +277,8 @@ def run(
     """Run the work of a command; return its exit code.
 
     An expected exception becomes one line on stderr. The exit code is 2 for wrong usage, 130 for Ctrl-C, and 1 for all
-    other expected exceptions. The exit code is 0 if the process that reads our stdout closes it, as `head` does.
-    Characters that the terminal's encoding lacks are escaped.
+    other expected exceptions. Any other exception is raised. The exit code is 0 if the process that reads our stdout
+    closes it, as `head` does. Characters that the terminal's encoding lacks are escaped.
 
     If the user has not set OMP_WAIT_POLICY, it is set so that OpenMP threads sleep while they wait: by default torch's
     threads spin at the end of every parallel operation, on cores that other processes need. libgomp reads the variable
@@ -308,13 +308,18 @@ def run(
 def _exit_code(name: str, work: Callable[[], int], expected: tuple[type[Exception], ...], remedy: str) -> int:
     """Call `work`, which does the work of a command, and return the exit code of the command.
 
-    A wrong usage, an exception of a type in `expected` or Ctrl-C is reported in one line.
+    UsageError, an exception of a type in `expected` or Ctrl-C is reported in one line; any other exception is raised.
 
     Args:
+        work: function that does the work, and returns the exit code if it raises no exception.
         name: the beginning of the line.
         expected: types of exceptions that mean that the work failed.
         remedy: advice for a user who stops the command: SIGINT and SIGTERM then print it in one line and end the
             process at once. "": the signals have their usual effects.
+
+    Returns:
+        The result of `work`; 2 for a UsageError, 1 for an expected exception, 130 for Ctrl-C, and 0 if the process that
+        reads our stdout has closed it.
     """
     try:
         with ending_at_once(name, remedy) if remedy else contextlib.nullcontext():

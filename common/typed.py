@@ -8,8 +8,8 @@ in one line.
     Literal["gas", "wood"]                "good"                    oven good: choose gas, wood; did you mean 'wood'?
 
 `checked` checks the arguments of a public function, `common.options` the fields of a command's options, and
-`train.config.keys` the keys of a recipe. A numpy number is a number. Bytes are neither a text nor a path, and True is
-not a number.
+`train.config.keys` the keys of a recipe; these three also refuse whole numbers that do not fit into 64 bits
+(`within_int64`). A numpy number is a number. Bytes are neither a text nor a path, and True is not a number.
 """
 
 import contextlib
@@ -52,8 +52,8 @@ LIMITS: dict[str, tuple[str, Callable[[Any, Any], bool]]] = {
 """Attribute of a limit from annotated_types -> (words for the limit in a message, function that tests it)."""
 
 
-SMALLEST, LARGEST = -(1 << 63), (1 << 63) - 1
-"""The smallest and the largest whole number that an annotation allows, except in a sealed record."""
+MIN_INT64, MAX_INT64 = -(1 << 63), (1 << 63) - 1
+"""The smallest and the largest whole number that arrays and files hold."""
 
 
 class MismatchError(ValueError):
@@ -73,6 +73,11 @@ class MismatchError(ValueError):
         self.value, self.expected, self.choices, self.is_type = value, expected, choices, is_type
         self.place: tuple[Any, ...] = ()
 
+    def within(self, place: Any) -> "MismatchError":
+        """Return this error with the index or key of the item that was checked put before its `place`."""
+        self.place = (place, *self.place)
+        return self
+
     def message(self, name: str) -> str:
         """Return the error message; `name` is the name of the option, argument or key that has the value."""
         name = ".".join(map(str, (name, *self.place)))
@@ -88,13 +93,12 @@ def conform(value: Any, hint: Any, exact: bool = False) -> Any:
 
     Args:
         hint: the annotation.
-        exact: if true, no number is converted: 1 is not accepted for a float, and a whole number may have any size. If
-            false, a whole number must fit into 64 bits, as arrays and files hold it.
+        exact: if true, no number is converted: 1 is not accepted for a float.
 
     Raises:
         MismatchError: the value does not have this type, is outside the limits or is not one of the choices.
     """
-    if (type(value) is hint and (exact or hint is not int)) or hint in (Any, object):
+    if type(value) is hint or hint in (Any, object):
         return value
     origin, inner = typing.get_origin(hint), typing.get_args(hint)
     if origin is Annotated:
@@ -110,8 +114,7 @@ def conform(value: Any, hint: Any, exact: bool = False) -> Any:
         kind = numbers.Integral if hint is int else numbers.Real
         if isinstance(value, kind) and not isinstance(value, bool) and not exact:
             with contextlib.suppress(OverflowError):  # a whole number may be too large for a float
-                number = hint(value)
-                return _within_64_bits(number) if hint is int else number
+                return hint(value)
     elif origin is not None and issubclass(origin, Mapping):
         if isinstance(value, Mapping):
             return {_item(key, key, inner[0], exact): _item(key, each, inner[1], exact) for key, each in value.items()}
@@ -121,6 +124,26 @@ def conform(value: Any, hint: Any, exact: bool = False) -> Any:
     elif isinstance(hint, type) and isinstance(value, hint):
         return value
     raise _wrong_type(value, hint)
+
+
+def within_int64(value: T) -> T:
+    """Return a value unchanged if each whole number in it fits into 64 bits, as arrays and files hold it.
+
+    Args:
+        value: a whole number; or a list or tuple, whose items are checked. Any other value is not checked.
+
+    Raises:
+        MismatchError: a whole number is too small or too large.
+    """
+    if isinstance(value, int) and not MIN_INT64 <= value <= MAX_INT64:
+        raise MismatchError(value, f"at most {MAX_INT64:,}" if value > 0 else f"at least {MIN_INT64:,}")
+    if isinstance(value, list | tuple):
+        for place, item in enumerate(value):
+            try:
+                within_int64(item)
+            except MismatchError as error:
+                raise error.within(place) from None
+    return value
 
 
 def choose(value: Any, choices: Sequence[Any]) -> Any:
@@ -157,8 +180,7 @@ def _item(place: Any, value: Any, hint: Any, exact: bool) -> Any:
     try:
         return conform(value, hint, exact)
     except MismatchError as error:
-        error.place = (place, *error.place)
-        raise
+        raise error.within(place) from None
 
 
 def _first(value: Any, union: Any, exact: bool) -> Any:
@@ -174,13 +196,6 @@ def _first(value: Any, union: Any, exact: bool) -> Any:
         except MismatchError as error:
             outside = outside if error.is_type else error
     raise outside or _wrong_type(value, union)
-
-
-def _within_64_bits(value: int) -> int:
-    """Return `value` if it fits into a signed 64-bit integer; otherwise raise MismatchError."""
-    if not SMALLEST <= value <= LARGEST:
-        raise MismatchError(value, f"at most {LARGEST:,}" if value > 0 else f"at least {SMALLEST:,}")
-    return value
 
 
 def _within_limits(value: Any, metadata: Sequence[Any]) -> Any:
@@ -287,9 +302,10 @@ def check_argument(name: str, hint: Any, value: Any) -> Any:
     """Return an argument's value converted to the type of its annotation.
 
     Raises:
-        UsageError: the value does not fit the annotation; the message names the argument.
+        UsageError: the value does not fit the annotation, or a whole number does not fit into 64 bits; the message
+            names the argument.
     """
     try:
-        return conform(value, hint)
+        return within_int64(conform(value, hint))
     except MismatchError as error:
         raise UsageError(error.message(name)) from None

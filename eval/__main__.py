@@ -85,13 +85,11 @@ class EvalResult(Result):
 
     Attributes:
         scored: the evaluations of the models, in the order of `--model`.
-        code: the exit code: 0, or 1 if a data file has fewer rows than the published file and `--allow-missing` is not
-            given.
-        failure: a line for the user that names these data files; "" if the exit code is 0.
+        failure: a line for the user that names the data files that have fewer rows than the published file; "" if there
+            are none, or with `--allow-missing`.
     """
 
     scored: Sequence[Scored]
-    code: int = 0
     failure: str = ""
 
     def __str__(self) -> str:
@@ -127,7 +125,7 @@ class Evaluate(EvalOptions, Command):
         if not truncated:
             return EvalResult(scored)
         failure = f"truncated data: {truncated}: restore the files, or accept them with {flag('--allow-missing')}"
-        return EvalResult(scored, 1, terminal.printable(failure))
+        return EvalResult(scored, terminal.printable(failure))
 
 
 main = Evaluate.main

@@ -70,7 +70,7 @@ class Comparison(Result):
 
     Attributes:
         a, b: the names of the models.
-        rows: the scores and their difference, for each metric of each task.
+        rows: the scores and their difference, for each metric that was compared.
         not_compared: name of a task -> the reason why it was not compared.
         notes: lines on settings in which the evaluations differ, and a line if both are of the same model.
         resamples: the number of bootstrap samples of a difference whose p-value is below 0.05; other differences may

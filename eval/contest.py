@@ -79,7 +79,7 @@ class Contest:
         select the weights and the systems. The queries from the other half give the figures of the verdict.
 
         Raises:
-            DataError: there are too few queries by which training picks checkpoints.
+            DataError: there are fewer than 10 queries (`FEWEST_TEXTS`) by which training picks checkpoints.
         """
         judged = held_out.collection
         if held_out.picking is None or len(held_out.picking.queries) < FEWEST_TEXTS:
@@ -126,7 +126,9 @@ class Contest:
             name: the name of the system.
             description: a description of the system in one line.
             is_trained: whether the model was trained by this run; False for BM25.
-            vectors: the vectors of all queries, (queries, dim), and of all documents, (documents, dim).
+            vectors: the vectors of all queries, (queries, dim), and of all documents, (documents, dim). The dot product
+                of a query's and a document's vector is the score. A model's vectors are dense; those of BM25 are
+                sparse, with a component for each word.
         """
         all_ranks = ranks(*vectors, self.collection)
         choosing_mrr = all_ranks.reciprocal[self.choosing].mean()
@@ -135,8 +137,8 @@ class Contest:
     def combined(self, name: str, description: str, is_trained: bool, vectors: CombinedVectors) -> ContestResult:
         """Return the result of a model combined with BM25.
 
-        In each round, the weight that has the highest MRR on some queries is chosen, and the documents are ranked with
-        this weight for other queries.
+        Each round (`rounds`) has choosing queries and judged queries. The weight of the model's score is the one with
+        the highest MRR on the choosing queries; with this weight, the documents are ranked for the judged queries.
 
         Args:
             name: the name of the model.

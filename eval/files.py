@@ -13,7 +13,7 @@ from clearspan.common.records import DataError, head, read_lines
 
 
 def table_rows(path: Path, num_fields: int, header: str = "") -> Iterator[tuple[int, list[str]]]:
-    """Yield (line number, fields) for each row of a TAB-separated file without quoting. Blank lines are skipped.
+    """Yield (line number, fields) for each row of a TAB-separated file without quoting, except header and blank lines.
 
     Args:
         path: the file.

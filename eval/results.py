@@ -145,7 +145,7 @@ def environment(device: str, **more: object) -> dict[str, Any]:
     """Return a description of the machine and the run.
 
     It has the date (UTC, ISO 8601), the platform, the versions of Python and of the packages that affect the scores
-    (None if a package is not installed), and the arguments.
+    (None if a package is not installed), `device`, and the entries of `more`.
 
     Args:
         device: the torch device on which the model computes.

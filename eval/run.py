@@ -69,8 +69,9 @@ def evaluate(request: EvalOptions) -> list[Scored]:
     """Score each model on every task whose data exists, write the results and the report, and return the evaluations.
 
     Raises:
-        EvaluationError: the tasks cannot be used, for example because none of them has data, or a model cannot be used.
-            In the latter case, all other models are scored first, and their results are written.
+        EvaluationError: the output folder has files that no evaluation wrote; the tasks cannot be used, for example
+            because none of them has data; or a model cannot be used, or cannot be scored on any task. In the last case,
+            all other models are scored first, and their results are written.
         DataError: a data file is malformed.
         OSError: a file cannot be read or written.
     """
@@ -273,6 +274,10 @@ def _score_tasks(run: TaskContext, tasks: list[Task], results: Results) -> dict[
         run: the model, and the settings of the tasks.
         tasks: the tasks.
         results: the results of the model. Each task's scores, or the reason why it is skipped, are added to them.
+
+    Raises:
+        EvaluationError: the task of a plug-in returns something other than `TaskScores`.
+        EncoderError: the model cannot embed the texts of a task, or cannot be fine-tuned on it.
     """
     scored: dict[str, TaskScores] = {}
     for task in ProgressBar(len(tasks), "tasks", not run.progress, unit="task").over(tasks):

@@ -155,8 +155,8 @@ class Difference:
         value: the score of the second model minus the score of the first model; NaN if one of them is undefined.
         low, high: the ends of the 95 % interval of `value`.
         p: the two-sided p-value by bootstrap: 2 (k + 1) / (n + 1), at most 1, for n samples. k is the smaller one of
-            two counts: the samples whose difference is at most 0, and the samples whose difference is at least 0. NaN
-            if `value` is NaN.
+            two counts: the samples whose difference is at most 0, and the samples whose difference is at least 0. A
+            sample whose difference is undefined is in both counts. p is NaN if `value` is NaN.
         p_holm: the p-value after Holm's correction for the number of all differences that are tested together; NaN
             before the correction.
     """
@@ -280,8 +280,8 @@ def _quantiles(figures: Floats) -> tuple[float, float]:
 def _samples(groups: Ints, resamples: int) -> Iterator[Ints]:
     """Yield bootstrap samples in blocks: the indices of the examples in each sample, (samples, n) int64.
 
-    The indices are drawn with replacement within each group, so that a group has the same columns in every sample. The
-    same arguments always give the same samples.
+    The indices of a group are drawn with replacement, as many as the group has examples. They are in adjacent columns,
+    which are the same in all samples. The same arguments always give the same samples.
 
     Args:
         groups: the group of each of the n examples, (n,).
@@ -300,8 +300,9 @@ def _figures(several: Sequence[Examples], samples: Iterable[Ints]) -> Floats:
 
     Args:
         several: the results of each model on the same n examples.
-        samples: blocks (samples, n) with the indices of the examples that each sample consists of. The examples of a
-            group must be in adjacent columns, which are the same in all rows of a block.
+        samples: blocks (samples, n). A row holds the indices of the examples of one sample, group by group; a group has
+            the same range of columns in all rows of a block. The groups are those of `Examples.groups`, over which a
+            score is averaged.
     """
     blocks = []
     for rows in samples:

@@ -5,11 +5,12 @@
     systems: BM25, the models, and each model with BM25 ────┘
 
 A system is a way to search that a user can choose: BM25, an untrained model, the trained model, or one of the models
-combined with BM25. The held-out texts are halved. The weights of the combinations, and the trained and the untrained
-system to compare, are selected on the half by which training also chooses checkpoints; the scores are computed on the
-other half. A user's questions are halved too: the scores of each half are computed with the weights that were selected
-on the other half, and the systems to compare are selected on all questions. All intervals come from the same bootstrap
-samples.
+combined with BM25. The verdict compares the best system that has the trained model with the best of the others.
+
+The held-out texts are halved. One half, by which training also chooses checkpoints, selects the weights of the
+combinations and the two systems to compare. The scores are computed on the other half. A user's questions are halved
+too: each half is scored with the weights that were selected on the other half, and all questions together select the
+two systems. All intervals come from the same bootstrap samples.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -120,7 +121,7 @@ class Verdict:
         task: the type of the queries: `titles`, `crops` or `questions`.
         num_queries: the number of queries that are scored.
         num_texts: the number of texts that are ranked.
-        num_collection: the number of different texts in the dataset; more than `num_texts` if a sample is ranked.
+        num_collection: the number of texts in the dataset; larger than `num_texts` only if a sample is ranked.
         systems: the systems with their scores, best first.
         winner: the name of the system to use. This is the best trained system if `word` is `better`. Otherwise it is
             BM25, or the best untrained system if the 95 % interval of its MRR minus BM25's MRR is above 0.
@@ -199,6 +200,7 @@ def judge(
 
     Raises:
         DataError: the dataset or the file is malformed, or has too few held-out texts.
+        MissingDataError: `queries` is given, and `data` is not a dataset.
         EncoderError: a model cannot be used.
     """
     if queries is None:
@@ -236,7 +238,7 @@ def decide(
             not. Among equally good systems, the first is preferred.
         contest: the queries and the texts.
         task: the type of the queries.
-        num_collection: the number of different texts in the dataset, including texts that are not ranked.
+        num_collection: the number of texts in the dataset, including texts that are not ranked.
         warnings: notes to add to the verdict.
 
     Raises:
@@ -296,8 +298,8 @@ def _without_training(
 ) -> ContestResult:
     """Return the system to use if the trained system is not better: the best untrained system, or BM25.
 
-    The best untrained system is returned if the 95 % interval of its lead over BM25 is above 0. Otherwise, BM25 is
-    returned, because it needs no model.
+    The best untrained system is returned if the 95 % interval of its MRR minus BM25's MRR is above 0. Otherwise, BM25
+    is returned, because it needs no model.
 
     Args:
         best: the best untrained system.

@@ -3,8 +3,8 @@
     plan      cut the inputs into work units, always in the same way -> plan.json (driver)
     process   each unit: read records -> make examples -> write shards to a temporary folder -> read them back
               -> publish them -> _done/00003.json, the unit's result (workers)
-    decide    only if options require it: which examples are duplicates, near-duplicates, over a limit, or held out
-              (workers; `units.rounds`)
+    decide    only if options require it: which examples are duplicates or near-duplicates, exceed the maximum number of
+              examples, or are held out (workers; `units.rounds`)
     commit    check that all units are done and all records are counted -> manifest.json (one worker)
 
 A run that was killed at any moment can be started again: it repeats the units that were not finished, and ends with the

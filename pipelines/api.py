@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from clearspan.common.child_commands import Option, run_module
-from clearspan.common.options import from_keywords, words
+from clearspan.common.options import checked_words
 from clearspan.common.parsing import did_you_mean
 from clearspan.common.plugins import PluginError
 from clearspan.common.ranking import HYBRID_WEIGHT
@@ -228,12 +228,11 @@ def _making(kind: str) -> type[PipelineCommand]:
 def _run(name: str, command: type[PipelineCommand], given: dict[str, Any], quiet: bool) -> None:
     """Check the options of a command, then run it in a process of its own.
 
-    Only that process checks the options of Beam, since it has to import Beam for this.
+    Only that process checks the options of Beam (`BeamOptions`), since it has to import Beam for this.
 
     Args:
         name: the name of the command, as on the command line.
-        given: name of an option, with underscores -> value. Under `beam` are the options of Beam.
+        given: name of an option, with underscores -> value.
         quiet: if true, nothing is printed.
     """
-    from_keywords(command, {option: value for option, value in given.items() if option != "beam"})
-    run_module("clearspan.pipelines", [name, *words(command, given)], quiet, default=PipelineError)
+    run_module("clearspan.pipelines", [name, *checked_words(command, given)], quiet, default=PipelineError)

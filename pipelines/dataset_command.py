@@ -43,7 +43,10 @@ class MakeDataset(PipelineCommand):
         return self.options.json
 
     def run(self) -> Result:
-        """Make the dataset. Return the summary of the run, or a line of text if the runner only described the job.
+        """Make the dataset, and return the summary of the run.
+
+        If Beam's options request only a description of the job (a dry run or a template), no dataset is made, and the
+        result is a line that says so.
 
         Beam's log is suppressed, unless the user names a runner.
         """

@@ -28,11 +28,11 @@ class PipelineError(Exception):
 
 
 class InputChangedError(PipelineError):
-    """An input differs from the file that the run was planned for."""
+    """An input file has changed since the run was planned."""
 
     @classmethod
     def of(cls, path: str) -> Self:
-        """Return the error for the input file `path`, with advice for the user."""
+        """Return the error that says that the input file `path` has changed, with advice for the user."""
         return cls(
             f"{path}: has changed since the run was planned: restore the earlier file, or begin again with another "
             f"{flag('--output')}"
@@ -72,8 +72,10 @@ def carrying_errors() -> Iterator[None]:
 
 
 def carried_error(error: BaseException) -> Exception | None:
-    """Return the expected error of a worker, decoded from the message of a runner's exception; None if there is none in
-    it.
+    """Return the expected error of a worker, decoded from the message of a runner's exception.
+
+    The result is an InputChangedError if the worker raised one, and a PipelineError for every other type. It is None if
+    the message holds no such error.
     """
     if not (codes := _CARRIED.findall(str(error))):
         return None

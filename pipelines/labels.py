@@ -70,7 +70,7 @@ class SelectionOptions(Options):
     per_class: Annotated[int | None, Flag("select M files of each class, by a hash of their names", "M"), Ge(1)] = None
     top_classes: Annotated[int | None, Flag("select the N largest classes", "N"), Ge(1)] = None
     class_list: Annotated[
-        Sequence[str] | None, Flag("select the classes in FILE, one per line", "FILE", parse=lines_in)
+        Sequence[str] | None, Flag("select the classes in FILE, one per line", "FILE", parse=lines_in, path=True)
     ] = None
 
     def __post_init__(self) -> None:
@@ -117,8 +117,10 @@ class Classes:
         """Return the class of a file: the class that a list of files or a webdataset sample states, or else the class
         found in the file's path.
 
+        The class is "" if `pattern` is set and finds nothing in the path.
+
         Raises:
-            PipelineError: the file is in no folder that could be its class.
+            PipelineError: `pattern` is None, and the file is in no folder that could be its class.
         """
         return listed.label if listed.label is not None else _label(listed.name, self.pattern, self.skip)
 

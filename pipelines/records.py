@@ -13,22 +13,6 @@ MAX_BYTES = 64_000_000
 """Default maximum size of a record, in bytes; a larger record is bad."""
 
 
-class NotUtf8(str):
-    """The reason why a record is bad: its bytes are not UTF-8. The user may have to name an encoding."""
-
-    __slots__ = ()
-
-    @classmethod
-    def at(cls, byte: int, part: str) -> "NotUtf8":
-        """Return the reason why a record is bad, such as "invalid UTF-8 at byte 7 of the line".
-
-        Args:
-            byte: the offset, in a part of the file, of the first byte that is not UTF-8.
-            part: a noun for this part, e.g. `line`.
-        """
-        return cls(f"invalid UTF-8 at byte {byte} of the {part}")
-
-
 @dataclasses.dataclass(frozen=True, slots=True)
 class Input:
     """An input file.
@@ -177,13 +161,15 @@ class Record:
         value: a JSON object or the row of a table, as a dict; a text; or the bytes of a file. None if the text is null
             or the record is bad.
         raw: the beginning of the record as bytes, to show it to the user; it may be the whole record.
-        problem: the reason why the record is bad, a `NotUtf8` if its bytes are not UTF-8; "" if it is not bad.
+        problem: the reason why the record is bad; "" if it is not bad.
         label: the class of an image or audio clip; "" for other records.
         skipped: the reason why a valid record is left out, for example because it only states a class; "" for others.
         encoding: the detected encoding of the file if it is not UTF-8, otherwise "".
         number: the number of the record in its file, from 1. It is the line number in JSON lines and in texts with one
             record per line, the row number in a table (not counting the header), and the number of the element in an
             array. In other files it counts the records that the reader returns, such as documents between separators.
+        is_not_utf8: true if the record is bad because its bytes are not UTF-8. Messages then advise the user to name
+            the encoding.
     """
 
     name: str
@@ -195,6 +181,7 @@ class Record:
     skipped: str = ""
     encoding: str = ""
     number: int = 1
+    is_not_utf8: bool = False
 
     @classmethod
     def of_text(
@@ -208,15 +195,15 @@ class Record:
             max_bytes: the maximum number of bytes.
             part: a noun for the part of the file that holds the text, for messages, e.g. `line`.
         """
-        value, raw, problem = None, data[:HEAD_BYTES], ""
+        value, raw, problem, is_not_utf8 = None, data[:HEAD_BYTES], "", False
         if len(data) > max_bytes:
             problem = f"longer than {max_bytes:,} bytes"
         else:
             try:
                 value, raw = data.decode("utf-8"), data
             except UnicodeDecodeError as error:
-                problem = NotUtf8.at(error.start, part)
-        return cls(name, offset, value, raw, problem, number=number)
+                problem, is_not_utf8 = invalid_utf8(error.start, part), True
+        return cls(name, offset, value, raw, problem, number=number, is_not_utf8=is_not_utf8)
 
     @property
     def source(self) -> str:
@@ -225,3 +212,13 @@ class Record:
         If the record is the whole file, it is only the name.
         """
         return self.name if self.offset is None else f"{self.name}:{self.offset}"
+
+
+def invalid_utf8(byte: int, part: str) -> str:
+    """Return the reason why a record is bad whose bytes are not UTF-8: "invalid UTF-8 at byte 7 of the line".
+
+    Args:
+        byte: the offset, in a part of the file, of the first byte that is not UTF-8.
+        part: a noun for this part, e.g. `line`.
+    """
+    return f"invalid UTF-8 at byte {byte} of the {part}"

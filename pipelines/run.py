@@ -99,7 +99,7 @@ class DatasetSummary(Result):
         seconds: the duration of this run; 0 if the dataset was already finished.
         sums: name of a further count that the kind of dataset makes -> the count.
         encodings: encoding -> number of files in this encoding, for files that are not UTF-8.
-        recoded: pairs [file, encoding] of the first files that are not UTF-8.
+        recoded: pairs [file, encoding] of the first 20 files that are not UTF-8.
         remarks: lines for the user about the dataset.
         changes: for a run that updates a dataset (--update): the numbers of texts that are only in the updated dataset
             (`new`), only in the old one (`gone`), and in both (`kept`). Otherwise empty.
@@ -309,6 +309,9 @@ def _update(job: Job, plan: Plan, files: Mapping[str, bytes], options: RunOption
 
     Returns:
         None if Beam's options only request a description of the job.
+
+    Raises:
+        PipelineError: there are more than 50,000 work units (`update.SECOND`), or the dataset cannot be made.
     """
     if job.num_units > update.SECOND:
         raise PipelineError(

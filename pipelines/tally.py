@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 from clearspan.common.flags import flag
 from clearspan.pipelines.errors import PipelineError
-from clearspan.pipelines.records import HEAD_BYTES, NotUtf8, Record
+from clearspan.pipelines.records import HEAD_BYTES, Record
 
 Made = TypeVar("Made")
 EARLY_STOP = 1000
@@ -32,11 +32,6 @@ def encoding_advice() -> str:
 
 class RecordError(ValueError):
     """A record cannot be used for the kind of dataset, and counts as bad. The message is the reason."""
-
-    @property
-    def is_not_utf8(self) -> bool:
-        """Return whether the reason is that the record's bytes are not UTF-8."""
-        return any(isinstance(reason, NotUtf8) for reason in self.args)
 
 
 class MissingFieldError(RecordError):
@@ -235,7 +230,7 @@ class Tally:
         """
         counts, reason = self.counts, str(problem)
         counts.bad += 1
-        counts.not_utf8 += problem.is_not_utf8
+        counts.not_utf8 += record.is_not_utf8
         if len(counts.bad_examples) < NUM_EXAMPLES:
             counts.bad_examples.append([record.source, reason])
         safe = record.raw[:HEAD_BYTES].decode("utf-8", "backslashreplace").encode()[:HEAD_BYTES]

@@ -123,9 +123,9 @@ class TokenizerSummary(Result):
         empty: the number of records whose text is empty.
         bad: the number of records that cannot be read.
         text_bytes: the size of the texts in UTF-8, in bytes.
-        bad_examples: [place in the inputs, reason] of the first bad records.
+        bad_examples: [place in the inputs, reason] of the first three bad records.
         encodings: encoding -> number of input files in this encoding, for files that are not UTF-8.
-        recoded: [file, encoding] of the first files that are not UTF-8.
+        recoded: [file, encoding] of the first 20 files that are not UTF-8.
         is_new: True if this run learned the tokenizer, False if an earlier run did.
     """
 

@@ -65,7 +65,11 @@ class Py3langid:
         return f"{PACKAGE} {metadata.version(PACKAGE)}"
 
     def known(self) -> list[str]:
-        """Return the codes of the languages that the detector knows, sorted."""
+        """Return the codes of the languages that the detector knows, sorted.
+
+        Raises:
+            PipelineError: the extra `language` is not installed.
+        """
         return sorted(identifier().labels)
 
     def likeliest(self, text: str, languages: Sequence[str]) -> tuple[str, float]:

@@ -102,7 +102,7 @@ def _has_duplicates(parts: list[str]) -> bool:
     """Return whether a text repeats too many lines or paragraphs.
 
     It does if more than 30 % of its lines (or paragraphs) repeat an earlier one, or if these repetitions hold more than
-    20 % of the characters of all lines.
+    20 % of the characters of all lines (or paragraphs).
 
     Args:
         parts: the lines or the paragraphs of the text.

@@ -28,7 +28,7 @@ from clearspan.pipelines.readers.encodings import AUTO
 from clearspan.pipelines.readers.formats import FirstBytes, Format
 from clearspan.pipelines.readers.refused import is_page
 from clearspan.pipelines.readers.streams import BUFFER_BYTES, DamagedFileError, check_holes
-from clearspan.pipelines.records import HEAD_BYTES, NotUtf8, Piece, Reading, Record
+from clearspan.pipelines.records import HEAD_BYTES, Piece, Reading, Record, invalid_utf8
 
 if TYPE_CHECKING:
     from fastwarc.warc import WarcRecord
@@ -83,7 +83,12 @@ class Pages(Format):
         return is_page(path, head)
 
     def read(self, stream: BinaryIO, piece: Piece, reading: Reading) -> Iterator[Record]:
-        """Yield one record with the page of the file; the record is bad if the page is too long or cannot be read."""
+        """Yield one record with the page of the file; the record is bad if the page is too long or cannot be read.
+
+        Raises:
+            DamagedFileError: the file holds a long run of zero bytes.
+            PipelineError: the extra `web` is not installed.
+        """
         check_extra("web", "resiliparse", feature=f"{piece.input.name}: an HTML page")
         limit = min(reading.max_bytes, HTML_BYTES)
         data = stream.read(limit + 1)
@@ -164,8 +169,8 @@ def _record(frame: _Frame, name: str, max_bytes: int) -> Record:
 
     raw = frame.data[:HEAD_BYTES]
 
-    def bad(problem: str) -> Record:
-        return Record(name, frame.offset, None, raw, problem)
+    def bad(problem: str, is_not_utf8: bool = False) -> Record:
+        return Record(name, frame.offset, None, raw, problem, is_not_utf8=is_not_utf8)
 
     def skipped(reason: str) -> Record:
         return Record(name, frame.offset, None, raw, skipped=reason)
@@ -203,7 +208,7 @@ def _record(frame: _Frame, name: str, max_bytes: int) -> Record:
         else:
             value["text"] = data.decode("utf-8")
     except UnicodeDecodeError as error:
-        return bad(NotUtf8.at(error.start, "text"))
+        return bad(invalid_utf8(error.start, "text"), is_not_utf8=True)
     except (OSError, ValueError) as error:
         return bad(f"not readable: {' '.join(str(error).split())}")
     return Record(name, frame.offset, value, raw)

@@ -42,7 +42,7 @@ class OfDataset(Command):
     error_prefix: ClassVar[str] = "shards"
     expected: ClassVar[Errors] = (ManifestError, reader.ShardError, OSError)
 
-    folder: Annotated[str, Flag("folder of the dataset, local or on gs:// or s3://", "DIR", positional=True)]
+    folder: Annotated[str, Flag("folder of the dataset, local or on gs:// or s3://", "DIR", positional=True, path=True)]
     json: Json = False
 
 
@@ -152,7 +152,7 @@ def summary(folder: str, manifest: Manifest) -> Iterator[str]:
 def options_given(options: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
     """Yield the name and the value of each option that is set, e.g. "min_tokens 2048", or "taken.files 9" if nested.
 
-    An option whose value is None, False, "" or [] counts as not set.
+    An option whose value is None, False, "" or [] counts as not set. A mapping with the name `files` is left out.
 
     Args:
         prefix: the names of the mappings that contain `options`, each followed by a dot, e.g. "taken."; "" if none do.
@@ -184,7 +184,10 @@ def _values(column: pa.Array) -> list[Any]:
 
 
 def plain(value: Any) -> Any:
-    """Return a value that JSON can hold: a vector becomes a list, and bytes and other arrays become shape and hash."""
+    """Return a value that JSON can hold.
+
+    A vector becomes a list, an array of more dimensions its shape and hash, and bytes become their number and hash.
+    """
     if isinstance(value, bytes):
         return {"bytes": len(value), "sha256": hashlib.sha256(value).hexdigest()}
     if not isinstance(value, np.ndarray):

@@ -77,8 +77,8 @@ def differences(old: Any, new: Any, prefix: str = "") -> list[str]:
     """Return the differences between two nested JSON values, each as "FIELD: OLD there, NEW now".
 
     FIELD is the path of a field, e.g. `options.seed`; OLD and NEW are its values in `old` and in `new`, shortened if
-    they are long. If two lists differ, only their first pair of unequal items is compared. An item's place in the path
-    is its field `name`, or its index if it has no such field.
+    they are long. If two lists differ, only their first pair of unequal items is compared, or the whole lists if one is
+    the beginning of the other. An item's place in the path is its field `name`, or its index if it has no such field.
 
     Args:
         prefix: the beginning of every FIELD: the path of `old` and `new` in the larger JSON values that hold them; ""

@@ -107,7 +107,14 @@ def _link_rank(path: str) -> tuple[bool, bool]:
 
 
 def matches(pattern: str) -> Iterator[str]:
-    """Yield the files that match a pattern, and all files under the folders that match. A file may be yielded twice."""
+    """Yield the paths that match a pattern and are no folders, and all files under the folders that match.
+
+    A path may be yielded twice. If nothing matches, nothing is yielded. Hidden names are skipped (`is_hidden`), unless
+    the pattern contains them.
+
+    Raises:
+        OSError: a folder cannot be read.
+    """
     named = pattern
     while named and not os.path.lexists(named):
         named = os.path.dirname(named)  # noqa: PTH120 (a string with its slashes)

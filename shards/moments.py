@@ -39,7 +39,7 @@ def statistics(sums: Mapping[str, int]) -> dict[str, float]:
     """Return the mean (`mean`) and the population standard deviation (`std`) of values; empty if there is no value.
 
     Args:
-        sums: number, sum and sum of squares of the values, as `measure` returns them, or added up over several columns.
+        sums: the sums that `measure` returns for a column, or such sums added up over several columns.
     """
     if not sums or not sums["values"]:
         return {}

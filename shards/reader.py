@@ -153,20 +153,28 @@ class Dataset:
 
     @property
     def vocab_size(self) -> int:
-        """The number of token ids; every id is less than this number."""
+        """The number of token ids of the tokenizer; every id is less than this number.
+
+        Raises:
+            ShardError: the dataset has no token ids.
+        """
         return self.tokenizer.vocab_size
 
     @property
     def tokenizer_folder(self) -> str:
-        """The folder with a copy of the tokenizer that made the token ids."""
+        """The path or URL of the folder with a copy of the tokenizer that made the token ids.
+
+        If the dataset has no token ids, there is no such folder.
+        """
         return storage.join(self.folder, TOKENIZER_FOLDER)
 
     def local_tokenizer(self) -> Path:
         """Return the tokenizer's folder as a local path, downloading it from an object store into the cache.
 
         Raises:
-            ShardError: a file of the tokenizer differs from the manifest, or the folder holds a file that the manifest
-                does not list, which a tokenizer's loader might read.
+            ShardError: the dataset has no token ids; or a file of the tokenizer is missing or differs from the
+                manifest; or the folder holds a file that the manifest does not list, which a tokenizer's loader might
+                read.
         """
         files = self.tokenizer.files
         local = Path(self.tokenizer_folder)

@@ -17,7 +17,7 @@ INVERSE = (pow(GOLDEN, -1, 1 << 64) ^ 1 << 63) - (1 << 63)
 
 
 def powers(factors: Any, base: int) -> Any:
-    """Return the powers of `base` with exponents 0, 1, ..., n - 1, (n,) int64.
+    """Return the powers of `base` with exponents 0, 1, ..., n - 1, modulo 2^64, (n,) int64.
 
     Args:
         factors: scratch memory, whose values are overwritten: an int64 array, or a tensor on any device, of length n.

@@ -219,9 +219,16 @@ def register(kind: Schema) -> None:
 def schema(kind: str, tokens: pa.DataType | None = None, views: int = 0) -> pa.Schema:
     """Return the Arrow schema of a kind, e.g. `schema("sentences", pa.uint16(), views=2)`.
 
+    Apart from the views, the schema has no optional columns.
+
     Args:
+        kind: the kind's name.
         tokens: Arrow type of a token id; None for a kind that has no token ids.
-        views: number of columns view_0, view_1, ...
+        views: number of columns view_0, view_1, ...; 0 for a kind that has no views.
+
+    Raises:
+        KeyError: there is no such kind, the kind has no views although `views` is not 0, or it has token ids although
+            `tokens` is None.
     """
     return KINDS[kind].schema(tokens, [f"view_{view}" for view in range(views)])
 

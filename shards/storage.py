@@ -196,7 +196,9 @@ def read_at(stream: BinaryIO, offset: int, size: int) -> bytes:
 
 
 def status(path: str) -> Status:
-    """Return the metadata of a file or object, which changes when the file is written again.
+    """Return the metadata of a file or object, such as its size and the time at which it was last written.
+
+    If the file is written again, the metadata change.
 
     Raises:
         FileNotFoundError: there is no such file.
@@ -325,7 +327,7 @@ def remove(path: str) -> None:
 def _upload(path: str) -> Iterator[BinaryIO]:
     """Context manager that opens an object for writing. The object appears when the stream is closed.
 
-    Beam closes the stream after a failure too, so that an incomplete object would appear: it is deleted.
+    After an error in the context, Beam closes the stream too, and an incomplete object appears; it is then deleted.
     """
     from apache_beam.io.filesystem import CompressionTypes
 

@@ -27,7 +27,7 @@ def verify(folder: str | Path, quiet: bool = True) -> list[str]:
     """Read a whole dataset and return its problems, one line each; an empty list if there is none.
 
     Args:
-        quiet: show no progress bar.
+        quiet: if true, no progress bar is shown.
 
     Raises:
         ManifestError: the folder has no readable manifest, or its figures contradict each other.

@@ -144,6 +144,12 @@ def test_options_of_beam_are_the_processes_alone_to_check(
     assert lines == [[command[0], "--input=a.jsonl", f"--output={tmp_path}", command[1], "--runer=FlinkRunner"]]
 
 
+def test_options_of_beam_are_texts(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr("clearspan.pipelines.api.run_module", lambda *_, **__: pytest.fail("a process was started"))
+    with pytest.raises(UsageError, match=r"^beam\.0 must be a text, not 5"):
+        clearspan.make_tokenizer("a.jsonl", tmp_path, beam=5)
+
+
 def test_a_recipe_takes_values_of_python() -> None:
     changes = {"data.text.path": Path("shards"), "output": "out", "training.bf16": False, "model.config": None}
     numbers = {"optimizer.betas": [0.8, np.float64(0.9)], "training.max_steps": np.int64(3)}
@@ -183,8 +189,8 @@ def test_the_attributes_of_a_recipe_take_values_of_python(monkeypatch: pytest.Mo
     made = trained[0]
     assert (made.training.max_steps, made.training.bf16, made.optimizer.betas[1]) == (3, False, 0.9)
     assert (made.output, made.data["text"].batch_size) == (str(tmp_path / "ü"), 8)
-    recipe.training.seed = b"1"
-    with pytest.raises(UsageError, match=r"^training\.seed must be .*, not bytes$"):
+    recipe.optimizer.betas[1] = b"1"
+    with pytest.raises(UsageError, match=r"^optimizer\.betas\.1 must be .*, not bytes$"):
         clearspan.train_model(recipe)
 
 

@@ -16,7 +16,7 @@ from annotated_types import Ge, Gt, Lt
 from clearspan.common import flags
 from clearspan.common.catalog import COMMANDS
 from clearspan.common.flags import command_line, flag
-from clearspan.common.options import PATHS, Flag, Options, from_keywords, parse, words
+from clearspan.common.options import Flag, Options, from_keywords, parse, words
 from clearspan.common.terminal import Parser, UsageError
 from clearspan.pipelines.registry import KINDS
 from clearspan.train.__main__ import LauncherOptions
@@ -24,6 +24,22 @@ from tests.conftest import ROOT
 
 PAGE = (ROOT / "docs" / "options.md").read_text(encoding="utf-8")
 GROUPS = {"datasets": [*KINDS], "texts": ["vocabulary", "documents", "sentences", "pairs", "triplets", "embed"]}
+PLACEHOLDERS = {
+    "DIR",
+    "FILE",
+    "FILE.csv",
+    "GLOB",
+    "MODEL",
+    "NAME-or-FILE",
+    "OUT",
+    "OUT_DIR",
+    "PAIRS",
+    "PATH",
+    "RUN_DIR",
+}
+"""Placeholders of the options of built-in commands whose values are paths."""
+LAUNCHER_PATHS = {"--hostfile", "--venv_script", "--enable_each_rank_log"}
+"""Options of DeepSpeed's launcher whose values are paths; their placeholder is VALUE."""
 Option = tuple[str, str]
 """A command and its option."""
 
@@ -111,9 +127,15 @@ def test_the_commands_of_a_row_take_the_same_values_and_have_its_default(
             assert default == ("on" if value and "--dedup" in actions[0].option_strings else "off"), option
 
 
-def test_an_option_that_names_a_file_or_a_folder_cannot_be_empty(options: dict[Option, argparse.Action]) -> None:
-    paths = {option: action for option, action in options.items() if action.metavar in (*PATHS, "FILE.csv", "MODEL")}
-    assert {("documents", "--input"), ("mine", "--model"), ("adapt", "--queries")} < paths.keys()
+def test_an_option_that_names_a_file_or_a_folder_cannot_be_empty() -> None:
+    paths = {
+        (name, (action.option_strings or [action.dest])[0]): action
+        for name, parser in commands()
+        for action in parser._actions
+        if action.metavar in PLACEHOLDERS or LAUNCHER_PATHS.intersection(action.option_strings)
+    }
+    some = {("documents", "--input"), ("mine", "folder"), ("adapt", "--queries"), ("train", "--hostfile")}
+    assert some < paths.keys()
     for option, action in paths.items():
         if action.required or action.default != "":
             with pytest.raises(argparse.ArgumentTypeError, match=r"an empty text names no|names no folder"):
@@ -134,6 +156,8 @@ class Bake(Options):
     butter: Annotated[bool, Flag("none of it")] = True
     salt: Annotated[bool, Flag("a pinch", negatable=True)] = True
     glaze: Annotated[str | None, Flag("of sugar, if no other is named", "NAME", const="sugar")] = None
+    pantry: Annotated[tuple[str, ...], Flag("where the rest is", "SHELVES", path=True)] = ()
+    notes: Annotated[str, Flag("where to read more; none by default", "BOOK", path=True)] = ""
     hidden: str = "not an option"
 
     def __post_init__(self) -> None:
@@ -153,6 +177,7 @@ def test_fields_are_flags() -> None:
     fruits, tins = ("Plum", "Fig", "Pear"), (Path("a"), Path("b"))
     assert baked(*words) == Bake(recipe=Path("cake.txt"), eggs=3, share=0.5, fruits=fruits, tins=tins)
     assert baked("cake.txt", "--no-butter").butter is False
+    assert baked("cake.txt", "--notes=") == Bake(recipe=Path("cake.txt"), notes="")  # as without the option
 
 
 @pytest.mark.parametrize(
@@ -161,6 +186,7 @@ def test_fields_are_flags() -> None:
         ([], "the following arguments are required: FILE"),
         ([""], "argument FILE: an empty text names no file or folder"),
         (["c", "--tin="], "argument --tin: an empty text names no file or folder"),
+        (["c", "--pantry=a", "--pantry="], "argument --pantry: an empty text names no file or folder"),
         (["c", "--eggs=0"], "--eggs must be at least 1"),
         (["c", f"--eggs={'9' * 400}"], "--eggs must be at most 9,223,372,036,854,775,807, not 9999"),
         (["c", "--share=1"], "--share must be above 0 and below 1"),
@@ -178,7 +204,11 @@ def test_a_value_that_cannot_be_is_a_usage_error(words: list[str], message: str)
 
 @pytest.mark.parametrize(
     ("options", "message"),
-    [({"eggs": "two"}, "eggs must be"), ({"oven": "solar"}, "oven solar: choose gas, wood")],
+    [
+        ({"eggs": "two"}, "eggs must be"),
+        ({"oven": "solar"}, "oven solar: choose gas, wood"),
+        ({"pantry": ["a", ""]}, "pantry: an empty text names no file or folder"),
+    ],
 )
 def test_options_of_python_are_checked_by_the_same_limits(options: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
@@ -233,6 +263,7 @@ def test_keywords_are_written_as_the_words_that_set_them(keywords: dict[str, Any
         ({"recipe": None}, "the following arguments are required: recipe"),
         ({"recipe": ""}, "recipe: an empty text names no file or folder"),
         ({"tin": ["a", ""]}, "tin: an empty text names no file or folder"),
+        ({"pantry": ["a", ""]}, "pantry: an empty text names no file or folder"),
         ({"eggs": 0}, "eggs must be at least 1, not 0"),
         ({"eggs": "1_0"}, "eggs: not a whole number: '1_0'"),
         ({"eggs": True}, "eggs must be a whole number, not True"),

@@ -47,7 +47,7 @@ class LauncherOptions(Options):
     num_gpus: Annotated[int | None, Flag("", "VALUE"), Ge(1)] = None
     include_devices: Annotated[str | None, Flag("devices to use, e.g. 0,2 or NODE:0,2@NODE", "VALUE")] = None
     exclude_devices: Annotated[str | None, Flag("devices not to use, e.g. 0,2 or NODE:0,2@NODE", "VALUE")] = None
-    hostfile: Annotated[str | None, Flag(HOSTFILE, "VALUE")] = None
+    hostfile: Annotated[str | None, Flag(HOSTFILE, "VALUE", path=True)] = None
     num_nodes: Annotated[int | None, Flag("", "VALUE"), Ge(1)] = None
     node_rank: _Number = None
     master_addr: _Text = None
@@ -55,9 +55,11 @@ class LauncherOptions(Options):
     launcher: _Text = None
     launcher_args: _Text = None
     ssh_port: _Number = None
-    venv_script: _Text = None
+    venv_script: Annotated[str | None, Flag("", "VALUE", path=True)] = None
     bind_core_list: _Text = None
-    enable_each_rank_log: Annotated[str | None, Flag("folder for the log files, one for each rank", "VALUE")] = None
+    enable_each_rank_log: Annotated[
+        str | None, Flag("folder for the log files, one for each rank", "VALUE", path=True)
+    ] = None
     log_level: Annotated[str | None, Flag(LOG_LEVEL, "VALUE")] = None
     bind_cores_to_rank: _Switch = False
     no_ssh: _Switch = False
@@ -99,7 +101,10 @@ class Train(TrainOptions, Command):
         return Printed(code=launch(self.command(), verbose=self.launcher.log_level is not None))
 
     def command(self) -> list[str]:
-        """Return the arguments of DeepSpeed's launcher: its options, the module to run as a rank, and its arguments."""
+        """Return the command-line arguments of DeepSpeed's launcher.
+
+        They are the launcher's options, the module that each rank runs, and the arguments of that module.
+        """
         return [*self.launcher.words(), "--module", TRAINER, *words_of(self, left_out=("list",))]
 
 

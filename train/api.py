@@ -9,7 +9,6 @@ device's memory is free when the run ends.
 
 import dataclasses
 import json
-import math
 import tempfile
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -19,9 +18,10 @@ from clearspan.common import terminal
 from clearspan.common.child_commands import Option, run_module
 from clearspan.common.options import from_keywords, words
 from clearspan.common.terminal import UsageError
-from clearspan.common.typed import check_argument, checked, short_repr
+from clearspan.common.typed import MismatchError, check_argument, checked, conform
 from clearspan.train import recipe as recipes
 from clearspan.train.__main__ import LauncherOptions, Train
+from clearspan.train.config.keys import convert, finite, naming
 from clearspan.train.config.layers import dump
 from clearspan.train.config.options import Recipe, RecipeError
 from clearspan.train.curves import NEVER_BETTER, never_better
@@ -110,8 +110,7 @@ def train_model(
         loaded = recipes.load_recipe(str(recipe), changes) if isinstance(recipe, str | Path) else recipe
         if isinstance(recipe, Recipe):
             file = Path(folder) / "recipe.yaml"
-            values = {key: _plain(key, value) for key, value in recipes.stated(recipe).items()}
-            file.write_text(dump(values), encoding="utf-8")
+            file.write_text(dump(convert("", recipes.stated(recipe), _plain)), encoding="utf-8")
             loaded = recipes.load_recipe(str(file), changes)
             recipe = file
         if not resume and (state := repeated(loaded)) != "new":
@@ -154,25 +153,25 @@ def assignments(overrides: Overrides) -> list[str]:
             are returned unchanged. JSON is valid YAML, in which a str stays a string, even "true" or "shards #1".
     """
     if isinstance(overrides, Mapping):
-        return [f"{key}={json.dumps(_plain(key, value), ensure_ascii=False)}" for key, value in overrides.items()]
+        return [_assignment(key, value) for key, value in overrides.items()]
     return [overrides] if isinstance(overrides, str) else list(overrides)
 
 
-def _plain(key: str, value: object) -> object:
-    """Return a recipe key's value for JSON, with numpy numbers as Python numbers, and paths as str.
+def _assignment(key: str, value: object) -> str:
+    """Return a recipe key and its value as `key=value` with the value as JSON; raise UsageError if JSON lacks it."""
+    plain = convert(key, value, lambda place, scalar: finite(place, _plain(place, scalar)))
+    with naming(key):  # Python writes no whole number of more than 4,300 digits
+        return f"{key}={json.dumps(plain, ensure_ascii=False)}"
 
-    Numbers and paths within lists and mappings are converted, too.
+
+def _plain(key: str, value: object) -> object:
+    """Return a scalar of a recipe for JSON or YAML: a numpy number as a Python number, and a path as a str.
 
     Raises:
-        UsageError: JSON cannot represent the value; the message names the key.
+        UsageError: they cannot represent the value; the message names the key.
     """
-    if isinstance(value, Mapping):
-        if odd := [name for name in value if not isinstance(name, str | int | float | None)]:
-            raise UsageError(f"{key}: the key {short_repr(odd[0])} must be a text")
-        return {name: _plain(f"{key}.{name}", each) for name, each in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(f"{key}.{number}", each) for number, each in enumerate(value)]
-    plain = check_argument(key, Plain, value)
-    if isinstance(plain, float) and not math.isfinite(plain):
-        raise UsageError(f"{key} must be finite, not {plain}")
+    try:
+        plain = conform(value, Plain)
+    except MismatchError as error:
+        raise UsageError(error.message(key)) from None
     return str(plain) if isinstance(plain, Path) else plain

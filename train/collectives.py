@@ -52,11 +52,11 @@ def sum_over_ranks(value: Tensor) -> Tensor:
 def autocast_cache(engine: Any) -> torch.autocast:
     """Return a context in which autocast casts each weight to half precision once, not once per forward pass.
 
+    Autocast keeps the cast weights until its outermost context ends. Enter the returned context as the outermost one,
+    around several forward passes. It does not turn autocast on; the engine does so in each forward pass.
+
     Within the context, no weight may change, and gradients must be enabled in all forward passes or in none. A compiled
     encoder still casts once per forward pass, because the casts are part of its graph.
-
-    Autocast keeps the cast weights until the outermost autocast region ends. The returned context is to be that
-    region, around several forward passes. It does not turn autocast on; the engine does so in each forward pass.
 
     Args:
         engine: DeepSpeed's engine.

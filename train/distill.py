@@ -47,7 +47,7 @@ class Distill(Command):
     model: Annotated[Path | None, Flag("local folder of the encoder", "DIR")] = None
     tokenizer: Annotated[Path | None, Flag(TOKENIZER, "PATH")] = None
     output: Annotated[Path, Flag(OUTPUT, "DIR", output=True)]
-    shards: Annotated[tuple[str, ...], Flag(SHARDS, "DIR", many=True)] = ()
+    shards: Annotated[tuple[str, ...], Flag(SHARDS, "DIR", many=True, path=True)] = ()
     dims: Annotated[int | None, Flag(DIMS, "N"), Ge(1)] = None
     random_dims: Annotated[int, Flag(RANDOM, "N"), Ge(0)] = 0
 

@@ -203,12 +203,12 @@ def check_replaceable(folder: Path) -> None:
 def export(run: Path, folder: Path, checkpoint: str | None = None) -> str:
     """Write a checkpoint of a run as a model folder; return a few words for the user that say which checkpoint it is.
 
-    If no checkpoint is better than the unchanged model that training started from, `best` exports that model.
+    If training never improved on the unchanged model that it started from, the best checkpoint is this model.
 
     Args:
         run: the run's folder.
         folder: the model folder to write.
-        checkpoint: `best` or `last`; None for the best checkpoint, or the last one if there is no best one.
+        checkpoint: `best` or `last`; None for the best checkpoint, or the last one if no score or loss picked a best.
 
     Raises:
         CheckpointError, EncoderError: the folder is not the folder of a run, the checkpoint cannot be used, or `folder`

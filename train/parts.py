@@ -21,24 +21,28 @@ Part = TypeVar("Part")
 
 
 def part_names(package: str) -> list[str]:
-    """Return the names of a package's built-in parts, sorted."""
+    """Return the names of the built-in objectives or modalities, the files in a package's folder, sorted.
+
+    Args:
+        package: `clearspan.train.objectives` or `clearspan.train.modalities`.
+    """
     file = importlib.import_module(package).__file__
     assert file is not None
     return sorted(path.stem for path in Path(file).parent.glob("[!_]*.py"))
 
 
 def part_class(package: str, name: str, base: Callable[..., Part], noun: str) -> type[Part]:
-    """Return the class of the built-in part `name` of a package, or the class that a name `module:Class` refers to.
+    """Return the class of an objective or modality that a recipe names: a built-in one, or the user's own.
 
     Args:
-        package: the package that holds the built-in parts, such as `clearspan.train.objectives`.
-        name: the name in the recipe.
+        package: the package that holds the built-in ones, `clearspan.train.objectives` or `clearspan.train.modalities`.
+        name: the name in the recipe: of a file in this package, or `module:Class`.
         base: the abstract class from which the class must derive.
         noun: the noun for such a class in error messages, with its article, such as "an objective".
 
     Raises:
-        PluginError: there is no built-in part and no class of this name, or the class does not derive from `base` or
-            lacks a method or an attribute that `base` requires.
+        PluginError: there is no such file and no such class, or the class does not derive from `base` or lacks a method
+            or an attribute that `base` requires.
     """
     if name not in part_names(package):
         return plugins.load_class(name, base, noun)
@@ -50,13 +54,13 @@ def part_class(package: str, name: str, base: Callable[..., Part], noun: str) ->
 
 
 def options_class(name: str, part: type, base: type) -> type[Any]:
-    """Return the dataclass of a part's options, the annotation of the attribute `config` in the part's class.
+    """Return the dataclass that holds the options of an objective or modality: the annotation of `config` in its class.
 
-    If the class does not annotate `config`, the nearest base class that does counts.
+    If the class does not annotate its attribute `config`, the nearest base class that does is used.
 
     Args:
-        name: the part's name, for error messages.
-        part: the part's class.
+        name: the name of the objective or modality, for error messages.
+        part: the class of the objective or modality.
         base: the class from which the dataclass must derive.
 
     Raises:

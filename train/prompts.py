@@ -23,7 +23,10 @@ SECOND = "positive"
 
 
 def prompt_tokens(dataset: Dataset) -> dict[str, int]:
-    """Return column -> the number of tokens in the prompt of its texts; columns that have no prompt are left out."""
+    """Return column -> the number of tokens in the prompt of its texts; columns that have no prompt are left out.
+
+    Neither special tokens nor the prompt's final spaces count.
+    """
     prompts = dataset.manifest.prompts
     if not any(prompts.values()):
         return {}

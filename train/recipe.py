@@ -56,8 +56,8 @@ def load_recipe(name_or_file: str, overrides: Sequence[str] = ()) -> Recipe:
     path = find(name_or_file)
     if not path.is_file():
         raise RecipeError(no_recipe(name_or_file))
-    words = [read_argument(argument) for argument in overrides]
     try:
+        words = [read_argument(argument) for argument in overrides]
         files = merge_layers(read_layers(path))
         arguments: dict[str, Any] = functools.reduce(merge, words, {})
         # One by one: model.config=null empties it, and the overrides behind it fill it again.
@@ -94,9 +94,9 @@ def load_saved(path: Path, recipe: Recipe) -> Recipe:
 def _check_misspelled(files: Mapping[str, Any], arguments: Mapping[str, Any], merged: Mapping[str, Any]) -> None:
     """Raise RecipeError if an argument seems to misspell the name of a dataset or an objective.
 
-    A name seems misspelled if it is not in the recipe's files, is similar to a name there, and has no effect. That is
-    so if its value is null, which leaves out an entry, but there is no such entry; or if no objective reads the dataset
-    of this name.
+    A name seems misspelled if it is not in the recipe's files, but similar to a name there, and has no effect. It has
+    no effect in two cases: its value is null (null leaves out an entry, and there is no entry of this name), or it is
+    the name of a dataset that no objective reads.
 
     Args:
         files: the content of the recipe's files, merged, without the arguments.

@@ -66,7 +66,7 @@ def type_name(hint: Any) -> str:
 def default_of(field: dataclasses.Field[Any]) -> str:
     """Return a field's default as Markdown; GIVEN ("must be given") if it has none.
 
-    Return "" for a section, because each of its keys has a default of its own.
+    Return "" if the default is a dataclass, that is, a section of the recipe, whose keys have their own defaults.
     """
     value: Any = field.default if field.default_factory is dataclasses.MISSING else field.default_factory()
     if value is dataclasses.MISSING:

@@ -21,7 +21,9 @@ class TrainOptions(Options):
         tuple[str, ...],
         Flag("recipe keys to change, e.g. data.text.batch_size=32", "key=value", positional=True),
     ] = ()
-    recipe: Annotated[str, Flag("name of a recipe (see --list), or a YAML file of your own", "NAME-or-FILE")] = ""
+    recipe: Annotated[
+        str, Flag("name of a recipe (see --list), or a YAML file of your own", "NAME-or-FILE", path=True)
+    ] = ""
     list: Annotated[bool, Flag("list the recipes, and exit")] = False
     resume: Annotated[bool, Flag(RESUME)] = False
     dry_run: Annotated[bool, Flag(DRY_RUN)] = False

@@ -55,8 +55,8 @@ class RankCommand(TrainOptions, Command):
         """Train as one rank, or list the recipes if the option `list` is set.
 
         After a training, the result has no text, only the exit code: 0 for success, 1 if the work failed, 2 if the
-        recipe cannot work. The reason for a failure has been printed by then; if several ranks fail for the same
-        reason, one of them prints it.
+        recipe cannot work. The reason for a failure has been printed by then. If several ranks fail on the machine of
+        rank 0, only rank 0 prints a reason: the others wait for it, and the launcher then ends them.
         """
         if self.list:
             return catalog()

@@ -48,8 +48,8 @@ def folder_of(option: Path | None) -> Path | None:
     """Return the folder for the cached embeddings of all models; None if embeddings are not cached.
 
     Args:
-        option: the value of `--cache`: a folder, NO_CACHE for no cache, or None for the default folder. A user without
-            a home folder has no default folder, so nothing is cached.
+        option: the value of `--cache`: a folder, Path("none") for no cache, or None for the default folder. A user
+            without a home folder has no default folder, so nothing is cached.
     """
     if option is not None:
         return None if option == NO_CACHE else option
@@ -210,9 +210,9 @@ def _rows_of(path: Path) -> Path:
 
 
 def _checksum_keys(entries: Entries) -> NDArray[np.uint32]:
-    """Return four bytes of the hash of each text, (n,), from which the checksum of the text's embedding starts.
+    """Return a key for the checksum of each embedding: four bytes of the hash of the embedding's text, (n,).
 
-    The checksum then also detects an embedding that is stored for the wrong text.
+    The checksum covers the embedding and the key, so it also detects an embedding that is stored for the wrong text.
 
     Args:
         entries: the hash and the checksum of each embedding, (n,).

@@ -175,6 +175,9 @@ class Embedder:
         """Compute the embeddings of texts, (len(texts), dim) float32, and cache them.
 
         Embeddings that are not finite, or are all zeros, are counted and not cached.
+
+        Raises:
+            ValueError: the encoder did not return one row per text.
         """
         start = time.perf_counter()
         embeddings = np.asarray(self._encode(texts), dtype=np.float32)

@@ -38,7 +38,11 @@ def model_files(folder: Path) -> dict[str, str]:
 
 
 def model_sha256(folder: Path) -> str:
-    """Return one SHA-256, in hexadecimal, over all files of a model folder that affect its embeddings."""
+    """Return one SHA-256, in hexadecimal, over all files of a model folder that affect the model's embeddings.
+
+    Raises:
+        EncoderError: the folder's list of modules, `modules.json`, cannot be read.
+    """
     return digest(files=model_files(folder))
 
 
@@ -50,6 +54,9 @@ def folder_fingerprint(folder: Path, settings: Mapping[str, str], libraries: Seq
     Args:
         settings: settings that affect the embeddings and are not in the folder.
         libraries: names of the packages that compute the embeddings.
+
+    Raises:
+        EncoderError: the folder's list of modules, `modules.json`, cannot be read.
     """
     versions = {name: version(name) for name in libraries}
     return digest(files=model_files(folder), settings=dict(settings), versions=versions)

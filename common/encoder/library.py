@@ -111,8 +111,9 @@ class Model(FolderEncoder):
     def similarity(self, left: NDArray[np.float32], right: NDArray[np.float32]) -> NDArray[np.float32]:
         """Return the similarity of each row of `left` (n, dim) with each row of `right` (m, dim), (n, m) float32.
 
-        The similarity is computed on the model's device. Distances (euclidean, manhattan) are negated, so that a higher
-        value always means more similar.
+        The model's attribute `similarity_name` says which function is computed: cosine, dot, euclidean or manhattan.
+        The distances (euclidean, manhattan) are negated, so that a higher value always means more similar. The
+        computation runs on the model's device.
         """
         device = self.modules.device
         scores = self.modules.similarity(torch.tensor(left, device=device), torch.tensor(right, device=device))

@@ -150,8 +150,8 @@ class PackedModel:
             ids: the token ids of all texts, special tokens included, one text after the other, (sum of lengths,), on
                 the device.
             lengths: the number of ids of each text, (n,), on the host.
-            prompt_tokens: the number of ids at the beginning of each text that belong to the prompt, for a pooling that
-                excludes the prompt.
+            prompt_tokens: the number of ids at the beginning of each text that belong to the prompt or are special
+                tokens before it; the pooling of some models leaves them out.
         """
         return packed_batches.embed_ids(ids, lengths, self.dim, lambda batch: self._embedded(batch, prompt_tokens))
 
@@ -167,7 +167,8 @@ class PackedModel:
         Args:
             hidden: the hidden states, of width h, of the T tokens of the batch, (T, h).
             packed: the batch.
-            prompt_tokens: the number of tokens at the beginning of each sequence that belong to the prompt.
+            prompt_tokens: the number of tokens at the beginning of each sequence that belong to the prompt or are
+                special tokens before it; the pooling of some models leaves them out.
         """
         features = {"sentence_embedding": self._pooled(hidden, packed, prompt_tokens)}
         for module in self._after:

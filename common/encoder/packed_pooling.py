@@ -19,7 +19,8 @@ def mean(hidden: Tensor, packed: Packed, num_skipped: int = 0, weights: Tensor |
     Args:
         hidden: the hidden states, of width h, of the T tokens of the batch, (T, h).
         packed: the batch.
-        num_skipped: the number of tokens at the beginning of each sequence that are left out.
+        num_skipped: the number of tokens at the beginning of each sequence that are left out. The result is 0 if the
+            sequence has no other tokens.
         weights: the weights of the tokens, (T,) fp32, by which `hidden` was already multiplied; None if it was not.
             The weights of tokens that are left out count in the divisor, as in sentence-transformers.
     """
@@ -83,7 +84,8 @@ def mean_by_root(hidden: Tensor, packed: Packed, num_skipped: int = 0, weights: 
     Args:
         hidden: the hidden states, of width h, of the T tokens of the batch, (T, h).
         packed: the batch.
-        num_skipped: the number of tokens at the beginning of each sequence that are left out.
+        num_skipped: the number of tokens at the beginning of each sequence that are left out. The result is 0 if the
+            sequence has no other tokens.
         weights: the weights of the tokens, (T,) fp32, by which `hidden` was already multiplied; None if it was not.
             The weights of tokens that are left out count in the divisor, as in sentence-transformers.
     """
@@ -91,12 +93,15 @@ def mean_by_root(hidden: Tensor, packed: Packed, num_skipped: int = 0, weights: 
 
 
 def mean_by_position(hidden: Tensor, packed: Packed, num_skipped: int = 0, weights: Tensor | None = None) -> Tensor:
-    """Return the mean of each sequence's states, weighted by position (1, 2, 3, ...), (packed.num_sequences, h) fp32.
+    """Return the mean of each sequence's states, weighted by position, (packed.num_sequences, h) fp32.
+
+    The weights are 1, 2, 3, ..., counted from the first token of the sequence, even if that token is left out.
 
     Args:
         hidden: the hidden states, of width h, of the T tokens of the batch, (T, h).
         packed: the batch.
-        num_skipped: the number of tokens at the beginning of each sequence that are left out.
+        num_skipped: the number of tokens at the beginning of each sequence that are left out. The result is 0 if the
+            sequence has no other tokens.
         weights: the weights of the tokens, (T,) fp32, by which `hidden` was already multiplied; None if it was not.
             If there are weights, the sum of the states is divided by the sum of the weights, instead of the sum of the
             positions.
@@ -132,15 +137,15 @@ def pooled(hidden: Tensor, packed: Packed, mode: str, num_skipped: int = 0, weig
 
 
 def _summed(hidden: Tensor, packed: Packed, factors: Tensor, weights: Tensor | None, by_root: bool = False) -> Tensor:
-    """Multiply each state by its factor, add the states of each sequence, and divide by the sum of the weights.
+    """Multiply each state by its factor, add the products of each sequence, and divide by the sum of its weights.
 
     Args:
         hidden: the hidden states, of width h, of the T tokens of the batch, (T, h).
         packed: the batch.
         factors: the factor of each state, (T,); 0 for a state that is left out.
-        weights: the weights of the tokens, (T,), by which `hidden` was already multiplied; None if it was not: the
-            factors are then also the weights.
-        by_root: whether to divide by the square root of the sum of the weights instead.
+        weights: the weights of the tokens, (T,), by which `hidden` was already multiplied. None if it was not; the
+            divisor is then the sum of the factors.
+        by_root: whether to divide by the square root of that sum instead.
 
     Returns:
         The results, (packed.num_sequences, h) fp32.

@@ -19,16 +19,17 @@ from torch import Tensor
 class Packed:
     """A flat batch of N sequences with T tokens in all, one token in each row.
 
+    Fillers are included in N and T: sequences at the end that only bring the batch to a fixed number of rows.
+
     Attributes:
         ids: the token ids, special tokens included, (T,).
         positions: the position of each token in its sequence, from 0, (T,).
         sequence: the index of the sequence of each token, (T,).
         cu_seqlens: the cumulative lengths of the sequences, (N + 1,) int32.
-        num_sequences: the number of sequences. It leaves out fillers: sequences at the end that only bring the batch to
-            a fixed number of rows.
+        num_sequences: the number of sequences that are not fillers.
         longest: the length of the longest sequence, or an upper bound of it.
         patch_rows: the number of rows at the beginning that hold patches of images or audio in place of tokens.
-        lengths: the lengths of the sequences on the host; None if the host does not know them.
+        lengths: the lengths of the N sequences, on the host; None if the host does not know them.
     """
 
     ids: Tensor
@@ -46,11 +47,12 @@ class Packed:
         return self.cu_seqlens[self.num_sequences]
 
     def reordered(self, order: Tensor, rows: Tensor) -> Self:
-        """Return the batch with its sequences in a new order; the host must know their lengths.
+        """Return the batch with its sequences in a new order. The attribute `lengths` must not be None.
 
         Args:
-            order: for each sequence of the new batch, its index in this batch, (N,) int64.
-            rows: for each row of the new batch, its index in this batch, (T,) int64.
+            order: for each sequence of the new batch, its index in this batch, (N,) int64, on the CPU.
+            rows: the same order for the tokens or patches: for each of them in the new batch, its index in this batch,
+                (T,) int64.
         """
         lengths = torch.tensor(self.lengths)[order]
         return dataclasses.replace(

@@ -92,7 +92,7 @@ class Prompts:
 
         Args:
             side: whether the text is a query, a document or neither: QUERY, DOCUMENT or OTHER.
-            name: the name of the prompt to use, or `NONE` for no prompt; None for the model's own prompt for this side.
+            name: the name of the prompt to use, or `none` for no prompt; None for the model's own prompt for this side.
 
         Raises:
             EncoderError: the model has no prompt of this name.
@@ -106,7 +106,8 @@ class Prompts:
 
         Args:
             names: the name of one prompt for every text; or the names of two prompts, the first for queries and the
-                second for documents. Texts for which there is no name get the model's own prompt for their side.
+                second for documents. The name `none` stands for no prompt. Texts for which no name is given
+                get the model's own prompt for their side.
 
         Raises:
             EncoderError: the model has no prompt with one of these names.

@@ -48,7 +48,7 @@ class LibraryReader(TokenReader):
 
     @property
     def limit(self) -> int:
-        """The most tokens that the model reads of a text, special tokens included; LONGEST if there is no limit."""
+        """The most tokens that the model reads of a text, special tokens included; 2**30 if there is no limit."""
         return min(int(self._transformer.max_seq_length), LONGEST)
 
     @property
@@ -116,7 +116,8 @@ class LibraryReader(TokenReader):
         """Return the number of ids that transformers' tokenizer gives each text, (len(texts),).
 
         Args:
-            options: further arguments of the tokenizer.
+            options: arguments of the tokenizer, such as `truncation`. By default, special tokens are counted, and texts
+                are not truncated.
         """
         if not texts:  # the tokenizer refuses an empty list
             return np.empty(0, np.int32)
@@ -133,7 +134,8 @@ class LibraryReader(TokenReader):
 def _around(tokenizer: Tokenizer) -> tuple[list[int], list[int]] | None:
     """Return the ids that a tokenizer's template puts before and after a text.
 
-    Return None if the template does not contain the text exactly once.
+    Both lists are empty if the tokenizer has no template. Return None if its template does not contain the text exactly
+    once.
     """
     if tokenizer.post_processor is None:
         return [], []

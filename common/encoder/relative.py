@@ -33,6 +33,8 @@ class CurrentBatch(threading.local):
 def adapt(base: nn.Module) -> CurrentBatch:
     """Change a base model, in place, so that it computes its relative position biases for packed batches.
 
+    A model that has no such biases, i.e. is neither MPNet nor T5 or a relative of it, is left unchanged.
+
     Returns:
         The object whose attribute `packed` must be set to the batch before each forward pass.
     """

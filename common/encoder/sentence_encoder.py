@@ -280,6 +280,9 @@ class FolderEncoder(Encoder):
         """Return the number of tokens of each text before truncation, not counting special tokens.
 
         If the model has no tokenizer, return the number of characters of each text.
+
+        Raises:
+            EncoderError: a text cannot be tokenized.
         """
         with refusing(f"{self.name}: cannot tokenize every text"):
             return self._count_tokens(texts)

@@ -54,7 +54,7 @@ class PostProcessing:
 
     Attributes:
         before, after: ids of the special tokens to put before and after a text.
-        limit: the most ids that the model reads, including `before` and `after`; LONGEST if there is no limit.
+        limit: the most ids that the model reads, including `before` and `after`; 2**30 (LONGEST) if there is no limit.
         keeps_end: whether a text is truncated at its beginning rather than at its end.
         special: the ids of all special tokens of the tokenizer.
     """
@@ -142,7 +142,11 @@ class TokenReader:
         return tokens
 
     def count(self, texts: Sequence[str]) -> NDArray[np.int32]:
-        """Return the number of ids of each of n texts before truncation, not counting special tokens, (n,) int32."""
+        """Return the number of ids of each of n texts before truncation, not counting special tokens, (n,) int32.
+
+        Raises:
+            TokenizerError: the tokenizer cannot encode a text.
+        """
         return self._content(texts).lengths.astype(np.int32)
 
     def _read(self, texts: Sequence[str], prompt: str) -> Tokens:
@@ -167,7 +171,11 @@ class TokenReader:
         return len(ids) - 1 if ends_special else len(ids)
 
     def _content(self, texts: Sequence[str]) -> Ragged:
-        """Return the ids of each text before truncation, without special tokens."""
+        """Return the ids of each text before truncation, without special tokens.
+
+        Raises:
+            TokenizerError: the tokenizer cannot encode a text.
+        """
         with self.lock:
             self._set_up()
             # The faster way is checked on one of every SAMPLE texts, so it does not pay off for fewer texts.

@@ -195,7 +195,11 @@ def _check(data: Path, data_set: DataSet) -> Finding:
 
 
 def _root(data: Path, root: str) -> Path:
-    """Return the path at which tasks look for the folder named `root` in a data folder; the folder need not exist."""
+    """Return the path at which tasks look for the folder named `root` in a data folder; the folder need not exist.
+
+    It is `data / root`, with two exceptions: `downstream` and `probing` may also be in `data/senteval`, or be `data`
+    itself, and `stsb_multi_mt` may be `data` itself.
+    """
     if find := {"downstream": find_downstream, "probing": find_probing}.get(root):
         try:
             return find(data)

@@ -67,7 +67,10 @@ class DatasetTexts:
 
     @property
     def is_of_pairs(self) -> bool:
-        """True for a dataset of triplets, whose examples have several texts: an anchor and its positives."""
+        """True for a dataset of triplets.
+
+        Of an example, the anchor and the positives are read, which form pairs. The negatives are not read.
+        """
         return self._dataset.kind.name == "triplets"
 
     def round_trip(self, text: str) -> str:

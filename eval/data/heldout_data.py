@@ -123,7 +123,9 @@ def read(path: Path) -> HeldOutTexts:
         path: the folder of a held-out part, or the file.
 
     Raises:
-        DataError: the dataset or file is malformed, or has too few texts of at least 8 words.
+        DataError: the dataset or file is malformed, or gives fewer than 10 queries (`FEWEST_TEXTS`), for example
+            because most of its texts have fewer than 8 words.
+        MissingDataError: the file does not exist.
     """
     texts = _texts_of_dataset(path, training_part(path)) if path.is_dir() else _texts_of_file(path)
     return _collection_of(texts, LIMIT)
@@ -141,7 +143,9 @@ def read_all(path: Path) -> dict[str, HeldOutTexts]:
         texts are long enough.
 
     Raises:
-        DataError: the dataset or file is malformed, or has too few texts of at least 8 words.
+        DataError: the dataset or file is malformed, or gives fewer than 10 queries (`FEWEST_TEXTS`), for example
+            because most of its texts have fewer than 8 words.
+        MissingDataError: the file does not exist.
     """
     if not path.is_dir():
         return {"": read(path)}
@@ -173,7 +177,8 @@ def read_dataset(
             are the first in the shards instead of a sample of all, which is faster.
 
     Raises:
-        DataError: the dataset is malformed, or has too few texts of at least 8 words.
+        DataError: the dataset is malformed, or gives fewer than 10 queries (`FEWEST_TEXTS`), for example because most
+            of its texts have fewer than 8 words.
     """
     return _collection_of(_texts_of_dataset(folder, training, max_ranked), max_queries, picking)
 
@@ -353,11 +358,12 @@ def is_of_picking_half(text: str) -> bool:
 def _texts_of_file(path: Path) -> _Texts:
     """Return the texts of a jsonl or csv file.
 
-    The records have the field `text`. If the first record also has the field `title`, all records must have it. The id
-    of a record's texts is a hash of them.
+    All records have the field `text`. Either all records or none have the field `title`. The id of a record's texts is
+    a hash of them.
 
     Raises:
-        DataError: the file is malformed, or the records have different fields.
+        DataError: the file is malformed, or only some of its records have a field `text` or `title`.
+        MissingDataError: the file does not exist.
     """
     texts: dict[int, tuple[str, ...]] = {}
     fields: list[str] = []

@@ -71,6 +71,10 @@ def read_two_classes(positive: Path, negative: Path) -> Labeled:
     Args:
         positive: the file of class 1, which is read first: `.pos`, or SUBJ's objective sentences.
         negative: the file of class 0: `.neg`, or SUBJ's subjective sentences.
+
+    Raises:
+        MissingDataError: one of the files does not exist.
+        DataError: one of the files is empty.
     """
     files = ((1, positive), (0, negative))
     return _labeled([(line, label) for label, path in files for line in _lines(path, "latin-1")])
@@ -84,6 +88,10 @@ def read_sst(path: Path, num_classes: int) -> Labeled:
     Args:
         path: the file of the split.
         num_classes: the number of classes, 2 or 5.
+
+    Raises:
+        MissingDataError: the file does not exist.
+        DataError: the file is empty or malformed.
     """
     classes = tuple(str(label) for label in range(num_classes))
     rows = []
@@ -100,7 +108,12 @@ def read_sst(path: Path, num_classes: int) -> Labeled:
 
 
 def read_trec(path: Path) -> Labeled:
-    """Read a split of TREC, whose lines are `COARSE:fine question`. The labels are the coarse classes' indices."""
+    """Read a split of TREC, whose lines are `COARSE:fine question`. The labels are the coarse classes' indices.
+
+    Raises:
+        MissingDataError: the file does not exist.
+        DataError: the file is empty or malformed.
+    """
     rows = []
     for number, line in enumerate(_lines(path, "latin-1"), start=1):
         kind, space, text = line.strip().partition(" ")
@@ -115,6 +128,10 @@ def read_mrpc(path: Path) -> Labeled:
     """Read a split of MRPC, `msr_paraphrase_{train,test}.txt`.
 
     The file is TAB-separated and has a header. Field 1 is the label, and fields 4 and 5 are the sentences.
+
+    Raises:
+        MissingDataError: the file does not exist.
+        DataError: the file is empty or malformed.
     """
     return _read_table(path, "Quality", columns=(3, 4, 0), classes=BINARY)
 
@@ -123,6 +140,10 @@ def read_sick_entailment(path: Path) -> Labeled:
     """Read the sentences and entailment labels of a split of SICK, `SICK_{train,trial,test_annotated}.txt`.
 
     The file is TAB-separated and has a header. Fields 2 and 3 are the sentences, and field 5 is the label.
+
+    Raises:
+        MissingDataError: the file does not exist.
+        DataError: the file is empty or malformed.
     """
     return _read_table(path, "entailment_judgment", columns=(1, 2, 4), classes=SICK_CLASSES)
 
@@ -131,6 +152,10 @@ def read_snli(folder: Path, split: str) -> Labeled:
     """Read a split of SNLI: first sentences `s1.<split>`, second sentences `s2.<split>` and `labels.<split>`.
 
     The same line of the three files belongs to one pair.
+
+    Raises:
+        MissingDataError: one of the files does not exist.
+        DataError: a file is empty or malformed, or the files have different numbers of lines.
     """
     paths = [folder / f"{kind}.{split}" for kind in ("s1", "s2", "labels")]
     left, right, labels = _lines(paths[0], "latin-1"), _lines(paths[1], "latin-1"), _lines(paths[2])
@@ -152,6 +177,10 @@ def read_probing(path: Path) -> tuple[dict[str, Labeled], tuple[str, ...]]:
     Returns:
         The splits by their names, which are `train`, `dev` and `test`; and the sorted names of the classes. A label in
         a split is an index into these names.
+
+    Raises:
+        MissingDataError: the file does not exist.
+        DataError: the file is malformed or lacks a split, or a class does not occur in the split `tr`.
     """
     rows: dict[str, list[tuple[str, str, int]]] = {split: [] for split in _PROBING_SPLITS.values()}
     for number, line in enumerate(_lines(path), start=1):

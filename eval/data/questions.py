@@ -33,8 +33,8 @@ def read_questions(path: Path, data: Path) -> HeldOutTexts:
     """Make a retrieval collection from a file of questions and their answers. Its documents are the texts of a dataset.
 
     The texts of the dataset and of its held-out part are ranked. If one of the two has more than a million texts
-    (`MOST_RANKED`), a sample of a million and the answers are ranked instead. Questions whose answers are not in the
-    dataset are left out and counted.
+    (`MOST_RANKED`), only a sample of a million of its texts is ranked, and the answers that are among its other texts.
+    Questions whose answers are not in the dataset are left out and counted.
 
     Args:
         path: a csv, tsv or jsonl file with the columns or fields `query`, a question, and `text`, its answer.

@@ -119,6 +119,10 @@ def read_collection(folder: Path) -> RetrievalSet:
     As in BEIR, a document is its title and its text, joined by a space. In ArguAna and Quora, a query may be one of the
     documents, with the same id. Such a document is not ranked for its own query, unless it is judged relevant to it.
     Queries without a document graded above 0 are left out, because their recall is undefined.
+
+    Raises:
+        MissingDataError: one of the files does not exist.
+        DataError: a file is malformed, a judgment names an unknown query or document, or no grade is above 0.
     """
     corpus = _read_jsonl(folder / "corpus.jsonl", fields=("title", "text"))
     queries = _read_jsonl(folder / "queries.jsonl", fields=("text",))
@@ -134,6 +138,10 @@ def read_cranfield(folder: Path) -> RetrievalSet:
     documents (471 and 995) are kept, as in published figures. The codes of the judgments range from 1, a complete
     answer, to 4, of minimum interest (`cranqrel.readme`), so the grade of a document is 5 - code. Documents with the
     code 5, of no interest, or -1, which is undocumented and occurs once per query, count as not relevant.
+
+    Raises:
+        MissingDataError: one of the files does not exist.
+        DataError: a file is malformed, or a judgment names an unknown query or document.
     """
     corpus: dict[str, str] = {}
     for number, fields in smart_records(folder / "cran.all.1400", "TABW"):
@@ -161,6 +169,10 @@ def read_flickr8k(folder: Path) -> RetrievalSet:
     Each caption is a query, whose relevant documents are the other captions of its photograph. A caption is not ranked
     for itself. Photographs of the training split are included, because nothing is trained on them, and more captions
     make the search harder. About 250 captions occur for two photographs; they get no special treatment.
+
+    Raises:
+        MissingDataError: the file `Flickr8k.token.txt` does not exist.
+        DataError: the file is malformed or holds no caption, or a photograph has only one caption.
     """
     path = folder / "Flickr8k.token.txt"
     captions: dict[str, str] = {}
@@ -187,6 +199,10 @@ def read_trecqa(folder: Path) -> RetrievalSet:
     The file is a csv with the columns qtext, label and atext. For each question, only its own candidates are ranked.
     Questions whose candidates are all right or all wrong are left out and counted, as in the papers, because every
     order of such candidates is equally good.
+
+    Raises:
+        MissingDataError: the file `test.csv` does not exist.
+        DataError: the file is malformed, or all questions are left out.
     """
     path = folder / "test.csv"
     candidates: dict[str, list[tuple[str, str]]] = {}
@@ -281,6 +297,7 @@ def smart_records(path: Path, tags: str) -> Iterator[tuple[int, dict[str, str]]]
         the text of its lines.
 
     Raises:
+        MissingDataError: the file does not exist.
         DataError: a line with text has no tag, or the file holds no record.
     """
     number, tag = 0, ""
@@ -309,6 +326,10 @@ def _read_jsonl(path: Path, fields: tuple[str, ...]) -> dict[str, str]:
     """Return the texts of a jsonl file by their ids (the field `_id`), in the order of the file.
 
     A text consists of the values of `fields`, joined by spaces. All of `fields` except the last may be absent or null.
+
+    Raises:
+        MissingDataError: the file does not exist.
+        DataError: the file is malformed, or two texts have the same id.
     """
     texts: dict[str, str] = {}
     for place, row in json_records(path):

@@ -46,6 +46,10 @@ def read_sts_subset(folder: Path, subset: str) -> ScoredPairs:
     Args:
         folder: the folder of the year.
         subset: the name of the subset in the names of its two files.
+
+    Raises:
+        MissingDataError: one of the files does not exist.
+        DataError: a file is malformed, or the files have different numbers of lines.
     """
     input_path, gold_path = folder / f"STS.input.{subset}.txt", folder / f"STS.gs.{subset}.txt"
     sentences, scores = list(read_lines(input_path)), list(read_lines(gold_path))
@@ -68,6 +72,10 @@ def read_stsb(path: Path) -> ScoredPairs:
     """Read a split of STSBenchmark, `sts-{train,dev,test}.csv`.
 
     The file is TAB-separated, without header or quoting. Field 5 is the score, and fields 6 and 7 are the sentences.
+
+    Raises:
+        MissingDataError: the file does not exist.
+        DataError: a row is malformed, or the file has no row.
     """
     rows = table_rows(path, num_fields=7)
     return _pairs([(row[5], row[6], _score(row[4], path, number)) for number, row in rows], path)
@@ -77,6 +85,10 @@ def read_sick(path: Path) -> ScoredPairs:
     """Read the sentences and similarity scores of a split of SICK, `SICK_{train,trial,test_annotated}.txt`.
 
     The file is TAB-separated and has a header. Fields 2 and 3 are the sentences, and field 4 is the score.
+
+    Raises:
+        MissingDataError: the file does not exist.
+        DataError: a row is malformed, or the file has no row.
     """
     rows = table_rows(path, num_fields=5, header="relatedness_score")
     return _pairs([(row[1], row[2], _score(row[3], path, number)) for number, row in rows], path)

@@ -170,11 +170,12 @@ def _train_each(train: Callable[[list[int]], None], cohorts: list[list[int]], de
     """Call `train` for each cohort, which is a list of folds whose classifiers are trained together.
 
     On a CPU, several cohorts are trained at once, each by one thread, because the matrix products of a cohort
-    are too small to be divided among threads.
+    are too small to be divided among threads. On any other device, they are trained one after another.
 
     Args:
         train: function that trains the classifiers of the folds with the indices that it is given.
         cohorts: the indices of the folds in each cohort.
+        device: the torch device on which `train` computes.
     """
     num_threads = torch.get_num_threads()
     if device != "cpu" or num_threads == 1:

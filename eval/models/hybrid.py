@@ -184,7 +184,10 @@ class Hybrid(Similarity):
         return CombinedVectors.of(self._model.ranking(queries, documents), self._words.ranking(queries, documents))
 
     def ranking(self, queries: Sequence[str], documents: Sequence[str]) -> tuple[Vectors, Vectors]:
-        """Return float32 vectors of the queries and of the documents, whose dot products are the combined scores."""
+        """Return float32 vectors of the queries and of the documents, whose dot products are the combined scores.
+
+        The weight of the model's score is the argument `weight` of the constructor, or 0.7 if that is None.
+        """
         return self.combined_vectors(queries, documents).vectors(self._weight)
 
 

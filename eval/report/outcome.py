@@ -236,7 +236,8 @@ def score_figures(summary: ScoreSummary) -> list[Bars]:
 
     If there is one model with several tasks, there is a chart for each family of tasks, with a bar for each task. A
     family is left out if one of its main scores is not a percentage. In all other cases, there is a chart for each task
-    or, if there are more than six tasks (FEW_TASKS), for each average, with a bar for each model.
+    or, if there are more than six tasks (FEW_TASKS), for each average over tasks, such as `sts_simcse`. It has a bar
+    for each model.
     """
     tasks = list(summary.families)
     if len(summary.scored) == 1 and len(tasks) > 1:

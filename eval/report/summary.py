@@ -83,7 +83,7 @@ class ScoreSummary:
 
     @property
     def averages(self) -> list[str]:
-        """Return the names of the averages that at least one model has."""
+        """Return the names of the averages over tasks, such as `sts_simcse`, that at least one model has."""
         return list(dict.fromkeys(name for scored in self.scored for name in scored.results.averages))
 
     def values(self, task: str, metric: str) -> list[Cell]:

@@ -89,6 +89,9 @@ class ClassificationTask:
 
         `acc` is the accuracy on the test rows, `devacc` is the accuracy on the dev rows, and `f1` is the F1 on the test
         rows, if the task scores it.
+
+        Raises:
+            UnscoredError: the model has no embeddings.
         """
         from clearspan.eval.fit.protocols import L2, PROTOCOLS, FitInputs, FitResult, run_scheme
 

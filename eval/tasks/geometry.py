@@ -87,6 +87,9 @@ class GeometryTask:
         """Return `alignment` and `uniformity` over all splits together, and also over each split.
 
         The scores over a split are named after it, for example `alignment_dev`.
+
+        Raises:
+            UnscoredError: the model has no embeddings.
         """
         splits = {"": _joined(list(self.splits.values())), **self.splits}
         run.embedder.embed(splits[""].left + splits[""].right)

@@ -49,7 +49,8 @@ class HeldOutTask(RetrievalTask):
         """Return the vectors of the queries, the vectors of the documents, and settings to report.
 
         If the model is combined with BM25, and the user has not set its weight, the weight is used that gives the
-        highest MRR on `picking`, the half of the queries that is not scored. It is then in the settings.
+        highest MRR on the queries of `picking` (the first 2,000 if there are more), which are not scored. The settings
+        then have this weight. If `picking` is None, the weight is 0.7 (`HYBRID_WEIGHT`).
         """
         if self.picking is None or not isinstance(run.embedder, Hybrid) or run.embedder.is_weight_given:
             return super().vectors(run)

@@ -33,7 +33,7 @@ def load(path: Path, data: Path) -> RetrievalTask:
 
 
 def remarks(tasks: Iterable[Task]) -> list[str]:
-    """Return warnings about the task of the user's questions, if it has fewer than 50 or if some were left out.
+    """Return warnings if the user gave fewer than 50 questions, or if some of them were left out; otherwise [].
 
     Args:
         tasks: the tasks of the run. Tasks that `load` did not make are ignored.

@@ -43,6 +43,9 @@ class RelatednessTask:
 
         `spearman` and `pearson` are their correlations on test, in percent; `devspearman` and `devpearson` are the
         correlations on dev. `mse` is the mean squared error on test, which is not a percentage.
+
+        Raises:
+            UnscoredError: the model has no embeddings.
         """
         from clearspan.eval.fit.regression import pair_features, train
 
@@ -69,7 +72,7 @@ class RelatednessTask:
             main="spearman",
             headline=("spearman", "pearson", "devspearman"),
             counts={"pairs": len(gold), "train": len(splits["train"]), "dev": len(splits["dev"])},
-            details=Details("mse is in squared points of the scale from 1 to 5, not in percent."),
+            details=Details("mse is in squared points of the gold scale, not in percent."),
             examples={metric: Examples.of(metric, predicted["test"], gold) for metric in ("spearman", "pearson")},
             settings={"seed": run.seed, "passes": model.passes, "best_passes": model.best_passes},
         )

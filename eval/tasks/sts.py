@@ -174,6 +174,9 @@ class StsTask:
         The scores of an STS year combine the correlations of its subsets: `spearman_all`, `pearson_mean`, etc.
         (`aggregate`). Any other task has the scores `spearman` and `pearson` of its subset `test`; if it has the subset
         `dev`, it also has the scores `spearman_dev` and `pearson_dev`.
+
+        Raises:
+            UnscoredError: the model cannot compare pairs of texts, for example because it can only rank documents.
         """
         cosine = _similarities(self.subsets, run.embedder)
         by_subset = {subset: correlations(cosine[subset], pairs.gold) for subset, pairs in self.subsets.items()}
@@ -217,8 +220,9 @@ class StsTask:
 def load(data: Path) -> Loaded:
     """Read STS12 to STS16, STS-B and SICK-R from a SentEval data folder.
 
-    If the file of one subset of a year is missing, the whole year counts as missing, because its scores would not be
-    comparable with published scores.
+    If the file of a task's test split or of one subset of a year does not exist, the whole task is left out, and
+    `Loaded.missing` has the reason. The scores of a year without one of its subsets would not be comparable with
+    published scores.
 
     Raises:
         DataError: a file is malformed.
@@ -230,7 +234,8 @@ def load(data: Path) -> Loaded:
 def load_languages(data: Path) -> Loaded:
     """Read STS-B in all languages that a data folder has. The name of a task is, for example, `stsb/de`.
 
-    The files are in `data/stsb_multi_mt`, or in `data` itself if there is no such folder.
+    The files are in `data/stsb_multi_mt`, or in `data` itself if there is no such folder. A language without a test
+    split is left out, and `Loaded.missing` has the reason. It also has a reason if there is no language at all.
 
     Raises:
         DataError: a file is malformed.

@@ -42,6 +42,8 @@ _ALL_PARTS = ("left", "right", "product", "difference")
 def load(data: Path) -> Loaded:
     """Read the transfer tasks from a SentEval data folder.
 
+    If a file of a task does not exist, the task is left out, and `Loaded.missing` has the reason.
+
     Raises:
         DataError: a file is malformed.
     """

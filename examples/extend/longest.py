@@ -27,7 +27,7 @@ class Longest(Command):
     description: ClassVar[str] = "Print the examples of a dataset with the most tokens."
     expected: ClassVar[Errors] = (ShardError, ManifestError, OSError)
 
-    folder: Annotated[str, Flag("the dataset's folder", "DIR", positional=True)]
+    folder: Annotated[str, Flag("the dataset's folder", "DIR", positional=True, path=True)]
     top: Annotated[int, Flag("how many examples", "N"), Ge(1)] = 5
     json: Json = False
 

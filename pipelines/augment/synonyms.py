@@ -49,7 +49,7 @@ _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 class SynonymError(ValueError):
-    """The table of synonyms is invalid. The message names the file, the fault, and the expected content."""
+    """A file holds no valid table of synonyms, or the tokenizer can encode none of its words. The message says why."""
 
 
 def read_synonyms(path: str | Path) -> dict[str, list[str]]:

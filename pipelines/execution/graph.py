@@ -8,7 +8,7 @@ last barrier:
 
     barrier -> FlatMap(deal) | GroupByKey | Map(work)
 
-The elements of the collections only describe work units and slices (ranges of keys, `units.exchange`). The data that
+The elements of the collections only describe work units and slices (ranges of hashes, `units.exchange`). The data that
 units and slices read and write never passes through Beam.
 
 After a barrier, a step begins only when the previous step has ended for all elements. A barrier is a GroupByKey with

@@ -37,7 +37,7 @@ class CorpusOptions(Options):
     """
 
     inputs: Annotated[
-        tuple[str, ...], Flag("input files, folders, or globs in quotes", "GLOB", name="--input", many=True)
+        tuple[str, ...], Flag("input files, folders, or globs in quotes", "GLOB", name="--input", many=True, path=True)
     ]
     output: Annotated[str, Flag(OUTPUT, "DIR", output=True)]
     max_bad_fraction: Annotated[float, Flag(BAD, "X"), Ge(0), Le(1)] = 0.001

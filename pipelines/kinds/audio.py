@@ -65,7 +65,9 @@ class Audio(LabeledKind):
         return array_column(values, MEL_BINS)
 
     def remarks(self, fingerprint: Mapping[str, Any], sums: Mapping[str, int]) -> list[str]:
-        """Return the base class's lines, followed by a line about long clips, if there are any.
+        """Return the lines that the kind adds to the summary of a run.
+
+        They are the lines of the base class and, if there are long clips, a line about these.
 
         If long clips are cut, the line has the number of clips with as many frames as allowed: the clips that were cut,
         and any that had this length from the start. If long clips are split, it has the number of clips that were

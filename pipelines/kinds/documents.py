@@ -90,7 +90,10 @@ class DocumentWorker(TextWorker[Documents]):
         """Return ((prepared text, text before the preparation, source), size of the prepared text in bytes).
 
         The source is the file and place of the record. If the document is empty, dropped by a filter, or too short in
-        bytes to have enough tokens, count it in `counts` and return None.
+        bytes to have enough tokens, count it in `counts` as filtered and return None.
+
+        Raises:
+            RecordError: the record is bad, or the code of a filter fails on its text.
         """
         if (found := text_in(record, self.kind.text_field, counts)) is None:
             return None

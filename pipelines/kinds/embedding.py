@@ -74,7 +74,7 @@ class _Window:
 
     Attributes:
         texts: the texts.
-        inputs: for each text, the string that is embedded: its title and the text.
+        inputs: for each text, the string that is embedded after the prompt: its title and the text.
         new: the distinct strings that must be embedded.
         place: the row of each distinct string's vector in a table. The table has the vectors of `new`, in this order,
             and then the rows of `known`.
@@ -125,7 +125,13 @@ class VectorWorker:
     old: Copied | None = None
 
     def examples(self, records: Iterable[Record], tally: Tally) -> Iterator[pa.RecordBatch]:
-        """Yield the examples of a work unit's records, in order, as record batches. Count every record in `tally`."""
+        """Yield the examples of a work unit's records, in order, as record batches.
+
+        Every record is counted in `tally`. If texts are split into chunks, each chunk counts as one record.
+
+        Raises:
+            PipelineError: the model cannot embed the texts; the message says why.
+        """
         texts = tally.made(records, lambda record: self._text(record, tally))
         if self.kind.chunk_tokens is not None:
             texts = self._chunked(texts, tally)
@@ -146,6 +152,9 @@ class VectorWorker:
     def _text(self, record: Record, tally: Tally) -> Text | None:
         """Return the text of a record, with its title. If the text is empty, count the record as filtered and return
         None.
+
+        Raises:
+            RecordError: the record is bad, or a value to store with the vector does not have the type of its field.
         """
         if (text_and_bytes := text_in(record, self.kind.text_field, tally.counts)) is None:
             return None

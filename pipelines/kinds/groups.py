@@ -51,13 +51,13 @@ def check_field(field: str, inputs: Inputs, reading: Reading) -> None:
 def group_of(record: Record, field: str | None) -> str:
     """Return the name of a record's group: the value of one of its fields, as a text; "" if the record is in no group.
 
-    A record is in no group if it lacks the field, or if the value is null or an empty text.
+    A record is in no group if it lacks the field, or if the value is null or a blank text.
 
     Args:
         field: the name of the field; None if the dataset has no groups. The result is then "".
 
     Raises:
-        RecordError: the value is a list or an object.
+        RecordError: the value is a list, an object, or a text that cannot be stored as UTF-8.
     """
     key = matching_name(record.value, field) if field is not None and isinstance(record.value, dict) else None
     value = None if key is None else record.value[key]

@@ -103,7 +103,11 @@ class LabeledWorker:
     numbers: Mapping[str, int]
 
     def examples(self, records: Iterable[Record], tally: Tally) -> Iterator[pa.RecordBatch]:
-        """Yield the examples of a work unit's records, in order, as record batches. Count every record in `tally`."""
+        """Yield the examples of a work unit's records, in order, as record batches.
+
+        A record is a file. In `tally`, each example counts as one record that was read and kept, and each file from
+        which no example can be made as one that was read and is bad.
+        """
         ids: list[int] = []
         values: list[Any] = []
         labels: list[int] = []

@@ -173,7 +173,11 @@ class PairWorker(TripletWorker):
                     yield row
 
     def _row(self, record: Record, counts: Counts) -> TripletRow | None:
-        """Return the row of a record. If the record lacks a field of the pair, count it as filtered and return None."""
+        """Return the row of a record. If the record lacks a field of the pair, count it as filtered and return None.
+
+        Raises:
+            RecordError: the record is bad, or its fields do not hold the texts of a pair.
+        """
         try:
             return super()._row(record, counts)
         except MissingFieldError as problem:
@@ -189,10 +193,14 @@ class PairWorker(TripletWorker):
         return super()._is_kept(row, counts)
 
     def _pairs(self, record: Record, counts: Counts) -> tuple[list[tuple[str, str]], str, str] | None:
-        """Return (pairs, source, group) of a record. If its text is empty, count it and return None.
+        """Return (pairs, source, group) of a record. If its text is empty, count it as filtered and return None.
 
-        The pairs are parts of the text, such as a heading and its section. The source is the file and place of the
-        record. The group is a name; it is "" if the record is in no group.
+        Each pair consists of two parts of the text, such as a heading and its section; the list is empty if the text
+        has no such parts. The source is the file and place of the record. The group is the name of the record's group;
+        "" if it is in no group.
+
+        Raises:
+            RecordError: the record is bad.
         """
         if (found := text_in(record, self.kind.text_field, counts)) is None:
             return None

@@ -20,7 +20,7 @@ from importlib import metadata
 from typing import Annotated, Any, ClassVar, Literal
 
 import pyarrow as pa
-from annotated_types import Ge, Le, Lt
+from annotated_types import Ge, Le
 
 from clearspan.common.catalog import COMMANDS
 from clearspan.common.flags import flag
@@ -70,9 +70,9 @@ class Augmenting(Proportions):
     """Options that say which augmented views of each sentence are stored in the dataset."""
 
     augment: Annotated[str | None, Flag(AUGMENT, "STEPS")] = None
-    synonyms: Annotated[str | None, Flag(SYNONYMS_OF, "FILE")] = None
+    synonyms: Annotated[str | None, Flag(SYNONYMS_OF, "FILE", path=True)] = None
     views: Annotated[int, Flag("number of augmented views of each sentence", "K"), Ge(1), Le(100)] = 2
-    augment_seed: Annotated[int, Flag("random seed of the views", "N"), Ge(-(1 << 63)), Lt(1 << 63)] = 42
+    augment_seed: Annotated[int, Flag("random seed of the views", "N")] = 42
     del_token: Annotated[
         bool, Flag(f"add the token {DEL} to the tokenizer even if no step deletes, for views made in training")
     ] = False
@@ -210,6 +210,9 @@ class Sentences(Augmenting, TextKind):
     def resources(self, inputs: Inputs) -> dict[str, bytes]:
         """Return the base class's files and, if the user names a file of synonyms, a file with the table of synonyms,
         as {path: content}. The table keeps the order of the user's file, because the views depend on it.
+
+        Raises:
+            PipelineError: a file that an option names is missing or unusable.
         """
         files = super().resources(inputs)
         if not self.synonyms:
@@ -286,7 +289,10 @@ class SentenceWorker(TextWorker[Sentences]):
     def _text(self, record: Record, counts: Counts) -> tuple[list[str], str] | None:
         """Return (sentences, source) of a record's text; the source is the file and place of the record.
 
-        If the text is dropped by a filter or has no sentences, count it and return None.
+        If the text is dropped by a filter or has no sentences, count it in `counts` as filtered and return None.
+
+        Raises:
+            RecordError: the record is bad, or the code of a filter fails on its text.
         """
         if (found := text_in(record, self.kind.text_field, counts)) is None:
             return None
@@ -313,7 +319,7 @@ class SentenceWorker(TextWorker[Sentences]):
     def _single(self, texts: Iterable[tuple[list[str], str]], tally: Tally) -> Iterator[Pieces]:
         """Yield the sentences of all texts with their token ids, in groups that are tokenized together.
 
-        Each sentence becomes an example, and is counted in `tally` as read.
+        In `tally`, each sentence counts as one record that was read.
 
         Args:
             texts: (sentences, source) of each text. The source is the file and place of its record.
@@ -337,7 +343,7 @@ class SentenceWorker(TextWorker[Sentences]):
     def _packed(self, texts: Iterable[tuple[list[str], str]], tally: Tally) -> Iterator[Pieces]:
         """Yield the pieces (joined sentences) of all texts with their token ids, in groups that are tokenized together.
 
-        Each piece becomes an example, and is counted in `tally` as read.
+        In `tally`, each piece counts as one record that was read.
 
         Args:
             texts: (sentences, source) of each text. The source is the file and place of its record.

@@ -83,7 +83,7 @@ class TextKind(TextInputs):
     """
 
     tokenizer: Annotated[
-        str, Flag("tokenizer.json, or the folder that holds it, e.g. a model's", "PATH", required=True)
+        str, Flag("tokenizer.json, or the folder that holds it, e.g. a model's", "PATH", required=True, path=True)
     ] = ""
     whitespace: Annotated[Literal["keep", "collapse"], Flag(SPACES)] = "keep"
     lowercase: Annotated[bool, Flag("lower-case the text")] = False
@@ -94,7 +94,7 @@ class TextKind(TextInputs):
     quality: Annotated[tuple[str, ...], Flag(QUALITY, "NAMES", commas=True)] = ()
     dedup: Dedup = False
     near_dedup: Annotated[float | None, Flag(SIMILAR, "S"), Ge(LOWEST), Le(1)] = None
-    exclude: Annotated[tuple[str, ...], Flag(EXCLUDE, "FILE", many=True)] = ()
+    exclude: Annotated[tuple[str, ...], Flag(EXCLUDE, "FILE", many=True, path=True)] = ()
     tokenization: Annotated[str, Flag(TOKENIZATION, choices=BACKENDS)] = "auto"
 
     def __post_init__(self) -> None:
@@ -155,6 +155,9 @@ class TextKind(TextInputs):
     def resources(self, inputs: Inputs) -> dict[str, bytes]:
         """Return the tokenizer's files and, if the user excludes texts, a file with the hashes of these texts and a
         file with their beginnings, as {path: content}.
+
+        Raises:
+            PipelineError: the tokenizer or a file of excluded texts is missing or unusable.
         """
         tokenizer = read_tokenizer(self.tokenizer)
         for token in self.special_tokens:
@@ -195,7 +198,7 @@ class TextKind(TextInputs):
             counted: the part of the text whose words are counted for `min_words`; None for the whole text.
 
         Raises:
-            RecordError: a filter fails on the text.
+            RecordError: the code of a quality filter raises an error for this text, or returns something invalid.
         """
         language = None
         if self.min_words is not None:
@@ -352,12 +355,14 @@ class TextWorker(Generic[AnyTextKind]):
         """Return the examples to write to the dataset.
 
         An example is dropped if one of its texts has fewer than `min_tokens` or more than `max_tokens` tokens, or
-        contains an excluded text. Every example is counted in `tally`, as kept or as filtered.
+        contains an excluded text. An empty text of an example with several texts stands for a missing one, which may
+        have no tokens. Every example is counted in `tally`, as kept or as filtered.
 
         Args:
             pieces: the tokenized texts of one or more examples.
             min_tokens: the minimum number of tokens of each text.
-            max_tokens: the maximum number of tokens of each text; None for no maximum.
+            max_tokens: the maximum number of tokens of each text, for which all of its tokens count; None for no
+                maximum.
             width: the number of texts of each example, which are consecutive in `pieces`.
             num_uncounted: for each text of an example, the number of tokens at its start, such as a prompt's, that do
                 not count towards `min_tokens`, (width,); 0 if all tokens count.
@@ -413,8 +418,8 @@ class TextWorker(Generic[AnyTextKind]):
             max_examples: the maximum number of examples in a batch. Only a single part that has more examples makes a
                 larger batch.
             batch: function that makes a record batch from examples.
-            min_room: a batch ends when there is no room in it for this number of examples, even if the next part has
-                fewer. If it is 0, a batch ends when the next part does not fit.
+            min_room: a batch ends when this number of further examples would exceed `max_examples`, even if the next
+                part has fewer. If it is 0, a batch ends when the next part would exceed `max_examples`.
         """
         waiting: list[ExamplesToWrite] = []
         num = size = 0

@@ -179,7 +179,7 @@ def text_of(record: Record, field: str | None = None) -> tuple[str, bytes]:
 def fields(record: Mapping[str, Any]) -> str:
     """Return the names of a record's fields, joined by commas, for error messages; "none" if it has no fields.
 
-    Names after the first MOST_FIELDS are left out.
+    Names after the first 20 (MOST_FIELDS) are left out.
     """
     return ", ".join(itertools.islice(names_in(record), MOST_FIELDS)) or "none"
 

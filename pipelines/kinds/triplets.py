@@ -206,15 +206,16 @@ class Triplets(TextKind):
         return dataclasses.replace(self, prompt=given if any(given) else (), prompt_name=(), unused=unused)
 
     def looked(self, inputs: Inputs, reading: Reading) -> Self:
-        """Return these options unchanged, after a check: if `group_field` is set, the first records must have this
-        field.
+        """Return these options unchanged. If `group_field` is set, first check that it can name the groups of rows.
+
+        For the check, the first records of the inputs are read.
 
         Args:
             inputs: the input files.
             reading: the rules by which the readers find records in the inputs.
 
         Raises:
-            PipelineError: none of the first records has the field, or its values are lists or objects.
+            PipelineError: none of the first records has the field `group_field`, or its values are lists or objects.
         """
         if self.group_field is not None:
             groups.check_field(self.group_field, inputs, reading)
@@ -470,9 +471,9 @@ class TripletWorker(TextWorker[Triplets]):
         yield from self.batches(self._parts(records, tally), BATCH_EXAMPLES, self._batch, min_room=TOKENIZE_ROWS)
 
     def _parts(self, records: Iterable[Record], tally: Tally) -> Iterator[ExamplesToWrite]:
-        """Tokenize the rows of the records, TOKENIZE_ROWS rows at a time, and yield the rows to write to the dataset.
+        """Tokenize the rows of the records, 2,048 (TOKENIZE_ROWS) at a time; yield the rows to write to the dataset.
 
-        Every row is counted in `tally`.
+        Every row is counted in `tally`: as read, and also as kept, as filtered or as bad.
         """
         rows = self._rows(records, tally)
         is_checked = not self.kind.rows.by_order
@@ -497,12 +498,13 @@ class TripletWorker(TextWorker[Triplets]):
             yield self.select(pieces, tally, self.kind.min_tokens, self.kind.max_tokens, width, before)
 
     def _cut(self, pieces: Pieces, counts: Counts, width: int, prompt_lengths: np.ndarray) -> Pieces:
-        """Return tokenized texts, each cut to as many tokens as the option `max_tokens` allows, its prompt included.
+        """Return the tokenized texts, each cut to its first `max_tokens` tokens. The tokens of its prompt count.
 
-        The rows in which a text is cut are counted in `counts`, unless another text of the row is too short.
+        The rows in which a text is cut are counted in `counts`. Rows in which a text has fewer than `min_tokens` tokens
+        after its prompt are not counted, because they will be dropped.
 
         Args:
-            pieces: the tokenized texts of the rows.
+            pieces: the tokenized texts of the rows; each text's tokens begin with those of its prompt.
             width: the number of texts of each row, which are consecutive in `pieces`.
             prompt_lengths: for each text of a row, the number of tokens of its prompt, (width,).
         """
@@ -516,7 +518,7 @@ class TripletWorker(TextWorker[Triplets]):
         return dataclasses.replace(pieces, tokens=cut)
 
     def example_id(self, texts: Sequence[str]) -> int:
-        """Return the id of a row: the upper bits are a hash of its first text, the lower 32 bits a hash of all its
+        """Return the id of a row: the upper 31 bits are a hash of its first text, the lower 32 bits a hash of all its
         texts.
         """
         parts = [text.encode() for text in texts]
@@ -530,6 +532,9 @@ class TripletWorker(TextWorker[Triplets]):
     def _rows(self, records: Iterable[Record], tally: Tally) -> Iterator[TripletRow]:
         """Yield the rows to tokenize. All rows are counted in `tally` as read, and those that are dropped as filtered
         or bad.
+
+        Raises:
+            PipelineError: the rows do not all have the same number of texts.
         """
         if self.kind.nli:
             for _, rows in itertools.groupby(records, key=lambda record: record.name):
@@ -554,6 +559,10 @@ class TripletWorker(TextWorker[Triplets]):
 
         Args:
             counts: counts the texts that are left out because the row has more than `max_positives` or `max_negatives`.
+
+        Raises:
+            MissingFieldError: the record can be read, but lacks one of the columns.
+            RecordError: the record is bad, or its columns do not hold the texts of a row.
         """
         texts = self.kind.texts(record, counts)
         return self._prepared(texts, record.source, groups.group_of(record, self.kind.group_field))
@@ -562,8 +571,10 @@ class TripletWorker(TextWorker[Triplets]):
         return TripletRow(texts, tuple(map(self.kind.prepared, texts)), source, group)
 
     def _is_kept(self, row: TripletRow, counts: Counts) -> bool:
-        """Return whether a row is to be tokenized. A row that lacks a text it needs, or that a filter drops, is not; it
-        is counted in `counts` as filtered.
+        """Return whether a row is to be tokenized. If not, it is counted in `counts` as filtered.
+
+        It is not tokenized if a filter drops it, or if a text that it needs is blank. A row needs all its texts; but if
+        it has more than three, or if `max_positives` or `max_negatives` is set, only its sentence and first positive.
         """
         # A row that may have several positives or negatives needs only its sentence and its first positive.
         needed = row.texts if len(row.texts) <= len(TEXT_COLUMNS) and not self.kind.has_several else row.texts[:2]
@@ -603,7 +614,7 @@ def _check_texts(rows: Sequence[TripletRow]) -> None:
     It is called only if the columns were chosen by their order, not by their names.
 
     Args:
-        rows: the first rows. If there are fewer than CHECK_ROWS, nothing is checked.
+        rows: the first rows. If there are fewer than 8 (CHECK_ROWS), nothing is checked.
     """
     for column in zip(*(row.texts for row in rows), strict=True):
         if len(column) >= CHECK_ROWS and all(

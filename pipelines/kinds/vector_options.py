@@ -43,7 +43,7 @@ class ModelOptions(Options):
         side: QUERY if the texts are queries; DOCUMENT if they are documents that queries search for.
     """
 
-    model: Annotated[str, Flag(MODEL, "DIR")]
+    model: Annotated[str, Flag(MODEL, "DIR", path=True)]
     prompt_name: str | None = None
     device: Device = AUTO
 

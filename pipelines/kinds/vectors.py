@@ -255,7 +255,8 @@ def model_of(kind: Vectors) -> FolderEncoder | SharedModel:
     model; later calls in this process return it again.
 
     Raises:
-        PipelineError: the folder holds no usable model, or a different model than when the run was planned.
+        PipelineError: the folder holds no usable model, or a different model than when the run was planned; or the
+            process that holds the model has ended.
     """
     if shared := model_processes.connected():
         return shared

@@ -165,7 +165,11 @@ def _opened(data: bytes) -> soundfile.SoundFile:
 
 
 def _read(sound: soundfile.SoundFile) -> np.ndarray:
-    """Return the next block of samples, float32 (samples, channels). At the end of the clip, the block is empty."""
+    """Return the next block of samples, float32 (samples, channels). At the end of the clip, the block is empty.
+
+    Raises:
+        RecordError: the clip is damaged.
+    """
     try:
         num_samples = BLOCK * min(sound.samplerate, RATE) // (RATE * sound.channels)
         block: np.ndarray = sound.read(max(1, num_samples), dtype="float32", always_2d=True)

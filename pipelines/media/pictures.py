@@ -110,6 +110,8 @@ def _damage(name: str, error: Exception) -> str:
 def _jpeg(data: bytes, picture: Image.Image, target: tuple[int, int]) -> np.ndarray:
     """Decode a JPEG and resize it; return its pixels in RGB, (height, width, 3) uint8.
 
+    If the JPEG is damaged, the decoder's error is raised, which may be of any type.
+
     Args:
         data: the content of the file.
         picture: the same image, as Pillow opened it: its size and color mode are read from it.
@@ -139,6 +141,8 @@ def _jpeg(data: bytes, picture: Image.Image, target: tuple[int, int]) -> np.ndar
 
 def _other(data: bytes, picture: Image.Image, target: tuple[int, int]) -> np.ndarray:
     """Decode an image that is not a JPEG and resize it; return its pixels in RGB, (height, width, 3) uint8.
+
+    If the image is damaged, Pillow's error is raised, which may be of any type.
 
     Args:
         data: the content of the file.

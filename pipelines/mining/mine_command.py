@@ -80,9 +80,9 @@ class Mine(ChoiceOptions, StoreCommand):
     )
     example: ClassVar[str] = "clearspan mine data/pairs --model MODEL --negatives 4 --output data/mined"
 
-    folder: Annotated[str, Flag("dataset that `pairs` or `triplets` wrote", "PAIRS", positional=True)]
+    folder: Annotated[str, Flag("dataset that `pairs` or `triplets` wrote", "PAIRS", positional=True, path=True)]
     output: Annotated[str, Flag(OUTPUT, "DIR", output=True)]
-    model: Annotated[str | None, Flag(MODEL, "DIR")] = None
+    model: Annotated[str | None, Flag(MODEL, "DIR", path=True)] = None
     pooling: Pooling = None
     prompt_name: Annotated[tuple[str, ...], Flag(PROMPTS, "NAME", commas=True)] = ()
     candidates: Annotated[int | None, Flag(AMONG, "N"), Ge(1)] = None
@@ -218,6 +218,9 @@ class Mine(ChoiceOptions, StoreCommand):
             source: the rows and texts of the dataset.
             compute: the device and the precision of the model.
             warnings: list to which warnings about the embeddings are added, for the summary.
+
+        Raises:
+            PipelineError: the model cannot be loaded or cannot embed the texts; the message says why.
         """
         pool = self._pool(source.texts)
         lexical = LexicalSearch(source.texts, pool) if self.bm25 else None

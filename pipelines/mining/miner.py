@@ -148,8 +148,8 @@ class Miner:
         The negatives of a row are a list of indices in `source.texts`.
 
         Args:
-            first: the index of the first row.
-            ids: the ids of the rows, (m,).
+            first: the index of the first row in the dataset.
+            ids: the ids of the rows, (m,), on which a random choice of negatives depends.
         """
         source, rows = self.source, range(first, first + len(ids))
         asked, own = source.title_of[rows], [source.positives[row] for row in rows]

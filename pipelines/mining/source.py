@@ -60,7 +60,10 @@ class Distinct:
         return indices
 
     def find(self, text: str) -> int:
-        """Return the index of a text; -1 if it is not in the collection."""
+        """Return the index of a text; -1 if it is not in the collection.
+
+        Differences in white space, letter case and Unicode form are ignored.
+        """
         return self._indices.get(same_text.digest(text), -1)
 
 

@@ -35,8 +35,8 @@ def read_pieces(
 ) -> Iterator[Record]:
     """Yield all records of the pieces, in order.
 
-    A record that is longer than allowed is yielded with a `problem` in place of its value, so that memory stays
-    bounded.
+    A record of more than `reading.max_bytes` bytes is yielded with a `problem` in place of its value, so that memory
+    stays bounded.
 
     Args:
         root: the folder that the names of the inputs are relative to.
@@ -46,7 +46,7 @@ def read_pieces(
             have changed; None if no hashes are needed.
 
     Raises:
-        PipelineError: a file is damaged, or has changed since planning.
+        PipelineError: a file is damaged, has changed since planning, or lacks the columns to read.
     """
     with ThreadPoolExecutor(1) as beside:  # it hashes while the records are read
         for piece in pieces:
@@ -66,7 +66,7 @@ def _read_piece(
         executor: thread pool that computes the hash.
 
     Raises:
-        PipelineError: the file is damaged, or has changed since planning.
+        PipelineError: the file is damaged, has changed since planning, or lacks the columns to read.
     """
     entry, path = piece.input, storage.join(root, piece.input.name)
     with storage.open_input(path) as stored:
@@ -168,7 +168,7 @@ def first_records(
             or fields.
 
     Raises:
-        PipelineError: the beginning of a file is damaged.
+        PipelineError: the beginning of a file is damaged, or a table lacks the columns to read.
     """
     chosen = [entry for entry in entries if any_format or format_named(entry.format).has_fields]
     num_files = min(FIRST_FILES, number, len(chosen))
@@ -189,7 +189,7 @@ def _head(root: str, entry: Input, reading: Reading, number: int) -> list[Record
         reading: the rules for finding records.
 
     Raises:
-        PipelineError: the beginning of the file is damaged.
+        PipelineError: the beginning of the file is damaged, or the file is a table that lacks the columns to read.
     """
     of_head = dataclasses.replace(reading, is_head=True)
     with open_content(root, entry) as stream:

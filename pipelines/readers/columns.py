@@ -162,8 +162,9 @@ def _at(value: Any, path: Sequence[str]) -> Any:
 
 
 def names_in(fields: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
-    """Yield the names of an object's fields, for error messages. The fields of an object in it are named with dots:
-    meta.text.
+    """Yield the names of an object's fields, for error messages.
+
+    If a field holds an object, the names of that object's fields are yielded instead, with dots: meta.text.
 
     Args:
         fields: the object.
@@ -511,7 +512,8 @@ def row_of(name: str, row: int, cells: Mapping[str, Record], max_bytes: int) -> 
     """
     for column, text in cells.items():
         if text.problem:
-            return Record(name, row, None, text.raw, f'"{column}": {text.problem}', number=row + 1)
+            problem = f'"{column}": {text.problem}'
+            return Record(name, row, None, text.raw, problem, number=row + 1, is_not_utf8=text.is_not_utf8)
     if (size := sum(len(text.raw) for text in cells.values())) > max_bytes:
         raw = next(text.raw for text in cells.values())
         return Record(name, row, None, raw, f"longer than {max_bytes:,} bytes: {size:,}", number=row + 1)

@@ -11,6 +11,7 @@ the same way.
 import abc
 import contextlib
 import functools
+import numbers
 from collections.abc import Collection, Iterator, Mapping
 from typing import BinaryIO, Self
 
@@ -122,7 +123,8 @@ class Format(abc.ABC):
     def cut(self, path: str, num_bytes: int, unit_bytes: int, whole: bool) -> list[tuple[int, int | None]]:
         """Return the pieces into which to cut an uncompressed file, as (start, end) in bytes.
 
-        The pieces are in ascending order, and do not overlap. An end of None is the end of the file.
+        There is at least one piece. The pieces follow one another without a gap, from 0 to `num_bytes`: every byte
+        belongs to exactly one piece. An end of None is the end of the file.
 
         Args:
             path: the path of the file.
@@ -169,6 +171,37 @@ class Format(abc.ABC):
             name: its path relative to the common folder of the inputs.
             files: the names of all input files, as paths relative to their common folder.
         """
+
+
+def pieces(format_name: str, path: str, num_bytes: int, unit_bytes: int, whole: bool) -> list[tuple[int, int | None]]:
+    """Return the pieces into which a format cuts an uncompressed file, as (start, end) in bytes, after checking them.
+
+    Args:
+        format_name: the name of the format.
+        path, num_bytes, unit_bytes, whole: the arguments of `Format.cut`.
+
+    Raises:
+        PipelineError: the user's own format raises an error, or its pieces are not those that `Format.cut` describes.
+    """
+    with blaming_own_format(format_name, path):
+        ranges = [(start, end) for start, end in format_named(format_name).cut(path, num_bytes, unit_bytes, whole)]
+    rule = (
+        "`cut` must return ranges of whole bytes that follow one another without a gap, from 0 to "
+        f"{num_bytes}, the file's size"
+    )
+    before = 0
+    for start, end in ranges:
+        stop = num_bytes if end is None else end
+        are_whole = isinstance(start, numbers.Integral) and isinstance(stop, numbers.Integral)
+        if not are_whole or not before == start <= stop <= num_bytes:
+            raise PipelineError(
+                f"{path}: the format {format_name} cuts out a piece from {start!r} to {end!r}, after byte {before}: "
+                f"{rule}"
+            )
+        before = int(stop)
+    if not ranges or before < num_bytes:
+        raise PipelineError(f"{path}: the format {format_name} cuts out no piece from {before} to {num_bytes}: {rule}")
+    return [(int(start), None if end is None else int(end)) for start, end in ranges]
 
 
 def byte_ranges(num_bytes: int, unit_bytes: int) -> list[tuple[int, int | None]]:

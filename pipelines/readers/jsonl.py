@@ -3,14 +3,14 @@
 import json
 import re
 from collections.abc import Iterator
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, NamedTuple
 
 import orjson
 
 from clearspan.pipelines.readers.formats import FirstBytes
 from clearspan.pipelines.readers.lines import LineFormat, lines
 from clearspan.pipelines.readers.streams import BOM
-from clearspan.pipelines.records import NotUtf8, Piece, Reading, Record
+from clearspan.pipelines.records import Piece, Reading, Record, invalid_utf8
 from clearspan.pipelines.suffixes import suffixes_of
 
 _OPENING = re.compile(rb'\{\s*("(?:[^"\\]|\\.)*"\s*:|\}|$)')
@@ -32,10 +32,8 @@ class JsonlFiles(LineFormat):
         """Yield the lines of a piece as records. A record's offset is the line's offset in the decompressed file."""
         name = piece.input.name
         for number, offset, line, problem in lines(stream, reading.max_bytes, piece.start, piece.end, piece.lines):
-            value = None
-            if not problem:
-                value, problem = parse(line)
-            yield Record(name, offset, value, line, problem, number=number)
+            value, problem, is_not_utf8 = Parsed(None, problem) if problem else parse(line)
+            yield Record(name, offset, value, line, problem, number=number, is_not_utf8=is_not_utf8)
 
 
 def _starts_with_object(head: FirstBytes) -> bool:
@@ -51,30 +49,44 @@ def _starts_with_object(head: FirstBytes) -> bool:
         return False
     first, *others = text.split(b"\n")
     complete = [first, *others] if head.is_whole else [first, *others][:-1]
-    is_object = (parse(line)[0] is not None for line in complete)
+    is_object = (parse(line).value is not None for line in complete)
     return bool(_OPENING.match(first)) and (not complete or any(is_object))
 
 
-def parse(line: bytes) -> tuple[dict[str, Any] | None, str]:
-    """Parse a line. Return (object, ""); or (None, error message) if the line is not a JSON object."""
-    value, problem = parse_any(line)
-    if not problem and not isinstance(value, dict):
-        return None, f"not a JSON object but {json_name(value)}"
-    return value, problem
+class Parsed(NamedTuple):
+    """A parsed line.
+
+    Attributes:
+        value: the JSON value; None if the line cannot be used.
+        problem: the reason why the line cannot be used; "" if it can.
+        is_not_utf8: true if the reason is that the line is not UTF-8.
+    """
+
+    value: Any
+    problem: str = ""
+    is_not_utf8: bool = False
 
 
-def parse_any(line: bytes) -> tuple[Any, str]:
-    """Parse a line. Return (JSON value, ""); or (None, error message) if the line is not JSON."""
+def parse(line: bytes) -> Parsed:
+    """Parse a line that must be a JSON object."""
+    parsed = parse_any(line)
+    if not parsed.problem and not isinstance(parsed.value, dict):
+        return Parsed(None, f"not a JSON object but {json_name(parsed.value)}")
+    return parsed
+
+
+def parse_any(line: bytes) -> Parsed:
+    """Parse a line of JSON."""
     try:
-        return orjson.loads(line), ""
+        return Parsed(orjson.loads(line))
     except orjson.JSONDecodeError as error:
         # Python's json writes and reads NaN; orjson is strict.
         try:
-            return json.loads(line.decode("utf-8")), ""
+            return Parsed(json.loads(line.decode("utf-8")))
         except UnicodeDecodeError as utf8:
-            return None, NotUtf8.at(utf8.start, "line")
+            return Parsed(None, invalid_utf8(utf8.start, "line"), is_not_utf8=True)
         except (ValueError, RecursionError):
-            return None, f"broken JSON: {error}"
+            return Parsed(None, f"broken JSON: {error}")
 
 
 def json_name(value: Any) -> str:

@@ -31,8 +31,10 @@ class PlainText(Format):
         return records(stream, piece.input.name, reading)
 
     def read_as(self, reading: Reading) -> str:
-        """Return the name of the format in which to read a text that no other format recognizes: `lines` if each line
-        is a document, `csv` if the user asks for columns, otherwise the name of this format.
+        """Return the name of the format in which to read a text that no other format recognizes.
+
+        It is `lines` if each line is a document (`--text-per line`), `csv` if columns are to be read, and otherwise the
+        name of this format.
         """
         if reading.text_per == "line":
             return TextLines.name
@@ -41,6 +43,8 @@ class PlainText(Format):
 
 def records(stream: BinaryIO, name: str, reading: Reading) -> Iterator[Record]:
     """Yield the whole text of a stream as one record; or, if `reading.separator` is set, each part between separators.
+
+    Blank parts are left out. A text or part of more than `reading.max_bytes` bytes is a bad record.
 
     Args:
         name: name of the file, for the records.
@@ -65,7 +69,12 @@ def records(stream: BinaryIO, name: str, reading: Reading) -> Iterator[Record]:
 
 
 def _parts(stream: BinaryIO, name: str, reading: Reading) -> Iterator[tuple[int, bytes]]:
-    """Yield (offset of the first byte, bytes) of each part of a text between separators, also of blank parts."""
+    """Yield (offset of the first byte, bytes) of each part of a text between separators, also of blank parts.
+
+    Raises:
+        DamagedFileError: there is a hole (a long run of zero bytes) in the text.
+        PipelineError: a part is longer than both `reading.max_bytes` and 64 MB, so the separator is probably wrong.
+    """
     assert reading.separator is not None
     separator, most = reading.separator.encode(), max(reading.max_bytes, MAX_BYTES)
     rest, offset = b"", 0

@@ -62,7 +62,8 @@ def listing(members: Iterable[Member], reading: Reading) -> Iterator[Sample]:
         reading: rules that say which files are images or clips, and which files state the class of a sample.
 
     Raises:
-        PipelineError: a file that should state a class does not, or two files of a sample state different classes.
+        PipelineError: a .cls or .json file that should state the class of a sample states none, or two files of a
+            sample with the same extension state different classes.
     """
     for start, names, others, label in _samples(members, reading, lambda name, _: name):
         if names and label is None and not reading.wanted.label_pattern:
@@ -75,6 +76,10 @@ def read(members: Iterable[Member], reading: Reading) -> Iterator[Record]:
 
     Args:
         reading: rules that say which files are images or clips, and which classes and files are selected.
+
+    Raises:
+        PipelineError: a file states something that is not a class, two files of a sample with the same extension state
+            different classes, or an image or clip whose class no file states is in no folder that could be its class.
     """
     assert reading.classes is not None
     known = frozenset(reading.classes.names)
@@ -218,7 +223,7 @@ def _class_in(name: str, extension: str, data: bytes, reading: Reading) -> str |
             f"{flag('--label-pattern')}"
         )
     if extension == ".json":
-        value = (parse(data)[0] or {}).get(reading.wanted.label_field)
+        value = (parse(data).value or {}).get(reading.wanted.label_field)
         if not isinstance(value, (str, int)) or isinstance(value, bool):
             return None
         label = str(value).strip()

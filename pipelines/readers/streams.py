@@ -131,6 +131,11 @@ def _unxz(stored: BinaryIO) -> Iterator[bytes]:
 
     Python's `lzma.open` is not used, because it ignores bytes after a stream that are not another stream, and has no
     limit of memory.
+
+    Raises:
+        EOFError: the file ends within a stream.
+        DamagedFileError: the padding after a stream has a wrong length.
+        lzma.LZMAError: a stream is damaged, needs too much memory, or is followed by something else.
     """
     packed = stored.read(PACKED_BYTES)
     while packed:
@@ -162,7 +167,11 @@ def decompressed(stream: BinaryIO, compression: str | None) -> Iterator[BinaryIO
 
 
 def _utf8(stored: BinaryIO, encoding: str) -> Iterator[bytes]:
-    """Yield the bytes of a text, converted from `encoding` to UTF-8."""
+    """Yield the bytes of a text, converted from `encoding` to UTF-8.
+
+    Raises:
+        PipelineError: the decoder refuses the text, for example UTF-16 without a byte order mark.
+    """
     decode, data = codecs.getincrementaldecoder(encoding)(NOT_UTF8).decode, b" "
     while data:
         data = stored.read(BUFFER_BYTES)

@@ -23,11 +23,11 @@ from clearspan.pipelines.readers.columns import DEFAULT, kept_columns, row_colum
 from clearspan.pipelines.readers.encodings import SPOOL_BYTES
 from clearspan.pipelines.readers.formats import FirstBytes, Format
 from clearspan.pipelines.readers.streams import BOM, check_holes
-from clearspan.pipelines.records import HEAD_BYTES, MAX_BYTES, NotUtf8, Piece, Reading, Record
+from clearspan.pipelines.records import HEAD_BYTES, MAX_BYTES, Piece, Reading, Record, invalid_utf8
 from clearspan.pipelines.suffixes import suffixes_of
 
-Row = tuple[list[str], bytes, str]
-"""A row of a table: its cells, the first of its bytes, and its problem ("" if there is none)."""
+Row = tuple[list[str], bytes, str, bool]
+"""A row of a table: its cells, its first bytes, its problem ("" if there is none), and whether it is not UTF-8."""
 HEAD = 1 << 20
 """Number of bytes of a file from which its delimiter, quoting and columns are inferred."""
 NAME_WORDS = 3
@@ -57,7 +57,8 @@ def records(stream: BinaryIO, name: str, reading: Reading) -> Iterator[Record]:
         reading: rules that say which columns to read.
 
     Raises:
-        PipelineError: the columns are missing or ambiguous, or a quote is not closed.
+        PipelineError: the header cannot be read or looks like a text; the columns are missing or ambiguous; a quote is
+            not closed; or a row is longer than both `reading.max_bytes` and 64 MB.
         DamagedFileError: there is a hole (a long run of zero bytes) in a row.
     """
     rows, names, read = _open_table(stream, name, reading)
@@ -66,7 +67,7 @@ def records(stream: BinaryIO, name: str, reading: Reading) -> Iterator[Record]:
         keys = keys or (dict.fromkeys([reading.field or DEFAULT], read[0]) if read else {})
         keys |= kept_columns(names, name, reading)
     places = [names.index(column) for column in keys.values() or read]
-    for row, (cells, raw, problem) in enumerate(rows):
+    for row, (cells, raw, problem, is_not_utf8) in enumerate(rows):
         number = row + 1
         if not problem and not names:
             raise PipelineError(
@@ -75,7 +76,8 @@ def records(stream: BinaryIO, name: str, reading: Reading) -> Iterator[Record]:
         if not problem and len(cells) != len(names):
             problem = f"{len(cells):,} cells in a row, of {len(names):,} columns"
         if problem:
-            yield Record(name, row if names else None, None, raw, problem, number=number)
+            offset = row if names else None
+            yield Record(name, offset, None, raw, problem, number=number, is_not_utf8=is_not_utf8)
         elif keys:
             value = {key: cells[place] for key, place in zip(keys, places, strict=True)}
             yield Record(name, row, value, raw, number=number)
@@ -87,6 +89,9 @@ def _open_table(stream: BinaryIO, name: str, reading: Reading) -> tuple[Iterator
     """Return (the rows below the header, the names of all columns, the names of the columns to read).
 
     If no row can be parsed in the first MiB of the stream, the two lists of names are empty.
+
+    Raises:
+        PipelineError: the header cannot be read or looks like a text, or the columns are missing or ambiguous.
     """
     lines = _Lines(stream)
     form = form_of(lines.head, ".tsv" in suffixes_of(name), lambda: are_quotes(lines.parts(reading.is_head)))
@@ -96,7 +101,7 @@ def _open_table(stream: BinaryIO, name: str, reading: Reading) -> tuple[Iterator
         return rows, [], []
     names = [str(number) for number in range(1, len(head[0]) + 1)]
     if reading.header:
-        names, _, problem = next(rows)
+        names, _, problem, _ = next(rows)
         if problem:
             raise PipelineError(
                 f"{name}: its header is not readable ({problem}): correct the first line, or name the encoding of text "
@@ -175,7 +180,7 @@ class _Lines:
 
 
 def _is_text(rows: list[list[str]], index: int) -> bool:
-    """Return whether a column has a cell that is not a number.
+    """Return whether a column has a cell that is neither a number nor empty.
 
     Args:
         rows: the cells of the table's first rows.
@@ -200,7 +205,7 @@ class _RowLines:
         self.raw = b""
         self.size = self.num_lines = 0
         self.is_ended = self.ends_line = False
-        self.problem: str = ""
+        self.problem = ""
 
     def __iter__(self) -> Iterator[str]:
         while line := self.lines.readline(self.max_bytes + 2 - self.size):
@@ -218,13 +223,13 @@ class _RowLines:
             try:
                 yield line.decode("utf-8")
             except UnicodeDecodeError as error:
-                self.problem = self.problem or NotUtf8.at(start + error.start, "row")
+                self.problem = self.problem or invalid_utf8(start + error.start, "row")
                 yield line.decode("utf-8", "replace")
         self.is_ended = True
 
 
 def _rows(lines: _Lines, name: str, form: Form, max_bytes: int) -> Iterator[Row]:
-    """Yield (cells, first bytes, problem) of each row that is not blank. The problem is "" if the row can be used.
+    """Yield each row that is not blank. Its problem is "" if the row can be used.
 
     Each row is parsed by itself, so that a bad row does not affect others.
 
@@ -242,16 +247,16 @@ def _rows(lines: _Lines, name: str, form: Form, max_bytes: int) -> Iterator[Row]
     while True:
         row = _RowLines(lines, name, max(max_bytes, MAX_BYTES), offset)
         try:
-            cells, problem = parse(iter(row), form), row.problem
+            cells, problem, is_not_utf8 = parse(iter(row), form), row.problem, bool(row.problem)
         except csv.Error as error:
             if row.is_ended or row.num_lines > 1:
                 reason = "the row that begins there has a quote that is not closed"
                 raise PipelineError(f"{name}: line {num_lines + 1:,}: {reason} ({error}): correct it") from None
-            cells, problem = [], f"broken csv: {error}"
+            cells, problem, is_not_utf8 = [], f"broken csv: {error}", False
         if cells is None:
             return
         if row.size > max_bytes + row.ends_line:
-            problem = f"longer than {max_bytes:,} bytes: {row.size:,}"
+            problem, is_not_utf8 = f"longer than {max_bytes:,} bytes: {row.size:,}", False
         offset, num_lines = offset + row.size, num_lines + row.num_lines
         if cells or problem:
-            yield cells, row.raw, problem
+            yield cells, row.raw, problem, is_not_utf8

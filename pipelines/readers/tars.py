@@ -119,6 +119,9 @@ def unpack(stream: BinaryIO, name: str, reading: Reading) -> Iterator[Record]:
     Args:
         stream: the content of the member.
         name: the name of the member, as FILE/MEMBER.
+
+    Raises:
+        PipelineError: the member is damaged, or its content contradicts its extension.
     """
     buffered = _peeking(stream)
     compression = compression_of(buffered.peek(COMPRESSION_BYTES))
@@ -159,6 +162,9 @@ def _documents(
         head: the first bytes of this content, which `stream` still yields.
         name: the name of the member, as FILE/MEMBER.
         compression: the compression of the member; None if it is not compressed.
+
+    Raises:
+        PipelineError: the content of the member contradicts its extension.
     """
     containers = [known for known in formats.containers() if known.name != Tars.name]
     if any(known.recognizes(head, name) for known in containers):
@@ -235,8 +241,8 @@ def cuts(stream: BinaryIO, size: int) -> list[int]:
 
 
 class _Header(tarfile.TarInfo):
-    """Header of a member. Reading it raises an error if it is incomplete, which tarfile would take for the end of the
-    tar, or if it is larger than HEADER_BYTES (1 MiB).
+    """Header of a member. Reading it raises tarfile.ReadError if it is incomplete, which tarfile would take for the end
+    of the tar, or if it is larger than HEADER_BYTES (1 MiB).
     """
 
     @classmethod
@@ -249,7 +255,7 @@ class _Header(tarfile.TarInfo):
             raise tarfile.ReadError(f"no whole member at byte {archive.offset}: {error}") from None
 
     def _proc_member(self, archive: tarfile.TarFile) -> Self:
-        """Raise an error if the header is too large, before tarfile reads it.
+        """Raise tarfile.ReadError if the header is larger than HEADER_BYTES (1 MiB), before tarfile reads it.
 
         This is a method of `tarfile.TarInfo` that subclasses may override.
         """
@@ -275,6 +281,9 @@ def _members(
         name: name of the tar.
         length: number of bytes after which to stop; a member must begin there. None to read to the end of the tar.
         mode: "r:" if the stream can seek, otherwise "r|" (see `tarfile.open`).
+
+    Raises:
+        tarfile.TarError: the tar is damaged or cut short, or no member begins where `length` bytes end.
     """
     with _Archive.open(fileobj=stream, mode=mode) as archive:
         while (info := archive.next()) is not None:

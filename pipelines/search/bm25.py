@@ -45,7 +45,7 @@ class Index:
 
     @classmethod
     def of(cls, texts: Texts, words: WordFunction) -> "Index":
-        """Open the index of texts that the cache holds; if it holds none, build the index.
+        """Open the BM25 index of `texts` from the cache; if the cache does not hold it, build it.
 
         Args:
             words: function that splits a text into the words that are compared.

@@ -100,7 +100,8 @@ def write_collection(folder: str | Path, settings: SearchSettings) -> Path:
 def read_settings(folder: str) -> SearchSettings:
     """Return the settings in search.json of a folder, with the folder put before their relative paths.
 
-    If there is no search.json, the folder itself must be a dataset of vectors. Its settings are then the defaults.
+    If there is no search.json, return the default settings, with the folder itself as the dataset of vectors. It is not
+    checked here that the folder is such a dataset.
 
     Raises:
         PipelineError: search.json is damaged.
@@ -166,11 +167,12 @@ class Collection:
 
         Args:
             folder: a dataset that `embed` made, or a folder with search.json, such as the output of `adapt`.
-            model: the folder of the model that made the vectors; None: the model that search.json names.
+            model: the folder of the model that made the vectors; None: the model that search.json of the first
+                collection names, or else of the next one that names a model.
             also: folders of further collections, with vectors of the same model, that are searched together with the
                 first as if they were one.
-            stemmer: language whose word endings BM25 ignores, such as german; None: the language that search.json
-                names; if it names none, BM25 compares whole words.
+            stemmer: language whose word endings BM25 ignores, such as german; None: the language that search.json of
+                the first collection names; if it names none, BM25 compares whole words.
             device: cpu, cuda, cuda:1, ...; auto: cpu if the model is static or there is no GPU, otherwise cuda.
             keep: hold texts and vectors in memory for later searches, if they fit in half of the machine's memory;
                 otherwise each search reads them again.
@@ -178,7 +180,7 @@ class Collection:
 
         Raises:
             UsageError: an argument cannot be used.
-            PipelineError: a folder is not a collection.
+            PipelineError: a folder is not a collection, or a search.json is damaged.
             ManifestError: a dataset is missing or damaged.
         """
         folders = [str(folder), *map(str, also)]
@@ -221,7 +223,11 @@ class Collection:
 
     @functools.cached_property
     def compute(self) -> Compute:
-        """Return the device and precision with which queries are embedded."""
+        """Return the device and precision with which queries are embedded.
+
+        Raises:
+            PipelineError: no model is named, or its folder cannot be used.
+        """
         return resolve(
             device_of(Path(self._model_folder), self._device), self.options["precision"], f"embed {flag('--precision')}"
         )
@@ -239,12 +245,13 @@ class Collection:
 
         Raises:
             EncoderError: the model has no such prompt.
+            PipelineError: no model is named, or its folder cannot be used.
         """
         return self.prompts.of_side(QUERY, self.prompt_name if name is None else name)
 
     @property
     def vectors_prompt(self) -> str:
-        """The prompt that was put before each text of the collection when the vectors were made; "" for none."""
+        """The prompt that was put before each text of the first collection when its vectors were made; "" for none."""
         # Earlier versions embedded with the default prompt, and recorded only the name of another one.
         before: str = self.options.get("prompt", self.prompts.of_side(OTHER, self.options.get("prompt_name")))
         return before

@@ -29,9 +29,9 @@ class CollectionCommand(StoreCommand):
         quiet: if true, no progress bars are shown.
     """
 
-    folder: Annotated[str, Flag(FOLDER, "DIR", positional=True)]
-    model: Annotated[str | None, Flag(MODEL, "DIR")] = None
-    also: Annotated[tuple[str, ...], Flag(ALSO, "DIR")] = ()
+    folder: Annotated[str, Flag(FOLDER, "DIR", positional=True, path=True)]
+    model: Annotated[str | None, Flag(MODEL, "DIR", path=True)] = None
+    also: Annotated[tuple[str, ...], Flag(ALSO, "DIR", path=True)] = ()
     stemmer: Annotated[str | None, Flag(STEMMER, "LANGUAGE", choices=STEMMERS)] = None
     device: Device = AUTO
     quiet: Quiet = False
@@ -49,7 +49,8 @@ class CollectionCommand(StoreCommand):
         """Open the collections that the options name, to be searched as one collection.
 
         Args:
-            keep: if true, texts and vectors stay in memory for later searches, if they take at most half of it.
+            keep: if true, texts and vectors stay in memory for later searches, if they take at most half of the
+                machine's memory.
 
         Raises:
             UsageError, PipelineError, ManifestError: an option, the model or a dataset cannot be used.

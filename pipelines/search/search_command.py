@@ -71,7 +71,7 @@ class Search(CollectionCommand):
 
     words: Annotated[tuple[str, ...], Flag("texts to search for, each in quotes", "QUERY", positional=True)] = ()
     query: Annotated[tuple[str, ...], Flag("text to search for; may be repeated", "TEXT")] = ()
-    queries: Annotated[Sequence[Query], Flag(QUERIES, "FILE", parse=read_queries)] = ()
+    queries: Annotated[Sequence[Query], Flag(QUERIES, "FILE", parse=read_queries, path=True)] = ()
     prompt_name: Annotated[str | None, Flag(PROMPT.format("query", QUERY), "NAME")] = None
     where: Annotated[str | None, Flag(WHERE, "CONDITION")] = None
     top: Annotated[int, Flag("number of hits of each query", "N"), Ge(1)] = 10

@@ -54,7 +54,7 @@ class SimilarityFunction:
 
         Args:
             queries: the vectors of the queries, (queries, dim). For the cosine, they must have unit length.
-            vectors: the vectors of the rows, (rows, dim), of any length.
+            vectors: the vectors of the rows, (rows, dim). Even for the cosine, they need not have unit length.
             lengths: the Euclidean lengths of `vectors`, (rows,), if the similarity is the cosine; otherwise None.
             scales: the number by which the similarities of each query are multiplied, (queries,); None for 1.
         """

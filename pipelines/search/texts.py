@@ -159,7 +159,8 @@ class Texts:
             work: the label of the progress bar.
 
         Raises:
-            ShardError: a shard is damaged.
+            PipelineError: a dataset was replaced after it was opened.
+            ShardError: a shard is damaged for any other reason.
         """
         for block in self.blocks(work):
             start = block.start
@@ -168,13 +169,17 @@ class Texts:
                 start += batch.num_rows
 
     def blocks(self, work: str) -> Iterator[RowBlock]:
-        """Yield all rows in blocks. Each block has at most twice as many rows as the block before it.
+        """Yield all rows in blocks.
+
+        The first block has at most 512 rows, and each block has at most twice as many rows as the block before it. No
+        block has more than 65,536 rows (MOST_ROWS); its vectors take about 64 MiB (BLOCK_BYTES) at most.
 
         Args:
             work: the label of the progress bar.
 
         Raises:
-            ShardError: a shard is damaged.
+            PipelineError: a dataset was replaced after it was opened.
+            ShardError: a shard is damaged for any other reason.
         """
         if self._kept is not None:
             yield from self._kept
@@ -214,10 +219,12 @@ class Texts:
             yield RowBlock(start, parts)
 
     def _as_opened(self, items: Iterator[Item]) -> Iterator[Item]:
-        """Yield the items of an iterator that reads shards; name the cause if a shard is damaged.
+        """Yield the items of an iterator that reads shards.
+
+        If the iterator raises ShardError, find out whether a dataset was replaced while it was being read.
 
         Raises:
-            PipelineError: a shard has changed because its dataset was replaced after it was opened.
+            PipelineError: a dataset was replaced after it was opened, so that its shards have changed.
             ShardError: a shard is damaged for any other reason.
         """
         try:
@@ -238,7 +245,8 @@ class Texts:
             found: for each query, the indices of its rows, and their scores, in the order of the hits.
 
         Raises:
-            ShardError: a shard is damaged.
+            PipelineError: a dataset was replaced after it was opened.
+            ShardError: a shard is damaged for any other reason.
         """
         known: dict[int, Hit] = {}
         for start, number, batch, wanted in self._holding(sorted({row for rows, _ in found for row in rows})):

@@ -84,7 +84,7 @@ class Condition:
         """Parse a text such as "year > 2020 and lang = 'de'" as a condition.
 
         Raises:
-            ConditionError: the text is not a condition.
+            ConditionError: the text is not a condition, or is too long.
         """
         if len(text) > MOST_CHARACTERS:
             raise ConditionError(f"has {len(text):,} characters: at most {MOST_CHARACTERS:,} are read")
@@ -136,6 +136,9 @@ def _python(token: str, names: list[str]) -> str:
         token: an operator, word, text, number or field of the condition.
         names: the names of the fields in the earlier tokens. A field becomes f<len(names)>, such as f0, and its name is
             added to the list.
+
+    Raises:
+        SyntaxError: the token is "#", which begins a comment in Python.
     """
     low = token.lower()
     if token == "#":  # Python would skip what follows
@@ -344,13 +347,13 @@ def _truth(made: Any, node: ast.expr, names: Sequence[str]) -> Any:
     """Return the value of a condition, or of an operand of `and`, `or` or `not`, as an array of truth values.
 
     Args:
-        made: the value, an array with one item per row. It holds truth values, unless the operand is a field alone,
-            such as `year` in `year and lang == 'en'`, or all its items are null.
+        made: the value, an array with one item per row: truth values; null in every row; or the values of a field that
+            stands alone, such as `year` in `year and lang = 'en'`.
         node: the syntax node of the condition or operand. If it is a field, the error message names this field.
         names: the names of the fields, which the node calls f0, f1, ...
 
     Raises:
-        ConditionError: the operand is a field alone that does not hold truth values.
+        ConditionError: the value is a field alone that does not hold truth values.
     """
     if pa.types.is_null(made.type):
         return made.cast(pa.bool_())

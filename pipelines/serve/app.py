@@ -135,9 +135,9 @@ async def unusable(request: HttpRequest, error: Exception) -> Response:
 
 
 async def failed(request: HttpRequest, error: Exception) -> Response:
-    """Answer a request that failed because of a damaged collection or a bug, with HTTP 500 and one line as JSON.
+    """Answer a request that failed because of a damaged collection or a bug, with HTTP 500 and the error as JSON.
 
-    The traceback of a bug is shown only in the terminal of the server.
+    For a bug, the answer only refers to the terminal of the server, which shows the traceback.
     """
     if isinstance(error, EXPECTED):
         print(f"clearspan serve: {one_line(error)}", file=sys.stderr)

@@ -79,9 +79,9 @@ class SideBySide:
 
     Args:
         collection: the collection.
-        weight: the default for the model's weight in the combined search, 0 to 1; BM25 has 1 - weight. None for the
-            weight that the collection's settings (search.json) name, or for HYBRID_WEIGHT (0.7) if they name none, or
-            name 0 or 1, which select BM25 alone or the model alone.
+        weight: the default for the model's weight in the combined search, 0 to 1; BM25 has 1 - weight. None: the weight
+            that the collection's settings (search.json) name. If they name none, or the weight 0 (BM25 alone) or 1 (the
+            model alone), the default is HYBRID_WEIGHT (0.7).
 
     Attributes:
         weight: the default for the model's weight, after None is resolved.

@@ -42,7 +42,7 @@ def name_of(host: str) -> str:
 
 
 def names_of(host: str) -> set[str] | None:
-    """Return the host names that a server on the address `host` answers to: localhost, its IP addresses, and `host`.
+    """Return the host names that a server on the address `host` answers to: localhost, 127.0.0.1, ::1 and `host`.
 
     Return None if `host` stands for all addresses of this machine, as 0.0.0.0 does: the server then answers to
     localhost and to any IP address.

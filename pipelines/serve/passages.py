@@ -60,8 +60,9 @@ def passage(text: str, marks: list[Span], width: int) -> Span:
     words as possible.
 
     Of several such passages, the one with the most marks is chosen, and among these the first. If there are no marks,
-    the passage is the beginning of the text. A quarter of the width is left for the words around the marks. Both ends
-    are moved inward by at most 24 characters (REACH), so that they do not cut a word.
+    the passage is the beginning of the text. Only marks that fit in three quarters of the width count, so that the
+    passage also shows text around them. Both ends are moved inward by at most 24 characters (REACH), so that they do
+    not cut a word.
 
     Args:
         marks: (start, end) of each marked word, in order.

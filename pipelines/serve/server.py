@@ -51,7 +51,7 @@ def address(listener: socket.socket) -> str:
 class Server(uvicorn.Server):
     """uvicorn's server, which ends on SIGINT or SIGTERM, but does not raise the signal again after it has ended.
 
-    So the command can still print its result.
+    Because the signal is not raised again, the command can still print its result.
     """
 
     @classmethod

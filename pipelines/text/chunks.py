@@ -28,11 +28,12 @@ class Chunker:
     """Splitter of texts into chunks.
 
     Args:
-        count: function that returns the number of tokens of each text.
-        size: maximum number of tokens of a chunk.
+        count: function that returns the number of tokens of each text, without special tokens.
+        size: maximum number of tokens of a chunk, without prompt and title.
         overlap: maximum number of tokens that a chunk repeats from the previous chunk. A chunk begins with as many of
             the previous chunk's last sentences as this number allows; 0: nothing is repeated.
-        limit: maximum number of tokens that the model reads, including prompt and title; None for no limit.
+        limit: maximum number of tokens that the model reads, including prompt and title but not special tokens; None
+            for no limit.
         language: the code of the texts' language (ISO 639-1), whose rules split the texts into sentences.
     """
 
@@ -70,8 +71,8 @@ class Chunker:
         made: list[list[Span]] = [[(0, len(text))] for text in texts]
         full = [row for row, (tokens, room) in enumerate(zip(sizes, rooms, strict=True)) if tokens > SURE * room]
         long = [row for row in full if sizes[row] > rooms[row]]
-        pieces = self._pieces([texts[row] for row in long], [rooms[row] for row in long])
-        for row, parts in zip(long, pieces, strict=True):
+        parts_of_long = self._sentences_or_words([texts[row] for row in long], [rooms[row] for row in long])
+        for row, parts in zip(long, parts_of_long, strict=True):
             made[row] = list(self._packed(parts, rooms[row]))
         halved = self._halved(
             [texts[row] for row in full], [prefixes[row] for row in full], [made[row] for row in full]
@@ -80,7 +81,7 @@ class Chunker:
             made[row] = spans
         return made
 
-    def _pieces(self, texts: Sequence[str], rooms: Sequence[int]) -> list[list[tuple[Span, int]]]:
+    def _sentences_or_words(self, texts: Sequence[str], rooms: Sequence[int]) -> list[list[tuple[Span, int]]]:
         """Return (span, number of tokens) of each sentence of each text.
 
         A span is (start, end) in characters. A sentence that is too long for a chunk is replaced by its words.
@@ -99,31 +100,31 @@ class Chunker:
         tokens = iter(self.count(parts))
         return [[(span, next(tokens)) for span in row] for row in spans]
 
-    def _packed(self, pieces: Sequence[tuple[Span, int]], room: int) -> Iterator[Span]:
+    def _packed(self, parts: Sequence[tuple[Span, int]], room: int) -> Iterator[Span]:
         """Yield the spans, (start, end) in characters, of the chunks of a text.
 
         A chunk has as many consecutive sentences as fit, and begins by repeating the last sentences of the previous
         chunk (`overlap`).
 
         Args:
-            pieces: (span, number of tokens) of each sentence of the text, or of each word of a sentence that is too
+            parts: (span, number of tokens) of each sentence of the text, or of each word of a sentence that is too
                 long for a chunk.
             room: maximum number of tokens of a chunk.
         """
         first = 0
-        while first < len(pieces):
+        while first < len(parts):
             last, total = first, 0
-            while last < len(pieces) and (last == first or total + pieces[last][1] <= room):
-                total += pieces[last][1]
+            while last < len(parts) and (last == first or total + parts[last][1] <= room):
+                total += parts[last][1]
                 last += 1
-            yield pieces[first][0][0], pieces[last - 1][0][1]
-            if last == len(pieces):
+            yield parts[first][0][0], parts[last - 1][0][1]
+            if last == len(parts):
                 return
             again, total = last, 0
-            room_left = min(self.overlap, room - pieces[last][1])  # leave room for the next piece, which must be new
-            while again - 1 > first and total + pieces[again - 1][1] <= room_left:
+            room_left = min(self.overlap, room - parts[last][1])  # leave room for the next part, which must be new
+            while again - 1 > first and total + parts[again - 1][1] <= room_left:
                 again -= 1
-                total += pieces[again][1]
+                total += parts[again][1]
             first = again
 
     def _halved(self, texts: Sequence[str], prefixes: Sequence[str], made: list[list[Span]]) -> list[list[Span]]:

@@ -115,7 +115,8 @@ def text_filter(name: str) -> NamedFilter:
     A user's own filter is a function, or a class whose instance, made without arguments, is called like a function.
 
     Raises:
-        ValueError: there is no such filter. The message begins with the name.
+        ValueError: there is no such filter, or it cannot be used, for example because its version is neither a number
+            nor a text. The message begins with the name.
     """
     if name not in FILTERS and not plugins.is_spec(name):
         raise ValueError(f"{name}: choose {', '.join(FILTERS)}, or a filter of your own as module:name")
@@ -136,7 +137,11 @@ def text_filter(name: str) -> NamedFilter:
 
 
 def _hash_of_source(spec: str) -> str:
-    """Return a hash of the source file of the module in `spec`, which is `module:name`. Any edit changes the hash."""
+    """Return a hash of the source file of the module in `spec`, which is `module:name`. Any edit changes the hash.
+
+    Raises:
+        PluginError: the source file cannot be read.
+    """
     module = sys.modules[spec.partition(":")[0]]
     try:
         return hashlib.sha256(Path(str(module.__file__)).read_bytes()).hexdigest()[:16]

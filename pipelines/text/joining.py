@@ -59,7 +59,7 @@ def join(
     Args:
         texts: the sentences of each text. A sentence that follows whitespace begins with a space.
         sources: for each text, the file and place that it was read from.
-        max_tokens: the maximum number of tokens of an example.
+        max_tokens: the maximum number of tokens of an example, without special tokens.
         tokenize: function of texts and their sources that returns the token ids of each text, without special tokens.
     """
     sentences = [sentence for text in texts for sentence in text]

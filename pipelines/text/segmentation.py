@@ -65,7 +65,7 @@ def segment_spaced(text: str, language: str) -> list[str]:
     sentences: list[str] = []
     for paragraph in BLANK_LINE.split(text):
         after_space = True
-        for piece in _pieces(normalize(paragraph), language):
+        for piece in _spaced_sentences(normalize(paragraph), language):
             if sentence := piece.strip():
                 after_space = after_space or piece.startswith(" ")
                 sentences.append(f" {sentence}" if sentences and after_space else sentence)
@@ -75,7 +75,7 @@ def segment_spaced(text: str, language: str) -> list[str]:
     return sentences
 
 
-def _pieces(text: str, language: str) -> list[str]:
+def _spaced_sentences(text: str, language: str) -> list[str]:
     """Split a paragraph into sentences, with their spaces, so that their concatenation is the paragraph.
 
     The paragraph is read in windows of 1,000 characters. The last sentence of a window may be incomplete, so the next

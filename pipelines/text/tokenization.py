@@ -57,7 +57,10 @@ class TokenizerFiles:
         """Return the tokenizer among a dataset's resources.
 
         Args:
-            resources: path in the dataset's folder -> bytes.
+            resources: path in the dataset's folder -> bytes. They must contain a tokenizer.json.
+
+        Raises:
+            PipelineError: the bytes are not a tokenizer.json, or an id is far larger than the number of tokens.
         """
         folder = f"{TOKENIZER_FOLDER}/"
         files = {path.removeprefix(folder): data for path, data in resources.items() if path.startswith(folder)}

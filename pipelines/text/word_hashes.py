@@ -221,6 +221,8 @@ class WordHashes:
     def ngrams(self, size: int = NGRAM, num_letters: int = NGRAM_LETTERS) -> np.ndarray:
         """Return the hashes of all n-grams of the text, in no particular order, (n,) uint64.
 
+        A text that is shorter than an n-gram has none.
+
         Args:
             size: the number of words of an n-gram, unless it contains a letter of a script without spaces between
                 words. In such a script, each letter is a word.
@@ -293,8 +295,9 @@ class WordHashes:
     def whole(self) -> np.ndarray:
         """Return the hash of the whole text, (1,) uint64, if the text is short; otherwise an empty array.
 
-        A text is short if it has fewer than 8 words (NGRAM). If it contains a letter of a script without spaces between
-        words, the limit is 12 words (NGRAM_LETTERS); each such letter is a word.
+        A text is short if it has from 1 to 7 words, fewer than an n-gram (NGRAM). If it contains a letter of a script
+        without spaces between words, it is short if it has from 1 to 11 words (NGRAM_LETTERS is 12); each such letter
+        is a word.
         """
         return self._short(self.unit_starts[:1], self.unit_ends[-1:], min_words=1)
 

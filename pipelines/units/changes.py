@@ -10,7 +10,7 @@
 The files in .clearspan are not part of the dataset, because the status of an input differs from machine to machine. If
 the hashes that a unit recorded are missing, the unit is done again, as if it had no result. A status includes the time
 of the file's last change (ctime), which no program can set, so an edit is noticed even if the modification time is
-restored. If an input was modified less than FRESH_S before planning, its status is not trusted: file systems store
+restored. If an input was modified less than two seconds before planning, its status is not trusted: file systems store
 times with a limited resolution, so an edit right after planning could leave the same time.
 """
 
@@ -68,8 +68,8 @@ def _recorded_hashes(folder: str, plan: str, unit: int) -> list[str] | None:
 def _statuses(plan: Plan) -> list[list[int] | None]:
     """Return the status of each input (its size, times and inode number, as in `Status`), in the order of the plan.
 
-    The status is None if the plan has no status for the input, or if the input was modified less than FRESH_S ago, so
-    that a further edit could go unnoticed.
+    The status is None if the plan has no status for the input, or if the input was modified less than two seconds ago
+    (FRESH_S), so that a further edit could go unnoticed.
     """
     before = time.time_ns() - int(FRESH_S * 1e9)
 

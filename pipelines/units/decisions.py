@@ -69,10 +69,10 @@ def have_verdicts(job: Job) -> bool:
 
 
 def is_whole(path: str) -> bool:
-    """Return whether a file that this run or an interrupted one wrote is undamaged; warn the user if it is damaged.
+    """Return True if a file that this run or an interrupted one wrote is undamaged; otherwise warn, and return False.
 
     Args:
-        path: the path of a file that ends with its own hash (`common.sealed`).
+        path: the path of the file, which must exist and end with a hash of its content (`common.sealed`).
     """
     try:
         unseal_bytes(storage.read_bytes(path))
@@ -85,7 +85,8 @@ def is_whole(path: str) -> bool:
 def num_slices(job: Job) -> int:
     """Return the number of slices into which to divide the range of keys, which are hashes (`exchange`).
 
-    It is the smallest number with which a slice is expected to need at most SLICE_BYTES of memory, but at most BUCKETS.
+    It is the smallest number with which a slice is expected to need at most 160 MB of memory (SLICE_BYTES), but at most
+    4,096 (BUCKETS).
     """
     totals = dict.fromkeys(WEIGHTS, 0)
     for name, size in storage.file_sizes(job.staged_folder).items():
@@ -279,7 +280,7 @@ def send_names(job: Job, unit: int, slices: int, iteration: int) -> None:
 
 
 def reply_to_all(part: np.ndarray, _: Curation) -> tuple[np.ndarray, np.ndarray]:
-    """Return the replies to all work units that sent a text, if several did: the smallest of their names for its group.
+    """For each text that several work units sent, reply to all of them with the smallest of their names for its group.
 
     A group is rows that share texts; its name is a hash. A group may have rows in several units, so units agree on its
     name in iterations (`linking`). This function is for iteration 0, and `reply` for later ones.
@@ -296,7 +297,7 @@ def reply_to_all(part: np.ndarray, _: Curation) -> tuple[np.ndarray, np.ndarray]
 
 
 def reply(part: np.ndarray, _: Curation) -> tuple[np.ndarray, np.ndarray]:
-    """Return the replies to work units that use a larger name for a text's group than another unit: the smallest name.
+    """For each text, reply with the smallest name for its group to the work units that use a larger name.
 
     A group is rows that share texts; its name is a hash. A group may have rows in several units, so units agree on its
     name in iterations (`linking`). `reply_to_all` is for iteration 0, and this function for later ones.
@@ -372,6 +373,8 @@ def weigh_groups(job: Job, number: int, slices: int) -> None:
 
 def count_together(job: Job, _: int, slices: int) -> None:
     """Write statistics of the whole run about groups of rows that share texts (`Together`).
+
+    The argument `_` is not used; the functions of all rounds have it.
 
     Args:
         slices: the number of slices, each of which has counted its groups (`weigh_groups`).

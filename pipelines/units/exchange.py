@@ -32,7 +32,7 @@ def bucket(hashes: np.ndarray, bits: int) -> np.ndarray:
 
     Args:
         hashes: the hashes, (n,) uint64.
-        bits: the number of bits of a hash; the upper bits of a shorter hash are 0.
+        bits: the number of bits of a hash. If it is less than 64, the upper bits of each number in `hashes` are 0.
     """
     upper: np.ndarray = (hashes >> hashes.dtype.type(bits - (BUCKETS - 1).bit_length())).astype(np.int64)
     return upper

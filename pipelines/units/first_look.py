@@ -34,20 +34,21 @@ def check_first(
 ) -> None:
     """Check the first records of some inputs, which are taken evenly from all inputs.
 
-    Nothing is checked if `most_bad` is 0.5 or more.
+    If all inputs are plain text, and the user has set neither an encoding nor a separator of records, it is also
+    checked whether the inputs begin with bytes that are not UTF-8. Nothing is checked if `most_bad` is 0.5 or more.
 
     Args:
         root: the common folder of the inputs.
         entries: all inputs.
         reading: the rules for reading records from the inputs.
         check: a function that raises RecordError if a record is bad; its result is ignored.
-        most_bad: the fraction of bad records that the user allows (`--max-bad-fraction`). It also limits the fraction
-            of files that are not UTF-8, and the fraction of records that are not UTF-8; for these records, the limit is
-            at least 5 % (MOST_WRONG).
+        most_bad: the fraction of bad records that the user allows (`--max-bad-fraction`). Here it limits two fractions:
+            of the inputs, those that begin with bytes that are not UTF-8; and of the records that are read, those that
+            are not UTF-8. For the second one, the limit is 5 % (MOST_WRONG) if `most_bad` is smaller.
 
     Raises:
         PipelineError: more than half of the records are bad, all of them lack columns that the dataset needs, too many
-            files or records are not UTF-8, or a file is damaged.
+            inputs or records are not UTF-8, or an input is damaged.
     """
     if most_bad < 0.5:
         _check_encodings(root, entries, reading, most_bad)
@@ -64,7 +65,7 @@ def _check_records(records: Sequence[Record], check: Callable[[Record], Any], mo
             except RecordError as problem:
                 problems.append((record, problem))
     lacking = sum(isinstance(problem, MissingFieldError) for _, problem in problems)
-    wrong = sum(problem.is_not_utf8 for _, problem in problems)
+    wrong = sum(record.is_not_utf8 for record, _ in problems)
     are_bad = 2 * (len(problems) - lacking) > num_read or wrong > max(most_bad, MOST_WRONG) * num_read
     if problems and (are_bad or lacking == num_read):
         examples = [[record.source, str(problem)] for record, problem in problems[:NUM_EXAMPLES]]
@@ -75,7 +76,8 @@ def _check_records(records: Sequence[Record], check: Callable[[Record], Any], mo
 def _check_encodings(root: str, entries: Sequence[Input], reading: Reading, most_bad: float) -> None:
     """Raise PipelineError if too many of the inputs begin with bytes that are not UTF-8.
 
-    Nothing is checked if an input is not plain text, or if the user has set an encoding or a separator of records.
+    Nothing is checked if at least one input has a format other than plain text, or if the user has set an encoding or a
+    separator of records.
 
     Args:
         root: the common folder of the inputs.

@@ -25,7 +25,7 @@ ID_BITS = 63
 
 
 def sides(batch: pa.RecordBatch, hashes: np.ndarray | None) -> np.ndarray:
-    """Return a hash of each of n examples, (n,) uint64, of which ID_BITS (63) bits are used.
+    """Return a hash of 63 bits (ID_BITS) for each of n examples, (n,) uint64; the upper bit is 0.
 
     The hash decides whether the example belongs to the held-out part (`Curation.held_out`).
 

@@ -246,12 +246,12 @@ def draws(groups: np.ndarray) -> np.ndarray:
 
 
 def mixed(names: np.ndarray) -> np.ndarray:
-    """Return hashes of names of groups that are evenly distributed over the range of hashes, (n,) uint64.
+    """Return a hash of each group's name, (n,) uint64. The hashes are evenly distributed over the numbers of 64 bits.
 
-    The names are not evenly distributed, because a group's name is the smallest of several hashes.
+    The names themselves are not, because a group's name is the smallest of several hashes.
 
     Args:
-        names: the names, (n,) uint64.
+        names: the names of the groups, (n,) uint64.
     """
     spread: np.ndarray = keyed.finalize(names.view(np.int64)).view(np.uint64)
     return spread

@@ -10,7 +10,6 @@ import dataclasses
 import functools
 import hashlib
 import json
-import numbers
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
@@ -19,7 +18,7 @@ import orjson
 
 from clearspan.common.flags import flag
 from clearspan.pipelines.errors import PipelineError
-from clearspan.pipelines.readers.formats import blaming_own_format, built_in, described, format_named
+from clearspan.pipelines.readers import formats
 from clearspan.pipelines.readers.sniff import UnknownFormatError, detect_format, recognized, sample
 from clearspan.pipelines.records import Input, Inputs, Piece, Reading
 from clearspan.pipelines.units.inputs import absolute, check_known, find
@@ -127,7 +126,7 @@ def describe(
     Raises:
         PipelineError: a file is of unknown type, or cannot be read in the format that it seems to have.
     """
-    describing = {name: known for known in built_in().values() for name in known.descriptions(files)}
+    describing = {name: known for known in formats.built_in().values() for name in known.descriptions(files)}
     unknown = dict[str, str]()
 
     def description(name: str) -> Input | None:
@@ -146,12 +145,12 @@ def describe(
                     raise
                 unknown[name] = error.reason
                 return Input(name, files[name], UNKNOWN, None, content_hash, status=statuses.get(name))
-        with blaming_own_format(file_format, path):
-            read_as = format_named(file_format).read_as(reading)
+        with formats.blaming_own_format(file_format, path):
+            read_as = formats.format_named(file_format).read_as(reading)
         return Input(name, files[name], read_as, compression, content_hash, status=statuses.get(name))
 
     yield from filter(None, storage.each(root, description, files))
-    check_known(root, unknown, described(), reading.skip_unknown and len(unknown) < len(files))
+    check_known(root, unknown, formats.described(), reading.skip_unknown and len(unknown) < len(files))
 
 
 def cut(root: str, inputs: Iterable[Input], unit_bytes: int, whole: bool = False) -> list[Unit]:
@@ -170,38 +169,9 @@ def cut(root: str, inputs: Iterable[Input], unit_bytes: int, whole: bool = False
             pieces.append(Piece(entry, 0, None))
             continue
         path = storage.join(root, entry.name)
-        with blaming_own_format(entry.format, path):
-            ranges = [
-                (start, end) for start, end in format_named(entry.format).cut(path, entry.bytes, unit_bytes, whole)
-            ]
-            check_ranges(ranges, entry, path)
-        pieces += [Piece(entry, int(start), None if end is None else int(end)) for start, end in ranges]
+        ranges = formats.pieces(entry.format, path, entry.bytes, unit_bytes, whole)
+        pieces += [Piece(entry, start, end) for start, end in ranges]
     return grouped(pieces, unit_bytes)
-
-
-def check_ranges(ranges: Sequence[tuple[Any, Any]], entry: Input, path: str) -> None:
-    """Check the pieces into which a format cuts a file: ascending ranges of whole bytes that do not overlap.
-
-    Args:
-        ranges: (start, end) of each piece; an `end` of None is the end of the file.
-        entry: the file.
-        path: the path of the file, for the message.
-
-    Raises:
-        PipelineError: the pieces are not such ranges, a piece reaches beyond the file, or there are no pieces.
-    """
-    before = 0
-    for start, end in ranges:
-        stop = entry.bytes if end is None else end
-        are_whole = isinstance(start, numbers.Integral) and isinstance(stop, numbers.Integral)
-        if not are_whole or not before <= start <= stop <= entry.bytes:
-            raise PipelineError(
-                f"{path}: the format {entry.format} cuts out a piece from {start!r} to {end!r}: `cut` must return "
-                f"ascending ranges of whole bytes that do not overlap, at most to {entry.bytes}, the file's size"
-            )
-        before = int(stop)
-    if not ranges:
-        raise PipelineError(f"{path}: the format {entry.format} cuts it into no pieces: `cut` must return at least one")
 
 
 def grouped(pieces: Iterable[Piece], unit_bytes: int) -> list[Unit]:

@@ -213,8 +213,8 @@ def deal(inputs: Inputs, num_bytes: int) -> list[Piece]:
 def _joined(entry: Input, runs: Iterable[tuple[int, int]], min_bytes: int) -> Iterator[Piece]:
     """Yield the pieces of a tar: join adjacent samples until a piece has at least `min_bytes` bytes.
 
-    A sample is the files whose names are equal up to the first dot. A piece is shorter if the sample that follows it in
-    the tar is not to be read.
+    A sample is the files whose names are equal up to the first dot. A piece is shorter if no sample follows it in the
+    tar, or if the sample that follows is not to be read.
 
     Args:
         entry: the tar.

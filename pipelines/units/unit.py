@@ -124,7 +124,7 @@ class _Collected:
         return batch
 
     def _heads(self, batch: pa.RecordBatch) -> np.ndarray:
-        """Return the mask of the rows that hold the first chunk of a document, (n,) bool; add it to the collected data.
+        """Return the mask, (n,) bool, of the rows that hold the first chunk of a document; store the mask for `files`.
 
         Documents are compared by their first chunks. If one is a duplicate, all chunks of its document are dropped.
         """

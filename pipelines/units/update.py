@@ -57,6 +57,8 @@ def first_shard(folder: str) -> int:
 def is_outdated(job: Job, plan: Plan, quiet: bool) -> bool:
     """Return whether the output folder holds a finished dataset whose inputs have changed since it was made.
 
+    If it holds no finished dataset, return False.
+
     Args:
         plan: the plan for the present inputs.
         quiet: whether to hide the progress bar while inputs are read again.
@@ -116,7 +118,7 @@ def check_options(folder: str, old: Mapping[str, Any], new: Mapping[str, Any]) -
 
 
 def option_differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
-    """Return a line for each difference between two fingerprints of a dataset, in its kind or its options.
+    """Return a line for each difference in the kind or the options between two fingerprints; [] if there is none.
 
     Differences of the inputs, and of `unit_bytes`, which follows from their size, are left out.
     """

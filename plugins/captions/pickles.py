@@ -295,6 +295,9 @@ def _encode(text: Any, encoding: Any) -> bytes:
     Args:
         text: the bytes, decoded as Latin-1.
         encoding: the encoding that the pickle names, which must be Latin-1.
+
+    Raises:
+        _RefusedError: the encoding is not Latin-1.
     """
     if not isinstance(text, str) or encoding not in ("latin1", "latin-1"):
         raise _RefusedError("the pickle holds bytes in another encoding than Latin-1")

@@ -10,7 +10,7 @@ from annotated_types import Ge
 
 from clearspan.__main__ import main as clearspan_main
 from clearspan.common.command import Command, Errors, Group, Printed, Result
-from clearspan.common.options import Flag, Json, Options, from_keywords
+from clearspan.common.options import Flag, Json, Options, checked_words, from_keywords
 from clearspan.common.plugins import PluginError
 from clearspan.common.terminal import OutputClosedError, UsageError
 from tests.conftest import exit_code
@@ -80,6 +80,30 @@ def test_words_that_are_no_option_go_to_the_field_that_takes_them() -> None:
         Eat.parsed(["--y"], raises=True)
 
 
+def test_words_for_somebody_else_are_passed_on_to_another_process_unchecked() -> None:
+    @dataclass(frozen=True, kw_only=True)
+    class Picky(Passed):
+        def __post_init__(self) -> None:
+            super().__post_init__()
+            if self.others:
+                raise ValueError("these words were checked in this process")
+
+    @dataclass(frozen=True, kw_only=True)
+    class Fry(Bake):
+        passed: Picky = Picky()
+
+    given = {"cake": "fig", "max_heat": 180}
+    assert checked_words(Fry, {**given, "others": "--y=1"}) == ["fig", "--max_heat=180", "--y=1"]
+    assert checked_words(Fry, {**given, "others": None}) == ["fig", "--max_heat=180"]
+    for wrong, message in (
+        ({"others": 5}, r"others\.0 must be a text, not 5"),
+        ({"others": ["--y"], "tin_size": "big"}, "tin_size: not a whole number: 'big'"),
+        ({"others": ["--y"], "ovn": 1}, "no such option: ovn"),
+    ):
+        with pytest.raises(UsageError, match=f"^{message}"):
+            checked_words(Fry, {**given, **wrong})
+
+
 @pytest.mark.usefixtures("command_line")
 @pytest.mark.parametrize(
     ("words", "message"),
@@ -116,6 +140,20 @@ def test_a_result_is_printed_and_its_failure_after_it(
     if not err:
         assert Bake.main([*words, "--json"], "bake") == 0
         assert json.loads(capsys.readouterr().out)["oven"]["max_heat"] == 200
+
+
+@dataclass(frozen=True)
+class Eaten(Result):
+    failure: str = ""
+
+    def __str__(self) -> str:
+        return "eaten"
+
+
+def test_a_result_with_a_failure_has_the_code_1_unless_it_names_another() -> None:
+    assert [Eaten().code, Eaten("too hot").code] == [0, 1]
+    assert [Printed().code, Printed(failure="too hot").code] == [0, 1]
+    assert [Printed(code=130).code, Printed(code=2, failure="too hot").code] == [130, 2]
 
 
 def test_a_failure_is_reported_although_nobody_reads_the_text(

@@ -99,7 +99,7 @@ def test_the_advice_on_encodings_follows_from_what_is_wrong_and_not_from_its_wor
         tally.reject(said, RecordError(said.problem))
     assert "name the encoding" not in tally.counts.complaint()
     cafe = Record.of_text("b.txt", 0, b"caf\xe9", 10, "line")
-    tally.reject(cafe, RecordError(cafe.problem))
+    tally.reject(cafe, RecordError(f"row 3: {cafe.problem}"))
     stored = build(Counts, json.loads(json.dumps(dataclasses.asdict(tally.counts))))
     assert stored == tally.counts and stored.complaint().endswith(
         "name the encoding of text that is not UTF-8, e.g. encoding cp1252, or auto to detect it"

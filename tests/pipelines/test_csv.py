@@ -159,6 +159,7 @@ def test_a_bad_row_is_bad_by_itself(texts: list[str]) -> None:
         (4, "broken csv: ',' expected after '\"'"),
     ]
     assert found[3].raw == b"4,caf\xe9\n"
+    assert [record.offset for record in found if record.is_not_utf8] == [3]
 
 
 @pytest.mark.parametrize(

@@ -175,15 +175,20 @@ def test_a_format_that_raises_is_one_line_with_the_file_the_format_and_the_error
 @pytest.mark.parametrize(
     ("pieces", "message"),
     [
-        ([(0, 10), (5, None)], "cuts out a piece from 5 to None: `cut` must return ascending ranges of whole bytes"),
-        ([(20, None), (0, 20)], "cuts out a piece from 0 to 20"),
+        (
+            [(0, 10), (5, None)],
+            "cuts out a piece from 5 to None, after byte 10: `cut` must return ranges",
+        ),
+        ([(20, None), (0, 20)], "cuts out a piece from 20 to None, after byte 0"),
+        ([(0, 9), (10, None)], "cuts out a piece from 10 to None, after byte 9"),
         ([(0, 9), (9, 5)], "cuts out a piece from 9 to 5"),
         ([(-1, None)], "cuts out a piece from -1 to None"),
         ([(0, 10**6)], "cuts out a piece from 0 to 1000000"),
         ([(0, None), (5, 9)], "cuts out a piece from 5 to 9"),
         ([(0, 7.5), (7.5, None)], "cuts out a piece from 0 to 7.5"),
         ([("0", None)], "cuts out a piece from '0' to None"),
-        ([], "cuts it into no pieces: `cut` must return at least one"),
+        ([(0, 9)], "cuts out no piece from 9 to "),
+        ([], "cuts out no piece from 0 to "),
         ([4, 9], "raised TypeError: cannot unpack non-iterable int object"),
         (None, "raised TypeError: 'NoneType' object is not iterable"),
     ],
@@ -201,9 +206,10 @@ def test_a_format_that_cuts_badly_is_one_line(
 
 def test_ends_of_numpy_are_whole_numbers(fortunes: str, monkeypatch: pytest.MonkeyPatch) -> None:
     inputs = find_inputs(["texts/a.fortunes"], Reading(formats=(f"{fortunes}:Badly",)))
-    monkeypatch.setattr(sys.modules[fortunes], "PIECES", np.array([[0, 9], [9, 20]]), raising=False)
+    size = inputs.files[0].bytes
+    monkeypatch.setattr(sys.modules[fortunes], "PIECES", np.array([[0, 9], [9, size]]), raising=False)
     (unit,) = cut(inputs.root, inputs.files, 1000)
-    assert [(piece.start, piece.end) for piece in unit.pieces] == [(0, 9), (9, 20)]
+    assert [(piece.start, piece.end) for piece in unit.pieces] == [(0, 9), (9, size)]
     assert all(type(piece.start) is type(piece.end) is int for piece in unit.pieces)
 
 

@@ -84,6 +84,7 @@ def test_pieces_of_a_file_hold_every_line_once(lines: list[bytes], size: int, fi
 def test_what_is_wrong_with_a_line_is_said(line: bytes, problem: str) -> None:
     (record,) = read_lines(line, limit=10**6)
     assert record.problem.startswith(problem)
+    assert record.is_not_utf8 == problem.startswith("invalid UTF-8")
     assert record.source == "a.jsonl:0"
 
 
@@ -243,7 +244,7 @@ def test_a_hole_is_damage_and_a_few_zero_bytes_are_none(tmp_path: Path, kind: st
 
 def test_a_text_file_that_is_no_utf8_or_too_long_is_a_problem() -> None:
     (latin,) = plain_text.records(io.BytesIO("naïve".encode("latin-1")), "moby.txt", READING)
-    assert latin.problem == "invalid UTF-8 at byte 2 of the file"
+    assert latin.problem == "invalid UTF-8 at byte 2 of the file" and latin.is_not_utf8
     (long,) = plain_text.records(io.BytesIO(b"x" * (LIMIT + 1)), "moby.txt", READING)
     assert long.problem == "longer than 10,000 bytes"
 

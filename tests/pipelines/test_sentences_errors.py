@@ -27,7 +27,7 @@ def test_a_table_of_another_language_is_told(direct, wiki: Path, tmp_path: Path)
         (("--augment", "subs"), "--augment with subs needs --synonyms"),
         (("--augment", "del-words"), "--augment 'del-words': 'del-words' is not one of"),
         (("--augment", "del-word", "--del-word", "1.5"), "--del-word must be above 0 and at most 1"),
-        (("--augment", "del-word", "--augment-seed", str(1 << 63)), "--augment-seed must be at most 9,223"),
+        (("--augment", "del-word", "--augment-seed", str(1 << 63)), "--augment-seed must be at least -9,223"),
         (("--language", "deu"), "--language deu: give a code of ISO 639-1"),
         (("--language", "German", "--no-split"), "--language German: give a code of ISO 639-1"),
         (("--max-tokens", "3"), "--max-tokens must be at least --min-tokens"),

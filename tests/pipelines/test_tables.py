@@ -59,3 +59,14 @@ def test_bad_bytes_in_a_table_are_bad_rows_and_nulls_are_none(tmp_path: Path) ->
     assert found[1].value is None
     assert [record.source for record in found] == [f"a.parquet:{row}" for row in range(4)]
     assert found[3].value == "\0nul"
+
+
+def test_that_a_cell_is_not_utf8_is_known_of_its_row(tmp_path: Path) -> None:
+    texts = pa.array([b"good", "naïve".encode("latin-1")], pa.binary())
+    data = parquet({"question": texts, "answer": pa.array(["yes", "no"])})
+    (tmp_path / "a.parquet").write_bytes(data)
+    entries = describe(str(tmp_path), {"a.parquet": len(data)}, Reading())
+    reading = Reading(10**6, columns=(("question", "answer"),))
+    found = list(read_pieces(str(tmp_path), cut(str(tmp_path), entries, 10**9)[0].pieces, reading))
+    reason = '"question": invalid UTF-8 at byte 2 of the text'
+    assert [(record.problem, record.is_not_utf8) for record in found] == [("", False), (reason, True)]

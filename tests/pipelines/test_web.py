@@ -141,6 +141,7 @@ PAGE = of(html(TEXT).encode())
 def test_a_damaged_record_is_bad_and_its_neighbors_are_read(tmp_path: Path, data: bytes, problem: str) -> None:
     found = read(tmp_path, PAGE + data + PAGE)
     assert [one.problem.startswith(problem) for one in found] == [False, True, False]
+    assert found[1].is_not_utf8 == problem.startswith("invalid UTF-8")
     assert found[0].value["text"] == found[2].value["text"] == TEXT
     assert found[1].offset == len(PAGE) and found[1].value is None
 

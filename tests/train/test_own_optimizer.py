@@ -198,6 +198,17 @@ def test_an_optimizer_that_fails_in_a_step_is_named(
 
 
 @pytest.mark.exhaustive
+@pytest.mark.guarantee("own-optimizer")
+def test_two_ranks_on_which_an_optimizer_fails_print_one_line(house: Path, tiny: list[str], tmp_path: Path) -> None:
+    given = [*tiny, "optimizer.type=mine:Failing", f"output={tmp_path / 'run'}", "--quiet"]
+    command = ["deepspeed", "--num_accelerators", "2", str(ROOT / "train" / "run.py"), "--recipe", "demo", *given]
+    done = subprocess.run(command, cwd=house, env=environment(), capture_output=True, text=True, timeout=400)
+    assert done.returncode == 1 and "Traceback" not in done.stderr
+    line = "train: optimizer.type: mine:Failing: raised KeyError: 'momentum' when called to update the weights"
+    assert [each for each in done.stderr.splitlines() if "mine:Failing" in each] == [line], done.stderr
+
+
+@pytest.mark.exhaustive
 def test_python_gets_the_line_of_an_optimizer_that_fails(
     house: Path, tiny: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -7,6 +7,7 @@ import contextlib
 import dataclasses
 import functools
 import json
+import math
 import typing
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, TypeVar
@@ -14,10 +15,11 @@ from typing import Any, TypeVar
 from clearspan.common.flags import flag
 from clearspan.common.former import advice
 from clearspan.common.parsing import closest
-from clearspan.common.typed import UNIONS, WORDS, MismatchError, conform, short_repr
+from clearspan.common.typed import UNIONS, WORDS, MismatchError, conform, short_repr, within_int64
 from clearspan.train.config.options import RecipeError
 
 Options = TypeVar("Options")
+T = TypeVar("T")
 
 
 def typed(section: type[Options], options: Mapping[str, Any], prefix: str = "") -> Options:
@@ -31,27 +33,48 @@ def typed(section: type[Options], options: Mapping[str, Any], prefix: str = "") 
     Raises:
         RecipeError: an option is unknown, missing, of another type or out of range.
     """
-    with naming(prefix.removesuffix(".") or "the recipe"):
-        try:  # YAML knows dates, and numbers as keys: they become texts
-            plain = json.loads(json.dumps(options, default=str))
-        except TypeError:
-            raise ValueError(_other_key(options)) from None
+    key = prefix.removesuffix(".")
+    plain = convert(key, options, lambda key, value: value)
+    with naming(key or "the recipe"):  # YAML knows dates, and numbers as keys: they become texts
+        plain = json.loads(json.dumps(plain, default=str))
     made: Options = _section(section, plain, prefix, functools.partial(keys, section, prefix))
     return made
 
 
-def _other_key(options: Any) -> str:
-    """Return an error message about the first key that JSON cannot represent, such as a date; "" if there is none.
+def convert(key: str, value: Any, scalar: Callable[[str, Any], Any]) -> Any:
+    """Return a value of a recipe as dicts and lists of converted scalars.
 
     Args:
-        options: a dict or list, which may contain further dicts and lists.
+        key: the key of the value in the recipe; "" if `value` is the whole recipe.
+        value: a mapping, a list or tuple, or a scalar, which is any other value. Mappings and lists may be nested.
+        scalar: function that converts a scalar. Its arguments are the key in the recipe, such as `optimizer.betas.0`,
+            and the scalar.
+
+    Raises:
+        RecipeError: a mapping has a key that JSON cannot represent, such as a date.
     """
-    for name, value in options.items() if isinstance(options, dict) else enumerate(options):
-        if not isinstance(name, str | int | float | None):
-            return f"the key {name} must be a text: put it in quotes"
-        if isinstance(value, dict | list) and (found := _other_key(value)):
-            return found
-    return ""
+    at = f"{key}." if key else ""
+    if isinstance(value, Mapping):
+        for name in value:
+            if not isinstance(name, str | int | float | None):
+                raise RecipeError(f"{key or 'the recipe'}: the key {name} must be a text: put it in quotes")
+        return {name: convert(f"{at}{name}", each, scalar) for name, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [convert(f"{at}{place}", each, scalar) for place, each in enumerate(value)]
+    return scalar(key, value)
+
+
+def finite(key: str, value: T) -> T:
+    """Return a scalar that a user sets, unchanged; raise RecipeError if it is NaN or infinite, which JSON lacks.
+
+    Values in a recipe's file may be infinite: a run's recipe.yaml states the defaults of a user's own class.
+
+    Args:
+        key: the key of the scalar in the recipe.
+    """
+    if isinstance(value, float) and not math.isfinite(value):
+        raise RecipeError(f"{key} must be finite, not {value}")
+    return value
 
 
 def _is_section(hint: Any) -> bool:
@@ -119,7 +142,7 @@ def _value(hint: Any, value: Any, key: str, known: Callable[[], list[str]]) -> A
             items = items.items() if origin is dict else enumerate(items)
             made = {name: _section(inner[-1], each, f"{key}.{name}.", known) for name, each in items}
             return made if origin is dict else list(made.values())
-        return conform(value, hint)
+        return within_int64(conform(value, hint))
     except MismatchError as error:
         is_unquoted = error.expected == WORDS[str] and isinstance(error.value, bool | int | float)
         raise RecipeError(error.message(key) + (": put it in quotes" if is_unquoted else "")) from None

@@ -14,7 +14,7 @@ from typing import Any
 import yaml
 
 from clearspan.common.parsing import did_you_mean
-from clearspan.train.config.keys import naming
+from clearspan.train.config.keys import convert, finite, naming
 from clearspan.train.config.options import RecipeError
 
 FOLDER = Path(__file__).parents[1] / "recipes"
@@ -132,7 +132,8 @@ def read_argument(argument: str) -> dict[str, Any]:
     """Return the nested mapping of a `key=value` argument, whose value is YAML.
 
     Raises:
-        RecipeError: the argument has another form, or its value is not YAML or holds a comment.
+        RecipeError: the argument has another form; or its value is not YAML, holds a comment, or holds a number that
+            is NaN or infinite.
     """
     if not re.fullmatch(r"[\w.-]+=.*", argument, re.DOTALL):
         raise RecipeError(f"{argument!r} is not key=value")
@@ -141,6 +142,7 @@ def read_argument(argument: str) -> dict[str, Any]:
         if " #" in text and text[0] not in "'\"":
             raise ValueError("' #' begins a comment of YAML: put the value in quotes")
         value = parse(text)
+    value = convert(key, value, finite)
     first, *others = key.split(".")
     for part in reversed(others):
         value = {part: value}

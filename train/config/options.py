@@ -15,6 +15,7 @@ from annotated_types import Ge, Gt, Le, Lt
 from clearspan.common import plugins
 from clearspan.common.encoder.pooling_names import TrainedPooling
 from clearspan.common.flags import flag
+from clearspan.common.options import NO_PATH
 from clearspan.common.parsing import did_you_mean
 from clearspan.common.terminal import UsageError
 from clearspan.train.config.optimizer import ADAMW, NotNegative, OptimizerConfig, Positive
@@ -293,7 +294,7 @@ class Recipe:
 def check(recipe: Recipe) -> None:
     """Raise RecipeError for values that cannot work together, before anything is loaded."""
     refuse(
-        (not recipe.output, "output: an empty text names no folder"),
+        (not recipe.output, f"output: {NO_PATH}"),
         ("\0" in recipe.output, "output: a folder's name cannot hold a null character"),
         (not recipe.objectives, "objectives: a recipe needs at least one"),
     )
@@ -304,7 +305,7 @@ def check(recipe: Recipe) -> None:
     for name, data in recipe.data.items():
         refuse(
             _misnamed(f"data.{name}", name),
-            (not data.path, f"data.{name}.path: an empty text names no folder"),
+            (not data.path, f"data.{name}.path: {NO_PATH}"),
             (
                 bool(data.validation) and not recipe.training.eval_steps,
                 f"data.{name}.validation has no effect with training.eval_steps 0: set how often, or leave it out",

@@ -173,7 +173,10 @@ def cut_micro_batches(collated: Mapping[str, Columns], ids: np.ndarray, epoch: i
         collated: name of an objective -> the columns that its `collate` returned for the n examples.
         ids: the ids of the examples, (n,) int64.
         epoch: the epoch of the dataset.
-        size: the number of examples in a micro-batch; it divides n.
+        size: the number of this rank's examples in a micro-batch; it divides n.
+
+    Raises:
+        TypeError: an objective returned a column that is neither an array nor a `Ragged`.
     """
     for first in range(0, len(ids), size):
         part = slice(first, first + size)

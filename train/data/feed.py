@@ -68,7 +68,8 @@ class Feed:
 
         A micro-batch is a dict: name of a dataset -> its batch.
 
-        A thread for each dataset reads and collates its examples in advance, by at most one step and one batch.
+        A thread for each dataset reads and collates its examples in advance. It is ahead of the caller by at most one
+        step and one micro-batch.
 
         Args:
             state: the position of each dataset before the first step.

@@ -230,7 +230,8 @@ class ExampleStream:
         """Return this rank's part of the examples of a step.
 
         Args:
-            rows: for each example of the step, over all ranks: (its window, its index in the window).
+            rows: for each example of the step, over all ranks: (the `_Window` of shards in memory that holds it, its
+                index there).
             epoch: the number of the epoch, which becomes a field of the result.
         """
         together = len(rows) // (1 if self.whole else self.micro_batches)
@@ -256,12 +257,15 @@ class ExampleStream:
             )
 
     def _windows(self, epoch: int, position: int, columns: Sequence[str]) -> Iterator[tuple[np.ndarray, "_Window"]]:
-        """Yield (indices, window) for each window of an epoch: the indices of the window's examples, in random order.
+        """Yield (indices, window) for each window of an epoch: the examples of the next `shuffle_shards` shards.
+
+        The indices are those of all examples in the window, in random order, also of those outside the fraction
+        `share` of the dataset.
 
         Args:
             epoch: the number of the epoch.
-            position: the number of examples at the beginning of the epoch to leave out. A window of which all examples
-                are left out is not read.
+            position: the number of examples at the beginning of the epoch's order to leave out. Shards of which all
+                examples are left out are not read.
             columns: the names of the columns to read.
         """
         shards = self.dataset.shards
@@ -321,7 +325,7 @@ class _Window:
             self.lengths = np.concatenate([Ragged.from_arrow(batch.column(measured)).lengths for batch in batches])
 
     def value(self, name: str, row: int) -> Any:
-        """Return the value in the column `name` of the example that has the index `row` in the window."""
+        """Return the value in the column `name` of example number `row`, counted from 0 over all shards in memory."""
         batch = int(np.searchsorted(self.ends, row, side="right"))
         value = self.columns[name][batch][row - (int(self.ends[batch - 1]) if batch else 0)]
         if isinstance(value, pa.Scalar):
@@ -367,7 +371,7 @@ def _column(name: str, rows: list[tuple[_Window, int]]) -> Column:
     """Return the values of the column `name` for some examples.
 
     Args:
-        rows: for each example: (its window, its index in the window).
+        rows: for each example: (the `_Window` of shards in memory that holds it, its index there).
     """
     values = [window.value(name, row) for window, row in rows]
     stored = rows[0][0].columns[name][0]

@@ -293,7 +293,7 @@ class Trainer:
         self.tracker.log(self.step, metrics)
 
     def _log(self, metrics: Metrics, clock: Clock) -> None:
-        """Log the metrics of this step, the throughput since the clock was restarted, and the epochs read so far.
+        """Log the metrics of this step, the throughput since the clock was restarted, and each dataset's epochs so far.
 
         Counts (`COUNTS`, such as tokens) are summed over ranks; other metrics are averaged. Afterwards the clock is
         restarted. Every rank must call this method.
@@ -368,7 +368,11 @@ class Trainer:
         return self._evaluate() or self.judge.given
 
     def _evaluate(self) -> bool:
-        """Evaluate the weights, log and show the scores and losses; return whether the weights are the best so far."""
+        """Evaluate the weights, and log and show the scores and losses.
+
+        Return True if the weights are the best so far; False if they are not, or if no score or loss picks the best
+        checkpoint.
+        """
         figures, better = self.judge.judge(self.engine)
         if figures:
             agreed(lambda: self._write(figures))

@@ -133,11 +133,12 @@ class AlternatingOptimizer(torch.optim.Optimizer):
         configs: Mapping[str, OptimizerConfig],
         parts: Mapping[nn.Parameter, str],
     ) -> None:
-        keys = {turn: "optimizer" if turn == ALL else f"turns.{turn}" for turn in parameters}
+        self._configs = configs
+        self._keys = {turn: "optimizer" if turn == ALL else f"turns.{turn}" for turn in parameters}
         self.turns = {
-            turn: build_optimizer(reached, configs[turn], parts, keys[turn]) for turn, reached in parameters.items()
+            turn: build_optimizer(reached, configs[turn], parts, self._keys[turn])
+            for turn, reached in parameters.items()
         }
-        self._own = {turn: f"{key}.type: {configs[turn].type}" for turn, key in keys.items() if configs[turn].is_own}
         self.peaks = {turn: [group["lr"] for group in each.param_groups] for turn, each in self.turns.items()}
         self.members = {
             turn: [list(group["params"]) for group in each.param_groups] for turn, each in self.turns.items()
@@ -204,6 +205,10 @@ class AlternatingOptimizer(torch.optim.Optimizer):
         Raises:
             PluginError: the optimizer is the user's own, and raises an error other than torch.OutOfMemoryError.
         """
-        if turn not in self._own:
+        config = self._configs[turn]
+        if not config.is_own:
             return method()
-        return plugins.call(self._own[turn], method, purpose, (torch.OutOfMemoryError,))
+        try:
+            return plugins.call(config.type, method, purpose, (torch.OutOfMemoryError,))
+        except plugins.PluginError as error:  # not `naming`: of its RecipeErrors, only those of rank 0 are reported
+            raise plugins.PluginError(f"{self._keys[turn]}.type: {error}") from None

@@ -81,7 +81,11 @@ def name_accelerator() -> None:
 
 
 def one_machine() -> bool:
-    """Return whether all ranks run on this machine, according to the launcher's environment variables."""
+    """Return whether all ranks run on this machine, according to the launcher's environment variables.
+
+    They do if the launcher started as many ranks here as in all, or if MASTER_ADDR is 127.0.0.1 or localhost. The
+    variables WORLD_SIZE and MASTER_ADDR must be set.
+    """
     return ranks_here() == int(os.environ["WORLD_SIZE"]) or os.environ["MASTER_ADDR"] in (LOOPBACK, "localhost")
 
 

@@ -30,11 +30,9 @@ REPORTING_S = 20
 class Launcher(subprocess.Popen[bytes]):
     """The child process of `clearspan train` that starts the ranks.
 
-    Creating it also sets signal handlers in this process.
-
     On one machine the child is deepspeed's launcher, the parent of the ranks. It starts with SIGINT and SIGTERM
-    blocked; the ranks unblock them. `clearspan train` forwards both signals to the ranks, and kills ranks that have not
-    ended 600 seconds later (`SAVING_S`).
+    blocked; the ranks unblock them. Creating the child also sets handlers in `clearspan train`: they forward both
+    signals to the ranks, and kill ranks that have not ended 600 seconds later (`SAVING_S`).
 
     On several machines the child is a command, such as pdsh or mpirun, that starts the ranks on each machine. If it is
     pdsh, DeepSpeed replaces the handlers: SIGINT and SIGTERM then stop the child, the ranks and this process. If it is
@@ -62,15 +60,16 @@ class Launcher(subprocess.Popen[bytes]):
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
     def wait(self, timeout: float | None = None) -> int:
-        """Wait for the launcher; return the exit code of the first rank that failed, or 0 if no rank failed.
+        """Wait for the child process; return its exit code.
 
-        If a signal ended that rank, print the name of the signal.
+        If the child is deepspeed's launcher, this is the exit code of the first rank that failed, or 0 if no rank
+        failed. If a signal ended that rank, and this process did not kill it, print the name of the signal.
 
         Args:
             timeout: the maximum time to wait, in seconds, as for `subprocess.Popen.wait`; None for no limit.
 
         Raises:
-            RuntimeError: a signal ended the launcher itself.
+            RuntimeError: a signal ended the child itself.
         """
         code = super().wait(timeout)
         if code < 0:
@@ -84,7 +83,9 @@ class Launcher(subprocess.Popen[bytes]):
         return code
 
     def _signal_ranks(self, number: int) -> bool:
-        """Send a signal to all ranks that the launcher has started; return whether there are such ranks.
+        """Send a signal to all ranks that deepspeed's launcher has started.
+
+        Return False if there are none, e.g. because the launcher has not started them yet; otherwise True.
 
         Args:
             number: the number of the signal.

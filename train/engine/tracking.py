@@ -88,10 +88,10 @@ class Clock:
     count.
 
     Attributes:
-        tokens: this rank's tokens since the restart, a scalar, float64.
+        tokens: the number of this rank's tokens and patches since the restart, a scalar, float64.
         steps: the number of steps since the restart.
         waited: the seconds since the restart that were spent in the context `waiting`.
-        start: the time of the restart, of `time.perf_counter`.
+        start: the value of `time.perf_counter` at the restart, in seconds.
     """
 
     def __init__(self) -> None:
@@ -105,7 +105,7 @@ class Clock:
         """Count a step and its tokens.
 
         Args:
-            tokens: the number of tokens of the step, a scalar on any device.
+            tokens: the number of this rank's tokens and patches in the step, a scalar on any device.
         """
         self.steps, self.tokens = self.steps + 1, self.tokens.to(tokens.device) + tokens
 

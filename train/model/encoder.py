@@ -170,10 +170,10 @@ class TrainableEncoder(nn.Module):
         return states if back is None else states.index_select(0, back)
 
     def compile_static(self, backend: str = "inductor", several_backwards: bool = False) -> None:
-        """Compile the forward pass of batches of fixed shape, which are filled up or cut to a fixed number of tokens.
+        """Compile the forward pass of batches that are filled up or cut to a fixed number of tokens (`Budget`).
 
-        Each new shape is compiled at its first batch. Other batches run without compilation, because each of them has a
-        different shape.
+        Each new shape is compiled at its first batch. Other batches run without compilation, because almost each of
+        them has a different shape.
 
         Args:
             backend: the backend of `torch.compile`.
@@ -226,7 +226,11 @@ class TrainableEncoder(nn.Module):
         return float(next((getattr(self.config, name) for name in names if hasattr(self.config, name)), 0.0))
 
     def check_patches(self, patches: int) -> None:
-        """Raise EncoderError if the encoder cannot take sequences of `patches` patches in place of token embeddings."""
+        """Raise EncoderError if the encoder cannot take sequences of `patches` patches in place of token embeddings.
+
+        It cannot if it is static, if it has no embedding module that patches could replace, if its embeddings are not
+        as wide as its layers, or if it has no table of position embeddings and takes fewer than `patches` positions.
+        """
         if not self.attends:
             raise EncoderError("a static encoder has no layers to encode patches: take a transformer")
         embeddings = getattr(self.base, "embeddings", None)
@@ -241,7 +245,7 @@ class TrainableEncoder(nn.Module):
             raise EncoderError(f"{patches} patches are more than the {capacity} positions that the encoder takes")
 
     def embedding_parameters(self) -> set[str]:
-        """Return the names of the parameters of the embedding module, which objectives on patches do not train."""
+        """Return the names of the embedding module's parameters. Objectives on patches do not train them."""
         embeddings = getattr(self.base, "embeddings", None) or self.base.get_input_embeddings()
         inside = {id(parameter) for parameter in embeddings.parameters()}
         return {name for name, parameter in self.named_parameters() if id(parameter) in inside}

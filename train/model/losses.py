@@ -221,7 +221,7 @@ def alignment(anchors: Tensor, positives: Tensor) -> Tensor:
     """Return the mean squared distance of positive pairs on the unit sphere (Wang & Isola 2020). Lower is better.
 
     Args:
-        anchors, positives: (n, d); row i of both is a pair.
+        anchors, positives: n vectors of d dimensions, (n, d) each, scaled to unit length here; row i of both is a pair.
     """
     difference = F.normalize(anchors.float(), dim=1) - F.normalize(positives.float(), dim=1)
     return difference.square().sum(1).mean()
@@ -231,18 +231,18 @@ def accuracy(anchors: Tensor, positives: Tensor) -> Tensor:
     """Return in-batch accuracy: the fraction of this rank's anchors that are nearest to the positive of their pair.
 
     Args:
-        anchors, positives: (n, d) on each rank; row i of both is a pair. The candidates are all ranks' positives,
-            compared by cosine similarity.
+        anchors, positives: n vectors of d dimensions on each rank, (n, d) each; row i of both is a pair. The
+            candidates are all ranks' positives, compared by cosine similarity.
     """
     nearest = (unit(anchors) @ gather(unit(positives)).T).argmax(1)
     return (nearest == gathered_index(anchors)).float().mean()
 
 
 def uniformity(points: Tensor) -> Tensor:
-    """Return log mean exp(-2 |x - y|^2) over all pairs of unit vectors x, y (Wang & Isola 2020). Lower is better.
+    """Return log mean exp(-2 |x - y|^2) over all pairs x, y of n vectors (Wang & Isola 2020). Lower is better.
 
     Args:
-        points: n vectors, which are scaled to unit length here, (n, d), n >= 2.
+        points: the n >= 2 vectors of d dimensions, (n, d), which are scaled to unit length here.
     """
     distances = torch.pdist(F.normalize(points.float(), dim=1)).square()
     return torch.logsumexp(-2 * distances, dim=0) - math.log(len(distances))

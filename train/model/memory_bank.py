@@ -35,12 +35,13 @@ class Memory(nn.Module):
     def nt_xent(
         self, anchors: Tensor, positives: Tensor, temperature: float, false_negatives: Tensor | None = None
     ) -> Tensor:
-        """Return the NT-Xent loss of n pairs of vectors (`losses.nt_xent`); the memory's vectors are further negatives.
+        """Return this rank's NT-Xent loss (`losses.nt_xent`), with the memory's vectors as further negatives.
 
-        In training, the vectors of the pairs are then added to the memory.
+        The other negatives are the vectors of all ranks' pairs. In training, these vectors are then added to the
+        memory.
 
         Args:
-            anchors, positives: (n, dim) each; row i of both is a positive pair.
+            anchors, positives: the vectors of this rank's n pairs, (n, dim) each; row i of both is a positive pair.
             temperature: the divisor of the cosine similarities.
             false_negatives: the mask of false negatives, (n, N) bool, where N is the number of pairs on all ranks: true
                 at [i, j] if pair i of this rank and pair j of all ranks must not be negatives of each other. None: mask

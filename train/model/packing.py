@@ -93,7 +93,7 @@ class SpecialTokens:
 
     Attributes:
         prefix, suffix: the ids that the tokenizer puts before and after a sequence; [] if it puts none there.
-        pad: the id of the padding token.
+        pad: the id of the padding token; 0 if there is none.
         mask: the id of the mask token; None if there is none.
     """
 
@@ -152,13 +152,14 @@ def plan_budget(mean: float, variance: float, num_sequences: int, shortest: int,
 
     It is at most `num_sequences` x `longest`, and is then rounded up to a multiple of 64. If the number of tokens in a
     micro-batch is normally distributed, as for the spans of many documents, all but 3 in 100,000 micro-batches fit. For
-    small numbers of sentences, the distribution has a longer tail, and more micro-batches overflow;
+    small micro-batches of sentences, the distribution has a longer tail, and more of them overflow.
     `PackedBlocks.num_cut` counts the tokens that are dropped.
 
     Args:
         mean, variance: the mean and the variance of the number of tokens in a micro-batch.
         num_sequences: the number of sequences in a micro-batch.
-        shortest, longest: the minimum and maximum length of a sequence, in tokens, special tokens included.
+        shortest, longest: the minimum and maximum length of a sequence, in tokens, special tokens included. They
+            determine how many filler sequences may be needed to fill the batch up.
     """
     tokens = min(math.ceil(mean + 4 * math.sqrt(variance)), num_sequences * longest)
     tokens = -(-tokens // 64) * 64

@@ -22,8 +22,8 @@ class Inference:
         max_tokens: the maximum length of a sequence, special tokens included; None for the architecture's limit.
         normalize: whether embeddings are scaled to unit length.
         lower_case: whether texts are lower-cased before tokenization.
-        prompts, default_prompt_name, similarity_fn_name, truncate_dim: the arguments of these names of
-            `SentenceTransformer`; None for its default.
+        prompts, default_prompt_name, similarity_fn_name, truncate_dim: the arguments of `SentenceTransformer` that
+            have these names; None, or {} for `prompts`, if the folder states nothing.
     """
 
     max_tokens: int | None = None
@@ -46,8 +46,8 @@ class Given:
 
     Attributes:
         pooling: the pooling that the folder states; if it states none, the pooling of the run.
-        layers: the number of layers after the pooling in the folder. If the run needs more, the
-            additional layers are initialized at random.
+        layers: the number of layers that this model has after its pooling. If the run needs more, the additional
+            layers are initialized at random.
         has_mlm_head: whether the folder has a masked-LM head.
     """
 
@@ -79,7 +79,11 @@ class ModelSource:
 
 
 def read_source(folder: Path) -> ModelSource:
-    """Return the contents of a local model folder.
+    """Return what a local model folder states besides its weights: pooling, layers after it, settings for inference.
+
+    Of the weights, only those that training needs apart from the encoder are read: the layers after the pooling, the
+    table of a static model, and token weights. A folder without `modules.json`, such as a plain Hugging Face folder,
+    states nothing.
 
     Raises:
         EncoderError: the folder is an incomplete sentence-transformers folder, or has modules that training cannot

@@ -84,7 +84,7 @@ class StaticModel(PreTrainedModel):  # type: ignore[misc]
         self.post_init()
 
     def _init_weights(self, module: nn.Module) -> None:
-        """Draw random token vectors whose mean squared length is 1, and set the weights of tokens to 1."""
+        """If `module` is the table, draw vectors whose mean squared length is 1, and set the weights of tokens to 1."""
         if isinstance(module, TokenVectors):
             init.normal_(module.weight, std=self.config.hidden_size**-0.5)
             if module.scale is not None:

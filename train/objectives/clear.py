@@ -75,7 +75,7 @@ class ClearConfig(NTXentConfig):
             are only two, they are the same in every epoch.
         synonyms: the synonym file for the step `subs` on the fly, in the format of `clearspan sentences`; "" for the
             synonyms with which the shards were made.
-        unit: the unit that steps delete and reorder: token, or word, so that the pieces of a word stay together.
+        unit: the unit that steps delete and reorder: token, or word, so that the tokens of a word stay together.
         del_word: the fraction of a sentence's units that `del-word` deletes.
         del_spans: the number of spans that `del-span` deletes.
         del_span: the length of each span that `del-span` deletes, as a fraction of the sentence's units.
@@ -131,6 +131,8 @@ class ClearConfig(NTXentConfig):
 def check_stored(dataset: Dataset, wanted: Augmentation) -> None:
     """Check that the views in the shards were made with the augmentation that the recipe asks for.
 
+    If the manifest does not state how the views were made, nothing is checked.
+
     Raises:
         ValueError: they were made with other steps, or with other values of options that these steps use.
     """
@@ -174,7 +176,7 @@ def find_synonyms(config: ClearConfig, setting: Setting) -> dict[str, list[str]]
     """Return the synonyms of each word, from the file that the recipe names, or else from the shards.
 
     Raises:
-        ValueError: neither has synonyms, or the file of the recipe is not a synonym file.
+        ValueError: neither has synonyms, or the file of the recipe cannot be read or is not a synonym file.
         ShardError: the synonym file of the shards is missing, or its hash differs from the hash in the manifest.
     """
     if config.synonyms:
@@ -286,10 +288,12 @@ class FreshViews:
 class Clear(ContrastiveObjective):
     """NT-Xent between the projected vectors of two views of each sentence (CLEAR Eq. 1).
 
-    The objective encodes the blocks `view_0` and `view_1`, with N sequences each for N sentences. Each view has 2N - 2
-    negatives: the views of the other sentences in the micro-batch, on all ranks. The loss is the mean over the 2N
-    views, whereas Eq. 2 is their sum. The masked-LM loss is a mean too, so the relative weight of the two losses does
-    not depend on the batch size.
+    The objective encodes two views of each sentence: the first in the block `view_0`, the second in the block `view_1`.
+    A view's negatives are both views of every other sentence in the micro-batch, on all ranks. With gradient caching,
+    the other sentences are those of the whole step. The option `memory` adds negatives, `mask_equal` removes some.
+
+    The loss is the mean over all views, whereas Eq. 2 is their sum. The masked-LM loss is a mean too, so the relative
+    weight of the two losses does not depend on the batch size.
     """
 
     config: ClearConfig

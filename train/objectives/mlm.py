@@ -208,7 +208,8 @@ class MaskedLM(TokenObjective):
     def num_slots(self, num_examples: int) -> int:
         """Return the number of masked positions for which a batch of fixed shape has room.
 
-        It is the expected number of masked tokens in a micro-batch of `num_examples`, plus four standard deviations.
+        It is the expected number of masked tokens in `num_examples` examples, those of one rank's micro-batch, plus
+        four standard deviations.
         """
         mean, variance = (moment * num_examples for moment in self.moments)
         p = self.config.probability

@@ -79,9 +79,10 @@ class PatchesConfig(ContrastiveConfig):
 class PatchContrast(ContrastiveObjective):
     """SupCon or SimCLR between two views of each example.
 
-    The objective encodes the blocks `first` and `second`, with N sequences each for N examples. With SupCon, the
-    positives of a view are the other view and all views of examples of the same class. If the batch has no other
-    example of the class, the other view is the only positive, as in SimCLR.
+    The objective encodes two views of each example: one in the block `first`, the other in the block `second`. The
+    positives of a view depend on the option `loss`. With `khosla`, they are the example's other view and all views of
+    other examples of its class in the micro-batch, on all ranks. With `simclr`, the other view is the only positive.
+    `train.model.losses.sup_con` explains the variants `paper` and `published-code`.
     """
 
     config: PatchesConfig

@@ -116,9 +116,9 @@ class Context:
 class SimCSE(ContrastiveObjective):
     """InfoNCE that distinguishes the positive of each sentence from negatives (SimCSE Eqs. 4 and 5).
 
-    The objective encodes the blocks `tokens`, `positive` and, if the shards have hard negatives, `negative`,
-    `negative_1`, ..., with N sequences each for N rows. If sentences are paired with themselves, the block `positive`
-    has the same sequences as `tokens`.
+    The objective encodes the blocks `tokens`, `positive` and, if it uses hard negatives, `negative`, `negative_1`, ...
+    Each block has one sequence for each row of the micro-batch. If sentences are paired with themselves, the block
+    `positive` has the same sequences as `tokens`.
 
     Args:
         config: the options.
@@ -197,12 +197,13 @@ class SimCSE(ContrastiveObjective):
         return mean, sum(variance + average**2 for average, variance in moments) / present - mean**2
 
     def _num_drawn(self, column: str) -> int:
-        """Return how many of a row's hard negatives, or of its positives, a step uses.
+        """Return how many texts a step takes from a row's columns in one role: sentence, positives or hard negatives.
 
-        That is 1 for positives, and also for `tokens`, the only column of sentences.
+        This is 1 for the sentence and for positives, of which each step draws one.
 
         Args:
-            column: the name of any column of hard negatives or positives, such as `negative_1`; or `tokens`.
+            column: a column that holds texts in this role: `tokens`, or any one of `positive`, `positive_1`, ... or of
+                `negative`, `negative_1`, ...
         """
         return len(self.negatives) if columns_named("negative", [column]) else 1
 
@@ -246,10 +247,11 @@ class SimCSE(ContrastiveObjective):
     def _false_negatives(self, context: Context | None) -> Tensor | None:
         """Return the mask of false negatives for `info_nce`, (n, (1 + k) N) bool; None to mask nothing.
 
-        It is true at [i, j] if candidate j must not be a negative of example i of the n examples on this rank, because
-        the two share an id or a text. An absent hard negative, which is an empty text, must not be a negative of any
-        example. The candidates are the positives of the N examples on all ranks, and then, column by column, their k
-        hard negatives each.
+        It has a row for each of the n examples on this rank, and a column for each candidate. The candidates are the
+        positives of the N examples on all ranks, then the first hard negative of each example, and so on up to its k-th
+        hard negative. The mask is true if a candidate must not be a negative of an example: a positive, if its own
+        example has the same id as this example, or a text in common with it; a hard negative, if it equals the sentence
+        or a positive of this example, or if it is absent (an empty text).
 
         Args:
             context: the ids and hashes of the texts, and the absent hard negatives; None if all candidates may be

@@ -91,9 +91,8 @@ def draw(batch: Batch, sampler: SpanConfig, setting: Setting, column: str = "tok
 
     Returns:
         (spans, begin, keys):
-            spans: the spans, with positions relative to the beginning of their document, after its prompt.
-            begin: for each document, the index of the first token after its prompt in the concatenated tokens of the
-                column, (B,) int64.
+            spans: the spans. Their positions are counted from the first token after the document's prompt.
+            begin: for each document, the index of this token in the concatenated tokens of the column, (B,) int64.
             keys: the random key of each document, (B,) int64.
     """
     keys = setting.keys(batch.epochs, batch.ids, Purpose.SPANS)

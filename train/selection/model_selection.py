@@ -37,7 +37,8 @@ class Judge:
         enabled: whether the run evaluates its weights: it has a dev score or held-out examples, and
             `training.eval_steps` is not 0.
         picks: whether a dev score or a held-out loss selects the best checkpoint. If not, the last one is exported.
-        best: the highest dev score, or negative held-out loss, so far; minus infinity at the start.
+        best: the highest dev score so far or, if the held-out loss selects, the lowest held-out loss so far times -1;
+            minus infinity at the start.
         given: whether `best` belongs to the unchanged model that training starts from.
     """
 

@@ -105,6 +105,9 @@ def set_dropouts(config: PretrainedConfig, recipe: ModelConfig) -> None:
     """Change the dropout rates in a model's configuration to those that the recipe's section `model` sets.
 
     A rate that the recipe leaves at null is not changed.
+
+    Raises:
+        RecipeError: the recipe sets a rate that the configuration does not have.
     """
     if recipe.dropout is not None:
         set_dropout(config, recipe.dropout)

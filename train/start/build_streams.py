@@ -38,8 +38,9 @@ def build_held_out(
 ) -> HeldOutExamples | None:
     """Return the held-out examples on which losses are computed; None if there are none.
 
-    A dataset must have at least as many held-out examples as a contrastive loss compares with each other. With
-    `training.eval_data: heldout`, a dataset with fewer is left out; otherwise it is an error.
+    A dataset must have at least as many held-out examples as a contrastive loss compares with each other: those of a
+    micro-batch on all ranks or, with gradient caching, of a step. With `training.eval_data: heldout`, a dataset with
+    fewer is left out; otherwise it is an error.
 
     Args:
         recipe: the recipe of the run, whose keys `data.NAME.validation` name the held-out parts.
@@ -93,8 +94,9 @@ def _stream(
         dataset: the shards to read.
         learner: the module that is trained, whose objectives set the minimum length of an example.
         rank, ranks: the rank of this process, and the number of ranks.
-        held_out: true for a held-out part. All of its examples are then read, whatever `data.NAME.share` says, and a
-            step has as many examples as a contrastive loss compares with each other.
+        held_out: true for a held-out part. All of its examples are then read, even if training reads only a fraction of
+            the dataset (`data.NAME.share`). A step of the stream has as many examples as a contrastive loss compares
+            with each other in training: those of a micro-batch on all ranks or, with gradient caching, of a step.
     """
     data, training = recipe.data[name], recipe.training
     shrinks = data.short_documents == "shrink"

@@ -16,8 +16,8 @@ class ForwardSize:
         sequences: the number of sequences, both of tokens and of patches.
         mean_tokens: the mean number of tokens in a batch, special tokens included, patches excluded.
         patches: the number of patches in a batch.
-        budget: the fixed number of tokens for batches whose shape must not change, computed even if it may change;
-            None if the batch has patches only.
+        budget: the number of tokens that every batch has if the run needs batches of a fixed shape. It is computed for
+            other runs too. None if the batch has patches only.
     """
 
     sequences: int

@@ -48,7 +48,9 @@ def check_objectives(recipe: Recipe, objectives: Sequence[Objective]) -> None:
 
 
 def check_heads(recipe: Recipe, encoder: TrainableEncoder, objectives: Sequence[Objective]) -> None:
-    """Raise RecipeError if an objective needs a masked-LM head, and the model lacks it or some of its weights.
+    """Raise RecipeError if an objective needs a masked-LM head, and the model has none, or lacks some of its weights.
+
+    A head of which all weights are missing is no error: it is trained from random weights.
 
     Raise RecipeError also if the recipe adds layers after the pooling (`model.head`), and no objective uses them.
     """

@@ -78,6 +78,8 @@ def _embedded_alone(model: nn.Sequential, special: SpecialTokens, ids: Tensor) -
 def set_initial_vectors(model: nn.Module, weights: Tensor, initial: Tensor | None = None) -> None:
     """Replace the first dimensions of a static model's vectors by `initial`, then multiply each vector by its weight.
 
+    If `initial` is not None, the part of a vector in the remaining dimensions is first scaled to unit length.
+
     Args:
         model: a `train.model.static.StaticModel` with random vectors of h dimensions, which are changed in place.
         weights: the weights of the tokens with the ids 0 to V - 1, (V,) fp32; the vectors of further tokens are not

@@ -60,7 +60,8 @@ class Cached:
             the number of micro-batches too; None if no loss uses these states.
         parameters: the parameters of the contrastive objectives, such as heads, with their gradients.
         shares: name of a masked-LM objective -> the number by which its loss is multiplied, a scalar: the number of
-            masked tokens in this micro-batch, divided by the mean of this number over the step's micro-batches.
+            masked tokens in this micro-batch, on all ranks, divided by the mean of this number over the step's
+            micro-batches.
     """
 
     losses: dict[str, Tensor]
@@ -98,7 +99,7 @@ def cache(parts: Sequence[Part], objectives: Sequence[Objective], measured: bool
         parts: for each micro-batch of the step, its vectors, computed without gradient, the contexts of the requests,
             and the numbers of masked tokens.
         objectives: the objectives whose losses the weight update minimizes, in the recipe's order.
-        measured: whether to compute metrics in addition to losses.
+        measured: whether the step is logged. If not, the metrics need only hold losses.
 
     Returns:
         For each micro-batch, the losses and the gradients of its vectors, from which the gradients of the weights can

@@ -222,7 +222,8 @@ class Objective(nn.Module, abc.ABC):
     def block_moments(self, block: str) -> tuple[float, float]:
         """Return the mean and the variance, over examples, of the number of tokens that one example has in a block.
 
-        From these, an objective that masks the block computes how many masked tokens to make room for.
+        Special tokens are not counted. An objective that masks the block computes from the result how many masked
+        tokens to make room for.
 
         Args:
             block: the name of the block, such as `anchors`.
@@ -233,8 +234,10 @@ class Objective(nn.Module, abc.ABC):
         raise ValueError(f"objectives.{self.name} has no block {block!r} of tokens")
 
     def min_tokens(self, shrinks: bool) -> int:
-        """Return the minimum number of tokens of an example, in the column that the attribute `measured` names; 0 for
-        no minimum.
+        """Return the minimum number of tokens that an example must have; 0 for no minimum.
+
+        Tokens are counted in the column that the attribute `measured` names, without special tokens; those of a prompt
+        at the start of the text count.
 
         Args:
             shrinks: whether the run shortens spans to fit short documents, instead of refusing or skipping these.
@@ -291,8 +294,8 @@ class Objective(nn.Module, abc.ABC):
             context: the context that `request` returned.
 
         Returns:
-            The loss, a scalar in fp32, whose mean over the ranks is the loss of the whole batch; and further values to
-            log, by name, which may be left out if the step is not logged (`encoded.measured` is False).
+            This rank's loss, a scalar in fp32; its mean over the ranks is the loss of the micro-batch. And further
+            values to log, by name, which may be left out if the step is not logged (`encoded.measured` is False).
         """
 
     def trained_loss(self, encoded: Encoded, context: Any) -> tuple[Tensor, Metrics]:
@@ -341,6 +344,7 @@ class TokenObjective(Objective):
 class ExampleObjective(Objective):
     """An objective whose loss is a mean over examples, where the loss of an example does not depend on the others.
 
-    With gradient caching, every micro-batch has the same weight. A loss that compares examples must be a
-    `ContrastiveObjective`; otherwise it would compare only the examples of one micro-batch.
+    The loss is computed for each micro-batch separately, also with gradient caching. The loss of a step is the mean of
+    these losses. A loss that compares examples with each other must be a `ContrastiveObjective`: here it would compare
+    only the examples of one micro-batch on one rank.
     """

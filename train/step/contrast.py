@@ -103,18 +103,19 @@ class ContrastiveObjective(Objective):
     """An objective that compares the examples of a batch with each other, by one vector per sequence.
 
     Its loss sees the examples of a micro-batch on all ranks, because the losses in `train.model.losses` gather them.
-    With gradient caching, the loss sees the vectors of all examples of a step, but not the states of their tokens.
-    Therefore it may read only `Encoded.pooled` and `Encoded.first`.
+    With gradient caching, the loss sees the vectors of all examples of a step, but not the states of all their tokens.
+    Therefore it may read only `Encoded.pooled`, the pooled vectors, and `Encoded.first`, the states of the first
+    tokens.
 
     Attributes:
         config: the options.
         head: the projection that the options select.
         prefixes: the sizes below the hidden size to which vectors are truncated for further losses (the option `dims`),
             in ascending order.
-        masks_equal: whether the loss masks the false negatives that `identities` detects. If False, the option
-            `mask_equal` is refused.
-        EQUAL_PASSES: the reason why the held-out loss cannot select the best checkpoint (`unjudged`) if an objective's
-            positives are two passes over one sequence.
+        masks_equal: whether the loss masks false negatives: examples with the same id or a text in common, which the
+            method `identities` detects. If False, the option `mask_equal` is refused.
+        EQUAL_PASSES: a text that the method `unjudged` of a subclass returns if its positives are two passes over one
+            sequence. It says why the held-out loss then cannot select the best checkpoint.
     """
 
     config: ContrastiveConfig
@@ -222,7 +223,9 @@ class ContrastiveObjective(Objective):
         """Return accuracy, alignment and uniformity, as detached scalars by name; {} if the step is not logged.
 
         Accuracy is the fraction of points whose nearest vector, among the partners on all ranks, is their own partner.
-        Alignment is computed on positive pairs, and uniformity on this rank's points (Wang & Isola 2020).
+        Alignment and uniformity are those of Wang & Isola (2020): alignment is computed on this rank's positive pairs,
+        and uniformity on the first 512 (`UNIFORMITY_POINTS`) of this rank's points. Uniformity is left out if there is
+        only one point.
 
         Args:
             encoded: the result of the forward pass, which says whether the step is logged.

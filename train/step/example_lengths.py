@@ -14,6 +14,8 @@ from clearspan.train.step.contract import Setting
 def length_moments(setting: Setting, column: str = "tokens", capacity: int | None = None) -> tuple[float, float]:
     """Return the mean and the variance of an example's number of tokens in a column, from the manifest's histogram.
 
+    The tokens of a prompt count, special tokens do not.
+
     Each example is first counted with the greatest length that belongs to its bin of the histogram, which overestimates
     lengths. The lengths are therefore scaled by a factor, which is computed on a sample of examples: the sum of their
     true lengths, divided by the sum of the greatest lengths of their bins.

@@ -133,13 +133,13 @@ class Learner(nn.Module):
             batches: name of a dataset -> its batch in the micro-batch. Objectives whose dataset is missing are left
                 out.
             turn: the name of the turn, whose objectives are computed.
-            cached: with gradient caching, the result of the first pass for this micro-batch (from `cache`), with the
-                contrastive losses of the whole step; otherwise None.
-            measured: whether the step is logged, so that metrics are computed in addition to losses and counts.
+            cached: with gradient caching, the result of `cache` for this micro-batch: the contrastive losses of the
+                whole step, and their gradients with respect to this micro-batch's vectors; otherwise None.
+            measured: whether the step is logged. If not, the metrics need only hold losses and numbers of tokens.
 
         Returns:
             The loss, a scalar in fp32; and name of a metric -> a detached scalar, such as `spans/loss` and `tokens`,
-            the number of rows of the packed batch.
+            the number of this rank's tokens and patches in the packed batch, without fillers.
         """
         losses, metrics = self.losses(batches, turn, cached, measured)
         total = torch.zeros((), device=metrics["tokens"].device)
@@ -160,9 +160,9 @@ class Learner(nn.Module):
             batches: name of a dataset -> its batch in the micro-batch. Objectives whose dataset is missing are left
                 out.
             turn: the name of the turn, whose objectives are computed.
-            cached: with gradient caching, the result of the first pass for this micro-batch (from `cache`); otherwise
-                None.
-            measured: whether the step is logged, so that metrics are computed in addition to losses and counts.
+            cached: with gradient caching, the result of `cache` for this micro-batch: the contrastive losses of the
+                whole step, and their gradients with respect to this micro-batch's vectors; otherwise None.
+            measured: whether the step is logged. If not, the metrics need only hold losses and numbers of tokens.
         """
         prepared = self.prepare(batches, turn)
         forward = self._encode(prepared)
@@ -184,7 +184,10 @@ class Learner(nn.Module):
     def cache(
         self, micro_batches: Iterable[Mapping[str, Batch]], turn: str = ALL, measured: bool = True
     ) -> list[Cached]:
-        """Run the first pass of gradient caching; return what `forward` needs as `cached` for each micro-batch.
+        """Return the argument `cached` of `forward` for each micro-batch: the first pass of gradient caching.
+
+        This pass encodes all micro-batches of a step without gradient, and computes the contrastive losses of the whole
+        step. In the second pass, `forward` encodes each micro-batch again, with gradient.
 
         Every rank must call this method, with the same autocast as `forward`. Both passes over a micro-batch must have
         the same dropout, so the caller sets the random seed twice: when `micro_batches` yields the micro-batch, and
@@ -193,7 +196,7 @@ class Learner(nn.Module):
         Args:
             micro_batches: the micro-batches of a step, each as name of a dataset -> its batch.
             turn: the name of the turn, whose objectives are computed.
-            measured: whether the step is logged, so that metrics are computed in addition to losses.
+            measured: whether the step is logged. If not, the metrics need only hold losses.
         """
         parts, objectives = [], self.of_turn(turn)
         for batches in micro_batches:

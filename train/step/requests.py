@@ -60,9 +60,9 @@ class Prepared:
     def counts(self) -> Metrics:
         """Return metrics that count tokens, as scalars by name.
 
-        `tokens` is the number of rows of the batch, without fillers. If the batch has a fixed number of tokens,
-        `tokens_cut` and `masks_cut` are the numbers of tokens and of masked positions that did not fit; `masks_cut` is
-        left out if no block is masked.
+        `tokens` is the number of tokens and patches in the batch, without fillers. If the batch has a fixed number of
+        tokens, `tokens_cut` and `masks_cut` are the numbers of tokens and of masked positions that did not fit;
+        `masks_cut` is left out if no block is masked.
         """
         counts = {"tokens": self.packed.num_tokens.detach()}
         if self.static:

@@ -57,7 +57,7 @@ class Grid:
     Args:
         grid: the axes, each with its keys and values.
         recipe: the name or the file of the recipe of all runs; "" if an axis varies the recipe.
-        tasks: the tasks of `clearspan eval` that score the runs. Without `--data`, no run is scored.
+        tasks: the tasks of `clearspan eval` that score the runs. If the user gives no `--data`, no run is scored.
         score: the name of an average over tasks, which is the first metric in the table and ranks the runs; "" for
             none.
     """
@@ -210,13 +210,15 @@ class Sweep(Options):
 
     words: Annotated[tuple[str, ...], Flag(WORDS, "SWEEP | key=value", positional=True)] = ()
     output: Annotated[Path, Flag("folder of the sweep: a new one, or one to continue", "DIR", output=True)]
-    recipe: Annotated[str, Flag("recipe of all runs (default: the sweep's recipe)", "NAME-or-FILE")] = ""
+    recipe: Annotated[str, Flag("recipe of all runs (default: the sweep's recipe)", "NAME-or-FILE", path=True)] = ""
     grid: Annotated[tuple[str, ...], Flag(GRID, "KEY=A,B[;KEY=C,D]")] = ()
     launcher: Annotated[str, Flag(LAUNCHER, "ARGS", name="--launcher-options")] = ""
     tasks: Annotated[
         str, Flag("tasks of `clearspan eval` that score the runs (default: the sweep's tasks)", "LIST")
     ] = ""
-    data: Annotated[str, Flag("folder with the data of the tasks; without --data, no run is evaluated", "DIR")] = ""
+    data: Annotated[
+        str, Flag("folder with the data of the tasks; without --data, no run is evaluated", "DIR", path=True)
+    ] = ""
     protocol: Annotated[Literal["full", "fast"], Flag("protocol of `clearspan eval`")] = "full"
     at_once: Annotated[int, Flag(AT_ONCE, "N"), Ge(1)] = 1
     dry_run: Annotated[bool, Flag("list the runs and the keys that each run changes, without training")] = False

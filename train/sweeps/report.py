@@ -153,6 +153,9 @@ def sentence(ranking: Ranking, by_run: Mapping[str, Mapping[str, str]]) -> str:
 def remarks(output: Path, names: Sequence[str]) -> list[str]:
     """Return a line for each run in which training never improved on the weights that it started from.
 
+    Weights are compared by their dev score or, if there is none, by their held-out loss. A run that has neither gets no
+    line.
+
     Args:
         output: the folder of the sweep.
         names: the names of the runs.

@@ -239,8 +239,8 @@ def printed(rows: Sequence[Sequence[str]]) -> str:
 def is_table(path: Path, names: Collection[str]) -> bool:
     """Return whether a file is a table that a sweep wrote.
 
-    It is one if its first heading is `run`, and each row begins with a name in `names` or with the name of a folder
-    beside the file that holds a recipe.yaml.
+    It is one if its first heading is `run`, and each row begins with the name of a run: a name in `names`, or the name
+    of a folder that lies beside the file and holds a recipe.yaml.
 
     Args:
         path: the path of the file.
@@ -263,7 +263,6 @@ class SweepResult(Result):
         lines: lines to print below the table: a sentence on the best run, a bar for each run, and remarks.
         table: the path of the table, table.csv.
         page: the path of the report, an HTML page.
-        code: the exit code, which is 1 if a run failed.
         failure: the names of the runs that failed, with the reasons; "" if none failed.
     """
 
@@ -271,7 +270,6 @@ class SweepResult(Result):
     lines: Sequence[str]
     table: Path
     page: Path
-    code: int = 0
     failure: str = ""
 
     def __str__(self) -> str:
@@ -309,7 +307,7 @@ def sweep(options: Sweep) -> Result:
     of_run = dataclasses.replace(options, quiet=True) if options.at_once > 1 else options  # lines of runs would mix
 
     def figures_of(run: GridRun) -> dict[str, str]:
-        """Train and evaluate a run; return name of a score -> its value as text, or {} if the run failed."""
+        """Train and evaluate a run; return its scores or losses as name -> value as text, or {} if the run failed."""
         folder = options.output / run.name
         try:
             train(run, recipes[run.name], overrides, of_run)
@@ -331,4 +329,4 @@ def sweep(options: Sweep) -> Result:
         report.write(options.output, shown, ranked, by_run)
     lines = report.lines(ranked, by_run, options.output, shutil.get_terminal_size((100, 24)).columns)
     problem = f"{len(failed)} of {len(runs)} runs failed: {'; '.join(failed)}" if failed else ""
-    return SweepResult(shown, lines, table, page, 1 if failed else 0, problem)
+    return SweepResult(shown, lines, table, page, problem)
