@@ -52,7 +52,7 @@ class Flag:
             user what is wrong. None to parse a word by the field's type.
         const: the value if the flag is given without a word; None if a word must follow the flag.
         choices: the allowed values, if they are known only when the command runs; empty to allow any value of the
-            field's type.
+            field's type. The word for a value is its text, `str(value)`, as for the values of a `Literal`.
         commas: whether a word holds several names, separated by commas.
         many: whether the flag takes several words at once.
         negatable: whether a switch has both forms, --NAME and --no-NAME.
@@ -70,7 +70,7 @@ class Flag:
     metavar: str | None = None
     _: dataclasses.KW_ONLY
     name: str = ""
-    choices: Sequence[str] = ()
+    choices: Sequence[Any] = ()
     parse: Callable[[str], Any] | None = None
     const: Any = None
     commas: bool = False
@@ -339,7 +339,8 @@ def _argument(field: _Field) -> dict[str, Any]:
     if field.type is bool:
         switch = "store_false" if field.default is True else "store_true"
         return given | {"action": argparse.BooleanOptionalAction if flag.negatable else switch}
-    given |= {"metavar": flag.metavar, "choices": (not flag.commas and field.choices) or None, "type": _reader(field)}
+    metavar = flag.metavar and " ".join(flag.metavar.split())  # argparse cannot wrap a usage with double spaces
+    given |= {"metavar": metavar, "choices": (not flag.commas and field.choices) or None, "type": _reader(field)}
     if flag.positional:
         return given | ({"nargs": "*" if is_tuple else "?"} if is_tuple or not field.required else {})
     if is_tuple:

@@ -189,8 +189,8 @@ def test_the_attributes_of_a_recipe_take_values_of_python(monkeypatch: pytest.Mo
     made = trained[0]
     assert (made.training.max_steps, made.training.bf16, made.optimizer.betas[1]) == (3, False, 0.9)
     assert (made.output, made.data["text"].batch_size) == (str(tmp_path / "ü"), 8)
-    recipe.training.seed = b"1"
-    with pytest.raises(UsageError, match=r"^training\.seed must be .*, not bytes$"):
+    recipe.optimizer.betas[1] = b"1"
+    with pytest.raises(UsageError, match=r"^optimizer\.betas\.1 must be .*, not bytes$"):
         clearspan.train_model(recipe)
 
 

@@ -110,8 +110,7 @@ def train_model(
         loaded = recipes.load_recipe(str(recipe), changes) if isinstance(recipe, str | Path) else recipe
         if isinstance(recipe, Recipe):
             file = Path(folder) / "recipe.yaml"
-            values = {key: convert(key, value, _plain) for key, value in recipes.stated(recipe).items()}
-            file.write_text(dump(values), encoding="utf-8")
+            file.write_text(dump(convert("", recipes.stated(recipe), _plain)), encoding="utf-8")
             loaded = recipes.load_recipe(str(file), changes)
             recipe = file
         if not resume and (state := repeated(loaded)) != "new":
@@ -160,19 +159,19 @@ def assignments(overrides: Overrides) -> list[str]:
 
 def _assignment(key: str, value: object) -> str:
     """Return a recipe key and its value as `key=value` with the value as JSON; raise UsageError if JSON lacks it."""
-    plain = convert(key, value, _plain)
+    plain = convert(key, value, lambda place, scalar: finite(place, _plain(place, scalar)))
     with naming(key):  # Python writes no whole number of more than 4,300 digits
         return f"{key}={json.dumps(plain, ensure_ascii=False)}"
 
 
 def _plain(key: str, value: object) -> object:
-    """Return a scalar of a recipe for JSON: a numpy number as a Python number, and a path as a str.
+    """Return a scalar of a recipe for JSON or YAML: a numpy number as a Python number, and a path as a str.
 
     Raises:
-        UsageError: JSON cannot represent the value; the message names the key.
+        UsageError: they cannot represent the value; the message names the key.
     """
     try:
         plain = conform(value, Plain)
     except MismatchError as error:
         raise UsageError(error.message(key)) from None
-    return str(plain) if isinstance(plain, Path) else finite(key, plain)
+    return str(plain) if isinstance(plain, Path) else plain

@@ -259,6 +259,14 @@ class Percent(Command):
 
 
 @dataclass(frozen=True, kw_only=True)
+class Long(Command):
+    size: Annotated[int, Flag("size", "N  of\\n" + "many " * 20)]
+
+    def run(self):
+        return Printed(str(self.size))
+
+
+@dataclass(frozen=True, kw_only=True)
 class Positional(Command):
     eggs: Annotated[int, Flag("how many", "EGGS", positional=True)] = 3
     heat: Annotated[Literal["5%", "b"], Flag("heat, %(default)s by default", positional=True)] = "5%"
@@ -315,6 +323,13 @@ def test_a_failure_of_a_command_of_ones_own_is_no_success_and_its_help_may_have_
     assert tuple(capsys.readouterr()) == ("half ('a', 'b') 3 (4, 5) (2, 3)\n", f"clearspan {spec}: no more flour\n")
     assert exit_code(clearspan_main, spec, "--help") == 0
     assert "how much, e.g. 50% or 50 %(of all) of 0.5" in " ".join(capsys.readouterr().out.split())
+
+
+def test_a_long_metavar_with_any_spaces_is_wrapped_in_the_usage(
+    own_module: Callable[[str], str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert exit_code(clearspan_main, f"{own_module(OWN)}:Long", "--help") == 0
+    assert f"--size N of {'many ' * 20}size" in " ".join(capsys.readouterr().out.split())
 
 
 @pytest.mark.parametrize(
