@@ -27,7 +27,12 @@ def shift(z: Any, bits: int) -> Any:
 
 
 def finalize(z: Any) -> Any:
-    """Hash int64 values to int64 values. Different values have different hashes."""
+    """Hash int64 values to int64 values. Different values have different hashes.
+
+    Args:
+        z: a Python integer in the range of int64, or an int64 array of numpy or tensor of torch, whose elements are
+            hashed. The result has the same type and shape.
+    """
     once = shift(z, 30)
     once ^= z
     once *= _FIRST

@@ -142,9 +142,10 @@ class Cache:
         return None
 
     def find(self, texts: Sequence[str]) -> NDArray[np.int64]:
-        """Return the row index of each text's embedding in the concatenation of all `blocks`, (len(texts),).
+        """Return the row of each text's embedding, (len(texts),); -1 if it is not in the cache, or is damaged.
 
-        The index is -1 if the text is not in the cache, or if its row is damaged.
+        Rows are counted through the arrays of the attribute `blocks`, one for each file of embeddings, as if they were
+        concatenated.
         """
         if not len(self._entries):
             return np.full(len(texts), -1)

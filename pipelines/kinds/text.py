@@ -337,8 +337,9 @@ class TextWorker(Generic[AnyTextKind]):
         """Tokenize texts, and return them with their token ids.
 
         Args:
-            names: the prepared texts, which are tokenized.
-            lines: the same texts before the preparation.
+            names: the texts to tokenize: in single spaces or lower case, if the options say so. The ids of examples are
+                hashes of these texts.
+            lines: the texts in which excluded texts are looked for: the same texts with their own spaces and case.
             sources: the file and place that each text was read from.
         """
         return Pieces(names, lines, sources, self.tokenization.tokenize(names, sources))

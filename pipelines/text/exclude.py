@@ -51,11 +51,15 @@ HEAD_CHARACTERS = 300
 
 @dataclasses.dataclass(frozen=True)
 class Excluded:
-    """Texts that must not occur in examples, as hashes of their n-grams (8 words) and short sentences.
+    """Texts that must not occur in examples, as hashes of runs of their words.
+
+    A text with as many words as an n-gram (8) is stored as the hashes of its n-grams, and a shorter text as the hash of
+    the whole text. The sentences of a text that are shorter than an n-gram are stored too, for examples that are
+    sentences.
 
     Attributes:
         hashes: the n distinct hashes of all texts, (n,) uint64, sorted.
-        owners: for each hash, the index in `heads` of the first text that has this hash, (n,) uint32.
+        owners: for each hash, the line of `heads`, from 0, of the first text that has this hash, (n,) uint32.
         heads: the beginnings of the texts that have words, as JSON lines: each line is a string.
         texts: number of all texts.
         short: number of texts that have words, but fewer words than an n-gram.

@@ -112,11 +112,13 @@ class NamedFilter:
 def text_filter(name: str) -> NamedFilter:
     """Return the filter with this name: the name of a built-in filter, or `module:name` of a user's own filter.
 
-    A user's own filter is a function, or a class whose instance, made without arguments, is called like a function.
+    A user's own filter is a function, or a class whose instance, made without arguments, is called like a function. It
+    may have an attribute `version`, a number or a text, which becomes a part of the dataset's fingerprint; without one,
+    a hash of its source file is used.
 
     Raises:
-        ValueError: there is no such filter, or it cannot be used, for example because its version is neither a number
-            nor a text. The message begins with the name.
+        ValueError: there is no such filter, or it cannot be used, for example because its `version` has another type.
+            The message begins with the name.
     """
     if name not in FILTERS and not plugins.is_spec(name):
         raise ValueError(f"{name}: choose {', '.join(FILTERS)}, or a filter of your own as module:name")

@@ -182,11 +182,11 @@ def _without_repeats(members: np.ndarray) -> np.ndarray:
 
 
 def sizes(groups: np.ndarray, replies: np.ndarray) -> np.ndarray:
-    """Return the number of rows of each group of a work unit, as elements (name, rows, unresolved), (n,) SIZE.
+    """Return the number of rows of each group of a work unit, as elements (group, rows, unresolved), (n,) SIZE.
 
-    Units that have rows of the same group agree on its name in iterations: a unit sends its names, and gets replies
-    with smaller names. Units may still use different names for a group that is in a reply of the last iteration. So for
-    each name in these replies, old or new, there is a further element with `rows` 0 and `unresolved` true.
+    A name in a reply of the last iteration is unresolved: the exchange of names ended before all units could use the
+    same name for this group, so its rows cannot be counted, and it is not held out. Each such name, old or new, has an
+    element of its own, with `rows` 0 and `unresolved` true.
 
     Args:
         groups: the name of each row's group, (rows,) uint64. Rows with the name DROPPED are not counted.
