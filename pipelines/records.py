@@ -168,8 +168,8 @@ class Record:
         number: the number of the record in its file, from 1. It is the line number in JSON lines and in texts with one
             record per line, the row number in a table (not counting the header), and the number of the element in an
             array. In other files it counts the records that the reader returns, such as documents between separators.
-        is_not_utf8: true if the record is bad because its bytes are not UTF-8.
-        advice: advice for the user on a record that is not UTF-8, which the caller of the reader sets; "" for others.
+        is_not_utf8: true if the record is bad because its bytes are not UTF-8. Messages then advise the user to name
+            the encoding.
     """
 
     name: str
@@ -182,7 +182,6 @@ class Record:
     encoding: str = ""
     number: int = 1
     is_not_utf8: bool = False
-    advice: str = ""
 
     @classmethod
     def of_text(

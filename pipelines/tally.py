@@ -25,6 +25,11 @@ NUM_RECODED = 20
 """Maximum number of files that are not UTF-8 that the summary names."""
 
 
+def encoding_advice() -> str:
+    """Return advice for the user on text that is not UTF-8."""
+    return f"name the encoding of text that is not UTF-8, e.g. {flag('--encoding')} cp1252, or auto to detect it"
+
+
 class RecordError(ValueError):
     """A record cannot be used for the kind of dataset, and counts as bad. The message is the reason."""
 
@@ -46,7 +51,7 @@ class Counts:
         longest: name of a size that the kind of dataset measures, such as `bytes` -> the largest size.
         sums: name of a further count that the kind of dataset makes, such as `chunks` -> the count. It includes
             examples that are later dropped as duplicates.
-        advice: the advice on the first bad record that is not UTF-8 (`Record.advice`); "" if there is none.
+        not_utf8: the number of bad records whose bytes are not UTF-8.
         bad_examples: [source, reason] of the first three bad records.
         lacking: the message about the first record that was left out because it lacks columns; "" if there is none.
         encodings: encoding -> number of files in this encoding, for files that are not UTF-8 (`--encoding auto`).
@@ -58,7 +63,7 @@ class Counts:
     kept: int = 0
     filtered: dict[str, int] = dataclasses.field(default_factory=dict)
     bad: int = 0
-    advice: str = ""
+    not_utf8: int = 0
     longest: dict[str, int] = dataclasses.field(default_factory=dict)
     sums: dict[str, int] = dataclasses.field(default_factory=dict)
     bad_examples: list[list[str]] = dataclasses.field(default_factory=list)
@@ -77,7 +82,7 @@ class Counts:
 
     def add(self, other: "Counts") -> None:
         """Add the counts of a later work unit to these counts."""
-        for name in ("read", "kept", "bad"):
+        for name in ("read", "kept", "bad", "not_utf8"):
             setattr(self, name, getattr(self, name) + getattr(other, name))
         for reason, number in other.filtered.items():
             self.filtered[reason] = self.filtered.get(reason, 0) + number
@@ -85,7 +90,6 @@ class Counts:
             self.measure(name, size)
         for name, number in other.sums.items():
             self.count(name, number)
-        self.advice = self.advice or other.advice
         self.bad_examples = [*self.bad_examples, *other.bad_examples][:NUM_EXAMPLES]
         for encoding, number in other.encodings.items():
             self.encodings[encoding] = self.encodings.get(encoding, 0) + number
@@ -137,7 +141,7 @@ class Counts:
         """Return a line with the number of bad records, examples with their reasons, and advice on encodings."""
         sources = {reason: source for source, reason in reversed(self.bad_examples)}
         examples = "; ".join(f"{source}: {reason}" for reason, source in sources.items())
-        mend = f": {self.advice}" if self.advice else ""
+        mend = f": {encoding_advice()}" if self.not_utf8 else ""
         return f"{self.bad:,} of {self.read:,} records are bad, e.g. {examples}{mend}"
 
 
@@ -226,7 +230,7 @@ class Tally:
         """
         counts, reason = self.counts, str(problem)
         counts.bad += 1
-        counts.advice = counts.advice or record.advice
+        counts.not_utf8 += record.is_not_utf8
         if len(counts.bad_examples) < NUM_EXAMPLES:
             counts.bad_examples.append([record.source, reason])
         safe = record.raw[:HEAD_BYTES].decode("utf-8", "backslashreplace").encode()[:HEAD_BYTES]

@@ -9,20 +9,17 @@ planning, or is not read to its last byte, a PipelineError that names the file i
 import contextlib
 import dataclasses
 import hashlib
-import inspect
 import itertools
 import os
-import typing
 from collections.abc import Iterable, Iterator
 from concurrent.futures import Executor, ThreadPoolExecutor
-from typing import Annotated, Any, BinaryIO
+from typing import BinaryIO
 
-from annotated_types import Len
-
+from clearspan.common.typed import short_repr
 from clearspan.pipelines.errors import InputChangedError, PipelineError
 from clearspan.pipelines.readers import columns, encodings, sniff
 from clearspan.pipelines.readers.encodings import AUTO
-from clearspan.pipelines.readers.formats import blaming_own_format, built_in, conforming, format_named
+from clearspan.pipelines.readers.formats import blaming_own_format, built_in, format_named
 from clearspan.pipelines.readers.streams import chunks, decompressed, naming_damage, transcoded
 from clearspan.pipelines.records import Input, Piece, Reading, Record
 from clearspan.shards import storage
@@ -31,8 +28,6 @@ FIRST_FILES = 64
 """Maximum number of inputs whose first records are read."""
 MODIFIED = "was modified during the run: run again, which compares the file with the part that was read"
 HASHED_BYTES = 1 << 18
-OWN_TYPES = {**typing.get_type_hints(Record), "value": str | dict[str, object] | None}
-"""Attribute of a record that a format of the user's own yields -> its type. (Only built-in formats yield bytes.)"""
 
 
 def read_pieces(
@@ -136,9 +131,8 @@ def content_hash(root: str, piece: Piece) -> str:
             return sniff.sample(stream, os.fstat(stream.fileno()).st_size)
         start, end = piece.start, piece.start + piece.bytes
         is_whole = (start, end) == (0, piece.input.bytes)
-        with blaming_own_format(piece.input.format, path, "overhang"):
+        with blaming_own_format(piece.input.format, path):
             beside = [] if is_whole else format_named(piece.input.format).overhang(stream, piece)
-            beside = conforming(beside, Iterable[Annotated[Iterable[int], Len(2, 2)]], "return ranges (start, end)")
         for first, last in [(start, end), *beside]:
             stream.seek(first)
             while first < last and (size := stream.readinto(buffer[: last - first])):  # type: ignore[attr-defined]
@@ -263,7 +257,6 @@ def _records(root: str, stream: BinaryIO, piece: Piece, reading: Reading) -> Ite
     """
     encoding = _encoding(root, piece, reading)
     records = _numbered(transcoded(stream, encoding), piece, reading, storage.join(root, piece.input.name))
-    records = encodings.with_advice(records, reading.encoding, format_named(piece.input.format).is_text)
     if names := columns.dotted(reading):
         records = columns.with_nested(records, names)
     yield from encodings.with_encoding(records, encoding) if reading.encoding == AUTO else records
@@ -279,33 +272,14 @@ def _numbered(stream: BinaryIO, piece: Piece, reading: Reading, path: str) -> It
         path: the path of the file, for error messages.
 
     Raises:
-        PipelineError: a format of the user's own raises an error, or yields something other than records with
-            attributes of the types in OWN_TYPES.
+        PipelineError: a format of the user's own raises an error, or yields something other than records.
     """
     file_format = format_named(piece.input.format)
-    is_own = piece.input.format not in built_in()
-    with blaming_own_format(piece.input.format, path, "read", piece.input.compression):
-        yielded = conforming(file_format.read(stream, piece, reading), Iterable, "yield records")
-        for number, record in enumerate(yielded, 1):
-            if is_own:
-                record = _conforming(record)
+    with blaming_own_format(piece.input.format, path, piece.input.compression):
+        for number, record in enumerate(file_format.read(stream, piece, reading), 1):
+            if not isinstance(record, Record):
+                raise TypeError(f"read must yield records, not {short_repr(record)}")
             yield record if file_format.is_numbered else dataclasses.replace(record, number=number)
-
-
-def _conforming(record: Any) -> Record:
-    """Return a record that a format of the user's own has yielded, its attributes converted to the types in OWN_TYPES.
-
-    Raises:
-        WrongResultError: it is not a record, or an attribute does not have its type.
-    """
-    yielded: Record = conforming(record, Record, "yield records")
-    values = {
-        name: conforming(
-            getattr(yielded, name), hint, f"yield records whose `{name}` is {inspect.formatannotation(hint)}"
-        )
-        for name, hint in OWN_TYPES.items()
-    }
-    return dataclasses.replace(yielded, **values)
 
 
 def _encoding(root: str, piece: Piece, reading: Reading) -> str | None:

@@ -20,7 +20,6 @@ from collections.abc import Iterable, Iterator
 from importlib.metadata import version
 from typing import BinaryIO, cast
 
-from clearspan.common.flags import flag
 from clearspan.pipelines.records import Record
 
 AUTO = "auto"
@@ -120,33 +119,6 @@ def with_encoding(records: Iterable[Record], encoding: str | None) -> Iterator[R
     If `encoding` is None, the text is read as UTF-8, and its records are yielded unchanged.
     """
     return (dataclasses.replace(record, encoding=encoding) for record in records) if encoding else iter(records)
-
-
-def advice(encoding: str | None, is_text: bool) -> str:
-    """Return advice for the user on a text that is not UTF-8.
-
-    Args:
-        encoding: the encoding that the user has named (`--encoding`), or "auto"; None if the user has named none.
-        is_text: false if the text is in a file of a format to which `--encoding` does not apply, such as a tar.
-    """
-    option = flag("--encoding")
-    if not is_text:
-        return f"{option} does not apply to files of this format: convert their text to UTF-8"
-    if encoding == AUTO:
-        return f"{option} auto detects no encoding that fits: name the encoding of the text, e.g. {option} cp1252"
-    if encoding:
-        return f"{option} {encoding} does not fit: name another encoding, or auto to detect it"
-    return f"name the encoding of text that is not UTF-8, e.g. {option} cp1252, or auto to detect it"
-
-
-def with_advice(records: Iterable[Record], encoding: str | None, is_text: bool) -> Iterator[Record]:
-    """Yield the records of a file; those that are not UTF-8 have `advice` as their attribute of this name.
-
-    Args:
-        encoding, is_text: the arguments of `advice`.
-    """
-    for record in records:
-        yield dataclasses.replace(record, advice=advice(encoding, is_text)) if record.is_not_utf8 else record
 
 
 def _likeliest(sample: bytes) -> str | None:

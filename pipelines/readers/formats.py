@@ -11,13 +11,11 @@ the same way.
 import abc
 import contextlib
 import functools
-from collections.abc import Collection, Iterable, Iterator, Mapping
-from typing import Annotated, Any, BinaryIO, Self
-
-from annotated_types import Len
+import numbers
+from collections.abc import Collection, Iterator, Mapping
+from typing import BinaryIO, Self
 
 from clearspan.common import plugins
-from clearspan.common.typed import MismatchError, conform, short_repr
 from clearspan.pipelines.errors import PipelineError
 from clearspan.pipelines.readers.streams import DAMAGE, DamagedFileError
 from clearspan.pipelines.records import Piece, Reading, Record
@@ -185,22 +183,25 @@ def pieces(format_name: str, path: str, num_bytes: int, unit_bytes: int, whole: 
     Raises:
         PipelineError: the user's own format raises an error, or its pieces are not those that `Format.cut` describes.
     """
+    with blaming_own_format(format_name, path):
+        ranges = [(start, end) for start, end in format_named(format_name).cut(path, num_bytes, unit_bytes, whole)]
     rule = (
-        "return ranges of whole bytes (start, end) that follow one another without a gap, from 0 to "
+        "`cut` must return ranges of whole bytes that follow one another without a gap, from 0 to "
         f"{num_bytes}, the file's size"
     )
-    with blaming_own_format(format_name, path, "cut"):
-        returned = format_named(format_name).cut(path, num_bytes, unit_bytes, whole)
-        ranges = conforming(returned, Iterable[Annotated[Iterable[int | None], Len(2, 2)]], rule)
-        before = 0
-        for start, end in ranges:
-            stop = num_bytes if end is None else end
-            if not before == start <= stop <= num_bytes:
-                raise WrongResultError(f"must {rule}; a piece from {start} to {end} follows byte {before}")
-            before = stop
-        if not ranges or before < num_bytes:
-            raise WrongResultError(f"must {rule}; no piece holds the bytes from {before}")
-    return [(start, end) for start, end in ranges]
+    before = 0
+    for start, end in ranges:
+        stop = num_bytes if end is None else end
+        are_whole = isinstance(start, numbers.Integral) and isinstance(stop, numbers.Integral)
+        if not are_whole or not before == start <= stop <= num_bytes:
+            raise PipelineError(
+                f"{path}: the format {format_name} cuts out a piece from {start!r} to {end!r}, after byte {before}: "
+                f"{rule}"
+            )
+        before = int(stop)
+    if not ranges or before < num_bytes:
+        raise PipelineError(f"{path}: the format {format_name} cuts out no piece from {before} to {num_bytes}: {rule}")
+    return [(int(start), None if end is None else int(end)) for start, end in ranges]
 
 
 def byte_ranges(num_bytes: int, unit_bytes: int) -> list[tuple[int, int | None]]:
@@ -270,53 +271,29 @@ def _loaded(spec: str) -> Format:
     return plugins.call(spec, plugins.load_class(spec, Format, "an input format"), "without arguments")
 
 
-class WrongResultError(ValueError):
-    """A result of a method of a format is not what `Format` describes. The message says what the method must do."""
-
-
-def conforming(result: Any, hint: Any, contract: str) -> Any:
-    """Return a result of a method of a format, converted to the type that an annotation names (`typed.conform`).
-
-    Args:
-        hint: the annotation.
-        contract: what the method must do, for the message, after "must", e.g. "yield records".
-
-    Raises:
-        WrongResultError: the result does not have this type.
-    """
-    try:
-        return conform(result, hint)
-    except MismatchError as error:
-        raise WrongResultError(f"must {contract}, not {short_repr(error.value)}") from None
-
-
 @contextlib.contextmanager
-def blaming_own_format(format_name: str, path: str, method: str, compression: str | None = None) -> Iterator[None]:
-    """Turn an error that a method of a user's own format raises within the context into a PipelineError.
+def blaming_own_format(format_name: str, path: str, compression: str | None = None) -> Iterator[None]:
+    """Turn an error that the code of a user's own format raises within the context into a PipelineError.
 
-    Its message names the file, the format, the method and the error. So does the message about a WrongResultError,
-    which the caller of the method raises within the context. These errors pass unchanged: a PipelineError or a
-    DamagedFileError, an error of the disk, an error that the damage of a compressed file causes, and any other error of
-    a built-in format, which is a bug in this package.
+    Its message names the file, the format and the error. These errors pass unchanged: a PipelineError or a
+    DamagedFileError, an error of the disk, an error that the damage of a compressed file causes, and any error of a
+    built-in format, which is a bug in this package.
 
     Args:
         format_name: the name of the format.
         path: the path of the file that the format handles, for the message.
-        method: the name of the method that is called within the context.
         compression: the compression of the file; None if the file is not compressed, or is not read.
     """
     try:
         yield
     except (PipelineError, DamagedFileError):
         raise
-    except WrongResultError as error:
-        raise PipelineError(f"{path}: `{method}` of the format {format_name} {error}") from None
-    except (Exception, SystemExit) as error:  # the user's code may raise anything
+    except Exception as error:  # the user's code may raise anything
         is_of_disk = isinstance(error, OSError) and error.errno is not None
         is_damage = compression is not None and isinstance(error, DAMAGE)
         if is_of_disk or is_damage or format_name in built_in():
             raise
-        raise PipelineError(f"{path}: `{method}` of the format {format_name} raised {plugins.cause(error)}") from None
+        raise PipelineError(f"{path}: the format {format_name} raised {plugins.cause(error)}") from None
 
 
 def described() -> str:

@@ -1,7 +1,6 @@
 """JSON lines, one object each. A line belongs to the piece of a file in which it begins. Blank lines are skipped."""
 
 import json
-import numbers
 import re
 from collections.abc import Iterator
 from typing import Any, BinaryIO, NamedTuple
@@ -91,10 +90,6 @@ def parse_any(line: bytes) -> Parsed:
 
 
 def json_name(value: Any) -> str:
-    """Return the JSON type of a value with an article, e.g. "an object", for error messages.
-
-    A value that JSON does not have, such as bytes in a record of the user's own format, is named by its Python type.
-    """
+    """Return the JSON type of a parsed value with an article, e.g. "an object", for error messages."""
     names = {dict: "an object", list: "an array", str: "a string", bool: "true or false", type(None): "null"}
-    other = "a number" if isinstance(value, numbers.Number) else f"a value of type {type(value).__name__}"
-    return names.get(type(value), other)
+    return names.get(type(value), "a number")

@@ -99,12 +99,10 @@ def recognized(path: str, own_formats: Sequence[str]) -> tuple[str, str | None] 
         head = _head(content)
     for spec in own_formats:
         own = formats.own_format(spec)
-        with formats.blaming_own_format(spec, path, "recognizes"):
-            is_recognized = not (own.seeks and compression) and own.recognizes(head, path)
-        if is_recognized:
-            with formats.blaming_own_format(spec, path, "check"):
+        with formats.blaming_own_format(spec, path):
+            if not (own.seeks and compression) and own.recognizes(head, path):
                 own.check(path)
-            return spec, compression
+                return spec, compression
     return None
 
 

@@ -14,11 +14,11 @@ from typing import Any
 from clearspan.common.flags import flag
 from clearspan.common.progress import counted
 from clearspan.pipelines.errors import PipelineError
-from clearspan.pipelines.readers import encodings, first_records, open_content
+from clearspan.pipelines.readers import first_records, open_content
 from clearspan.pipelines.readers.formats import PLAIN_TEXT
 from clearspan.pipelines.readers.sniff import LOOK_BYTES, is_utf8
 from clearspan.pipelines.records import Input, Reading, Record
-from clearspan.pipelines.tally import NUM_EXAMPLES, Counts, MissingFieldError, RecordError
+from clearspan.pipelines.tally import NUM_EXAMPLES, Counts, MissingFieldError, RecordError, encoding_advice
 from clearspan.shards import storage
 
 LONG_S = 5.0
@@ -69,8 +69,7 @@ def _check_records(records: Sequence[Record], check: Callable[[Record], Any], mo
     are_bad = 2 * (len(problems) - lacking) > num_read or wrong > max(most_bad, MOST_WRONG) * num_read
     if problems and (are_bad or lacking == num_read):
         examples = [[record.source, str(problem)] for record, problem in problems[:NUM_EXAMPLES]]
-        advice = next((record.advice for record, _ in problems if record.advice), "")
-        counts = Counts(num_read, bad=len(problems), advice=advice, bad_examples=examples)
+        counts = Counts(num_read, bad=len(problems), not_utf8=wrong, bad_examples=examples)
         raise PipelineError(f"of the first records of the inputs, {counts.complaint()}")
 
 
@@ -100,5 +99,5 @@ def _check_encodings(root: str, entries: Sequence[Input], reading: Reading, most
     if len(wrong) > most_bad * len(entries):
         raise PipelineError(
             f"not UTF-8: {len(wrong):,} of {counted(len(entries), 'file')}, e.g. {', '.join(wrong[:NUM_EXAMPLES])} "
-            f"(allowed: {flag('--max-bad-fraction')} {most_bad:g}): {encodings.advice(None, is_text=True)}"
+            f"(allowed: {flag('--max-bad-fraction')} {most_bad:g}): {encoding_advice()}"
         )

@@ -145,9 +145,8 @@ def describe(
                     raise
                 unknown[name] = error.reason
                 return Input(name, files[name], UNKNOWN, None, content_hash, status=statuses.get(name))
-        with formats.blaming_own_format(file_format, path, "read_as"):
-            returned = formats.format_named(file_format).read_as(reading)
-            read_as = formats.conforming(returned, str, "return the name of a format")
+        with formats.blaming_own_format(file_format, path):
+            read_as = formats.format_named(file_format).read_as(reading)
         return Input(name, files[name], read_as, compression, content_hash, status=statuses.get(name))
 
     yield from filter(None, storage.each(root, description, files))

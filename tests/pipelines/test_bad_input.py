@@ -12,7 +12,6 @@ from clearspan.common import files
 from clearspan.common.fast_tokenizer import FastTokenizer
 from clearspan.common.ragged import Ragged
 from clearspan.common.sealed import build
-from clearspan.pipelines.readers.encodings import with_advice
 from clearspan.pipelines.records import Record
 from clearspan.pipelines.tally import Counts, RecordError, Tally
 from clearspan.shards import storage
@@ -99,7 +98,7 @@ def test_the_advice_on_encodings_follows_from_what_is_wrong_and_not_from_its_wor
         said = Record("a.txt", 0, None, b"", "invalid UTF-8, says its header")
         tally.reject(said, RecordError(said.problem))
     assert "name the encoding" not in tally.counts.complaint()
-    (cafe,) = with_advice([Record.of_text("b.txt", 0, b"caf\xe9", 10, "line")], None, is_text=True)
+    cafe = Record.of_text("b.txt", 0, b"caf\xe9", 10, "line")
     tally.reject(cafe, RecordError(f"row 3: {cafe.problem}"))
     stored = build(Counts, json.loads(json.dumps(dataclasses.asdict(tally.counts))))
     assert stored == tally.counts and stored.complaint().endswith(
