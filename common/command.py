@@ -40,16 +40,13 @@ class Result(ABC):
     """Result of a command: text for a person, and JSON for a program.
 
     Attributes:
+        code: the exit code of the command; if it is 0 and there is a failure, the command exits with 1.
         failure: the reason for the failure, one line for the user; "" if there is no failure, or if its reason was
             already reported.
     """
 
+    code: int = 0
     failure: str = ""
-
-    @property
-    def code(self) -> int:
-        """The exit code of the command: 1 if there is a failure, otherwise 0."""
-        return 1 if self.failure else 0
 
     @abstractmethod
     def __str__(self) -> str:
@@ -67,7 +64,7 @@ class Printed(Result):
     Attributes:
         text: the result as text for a person.
         json: the result as JSON; "" if the command has no option `json`.
-        code: the exit code; if it is given as 0 with a failure, it is 1.
+        code: the exit code; if it is 0 and there is a failure, the command exits with 1.
         failure: the reason for a failure, one line; "" if there is none, or if it was already reported.
     """
 
@@ -75,10 +72,6 @@ class Printed(Result):
     json: str = ""
     code: int = 0
     failure: str = ""
-
-    def __post_init__(self) -> None:
-        if self.failure and not self.code:
-            object.__setattr__(self, "code", 1)
 
     def __str__(self) -> str:
         return self.text
@@ -180,14 +173,15 @@ class Command(Options, ABC):
         result = self.run()
         if not isinstance(result, Result):
             raise TypeError(f"{type(self).__qualname__}.run must return a Result, not {result!r:.80}")
+        code = result.code or int(bool(result.failure))
         text = result.to_json() if getattr(self, "json", False) else str(result)
         try:
             if text:
                 terminal.say(text.removesuffix("\n"))
         finally:  # also if the reader of the text has gone
             if result.failure:
-                report(Failure(prefix, result.failure, result.code))
-        return result.code
+                report(Failure(prefix, result.failure, code))
+        return code
 
 
 @dataclass(frozen=True)

@@ -185,10 +185,12 @@ def test_the_attributes_of_a_recipe_take_values_of_python(monkeypatch: pytest.Mo
         np.float64(0.9),
     )
     recipe.output, recipe.data["text"].batch_size = tmp_path / "ü", np.uint8(8)
+    recipe.model.config["note"] = np.str_("u")
     assert clearspan.train_model(recipe).folder == tmp_path / "ü"
     made = trained[0]
     assert (made.training.max_steps, made.training.bf16, made.optimizer.betas[1]) == (3, False, 0.9)
     assert (made.output, made.data["text"].batch_size) == (str(tmp_path / "ü"), 8)
+    assert made.model.config["note"] == "u"
     recipe.optimizer.betas[1] = b"1"
     with pytest.raises(UsageError, match=r"^optimizer\.betas\.1 must be .*, not bytes$"):
         clearspan.train_model(recipe)

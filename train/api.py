@@ -174,4 +174,4 @@ def _plain(key: str, value: object) -> object:
         plain = conform(value, Plain)
     except MismatchError as error:
         raise UsageError(error.message(key)) from None
-    return str(plain) if isinstance(plain, Path) else plain
+    return str(plain) if isinstance(plain, Path) else str.__str__(plain) if isinstance(plain, str) else plain

@@ -173,6 +173,12 @@ class Format(abc.ABC):
         """
 
 
+CUT_RULE = (
+    "`cut` must return ranges of whole bytes that follow one another without a gap, from 0 to {}, the file's size"
+)
+"""What `pieces` checks, for its error messages; the placeholder is the size in bytes."""
+
+
 def pieces(format_name: str, path: str, num_bytes: int, unit_bytes: int, whole: bool) -> list[tuple[int, int | None]]:
     """Return the pieces into which a format cuts an uncompressed file, as (start, end) in bytes, after checking them.
 
@@ -185,10 +191,6 @@ def pieces(format_name: str, path: str, num_bytes: int, unit_bytes: int, whole: 
     """
     with blaming_own_format(format_name, path):
         ranges = [(start, end) for start, end in format_named(format_name).cut(path, num_bytes, unit_bytes, whole)]
-    rule = (
-        "`cut` must return ranges of whole bytes that follow one another without a gap, from 0 to "
-        f"{num_bytes}, the file's size"
-    )
     before = 0
     for start, end in ranges:
         stop = num_bytes if end is None else end
@@ -196,11 +198,14 @@ def pieces(format_name: str, path: str, num_bytes: int, unit_bytes: int, whole: 
         if not are_whole or not before == start <= stop <= num_bytes:
             raise PipelineError(
                 f"{path}: the format {format_name} cuts out a piece from {start!r} to {end!r}, after byte {before}: "
-                f"{rule}"
+                f"{CUT_RULE.format(num_bytes)}"
             )
         before = int(stop)
     if not ranges or before < num_bytes:
-        raise PipelineError(f"{path}: the format {format_name} cuts out no piece from {before} to {num_bytes}: {rule}")
+        raise PipelineError(
+            f"{path}: the format {format_name} cuts out no piece from {before} to {num_bytes}: "
+            f"{CUT_RULE.format(num_bytes)}"
+        )
     return [(int(start), None if end is None else int(end)) for start, end in ranges]
 
 

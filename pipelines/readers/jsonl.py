@@ -3,7 +3,7 @@
 import json
 import re
 from collections.abc import Iterator
-from typing import Any, BinaryIO, NamedTuple
+from typing import Any, BinaryIO
 
 import orjson
 
@@ -32,7 +32,7 @@ class JsonlFiles(LineFormat):
         """Yield the lines of a piece as records. A record's offset is the line's offset in the decompressed file."""
         name = piece.input.name
         for number, offset, line, problem in lines(stream, reading.max_bytes, piece.start, piece.end, piece.lines):
-            value, problem, is_not_utf8 = Parsed(None, problem) if problem else parse(line)
+            value, problem, is_not_utf8 = (None, problem, False) if problem else parse(line)
             yield Record(name, offset, value, line, problem, number=number, is_not_utf8=is_not_utf8)
 
 
@@ -49,44 +49,35 @@ def _starts_with_object(head: FirstBytes) -> bool:
         return False
     first, *others = text.split(b"\n")
     complete = [first, *others] if head.is_whole else [first, *others][:-1]
-    is_object = (parse(line).value is not None for line in complete)
+    is_object = (parse(line)[0] is not None for line in complete)
     return bool(_OPENING.match(first)) and (not complete or any(is_object))
 
 
-class Parsed(NamedTuple):
-    """A parsed line.
-
-    Attributes:
-        value: the JSON value; None if the line cannot be used.
-        problem: the reason why the line cannot be used; "" if it can.
-        is_not_utf8: true if the reason is that the line is not UTF-8.
-    """
-
-    value: Any
-    problem: str = ""
-    is_not_utf8: bool = False
+Parsed = tuple[Any, str, bool]
+"""The JSON value of a line, None if the line cannot be used; the reason why it cannot, "" if it can; and whether the
+reason is that the line is not UTF-8."""
 
 
 def parse(line: bytes) -> Parsed:
     """Parse a line that must be a JSON object."""
     parsed = parse_any(line)
-    if not parsed.problem and not isinstance(parsed.value, dict):
-        return Parsed(None, f"not a JSON object but {json_name(parsed.value)}")
+    if not parsed[1] and not isinstance(parsed[0], dict):
+        return None, f"not a JSON object but {json_name(parsed[0])}", False
     return parsed
 
 
 def parse_any(line: bytes) -> Parsed:
     """Parse a line of JSON."""
     try:
-        return Parsed(orjson.loads(line))
+        return orjson.loads(line), "", False
     except orjson.JSONDecodeError as error:
         # Python's json writes and reads NaN; orjson is strict.
         try:
-            return Parsed(json.loads(line.decode("utf-8")))
+            return json.loads(line.decode("utf-8")), "", False
         except UnicodeDecodeError as utf8:
-            return Parsed(None, invalid_utf8(utf8.start, "line"), is_not_utf8=True)
+            return None, invalid_utf8(utf8.start, "line"), True
         except (ValueError, RecursionError):
-            return Parsed(None, f"broken JSON: {error}")
+            return None, f"broken JSON: {error}", False
 
 
 def json_name(value: Any) -> str:

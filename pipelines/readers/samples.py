@@ -223,7 +223,7 @@ def _class_in(name: str, extension: str, data: bytes, reading: Reading) -> str |
             f"{flag('--label-pattern')}"
         )
     if extension == ".json":
-        value = (parse(data).value or {}).get(reading.wanted.label_field)
+        value = (parse(data)[0] or {}).get(reading.wanted.label_field)
         if not isinstance(value, (str, int)) or isinstance(value, bool):
             return None
         label = str(value).strip()

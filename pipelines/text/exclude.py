@@ -338,8 +338,8 @@ def _csv_texts(path: str, lines: Sequence[str], form: Form) -> Iterator[str]:
 
 def _json_strings(line: str) -> list[str] | None:
     """Return the strings among the values of a line of JSON, at any depth; None if the line is not JSON."""
-    parsed = parse_any(line.encode("utf-8", "replace"))
-    return None if parsed.problem else list(_strings(parsed.value))
+    value, problem, _ = parse_any(line.encode("utf-8", "replace"))
+    return None if problem else list(_strings(value))
 
 
 def _strings(value: Any) -> Iterator[str]:

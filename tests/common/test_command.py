@@ -144,16 +144,43 @@ def test_a_result_is_printed_and_its_failure_after_it(
 
 @dataclass(frozen=True)
 class Eaten(Result):
+    """A result whose class has the fields of its base class again."""
+
+    code: int = 0
     failure: str = ""
 
     def __str__(self) -> str:
         return "eaten"
 
 
-def test_a_result_with_a_failure_has_the_code_1_unless_it_names_another() -> None:
-    assert [Eaten().code, Eaten("too hot").code] == [0, 1]
-    assert [Printed().code, Printed(failure="too hot").code] == [0, 1]
-    assert [Printed(code=130).code, Printed(code=2, failure="too hot").code] == [130, 2]
+class Burnt(Result):
+    """A result that sets its exit code as an attribute."""
+
+    def __init__(self) -> None:
+        self.code = 3
+
+    def __str__(self) -> str:
+        return "burnt"
+
+
+@pytest.mark.parametrize(
+    ("result", "code"),
+    [
+        (Eaten(), 0),
+        (Eaten(failure="too hot"), 1),
+        (Eaten(4, "too hot"), 4),
+        (Burnt(), 3),
+        (Printed(), 0),
+        (Printed(failure="too hot"), 1),
+        (Printed(code=130), 130),
+        (Printed(code=2, failure="too hot"), 2),
+    ],
+)
+def test_a_failure_exits_with_1_unless_the_result_names_a_code(
+    result: Result, code: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Bake, "run", lambda _: result)
+    assert Bake.main(["honey"], "bake") == code
 
 
 def test_a_failure_is_reported_although_nobody_reads_the_text(
