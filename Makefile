@@ -2,6 +2,7 @@
 # make check   lint, types and the quick tests, before each commit
 # make test    the tests but the exhaustive ones, before a pull request
 # make test-all   every test, as CI
+# make mutants [NAME ...]   the mechanisms of guarantees, changed in many careless ways: their tests must fail
 # make exports    exported models in earlier sentence-transformers and in model2vec, installed beside from PyPI
 # make lint    ruff and mypy
 PYTHON ?= python3
@@ -11,7 +12,7 @@ export HF_HUB_OFFLINE ?= 1
 # The sizes are those with torch's build for CPUs.
 CUDA := (several GB more if pip takes torch's build for CUDA, as it does on Linux by default)
 
-.PHONY: demo check test test-all exports lint clean
+.PHONY: demo check test test-all mutants exports lint clean
 
 $(VENV)/bin/pip:
 	$(PYTHON) -m venv $(VENV)
@@ -40,6 +41,16 @@ test: $(VENV)/.dev
 
 test-all: $(VENV)/.dev
 	$(PYTEST)
+
+ifeq ($(firstword $(MAKECMDGOALS)),mutants)
+NAMES := $(wordlist 2,$(words $(MAKECMDGOALS)),$(MAKECMDGOALS))
+.PHONY: $(NAMES)
+$(NAMES):
+	@:
+endif
+
+mutants: $(VENV)/.dev
+	PATH="$(CURDIR)/$(BIN):$$PATH" OMP_NUM_THREADS=1 $(BIN)/python -m tests.mutation $(NAMES)
 
 exports: $(VENV)/.dev
 	CI=true $(PYTEST) tests/train/test_portable.py

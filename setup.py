@@ -76,6 +76,7 @@ setup(
             # Of the extra gcp, what gs:// and Dataflow's job description need: a third of its packages.
             "apache-beam[aws,dask]>=2.77,<3",
             "PyStemmer>=2.2.0.3,<4",
+            "cosmic-ray>=8.4,<9",
             "duckdb>=1.1",
             "faiss-cpu>=1.12,<2",
             "gcp-storage-emulator>=2026.7",

@@ -4,29 +4,12 @@ import ast
 import re
 import subprocess
 from collections.abc import Iterator
-from pathlib import Path
-from typing import NamedTuple
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[1]
-PAGE = "docs/guarantees.md"
-DROPPED = "No longer"
-ENTRY = re.compile(r"^- \*\*([a-z0-9-]+)\*\*:? (.+?)(?=^- |^#|\Z)", re.MULTILINE | re.DOTALL)
-TEST = re.compile(r"`(tests/[\w/]+\.py::\w+)`")
-
-
-class Guarantee(NamedTuple):
-    name: str
-    text: str
-    tests: list[str]
-
-
-def guarantees(text: str) -> list[Guarantee]:
-    """The entries of a part of the page: `- **name**: Text. `tests/test_file.py::test_name``."""
-    return [
-        Guarantee(name, " ".join(TEST.sub("", body).split()), TEST.findall(body)) for name, body in ENTRY.findall(text)
-    ]
+from tests import guarantees
+from tests.guarantees import PAGE, ROOT, Guarantee
+from tests.mutation.mutants import place
 
 
 def marked() -> Iterator[tuple[str, str]]:
@@ -43,8 +26,7 @@ def marked() -> Iterator[tuple[str, str]]:
 @pytest.fixture(scope="module")
 def parts() -> tuple[list[Guarantee], list[Guarantee]]:
     """The guarantees that hold, and those that are dropped."""
-    kept, _, dropped = (ROOT / PAGE).read_text(encoding="utf-8").partition(f"\n## {DROPPED}\n")
-    return guarantees(kept), guarantees(dropped)
+    return guarantees.read()
 
 
 def test_the_page_and_the_markers_name_the_same_tests(parts: tuple[list[Guarantee], list[Guarantee]]) -> None:
@@ -63,6 +45,13 @@ def test_each_guarantee_is_short_and_has_a_test_of_its_own(
         assert re.fullmatch(r"[A-Z`][^\n]*?\.", guarantee.text), guarantee
         assert len(re.findall(r"[.!?] [A-Z`]", guarantee.text)) <= 2, f"{guarantee.name}: more than three sentences"
         assert len(guarantee.text.split()) <= 60, f"{guarantee.name}: more than 60 words"
+
+
+def test_each_guarantee_names_its_mechanism(parts: tuple[list[Guarantee], list[Guarantee]]) -> None:
+    for guarantee in parts[0]:
+        assert guarantee.mechanism, f"{guarantee.name} names no function that `make mutants` can change"
+        for function in guarantee.mechanism:
+            place(function)  # it exists
 
 
 def test_a_dropped_guarantee_says_why_and_who_misses_it(parts: tuple[list[Guarantee], list[Guarantee]]) -> None:
