@@ -14,7 +14,7 @@ FUNCTION = re.compile(r"`([\w/]+\.py)::([\w.]+)`")
 
 
 class Function(NamedTuple):
-    """A function or method of the product: its file, relative to the root, and its qualified name."""
+    """A function, a method, a class or a constant of the product: its file, from the root, and its qualified name."""
 
     path: str
     name: str

@@ -77,12 +77,18 @@ def place(function: Function, source: str) -> tuple[int, int]:
     """Return the lines of a function, decorators included: first, and one behind the last."""
     body: list[ast.stmt] = ast.parse(source).body
     for name in function.name.split("."):
-        found = [node for node in body if getattr(node, "name", None) == name]
-        if not found or not isinstance(found[-1], ast.FunctionDef | ast.ClassDef):
-            raise LookupError(f"{function}: no such function")
+        if not (found := [node for node in body if name in _names(node)]):
+            raise LookupError(f"{function}: no such function, class or constant")
         node = found[-1]
-        body = node.body
-    return min([node.lineno, *(each.lineno for each in node.decorator_list)]) - 1, node.end_lineno or node.lineno
+        body = getattr(node, "body", [])
+    decorators = getattr(node, "decorator_list", [])
+    return min([node.lineno, *(each.lineno for each in decorators)]) - 1, node.end_lineno or node.lineno
+
+
+def _names(node: ast.stmt) -> list[str]:
+    """Return what a statement defines."""
+    targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
+    return [getattr(node, "name", ""), *(target.id for target in targets if isinstance(target, ast.Name))]
 
 
 def _in_message(node: parso.tree.NodeOrLeaf) -> bool:

@@ -94,6 +94,21 @@ class NumberRaised(NumberReplacer):
         return list(super().mutation_positions(node))[:1]
 
 
+def display_of(node: NodeOrLeaf) -> tuple[str, list[str], str] | None:
+    """Return opening, elements and closing of a tuple, list, set or dictionary that is written out, not assigned to."""
+    if (
+        node.type != "atom"
+        or len(node.children) != 3
+        or node.children[1].type not in ("testlist_comp", "dictorsetmaker")
+    ):
+        return None
+    opening, elements, closing = node.children
+    is_target = node.parent.type in ("expr_stmt", "exprlist") and node.parent.children[0] is node
+    if is_target or any(child.type in ("comp_for", "sync_comp_for") for child in elements.children):
+        return None
+    return opening.value, separated(elements.children), f",{closing.value}" if opening.value == "(" else closing.value
+
+
 class BranchDropped(Rewriting):
     """Take a branch always, or never."""
 
@@ -153,25 +168,18 @@ class FieldLeftOut(Rewriting):
     """Leave out one element of a tuple, a list, a set or a dictionary that is written out."""
 
     def rewritten(self, node: NodeOrLeaf) -> Iterator[str]:
-        if node.type != "atom" or len(node.children) != 3 or node.children[1].type not in DISPLAYS:
-            return
-        if any(child.type in ("comp_for", "sync_comp_for") for child in node.children[1].children):
-            return
-        if node.parent.type in ("expr_stmt", "exprlist") and node.parent.children[0] is node:
-            return  # the targets of an assignment
-        opening, elements, closing = node.children
-        for rest in without_each(separated(elements.children)):
-            comma = "," if opening.value == "(" else ""
-            yield f"{opening.value}{', '.join(rest)}{comma}{closing.value}"
-
-
-DISPLAYS = ("testlist_comp", "dictorsetmaker")
+        if (written := display_of(node)) is not None:
+            opening, elements, closing = written
+            yield from (f"{opening}{', '.join(rest)}{closing}" for rest in without_each(elements))
 
 
 class OrderLost(Rewriting):
-    """Leave out a sorting, or take the other end."""
+    """Leave out a sorting, take the other end, or write a table in the other order."""
 
     def rewritten(self, node: NodeOrLeaf) -> Iterator[str]:
+        if node.parent is not None and node.parent.type == "expr_stmt" and (written := display_of(node)) is not None:
+            opening, elements, closing = written
+            yield f"{opening}{', '.join(reversed(elements))}{closing}"
         call = call_of(node)
         if call is None or not call[1]:
             return

@@ -22,6 +22,7 @@ CHANGES = [
     ("FieldLeftOut", "x = (a, b)\n", ["x = (b,)\n", "x = (a,)\n"]),
     ("FieldLeftOut", "x = {a: 1, b: 2}\n", ["x = {b: 2}\n", "x = {a: 1}\n"]),
     ("OrderLost", "x = sorted(a, key=b)\n", ["x = list(a)\n"]),
+    ("OrderLost", "x = [a, b, c]\n", ["x = [c, b, a]\n"]),
     ("OrderLost", "x = min(a)\n", ["x = max(a)\n"]),
     ("NormalizationLost", "x = a.casefold()\n", ["x = a\n", "x = a.lower()\n"]),
     ("NormalizationLost", "x = same_text(a)\n", ["x = (a)\n"]),
