@@ -2,7 +2,7 @@
 
 Each function that docs/guarantees.md names as a guarantee's mechanism is changed in one place at a time, and the tests
 of that guarantee run alone, on a copy of this checkout. Prints how many mutants were caught, and each survivor as a
-diff. A mutant that nothing needs to notice is listed with the reason in tests/mutation/survivors.toml. Exit code 1 if a
+diff. A mutant that nothing needs to notice is listed with the reason in tests/mutation/survivors/. Exit code 1 if a
 mutant survives without a reason, or a listed one does not survive any more.
 """
 
@@ -163,9 +163,9 @@ def _report(outcomes: list[Outcome], reasons: dict[tuple[str, str], str], second
         f"{seconds / 60:.0f} min"
     )
     for name, mutant in unexplained:
-        print(f"\n{name} survived: {mutant}")
+        print(f"\n# survivors/{name}.toml\n[[mutant]]\nchange = '''\n{mutant}\n'''\nreason = \"\"")
     for name, mutant in stale:
-        print(f"\n{name}: listed in {mutation.SURVIVORS.name}, but no mutant that survives: {mutant}")
+        print(f"\nlisted in survivors/{name}.toml, but no mutant that survives: {mutant}")
     return int(bool(unexplained or stale or any(outcome.problem for outcome in outcomes)))
 
 

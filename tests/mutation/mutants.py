@@ -1,4 +1,4 @@
-"""The mutants of a function, and those that nothing needs to notice, with the reason (survivors.toml)."""
+"""The mutants of a function, and those that nothing needs to notice, with the reason (survivors/)."""
 
 import ast
 import difflib
@@ -15,7 +15,8 @@ from cosmic_ray.mutating import mutate_code
 from tests.guarantees import ROOT, Function
 from tests.mutation.operators import operators
 
-SURVIVORS = Path(__file__).with_name("survivors.toml")
+SURVIVORS = Path(__file__).with_name("survivors")
+"""A file for each guarantee: mutants that may survive, and why."""
 
 
 class Mutant(NamedTuple):
@@ -63,13 +64,12 @@ def changes(text: str) -> Iterator[str]:
                     yield changed
 
 
-def reasons(path: Path = SURVIVORS) -> dict[tuple[str, str], str]:
+def reasons(folder: Path = SURVIVORS) -> dict[tuple[str, str], str]:
     """Return why a mutant may survive: (name of the guarantee, the mutant as text) to reason."""
-    tables = tomllib.loads(path.read_text(encoding="utf-8"))
     return {
-        (guarantee, "\n".join(line.strip() for line in entry["mutant"].strip().splitlines())): entry["reason"]
-        for guarantee, entries in tables.items()
-        for entry in entries
+        (path.stem, "\n".join(line.strip() for line in entry["change"].strip().splitlines())): entry["reason"]
+        for path in sorted(folder.glob("*.toml"))
+        for entry in tomllib.loads(path.read_text(encoding="utf-8"))["mutant"]
     }
 
 

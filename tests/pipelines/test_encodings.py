@@ -195,6 +195,38 @@ def test_auto_finds_what_lies_behind_the_beginning_of_a_file(tmp_path: Path) -> 
     assert [record.value["text"] for record in records] == [f"{RUSSIAN} {number}" for number in range(40)]
 
 
+def parts(data: bytes, size: int) -> list[bytes]:
+    return [data[start : start + size] for start in range(0, len(data), size)]
+
+
+@pytest.mark.guarantee("encoding-auto")
+@pytest.mark.parametrize("size", [1, 3, 1 << 20])
+@pytest.mark.parametrize("encoding", ["utf-16-le", "utf-16-be", "utf-32-le", "utf-32-be"])
+def test_a_mark_at_the_start_names_the_encoding_wherever_the_parts_end(encoding: str, size: int) -> None:
+    long = f"\ufeff{RUSSIAN} " + "owls " * 300_000 if size > 3 else f"\ufeff{RUSSIAN}"
+    assert detected(parts(long.encode(encoding), size)) == encoding[:6]
+    assert detected(parts(f"owls {long}".encode(), size)) is None  # a mark elsewhere is a character
+
+
+@pytest.mark.guarantee("encoding-auto")
+@pytest.mark.parametrize(("letters", "damages", "expected"), [(3, 3, None), (3, 4, "cp1252"), (0, 1, "cp1252")])
+def test_utf8_with_as_many_letters_as_damages_is_damaged_utf8(letters: int, damages: int, expected: str | None) -> None:
+    assert detected(["Grün ".encode() * letters + "Äpfel ".encode("cp1252") * damages]) == expected
+    assert detected(["Grün ".encode() * letters, "Äpfel ".encode("cp1252") * damages]) == expected
+
+
+@pytest.mark.guarantee("encoding-auto")
+def test_a_character_of_utf8_may_lie_across_parts() -> None:
+    assert detected(parts("".join(GERMAN).encode(), 1)) is None
+
+
+@pytest.mark.guarantee("encoding-auto")
+def test_every_line_that_is_not_ascii_tells_the_encoding() -> None:
+    lines = ["£5\n".encode("cp1252"), *(f"{RUSSIAN}\n".encode("cp1251") for _ in range(3))]
+    assert detected([b"".join(lines)]) == detected(lines) == "cp1251"
+    assert detected([b"plain ascii text\n" * 10_000 + b"".join(lines)]) == "cp1251"
+
+
 def test_the_tokenizer_is_learned_from_the_same_texts(direct: Command, mixed: Path, tmp_path: Path) -> None:
     words = ("--encoding", "auto", "--max-bad-fraction", "0.01", "--size", "300", "--output", tmp_path / "words")
     learned = json.loads(direct("vocabulary", "--input", mixed, *words, "--json").out)
