@@ -8,6 +8,7 @@ mutant survives without a reason, or a listed one does not survive any more.
 
 import argparse
 import hashlib
+import itertools
 import json
 import os
 import sys
@@ -162,8 +163,9 @@ def _report(outcomes: list[Outcome], reasons: dict[tuple[str, str], str], second
         f"{len(survived) - len(unexplained):,} survived with a reason, {len(unexplained):,} without; "
         f"{seconds / 60:.0f} min"
     )
-    for name, mutant in unexplained:
-        print(f"\n# survivors/{name}.toml\n[[mutant]]\nchange = '''\n{mutant}\n'''\nreason = \"\"")
+    for name, mutants in itertools.groupby(unexplained, key=lambda key: key[0]):
+        print(f'\n# survivors/{name}.toml\n[[because]]\nreason = ""\nmutants = [')
+        print("\n".join(f"'''\n{mutant}\n'''," for _, mutant in mutants), "]", sep="\n")
     for name, mutant in stale:
         print(f"\nlisted in survivors/{name}.toml, but no mutant that survives: {mutant}")
     return int(bool(unexplained or stale or any(outcome.problem for outcome in outcomes)))

@@ -67,9 +67,10 @@ def changes(text: str) -> Iterator[str]:
 def reasons(folder: Path = SURVIVORS) -> dict[tuple[str, str], str]:
     """Return why a mutant may survive: (name of the guarantee, the mutant as text) to reason."""
     return {
-        (path.stem, "\n".join(line.strip() for line in entry["change"].strip().splitlines())): entry["reason"]
+        (path.stem, "\n".join(line.strip() for line in mutant.strip().splitlines())): entry["reason"]
         for path in sorted(folder.glob("*.toml"))
-        for entry in tomllib.loads(path.read_text(encoding="utf-8"))["mutant"]
+        for entry in tomllib.loads(path.read_text(encoding="utf-8"))["because"]
+        for mutant in entry["mutants"]
     }
 
 
