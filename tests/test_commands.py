@@ -50,6 +50,7 @@ def test_help_begins_with_what_the_command_does(name: str, capsys: pytest.Captur
     ("words", "message"),
     [
         (["documets"], "; did you mean 'documents'? (see --help)"),
+        (["documets", "--input", "a"], "; did you mean 'documents'? (see --help)"),
         (["--versio"], "no such option: --versio; did you mean '--version'? (see --help)"),
         ([], "the following arguments are required: COMMAND (see --help)"),
         (["no_such_module:Kind", "--help"], f"there is no module no_such_module, installed or in {ROOT} (see --help)"),
@@ -65,6 +66,7 @@ def test_a_mistyped_command_is_one_line(
     assert line.startswith("clearspan") and line.endswith(f"{message}\n") and line.count("\n") == 1
 
 
+@pytest.mark.guarantee("nearest-name")
 @pytest.mark.parametrize("typed", ["documents", "train", "sweep", "search", "shards ls"])
 def test_an_error_names_the_command_as_typed(typed: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit, match="2"):

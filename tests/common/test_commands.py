@@ -1,8 +1,10 @@
 """A command that another one started: it hands its failure over as data, and advises to repeat the call."""
 
+import json
 import os
 import sys
 import textwrap
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
@@ -26,6 +28,7 @@ def test_a_started_command_does_not_recommend_an_option_of_its_own(
     run_module("stopping", [])
     assert capfd.readouterr().out == f"stopped at step 3; {CONTINUED}\n"
     assert continue_with("--resume") == "continue with resume"
+    assert continue_with("--resume", "run it again") == "run it again"
     with command_line():
         assert continue_with("--resume") == "continue with --resume"
 
@@ -58,26 +61,26 @@ def written(module: Path, work: str) -> None:
 
 @pytest.mark.guarantee("failures-arrive")
 @pytest.mark.parametrize(
-    ("work", "error", "message"),
+    ("work", "error", "code", "message"),
     [
-        ("raise OSError('disk full:\\nno space')", CommandError, "disk full: no space"),
-        ("print('inner: 3 of 4 done'); raise OSError('the fourth')", CommandError, "the fourth"),
-        ("terminal.Parser(prog='inner').parse_args(['--x'])", UsageError, "no such option: x"),
-        ("os.kill(os.getpid(), 9)", CommandError, "inner ended with exit code -9"),
-        ("report(Failure('a', 'first')); report(Failure('b', 'second')); return 3", CommandError, "first; second"),
-        ("return subprocess.call([sys.executable, '-m', 'inner2'])", CommandError, "below"),
+        ("raise OSError('disk full:\\nno space')", CommandError, 1, "disk full: no space"),
+        ("print('inner: 3 of 4 done'); raise OSError('the fourth')", CommandError, 1, "the fourth"),
+        ("terminal.Parser(prog='inner').parse_args(['--x'])", UsageError, None, "no such option: x"),
+        ("os.kill(os.getpid(), 9)", CommandError, -9, "inner ended with exit code -9"),
+        ("report(Failure('a', 'first')); report(Failure('b', 'second')); return 3", CommandError, 3, "first; second"),
+        ("return subprocess.call([sys.executable, '-m', 'inner2'])", CommandError, 1, "below"),
     ],
     ids=["error", "a line that looks like one", "option", "killed", "several", "a process below"],
 )
 def test_a_failure_arrives_as_it_was_reported(
-    module: Path, work: str, error: type[Exception], message: str, capfd: pytest.CaptureFixture[str]
+    module: Path, work: str, error: type[Exception], code: int | None, message: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
     """What the command prints is no failure, whatever it looks like."""
     written(module.with_name("inner2.py"), "raise OSError('below')")
     written(module, work)
     with pytest.raises(error) as raised:
         run_module("inner", [])
-    assert str(raised.value) == message
+    assert str(raised.value) == message and getattr(raised.value, "code", None) == code
     assert capfd.readouterr().out == ("inner: 3 of 4 done\n" if "print" in work else "")
 
 
@@ -93,6 +96,11 @@ class DiskFullError(OSError):
         ("raise OSError('no space')", TimeoutError),
         ("raise terminal.UsageError('no space')", UsageError),
         ("report(Failure('a', 'no space', types=('DiskFullError', 'OSError'))); return 3", DiskFullError),
+        (
+            "report(Failure('a', 'no space')); report(Failure('b', 'no space', types=('UsageError',))); return 3",
+            UsageError,
+        ),
+        ("class FullError(DiskFullError): pass\n        raise FullError('no space')", DiskFullError),
         ("return subprocess.call([sys.executable, '-m', 'inner2'])", DiskFullError),
     ],
 )
@@ -104,6 +112,23 @@ def test_a_failure_is_raised_as_the_documented_type_that_it_had(
     with pytest.raises(error, match="no space") as raised:
         run_module("inner", [], raises=[DiskFullError], default=TimeoutError)
     assert type(raised.value) is error and str(raised.value) == "no space"
+
+
+@pytest.mark.guarantee("failures-arrive")
+def test_lines_that_a_killed_process_left_incomplete_hide_no_other_failure(tmp_path: Path) -> None:
+    file = tmp_path / "failures"
+    kept = Failure("train", "no GPU", 3, is_refused=True, types=("OSError",))
+    lines = [
+        json.dumps(asdict(kept)),
+        '{"name": "tra',
+        "7",
+        '{"name": "train"}',
+        '{"types": 3}',
+        json.dumps(asdict(kept)),
+    ]
+    file.write_text("\n".join(lines))
+    assert Channel(file).read() == [kept, kept] and hash(kept) == hash(Channel(file).read()[0])
+    assert kept.line == "train: no GPU (see --help)" and Failure("train", "no GPU").line == "train: no GPU"
 
 
 def test_a_failure_of_a_command_that_goes_on_is_none(module: Path) -> None:
@@ -129,6 +154,7 @@ def test_a_failure_that_the_disk_has_no_room_for_is_a_line(
     assert capsys.readouterr().err == "train: no GPU\n"
 
 
+@pytest.mark.guarantee("failures-arrive")
 def test_a_failure_that_is_written_in_part_is_a_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

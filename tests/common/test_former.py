@@ -32,6 +32,11 @@ def test_an_option(gone: None) -> None:
 
 
 @pytest.mark.guarantee("changed-words")
+def test_a_word_that_never_was_has_no_advice() -> None:
+    assert former.advice("--never") == "" and former.advice("--pooling cls").startswith(": write pooler")
+
+
+@pytest.mark.guarantee("changed-words")
 def test_a_recipe_key(gone: None) -> None:
     with pytest.raises(RecipeError, match=r"unknown key 'training.lenght': write training.max_steps$"):
         load_recipe("demo", ["data.text.path=d", "output=o", "model.path=m", "training.lenght=3"])

@@ -9,10 +9,13 @@ from clearspan.common.terminal import OutputClosedError, Parser, UsageError, run
 @pytest.mark.guarantee("nearest-name")
 @pytest.mark.parametrize(
     ("name", "meant"),
-    [("transfr", "transfer"), ("STS", "sts"), ("retreival", "retrieval"), ("--poling", "--pooling"), ("x", None)],
+    [
+        *[("transfr", "transfer"), ("STS", "sts"), ("retreival", "retrieval"), ("--poling", "--pooling"), ("x", None)],
+        *[("straße", "STRASSE"), ("ßß", "SSSS"), ("transport", "transfer")],
+    ],
 )
 def test_a_mistyped_name_has_a_nearest_one(name: str, meant: str | None) -> None:
-    known = ["sts", "transfer", "retrieval", "--pooling"]
+    known = ["sts", "transfer", "TRANSFER", "retrieval", "--pooling", "STRASSE", "SSSS"]
     assert closest(name, known) == meant
     assert did_you_mean(name, known) == (f"; did you mean {meant!r}?" if meant else "")
 

@@ -6,9 +6,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from clearspan.eval import scores
 from clearspan.eval.compare import main
 from clearspan.eval.results import Results, examples_bytes
-from clearspan.eval.scores import Examples, TaskScores, figure, holm
+from clearspan.eval.scores import Difference, Examples, TaskScores, figure, holm
 from tests.conftest import exit_code
 
 GENERATOR = np.random.default_rng(3)
@@ -81,7 +82,28 @@ def test_holm_is_the_step_down_correction() -> None:
     assert holm([]) == []
 
 
+@pytest.mark.guarantee("compare-noise")
+def test_a_difference_at_the_level_itself_is_noise_and_so_is_one_that_was_not_corrected() -> None:
+    assert Difference(1.0, 0.1, 2.0, 0.01, p_holm=0.0499).exceeds_noise
+    assert not Difference(1.0, 0.1, 2.0, 0.01, p_holm=0.05).exceeds_noise
+    assert not Difference(1.0, 0.1, 2.0, 0.01).exceeds_noise
+
+
+@pytest.mark.guarantee("compare-noise")
+def test_a_difference_that_is_found_alone_is_noise_among_several() -> None:
+    """Ten examples more are right, and two less: p is about 0.02, and Holm's correction multiplies it by three."""
+    wrong, right = np.flatnonzero(WEAK != GOLD), np.flatnonzero(WEAK == GOLD)
+    better = WEAK.copy()
+    better[[*wrong[:10], *right[:2]]] ^= 1
+    pairs = [(accuracy(WEAK)["acc"], accuracy(each)["acc"]) for each in (better, OTHER, WEAK)]
+    (alone,), (among, *_) = scores.tested(pairs[:1]), scores.tested(pairs)
+    assert alone.p == among.p and 0.05 / 3 < among.p < 0.05
+    assert alone.exceeds_noise and not among.exceeds_noise
+    assert among.p_holm == pytest.approx(3 * among.p)
+
+
 @pytest.mark.slow
+@pytest.mark.guarantee("compare-noise")
 def test_among_many_figures_a_sure_difference_still_shows(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """With 1,000 samples p is at least 0.002, which Holm's correction over 60 figures raises above 0.1."""
     names = [f"task{number}" for number in range(60)]

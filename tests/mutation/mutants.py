@@ -53,7 +53,7 @@ def of_function(function: Function) -> list[Mutant]:
 
 
 def changes(text: str) -> Iterator[str]:
-    """Yield the code with one change at a time, for all operators; what is raised stays."""
+    """Yield the code with one change at a time, for all operators; what is raised and decorators stay."""
     nodes = list(ast_nodes(get_ast(text)))
     for operator in operators().values():
         occurrence = -1
@@ -93,8 +93,8 @@ def _names(node: ast.stmt) -> list[str]:
 
 
 def _in_message(node: parso.tree.NodeOrLeaf) -> bool:
-    """Return whether the node is a part of what is raised."""
-    return node.parent is not None and (node.parent.type == "raise_stmt" or _in_message(node.parent))
+    """Return whether the node is a part of what is raised, or of a decorator."""
+    return node.parent is not None and (node.parent.type in ("raise_stmt", "decorator") or _in_message(node.parent))
 
 
 def _compiles(source: str) -> bool:
