@@ -44,26 +44,28 @@ def test_a_form_that_the_command_does_not_take_is_led_out_of(
         assert line.count("\n") == 1 and f"{spec!r}: {problem}" in line
 
 
+@pytest.mark.guarantee("one-line-errors")
 @pytest.mark.parametrize(
     ("spec", "taken", "said"),
     [
         ("", "", "names no folder: write DIR, the folder of a model"),
+        ("static: ", "", "names no folder: write DIR, the folder of a model"),
         ("static: ", STATIC, "names no folder: write static:DIR, the folder of a model"),
         ("static:DIR", HYBRID, "clearspan distill --model DIR --output NEW"),
         ("hybrid:static:DIR", HYBRID, "clearspan distill --model DIR --output NEW"),
         ("hybrid:DIR", STATIC, "name DIR alone"),
         ("static:static:DIR", STATIC, "write static: once: static:DIR"),
+        ("static:hybrid:DIR", STATIC, "name DIR alone"),
     ],
 )
 def test_what_is_said_leads_out(spec: str, taken: str, said: str) -> None:
     assert said in str(model_value_error(spec, taken))
 
 
+@pytest.mark.guarantee("one-line-errors")
 def test_a_folder_of_that_name_is_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "static:owls").mkdir()
-    assert (
-        model_value_error("static:owls") is None
-        and model_value_error("owls") is None
-        and model_value_error("tfidf") is None
-    )
+    assert [model_value_error(spec) for spec in ("static:owls", "owls", "tfidf")] == [None] * 3
+    assert model_value_error("static:owls", HYBRID) is None
+    assert model_value_error("static:owls", STATIC) is model_value_error("static:barn owls", STATIC) is None

@@ -1,9 +1,12 @@
 """How commands read names and numbers, and what they say of one that is mistyped."""
 
+import signal
+
 import pytest
 
+from clearspan.common import failures
 from clearspan.common.parsing import closest, did_you_mean, finite_number, whole_number
-from clearspan.common.terminal import OutputClosedError, Parser, UsageError, run
+from clearspan.common.terminal import OutputClosedError, Parser, UsageError, one_line, run
 
 
 @pytest.mark.guarantee("nearest-name")
@@ -11,11 +14,11 @@ from clearspan.common.terminal import OutputClosedError, Parser, UsageError, run
     ("name", "meant"),
     [
         *[("transfr", "transfer"), ("STS", "sts"), ("retreival", "retrieval"), ("--poling", "--pooling"), ("x", None)],
-        *[("straße", "STRASSE"), ("ßß", "SSSS"), ("transport", "transfer")],
+        *[("straße", "STRASSE"), ("SSSS", "ßß"), ("ẞẞ", "ßß"), ("transport", "transfer")],
     ],
 )
 def test_a_mistyped_name_has_a_nearest_one(name: str, meant: str | None) -> None:
-    known = ["sts", "transfer", "TRANSFER", "retrieval", "--pooling", "STRASSE", "SSSS"]
+    known = ["sts", "transfer", "TRANSFER", "retrieval", "--pooling", "STRASSE", "ßß"]
     assert closest(name, known) == meant
     assert did_you_mean(name, known) == (f"; did you mean {meant!r}?" if meant else "")
 
@@ -67,6 +70,8 @@ def test_a_word_that_is_left_over_is_told_with_the_nearest_option() -> None:
     [
         (UsageError("--a and --b"), 2, "tool: --a and --b\n"),
         (OSError(28, "No space left", "standard\noutput"), 1, "tool: [Errno 28] No space left: 'standard\\noutput'\n"),
+        (UsageError("--a\n and \x1b[31m--b"), 2, "tool: --a and \\x1b[31m--b\n"),
+        (TimeoutError(), 1, "tool: TimeoutError\n"),
         (KeyboardInterrupt(), 130, "tool: stopped: run the same command again to continue\n"),
         (OutputClosedError(), 0, ""),
     ],
@@ -79,6 +84,44 @@ def test_an_error_for_the_user_is_one_line_and_an_exit_code(
 
     assert run("tool", work, (OSError,)) == code
     assert capsys.readouterr() == ("", line)
+
+
+@pytest.mark.guarantee("one-line-errors")
+@pytest.mark.parametrize(
+    ("error", "code", "types"),
+    [
+        (UsageError("--a"), 2, ("UsageError", "ValueError")),
+        (TimeoutError("--a"), 1, ("TimeoutError", "OSError")),
+        (KeyboardInterrupt(), 130, ()),
+    ],
+)
+def test_a_caller_is_told_code_and_types(
+    error: BaseException, code: int, types: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def work() -> int:
+        raise error
+
+    with failures.channel() as channel:
+        monkeypatch.setenv(failures.VARIABLE, str(channel.path))
+        assert run("tool", work, (OSError,)) == code
+        assert [(each.code, each.types) for each in channel.read()] == [(code, types)]
+
+
+@pytest.mark.guarantee("one-line-errors")
+def test_a_line_is_cut_behind_the_limit() -> None:
+    assert one_line(ValueError("owls hunt"), 9) == one_line(ValueError("owls hunt")) == "owls hunt"
+    assert one_line(ValueError("owls hunt"), 4) == "owls ..."
+
+
+@pytest.mark.guarantee("one-line-errors")
+@pytest.mark.parametrize("remedy", ["", "run it again"])
+def test_only_with_a_remedy_a_signal_ends_the_process_at_once(remedy: str) -> None:
+    before = signal.getsignal(signal.SIGTERM)
+
+    def work() -> int:
+        return 3 if (signal.getsignal(signal.SIGTERM) is before) == (not remedy) else 4
+
+    assert run("tool", work, (), remedy) == 3 and signal.getsignal(signal.SIGTERM) is before
 
 
 def test_a_defect_keeps_its_traceback() -> None:

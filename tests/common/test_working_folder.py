@@ -50,6 +50,7 @@ def test_a_command_imports_nothing_from_the_working_folder(words: list[str], tra
     assert done.returncode in (0, 1) and "Error" not in done.stderr, done.stdout + done.stderr
 
 
+@pytest.mark.guarantee("no-code-beside-data")
 def test_a_clone_that_is_not_installed_is_found_by_the_processes_that_it_starts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -57,9 +58,13 @@ def test_a_clone_that_is_not_installed_is_found_by_the_processes_that_it_starts(
     environment = {"PYTHONPATH": "elsewhere"}
     exclude_working_folder(environment)
     assert environment == {"PYTHONSAFEPATH": "1", "PYTHONPATH": f"elsewhere{os.pathsep}{ROOT}"}
+    exclude_working_folder(environment)
+    assert environment["PYTHONPATH"] == f"elsewhere{os.pathsep}{ROOT}"  # it is there already
     monkeypatch.chdir(tmp_path)
     exclude_working_folder(environment := {})
     assert environment == {"PYTHONSAFEPATH": "1"}
+    exclude_working_folder(environment := {"PYTHONPATH": str(ROOT), "PYTHONSAFEPATH": ""})
+    assert environment == {"PYTHONSAFEPATH": "1", "PYTHONPATH": str(ROOT)}
 
 
 @pytest.mark.guarantee("own-parts")
