@@ -43,6 +43,7 @@ def test_a_subclass_is_loaded_from_the_working_folder(own_module: Callable[[str]
     assert issubclass(owl, Bird) and owl().sing() == "hoo"
 
 
+@pytest.mark.guarantee("own-parts")
 @pytest.mark.parametrize(
     ("source", "message"),
     [
@@ -63,6 +64,7 @@ def test_a_class_that_breaks_the_contract_is_told_what_it_lacks(
     assert str(error.value).startswith(f"{name}:Owl: ") and message in str(error.value)
 
 
+@pytest.mark.guarantee("own-parts")
 def test_an_object_needs_the_members_of_a_protocol(own_module: Callable[[str], str]) -> None:
     name = own_module("class full:\n    eggs = 3\n    size = 2\n    def hatch(self): ...\nclass bare:\n    size = 2\n")
     assert plugins.load_object(f"{name}:full", Nest, "a nest").eggs == 3
@@ -70,6 +72,7 @@ def test_an_object_needs_the_members_of_a_protocol(own_module: Callable[[str], s
         plugins.load_object(f"{name}:bare", Nest, "a nest")
 
 
+@pytest.mark.guarantee("own-parts")
 def test_a_module_that_is_not_there_is_told_from_one_that_fails(own_module: Callable[[str], str]) -> None:
     with pytest.raises(plugins.PluginError, match="no_such:Owl: there is no module no_such, installed or in /"):
         plugins.resolve("no_such:Owl")
@@ -86,6 +89,7 @@ def test_a_module_that_is_not_there_is_told_from_one_that_fails(own_module: Call
         assert "\n" not in str(error.value)
 
 
+@pytest.mark.guarantee("own-parts")
 def test_extensions_are_what_the_user_and_installed_packages_name(
     own_module: Callable[[str], str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

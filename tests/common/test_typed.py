@@ -19,6 +19,7 @@ Share = Annotated[float, Ge(0), Le(1)]
 Finite = Annotated[float, Gt(-math.inf), Lt(math.inf)]
 
 
+@pytest.mark.guarantee("typed-arguments")
 @pytest.mark.parametrize(
     ("value", "hint", "expected"),
     [
@@ -45,6 +46,7 @@ def test_a_value_that_fits_is_converted(value: object, hint: Any, expected: obje
     assert found == expected and type(found) is type(expected) and repr(found) == repr(expected)
 
 
+@pytest.mark.guarantee("typed-arguments")
 @pytest.mark.parametrize(
     ("value", "hint", "message"),
     [
@@ -80,6 +82,7 @@ def test_a_value_that_does_not_is_named_with_what_it_must_be(value: object, hint
     assert said == message or message.endswith("1000")
 
 
+@pytest.mark.guarantee("typed-arguments")
 @pytest.mark.parametrize(
     ("value", "hint", "message"),
     [
@@ -107,6 +110,7 @@ def test_a_sealed_record_may_hold_an_exact_sum_of_any_size(record: dict[str, Any
     assert asdict(build(Sums, record)) == {"mean": None, "by_name": {}, **record}
 
 
+@pytest.mark.guarantee("typed-arguments")
 @pytest.mark.parametrize(
     ("record", "message"),
     [

@@ -99,6 +99,7 @@ def test_a_process_that_is_started_finds_the_module_that_the_user_named(
         assert done.returncode == code, done.stderr
 
 
+@pytest.mark.guarantee("own-parts")
 def test_threads_load_modules_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """The threads of a Beam worker load the formats; Python's own `invalidate_caches` fails in two threads at once."""
     names = {f"/nowhere/{number}": None for number in range(20_000)}

@@ -85,6 +85,7 @@ def test_rows_are_in_order_whatever_the_windows_and_batches(count: int, batch_to
         assert lengths == sorted(lengths, reverse=True)
 
 
+@pytest.mark.guarantee("embedded-in-order")
 @pytest.mark.usefixtures("small_windows")
 def test_batches_are_as_large_as_they_may_be() -> None:
     model = Sums()
@@ -92,6 +93,7 @@ def test_batches_are_as_large_as_they_may_be() -> None:
     assert model.batches == [[4, 4], [4, 4], [4]]
 
 
+@pytest.mark.guarantee("embedded-in-order")
 def test_a_window_ends_by_texts_or_by_characters(small_windows: None) -> None:
     made = list(ahead.windows(["a" * 30, "b" * 30, "c" * 100, *"defghijk"]))
     assert made == [["a" * 30, "b" * 30], ["c" * 100], [*"defgh"], [*"ijk"]]
@@ -119,6 +121,7 @@ def tokenizing() -> list[str]:
     return [thread.name for thread in threading.enumerate() if thread.name.startswith("tokenization")]
 
 
+@pytest.mark.guarantee("embedded-in-order")
 def test_windows_are_tokenized_while_the_model_computes() -> None:
     """The model waits in its first batch until later windows are read."""
     later = threading.Event()
@@ -140,6 +143,7 @@ def test_windows_are_tokenized_while_the_model_computes() -> None:
     np.testing.assert_array_equal(np.concatenate(made), expected([f"{number}" for number in range(6)]))
 
 
+@pytest.mark.guarantee("embedded-in-order")
 def test_a_text_that_cannot_be_tokenized_ends_it_after_the_windows_before() -> None:
     def windows() -> Iterator[list[str]]:
         yield from (["a"], ["b"], ["\ud800"], ["c"], ["d"], ["e"], ["f"])
@@ -151,6 +155,7 @@ def test_a_text_that_cannot_be_tokenized_ends_it_after_the_windows_before() -> N
     assert not tokenizing()
 
 
+@pytest.mark.guarantee("embedded-in-order")
 @pytest.mark.usefixtures("small_windows")
 def test_progress_is_of_tokens(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     bars: list[stream.TokenBar] = []

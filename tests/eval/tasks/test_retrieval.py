@@ -87,6 +87,7 @@ def test_equal_vectors_are_equal_wherever_they_are_in_a_product_of_matrices() ->
     vector = rng.normal(size=384).astype(np.float32)
     vector /= np.linalg.norm(vector)
     scores = np.tile(vector, (64, 1)) @ np.tile(vector, (1403, 1)).T
+    scores[:, -3:] = np.nextafter(scores[:, -3:], np.float32(2))  # as some processors round them
     assert len(np.unique(scores)) > 1
     for row in scores:
         assert top_indices(row, 10, np.arange(1403)).tolist() == list(range(1402, 1392, -1))
