@@ -1,7 +1,9 @@
 """Parts of the user's own: a spec `module:name` gives what it names, or one line that says what is missing."""
 
 import abc
+import collections
 import os
+import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -62,6 +64,37 @@ def test_a_class_that_breaks_the_contract_is_told_what_it_lacks(
     with pytest.raises(plugins.PluginError) as error:
         plugins.load_class(f"{name}:Owl", Bird, "a bird")
     assert str(error.value).startswith(f"{name}:Owl: ") and message in str(error.value)
+
+
+class Wader(Bird):
+    """A contract that adds to another one."""
+
+    depth_cm: int
+    bill: ClassVar[str]
+    waits: ClassVar[bool]
+
+    @abc.abstractmethod
+    def dive(self) -> None: ...
+
+
+@pytest.mark.guarantee("own-parts")
+def test_what_a_contract_and_its_bases_ask_for_is_told_at_once(own_module: Callable[[str], str]) -> None:
+    name = own_module(
+        "from tests.common.test_plugins import Wader\nclass Heron(Wader): ...\nclass nest:\n    Owl = 3\n"
+    )
+    with pytest.raises(plugins.PluginError, match=r"it lacks dive, sing, bill, waits, name \(see"):
+        plugins.load_class(f"{name}:Heron", Wader, "a wader")
+    assert plugins.resolve(f"{name}:nest.Owl") == 3
+    with pytest.raises(plugins.PluginError, match="nest has no 'Owls'; did you mean 'Owl'"):
+        plugins.resolve(f"{name}:nest.Owls")
+    assert plugins.load_class("collections:OrderedDict", dict, "a mapping") is collections.OrderedDict
+
+
+@pytest.mark.guarantee("own-parts")
+@pytest.mark.parametrize("spec", ["birds", "birds:", ":Owl", "birds.py:Owl x", "birds/owl:Owl"])
+def test_what_has_not_the_form_is_told(spec: str) -> None:
+    with pytest.raises(plugins.PluginError, match=f"^{re.escape(spec)}: not of the form module:name$"):
+        plugins.resolve(spec)
 
 
 @pytest.mark.guarantee("own-parts")
