@@ -15,6 +15,7 @@ from clearspan.common.flags import flag
 from clearspan.common.model_folder import model_name
 from clearspan.common.model_forms import STATIC
 from clearspan.common.options import Flag, Options
+from clearspan.common.parsing import normalized_name
 from clearspan.common.stemming import STEMMERS
 from clearspan.common.terminal import UsageError
 from clearspan.pipelines.errors import PipelineError, check_extra
@@ -99,7 +100,7 @@ class Adapt(Options):
                 f"{flag('--fields')} and {self.option_without_titles}: texts with titles, and texts without titles: "
                 "leave one of them out"
             )
-        if self.fields and len(self.fields) != 2:
+        if self.fields and not len(self.fields) == len(set(map(normalized_name, self.fields))) == 2:
             raise UsageError(f"{flag('--fields')} must name two different fields, e.g. title,text")
         if self.titles and self.min_tokens is not None:
             named = (
@@ -227,7 +228,8 @@ class Adapt(Options):
         if self.keep_fields:
             return () if self.keep_fields == (NONE,) else self.keep_fields
         title = self.titles[:1] if self.titles else ()
-        return (*title, *(name for name in find_id_and_link(self.inputs, self.encoding) if name not in title))
+        text = self.titles[1] if self.titles else self.text_field
+        return (*title, *(name for name in find_id_and_link(self.inputs, self.encoding, text) if name not in title))
 
     @property
     def id_field(self) -> str | None:

@@ -8,12 +8,15 @@ from typing import Any
 from clearspan.adapt.options import Adapt
 from clearspan.common import files, terminal
 from clearspan.common.compute import AUTO, resolve
+from clearspan.common.encoder.prompts import NONE
 from clearspan.common.flags import flag
 from clearspan.common.model_forms import STATIC, model_value_error
 from clearspan.common.sealed import seal, unseal
 from clearspan.common.terminal import UsageError
 
 STATE = "adapt.json"
+FIELDS = "shown_fields"
+"""Name, in adapt.json, of the list of fields that the first call chose for search results."""
 FORMAT = 3
 """Version of the steps and of their outputs; a folder of another version is refused."""
 
@@ -84,6 +87,18 @@ def with_precision(options: Adapt, state: dict[str, Any]) -> Adapt:
         terminal.notice(compute.message)
         chosen = state["precision"] = compute.precision
     return dataclasses.replace(options, precision=chosen)
+
+
+def with_fields(options: Adapt, state: Mapping[str, Any]) -> Adapt:
+    """Return the options with the fields that the first call chose for search results, unless the user names others.
+
+    Args:
+        state: the content of adapt.json.
+    """
+    chosen = state.get(FIELDS)
+    if options.keep_fields or chosen is None:
+        return options
+    return dataclasses.replace(options, keep_fields=tuple(chosen) or (NONE,))
 
 
 def save(folder: Path, state: Mapping[str, Any]) -> None:

@@ -8,12 +8,15 @@ from typing import NamedTuple
 from clearspan.adapt.enough import check_held_out
 from clearspan.adapt.judging import Judging
 from clearspan.adapt.options import Adapt
-from clearspan.adapt.questions import Questions
+from clearspan.adapt.questions import Questions, answered
 from clearspan.adapt.recipe import Choice, planned
-from clearspan.common.child_commands import Option
+from clearspan.common.child_commands import CommandError, Option
 from clearspan.common.encoder.prompts import DOCUMENT, NONE, QUERY, quoted_prompt
 from clearspan.common.flags import flag
-from clearspan.common.options import words
+from clearspan.common.options import from_keywords, words
+from clearspan.common.terminal import one_line
+from clearspan.eval.data.questions import read_questions
+from clearspan.pipelines.errors import PipelineError
 from clearspan.pipelines.registry import COMMANDS
 from clearspan.shards import held_out
 from clearspan.train.distill import Distill
@@ -41,12 +44,14 @@ class Step(NamedTuple):
         about: description of the step, which is printed before the command.
         module: the module that `python -m` runs.
         words: the arguments of the command line.
+        is_known: False if the arguments depend on outputs that do not exist yet; some are then placeholders.
     """
 
     name: str
     about: str
     module: str
     words: tuple[str, ...]
+    is_known: bool = True
 
     def __str__(self) -> str:
         return shlex.join(["python", "-m", self.module, *self.words])
@@ -74,14 +79,18 @@ def title(step: Step, options: Adapt) -> str:
     return f"{every.index(step.name) + 1}/{len(every)} {step.name}: {step.about}"
 
 
-def steps(options: Adapt) -> Iterator[Step]:
+def steps(options: Adapt, runs: bool = True) -> Iterator[Step]:
     """Yield the steps up to the verdict, in order.
 
     The caller must run each step before it requests the next one, since the command of the training depends on the
     output of earlier steps. If that output does not exist, as in a dry run, the command has placeholders.
 
+    Args:
+        options: the options of the call.
+        runs: whether the caller runs the steps; the texts are then checked before the steps that train with them.
+
     Raises:
-        DataError: the dataset of the texts, once it is written, has too few held-out texts.
+        DataError: the dataset of the texts, once it is written, has too few held-out texts, or the text of no question.
     """
     folder, texts, given, base = options.output, options.output / "texts", options.encoder, options.base
     tokenizer = given or folder / "tokenizer"
@@ -93,7 +102,10 @@ def steps(options: Adapt) -> Iterator[Step]:
         about = f"a tokenizer of {VOCABULARY:,} tokens, from the texts"
         yield Step("tokenizer", about, PIPELINES, _line("vocabulary", options, size=VOCABULARY, output=tokenizer))
     yield _texts(options, texts, tokenizer)
-    check_held_out(texts)
+    if runs:
+        check_held_out(texts)
+        if questions and not options.trained.is_dir():
+            read_questions(questions, texts)
     if options.makes_static:
         source = {"tokenizer": tokenizer} if given is None else {"model": given}
         command = tuple(words(Distill, {**source, "shards": texts, "dims": DIMS, "output": base}))
@@ -158,17 +170,32 @@ def _train(options: Adapt, dataset: Path) -> Step:
         )
     keys += [*choice.changes, *options.overrides]
     command = words(TrainOptions, {"recipe": choice.recipe, "resume": True, "overrides": keys})
-    return Step("train", choice.reason, TRAIN, tuple(command))
+    return Step("train", choice.reason, TRAIN, tuple(command), choice is not unknown)
+
+
+def check_questions(options: Adapt) -> None:
+    """Check the file of questions as the step `questions` does, if there is such a file; write nothing.
+
+    Raises:
+        UsageError, DataError: a question cannot be used.
+        CommandError: an input in which texts are looked up by their ids cannot be read.
+    """
+    if options.queries:
+        try:
+            answered(from_keywords(Questions, _asked(options)))
+        except PipelineError as error:
+            raise CommandError(one_line(error)) from None
 
 
 def _questions(options: Adapt) -> tuple[str, ...]:
-    line: dict[str, Option] = {"queries": options.queries, "input": options.inputs, "encoding": options.encoding}
+    return tuple(words(Questions, _asked(options)))
+
+
+def _asked(options: Adapt) -> dict[str, Option]:
+    """Return the options of the step `questions`: keyword argument -> value."""
     text = options.titles[1] if options.titles else options.text_field
-    return tuple(words(Questions, {**line, "id_field": options.id_field, "text_field": text, "output": _file(options)}))
-
-
-def _file(options: Adapt) -> Path:
-    return options.output / QUESTIONS_FILE
+    line: dict[str, Option] = {"queries": options.queries, "input": options.inputs, "encoding": options.encoding}
+    return {**line, "id_field": options.id_field, "text_field": text, "output": options.output / QUESTIONS_FILE}
 
 
 def _judge(options: Adapt, texts: Path, questions: Path | None) -> Step:
@@ -187,13 +214,18 @@ def _judge(options: Adapt, texts: Path, questions: Path | None) -> Step:
     return Step("judge", about, JUDGE, tuple(words(Judging, {**line, "output": options.output / VERDICT})))
 
 
-def embedding(options: Adapt) -> Step:
-    """Return the last step, which embeds all texts with the model in the folder `model` of the output."""
+def embedding(options: Adapt, source: Path | None = None) -> Step:
+    """Return the last step, which embeds all texts with the model in the folder `model` of the output.
+
+    Args:
+        options: the options of the call.
+        source: the folder of which `model` is a copy, or will be; None if that is not known before the verdict.
+    """
     model = options.output / "model"
     line: dict[str, Option] = {"model": model, "title_field": options.titles[0] if options.titles else None}
     line |= {"keep_text": True, "keep_fields": ",".join(options.shown_fields) or None}
     line["prompt_name"] = options.prompt_name[-1] if options.prompt_name else None
-    line["precision"] = options.precision_of(model if model.is_dir() else options.base)
+    line["precision"] = options.precision_of(source or options.base)
     command = _line("embed", options, **line, output=options.output / VECTORS)
     return Step("embed", "the vectors of all texts, by the model of the verdict, to search", PIPELINES, command)
 

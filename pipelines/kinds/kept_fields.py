@@ -32,6 +32,18 @@ INT64 = 1 << 63
 Plain = str | int | float | bool | None
 
 
+class FieldError(RecordError):
+    """The value of a field cannot be stored, so that its record is bad.
+
+    Attributes:
+        field: the name of the field, as the user gives it.
+    """
+
+    def __init__(self, field: str, message: str) -> None:
+        super().__init__(message)
+        self.field = field
+
+
 def split(word: str) -> tuple[str, str | None]:
     """Split an entry of --keep-fields, e.g. "year:int64", into (name, type). The type is None if the entry has none."""
     name, colon, kind = word.rpartition(":")
@@ -108,7 +120,7 @@ class KeptFields:
         """Return the values of a record's fields, in the order of `types`; None for a field that the record lacks.
 
         Raises:
-            RecordError: a value does not have the type of its field.
+            FieldError: a value does not have the type of its field.
         """
         if not isinstance(record.value, dict):
             return (None,) * len(self.types)
@@ -141,7 +153,7 @@ def _value(record: Mapping[str, Any], name: str, type_name: str) -> Plain:
         type_name: the type: "string", "int64", "double" or "bool".
 
     Raises:
-        RecordError: the value cannot be converted.
+        FieldError: the value cannot be converted.
     """
     key = matching_name(record, name)
     value = None if key is None else record[key]
@@ -167,9 +179,10 @@ def _value(record: Mapping[str, Any], name: str, type_name: str) -> Plain:
         if number is not None and -INT64 <= number < INT64 and int(number) == number:
             return int(number)
     shown = json_name(value) if not isinstance(value, (int, float)) or isinstance(value, bool) else str(value)
-    raise RecordError(
+    raise FieldError(
+        name,
         f'its "{name}" is {shown}, not {type_name} as in the first records: write {name}:string to keep all values as '
-        "text"
+        "text",
     )
 
 
@@ -189,4 +202,4 @@ def _check_utf8(value: str, name: str) -> None:
     try:
         value.encode("utf-8")
     except UnicodeEncodeError as error:
-        raise RecordError(f'half of a surrogate pair at character {error.start} of the field "{name}"') from None
+        raise FieldError(name, f'half of a surrogate pair at character {error.start} of the field "{name}"') from None

@@ -16,6 +16,7 @@ from clearspan.common.model_forms import model_value_error
 from clearspan.common.options import Flag, Options
 from clearspan.common.parsing import normalized_name
 from clearspan.pipelines.kinds import Dedup, Update
+from clearspan.pipelines.kinds.embedded_texts import EmbeddedTexts
 from clearspan.pipelines.kinds.kept_fields import check_names
 from clearspan.pipelines.kinds.text_inputs import TextInputs
 from clearspan.pipelines.readers.columns import DEFAULT
@@ -100,6 +101,11 @@ class VectorOptions(ModelOptions, TextInputs):
     kept: tuple[tuple[str, str], ...] = ()
 
     side: ClassVar[Side] = DOCUMENT
+
+    @property
+    def texts(self) -> EmbeddedTexts:
+        """The part that makes the texts to embed of the records."""
+        return EmbeddedTexts(**{field.name: getattr(self, field.name) for field in dataclasses.fields(EmbeddedTexts)})
 
     def __post_init__(self) -> None:
         super().__post_init__()
