@@ -220,8 +220,15 @@ def make_plan(
         whole: if true, texts and tables are not cut; a tar may be cut between its members even then.
 
     Raises:
-        PipelineError: an input is damaged, or there are more than MAX_UNITS units.
+        PipelineError: an input is damaged, there are more than MAX_UNITS units, or an option is not valid UTF-8.
     """
+    for name, value in fingerprint["options"].items():
+        try:
+            json.dumps(value, ensure_ascii=False).encode("utf-8")
+        except UnicodeEncodeError:
+            raise PipelineError(
+                f"the option {name} is not valid UTF-8: write it in a terminal whose encoding is UTF-8"
+            ) from None
     num_bytes = sum(entry.bytes for entry in inputs.files)
     if inputs.classes is not None:
         unit_bytes = unit_bytes or min(UNIT_BYTES, max(LEAST_UNIT_BYTES, num_bytes // MEDIA_UNITS))

@@ -97,6 +97,12 @@ def test_a_name_that_cannot_be_a_source_is_refused(tmp_path: Path) -> None:
         plan_of(tmp_path / "*.jsonl")
 
 
+@pytest.mark.parametrize("value", ["prix \udce9", ["title", "prix \udce9"]])
+def test_an_option_that_is_not_utf8_is_named(value: str | list[str]) -> None:
+    with pytest.raises(PipelineError, match="the option text_field is not valid UTF-8"):
+        make_plan(Inputs("corpus", []), {"options": {"text_field": value}})
+
+
 @pytest.mark.slow
 def test_more_units_than_there_are_numbers_is_refused(tmp_path: Path) -> None:
     with (tmp_path / "big.jsonl").open("wb") as file:
