@@ -14,6 +14,7 @@ import itertools
 import math
 from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 
 from clearspan.adapt.options import Adapt
 from clearspan.common import terminal
@@ -30,6 +31,7 @@ from clearspan.pipelines.kinds.vectors import Vectors
 from clearspan.pipelines.readers import first_records
 from clearspan.pipelines.records import Inputs, Reading, Record
 from clearspan.pipelines.run import RunOptions
+from clearspan.pipelines.tally import Counts
 from clearspan.pipelines.units.full_look import FullLook, look_at_all
 from clearspan.pipelines.units.plan import find_inputs
 from clearspan.shards import held_out
@@ -70,7 +72,7 @@ def count_texts(options: Adapt, max_records: int) -> int:
     Raises:
         PipelineError, ValueError: an input cannot be read.
     """
-    reading = dataclasses.replace(_reading(options), columns=(options.titles,) if options.titles else ())
+    reading = dataclasses.replace(reading_of(options), columns=(options.titles,) if options.titles else ())
     inputs = find_inputs(options.inputs, reading)
     records = (
         record
@@ -95,20 +97,16 @@ def checked_fields(options: Adapt) -> tuple[str, ...]:
     fields = options.shown_fields
     try:
         check_names(fields)
-        inputs = find_inputs(options.inputs, _reading(options, skip_unknown=False))
+        inputs = find_inputs(options.inputs, reading_of(options, skip_unknown=False))
         while True:
-            look = _look_at_all(options, inputs, fields)
+            look = look_at(options, inputs, fields)
             changed = fields if options.keep_fields else _storable(fields, look.wrong, options)
             if changed == fields:
                 break
             fields = changed
         if look.counts.read == 0:
             raise UsageError(f"{flag('--input')}: the inputs hold no records")
-        if look.counts.bad > RunOptions.max_bad_fraction * look.counts.read:
-            raise PipelineError(
-                f"{flag('--input')}: {look.counts.complaint()}: correct or remove these records: at most "
-                f"{RunOptions.max_bad_fraction:.1%} may be bad"
-            )
+        check_bad(look.counts)
     except PipelineError as error:
         raise CommandError(terminal.one_line(error)) from None
     except ValueError as error:
@@ -116,16 +114,39 @@ def checked_fields(options: Adapt) -> tuple[str, ...]:
     return fields
 
 
-def _look_at_all(options: Adapt, inputs: Inputs, fields: tuple[str, ...]) -> FullLook:
+def look_at(
+    options: Adapt, inputs: Inputs, fields: tuple[str, ...], types: Mapping[str, str] = MappingProxyType({})
+) -> FullLook:
+    """Read all records by the rules of the last step, `embed`.
+
+    Args:
+        options: the options of the call.
+        inputs: the input files.
+        fields: the fields to store, as in --keep-fields.
+        types: name of a field -> its type in the finished dataset that is updated; empty for a new dataset.
+
+    Raises:
+        UsageError: a field to store is missing, or its type cannot be inferred.
+        PipelineError: an input cannot be read, or too many records are bad.
+    """
     title = options.titles[0] if options.titles else None
-    reading = dataclasses.replace(_reading(options, skip_unknown=False), max_bytes=Vectors.max_bytes)
-    texts = EmbeddedTexts(text_field=reading.field, title_field=title, keep_fields=fields)
+    reading = dataclasses.replace(reading_of(options, skip_unknown=False), max_bytes=Vectors.max_bytes)
+    texts = EmbeddedTexts(reading.field, title, fields, tuple(types.items()), update=bool(types))
     reading = texts.reading(reading)
     try:
         texts = texts.looked(inputs, reading)
     except PipelineError as error:
         raise UsageError(str(error)) from None
     return look_at_all(inputs, reading, texts, RunOptions.max_bad_fraction, options.quiet)
+
+
+def check_bad(counts: Counts) -> None:
+    """Raise PipelineError if more records are bad than the commands of the steps allow."""
+    if counts.bad > RunOptions.max_bad_fraction * counts.read:
+        raise PipelineError(
+            f"{flag('--input')}: {counts.complaint()}: correct or remove these records: at most "
+            f"{RunOptions.max_bad_fraction:.1%} may be bad"
+        )
 
 
 def _storable(fields: tuple[str, ...], wrong: Mapping[str, str], options: Adapt) -> tuple[str, ...]:
@@ -150,7 +171,8 @@ def _storable(fields: tuple[str, ...], wrong: Mapping[str, str], options: Adapt)
     return tuple(changed)
 
 
-def _reading(options: Adapt, skip_unknown: bool = True) -> Reading:
+def reading_of(options: Adapt, skip_unknown: bool = True) -> Reading:
+    """Return the rules by which the readers find the texts in the inputs, without titles and other fields."""
     return Reading(
         encoding=options.encoding and encoding_named(options.encoding),
         skip_unknown=skip_unknown,

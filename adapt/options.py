@@ -50,6 +50,10 @@ GROUPED = (
     "with titles"
 )
 HELD_OUT = "fraction of the texts to hold out of training, for the verdict"
+UPDATED = (
+    "bring a finished DIR up to date with changed inputs: embed new texts, remove deleted ones; the model and the "
+    "verdict stay as they are"
+)
 SHORT = "drop texts of fewer tokens; only for texts without titles (default 16)"
 PROMPTS = (
     "name of the model's prompt before titles and texts; TITLES,TEXTS: two names; none: no prompt (default: as "
@@ -82,6 +86,7 @@ class Adapt(Options):
     holdout_fraction: Annotated[float, Flag(HELD_OUT, "F"), Gt(0), Lt(1)] = 0.1
     group_field: Annotated[str | None, Flag(GROUPED, "NAME")] = None
     min_tokens: Annotated[int | None, Flag(SHORT, "N"), Ge(1)] = None
+    update: Annotated[bool, Flag(UPDATED)] = False
     stemmer: Annotated[str | None, Flag(STEMMER, "LANGUAGE", choices=STEMMERS)] = None
     dry_run: Annotated[bool, Flag("print the commands of all steps, and run none of them")] = False
     quiet: Annotated[bool, Flag("print only the commands and the verdict")] = False

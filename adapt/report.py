@@ -40,6 +40,7 @@ def write(
     metrics: Path | None = None,
     origin: str = "",
     steps: Mapping[str, str] | None = None,
+    remark: str = "",
 ) -> Path:
     """Write the report; return its path.
 
@@ -50,12 +51,14 @@ def write(
         metrics: the metrics.jsonl of the training, for the learning curve; None to leave the curve out.
         origin: a phrase that describes the model in DIR/model; "" if there is no model.
         steps: name -> command line of each step; None to leave the commands out.
+        remark: a sentence on an update of the texts to search; "" for none.
 
     Raises:
         OSError: the file cannot be written.
     """
     curves = learning_curves({"trained": metrics}) if metrics else []
-    notes = [*verdict.notes, *([f"In training {NEVER_BETTER}."] if metrics and never_better(metrics) else [])]
+    failed = [f"In training {NEVER_BETTER}."] if metrics and never_better(metrics) else []
+    notes = [*([remark] if remark else []), *verdict.notes, *failed]
     text = "\n\n".join([*gains(verdict), MEASURE, *notes])
     sections = [Section("Outcome", text, figures=[bars(verdict), *curves])]
     if other:

@@ -9,7 +9,8 @@ from typing import Any
 
 from clearspan.adapt.options import Adapt
 from clearspan.adapt.state import save
-from clearspan.adapt.steps import Step, embedding, steps, title
+from clearspan.adapt.steps import Step, embedding, steps, title, without_inputs
+from clearspan.adapt.updating import OF_TEXTS, UPDATED, is_finished
 from clearspan.common import terminal
 from clearspan.common.child_commands import run_module
 from clearspan.common.flags import flag
@@ -45,8 +46,15 @@ def check_finished(state: Mapping[str, Any], options: Adapt) -> None:
 
 
 def _check_same(step: Step, state: Mapping[str, Any], options: Adapt) -> None:
+    """Raise UsageError if an earlier call finished a step with another command.
+
+    The inputs may differ once the folder is finished, because it can then be updated (`adapt.updating`).
+    """
     done = state["steps"].get(step.name)
-    if done not in (None, str(step)) and step.name not in FOLLOWING:
+    is_same = done in (None, step.recorded)
+    if done and (is_finished(state) or state.get(UPDATED)):
+        is_same = without_inputs(done) == without_inputs(step.recorded)
+    if not is_same and step.name not in FOLLOWING:
         raise UsageError(
             f"{flag('--output')} {options.output}: its step {step.name} was made by another command; name another "
             f"folder: {done}"
@@ -69,7 +77,10 @@ def run_step(step: Step, state: dict[str, Any], options: Adapt) -> None:
     """
     done = state["steps"].get(step.name)
     _check_same(step, state, options)
-    if done != str(step):
+    if state.get(UPDATED) and done and step.name in OF_TEXTS:
+        terminal.notice(f"{title(step, options)}\n$ {done}  # finished: of the texts before the update")
+        return
+    if done != step.recorded or step.of_call:
         done = None
     if done and (problem := damage(step, options)):
         terminal.notice(f"{problem}: step {step.name} is run again")
@@ -80,8 +91,8 @@ def run_step(step: Step, state: dict[str, Any], options: Adapt) -> None:
     if not done:
         save(options.output, state)
     if not done or step.checks_inputs:
-        run_module(step.module, step.words, options.quiet or bool(done))
-        state["steps"][step.name] = str(step)
+        run_module(step.module, (*step.words, *step.of_call), options.quiet or bool(done))
+        state["steps"][step.name] = step.recorded
         save(options.output, state)
 
 

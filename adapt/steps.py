@@ -29,6 +29,8 @@ COMPARING = (PIPELINES, QUESTIONS, JUDGE)
 """Modules whose commands compare inputs and outputs with an earlier call, and redo only the work that has changed."""
 VERDICT, QUESTIONS_FILE, VECTORS = "verdict.json", "questions.jsonl", "vectors"
 """Names in the output folder."""
+INPUT = "--input="
+"""Beginning of the words of a step's command that name the inputs."""
 MINED, NEAREST = 8, 128
 """Number of hard negatives for each title, and number of nearest texts from which the negatives are taken."""
 MIN_TOKENS = 16
@@ -45,6 +47,7 @@ class Step(NamedTuple):
         module: the module that `python -m` runs.
         words: the arguments of the command line.
         is_known: False if the arguments depend on outputs that do not exist yet; some are then placeholders.
+        of_call: arguments of this call alone, which adapt.json does not record.
     """
 
     name: str
@@ -52,9 +55,15 @@ class Step(NamedTuple):
     module: str
     words: tuple[str, ...]
     is_known: bool = True
+    of_call: tuple[str, ...] = ()
 
     def __str__(self) -> str:
-        return shlex.join(["python", "-m", self.module, *self.words])
+        return shlex.join(["python", "-m", self.module, *self.words, *self.of_call])
+
+    @property
+    def recorded(self) -> str:
+        """The command as adapt.json records it."""
+        return str(self._replace(of_call=()))
 
     @property
     def checks_inputs(self) -> bool:
@@ -63,6 +72,11 @@ class Step(NamedTuple):
         These are the steps whose commands themselves check which of their inputs have changed.
         """
         return self.module in COMPARING
+
+
+def without_inputs(command: str) -> list[str]:
+    """Return the words of a step's command without those that name the inputs."""
+    return [word for word in shlex.split(command) if not word.startswith(INPUT)]
 
 
 def names(options: Adapt) -> list[str]:
@@ -214,12 +228,13 @@ def _judge(options: Adapt, texts: Path, questions: Path | None) -> Step:
     return Step("judge", about, JUDGE, tuple(words(Judging, {**line, "output": options.output / VERDICT})))
 
 
-def embedding(options: Adapt, source: Path | None = None) -> Step:
+def embedding(options: Adapt, source: Path | None = None, updates: bool = False) -> Step:
     """Return the last step, which embeds all texts with the model in the folder `model` of the output.
 
     Args:
         options: the options of the call.
         source: the folder of which `model` is a copy, or will be; None if that is not known before the verdict.
+        updates: whether the step brings vectors of an earlier call up to date.
     """
     model = options.output / "model"
     line: dict[str, Option] = {"model": model, "title_field": options.titles[0] if options.titles else None}
@@ -227,7 +242,8 @@ def embedding(options: Adapt, source: Path | None = None) -> Step:
     line["prompt_name"] = options.prompt_name[-1] if options.prompt_name else None
     line["precision"] = options.precision_of(source or options.base)
     command = _line("embed", options, **line, output=options.output / VECTORS)
-    return Step("embed", "the vectors of all texts, by the model of the verdict, to search", PIPELINES, command)
+    about = "the vectors of all texts, by the model of the verdict, to search"
+    return Step("embed", about, PIPELINES, command, of_call=("--update",) if updates else ())
 
 
 def _line(command: str, options: Adapt, **extra_options: Option) -> tuple[str, ...]:

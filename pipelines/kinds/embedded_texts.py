@@ -68,6 +68,7 @@ class EmbeddedTexts:
         keep_fields: the fields to store, as in `--keep-fields`.
         kept: (name, type) of each field to store. The types are inferred by `looked`.
         compares: whether texts are compared, so that each needs its hash.
+        update: whether a finished dataset of these texts is updated.
     """
 
     text_field: str | None = None
@@ -75,6 +76,7 @@ class EmbeddedTexts:
     keep_fields: tuple[str, ...] = ()
     kept: tuple[tuple[str, str], ...] = ()
     compares: bool = False
+    update: bool = False
 
     def reading(self, reading: Reading) -> Reading:
         """Return `reading` with the fields to read in addition to the text."""
@@ -144,7 +146,7 @@ class EmbeddedTexts:
     @functools.cached_property
     def fields(self) -> KeptFields:
         """The record fields that are stored with the vectors."""
-        return KeptFields(dict(self.kept))
+        return KeptFields(dict(self.kept), self.update)
 
     @functools.cached_property
     def _title(self) -> int | None:

@@ -112,9 +112,11 @@ class KeptFields:
 
     Attributes:
         types: the type of each field ("string", "int64", "double" or "bool"), by name and in the order of the columns.
+        update: whether a finished dataset is updated, so that the types can only change in a new one.
     """
 
     types: Mapping[str, str]
+    update: bool = False
 
     def of(self, record: Record) -> tuple[Plain, ...]:
         """Return the values of a record's fields, in the order of `types`; None for a field that the record lacks.
@@ -124,7 +126,8 @@ class KeptFields:
         """
         if not isinstance(record.value, dict):
             return (None,) * len(self.types)
-        return tuple(_value(record.value, name, kind) for name, kind in self.types.items())
+        place = f", in a new {flag('--output')}" if self.update else ""
+        return tuple(_value(record.value, name, kind, place) for name, kind in self.types.items())
 
     def columns(self, rows: Iterable[tuple[Plain, ...]]) -> dict[str, pa.Array]:
         """Return an Arrow column for each field, by the name of the column: `field_NAME`.
@@ -141,7 +144,7 @@ class KeptFields:
         }
 
 
-def _value(record: Mapping[str, Any], name: str, type_name: str) -> Plain:
+def _value(record: Mapping[str, Any], name: str, type_name: str, place: str = "") -> Plain:
     """Return the value of a record's field, converted to a type.
 
     The result is None if the record lacks the field, if the value is null, or if a number is expected and the value is
@@ -151,6 +154,7 @@ def _value(record: Mapping[str, Any], name: str, type_name: str) -> Plain:
         record: the record.
         name: the name of the field.
         type_name: the type: "string", "int64", "double" or "bool".
+        place: where another type can be chosen, for the message; "" for this run.
 
     Raises:
         FieldError: the value cannot be converted.
@@ -182,7 +186,7 @@ def _value(record: Mapping[str, Any], name: str, type_name: str) -> Plain:
     raise FieldError(
         name,
         f'its "{name}" is {shown}, not {type_name} as in the first records: write {name}:string to keep all values as '
-        "text",
+        f"text{place}",
     )
 
 
