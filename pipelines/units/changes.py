@@ -137,7 +137,7 @@ def check_inputs(folder: str, plan: Plan, done: Collection[int], quiet: bool = F
 
 
 def have_changed(folder: str, inputs: Inputs, reading: Reading, quiet: bool = False) -> bool:
-    """Return whether inputs differ from those of which a finished dataset was made; False if it has no readable plan.
+    """Return whether the inputs of a finished dataset have changed; False if its plan cannot be read.
 
     Args:
         folder: the folder of the dataset.
