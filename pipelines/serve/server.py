@@ -54,7 +54,7 @@ def address(listener: socket.socket) -> str:
     return f"http://{f'[{host}]' if ':' in host else host}:{port}"
 
 
-class Protocol(H11Protocol):
+class HttpConnection(H11Protocol):
     """A connection, which is closed if there are too many, or if no whole request comes within `HEAD_S` seconds.
 
     uvicorn by itself waits without end for the rest of a request's headers, or of a body that nothing reads.
@@ -100,7 +100,7 @@ class Server(uvicorn.Server):
         logging.getLogger("uvicorn").setLevel(logging.ERROR)  # uvicorn logs the traceback of a bug as an error
         config = uvicorn.Config(
             app,
-            http=Protocol,
+            http=HttpConnection,
             ws="none",
             lifespan="off",
             log_config=None,
