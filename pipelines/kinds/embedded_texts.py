@@ -146,7 +146,8 @@ class EmbeddedTexts:
     @functools.cached_property
     def fields(self) -> KeptFields:
         """The record fields that are stored with the vectors."""
-        return KeptFields(dict(self.kept), self.update)
+        rounded = [name for name, kind in map(split, self.keep_fields) if kind == "double"]
+        return KeptFields(dict(self.kept), rounded, self.update)
 
     @functools.cached_property
     def _title(self) -> int | None:
