@@ -10,6 +10,7 @@ from typing import Any, BinaryIO
 
 import orjson
 
+from clearspan.common.line_ends import end_with_cr, with_lf
 from clearspan.common.parsing import exact_number
 from clearspan.pipelines.readers.formats import FirstBytes
 from clearspan.pipelines.readers.lines import LineFormat, lines
@@ -56,6 +57,7 @@ def _starts_with_object(head: FirstBytes) -> bool:
     text = head.removeprefix(BOM).lstrip()
     if not text.startswith(b"{"):
         return False
+    text = with_lf(text) if end_with_cr(text) else text
     first, *others = text.split(b"\n")
     complete = [first, *others] if head.is_whole else [first, *others][:-1]
     is_object = (parse(line)[0] is not None for line in complete)
