@@ -85,12 +85,14 @@ class Plan:
         units: the work units into which the inputs are cut.
         fingerprint: everything that determines the content of the dataset: options, hashes of resources (such as the
             tokenizer), a hash of the list of inputs, ...
+        left_out: paths of files that were found and are not inputs, because of their names. They are not stored.
     """
 
     root: str
     inputs: tuple[Input, ...]
     units: tuple[Unit, ...]
     fingerprint: dict[str, Any]
+    left_out: tuple[str, ...] = ()
 
     @functools.cached_property
     def sha256(self) -> str:
@@ -199,12 +201,13 @@ def find_inputs(patterns: Sequence[str], reading: Reading) -> Inputs:
     """
     if reading.as_bytes:
         return catalog(patterns, reading)
-    root, statuses = find(patterns)
+    left_out = set[str]()
+    root, statuses = find(patterns, left_out=left_out)
     sizes = {name: status.bytes for name, status in statuses.items()}
     named = {pattern if storage.is_remote(pattern) else absolute(pattern) for pattern in patterns}
     described = list(describe(root, sizes, reading, named, statuses))
     known = tuple(entry for entry in described if entry.format != UNKNOWN)
-    return Inputs(root, known, skipped=len(described) - len(known))
+    return Inputs(root, known, skipped=len(described) - len(known), left_out=tuple(sorted(left_out)))
 
 
 def make_plan(
@@ -249,7 +252,7 @@ def make_plan(
         },
         "code": {"format": FORMAT},
     }
-    return Plan(inputs.root, inputs.files, tuple(units), full)
+    return Plan(inputs.root, inputs.files, tuple(units), full, inputs.left_out)
 
 
 def _listing_sha256(inputs: Sequence[Input | list[tuple[str, Any]]]) -> str:
