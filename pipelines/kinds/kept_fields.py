@@ -144,9 +144,7 @@ class KeptFields:
         if not isinstance(record.value, dict):
             return (None,) * len(self.types)
         place = f", in a new {flag('--output')}" if self.update else ""
-        return tuple(
-            _value(record.value, name, kind, name in self.rounded, place) for name, kind in self.types.items()
-        )
+        return tuple(_value(record.value, name, kind, name in self.rounded, place) for name, kind in self.types.items())
 
     def columns(self, rows: Iterable[tuple[Plain, ...]]) -> dict[str, pa.Array]:
         """Return an Arrow column for each field, by the name of the column: `field_NAME`.
