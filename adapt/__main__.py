@@ -48,8 +48,8 @@ from clearspan.common.child_commands import CommandError
 from clearspan.common.command import Command, Printed, Result
 
 EXAMPLE = """
-clearspan adapt --input articles.csv --output adapted
-clearspan adapt --input articles.csv --fields title,abstract --model all-MiniLM-L6-v2 --output adapted
+clearspan adapt --input articles.csv --model all-MiniLM-L6-v2 --queries questions.csv --output adapted
+clearspan adapt --input articles.csv --fields title,abstract --output adapted
 clearspan adapt --input texts.csv --text-field body --model static:all-MiniLM-L6-v2 --output adapted
 clearspan adapt --input 'corpus/*.jsonl' --model MODEL --output adapted training.epochs=3 model.train=last-2
 clearspan adapt --input articles.csv new.csv --output adapted --update

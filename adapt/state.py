@@ -10,7 +10,7 @@ from clearspan.common import files, terminal
 from clearspan.common.compute import AUTO, resolve
 from clearspan.common.encoder.prompts import NONE
 from clearspan.common.flags import flag
-from clearspan.common.model_forms import STATIC, model_value_error
+from clearspan.common.model_forms import NO_FOLDER, STATIC, model_value_error
 from clearspan.common.sealed import seal, unseal
 from clearspan.common.terminal import UsageError
 
@@ -38,7 +38,7 @@ def read_state(options: Adapt) -> dict[str, Any]:
     if options.model is not None and (problem := model_value_error(options.model, STATIC)):
         raise UsageError(f"{flag('--model')} {options.model!r}: {problem}")
     if given is not None and not given.is_dir():
-        raise UsageError(f"{flag('--model')} {given}: no such folder: name the folder of a sentence-transformers model")
+        raise UsageError(f"{flag('--model')} {given}: {NO_FOLDER}")
     if given is not None and options.output.resolve().is_relative_to(given.resolve()):
         raise UsageError(
             f"{flag('--output')} {options.output}: is in {flag('--model')}, which is copied: name a folder outside of "

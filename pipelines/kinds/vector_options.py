@@ -12,7 +12,7 @@ from clearspan.common.encoder.prompts import DOCUMENT, Prompts, Side
 from clearspan.common.encoder.sentence_encoder import Pooling
 from clearspan.common.flags import flag
 from clearspan.common.model_folder import EncoderError, read_modules
-from clearspan.common.model_forms import model_value_error
+from clearspan.common.model_forms import NO_FOLDER, model_value_error
 from clearspan.common.options import Flag, Options
 from clearspan.common.parsing import normalized_name
 from clearspan.pipelines.kinds import Dedup, Update
@@ -149,4 +149,4 @@ def check_folder(folder: str) -> None:
     if problem := model_value_error(folder):
         raise EncoderError(f"{flag('--model')} {folder!r}: {problem}")
     if not Path(folder).is_dir():
-        raise EncoderError(f"{flag('--model')} {folder}: no such folder: name a local folder with a model")
+        raise EncoderError(f"{flag('--model')} {folder}: {NO_FOLDER}")
