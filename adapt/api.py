@@ -81,7 +81,7 @@ def adapt(
         overrides: recipe keys to change: a dictionary, or texts of the form `key=value`.
         quiet: print nothing.
         options: options of `clearspan adapt --help` by their names with underscores: `fields="title,body"`,
-            `holdout_fraction=0.2`.
+            `holdout_fraction=0.2`. `update=True` brings a finished folder up to date with changed inputs.
 
     Raises:
         UsageError: an option is unknown or cannot work, or another call wrote the output folder.

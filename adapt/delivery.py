@@ -15,6 +15,7 @@ from clearspan.adapt.options import Adapt
 from clearspan.adapt.outcome import Outcome
 from clearspan.adapt.state import save
 from clearspan.adapt.steps import VECTORS
+from clearspan.adapt.updating import remark
 from clearspan.common import files, terminal
 from clearspan.common.command import Result
 from clearspan.common.encoder.prompts import Prompts, Sides
@@ -90,6 +91,7 @@ class AdaptResult(Result):
         origin: a phrase that says where the model in DIR/model comes from, where DIR is the output folder.
         prompts: the prompts of this model, for queries and for documents.
         report: the path of report.html.
+        remark: a sentence on an update of the texts to search; "" if there was none.
     """
 
     outcome: Outcome
@@ -97,11 +99,13 @@ class AdaptResult(Result):
     origin: str
     prompts: Sides
     report: Path
+    remark: str = ""
 
     def __str__(self) -> str:
         name = shlex.quote(str(self.folder))
         lines = [
             *([f"its prompts: {self.prompts}"] if any(self.prompts) else []),
+            *([self.remark] if self.remark else []),
             f"{self.folder / MODEL} is {self.origin}; report: {self.report}",
             f'clearspan search {name} "..." searches the texts, clearspan serve {name} on a page',
         ]
@@ -130,5 +134,8 @@ def finish(outcome: Outcome, state: dict[str, Any], options: Adapt) -> AdaptResu
     save(folder, {**state, **found})
     origin = "the trained model" if outcome.model == TRAINED else f"{source(outcome, options)}, unchanged"
     metrics, steps = options.trained.parent / METRICS, state["steps"]
-    page = report.write(folder, outcome.verdict, outcome.other, metrics=metrics, origin=origin, steps=steps)
-    return AdaptResult(outcome, folder, origin, prompts, page)
+    updated = remark(state, outcome.verdict.num_collection)
+    page = report.write(
+        folder, outcome.verdict, outcome.other, metrics=metrics, origin=origin, steps=steps, remark=updated
+    )
+    return AdaptResult(outcome, folder, origin, prompts, page, updated)

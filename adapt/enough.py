@@ -1,6 +1,7 @@
-"""Check early for problems that would stop `clearspan adapt` late: too few texts for a verdict, missing fields.
+"""Check early for problems that would stop `clearspan adapt` late: too few texts for a verdict, bad fields or records.
 
     inputs       is the expected number of held-out texts, number of records x held-out fraction, large enough?
+                 can the last step, `embed`, store all records with their fields?
     DIR/texts    has each half of the held-out part enough texts that are different and long enough? One half chooses
                  checkpoints and weights, the other decides the verdict.
 
@@ -11,18 +12,27 @@ DIR/texts is written.
 import dataclasses
 import itertools
 import math
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 
 from clearspan.adapt.options import Adapt
+from clearspan.common import terminal
+from clearspan.common.child_commands import CommandError
 from clearspan.common.flags import flag
 from clearspan.common.progress import counted
 from clearspan.common.terminal import UsageError
 from clearspan.eval.data.heldout_data import FEWEST_TEXTS, read_dataset
 from clearspan.pipelines.errors import PipelineError
-from clearspan.pipelines.kinds.kept_fields import check_names, split, types_of
+from clearspan.pipelines.kinds.embedded_texts import EmbeddedTexts
+from clearspan.pipelines.kinds.kept_fields import check_names, split
 from clearspan.pipelines.kinds.text_inputs import encoding_named
+from clearspan.pipelines.kinds.vectors import Vectors
 from clearspan.pipelines.readers import first_records
-from clearspan.pipelines.records import Reading, Record
+from clearspan.pipelines.records import Inputs, Reading, Record
+from clearspan.pipelines.run import RunOptions
+from clearspan.pipelines.tally import Counts
+from clearspan.pipelines.units.full_look import FullLook, look_at_all
 from clearspan.pipelines.units.plan import find_inputs
 from clearspan.shards import held_out
 
@@ -30,8 +40,6 @@ NEEDED = 2 * FEWEST_TEXTS
 """Fewest held-out texts: one half chooses weights and checkpoints, the verdict is made on the other half."""
 SURE = 2 * NEEDED
 """Number of texts to hold out so that both halves are very likely to have enough of them."""
-LOOKED_AT = 1000
-"""Number of records that are searched for the fields of --keep-fields."""
 MOST_HELD_OUT = 0.5
 """Largest held-out fraction that a message suggests."""
 
@@ -64,7 +72,7 @@ def count_texts(options: Adapt, max_records: int) -> int:
     Raises:
         PipelineError, ValueError: an input cannot be read.
     """
-    reading = dataclasses.replace(_reading(options), columns=(options.titles,) if options.titles else ())
+    reading = dataclasses.replace(reading_of(options), columns=(options.titles,) if options.titles else ())
     inputs = find_inputs(options.inputs, reading)
     records = (
         record
@@ -74,36 +82,100 @@ def count_texts(options: Adapt, max_records: int) -> int:
     return sum(1 for _ in itertools.islice(filter(_is_text, records), max_records))
 
 
-def check_keep_fields(options: Adapt) -> None:
-    """Raise UsageError if --keep-fields names a field twice, or names a field whose type cannot be inferred.
+def checked_fields(options: Adapt) -> tuple[str, ...]:
+    """Check all records by the rules of the last step, `embed`; return the fields that search results will show.
 
-    The type of a field is inferred from the first records, unless the user states it. It cannot be inferred if all of
-    these records lack the field, or if one of them holds a list or an object in it. Without this check, the problem
-    would be reported only after training, by the command `embed`. If the inputs cannot be read, do nothing, since an
-    earlier command reports that.
+    They are those that the user names (`--keep-fields`). Otherwise, they are `options.shown_fields`, changed so that no
+    record is lost over a field that the user never named: a field whose values have several types is stored as text,
+    and a field that holds lists or objects is left out.
+
+    Raises:
+        UsageError: --keep-fields names a field twice, or a field whose type cannot be inferred; or the inputs hold no
+            records.
+        CommandError: an input cannot be read, or too many records are bad.
     """
-    if not options.keep_fields or not options.shown_fields:
-        return
+    fields = options.shown_fields
     try:
-        check_names(options.shown_fields)
-        names = [split(word)[0] for word in options.shown_fields]
-        reading = dataclasses.replace(_reading(options), keep=tuple(names))
-        inputs = find_inputs(options.inputs, reading)
-        records = first_records(inputs.root, inputs.files, reading, LOOKED_AT, any_format=True)
+        check_names(fields)
+        inputs = find_inputs(options.inputs, reading_of(options, skip_unknown=False))
+        while True:
+            look = look_at(options, inputs, fields)
+            changed = fields if options.keep_fields else _storable(fields, look.wrong, options)
+            if changed == fields:
+                break
+            fields = changed
+        if look.counts.read == 0:
+            raise UsageError(f"{flag('--input')}: the inputs hold no records")
+        check_bad(look.counts)
+    except PipelineError as error:
+        raise CommandError(terminal.one_line(error)) from None
     except ValueError as error:
         raise UsageError(str(error)) from None
-    except PipelineError:
-        return
+    return fields
+
+
+def look_at(
+    options: Adapt, inputs: Inputs, fields: tuple[str, ...], types: Mapping[str, str] = MappingProxyType({})
+) -> FullLook:
+    """Read all records by the rules of the last step, `embed`.
+
+    Args:
+        options: the options of the call.
+        inputs: the input files.
+        fields: the fields to store, as in --keep-fields.
+        types: name of a field -> its type in the finished dataset that is updated; empty for a new dataset.
+
+    Raises:
+        UsageError: a field to store is missing, or its type cannot be inferred.
+        PipelineError: an input cannot be read, or too many records are bad.
+    """
+    title = options.titles[0] if options.titles else None
+    reading = dataclasses.replace(reading_of(options, skip_unknown=False), max_bytes=Vectors.max_bytes)
+    texts = EmbeddedTexts(reading.field, title, fields, tuple(types.items()), update=bool(types))
+    reading = texts.reading(reading)
     try:
-        types_of(options.shown_fields, records)
+        texts = texts.looked(inputs, reading)
     except PipelineError as error:
         raise UsageError(str(error)) from None
+    return look_at_all(inputs, reading, texts, RunOptions.max_bad_fraction, options.quiet)
 
 
-def _reading(options: Adapt) -> Reading:
+def check_bad(counts: Counts) -> None:
+    """Raise PipelineError if more records are bad than the commands of the steps allow."""
+    if counts.bad > RunOptions.max_bad_fraction * counts.read:
+        raise PipelineError(
+            f"{flag('--input')}: {counts.complaint()}: correct or remove these records: at most "
+            f"{RunOptions.max_bad_fraction:.1%} may be bad"
+        )
+
+
+def _storable(fields: tuple[str, ...], wrong: Mapping[str, str], options: Adapt) -> tuple[str, ...]:
+    """Return fields that the user did not name, changed so that the values of all records can be stored.
+
+    A field that some record cannot store is stored as text; if it is stored as text already, it is left out.
+
+    Args:
+        fields: the fields, as in --keep-fields.
+        wrong: name of a field -> the problem of the first record whose value cannot be stored.
+    """
+    title = options.titles[0] if options.titles else None
+    changed = []
+    for word in fields:
+        name, kind = split(word)
+        if name not in wrong or name == title:
+            changed.append(word)
+        elif kind is None:
+            changed.append(f"{name}:string")
+        else:
+            terminal.notice(f'search results will not show the field "{name}": {wrong[name]}')
+    return tuple(changed)
+
+
+def reading_of(options: Adapt, skip_unknown: bool = True) -> Reading:
+    """Return the rules by which the readers find the texts in the inputs, without titles and other fields."""
     return Reading(
         encoding=options.encoding and encoding_named(options.encoding),
-        skip_unknown=True,
+        skip_unknown=skip_unknown,
         field=options.titles[1] if options.titles else options.text_field,
         text_per=options.text_per,
     )

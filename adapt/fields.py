@@ -19,6 +19,7 @@ from clearspan.common.parsing import normalized_name
 from clearspan.common.progress import counted
 from clearspan.common.terminal import UsageError
 from clearspan.pipelines.errors import PipelineError
+from clearspan.pipelines.kinds.embedded_texts import EmbeddedTexts
 from clearspan.pipelines.kinds.pairs import USUAL
 from clearspan.pipelines.kinds.text_inputs import IDS, LINKS, encoding_named
 from clearspan.pipelines.readers import first_records
@@ -155,15 +156,19 @@ def _mixture(files: Sequence[_File], entries: Sequence[Input]) -> str:
     )
 
 
-def find_id_and_link(inputs: Sequence[str], encoding: str | None = None) -> tuple[str, ...]:
+def find_id_and_link(
+    inputs: Sequence[str], encoding: str | None = None, text_field: str | None = None
+) -> tuple[str, ...]:
     """Find the field of ids and the field of links in the first records of the inputs, by their usual names.
 
-    Search results show these fields, so that a user recognizes a text. If the inputs cannot be read, return no fields,
-    since the command that reads them later reports the problem.
+    Search results show these fields, so that a user recognizes a text. A field that holds lists or objects is passed
+    over, since it cannot be stored with the texts. If the inputs cannot be read, return no fields, since the command
+    that reads them later reports the problem.
 
     Args:
         inputs: paths, folders or globs.
         encoding: the encoding of text files, or `auto`; None for UTF-8.
+        text_field: the field or column of the text; None for the name "text".
 
     Returns:
         The names of the fields that were found: first for ids, then for links. A field that was not found is left out.
@@ -188,7 +193,17 @@ def find_id_and_link(inputs: Sequence[str], encoding: str | None = None) -> tupl
                 for each in [matching_name(list(value), name)]
                 if each and value[each] is not None
             ]
-            if written:
+            if written and _can_be_stored(written[0], found, dataclasses.replace(reading, field=text_field)):
                 kept.append(written[0])
                 break
     return tuple(kept)
+
+
+def _can_be_stored(name: str, found: Inputs, reading: Reading) -> bool:
+    """Return whether `embed` can store a field with the texts, by the first records, from which it infers the type."""
+    texts = EmbeddedTexts(text_field=reading.field, keep_fields=(name,))
+    try:
+        texts.looked(found, texts.reading(reading))
+    except PipelineError:
+        return False
+    return True

@@ -33,7 +33,7 @@ from clearspan.eval.verdict import TRAINED, Entrant, Verdict, judge
 from clearspan.shards.held_out import folder_of as held_out_folder
 from clearspan.shards.manifest import NAME as MANIFEST
 
-VERSION = 1
+VERSION = 2
 """Version of how a verdict is reached, increased whenever that changes."""
 
 

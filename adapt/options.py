@@ -15,6 +15,7 @@ from clearspan.common.flags import flag
 from clearspan.common.model_folder import model_name
 from clearspan.common.model_forms import STATIC
 from clearspan.common.options import Flag, Options
+from clearspan.common.parsing import normalized_name
 from clearspan.common.stemming import STEMMERS
 from clearspan.common.terminal import UsageError
 from clearspan.pipelines.errors import PipelineError, check_extra
@@ -49,6 +50,10 @@ GROUPED = (
     "with titles"
 )
 HELD_OUT = "fraction of the texts to hold out of training, for the verdict"
+UPDATED = (
+    "bring a finished DIR up to date with changed inputs: embed new texts, remove deleted ones; the model and the "
+    "verdict stay as they are"
+)
 SHORT = "drop texts of fewer tokens; only for texts without titles (default 16)"
 PROMPTS = (
     "name of the model's prompt before titles and texts; TITLES,TEXTS: two names; none: no prompt (default: as "
@@ -81,6 +86,7 @@ class Adapt(Options):
     holdout_fraction: Annotated[float, Flag(HELD_OUT, "F"), Gt(0), Lt(1)] = 0.1
     group_field: Annotated[str | None, Flag(GROUPED, "NAME")] = None
     min_tokens: Annotated[int | None, Flag(SHORT, "N"), Ge(1)] = None
+    update: Annotated[bool, Flag(UPDATED)] = False
     stemmer: Annotated[str | None, Flag(STEMMER, "LANGUAGE", choices=STEMMERS)] = None
     dry_run: Annotated[bool, Flag("print the commands of all steps, and run none of them")] = False
     quiet: Annotated[bool, Flag("print only the commands and the verdict")] = False
@@ -99,7 +105,7 @@ class Adapt(Options):
                 f"{flag('--fields')} and {self.option_without_titles}: texts with titles, and texts without titles: "
                 "leave one of them out"
             )
-        if self.fields and len(self.fields) != 2:
+        if self.fields and not len(self.fields) == len(set(map(normalized_name, self.fields))) == 2:
             raise UsageError(f"{flag('--fields')} must name two different fields, e.g. title,text")
         if self.titles and self.min_tokens is not None:
             named = (
@@ -227,7 +233,8 @@ class Adapt(Options):
         if self.keep_fields:
             return () if self.keep_fields == (NONE,) else self.keep_fields
         title = self.titles[:1] if self.titles else ()
-        return (*title, *(name for name in find_id_and_link(self.inputs, self.encoding) if name not in title))
+        text = self.titles[1] if self.titles else self.text_field
+        return (*title, *(name for name in find_id_and_link(self.inputs, self.encoding, text) if name not in title))
 
     @property
     def id_field(self) -> str | None:

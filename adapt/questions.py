@@ -63,6 +63,18 @@ def write_questions(options: Questions) -> None:
     already, it is not written again.
 
     Raises:
+        UsageError, DataError, PipelineError: the questions cannot be used, as `answered` says.
+    """
+    rows = answered(options)
+    lines = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows).encode("utf-8", "surrogatepass")
+    if not options.output.is_file() or options.output.read_bytes() != lines:
+        files.write_bytes(options.output, lines)
+
+
+def answered(options: Questions) -> list[dict[str, str]]:
+    """Return the questions, each with a text that it should find: {"query": ..., "text": ...}.
+
+    Raises:
         UsageError: a row of the file of questions states neither the text to find nor its id; or it states an id, and
             `options.id_field` is None or no text of the inputs has this id.
         DataError: the file of questions cannot be used.
@@ -75,10 +87,7 @@ def write_questions(options: Questions) -> None:
             f"e.g. {without[0]}: add the column text or id"
         )
     texts = _texts_of([query for query in queries if query.answer_id is not None], options)
-    rows = [{"query": query.text, "text": text} for query in queries for text in _answers(query, texts)]
-    lines = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows).encode("utf-8", "surrogatepass")
-    if not options.output.is_file() or options.output.read_bytes() != lines:
-        files.write_bytes(options.output, lines)
+    return [{"query": query.text, "text": text} for query in queries for text in _answers(query, texts)]
 
 
 def _answers(query: Query, texts: dict[str, list[str]]) -> list[str]:

@@ -23,9 +23,10 @@ REPORT = "report.html"
 HEADINGS = {"titles": "Held-out titles", "crops": "Crops of held-out texts", "questions": "Your questions"}
 _TITLE = "Which search finds your texts"
 _COMPARED = "All of these rank the same texts for the same queries."
+MEASURE = "MRR: the mean of 1 / rank of the right text, in %: 100 if always first, 50 if always second."
 _FIGURES = (
-    "MRR: the mean of 1 / rank of the right text, in percent. In brackets: the 95 % interval, by bootstrap over the "
-    "queries. The weight of a model beside BM25 was chosen on other queries."
+    "In brackets: the 95 % interval, by bootstrap over the queries. The weight of a model beside BM25 was chosen on "
+    "other queries."
 )
 _CURVE = "The dev score is MRR on the half of the held-out texts that picks the checkpoint; step 0 is before training."
 _EXAMPLES = "Queries that the two compared systems answer differently: one that the trained one wins, one it loses."
@@ -39,6 +40,7 @@ def write(
     metrics: Path | None = None,
     origin: str = "",
     steps: Mapping[str, str] | None = None,
+    remark: str = "",
 ) -> Path:
     """Write the report; return its path.
 
@@ -49,15 +51,18 @@ def write(
         metrics: the metrics.jsonl of the training, for the learning curve; None to leave the curve out.
         origin: a phrase that describes the model in DIR/model; "" if there is no model.
         steps: name -> command line of each step; None to leave the commands out.
+        remark: a sentence on an update of the texts to search; "" for none.
 
     Raises:
         OSError: the file cannot be written.
     """
     curves = learning_curves({"trained": metrics}) if metrics else []
-    notes = [*verdict.notes, *([f"In training {NEVER_BETTER}."] if metrics and never_better(metrics) else [])]
-    sections = [Section("Outcome", "\n\n".join(notes), figures=[bars(verdict), *curves])]
+    failed = [f"In training {NEVER_BETTER}."] if metrics and never_better(metrics) else []
+    notes = [*([remark] if remark else []), *verdict.notes, *failed]
+    text = "\n\n".join([*gains(verdict), MEASURE, *notes])
+    sections = [Section("Outcome", text, figures=[bars(verdict), *curves])]
     if other:
-        text = "\n\n".join([other.sentence, *other.notes])
+        text = "\n\n".join([other.sentence, *gains(other), *other.notes])
         sections.append(Section(HEADINGS[other.task], text, figures=[bars(other)]))
     if tables := examples(verdict):
         sections.append(Section("Examples", _EXAMPLES, tables))
@@ -90,8 +95,17 @@ def lines(verdict: Verdict, other: Verdict | None = None, width: int = 100) -> l
         figure = bars(shown)
         drawn = text_bars(figure, width)
         rows = [f"{system.name} {system.mrr:.2f} [{system.low:.1f}, {system.high:.1f}]" for system in shown.systems]
-        text += [f"{shown.word}: {shown.sentence}", figure.unit, *(drawn or rows), *shown.notes]
+        word = "undecided" if shown.is_undecided else shown.word
+        measure = [MEASURE] if shown is verdict else []
+        text += [f"{word}: {shown.sentence}", figure.unit, *(drawn or rows), *measure, *gains(shown), *shown.notes]
     return [terminal.printable(line) for line in text]
+
+
+def gains(verdict: Verdict) -> list[str]:
+    """Return a line on what the winner and the two compared systems find more than BM25; [] if none has a model."""
+    names = dict.fromkeys((verdict.winner, verdict.best_trained, verdict.best_untrained))
+    found = [f"{name} {gain}" for name in names if (gain := verdict.system(name).gain)]
+    return [f"More than BM25 alone, in MRR: {', '.join(found)}."] if found else []
 
 
 def bars(verdict: Verdict) -> Bars:
@@ -156,13 +170,14 @@ def _table(verdict: Verdict) -> Table:
         (
             system.name,
             Cell(system.mrr, f"[{system.low:.1f}, {system.high:.1f}]", system.name == verdict.winner),
+            str(system.gain or ""),
             _weight(system),
         )
         for system in verdict.systems
     ]
     change = f"{verdict.difference:+.2f} [{verdict.low:+.1f}, {verdict.high:+.1f}]"
     caption = f"{HEADINGS[verdict.task]}: {verdict.best_trained} minus {verdict.best_untrained}: {change}"
-    return Table(("system", "MRR", "weight"), rows, caption)
+    return Table(("system", "MRR", "more than BM25", "weight"), rows, caption)
 
 
 def _weight(system: System) -> str:

@@ -1,20 +1,64 @@
-"""Run a step's command; leave it out if an earlier call has finished the step and its output is not damaged."""
+"""Run a step's command; leave it out if an earlier call has finished the step and its output is not damaged.
 
+What a finished folder refuses is refused before the first step (`check_finished`), so that nothing in it changes.
+"""
+
+import contextlib
+from collections.abc import Mapping
 from typing import Any
 
 from clearspan.adapt.options import Adapt
 from clearspan.adapt.state import save
-from clearspan.adapt.steps import Step, title
+from clearspan.adapt.steps import Step, embedding, steps, title, without_inputs
+from clearspan.adapt.updating import OF_TEXTS, UPDATED, is_finished
 from clearspan.common import terminal
 from clearspan.common.child_commands import run_module
 from clearspan.common.flags import flag
+from clearspan.common.model_folder import EncoderError
 from clearspan.common.sealed_folder import FolderChangedError, set_aside
 from clearspan.common.terminal import UsageError
+from clearspan.eval.verdict import TRAINED
+from clearspan.shards.manifest import ManifestError
 
 FOLLOWING = ("questions", "judge")
 """Steps whose command may differ on a later call: if questions are added, the verdict on the same models is reached
 again.
 """
+
+
+def check_finished(state: Mapping[str, Any], options: Adapt) -> None:
+    """Raise UsageError if an earlier call finished a step with another command, before any step runs.
+
+    The command of the training is compared only if the outputs on which it depends are there, undamaged. The command
+    that embeds is compared only if these options allow the model that was delivered.
+
+    Args:
+        state: the content of adapt.json.
+        options: the options of this call.
+    """
+    with contextlib.suppress(ManifestError, EncoderError, OSError):  # a damaged output, whose step runs again
+        for step in steps(options, runs=False):
+            if step.is_known:
+                _check_same(step, state, options)
+    folders = {TRAINED: options.trained, **options.untrained}
+    if (source := folders.get(state.get("delivered", ""))) is not None:
+        _check_same(embedding(options, source), state, options)
+
+
+def _check_same(step: Step, state: Mapping[str, Any], options: Adapt) -> None:
+    """Raise UsageError if an earlier call finished a step with another command.
+
+    The inputs may differ once the folder is finished, because it can then be updated (`adapt.updating`).
+    """
+    done = state["steps"].get(step.name)
+    is_same = done in (None, step.recorded)
+    if done and (is_finished(state) or state.get(UPDATED)):
+        is_same = without_inputs(done) == without_inputs(step.recorded)
+    if not is_same and step.name not in FOLLOWING:
+        raise UsageError(
+            f"{flag('--output')} {options.output}: its step {step.name} was made by another command; name another "
+            f"folder: {done}"
+        )
 
 
 def run_step(step: Step, state: dict[str, Any], options: Adapt) -> None:
@@ -32,12 +76,11 @@ def run_step(step: Step, state: dict[str, Any], options: Adapt) -> None:
         CommandError: the command failed.
     """
     done = state["steps"].get(step.name)
-    if done not in (None, str(step)) and step.name not in FOLLOWING:
-        raise UsageError(
-            f"{flag('--output')} {options.output}: its step {step.name} was made by another command; name another "
-            f"folder: {done}"
-        )
-    if done != str(step):
+    _check_same(step, state, options)
+    if state.get(UPDATED) and done and step.name in OF_TEXTS:
+        terminal.notice(f"{title(step, options)}\n$ {done}  # finished: of the texts before the update")
+        return
+    if done != step.recorded or step.of_call:
         done = None
     if done and (problem := damage(step, options)):
         terminal.notice(f"{problem}: step {step.name} is run again")
@@ -48,8 +91,8 @@ def run_step(step: Step, state: dict[str, Any], options: Adapt) -> None:
     if not done:
         save(options.output, state)
     if not done or step.checks_inputs:
-        run_module(step.module, step.words, options.quiet or bool(done))
-        state["steps"][step.name] = str(step)
+        run_module(step.module, (*step.words, *step.of_call), options.quiet or bool(done))
+        state["steps"][step.name] = step.recorded
         save(options.output, state)
 
 

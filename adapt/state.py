@@ -8,12 +8,15 @@ from typing import Any
 from clearspan.adapt.options import Adapt
 from clearspan.common import files, terminal
 from clearspan.common.compute import AUTO, resolve
+from clearspan.common.encoder.prompts import NONE
 from clearspan.common.flags import flag
-from clearspan.common.model_forms import STATIC, model_value_error
+from clearspan.common.model_forms import NO_FOLDER, STATIC, model_value_error
 from clearspan.common.sealed import seal, unseal
 from clearspan.common.terminal import UsageError
 
 STATE = "adapt.json"
+FIELDS = "shown_fields"
+"""Name, in adapt.json, of the list of fields that the first call chose for search results."""
 FORMAT = 3
 """Version of the steps and of their outputs; a folder of another version is refused."""
 
@@ -35,7 +38,7 @@ def read_state(options: Adapt) -> dict[str, Any]:
     if options.model is not None and (problem := model_value_error(options.model, STATIC)):
         raise UsageError(f"{flag('--model')} {options.model!r}: {problem}")
     if given is not None and not given.is_dir():
-        raise UsageError(f"{flag('--model')} {given}: no such folder: name the folder of a sentence-transformers model")
+        raise UsageError(f"{flag('--model')} {given}: {NO_FOLDER}")
     if given is not None and options.output.resolve().is_relative_to(given.resolve()):
         raise UsageError(
             f"{flag('--output')} {options.output}: is in {flag('--model')}, which is copied: name a folder outside of "
@@ -84,6 +87,18 @@ def with_precision(options: Adapt, state: dict[str, Any]) -> Adapt:
         terminal.notice(compute.message)
         chosen = state["precision"] = compute.precision
     return dataclasses.replace(options, precision=chosen)
+
+
+def with_fields(options: Adapt, state: Mapping[str, Any]) -> Adapt:
+    """Return the options with the fields that the first call chose for search results, unless the user names others.
+
+    Args:
+        state: the content of adapt.json.
+    """
+    chosen = state.get(FIELDS)
+    if options.keep_fields or chosen is None:
+        return options
+    return dataclasses.replace(options, keep_fields=tuple(chosen) or (NONE,))
 
 
 def save(folder: Path, state: Mapping[str, Any]) -> None:

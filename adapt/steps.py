@@ -8,12 +8,15 @@ from typing import NamedTuple
 from clearspan.adapt.enough import check_held_out
 from clearspan.adapt.judging import Judging
 from clearspan.adapt.options import Adapt
-from clearspan.adapt.questions import Questions
+from clearspan.adapt.questions import Questions, answered
 from clearspan.adapt.recipe import Choice, planned
-from clearspan.common.child_commands import Option
+from clearspan.common.child_commands import CommandError, Option
 from clearspan.common.encoder.prompts import DOCUMENT, NONE, QUERY, quoted_prompt
 from clearspan.common.flags import flag
-from clearspan.common.options import words
+from clearspan.common.options import from_keywords, words
+from clearspan.common.terminal import one_line
+from clearspan.eval.data.questions import read_questions
+from clearspan.pipelines.errors import PipelineError
 from clearspan.pipelines.registry import COMMANDS
 from clearspan.shards import held_out
 from clearspan.train.distill import Distill
@@ -26,6 +29,8 @@ COMPARING = (PIPELINES, QUESTIONS, JUDGE)
 """Modules whose commands compare inputs and outputs with an earlier call, and redo only the work that has changed."""
 VERDICT, QUESTIONS_FILE, VECTORS = "verdict.json", "questions.jsonl", "vectors"
 """Names in the output folder."""
+INPUT = "--input="
+"""Beginning of the words of a step's command that name the inputs."""
 MINED, NEAREST = 8, 128
 """Number of hard negatives for each title, and number of nearest texts from which the negatives are taken."""
 MIN_TOKENS = 16
@@ -41,15 +46,24 @@ class Step(NamedTuple):
         about: description of the step, which is printed before the command.
         module: the module that `python -m` runs.
         words: the arguments of the command line.
+        is_known: False if the arguments depend on outputs that do not exist yet; some are then placeholders.
+        of_call: arguments of this call alone, which adapt.json does not record.
     """
 
     name: str
     about: str
     module: str
     words: tuple[str, ...]
+    is_known: bool = True
+    of_call: tuple[str, ...] = ()
 
     def __str__(self) -> str:
-        return shlex.join(["python", "-m", self.module, *self.words])
+        return shlex.join(["python", "-m", self.module, *self.words, *self.of_call])
+
+    @property
+    def recorded(self) -> str:
+        """The command as adapt.json records it."""
+        return str(self._replace(of_call=()))
 
     @property
     def checks_inputs(self) -> bool:
@@ -58,6 +72,11 @@ class Step(NamedTuple):
         These are the steps whose commands themselves check which of their inputs have changed.
         """
         return self.module in COMPARING
+
+
+def without_inputs(command: str) -> list[str]:
+    """Return the words of a step's command without those that name the inputs."""
+    return [word for word in shlex.split(command) if not word.startswith(INPUT)]
 
 
 def names(options: Adapt) -> list[str]:
@@ -74,14 +93,18 @@ def title(step: Step, options: Adapt) -> str:
     return f"{every.index(step.name) + 1}/{len(every)} {step.name}: {step.about}"
 
 
-def steps(options: Adapt) -> Iterator[Step]:
+def steps(options: Adapt, runs: bool = True) -> Iterator[Step]:
     """Yield the steps up to the verdict, in order.
 
     The caller must run each step before it requests the next one, since the command of the training depends on the
     output of earlier steps. If that output does not exist, as in a dry run, the command has placeholders.
 
+    Args:
+        options: the options of the call.
+        runs: whether the caller runs the steps; the texts are then checked before the steps that train with them.
+
     Raises:
-        DataError: the dataset of the texts, once it is written, has too few held-out texts.
+        DataError: the dataset of the texts, once it is written, has too few held-out texts, or the text of no question.
     """
     folder, texts, given, base = options.output, options.output / "texts", options.encoder, options.base
     tokenizer = given or folder / "tokenizer"
@@ -93,7 +116,10 @@ def steps(options: Adapt) -> Iterator[Step]:
         about = f"a tokenizer of {VOCABULARY:,} tokens, from the texts"
         yield Step("tokenizer", about, PIPELINES, _line("vocabulary", options, size=VOCABULARY, output=tokenizer))
     yield _texts(options, texts, tokenizer)
-    check_held_out(texts)
+    if runs:
+        check_held_out(texts)
+        if questions and not options.trained.is_dir():
+            read_questions(questions, texts)
     if options.makes_static:
         source = {"tokenizer": tokenizer} if given is None else {"model": given}
         command = tuple(words(Distill, {**source, "shards": texts, "dims": DIMS, "output": base}))
@@ -158,17 +184,32 @@ def _train(options: Adapt, dataset: Path) -> Step:
         )
     keys += [*choice.changes, *options.overrides]
     command = words(TrainOptions, {"recipe": choice.recipe, "resume": True, "overrides": keys})
-    return Step("train", choice.reason, TRAIN, tuple(command))
+    return Step("train", choice.reason, TRAIN, tuple(command), choice is not unknown)
+
+
+def check_questions(options: Adapt) -> None:
+    """Check the file of questions as the step `questions` does, if there is such a file; write nothing.
+
+    Raises:
+        UsageError, DataError: a question cannot be used.
+        CommandError: an input in which texts are looked up by their ids cannot be read.
+    """
+    if options.queries:
+        try:
+            answered(from_keywords(Questions, _asked(options)))
+        except PipelineError as error:
+            raise CommandError(one_line(error)) from None
 
 
 def _questions(options: Adapt) -> tuple[str, ...]:
-    line: dict[str, Option] = {"queries": options.queries, "input": options.inputs, "encoding": options.encoding}
+    return tuple(words(Questions, _asked(options)))
+
+
+def _asked(options: Adapt) -> dict[str, Option]:
+    """Return the options of the step `questions`: keyword argument -> value."""
     text = options.titles[1] if options.titles else options.text_field
-    return tuple(words(Questions, {**line, "id_field": options.id_field, "text_field": text, "output": _file(options)}))
-
-
-def _file(options: Adapt) -> Path:
-    return options.output / QUESTIONS_FILE
+    line: dict[str, Option] = {"queries": options.queries, "input": options.inputs, "encoding": options.encoding}
+    return {**line, "id_field": options.id_field, "text_field": text, "output": options.output / QUESTIONS_FILE}
 
 
 def _judge(options: Adapt, texts: Path, questions: Path | None) -> Step:
@@ -187,15 +228,22 @@ def _judge(options: Adapt, texts: Path, questions: Path | None) -> Step:
     return Step("judge", about, JUDGE, tuple(words(Judging, {**line, "output": options.output / VERDICT})))
 
 
-def embedding(options: Adapt) -> Step:
-    """Return the last step, which embeds all texts with the model in the folder `model` of the output."""
+def embedding(options: Adapt, source: Path | None = None, updates: bool = False) -> Step:
+    """Return the last step, which embeds all texts with the model in the folder `model` of the output.
+
+    Args:
+        options: the options of the call.
+        source: the folder of which `model` is a copy, or will be; None if that is not known before the verdict.
+        updates: whether the step brings vectors of an earlier call up to date.
+    """
     model = options.output / "model"
     line: dict[str, Option] = {"model": model, "title_field": options.titles[0] if options.titles else None}
     line |= {"keep_text": True, "keep_fields": ",".join(options.shown_fields) or None}
     line["prompt_name"] = options.prompt_name[-1] if options.prompt_name else None
-    line["precision"] = options.precision_of(model if model.is_dir() else options.base)
+    line["precision"] = options.precision_of(source or options.base)
     command = _line("embed", options, **line, output=options.output / VECTORS)
-    return Step("embed", "the vectors of all texts, by the model of the verdict, to search", PIPELINES, command)
+    about = "the vectors of all texts, by the model of the verdict, to search"
+    return Step("embed", about, PIPELINES, command, of_call=("--update",) if updates else ())
 
 
 def _line(command: str, options: Adapt, **extra_options: Option) -> tuple[str, ...]:

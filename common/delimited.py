@@ -53,6 +53,16 @@ def parse(lines: Iterator[str], form: Form) -> list[str] | None:
     return next(csv.reader(lines, **form), None)
 
 
+def fault(error: csv.Error) -> str:
+    """Return the reason why a row cannot be parsed, from the error that `parse` raised."""
+    return "a carriage return in a cell without quotes" if is_carriage_return(error) else str(error)
+
+
+def is_carriage_return(error: csv.Error) -> bool:
+    """Return whether a row cannot be parsed because a cell without quotes holds a carriage return."""
+    return "new-line character" in str(error)
+
+
 def form_of(head: Sequence[str], is_tsv: bool, are_quotes: Callable[[], bool]) -> Form:
     """Infer the options of `csv.reader` for a table from its first lines.
 

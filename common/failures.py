@@ -20,6 +20,8 @@ from pathlib import Path
 
 VARIABLE = "CLEARSPAN_FAILURES"
 """Environment variable with the file that failures are written to; each `run_module` sets its own."""
+STOPPED = 130
+"""The exit code of a command that was stopped before it had done its work: by the user, or by a batch system."""
 HINT = " (see --help)"
 """End of a line on a wrong command line."""
 
@@ -31,7 +33,7 @@ class Failure:
     Attributes:
         name: name of the command, printed before the message.
         message: one line for the user.
-        code: the exit code: 2 for wrong usage, 130 if the user interrupted the command, otherwise 1.
+        code: the exit code: 2 for wrong usage, 130 (`STOPPED`) if the command was stopped, otherwise 1.
         is_refused: whether the command line was invalid, so that no work was done.
         types: names of the class of the exception that ended the command, and of its base classes; empty if unknown.
     """

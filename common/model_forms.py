@@ -11,6 +11,8 @@ from pathlib import Path
 from clearspan.common.flags import flag
 
 STATIC, HYBRID = "static:", "hybrid:"
+NO_FOLDER = "no such folder: name a local folder with a model, which `hf download NAME --local-dir DIR` fetches"
+"""Error message for a folder that does not exist."""
 
 
 def _elsewhere(form: str) -> str:

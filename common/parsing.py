@@ -4,6 +4,7 @@ import difflib
 import math
 import re
 from collections.abc import Callable, Iterable
+from decimal import Decimal, InvalidOperation
 from typing import Any
 
 MIN_SIMILARITY = 0.6
@@ -46,6 +47,29 @@ def finite_number(text: str) -> float:
     if not math.isfinite(value):
         raise ValueError(f"not a finite number: {text!r}")
     return value
+
+
+def exact_number(text: str) -> float | Decimal:
+    """Parse a number in decimal or scientific notation without losing a digit.
+
+    The result is a float if the float, written with as many digits as the text has, is the same number, as 0.1 and
+    0.10000000000000001 are. Otherwise it is a Decimal, as for 0.1234567890123456789.
+
+    Raises:
+        ValueError: the text is not such a number, or its exponent is too large for a Decimal.
+    """
+    value = float(text)
+    if repr(value) == text and math.isfinite(value):  # almost all fractions, as programs write them
+        return value
+    if not re.fullmatch(r"[0-9.eE+-]+", text):
+        raise ValueError(f"not a number: {text[:40]!r}")
+    try:
+        exact = Decimal(text)
+        digits = len(exact.as_tuple().digits)
+        is_float = math.isfinite(value) and Decimal(f"{value:.{digits - 1}e}") == exact
+    except InvalidOperation:
+        raise ValueError(f"not a number of a possible size: {text[:40]!r}") from None
+    return value if is_float else exact
 
 
 NUMBERS: dict[Any, Callable[[str], Any]] = {int: whole_number, float: finite_number}

@@ -32,13 +32,13 @@ class ProgressBar(tqdm):  # type: ignore[type-arg, unused-ignore]  # a generic c
     If stderr is not a terminal, the bar is printed as a line every 30 seconds. Work that ends sooner prints no line.
 
     Args:
-        total: the number of items.
+        total: the number of items; None if it is not known.
         work: a description of the work, e.g. `embedding 50,000 texts`.
         quiet: True to show nothing.
         options: further arguments of `tqdm`.
     """
 
-    def __init__(self, total: float, work: str, quiet: bool = False, **options: Any) -> None:
+    def __init__(self, total: float | None, work: str, quiet: bool = False, **options: Any) -> None:
         seldom = {} if sys.stderr.isatty() else dict.fromkeys(("delay", "mininterval", "maxinterval"), LONG_S)
         super().__init__(total=total, desc=work, disable=quiet, leave=None, **{**seldom, **options})
 

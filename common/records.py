@@ -1,16 +1,21 @@
 """Read lines, tables and JSON lines of UTF-8 text, with errors that name the file and the line."""
 
 import csv
+import io
+import itertools
 import json
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from clearspan.common.delimited import are_quotes, form_of
+from clearspan.common import line_ends
+from clearspan.common.delimited import are_quotes, fault, form_of
 
 HEAD_LINES = 1000
 """Lines of a table from which its delimiter is inferred."""
+HEAD_BYTES = 1 << 20
+"""Number of first bytes of a file from which its line ends are inferred."""
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
@@ -22,13 +27,16 @@ class MissingDataError(Exception):
     """A data file does not exist. The message names it in one line."""
 
 
-def read_lines(path: Path, encoding: str = "utf-8") -> Iterator[str]:
+def read_lines(
+    path: Path, encoding: str = "utf-8", end_with_cr: Callable[[bytes], bool] = line_ends.end_with_cr
+) -> Iterator[str]:
     """Yield the lines of a text file, without line ends (LF or CR LF) and without a UTF-8 byte order mark.
 
-    Only LF ends a line: `str.splitlines` would also break at U+0085 or U+2028 inside a sentence.
+    Only LF ends a line, or only CR: `str.splitlines` would also break at U+0085 or U+2028 inside a sentence.
 
     Args:
         encoding: `utf-8` or `latin-1`.
+        end_with_cr: function of the first bytes of a file that returns whether CR alone ends its lines.
 
     Raises:
         MissingDataError: the file does not exist.
@@ -40,7 +48,10 @@ def read_lines(path: Path, encoding: str = "utf-8") -> Iterator[str]:
     except (FileNotFoundError, NotADirectoryError):
         raise MissingDataError(f"no file {path}") from None
     with file:
-        for number, line in enumerate(file, start=1):
+        first = file.read(HEAD_BYTES) + file.readline()  # a pipe cannot be read twice
+        if end_with_cr(first):
+            first = line_ends.with_lf(first + file.read())
+        for number, line in enumerate(itertools.chain(io.BytesIO(first), file), start=1):
             try:
                 may_have_mark = number == 1 and encoding == "utf-8"
                 yield line.decode("utf-8-sig" if may_have_mark else encoding).removesuffix("\n").removesuffix("\r")
@@ -60,7 +71,7 @@ def csv_rows(path: Path) -> Iterator[tuple[int, list[str]]]:
         MissingDataError: the file does not exist.
         DataError: a line is not UTF-8, or quotes do not match.
     """
-    lines = [f"{line}\n" for line in read_lines(path)]
+    lines = [f"{line}\n" for line in read_lines(path, end_with_cr=line_ends.rows_end_with_cr)]
     is_tsv = path.suffix.lower() == ".tsv"
     form = form_of(lines[:HEAD_LINES], is_tsv, lambda: are_quotes(line.encode("utf-8", "replace") for line in lines))
     rows = csv.reader(lines, **form)
@@ -71,8 +82,8 @@ def csv_rows(path: Path) -> Iterator[tuple[int, list[str]]]:
             number = rows.line_num + 1
     except csv.Error as error:
         raise DataError(
-            f"{path}:{number}: not a csv row ({error}): enclose a text that contains quotes in quotes, and double its "
-            "own quotes"
+            f"{path}:{number}: not a csv row ({fault(error)}): enclose a text that contains quotes or line breaks in "
+            "quotes, and double its own quotes"
         ) from None
 
 

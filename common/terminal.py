@@ -15,7 +15,7 @@ from importlib import metadata
 from types import FrameType
 from typing import Any, Literal, NoReturn
 
-from clearspan.common.failures import Failure, report, report_in_handler, types_of
+from clearspan.common.failures import STOPPED, Failure, report, report_in_handler, types_of
 from clearspan.common.flags import command_line, flag
 from clearspan.common.former import advice
 from clearspan.common.parsing import NUMBERS, did_you_mean
@@ -254,7 +254,7 @@ def ending_at_once(name: str, remedy: str) -> Iterator[None]:
 
 
 def end_process(number: int, name: str, remedy: str) -> NoReturn:
-    """Report in one line which signal has stopped the process, and end the process with exit code 1.
+    """Report in one line which signal has stopped the process, and end the process with exit code 130.
 
     In a training with several processes, only rank 0 reports the line.
 
@@ -264,8 +264,8 @@ def end_process(number: int, name: str, remedy: str) -> NoReturn:
         remedy: the end of the line: advice for the user.
     """
     if os.environ.get("RANK", "0") == "0":
-        report_in_handler(Failure(name, f"stopped by {signal.Signals(number).name}: {remedy}"))
-    os._exit(1)
+        report_in_handler(Failure(name, f"stopped by {signal.Signals(number).name}: {remedy}", STOPPED))
+    os._exit(STOPPED)
 
 
 def run(
@@ -333,5 +333,5 @@ def _exit_code(name: str, work: Callable[[], int], expected: tuple[type[Exceptio
         report(Failure(name, one_line(error), types=types_of(error)))
         return 1
     except KeyboardInterrupt:
-        report(Failure(name, "stopped: run the same command again to continue", 130))
-        return 130
+        report(Failure(name, "stopped: run the same command again to continue", STOPPED))
+        return STOPPED

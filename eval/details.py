@@ -50,7 +50,8 @@ class Answer(NamedTuple):
 
     Attributes:
         query: the text of the query.
-        right: the text of the query's first relevant document, in the order of the collection's documents.
+        right: the text of the query's first relevant document, in the order of the collection's documents; "" if the
+            collection lacks all of them.
         rank: the rank of the relevant document that the model ranks best, from 1; 0 if none is among the first
             1,000.
         first: the text of the document that the model ranks first; "" if no document is ranked.

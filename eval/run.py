@@ -45,7 +45,7 @@ from clearspan.eval.results import (
 )
 from clearspan.eval.scores import Difference, TaskScores, comparable, tested
 from clearspan.eval.tables.averages import averages
-from clearspan.eval.tasks import queries, sts
+from clearspan.eval.tasks import queries, retrieval, sts
 from clearspan.eval.tasks.registry import family
 from clearspan.eval.tasks.task import Task, TaskContext, UnscoredError
 
@@ -84,7 +84,7 @@ def evaluate(request: EvalOptions) -> list[Scored]:
     tasks = loaded.tasks
     files = {path: compared(path) for path in dict.fromkeys(path for task in tasks for path in task.files)}
     known = {task.name: [files[path] for path in task.files] for task in tasks if loaded.families[task.name] not in OWN}
-    warnings = [*_data_warnings(known), *queries.remarks(tasks)]
+    warnings = [*_data_warnings(known), *retrieval.remarks(tasks), *queries.remarks(tasks)]
     remarks = {name: ", ".join(file.remark for file in files if file.is_truncated) for name, files in known.items()}
     truncated = {name: remark for name, remark in remarks.items() if remark}
     compute = resolve(request.device, request.precision)

@@ -16,7 +16,7 @@ two systems. All intervals come from the same bootstrap samples.
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -69,6 +69,22 @@ class Entrant:
     is_trained: bool = False
 
 
+class Gain(NamedTuple):
+    """The MRR of a system minus the MRR of BM25, in percentage points.
+
+    Attributes:
+        value: the difference.
+        low, high: the ends of its 95 % interval.
+    """
+
+    value: float
+    low: float
+    high: float
+
+    def __str__(self) -> str:
+        return f"{self.value:+.1f} [{self.low:+.1f}, {self.high:+.1f}]"
+
+
 @dataclass(frozen=True)
 class System:
     """A way to search, with its score: BM25, a model, or a model combined with BM25.
@@ -81,6 +97,7 @@ class System:
             BM25 alone.
         mrr: the mean reciprocal rank of the right text, in percent.
         low, high: the ends of the 95 % interval of `mrr`.
+        gain: what the system finds more than BM25; None for BM25 itself.
     """
 
     name: str
@@ -90,6 +107,7 @@ class System:
     mrr: float
     low: float
     high: float
+    gain: Gain | None = None
 
 
 @dataclass(frozen=True)
@@ -129,7 +147,8 @@ class Verdict:
         difference: the MRR of the best trained system minus the MRR of the best untrained system, in percentage points.
         low, high: the ends of the 95 % interval of `difference`.
         word: `better` if the whole interval is above 0, `worse` if the whole interval is below 0. Otherwise, and always
-            if there are fewer than 20 queries (`FEWEST_DECIDING`), it is `no difference`.
+            if there are fewer than 20 queries (`FEWEST_DECIDING`), it is `no difference`; the sentence then says that
+            they are too few to decide.
         sentence: the outcome in one sentence.
         notes: remarks on how reliable the scores are, such as a warning that there are few queries.
         examples: first, queries for which the best trained system ranks the right text higher than the best untrained
@@ -152,6 +171,11 @@ class Verdict:
     notes: tuple[str, ...] = ()
     examples: tuple[Example, ...] = ()
 
+    @property
+    def is_undecided(self) -> bool:
+        """Return whether there are too few queries to decide, although the two systems do not find the same."""
+        return self.num_queries < FEWEST_DECIDING and not self.low == self.high == 0
+
     def system(self, name: str) -> System:
         """Return a system by its name."""
         return next(system for system in self.systems if system.name == name)
@@ -163,7 +187,7 @@ class Verdict:
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> "Verdict":
         """Return a verdict from the result of `to_json`, or from that result after it was written and read as JSON."""
-        systems = tuple(System(**system) for system in values["systems"])
+        systems = tuple(System(**{**each, "gain": each["gain"] and Gain(*each["gain"])}) for each in values["systems"])
         examples = tuple(Example(**example) for example in values["examples"])
         return cls(**{**values, "systems": systems, "examples": examples, "notes": tuple(values["notes"])})
 
@@ -248,8 +272,16 @@ def decide(
     if len(examples) < len(results):
         raise ValueError(f"the systems need different names: {', '.join(result.name for result in results)}")
     systems = [
-        System(result.name, result.about, result.is_trained, result.weight, figure(of), *interval(of))
-        for result, of in zip(results, examples.values(), strict=True)
+        System(
+            result.name,
+            result.about,
+            result.is_trained,
+            result.weight,
+            figure(of),
+            *interval(of),
+            _gain(name, examples),
+        )
+        for result, (name, of) in zip(results, examples.items(), strict=True)
     ]
     trained, untrained = (
         max(
@@ -264,13 +296,10 @@ def decide(
     if task == "questions" and (remark := few(num_queries)):
         notes.insert(0, remark)
     word: Word = "no difference"
-    if change.low > 0:
+    if num_queries >= FEWEST_DECIDING and change.low > 0:
         word = "better"
-    elif change.high < 0:
+    elif num_queries >= FEWEST_DECIDING and change.high < 0:
         word = "worse"
-    if num_queries < FEWEST_DECIDING and word != "no difference":
-        word = "no difference"
-        notes.insert(0, f"{counted(num_queries, QUERIES[task])}: too few to decide, {FEWEST_DECIDING} are needed")
     by_name = {system.name: system for system in systems}
     winner = trained if word == "better" else _without_training(untrained, results, examples)
     verdict = Verdict(
@@ -291,6 +320,19 @@ def decide(
         examples=tuple(_examples(trained, untrained, contest)),
     )
     return replace(verdict, sentence=_sentence(verdict, by_name))
+
+
+def _gain(name: str, examples: Mapping[str, Examples]) -> Gain | None:
+    """Return what a system finds more than BM25; None if it is BM25, or if BM25 takes no part.
+
+    Args:
+        name: the name of the system.
+        examples: name of a system -> the reciprocal rank of the right text for each scored query.
+    """
+    if name == BM25 or BM25 not in examples:
+        return None
+    change = difference(examples[BM25], examples[name])
+    return Gain(change.value, change.low, change.high)
 
 
 def _without_training(
@@ -324,7 +366,8 @@ def _sentence(verdict: Verdict, systems: Mapping[str, System]) -> str:
     among = f"{verdict.num_texts:,} texts"
     if verdict.num_collection > verdict.num_texts:
         among = f"a sample of {verdict.num_texts:,} of {verdict.num_collection:,} texts"
-    place = f"among {among}, {counted(verdict.num_queries, QUERIES[verdict.task])}"
+    queries = counted(verdict.num_queries, QUERIES[verdict.task])
+    place = f"among {among}, {queries}"
     interval = f"95 % interval [{verdict.low:+.1f}, {verdict.high:+.1f}]"
     points = f"{abs(verdict.difference):.1f} MRR {'below' if verdict.difference < 0 else 'above'}"
     if verdict.word == "better":
@@ -332,6 +375,10 @@ def _sentence(verdict: Verdict, systems: Mapping[str, System]) -> str:
     if verdict.low == verdict.high == 0:  # weight 0, or training kept the model that it began with
         same = "the same" if verdict.winner == verdict.best_untrained else f"what {untrained} finds"
         return f"take {in_words(systems[verdict.winner])}: training brought nothing: {trained} finds {same}, {place}"
+    if verdict.is_undecided:
+        too_few = f"too few to decide ({queries}, {FEWEST_DECIDING} are needed)"
+        compared = f"{trained} is {points} {untrained}, {interval}, among {among}"
+        return f"take {in_words(systems[verdict.winner])}: {too_few}: {compared}"
     noise = "" if verdict.word == "worse" else ", which may be chance"
     if verdict.winner != verdict.best_untrained:
         other = f"{untrained}, the best without training, may find no more"

@@ -78,6 +78,7 @@ class Inputs:
             store).
         classes: the selected classes of images or audio clips; None for other inputs.
         skipped: the number of files of unknown type that were skipped.
+        left_out: the paths of files that were found and are not read, because of their names (`finding.is_auxiliary`).
     """
 
     root: str
@@ -85,6 +86,7 @@ class Inputs:
     sample_ranges: Mapping[str, Sequence[tuple[int, int]] | None] = dataclasses.field(default_factory=dict)
     classes: Classes | None = None
     skipped: int = 0
+    left_out: tuple[str, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True)

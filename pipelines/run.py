@@ -45,6 +45,7 @@ from clearspan.pipelines.units.changes import check_inputs
 from clearspan.pipelines.units.commit import commit, load_results
 from clearspan.pipelines.units.curation import Curation, held_out_share
 from clearspan.pipelines.units.decisions import have_verdicts
+from clearspan.pipelines.units.inputs import left_out_lines
 from clearspan.pipelines.units.job import FOLDERS, OWN_STAGED, STAGED, Job, done_units
 from clearspan.pipelines.units.numbering import numbered
 from clearspan.pipelines.units.ownership import fruitless
@@ -401,6 +402,7 @@ def _summary(job: Job, plan: Plan, units: list[Unit], seconds: float) -> Dataset
             *of_classes,
             *columns_read(plan.root, plan.inputs, job.reading),
             *([f"{counted(skipped, 'input')} of unknown type skipped"] if skipped else []),
+            *left_out_lines(plan.left_out),
             *encoding_lines(counts.encodings, counts.recoded),
             *filter(None, [counts.files_lacking, held_out_share(manifest), _groups(job)]),
             *job.kind.remarks(job.fingerprint, counts.sums),

@@ -3,8 +3,10 @@
 A file is identified by its device and inode. If several paths lead to it, it is listed under only one of them,
 preferably one that contains no link. On network file systems without inode numbers, every path counts as a file of its
 own. A folder is entered only once, so that a cycle of links ends. Hidden names are skipped, as in globs (`is_hidden`).
-Nothing else is skipped: a broken link, a device, a socket or an unreadable folder raises an error. The longest leading
-part of a pattern that exists on disk is taken literally, so that brackets in a folder's name are not wildcards.
+Names that begin with an underscore are left out, as in Spark and Arrow, because engines write unfinished and auxiliary
+files under such names (`is_auxiliary`). Nothing else is skipped: a broken link, a device, a socket or an unreadable
+folder raises an error. The longest leading part of a pattern that exists on disk is taken literally, so that brackets
+in a folder's name are not wildcards.
 """
 
 import fnmatch
@@ -66,10 +68,43 @@ def is_below_hidden(path: str, pattern: str = "") -> bool:
     """
     if "/." not in path and not path.startswith(".") and not any(name in path.lower() for name in LITTER):
         return False  # almost all paths
+    return any(is_hidden(part) for part in _unnamed(path, pattern, "."))
+
+
+def is_auxiliary(name: str) -> bool:
+    """Return whether an engine such as Spark writes files under this name that are not data, such as `_SUCCESS`.
+
+    Such a name begins with an underscore, as `_temporary` and `_metadata` do. A folder of one value of a column, such
+    as `_year=2020`, holds data.
+    """
+    return name.startswith("_") and "=" not in name
+
+
+def is_below_auxiliary(path: str, pattern: str) -> bool:
+    """Return whether a path is left out because a folder in it, or the file itself, has an auxiliary name
+    (`is_auxiliary`).
+
+    A name is not left out if the user's pattern contains it, or if it matches a part of the pattern that begins with an
+    underscore, such as `_posts*`.
+
+    Args:
+        pattern: the path or glob that the user gave.
+    """
+    if "/_" not in path and not path.startswith("_"):
+        return False  # almost all paths
+    return any(is_auxiliary(part) for part in _unnamed(path, pattern, "_"))
+
+
+def _unnamed(path: str, pattern: str, begin: str) -> Iterator[str]:
+    """Yield the names in a path that the user's pattern does not contain.
+
+    A part of the pattern that begins with the character `begin` contains all names that match it.
+    """
     named = [".", "..", *pattern.split("/")]
-    hidden = [part for part in path.split("/") if is_hidden(part) and part not in named]
-    dotted = [name for name in named if name.startswith(".")]
-    return any(not any(fnmatch.fnmatchcase(part, name) for name in dotted) for part in hidden)
+    globs = [name for name in named if name.startswith(begin)]
+    for part in path.split("/"):
+        if part not in named and not any(fnmatch.fnmatchcase(part, name) for name in globs):
+            yield part
 
 
 def once(paths: Iterable[str]) -> dict[str, Status]:
@@ -106,11 +141,14 @@ def _link_rank(path: str) -> tuple[bool, bool]:
     return Path(path).is_symlink(), os.path.realpath(path) != path
 
 
-def matches(pattern: str) -> Iterator[str]:
+def matches(pattern: str, left_out: set[str]) -> Iterator[str]:
     """Yield the paths that match a pattern and are no folders, and all files under the folders that match.
 
-    A path may be yielded twice. If nothing matches, nothing is yielded. Hidden names are skipped (`is_hidden`), unless
-    the pattern contains them.
+    A path may be yielded twice. If nothing matches, nothing is yielded. Hidden names are skipped (`is_hidden`), and
+    auxiliary names are left out (`is_auxiliary`), unless the pattern contains them.
+
+    Args:
+        left_out: set to which the paths that are left out are added.
 
     Raises:
         OSError: a folder cannot be read.
@@ -125,20 +163,28 @@ def matches(pattern: str) -> Iterator[str]:
     for path in paths:
         if is_below_hidden(path, pattern):
             continue
+        if is_below_auxiliary(path, pattern):
+            left_out.update(matches(path + deep + rest, left_out))
+            continue
         if not Path(path).is_dir():
             yield path
             continue
-        for folder, files in _walk(path):
+        for folder, files, auxiliary in _walk(path):
             if not rest.strip("/"):
-                yield from files
+                yield from (file for file in files if file not in auxiliary)
+                left_out.update(auxiliary.intersection(files))
             elif deep:
-                yield from matches(f"{folder.rstrip('/')}/{rest.lstrip('/')}")
+                yield from matches(f"{folder.rstrip('/')}/{rest.lstrip('/')}", left_out)
+            for below in auxiliary.difference(files):
+                left_out.update(matches(below + deep + rest, left_out))
 
 
-def _walk(top: str) -> Iterator[tuple[str, list[str]]]:
-    """Yield (folder, paths of the files in the folder) for `top` and all folders under it.
+def _walk(top: str) -> Iterator[tuple[str, list[str], set[str]]]:
+    """Yield (folder, paths of the files in the folder, paths in the folder that are left out) for `top` and all folders
+    under it.
 
-    Hidden names are skipped. Links to folders are followed, but no folder is entered twice.
+    Hidden names are skipped. Folders with auxiliary names are not entered. Links to folders are followed, but no folder
+    is entered twice.
     """
     entered = set()
     for folder, below, files in os.walk(top, followlinks=True, onerror=_raise):
@@ -146,8 +192,10 @@ def _walk(top: str) -> Iterator[tuple[str, list[str]]]:
             below.clear()
             continue
         entered.add(real)
-        below[:] = sorted(name for name in below if not is_hidden(name))
-        yield folder, [f"{folder.rstrip('/')}/{name}" for name in files if not is_hidden(name)]
+        place = folder.rstrip("/")
+        auxiliary = {f"{place}/{name}" for name in (*below, *files) if is_auxiliary(name) and not is_hidden(name)}
+        below[:] = sorted(name for name in below if not is_hidden(name) and not is_auxiliary(name))
+        yield folder, [f"{place}/{name}" for name in files if not is_hidden(name)], auxiliary
 
 
 def _raise(error: OSError) -> None:

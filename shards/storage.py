@@ -228,17 +228,22 @@ def checksum(path: str) -> str:
         return str(_beam().checksum(path))
 
 
-def find(pattern: str) -> dict[str, Status]:
+def find(pattern: str, left_out: set[str] | None = None) -> dict[str, Status]:
     """Return the files of a path, a folder or a glob: path -> status, sorted.
 
     A folder stands for all files under it; `**` in a glob matches any number of folders. Files and folders with hidden
-    names, such as `.git` or `Thumbs.db`, are skipped. If the pattern begins with the path of an existing file or
-    folder, brackets in this path are not wildcards. Local links are followed, and a file with several names is listed
-    once.
+    names, such as `.git` or `Thumbs.db`, are skipped. Names that begin with an underscore, such as Spark's `_SUCCESS`,
+    are left out unless the pattern contains them (`finding.is_auxiliary`). If the pattern begins with the path of an
+    existing file or folder, brackets in this path are not wildcards. Local links are followed, and a file with several
+    names is listed once.
+
+    Args:
+        left_out: set to which the paths of the files that are left out are added; None if they are not needed.
 
     Raises:
         FileNotFoundError: no file matches, a link is broken, or a match is neither a file nor a folder.
     """
+    auxiliary = set[str]()
     if is_remote(pattern):
         everything = "**" if pattern.endswith("/") else ""
         readings = [glob.escape(pattern) + everything, pattern.replace("[", "[[]"), pattern]
@@ -248,9 +253,17 @@ def find(pattern: str) -> dict[str, Status]:
         statuses = {entry.path: _status_of(entry) for entry in entries}
         # Some consoles create an object that ends in "/" for a folder.
         paths = [path for path in statuses if not path.endswith("/") and not finding.is_below_hidden(path, pattern)]
-        files = {path: statuses[path] for path in sorted(paths)}
+        auxiliary = {path for path in paths if finding.is_below_auxiliary(path, pattern)}
+        files = {path: statuses[path] for path in sorted(paths) if path not in auxiliary}
     else:
-        files = finding.once(finding.matches(pattern))
+        files = finding.once(finding.matches(pattern, auxiliary))
+    if left_out is not None:
+        left_out |= auxiliary
+    if not files and auxiliary:
+        raise FileNotFoundError(
+            f"{pattern}: only files below names that begin with _, e.g. {min(auxiliary)}, which are read only where a "
+            "path or pattern names them"
+        )
     if not files:
         raise FileNotFoundError(f"{pattern}: no files in it" if is_folder(pattern) else f"{pattern}: no such file")
     return files

@@ -42,6 +42,15 @@ def test_the_readme_is_a_first_screen() -> None:
     assert len((ROOT / "README.md").read_text(encoding="utf-8").split()) <= 800
 
 
+def test_the_readme_begins_with_a_model_and_the_line_that_fetches_it() -> None:
+    _, block = next(iter(BLOCK.findall((ROOT / "README.md").read_text(encoding="utf-8"))))
+    install, fetch, adapt, *rest = [shlex.split(line, comments=True) for line in block.splitlines()]
+    assert install == ["pip", "install", "-c", "constraints.txt", "-e", "."] and fetch[:2] == ["hf", "download"]
+    model = adapt[adapt.index("--model") + 1]
+    assert fetch[fetch.index("--local-dir") + 1] == model and "--queries" in adapt
+    assert [words[:3] for words in rest] == [["clearspan", name, "adapted"] for name in ("search", "serve")]
+
+
 @pytest.mark.parametrize("page", READ, ids=lambda page: page.name)
 def test_links_lead_somewhere(page: Path) -> None:
     for target, anchor in LINK.findall(page.read_text(encoding="utf-8")):

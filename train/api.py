@@ -102,7 +102,7 @@ def train_model(
         RecipeError: the recipe, the data and the model do not go together, or the output folder holds another run.
         ManifestError, OSError: the output folder holds a run, but a dataset of the recipe cannot be read, so that it
             cannot be compared with the run's dataset.
-        TrainingError: the run failed.
+        TrainingError: the run failed, or SIGTERM or `training.max_hours` stopped it; it has saved a checkpoint then.
     """
     changes = assignments(overrides)
     from_keywords(LauncherOptions, launcher)

@@ -19,7 +19,7 @@ from clearspan.common.allocator import keep_tensors
 from clearspan.common.child_commands import continue_with
 from clearspan.common.encoder import flash3
 from clearspan.common.encoder.attention import VARLEN_DROPOUT
-from clearspan.common.failures import Failure, report, types_of
+from clearspan.common.failures import STOPPED, Failure, report, types_of
 from clearspan.common.flags import flag
 from clearspan.common.model_folder import EncoderError, abbreviated
 from clearspan.common.plugins import PluginError
@@ -110,8 +110,10 @@ def notes(recipe: Recipe, learner: Learner, feed: Feed, held_out: HeldOutExample
     return lines
 
 
-def train(name_or_file: str, overrides: Sequence[str], resume: bool, dry_run: bool, quiet: bool) -> None:
+def train(name_or_file: str, overrides: Sequence[str], resume: bool, dry_run: bool, quiet: bool) -> bool:
     """Train as one rank and export the model, after checking whether the recipe can work.
+
+    Return False if the run was stopped before its last step, and has saved a checkpoint; otherwise True.
 
     Args:
         name_or_file: the name of a recipe, or the path of its file.
@@ -138,7 +140,7 @@ def train(name_or_file: str, overrides: Sequence[str], resume: bool, dry_run: bo
     evaluate = evaluator(recipe, datasets, tokenizer, quiet)
     keep_tensors()
     if dry_run and rank > 0:
-        return
+        return True
     if ranks > 1 and not dry_run:
         join_ranks()
         check_ranks(recipe)
@@ -152,7 +154,7 @@ def train(name_or_file: str, overrides: Sequence[str], resume: bool, dry_run: bo
         if dry_run:
             cost = describe(recipe, learner, sizes, {**streams, **validation}, total, ranks)
             terminal.say("\n".join([to_yaml(recipe), cost, *lines]))
-            return
+            return True
         if resume and not resumes:
             lines.insert(0, f"{recipe.output}: no checkpoint to resume from: starts from the beginning")
         for line in lines if rank == 0 else ():
@@ -169,15 +171,15 @@ def train(name_or_file: str, overrides: Sequence[str], resume: bool, dry_run: bo
         agreed(lambda: save_skeleton(learner.encoder, tokenizer, skeleton, dataset_facts(known)))
         trainer.fit()
         agreed(lambda: finish(trainer))
+        return trainer.step == trainer.total
 
 
 def finish(trainer: Trainer) -> None:
-    """Export the model if the run has made all its steps; print how the run ended. Only rank 0 calls this function."""
+    """Export the model if the run has made all its steps; report how the run ended. Only rank 0 calls this function."""
     run = Path(trainer.recipe.output)
     if trainer.step < trainer.total:
-        terminal.notice(
-            f"{run}: stopped and saved at step {trainer.step} of {trainer.total}; {continue_with('--resume')}"
-        )
+        steps = f"stopped and saved at step {trainer.step} of {trainer.total}"
+        report(Failure(PREFIX, f"{run}: {steps}; {continue_with('--resume')}", STOPPED))
     else:
         exported = export(run, run / run_folder.MODEL)
         run_folder.mark_finished(run)
@@ -197,11 +199,12 @@ def work(name_or_file: str, overrides: Sequence[str], resume: bool, dry_run: boo
         quiet: True to show no progress.
 
     Returns:
-        The exit code: 0 for success; 2 if the recipe cannot work (RecipeError); 1 after any other error.
+        The exit code: 0 for success; 2 if the recipe cannot work (RecipeError); 130 if the run was stopped before its
+        last step, and has saved a checkpoint; 1 after any other error.
     """
     same_everywhere = (RecipeError, ManifestError, StreamError, FloatingPointError)
     try:
-        train(name_or_file, overrides, resume, dry_run, quiet)
+        is_finished = train(name_or_file, overrides, resume, dry_run, quiet)
     except ReportedElsewhereError as error:
         return failed("", 2 if issubclass(error.kind, RecipeError) else 1)
     except (*same_everywhere, ShardError, CheckpointError, EncoderError, PluginError, OSError) as error:
@@ -229,7 +232,10 @@ def work(name_or_file: str, overrides: Sequence[str], resume: bool, dry_run: boo
     finally:
         if dist.is_initialized():
             dist.destroy_process_group()
-    return 0
+    if is_finished:
+        return 0
+    leave_to_rank_0()
+    return STOPPED
 
 
 def failed(problem: str, code: int = 1, types: tuple[str, ...] = ()) -> int:

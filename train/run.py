@@ -2,8 +2,9 @@
 
 Read the recipe, build the model and the stream of examples, train, and export the best checkpoint (or the last, if
 checkpoints are not scored) to OUTPUT/model. `--resume` continues a run; the length of the run and its settings of
-logging, saving and evaluation may change. `--dry-run` makes all checks that precede the first step, prints the resolved
-recipe and the cost of the run, and does not train.
+logging, saving and evaluation may change. A run that Ctrl-C, SIGTERM or `training.max_hours` stops saves a checkpoint,
+and exits with code 130. `--dry-run` makes all checks that precede the first step, prints the resolved recipe and the
+cost of the run, and does not train.
 """
 
 import argparse
@@ -55,8 +56,8 @@ class RankCommand(TrainOptions, Command):
         """Train as one rank, or list the recipes if the option `list` is set.
 
         After a training, the result has no text, only the exit code: 0 for success, 1 if the work failed, 2 if the
-        recipe cannot work. The reason for a failure has been printed by then. If several ranks fail on the machine of
-        rank 0, only rank 0 prints a reason: the others wait for it, and the launcher then ends them.
+        recipe cannot work, 130 if the run was stopped. The reason has been printed by then. If several ranks fail on
+        the machine of rank 0, only rank 0 prints a reason: the others wait for it, and the launcher then ends them.
         """
         if self.list:
             return catalog()

@@ -6,7 +6,8 @@
     test.csv                                      TREC-QA: questions with their answers   ┘
 
 Each reader raises MissingDataError if a file does not exist. It raises DataError if a file is malformed, or if a
-relevance judgment names an unknown query or document.
+relevance judgment names an unknown query or document. Only in BEIR's layout may a document be unknown: it counts as
+relevant and not found.
 """
 
 import functools
@@ -34,11 +35,13 @@ class RetrievalSet:
 
     Attributes:
         documents: the texts of the n documents.
-        queries: the texts of the m queries, each of which has at least one relevant document.
+        queries: the texts of the m queries, each of which has at least one relevant document, maybe an absent one.
         relevant: for each query, the positions in `documents` of its relevant documents, int64, ascending.
         grades: for each query, the grades of its relevant documents in the same order, int64, above 0.
         own_document: for each query, the position of the document that is the query itself, (m,) int64; -1 if there is
             none. This document is not ranked for the query. None if no query is a document.
+        absent: for each query, the grades of its relevant documents that are not among `documents`, int64, above 0;
+            they count as not found. None if no query has such a document.
         candidates: for each query, the positions of the documents to rank, int64, ascending; None if all documents are
             ranked for each query.
         num_dropped: the number of queries that were left out, because they have no relevant document, or because all of
@@ -52,6 +55,7 @@ class RetrievalSet:
     relevant: list[Ints]
     grades: list[Ints]
     own_document: Ints | None = None
+    absent: list[Ints] | None = None
     candidates: list[Ints] | None = None
     num_dropped: int = 0
     names: Sequence[str] | None = None
@@ -65,6 +69,7 @@ class RetrievalSet:
             relevant=[self.relevant[row] for row in rows],
             grades=[self.grades[row] for row in rows],
             own_document=None if self.own_document is None else self.own_document[rows],
+            absent=None if self.absent is None else [self.absent[row] for row in rows],
             candidates=None if self.candidates is None else [self.candidates[row] for row in rows],
         )
 
@@ -97,6 +102,11 @@ class RetrievalSet:
             grades=[*self.grades, *others.grades],
         )
 
+    @property
+    def num_absent(self) -> int:
+        """The number of judgments that grade a document above 0 which is not among `documents`."""
+        return sum(map(len, self.absent or ()))
+
     @functools.cached_property
     def tie_keys(self) -> Ints:
         """Return the tie-break key of each document, (n,) int64. Among equal scores, the larger key ranks first.
@@ -118,16 +128,18 @@ def read_collection(folder: Path) -> RetrievalSet:
 
     As in BEIR, a document is its title and its text, joined by a space. In ArguAna and Quora, a query may be one of the
     documents, with the same id. Such a document is not ranked for its own query, unless it is judged relevant to it.
-    Queries without a document graded above 0 are left out, because their recall is undefined.
+    Queries without a document graded above 0 are left out, because their recall is undefined. As in trec_eval, a
+    relevant document that the corpus lacks counts as not found.
 
     Raises:
         MissingDataError: one of the files does not exist.
-        DataError: a file is malformed, a judgment names an unknown query or document, or no grade is above 0.
+        DataError: a file is malformed, a judgment names an unknown query, or no grade of a document of the corpus is
+            above 0.
     """
     corpus = _read_jsonl(folder / "corpus.jsonl", fields=("title", "text"))
     queries = _read_jsonl(folder / "queries.jsonl", fields=("text",))
     path = folder / "qrels" / "test.tsv"
-    return _collection(path, corpus, queries, _read_qrels(path, corpus, queries), by_id=True)
+    return _collection(path, corpus, queries, _read_qrels(path, queries), by_id=True)
 
 
 def read_cranfield(folder: Path) -> RetrievalSet:
@@ -252,19 +264,26 @@ def _collection(
         path: the file of the judgments, for error messages.
         corpus: document id -> text.
         queries: query id -> text.
-        judged: query id -> document id -> grade; 0 or less if the document is not relevant.
+        judged: query id -> document id -> grade; 0 or less if the document is not relevant. The document may be
+            missing in `corpus`.
         by_id: whether a query and a document with the same id are the same text. Such a document is not ranked for its
             query, unless it is judged relevant to it.
 
     Raises:
-        DataError: no query has a relevant document.
+        DataError: no query has a relevant document in the corpus.
     """
     position = {document: i for i, document in enumerate(corpus)}
     judged = {query: {name: grade for name, grade in graded.items() if grade > 0} for query, graded in judged.items()}
     answerable = [query for query in queries if judged.get(query)]
     if not answerable:
         raise DataError(f"{path}: grades no document above 0, so there is nothing to find")
-    by_position = [sorted((position[name], grade) for name, grade in judged[query].items()) for query in answerable]
+    by_position = [
+        sorted((position[name], grade) for name, grade in judged[query].items() if name in position)
+        for query in answerable
+    ]
+    if not any(by_position):
+        raise DataError(f"{path}: there is no corpus-id {head(next(iter(judged[answerable[0]])))}, nor any other of it")
+    absent = [[grade for name, grade in judged[query].items() if name not in position] for query in answerable]
     itself = [position[query] if query in position and query not in judged[query] else -1 for query in answerable]
     return RetrievalSet(
         documents=list(corpus.values()),
@@ -272,6 +291,7 @@ def _collection(
         relevant=[np.array([p for p, _ in pairs], np.int64) for pairs in by_position],
         grades=[np.array([grade for _, grade in pairs], np.int64) for pairs in by_position],
         own_document=np.array(itself, np.int64) if by_id and max(itself) >= 0 else None,
+        absent=[np.array(grades, np.int64) for grades in absent] if any(absent) else None,
         num_dropped=len(queries) - len(answerable),
         names=list(corpus),
     )
@@ -341,21 +361,21 @@ def _read_jsonl(path: Path, fields: tuple[str, ...]) -> dict[str, str]:
     return texts
 
 
-def _read_qrels(path: Path, corpus: Mapping[str, str], queries: Mapping[str, str]) -> dict[str, dict[str, int]]:
+def _read_qrels(path: Path, queries: Mapping[str, str]) -> dict[str, dict[str, int]]:
     """Return the grades in a file of judgments: query id -> document id -> grade.
 
     Args:
         path: the file, in the format of BEIR's `qrels/test.tsv`.
-        corpus, queries: the texts by their ids; a judgment must name known ids.
+        queries: the queries by their ids; a judgment must name one of them.
 
     Raises:
         MissingDataError: the file does not exist.
-        DataError: a line is malformed, repeats a judgment, or names an unknown id.
+        DataError: a line is malformed, repeats a judgment, or names an unknown query.
     """
     judged: dict[str, dict[str, int]] = {}
     for number, (query, document, grade, *_) in table_rows(path, 3, "query-id"):
         place = f"{path}:{number}"
-        _check_known(place, ("query-id", query, queries), ("corpus-id", document, corpus))
+        _check_known(place, ("query-id", query, queries))
         if document in judged.setdefault(query, {}):
             raise DataError(f"{place}: query-id {head(query)} with corpus-id {head(document)} occurs twice")
         try:

@@ -12,7 +12,7 @@ All documents are ranked for each query, unless the data names the documents to 
 that is the query itself is left out, as in BEIR's library. This strongly affects the scores of ArguAna and Quora.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -22,13 +22,13 @@ import numpy as np
 import pytrec_eval
 from numpy.typing import NDArray
 
-from clearspan.common.progress import ProgressBar
+from clearspan.common.progress import ProgressBar, counted
 from clearspan.common.ranking import DEPTH, top_indices
 from clearspan.eval.data.retrieval_data import LAYOUTS, Ints, RetrievalSet
 from clearspan.eval.details import Answer, Cell, Details, Table
 from clearspan.eval.models.similarity import Floats, Vectors, products
 from clearspan.eval.scores import Examples, TaskScores, figure
-from clearspan.eval.tasks.task import Family, Loaded, TaskContext, load_each
+from clearspan.eval.tasks.task import Family, Loaded, Task, TaskContext, load_each
 
 MEASURES = {"mrr": "recip_rank", "recall@1": "recall_1", "recall@10": "recall_10", "ndcg@10": "ndcg_cut_10"}
 """Name of a score -> trec_eval's name for it. Recall is the share of a query's relevant documents that are found. The
@@ -90,6 +90,8 @@ def search(
             for row, (positions, scores) in enumerate(block, start=start):
                 grades = collection.grades[row].tolist()
                 judged[str(row)] = dict(zip([names[p] for p in collection.relevant[row]], grades, strict=True))
+                absent = () if collection.absent is None else collection.absent[row].tolist()
+                judged[str(row)] |= {f"absent {number}": grade for number, grade in enumerate(absent)}
                 ranked[str(row)] = dict(zip([names[p] for p in positions.tolist()], descending, strict=False))
                 top.append(int(positions[0]) if len(positions) else -1)
                 if row in shown:
@@ -186,6 +188,8 @@ class RetrievalTask:
             counts["queries that are documents"] = int((itself >= 0).sum())
         if self.collection.num_dropped:
             counts["queries left out"] = self.collection.num_dropped
+        if self.collection.num_absent:
+            counts["relevant documents not in the corpus"] = self.collection.num_absent
         return TaskScores(
             scores,
             main,
@@ -206,7 +210,7 @@ class RetrievalTask:
     def _answers(self, ranked: Ranked) -> list[Answer]:
         texts = self.collection
         ranks = [round(1 / reciprocal) if reciprocal else 0 for reciprocal in ranked.figures["mrr"]]
-        right = [texts.documents[positions[0]] for positions in texts.relevant]
+        right = [texts.documents[positions[0]] if len(positions) else "" for positions in texts.relevant]
         nearest = [texts.documents[position] if position >= 0 else "" for position in ranked.first]
         return [Answer(*each) for each in zip(texts.queries, right, ranks, nearest, strict=True)]
 
@@ -231,8 +235,23 @@ class RetrievalTask:
             ]
             header = ("relevant at rank", "nearest", "second", "third")[: 1 + len(cells)]
             several = f", 1 of {len(relevant)}" if len(relevant) > 1 else ""
-            named = f"relevant{several}: {_cut(texts.documents[relevant[0]])}"
+            text = _cut(texts.documents[relevant[0]]) if len(relevant) else "(not in the corpus)"
+            named = f"relevant{several}: {text}"
             yield Table(header, [(rank, *cells)], f"{self.name}: {_cut(texts.queries[query])}\n{named}", names=0)
+
+
+def remarks(tasks: Iterable[Task]) -> list[str]:
+    """Return a warning for each retrieval task whose judgments name documents that the corpus lacks.
+
+    Args:
+        tasks: the tasks of the run, of any family.
+    """
+    lacking = [task for task in tasks if isinstance(task, RetrievalTask) and task.collection.num_absent]
+    return [
+        f"{task.name}: {counted(task.collection.num_absent, 'relevant document')} not in the corpus: counted as not "
+        "found, as in trec_eval"
+        for task in lacking
+    ]
 
 
 def load(data: Path) -> Loaded:

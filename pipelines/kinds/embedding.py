@@ -7,12 +7,10 @@ import dataclasses
 import functools
 from collections import deque
 from collections.abc import Iterable, Iterator
-from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
-from clearspan.common import same_text
 from clearspan.common.encoder.sentence_encoder import Embedded, FolderEncoder
 from clearspan.common.encoder.shared_model import SharedModel
 from clearspan.common.model_folder import EncoderError
@@ -20,8 +18,8 @@ from clearspan.common.terminal import one_line
 from clearspan.pipelines.attached import HASHES, attach
 from clearspan.pipelines.errors import PipelineError
 from clearspan.pipelines.kinds.copied import Copied
-from clearspan.pipelines.kinds.kept_fields import KeptFields, Plain
-from clearspan.pipelines.kinds.text_inputs import grouped, text_id, text_in, utf8
+from clearspan.pipelines.kinds.embedded_texts import EmbeddedTexts, Text
+from clearspan.pipelines.kinds.text_inputs import grouped, text_id, utf8
 from clearspan.pipelines.kinds.vector_options import VectorOptions
 from clearspan.pipelines.records import Record
 from clearspan.pipelines.tally import RecordError, Tally
@@ -33,37 +31,6 @@ WINDOW_TEXTS = 8192
 WINDOW_BYTES = 4_000_000
 """Limits of a window: number of texts, and bytes of text."""
 BATCH_BYTES = 1 << 22
-
-
-class Text(NamedTuple):
-    """A text to embed.
-
-    Attributes:
-        record: the record that holds the text.
-        text: the whole text, or a chunk of it.
-        size: number of bytes of `text`.
-        title: title that is put before the text; "" for none.
-        fields: values of the record's fields that are stored with the vector (`--keep-fields`).
-        digest: hash of the whole text, by which texts are compared; empty if texts are not compared.
-        document: id of the whole text; 0 if texts are not split into chunks.
-        chunk: number of the chunk in the whole text, from 0.
-    """
-
-    record: Record
-    text: str
-    size: int = 0
-    title: str = ""
-    fields: tuple[Plain, ...] = ()
-    digest: bytes = b""
-    document: int = 0
-    chunk: int = 0
-
-    @property
-    def model_input(self) -> str:
-        """The text that is embedded after the prompt: the title, a space and the text, without whitespace at the ends.
-        `clearspan eval` joins title and text in the same way.
-        """
-        return f"{self.title} {self.text.strip()}".strip()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -132,7 +99,7 @@ class VectorWorker:
         Raises:
             PipelineError: the model cannot embed the texts; the message says why.
         """
-        texts = tally.made(records, lambda record: self._text(record, tally))
+        texts = tally.made(records, lambda record: self.texts.of(record, tally.counts))
         if self.kind.chunk_tokens is not None:
             texts = self._chunked(texts, tally)
         ahead: deque[_Window] = deque()
@@ -149,31 +116,9 @@ class VectorWorker:
         except EncoderError as error:
             raise PipelineError(one_line(error)) from None
 
-    def _text(self, record: Record, tally: Tally) -> Text | None:
-        """Return the text of a record, with its title. If the text is empty, count the record as filtered and return
-        None.
-
-        Raises:
-            RecordError: the record is bad, or a value to store with the vector does not have the type of its field.
-        """
-        if (text_and_bytes := text_in(record, self.kind.text_field, tally.counts)) is None:
-            return None
-        value, encoded = text_and_bytes
-        fields = self.fields.of(record)
-        title = fields[self.title] if self.title is not None else None
-        text = Text(record, value, len(encoded), title.strip() if isinstance(title, str) else "", fields)
-        return text._replace(digest=same_text.digest(text.model_input)) if self.kind.compares else text
-
     @functools.cached_property
-    def fields(self) -> KeptFields:
-        """The record fields that are stored with the vectors."""
-        return KeptFields(dict(self.kind.kept))
-
-    @functools.cached_property
-    def title(self) -> int | None:
-        """The index in `fields` of the field with the title; None if texts have no title."""
-        names = [name for name, _ in self.kind.kept]
-        return None if self.kind.title_field is None else names.index(self.kind.title_field)
+    def texts(self) -> EmbeddedTexts:
+        return self.kind.texts
 
     def _chunked(self, texts: Iterator[Text], tally: Tally) -> Iterator[Text]:
         """Yield the chunks of the texts. In `tally`, each chunk counts as one record that was read."""
@@ -257,7 +202,7 @@ class VectorWorker:
         if self.kind.chunk_tokens is not None:
             columns["document"] = pa.array([text.document for text in texts], pa.int64())
             columns["chunk"] = pa.array([text.chunk for text in texts], pa.int32())
-        columns |= self.fields.columns([text.fields for text in texts])
+        columns |= self.texts.fields.columns([text.fields for text in texts])
         optional = [name for name in columns if name not in ("id", "source", "vector")]
         types = {name: column.type for name, column in columns.items()}
         schema = KINDS["vectors"].schema(optional=optional, vector=types["vector"], fields=types)

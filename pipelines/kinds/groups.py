@@ -5,18 +5,18 @@
 All rows of a group are held out, or none. Versions of one document, and documents of one family, resemble each other
 without sharing a text. If training saw one version, the held-out versions would be found more easily than new documents
 are. Values are compared as texts, without whitespace at their ends; a number is compared as JSON writes it. A row
-without the field, or with null or an empty text in it, is a group by itself.
+without the field, or with null, NaN or an empty text in it, is a group by itself.
 """
 
 import contextlib
 import hashlib
+import math
 from collections.abc import Sequence
 
 import numpy as np
-import orjson
 
 from clearspan.common.flags import flag
-from clearspan.pipelines.kinds.kept_fields import types_of
+from clearspan.pipelines.kinds.kept_fields import number_text, types_of
 from clearspan.pipelines.kinds.text_inputs import utf8
 from clearspan.pipelines.readers import first_records
 from clearspan.pipelines.readers.columns import matching_name
@@ -51,7 +51,7 @@ def check_field(field: str, inputs: Inputs, reading: Reading) -> None:
 def group_of(record: Record, field: str | None) -> str:
     """Return the name of a record's group: the value of one of its fields, as a text; "" if the record is in no group.
 
-    A record is in no group if it lacks the field, or if the value is null or a blank text.
+    A record is in no group if it lacks the field, or if the value is null, NaN or a blank text.
 
     Args:
         field: the name of the field; None if the dataset has no groups. The result is then "".
@@ -61,11 +61,11 @@ def group_of(record: Record, field: str | None) -> str:
     """
     key = matching_name(record.value, field) if field is not None and isinstance(record.value, dict) else None
     value = None if key is None else record.value[key]
-    if value is None:
+    if value is None or (isinstance(value, float) and math.isnan(value)):  # tables write NaN for a missing number
         return ""
-    if not isinstance(value, str | int | float):
+    text = value.strip() if isinstance(value, str) else number_text(value)
+    if text is None:
         raise RecordError(f'its "{field}" is {json_name(value)}: {flag(OPTION)} takes a text, a number, true or false')
-    text = value.strip() if isinstance(value, str) else orjson.dumps(value).decode()
     utf8(text)
     return text
 

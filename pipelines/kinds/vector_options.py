@@ -12,10 +12,11 @@ from clearspan.common.encoder.prompts import DOCUMENT, Prompts, Side
 from clearspan.common.encoder.sentence_encoder import Pooling
 from clearspan.common.flags import flag
 from clearspan.common.model_folder import EncoderError, read_modules
-from clearspan.common.model_forms import model_value_error
+from clearspan.common.model_forms import NO_FOLDER, model_value_error
 from clearspan.common.options import Flag, Options
 from clearspan.common.parsing import normalized_name
 from clearspan.pipelines.kinds import Dedup, Update
+from clearspan.pipelines.kinds.embedded_texts import EmbeddedTexts
 from clearspan.pipelines.kinds.kept_fields import check_names
 from clearspan.pipelines.kinds.text_inputs import TextInputs
 from clearspan.pipelines.readers.columns import DEFAULT
@@ -101,6 +102,11 @@ class VectorOptions(ModelOptions, TextInputs):
 
     side: ClassVar[Side] = DOCUMENT
 
+    @property
+    def texts(self) -> EmbeddedTexts:
+        """The part that makes the texts to embed of the records."""
+        return EmbeddedTexts(**{field.name: getattr(self, field.name) for field in dataclasses.fields(EmbeddedTexts)})
+
     def __post_init__(self) -> None:
         super().__post_init__()
         if read_modules(Path(self.model)) and self.pooling:
@@ -143,4 +149,4 @@ def check_folder(folder: str) -> None:
     if problem := model_value_error(folder):
         raise EncoderError(f"{flag('--model')} {folder!r}: {problem}")
     if not Path(folder).is_dir():
-        raise EncoderError(f"{flag('--model')} {folder}: no such folder: name a local folder with a model")
+        raise EncoderError(f"{flag('--model')} {folder}: {NO_FOLDER}")

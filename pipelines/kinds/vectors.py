@@ -38,19 +38,14 @@ from clearspan.common.encoder.prompts import DOCUMENT, quoted_prompt
 from clearspan.common.encoder.sentence_encoder import FolderEncoder
 from clearspan.common.encoder.shared_model import SharedModel
 from clearspan.common.flags import flag
-from clearspan.common.parsing import normalized_name
 from clearspan.common.progress import counted
-from clearspan.pipelines.errors import PipelineError
 from clearspan.pipelines.kinds import model_processes
 from clearspan.pipelines.kinds.copied import Copied
 from clearspan.pipelines.kinds.embedding import VectorWorker
-from clearspan.pipelines.kinds.kept_fields import split, types_of
 from clearspan.pipelines.kinds.models import load_model, model_hash
-from clearspan.pipelines.kinds.text_inputs import EMPTY, TITLES
+from clearspan.pipelines.kinds.text_inputs import EMPTY
 from clearspan.pipelines.kinds.vector_options import VectorOptions, check_device
-from clearspan.pipelines.readers import first_records
-from clearspan.pipelines.readers.columns import DEFAULT, matching_name
-from clearspan.pipelines.records import Inputs, Reading, Record
+from clearspan.pipelines.records import Inputs, Reading
 
 LEAST_UNIT_BYTES, MOST_UNIT_BYTES = 250_000, 4_000_000
 """Smallest and largest size of a work unit, in bytes of input. On one core, short texts of the smaller size take a
@@ -65,8 +60,6 @@ BATCH_TOKENS = {"cpu": 1024, "cuda": 16384}
 """Default of --batch-tokens by type of device. On a CPU, the hidden states of a batch should fit into the caches."""
 SHARED = ("cuda",)
 """Types of devices on which one process holds the model for all workers."""
-LOOKED_AT = 1000
-"""Number of first records from which the types of the fields to store are inferred."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -111,12 +104,7 @@ class Vectors(VectorOptions):
         )
 
     def reading(self) -> Reading:
-        names = [name for name, _ in map(split, self.keep_fields)]
-        if self.title_field == AUTO:
-            names += TITLES
-        elif self.title_field:
-            names.append(self.title_field)
-        return dataclasses.replace(super().reading(), keep=tuple(dict.fromkeys(names)))
+        return self.texts.reading(super().reading())
 
     def looked(self, inputs: Inputs, reading: Reading) -> Self:
         """Return a copy of these options with the name of the title field, and the types of the fields to store.
@@ -131,34 +119,8 @@ class Vectors(VectorOptions):
         Raises:
             PipelineError: the first records lack one of the fields, or values of one of them cannot be stored.
         """
-        if not reading.keep:
-            return self
-        records = first_records(inputs.root, inputs.files, reading, LOOKED_AT, any_format=True)
-        title = self._title_in(records) if self.title_field == AUTO else self.title_field
-        known = dict(self.kept)
-        words = [word if word not in known else f"{word}:{known[word]}" for word in self.keep_fields]
-        types = types_of(words, records)
-        if title is not None:
-            types_of([title], records, "--title-field")
-            types |= {title: "string"}
-        return dataclasses.replace(self, title_field=title, kept=tuple(types.items()))
-
-    def _title_in(self, records: list[Record]) -> str:
-        """Return the name of the title field: the first of the usual names (TITLES) under which a record has a text.
-
-        Raises:
-            PipelineError: the records have none of these fields.
-        """
-        objects = [record.value for record in records if isinstance(record.value, dict)]
-        text = normalized_name(self.text_field or DEFAULT)
-        for title in TITLES:
-            if title != text and any(
-                isinstance(value.get(matching_name(value, title) or ""), str) for value in objects
-            ):
-                return title
-        raise PipelineError(
-            f"{flag('--title-field')}: the records have none of {', '.join(TITLES)}: name the field of the title"
-        )
+        texts = self.texts.looked(inputs, reading)
+        return dataclasses.replace(self, title_field=texts.title_field, kept=texts.kept)
 
     @property
     def reasons(self) -> tuple[str, ...]:

@@ -10,6 +10,7 @@ from codecs import getincrementaldecoder
 from collections.abc import Iterator
 from typing import Any, BinaryIO
 
+from clearspan.common.parsing import exact_number
 from clearspan.pipelines.readers.formats import FirstBytes, Format
 from clearspan.pipelines.readers.jsonl import json_name
 from clearspan.pipelines.readers.streams import BOM, DamagedFileError, chunks
@@ -21,6 +22,7 @@ _SIGN = re.compile(r"[\ufeff \t\r\n]*(\[[ \t\r\n]*\]|[\[,\]]?)[ \t\r\n]*")
 with whitespace around it.
 """
 _element = json.JSONDecoder().raw_decode
+_exact_element = json.JSONDecoder(parse_float=exact_number).raw_decode
 
 
 class JsonArrays(Format):
@@ -56,14 +58,14 @@ def records(stream: BinaryIO, name: str, reading: Reading) -> Iterator[Record]:
             large to parse, because it is larger than both `reading.max_bytes` and 64 MB (MAX_BYTES).
     """
     parts, decode = chunks(stream), getincrementaldecoder("utf-8")("surrogateescape").decode
-    most = max(reading.max_bytes, MAX_BYTES)
+    most, element = max(reading.max_bytes, MAX_BYTES), _exact_element if reading.keep else _element
     text, at, offset, opening, number = "", 0, 0, "[", 0
     while True:
         sign = _SIGN.match(text, at)
         assert sign is not None  # every part of the pattern is optional
         is_last, start, problem = sign[1].endswith("]"), sign.end(), ""
         try:
-            value, end = (None, start) if is_last else _element(text, start)
+            value, end = (None, start) if is_last else element(text, start)
         except (ValueError, RecursionError) as error:
             end, problem = len(text), getattr(error, "msg", str(error))
         if end == len(text) and end - at <= most and (part := next(parts, b"")):

@@ -1,13 +1,16 @@
 """Plain text with one document per line. A line belongs to the piece of the file in which it starts. Blank lines are
-skipped.
+skipped. A file whose lines end with CR alone is one piece.
 """
 
+import itertools
 from collections.abc import Iterator
 from typing import BinaryIO
 
+from clearspan.common.line_ends import end_with_cr, with_lf
 from clearspan.pipelines.readers.formats import FirstBytes, Format, byte_ranges
-from clearspan.pipelines.readers.streams import BOM, BUFFER_BYTES, DamagedFileError, check_holes
+from clearspan.pipelines.readers.streams import BOM, BUFFER_BYTES, DamagedFileError, buffered, check_holes
 from clearspan.pipelines.records import HEAD_BYTES, Piece, Reading, Record
+from clearspan.shards import storage
 
 
 class LineFormat(Format):
@@ -16,7 +19,12 @@ class LineFormat(Format):
     is_text = is_numbered = by_lines = True
 
     def cut(self, path: str, num_bytes: int, unit_bytes: int, whole: bool) -> list[tuple[int, int | None]]:
-        return [(0, None)] if whole else byte_ranges(num_bytes, unit_bytes)
+        """Return the pieces of a file, as (start, end) in bytes. A file whose lines end with CR alone is not cut."""
+        if whole or num_bytes <= unit_bytes:
+            return [(0, None)]
+        with storage.open_input(path) as stream:
+            has_cr = end_with_cr(stream.read(BUFFER_BYTES))
+        return [(0, None)] if has_cr else byte_ranges(num_bytes, unit_bytes)
 
     def overhang(self, stream: BinaryIO, piece: Piece) -> list[tuple[int, int]]:
         """Return the byte ranges (start, end) outside a piece that `read` also reads.
@@ -62,12 +70,15 @@ def lines(
     Args:
         stream: the decompressed file.
         start, end: offsets in the decompressed file; `end` is excluded, and None as `end` is the end of the stream.
+            Lines may end with CR alone only if the whole file is read.
         lines_before: number of line ends before `start`, from which the line numbers continue.
 
     Raises:
         DamagedFileError: there is a hole (a long run of zero bytes) in a line, or the stream ends before `end`.
     """
     offset, number = start, lines_before
+    if not offset and end is None:
+        stream = _with_line_feeds(stream)
     if offset:
         stream.seek(offset - 1)
         offset += _skip_line(stream, offset - 1) - 1
@@ -90,6 +101,20 @@ def lines(
         if problem or (line and not line.isspace()):
             yield number, offset, line, problem
         offset += size
+
+
+def _with_line_feeds(stream: BinaryIO) -> BinaryIO:
+    """Return a stream of the same lines, which end with LF if they end with CR alone.
+
+    Args:
+        stream: the decompressed file, at its start.
+    """
+    peek = getattr(stream, "peek", None)
+    if peek is not None and b"\n" in peek(1)[:-1]:
+        return stream
+    head = stream.read(BUFFER_BYTES)
+    parts = itertools.chain([head], iter(lambda: stream.read(BUFFER_BYTES), b""))
+    return buffered(map(with_lf, parts) if end_with_cr(head) else parts)
 
 
 def _skip_line(stream: BinaryIO, offset: int) -> int:

@@ -8,6 +8,7 @@ from typing import BinaryIO
 
 import pyarrow.parquet as pq
 
+from clearspan.pipelines.errors import PipelineError
 from clearspan.pipelines.readers.columns import ROWS, arrow_columns, arrow_records, kept_arrow_columns, with_columns
 from clearspan.pipelines.readers.formats import FirstBytes, Format, byte_ranges
 from clearspan.pipelines.readers.streams import BUFFER_BYTES, DamagedFileError, naming_damage
@@ -32,7 +33,7 @@ class ParquetTables(Format):
         """Yield the rows of a piece as records. The offset of a record is the row's number in the file, from 0.
 
         Raises:
-            PipelineError: a column to read is missing or ambiguous.
+            PipelineError: a column to read is missing or ambiguous, or the file only describes other files.
             DamagedFileError: a row group has not as many rows as the metadata of the file say.
         """
         name = piece.input.name
@@ -44,6 +45,8 @@ class ParquetTables(Format):
             row = 0
             for number in range(table.num_row_groups):
                 group = table.metadata.row_group(number)
+                if _is_elsewhere(group):
+                    raise PipelineError(f"{name}: only describes other Parquet files: leave it out")
                 if _is_in(group, piece):
                     first = row
                     rows = min(ROWS, max(1, BATCH_BYTES * group.num_rows // max(1, group.total_byte_size)))
@@ -74,6 +77,11 @@ class ParquetTables(Format):
 
 def _columns(group: pq.RowGroupMetaData) -> list[pq.ColumnChunkMetaData]:
     return [group.column(number) for number in range(group.num_columns)]
+
+
+def _is_elsewhere(group: pq.RowGroupMetaData) -> bool:
+    """Return whether a row group is in another file, as the row groups of a `_metadata` file are."""
+    return any(column.file_path for column in _columns(group))
 
 
 def _start(column: pq.ColumnChunkMetaData) -> int:

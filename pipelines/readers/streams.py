@@ -122,7 +122,8 @@ class _Stream(io.RawIOBase):
         return len(part)
 
 
-def _buffered(parts: Iterator[bytes]) -> BinaryIO:
+def buffered(parts: Iterator[bytes]) -> BinaryIO:
+    """Return a buffered stream of the bytes that an iterator yields."""
     return cast(BinaryIO, io.BufferedReader(_Stream(parts), BUFFER_BYTES))
 
 
@@ -160,7 +161,7 @@ def decompressed(stream: BinaryIO, compression: str | None) -> Iterator[BinaryIO
     if compression is None:
         yield stream
     elif compression == "xz":
-        yield _buffered(_unxz(stream))
+        yield buffered(_unxz(stream))
     else:
         with pa.CompressedInputStream(pa.PythonFile(stream, "r"), compression) as raw:
             yield cast(BinaryIO, io.BufferedReader(raw, BUFFER_BYTES))
@@ -188,7 +189,7 @@ def transcoded(stream: BinaryIO, encoding: str | None) -> BinaryIO:
 
     Bytes that are invalid in the encoding become bytes that are invalid in UTF-8, so that a reader finds them.
     """
-    return _buffered(_utf8(stream, encoding)) if encoding else stream
+    return buffered(_utf8(stream, encoding)) if encoding else stream
 
 
 @contextlib.contextmanager

@@ -10,19 +10,30 @@ the quote.
 """
 
 import csv
+import functools
 import io
 import tempfile
 from collections.abc import Iterator, Sequence
 from typing import BinaryIO, cast
 
-from clearspan.common.delimited import TABLE_SUFFIXES, Form, are_quotes, form_of, parse, readable_rows
+from clearspan.common.delimited import (
+    TABLE_SUFFIXES,
+    Form,
+    are_quotes,
+    fault,
+    form_of,
+    is_carriage_return,
+    parse,
+    readable_rows,
+)
 from clearspan.common.flags import flag
+from clearspan.common.line_ends import rows_end_with_cr, with_lf
 from clearspan.common.parsing import normalized_name
 from clearspan.pipelines.errors import PipelineError
 from clearspan.pipelines.readers.columns import DEFAULT, kept_columns, row_columns, text_column
 from clearspan.pipelines.readers.encodings import SPOOL_BYTES
 from clearspan.pipelines.readers.formats import FirstBytes, Format
-from clearspan.pipelines.readers.streams import BOM, check_holes
+from clearspan.pipelines.readers.streams import BOM, buffered, check_holes
 from clearspan.pipelines.records import HEAD_BYTES, MAX_BYTES, Piece, Reading, Record, invalid_utf8
 from clearspan.pipelines.suffixes import suffixes_of
 
@@ -141,12 +152,17 @@ def _check_names(columns: Sequence[str], name: str, option: str) -> None:
 
 
 class _Lines:
-    """The lines of a stream. Its first MiB, the head, is read at once, so that columns can be inferred from it."""
+    """The lines of a stream. Its first MiB, the head, is read at once, so that columns can be inferred from it.
+
+    Lines that end with CR alone are read as if they ended with LF.
+    """
 
     def __init__(self, stream: BinaryIO) -> None:
         data = stream.read(HEAD)
-        self._stream, self._rest = stream, io.BytesIO(data)
         self.is_all = len(data) < HEAD
+        if rows_end_with_cr(data):
+            data, stream = with_lf(data), buffered(map(with_lf, iter(functools.partial(stream.read, HEAD), b"")))
+        self._stream, self._rest = stream, io.BytesIO(data)
         whole = data if self.is_all else data[: data.rfind(b"\n") + 1]
         self.head = [line.decode("utf-8", "replace") for line in io.BytesIO(whole.removeprefix(BOM))]
         """The complete lines of the head."""
@@ -249,10 +265,10 @@ def _rows(lines: _Lines, name: str, form: Form, max_bytes: int) -> Iterator[Row]
         try:
             cells, problem, is_not_utf8 = parse(iter(row), form), row.problem, bool(row.problem)
         except csv.Error as error:
-            if row.is_ended or row.num_lines > 1:
+            if (row.is_ended or row.num_lines > 1) and not is_carriage_return(error):
                 reason = "the row that begins there has a quote that is not closed"
                 raise PipelineError(f"{name}: line {num_lines + 1:,}: {reason} ({error}): correct it") from None
-            cells, problem, is_not_utf8 = [], f"broken csv: {error}", False
+            cells, problem, is_not_utf8 = [], f"broken csv: {fault(error)}", False
         if cells is None:
             return
         if row.size > max_bytes + row.ends_line:

@@ -9,15 +9,18 @@ Examples of what a condition may contain; `draft` is a field of truth values:
     not ...        ... and ...   ... or ...     (...)                 `a field's name`       true, false
 
 As in SQL, a comparison with a field that a record lacks is neither true nor false; the same holds for its negation. A
-record is a hit only if the condition is true. Two texts are equal only if all their characters are. A quote in a text
-is doubled, as in 'it''s'.
+record is a hit only if the condition is true. Two texts are equal only if all their characters are. Integers and floats
+are compared by their exact values. A quote in a text is doubled, as in 'it''s'.
 """
 
 import ast
 import dataclasses
 import difflib
+import itertools
 import re
+import sys
 from collections.abc import Callable, Mapping, Sequence
+from operator import eq, ge, gt, le, lt, ne
 from typing import Any
 
 import numpy as np
@@ -25,6 +28,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from clearspan.common.flags import flag
+from clearspan.common.typed import short_repr
 from clearspan.shards.schema import FIELD
 
 MOST_CHARACTERS = 10_000
@@ -32,12 +36,14 @@ MOST_DEPTH = 100
 NAME = r"[^\W\d]\w*(?:\.\w+)*"
 """Regular expression for names that need no backticks, unless they are in WORDS or CONSTANTS."""
 TOKEN = re.compile(
-    r"""'(?:[^']|'')*'|"(?:[^"]|"")*"|`[^`]*`|<>|[<>=!]=|(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?|"""
-    rf"{NAME}|.",
+    r"""(?P<text>'(?:[^']|'')*'|"(?:[^"]|"")*")|`(?P<field>[^`]+)`|"""
+    r"(?P<number>(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?)|"
+    rf"(?P<word>{NAME})|(?P<sign><>|[<>=!]=|[<>=(),\[\]-])|(?P<space>\s+)|(?P<other>.)",
     re.DOTALL,
 )
-"""Regular expression for a token: a text, a field's name in backticks, an operator of two characters, a number, a word,
-or any other character."""
+"""Regular expression for a token. Its group says what the token is: a text, a field's name in backticks, a number, a
+word (a field's name, or one of WORDS or CONSTANTS), an operator or bracket, white space, or a character that no
+condition has outside a text."""
 WORDS = {"and", "or", "not", "in", "is"}
 CONSTANTS = {"null": "None", "none": "None", "true": "True", "false": "False"}
 SIGNS = {"=": "==", "<>": "!="}
@@ -50,6 +56,15 @@ COMPARISONS: dict[type[ast.cmpop], str] = {
     ast.GtE: "greater_equal",
 }
 """Names of Arrow's functions for comparisons."""
+EXACT: dict[str, Callable[[Any, Any], bool]] = {
+    "equal": eq,
+    "not_equal": ne,
+    "less": lt,
+    "less_equal": le,
+    "greater": gt,
+    "greater_equal": ge,
+}
+"""Name of Arrow's function -> Python's, which compares integers and floats of any size by their exact values."""
 EXAMPLE = "write, for example, year > 2020 and lang = 'de'"
 
 
@@ -88,9 +103,11 @@ class Condition:
         """
         if len(text) > MOST_CHARACTERS:
             raise ConditionError(f"has {len(text):,} characters: at most {MOST_CHARACTERS:,} are read")
+        if any("\ud800" <= character <= "\udfff" for character in text):
+            raise ConditionError("is not valid UTF-8: write it in a terminal or a file whose encoding is UTF-8")
         names: list[str] = []
         try:
-            tree = ast.parse("".join(_python(token, names) for token in TOKEN.findall(text)).strip(), mode="eval").body
+            tree = ast.parse(_python(text, names), mode="eval").body
             _check(tree)
         except ConditionError:
             raise
@@ -129,30 +146,44 @@ class Condition:
         return np.asarray(made.fill_null(False).to_numpy(zero_copy_only=False), bool)
 
 
-def _python(token: str, names: list[str]) -> str:
-    """Translate a token of a condition into Python code, which is parsed to a syntax tree but never run.
+def _python(text: str, names: list[str]) -> str:
+    """Translate a condition into Python code, which is parsed to a syntax tree but never run.
+
+    No name of the condition is part of the code: Python's parser normalizes names (NFKC), and f0 must mean one field.
 
     Args:
-        token: an operator, word, text, number or field of the condition.
-        names: the names of the fields in the earlier tokens. A field becomes f<len(names)>, such as f0, and its name is
-            added to the list.
+        text: the condition.
+        names: an empty list, to which the name of each field is added. Item i becomes f<i>, such as f0.
 
     Raises:
-        SyntaxError: the token is "#", which begins a comment in Python.
+        ConditionError: a character has no meaning in a condition, or a text follows a text, which Python would join.
     """
-    low = token.lower()
-    if token == "#":  # Python would skip what follows
-        raise SyntaxError
-    if token[0] in "'\"" and len(token) > 1:
-        return repr(token[1:-1].replace(2 * token[0], token[0]))
-    if low in WORDS:
-        return f" {low} "
-    if low in CONSTANTS:
-        return f" {CONSTANTS[low]} "
-    if (token[0] == "`" and len(token) > 2) or token[0] == "_" or token[0].isalpha():
-        names.append(token.strip("`"))
-        return f" f{len(names) - 1} "
-    return SIGNS.get(token, token)
+    code: list[str] = []
+    last = ""
+    for match in TOKEN.finditer(text):
+        kind, token = match.lastgroup, match[match.lastgroup or 0]
+        if kind == "space":
+            continue
+        if kind == "other":
+            raise ConditionError(
+                f"holds {token!r}: {EXAMPLE}; a text stands in quotes, a name with other characters in backticks"
+            )
+        if kind == "text":
+            value = token[1:-1].replace(2 * token[0], token[0])
+            if last == "text":
+                raise ConditionError(f"holds no comma before {short_repr(value)}: write FIELD in ('a', 'b')")
+            code.append(repr(value))
+        elif kind == "word" and token.lower() in WORDS:
+            code.append(token.lower())
+        elif kind == "word" and token.lower() in CONSTANTS:
+            code.append(CONSTANTS[token.lower()])
+        elif kind in ("word", "field"):
+            code.append(f"f{len(names)}")
+            names.append(token)
+        else:
+            code.append(SIGNS.get(token, token))
+        last = kind or ""
+    return " ".join(code)
 
 
 def _check(node: ast.expr, depth: int = 0) -> None:
@@ -205,15 +236,15 @@ def _constant(node: ast.expr) -> Any:
     """Return the value of a syntax node that is a text, a number or a truth value.
 
     Raises:
-        ConditionError: the node is something else, or a number of more than 18 digits.
+        ConditionError: the node is something else, or a number that no float can hold.
     """
     if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
         value = _constant(node.operand)
         if type(value) in (int, float):
             return -value
     elif isinstance(node, ast.Constant) and isinstance(node.value, str | int | float):
-        if not isinstance(node.value, str) and not -(1 << 63) < node.value < 1 << 63:
-            raise ConditionError("holds a number of more than 18 digits, which no field has: write a smaller one")
+        if not isinstance(node.value, str) and not abs(node.value) <= sys.float_info.max:
+            raise ConditionError("holds a number above 1.8e308, which no field can hold: write a smaller one")
         return node.value
     elif isinstance(node, ast.Constant) and node.value is None:
         raise ConditionError("nothing equals null: write FIELD is null, or FIELD is not null")
@@ -318,17 +349,12 @@ def _related(compare: str, left: Any, right: Any, name: str) -> Any:
         }
         mend = f": {mends[column]}" if column in mends and {*kinds} == {*mends} else ""
         raise ConditionError(f"{name!r} is compared with another type: {kinds[0]} with {kinds[1]}{mend}")
-    return _call(compare, _wide(left, right), _wide(right, left))
-
-
-def _wide(side: Any, other: Any) -> Any:
-    """Return `side` for a comparison with `other`: as float64 if it is a column of integers and `other` is a float.
-
-    Arrow would convert it too, but raises an error for integers that a float64 cannot hold exactly. In all other cases,
-    return `side` unchanged.
-    """
-    is_whole = isinstance(side, pa.Array) and pa.types.is_integer(side.type)
-    return side.cast(pa.float64(), safe=False) if is_whole and isinstance(other, float) else side
+    try:
+        return _call(compare, *(side if isinstance(side, pa.Array) else pa.scalar(side) for side in (left, right)))
+    except (pa.ArrowInvalid, OverflowError):  # an integer and a float that Arrow cannot compare without rounding
+        rows = (side.to_pylist() if isinstance(side, pa.Array) else itertools.repeat(side) for side in (left, right))
+        made = (None if None in pair else EXACT[compare](*pair) for pair in zip(*rows, strict=False))
+        return pa.array(made, pa.bool_())
 
 
 def _kind(value: Any) -> str:

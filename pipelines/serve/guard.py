@@ -12,13 +12,16 @@ of another site.
 """
 
 import ipaddress
-from collections.abc import Collection
+import re
+from collections.abc import Callable, Collection
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
+HOST = re.compile(r"(?:\[(?P<ipv6>[0-9A-Fa-f:.]+)\]|(?P<name>[^\s:/?#\[\]@\\]+))(?::[0-9]{1,5})?")
+"""Regular expression for a whole Host header (RFC 9110, 7.2): a name or an address (IPv6 in brackets), maybe a port."""
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; form-action 'self'; "
     "base-uri 'none'; frame-ancestors 'none'"
@@ -35,10 +38,14 @@ HEADERS = {
 
 
 def name_of(host: str) -> str:
-    """Return the name in a Host header in lower case, without the port and without the brackets of IPv6."""
-    if host.startswith("["):
-        return host[1:].partition("]")[0].lower()
-    return host.rpartition(":")[0].lower() if host.count(":") == 1 else host.lower()
+    """Return the name in a Host header in lower case, without the port and without the brackets of IPv6.
+
+    Return "" if the header is anything else than such a name, as in `localhost:1@evil.example` or `[::1]evil.example`.
+    """
+    parts = HOST.fullmatch(host)
+    if parts is None or (parts["ipv6"] and not is_address(parts["ipv6"], ipaddress.IPv6Address)):
+        return ""
+    return (parts["ipv6"] or parts["name"]).lower()
 
 
 def names_of(host: str) -> set[str] | None:
@@ -50,9 +57,9 @@ def names_of(host: str) -> set[str] | None:
     return None if host in ("0.0.0.0", "::", "") else {*LOOPBACK, host.lower()}
 
 
-def is_address(name: str) -> bool:
+def is_address(name: str, kind: Callable[[str], object] = ipaddress.ip_address) -> bool:
     try:
-        ipaddress.ip_address(name)
+        kind(name)
     except ValueError:
         return False
     return True

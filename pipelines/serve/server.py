@@ -1,5 +1,6 @@
 """HTTP server: a socket on which uvicorn answers requests until Ctrl-C or SIGTERM."""
 
+import asyncio
 import contextlib
 import logging
 import signal
@@ -10,6 +11,7 @@ from typing import Self
 
 import uvicorn
 from starlette.types import ASGIApp
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from clearspan.common.flags import flag
 from clearspan.pipelines.errors import PipelineError
@@ -18,6 +20,10 @@ WAIT_S = 2
 """Time in seconds that the shutdown waits for a running search."""
 LONGEST = 32_768
 """Maximum size in bytes of a request's first line and headers. A query of 2,000 characters needs up to 18,000."""
+HEAD_S = 10
+"""Time in seconds within which a client must send the first line and the headers of its next request."""
+MOST_CONNECTIONS = 256
+"""Maximum number of connections at once. A browser opens about six."""
 
 
 @contextlib.contextmanager
@@ -48,6 +54,40 @@ def address(listener: socket.socket) -> str:
     return f"http://{f'[{host}]' if ':' in host else host}:{port}"
 
 
+class HttpConnection(H11Protocol):
+    """A connection, which is closed if there are too many, or if no whole request comes within `HEAD_S` seconds.
+
+    uvicorn by itself waits without end for the rest of a request's headers, or of a body that nothing reads.
+    """
+
+    _clock: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        if len(self.connections) > MOST_CONNECTIONS:
+            transport.abort()
+        self._restart_clock()
+
+    def handle_events(self) -> None:
+        super().handle_events()
+        if self._clock is not None and self.cycle is not None and not self.cycle.response_complete:
+            self._clock.cancel()
+
+    def on_response_complete(self) -> None:
+        self._restart_clock()
+        super().on_response_complete()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if self._clock is not None:
+            self._clock.cancel()
+        super().connection_lost(exc)
+
+    def _restart_clock(self) -> None:
+        if self._clock is not None:
+            self._clock.cancel()
+        self._clock = self.loop.call_later(HEAD_S, self.transport.close)
+
+
 class Server(uvicorn.Server):
     """uvicorn's server, which ends on SIGINT or SIGTERM, but does not raise the signal again after it has ended.
 
@@ -60,7 +100,7 @@ class Server(uvicorn.Server):
         logging.getLogger("uvicorn").setLevel(logging.ERROR)  # uvicorn logs the traceback of a bug as an error
         config = uvicorn.Config(
             app,
-            http="h11",
+            http=HttpConnection,
             ws="none",
             lifespan="off",
             log_config=None,

@@ -25,7 +25,7 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from clearspan.common.delimited import DELIMITERS, TABLE_SUFFIXES, TABS, Form, are_quotes, form_of
+from clearspan.common.delimited import DELIMITERS, TABLE_SUFFIXES, TABS, Form, are_quotes, fault, form_of
 from clearspan.common.flags import flag
 from clearspan.pipelines.errors import PipelineError
 from clearspan.pipelines.readers.jsonl import parse_any
@@ -333,7 +333,9 @@ def _csv_texts(path: str, lines: Sequence[str], form: Form) -> Iterator[str]:
             if len(row) > 1:  # the row may be one sentence with commas
                 yield form["delimiter"].join(row)
     except csv.Error as error:
-        raise PipelineError(f"{flag('--exclude')} {path}: line {rows.line_num}: {error}: correct its quotes") from None
+        raise PipelineError(
+            f"{flag('--exclude')} {path}: line {rows.line_num}: {fault(error)}: correct its quotes"
+        ) from None
 
 
 def _json_strings(line: str) -> list[str] | None:

@@ -14,6 +14,7 @@ restored. If an input was modified less than two seconds before planning, its st
 times with a limited resolution, so an edit right after planning could leave the same time.
 """
 
+import dataclasses
 import time
 from collections.abc import Collection, Iterator, Sequence
 
@@ -21,7 +22,8 @@ from clearspan.common.progress import ProgressBar, counted
 from clearspan.common.sealed import seal, unseal
 from clearspan.pipelines.errors import InputChangedError
 from clearspan.pipelines.readers import content_hash
-from clearspan.pipelines.records import Piece
+from clearspan.pipelines.records import Inputs, Piece, Reading
+from clearspan.pipelines.units import plan as planning
 from clearspan.pipelines.units.job import RECORDS, done_units
 from clearspan.pipelines.units.plan import Plan
 from clearspan.shards import storage
@@ -132,6 +134,30 @@ def check_inputs(folder: str, plan: Plan, done: Collection[int], quiet: bool = F
             raise InputChangedError.of(storage.join(plan.root, piece.input.name))
     storage.publish_if_changed(seal({"plan": plan.sha256, "status": statuses}), storage.join(folder, RECORDS, STATUS))
     return same
+
+
+def have_changed(folder: str, inputs: Inputs, reading: Reading, quiet: bool = False) -> bool:
+    """Return whether the inputs of a finished dataset have changed; False if its plan cannot be read.
+
+    Args:
+        folder: the folder of the dataset.
+        inputs: the input files as they are now.
+        reading: the rules by which the readers find records in the inputs.
+        quiet: show no progress bar.
+    """
+    began = planning.began(folder)
+    if not began:
+        return False
+    own = {name: value for name, value in began.items() if name not in ("inputs", "code")}
+    plan = planning.make_plan(inputs, own, began["options"]["unit_bytes"], reading.uncut)
+    if plan.fingerprint["inputs"] != began["inputs"]:
+        return True
+    plan = dataclasses.replace(plan, fingerprint=began)
+    try:
+        check_inputs(folder, plan, done_units(folder) & {unit.number for unit in plan.units}, quiet)
+    except InputChangedError:  # an edit that the plan does not show
+        return True
+    return False
 
 
 def _compared(root: str, pieces: Sequence[tuple[Piece, str]], quiet: bool) -> Iterator[tuple[Piece, bool]]:

@@ -18,7 +18,9 @@ NAMED = 3
 """Number of files that an error message names."""
 
 
-def find(patterns: Sequence[str], listed_paths: Sequence[str] = ()) -> tuple[str, dict[str, Status]]:
+def find(
+    patterns: Sequence[str], listed_paths: Sequence[str] = (), left_out: set[str] | None = None
+) -> tuple[str, dict[str, Status]]:
     """Return the common folder of the input files, and a sorted dict: path relative to this folder -> status.
 
     The status of a file is its size and the times of its last changes (`Status`).
@@ -26,15 +28,18 @@ def find(patterns: Sequence[str], listed_paths: Sequence[str] = ()) -> tuple[str
     Args:
         patterns: paths, folders and globs.
         listed_paths: the paths of further files, which the user's lists of files contain.
+        left_out: set to which the paths of files with auxiliary names are added, which are not read
+            (`finding.is_auxiliary`); None if they are not needed.
 
     Raises:
         PipelineError: a path or glob matches no file, a file name has characters that cannot be printed, or the files
             are neither all on this machine nor all in one bucket of an object store.
     """
     found: dict[str, Status] = {}
+    auxiliary = set[str]()
     for pattern in (*patterns, *listed_paths):
         try:
-            files = storage.find(pattern)
+            files = storage.find(pattern, auxiliary)
         except FileNotFoundError as error:
             raise PipelineError(f"{flag('--input')} {error}") from None
         names = {path: path if storage.is_remote(path) else absolute(path) for path in files}
@@ -43,6 +48,8 @@ def find(patterns: Sequence[str], listed_paths: Sequence[str] = ()) -> tuple[str
         found = finding.once(found)
     if odd := next((name for name in found if not name.isprintable()), None):
         raise PipelineError(f"{odd!r}: a file name that is not printable text cannot be a source: rename it")
+    if left_out is not None:
+        left_out |= {path if storage.is_remote(path) else absolute(path) for path in auxiliary} - found.keys()
     root = _common_folder(list(found))
     start = len(root.rstrip("/")) + 1
     by_name = {path[start:]: status for path, status in found.items()}
@@ -67,6 +74,16 @@ def check_known(root: str, unknown_files: Mapping[str, str], known_types: str, a
             f"{known_types}: leave them out of {flag('--input')}, as {flag('--skip-unknown')} does where there are "
             f"others{of_type}"
         )
+
+
+def left_out_lines(paths: Sequence[str]) -> list[str]:
+    """Return a list with one line for the user about the files that `find` left out; [] if there are none."""
+    if not paths:
+        return []
+    return [
+        f"{counted(len(paths), 'file')} left out, since names that begin with _ are no data unless a pattern names "
+        f"them, e.g. {paths[0]}"
+    ]
 
 
 def absolute(path: str) -> str:

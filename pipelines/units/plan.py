@@ -85,12 +85,14 @@ class Plan:
         units: the work units into which the inputs are cut.
         fingerprint: everything that determines the content of the dataset: options, hashes of resources (such as the
             tokenizer), a hash of the list of inputs, ...
+        left_out: paths of files that were found and are not inputs, because of their names. They are not stored.
     """
 
     root: str
     inputs: tuple[Input, ...]
     units: tuple[Unit, ...]
     fingerprint: dict[str, Any]
+    left_out: tuple[str, ...] = ()
 
     @functools.cached_property
     def sha256(self) -> str:
@@ -199,12 +201,13 @@ def find_inputs(patterns: Sequence[str], reading: Reading) -> Inputs:
     """
     if reading.as_bytes:
         return catalog(patterns, reading)
-    root, statuses = find(patterns)
+    left_out = set[str]()
+    root, statuses = find(patterns, left_out=left_out)
     sizes = {name: status.bytes for name, status in statuses.items()}
     named = {pattern if storage.is_remote(pattern) else absolute(pattern) for pattern in patterns}
     described = list(describe(root, sizes, reading, named, statuses))
     known = tuple(entry for entry in described if entry.format != UNKNOWN)
-    return Inputs(root, known, skipped=len(described) - len(known))
+    return Inputs(root, known, skipped=len(described) - len(known), left_out=tuple(sorted(left_out)))
 
 
 def make_plan(
@@ -220,8 +223,15 @@ def make_plan(
         whole: if true, texts and tables are not cut; a tar may be cut between its members even then.
 
     Raises:
-        PipelineError: an input is damaged, or there are more than MAX_UNITS units.
+        PipelineError: an input is damaged, there are more than MAX_UNITS units, or an option is not valid UTF-8.
     """
+    for name, value in fingerprint["options"].items():
+        try:
+            json.dumps(value, ensure_ascii=False).encode("utf-8")
+        except UnicodeEncodeError:
+            raise PipelineError(
+                f"the option {name} is not valid UTF-8: write it in a terminal whose encoding is UTF-8"
+            ) from None
     num_bytes = sum(entry.bytes for entry in inputs.files)
     if inputs.classes is not None:
         unit_bytes = unit_bytes or min(UNIT_BYTES, max(LEAST_UNIT_BYTES, num_bytes // MEDIA_UNITS))
@@ -242,7 +252,7 @@ def make_plan(
         },
         "code": {"format": FORMAT},
     }
-    return Plan(inputs.root, inputs.files, tuple(units), full)
+    return Plan(inputs.root, inputs.files, tuple(units), full, inputs.left_out)
 
 
 def _listing_sha256(inputs: Sequence[Input | list[tuple[str, Any]]]) -> str:

@@ -44,7 +44,8 @@ def catalog(patterns: Sequence[str], reading: Reading) -> Inputs:
         PipelineError: a file is missing, is of unknown type, is a damaged tar, or has no class.
     """
     listed_in = {path: label for pattern in patterns if _is_list(pattern) for path, label in _read_list(pattern)}
-    root, files = find([pattern for pattern in patterns if not _is_list(pattern)], tuple(listed_in))
+    left_out = set[str]()
+    root, files = find([pattern for pattern in patterns if not _is_list(pattern)], tuple(listed_in), left_out)
     labels = {path.removeprefix(f"{root.rstrip('/')}/"): label for path, label in listed_in.items()}
     of_root = None if reading.wanted.label_pattern else Path(root).name
     entries: list[tuple[Input, Sequence[samples.Sample]]] = []
@@ -86,7 +87,7 @@ def catalog(patterns: Sequence[str], reading: Reading) -> Inputs:
             runs[entry.name] = _places(groups, wanted) if cut else None
         if any(wanted):
             kept.append(entry)
-    return Inputs(root, tuple(kept), runs, chosen, len(unknown))
+    return Inputs(root, tuple(kept), runs, chosen, len(unknown), tuple(sorted(left_out)))
 
 
 def _is_list(pattern: str) -> bool:

@@ -209,21 +209,32 @@ def replace(folder: str) -> None:
 
 
 def changes(old: str, new: str) -> dict[str, int]:
-    """Return how many texts an update adds, removes and keeps, as {"new": ..., "gone": ..., "kept": ...}.
+    """Return how many texts an update adds, removes and keeps, as `changed` returns them.
 
-    Texts are compared by their ids. A text that was cut into chunks counts once; a text that occurs three times counts
-    three times.
+    A text that was cut into chunks counts once.
 
     Args:
         old, new: the folders of the old and the new dataset.
     """
-    (before, times), (after, times_after) = (np.unique(_texts(folder), return_counts=True) for folder in (old, new))
+    return changed(ids_of(old), ids_of(new))
+
+
+def changed(old: np.ndarray, new: np.ndarray) -> dict[str, int]:
+    """Return how many texts are new, gone and kept, as {"new": ..., "gone": ..., "kept": ...}.
+
+    A text that occurs three times counts three times.
+
+    Args:
+        old: the ids of the n old texts, (n,) int64.
+        new: the ids of the m new texts, (m,) int64.
+    """
+    (before, times), (after, times_after) = (np.unique(ids, return_counts=True) for ids in (old, new))
     _, first, second = np.intersect1d(before, after, assume_unique=True, return_indices=True)
     kept = int(np.minimum(times[first], times_after[second]).sum())
     return {"new": int(times_after.sum()) - kept, "gone": int(times.sum()) - kept, "kept": kept}
 
 
-def _texts(folder: str) -> np.ndarray:
+def ids_of(folder: str) -> np.ndarray:
     """Return the ids of the n texts in a dataset, (n,) int64. A text that was cut into chunks is one text."""
     ids = [np.empty(0, np.int64)]
     for batch in Dataset(folder):

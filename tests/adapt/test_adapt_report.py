@@ -9,11 +9,12 @@ import pytest
 
 from clearspan.adapt.report import bars, examples, lines, write
 from clearspan.eval.report.figures import ScoreBar
-from clearspan.eval.verdict import Example, System, Verdict
+from clearspan.eval.verdict import Example, Gain, System, Verdict
 
+GAINS = Gain(12.83, 10.5, 15.1), Gain(8.0, 6.2, 9.9)
 SYSTEMS = (
-    System("trained + BM25", "trained on these texts, beside BM25", True, 0.8, 84.83, 82.0, 87.1),
-    System("all-MiniLM-L6-v2 + BM25", "all-MiniLM-L6-v2 as it is, beside BM25", False, 0.7, 80.0, 77.5, 82.4),
+    System("trained + BM25", "trained on these texts, beside BM25", True, 0.8, 84.83, 82.0, 87.1, GAINS[0]),
+    System("all-MiniLM-L6-v2 + BM25", "all-MiniLM-L6-v2 as it is, beside BM25", False, 0.7, 80.0, 77.5, 82.4, GAINS[1]),
     System("BM25", "the words that query and text share", False, None, 72.0, 69.1, 74.8),
 )
 BETTER = Verdict(
@@ -68,6 +69,24 @@ def test_the_report_says_the_verdict_first_then_shows_every_system_best_first(tm
     assert "1,000 held-out titles among 12,000 texts" in source
     assert "best 84.25 at step 50" in source
     assert source == page(tmp_path, metrics=metrics), "the same input gives the same bytes"
+
+
+def unfolded(source: str) -> str:
+    """Return what a reader sees without opening anything."""
+    return re.sub(r"(?s)<details.*?</details>", "", source)
+
+
+def test_the_report_says_the_gain_over_bm25_and_what_mrr_is_before_anything_is_opened(tmp_path: Path) -> None:
+    source = unfolded(page(tmp_path, other=QUESTIONS))
+    said = (
+        "More than BM25 alone, in MRR: trained + BM25 +12.8 [+10.5, +15.1], all-MiniLM-L6-v2 + BM25 +8.0 [+6.2, +9.9]."
+    )
+    assert source.count(said) == 2, "by the titles and by the questions"
+    assert source.count("MRR: the mean of 1 / rank of the right text, in %: 100 if always first, 50 if always") == 1
+    assert "More than" not in page(
+        tmp_path,
+        dataclasses.replace(BETTER, systems=SYSTEMS[2:], winner="BM25", best_trained="BM25", best_untrained="BM25"),
+    )
 
 
 def test_the_bars_have_intervals_weights_and_the_system_to_take() -> None:
@@ -136,5 +155,10 @@ def test_the_terminal_has_the_sentence_bars_and_remarks() -> None:
     assert found[0] == f"better: {BETTER.sentence}"
     assert [line.split("  ")[0] for line in found[2:5]] == ["trained + BM25", "all-MiniLM-L6-v2 + BM25", "BM25"]
     assert all("├" in line and len(line) <= 100 for line in found[2:5])
+    assert found[5].startswith("MRR: the mean of 1 / rank") and found[6].startswith("More than BM25 alone, in MRR: ")
+    assert len(found[5]) <= 100 and sum(line.startswith("MRR: ") for line in found) == 1
     assert found[-1] == "15 questions are few"
+    few = dataclasses.replace(QUESTIONS, num_queries=12)
+    assert lines(few)[0].startswith("undecided: ") and lines(QUESTIONS)[0].startswith("undecided: ")
+    assert lines(dataclasses.replace(QUESTIONS, num_queries=20))[0].startswith("no difference: ")
     assert lines(BETTER, width=30)[2] == "trained + BM25 84.83 [82.0, 87.1]", "too narrow for bars"

@@ -24,9 +24,9 @@ def written(folder: Path, **files: list[dict[str, str]]) -> list[str]:
 @pytest.mark.parametrize(
     ("files", "complaint"),
     [
-        ({"a": [TITLED] * 23, "b": [ALONE] * 50}, "no titles in b.jsonl; title and text in a.jsonl"),
-        ({"a": [ALONE] * 50, "b": [TITLED] * 23}, "no titles in a.jsonl; title and text in b.jsonl"),
-        ({"a": [TITLED] * 90, "b": [ASKED] * 9}, "title and text in a.jsonl; question and text in b.jsonl"),
+        ({"a": [TITLED] * 230, "b": [ALONE] * 500}, "no titles in b.jsonl; title and text in a.jsonl"),
+        ({"a": [ALONE] * 500, "b": [TITLED] * 230}, "no titles in a.jsonl; title and text in b.jsonl"),
+        ({"a": [TITLED] * 900, "b": [ASKED] * 90}, "title and text in a.jsonl; question and text in b.jsonl"),
     ],
 )
 def test_a_mixture_is_refused_before_the_work_with_the_two_ways_out(
@@ -56,16 +56,16 @@ def test_a_plain_text_or_a_table_without_titles_beside_them_is_a_mixture(tmp_pat
 
 @pytest.mark.guarantee("adapt-reads-all-inputs")
 def test_titles_that_some_records_lack_are_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    inputs = written(tmp_path, a=[TITLED] * 30, b=[*[TITLED] * 20, *[ALONE] * 10])
+    inputs = written(tmp_path, a=[TITLED] * 300, b=[*[TITLED] * 200, *[ALONE] * 100])
     assert adapt.main(["--input", *inputs, "--output", str(tmp_path / "out"), "--dry-run"]) == 0
-    assert "(found by their names, in 50 of the first 60 records; --text-field NAME" in capsys.readouterr().out
+    assert "(found by their names, in 500 of the first 600 records; --text-field NAME" in capsys.readouterr().out
 
 
 @pytest.mark.guarantee("groups-apart")
 def test_families_are_held_out_by_the_pairs_of_titles_and_texts(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    inputs = written(tmp_path, a=[{**TITLED, "family": "owls"}] * 30)
+    inputs = written(tmp_path, a=[{**TITLED, "family": "owls"}] * 300)
     line = ["--input", *inputs, "--output", str(tmp_path / "out"), "--dry-run", "--group-field", "family"]
     assert adapt.main(line) == 0
     commands = capsys.readouterr().out.splitlines()

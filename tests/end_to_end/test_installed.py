@@ -19,6 +19,7 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
+from clearspan.common.catalog import COMMANDS
 from clearspan.pipelines.registry import KINDS
 from tests.conftest import ROOT
 from tests.end_to_end.stages import some_sts
@@ -190,6 +191,18 @@ def test_the_workers_list_names_what_workers_of_every_kind_import(wheel: Path) -
 def test_the_package_needs_what_its_workers_need(wheel: Path) -> None:
     worker = {(r.name, str(r.specifier)) for r in requirements(wheel, "worker")}
     assert worker and worker < {(r.name, str(r.specifier)) for r in requirements(wheel, None)}
+
+
+@pytest.mark.slow
+def test_a_plain_install_has_what_the_commands_import(wheel: Path) -> None:
+    """By the sources, with what functions import; `--stemmer` alone needs an extra."""
+    found = reached([listing.module for listing in COMMANDS.values()])
+    names = {name.partition(".")[0] for others in found.values() for name in others} - sys.stdlib_module_names
+    owners = packages_distributions()
+    needed = {canonicalize_name(owner) for name in names - {"clearspan"} for owner in owners.get(name, [name])}
+    listed = {canonicalize_name(r.name) for r in requirements(wheel, None)}
+    assert {"starlette", "uvicorn"} <= needed, "the page"
+    assert needed - listed == {"pystemmer", "anyio", "markupsafe"}  # the last two come with starlette and jinja2
 
 
 @pytest.mark.exhaustive

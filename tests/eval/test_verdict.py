@@ -209,6 +209,9 @@ def test_intervals_of_table_and_difference_are_of_the_same_samples() -> None:
     gains = resampled(after) - resampled(before)
     assert [verdict.low, verdict.high] == pytest.approx(np.quantile(gains, (0.025, 0.975)).tolist())
     assert verdict.difference == pytest.approx(verdict.system("trained").mrr - verdict.system("BM25").mrr)
+    assert verdict.system("trained").gain == (verdict.difference, verdict.low, verdict.high)
+    assert verdict.system("BM25").gain is None
+    assert Verdict.from_json(json.loads(json.dumps(verdict.to_json()))) == verdict
 
 
 @pytest.mark.guarantee("chosen-apart")
@@ -308,10 +311,25 @@ def test_few_questions_do_not_decide_and_are_said() -> None:
     one = contest([(rows[:0], rows[:1])])
     verdict = decide([result("BM25", [4]), result("trained", [1])], one, "questions", TEXTS)
     assert (verdict.low, verdict.word, verdict.winner) == (75, "no difference", "BM25")
-    assert verdict.notes[0] == "1 question: too few to decide, 20 are needed"
-    assert verdict.notes[1].startswith("Only 1 question")
+    assert verdict.sentence == (
+        "take BM25: too few to decide (1 question, 20 are needed): the trained model is 75.0 MRR above BM25, "
+        "95 % interval [+75.0, +75.0], among 60 texts"
+    )
+    assert verdict.notes[0].startswith("Only 1 question")
     with pytest.raises(ValueError, match="the systems need different names: BM25, BM25"):
         decide([result("BM25", [4]), result("BM25", [1])], one, "questions", TEXTS)
+
+
+@pytest.mark.parametrize(("number", "after"), [(12, [4] * 12), (19, [1, 4] * 10), (12, [1] * 12)])
+def test_a_few_queries_are_too_few_to_decide_whatever_their_interval(number: int, after: list[int]) -> None:
+    """An interval below, around and above 0; with 20 queries each of them has its own word."""
+    for count, said in (number, True), (20, False):
+        judged = contest([(np.arange(count, QUERIES), np.arange(count))])
+        ranks = (after * 2)[:count]
+        verdict = decide([result("BM25", [2] * count), result("trained", ranks)], judged, "questions", TEXTS)
+        assert (f": too few to decide ({count} questions, 20 are needed): the trained" in verdict.sentence) == said
+        assert verdict.is_undecided == said and ("chance" not in verdict.sentence or not said)
+        assert verdict.word == "no difference" or not said
 
 
 @pytest.mark.exhaustive

@@ -1,9 +1,12 @@
 """Search finds what scoring every text finds: by numpy, with documents in chunks, conditions, several collections."""
 
+import itertools
 import json
+import math
+import operator
 import re
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -26,7 +29,7 @@ from clearspan.pipelines.errors import PipelineError
 from clearspan.pipelines.search import exact, texts
 from clearspan.pipelines.search.bm25 import Index
 from clearspan.pipelines.search.collection import Collection
-from clearspan.pipelines.search.where import Condition, ConditionError
+from clearspan.pipelines.search.where import Condition, ConditionError, quoted_name
 from clearspan.shards import Dataset, vectors
 from clearspan.shards.reader import ShardError
 from tests.conftest import exit_code
@@ -451,6 +454,11 @@ HOSTILE = [
     "",
     "year in ()",
     "year = null",
+    "lang = 'de' 'fr'",
+    "lang in ('de' \"fr\")",
+    "lang = '\udcff'",
+    "lang = 'a' \\\n and year = 1",
+    "year = ٣",
 ]
 
 
@@ -480,6 +488,7 @@ def test_a_hostile_condition_runs_nothing_and_is_one_line(
         ("NOT lang <> 'x' AND lang IS NOT NULL", "x"),
         ("lang in ('y', 'x')", "x"),
         ("'x' = lang", "x"),
+        ("lang\n=\t'x'", "x"),
     ],
 )
 def test_texts_and_words_are_those_of_sql(where: str, expected: str) -> None:
@@ -509,6 +518,49 @@ def test_texts_and_words_are_those_of_sql(where: str, expected: str) -> None:
 def test_a_missing_value_is_neither_true_nor_false(where: str, expected: list[bool]) -> None:
     columns = {"field_year": pa.array([2020, 2021, None]), "field_meta.ok": pa.array([True, False, None])}
     assert Condition.parse(where)(pa.record_batch(columns)).tolist() == expected
+
+
+@pytest.mark.parametrize(
+    "name", ["〇0", "〇", "Ⅷ1", "ⅷ", "ﬁeld0", "ªf0", "f0", "ｆ０", "_0", "Straße", "год", "²", "e\u0301t"]
+)
+def test_a_name_in_any_script_means_its_own_field_alone(name: str) -> None:
+    columns = {"field_year": pa.array([1, 2, 3]), f"field_{name}": pa.array([3, 2, 1])}
+    condition = Condition.parse(f"year > 0 and {quoted_name(name)} = 1")
+    assert condition.fields == {"year", name}
+    assert condition(pa.record_batch(columns)).tolist() == [False, False, True]
+
+
+def test_two_texts_without_a_comma_are_refused_and_not_joined() -> None:
+    with pytest.raises(ConditionError, match=re.escape("holds no comma before 'fr'")):
+        Condition.parse("lang in ('de' 'fr')")
+    assert Condition.parse("lang in ('de', 'fr')").fields == {"lang"}
+
+
+WHOLE = [0, 1, -3, 2**53, 2**53 + 1, -(2**53) - 1, 2**63 - 1, -(2**63), None]
+REAL = [0.5, 1.0, -3.0, 2.0**53, -(2.0**53), 2.0**63, -(2.0**63), 1e300, None, math.nan]
+COMPARE = {
+    "=": operator.eq,
+    "!=": operator.ne,
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
+}
+
+
+@pytest.mark.parametrize("sign", COMPARE)
+def test_integers_and_floats_of_any_size_are_compared_by_their_exact_values(sign: str) -> None:
+    rows = list(itertools.product(WHOLE, REAL))
+    batch = pa.record_batch({"field_n": pa.array([n for n, _ in rows]), "field_x": pa.array([x for _, x in rows])})
+
+    def expected(pairs: Iterable[tuple[float | None, float | None]]) -> list[bool]:
+        return [a is not None and b is not None and COMPARE[sign](a, b) for a, b in pairs]
+
+    assert Condition.parse(f"n {sign} x")(batch).tolist() == expected(rows)
+    assert Condition.parse(f"x {sign} n")(batch).tolist() == expected((x, n) for n, x in rows)
+    for value in (2**53 + 1, 10**20 + 1, -(10**30), 2**63, 1e20, -1e300, 0.1, 2.0**53, 5):
+        assert Condition.parse(f"n {sign} {value}")(batch).tolist() == expected((n, value) for n, _ in rows)
+        assert Condition.parse(f"x {sign} {value}")(batch).tolist() == expected((x, value) for _, x in rows)
 
 
 @pytest.mark.slow

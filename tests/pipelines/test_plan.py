@@ -28,7 +28,7 @@ entries = st.builds(
     Input,
     name=st.uuids().map(str),
     bytes=st.integers(0, 2000),
-    format=st.sampled_from(["jsonl", "text"]),
+    format=st.sampled_from(["parquet", "text"]),  # cut without being opened
     compression=st.sampled_from([None, "zstd"]),
 )
 
@@ -43,7 +43,7 @@ def test_units_cover_the_inputs_once_in_order(inputs: list[Input], unit_bytes: i
     assert sum(piece.bytes for piece in pieces) == sum(entry.bytes for entry in inputs)
     for entry in inputs:
         mine = [piece for piece in pieces if piece.input == entry]
-        if entry.format == "jsonl" and entry.compression is None:
+        if entry.format == "parquet" and entry.compression is None:
             assert [piece.start for piece in mine] == [0, *(piece.end for piece in mine[:-1])]
             assert mine[-1].end == entry.bytes
         else:
@@ -95,6 +95,12 @@ def test_a_name_that_cannot_be_a_source_is_refused(tmp_path: Path) -> None:
     (tmp_path / "two\nlines.jsonl").write_text("")
     with pytest.raises(PipelineError, match="rename it"):
         plan_of(tmp_path / "*.jsonl")
+
+
+@pytest.mark.parametrize("value", ["prix \udce9", ["title", "prix \udce9"]])
+def test_an_option_that_is_not_utf8_is_named(value: str | list[str]) -> None:
+    with pytest.raises(PipelineError, match="the option text_field is not valid UTF-8"):
+        make_plan(Inputs("corpus", []), {"options": {"text_field": value}})
 
 
 @pytest.mark.slow

@@ -1,5 +1,7 @@
 """The page and its API: the hits of `search`, for pages of its own on this machine alone."""
 
+import contextlib
+import functools
 import re
 import signal
 import socket
@@ -20,7 +22,7 @@ from clearspan.pipelines.errors import PipelineError
 from clearspan.pipelines.search.collection import Collection, SearchSettings, write_collection
 from clearspan.pipelines.search.hits import Hit
 from clearspan.pipelines.search.where import Condition
-from clearspan.pipelines.serve import app
+from clearspan.pipelines.serve import app, server
 from clearspan.pipelines.serve.compare import example
 from clearspan.shards.reader import ShardError
 from tests.conftest import ROOT
@@ -150,6 +152,17 @@ def test_the_system_that_the_folder_chooses_is_named(weight: float, key: str, tm
         ({"Host": "localhost.evil.example"}, "the Host header is not a name of this server"),
         ({"Host": "10.0.0.7:{port}"}, "the Host header is not a name of this server"),
         ({"Host": ""}, "the Host header is not a name of this server"),
+        ({"Host": "[::1]evil.example"}, "the Host header is not a name of this server"),
+        ({"Host": "[::1]:{port}evil.example"}, "the Host header is not a name of this server"),
+        ({"Host": "localhost:1@evil.example"}, "the Host header is not a name of this server"),
+        ({"Host": "localhost@evil.example"}, "the Host header is not a name of this server"),
+        ({"Host": "localhost/.evil.example"}, "the Host header is not a name of this server"),
+        ({"Host": "localhost:evil"}, "the Host header is not a name of this server"),
+        ({"Host": "localhost:"}, "the Host header is not a name of this server"),
+        ({"Host": "[127.0.0.1]"}, "the Host header is not a name of this server"),
+        ({"Host": "[localhost]"}, "the Host header is not a name of this server"),
+        ({"Host": "::1"}, "the Host header is not a name of this server"),
+        ({"Host": "localhost, evil.example"}, "the Host header is not a name of this server"),
         ({"Origin": "https://evil.example"}, "a page of another origin may not"),
         ({"Origin": "http://127.0.0.1:1"}, "a page of another origin may not"),
         ({"Origin": "null"}, "a page of another origin may not"),
@@ -177,7 +190,67 @@ def test_names_of_this_machine_and_links_to_the_page_are_answered(site: Site) ->
     assert site.get("/api/search?q=owls", link).status == 403
     with served(Fixed([OWL]), host="0.0.0.0") as everywhere:
         assert everywhere.get("/", {"Host": "10.0.0.7:80"}).status == 200
-        assert everywhere.get("/", {"Host": "evil.example"}).status == 403
+        assert everywhere.get("/", {"Host": "[fe80::1]:80"}).status == 200
+        for other in ("evil.example", "10.0.0.7:80@evil.example", "[fe80::1]evil.example", "[10.0.0.7]", "fe80::1"):
+            assert everywhere.get("/", {"Host": other}).status == 403
+
+
+def closed_by_server(port: int, sent: bytes) -> bytes:
+    """Return what comes back on a connection that sends no more than this, until the server closes it."""
+    with socket.create_connection(("127.0.0.1", port), timeout=30) as connection:
+        connection.sendall(sent)
+        return b"".join(iter(functools.partial(connection.recv, 1 << 16), b""))
+
+
+WHOLE = b"GET /style.css HTTP/1.1\r\nHost: 127.0.0.1\r\n"
+
+
+@pytest.mark.guarantee("serve-local")
+@pytest.mark.parametrize(
+    ("sent", "answers"),
+    [
+        (b"", 0),
+        (b"GET / HT", 0),
+        (WHOLE, 0),
+        (WHOLE + b"\r\n" + WHOLE, 1),
+        (WHOLE + b"Content-Length: 9999\r\n\r\nsome of it", 1),
+    ],
+)
+def test_a_request_that_is_not_sent_to_its_end_ends_its_connection(
+    site: Site, monkeypatch: pytest.MonkeyPatch, sent: bytes, answers: int
+) -> None:
+    monkeypatch.setattr(server, "HEAD_S", 0.1)
+    monkeypatch.setattr(app, "MOST_SEARCHES", 1)
+    assert closed_by_server(site.port, sent).count(b"HTTP/1.1 200") == answers
+
+
+def test_a_search_may_take_longer_than_its_request(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server, "HEAD_S", 0.1)
+    began, may_end = threading.Event(), threading.Event()
+
+    class Slow(Fixed):
+        def search(self, *words: Any, **options: Any) -> list[list[Hit]]:
+            began.set()
+            assert may_end.wait(30)
+            return super().search(*words, **options)
+
+    with served(Slow([OWL])) as site, ThreadPoolExecutor(1) as threads:
+        first = threads.submit(site.search, "owls")
+        assert began.wait(30)
+        closed_by_server(site.port, b"GET")  # whose time began later, and is over
+        may_end.set()
+        assert first.result().status == 200
+
+
+def test_more_connections_than_the_limit_are_closed(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server, "MOST_CONNECTIONS", 2)
+    with contextlib.ExitStack() as kept:
+        for _ in range(2):
+            connection = kept.enter_context(socket.create_connection(("127.0.0.1", site.port), timeout=30))
+            connection.sendall(WHOLE + b"\r\n")
+            assert connection.recv(12) == b"HTTP/1.1 200"
+        with pytest.raises(ConnectionError):  # reset by the server, or closed without an answer
+            site.get("/")
 
 
 @pytest.mark.guarantee("serve-local")

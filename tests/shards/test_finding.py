@@ -47,6 +47,42 @@ def test_patterns_name_files(corpus: Path, pattern: str, names: list[str]) -> No
     assert found(corpus, f"{corpus}{pattern}") == names
 
 
+ENGINES = ["_SUCCESS", "_temporary/0/part-0.txt", "_temporary/0/_x/y.txt", "year=1/_started_7", "year=1/_z.txt"]
+
+
+@pytest.mark.parametrize(
+    ("pattern", "names", "num_left_out"),
+    [
+        ("", [*ALL, "year=1/p.txt", "_k=2/q.txt"], 5),
+        ("/**", [*ALL, "year=1/p.txt", "_k=2/q.txt"], 5),
+        ("/*", [*ALL, "year=1/p.txt", "_k=2/q.txt"], 5),
+        ("/**/*.txt", ["_k=2/q.txt", "a/c.txt", "a/deep/e.txt", "b.txt", "year=1/p.txt"], 3),
+        ("/*/*.txt", ["_k=2/q.txt", "a/c.txt", "year=1/p.txt"], 1),
+        ("/_temporary", ["_temporary/0/part-0.txt"], 1),
+        ("/_t*/0/*.txt", ["_temporary/0/part-0.txt"], 0),
+        ("/_SUCCESS", ["_SUCCESS"], 0),
+        ("/year=1/_*", ["year=1/_started_7", "year=1/_z.txt"], 0),
+    ],
+)
+def test_what_engines_leave_is_left_out_unless_it_is_named(
+    corpus: Path, pattern: str, names: list[str], num_left_out: int
+) -> None:
+    for name in (*ENGINES, "year=1/p.txt", "_k=2/q.txt", "_temporary/.crc"):
+        (corpus / name).parent.mkdir(parents=True, exist_ok=True)
+        (corpus / name).write_text(name)
+    left_out = set[str]()
+    files = storage.find(f"{corpus}{pattern}", left_out)
+    assert [os.path.relpath(path, corpus) for path in files] == sorted(names)
+    assert len(left_out) == num_left_out and all(Path(path).is_file() for path in left_out)
+    assert not left_out & files.keys()
+
+
+def test_a_folder_of_leftovers_alone_says_how_they_are_read(corpus: Path) -> None:
+    (corpus / "a" / "deep" / "e.txt").rename(corpus / "a" / "deep" / "_e.txt")
+    with pytest.raises(FileNotFoundError, match=r"only files below names that begin with _, e\.g\. .*/a/deep/_e\.txt"):
+        storage.find(f"{corpus}/a/deep")
+
+
 @pytest.mark.parametrize("pattern", ["", "/**", "/**/*"])
 def test_links_that_lead_in_circles_end_and_add_nothing(corpus: Path, pattern: str) -> None:
     (corpus / "self").symlink_to(".")

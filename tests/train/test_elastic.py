@@ -66,8 +66,8 @@ def half_run(tiny: list[str], tmp_path_factory: pytest.TempPathFactory) -> HalfR
         with pytest.MonkeyPatch.context() as patch:
             patch.setenv("TOLD", str(told))
             words = [*tiny, *EXTRAS, f"output={run}", f"training.zero_stage={stage}"]
-            stopped = train_on_ranks(ranks, *words, script=TOLD, at=at, port=PORT + 100 * stage)
-        assert "stopped and saved at step 3 of 6" in stopped.stdout
+            stopped = train_on_ranks(ranks, *words, script=TOLD, at=at, port=PORT + 100 * stage, code=130)
+        assert "stopped and saved at step 3 of 6" in stopped.stderr
         return run, told
 
     return made

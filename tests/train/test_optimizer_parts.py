@@ -161,8 +161,8 @@ def test_a_run_with_parts_resumes_bit_for_bit_and_on_other_ranks_and_stages(
     words = [*pretrained, *options, "training.gradient_norms=true", "training.gradient_accumulation_steps=2"]
     words += ["objectives.spans.head=relu", "objectives.spans.head_dim=15"]
     train_alone(*words, f"output={tmp_path / 'whole'}")
-    stopped = train_alone(*words, f"output={tmp_path / 'same'}", script="tests/train/terminated_at.py", at=3)
-    assert "stopped and saved at step 3 of 6" in stopped.stdout, stopped.stderr
+    stopped = train_alone(*words, f"output={tmp_path / 'same'}", script="tests/train/terminated_at.py", at=3, code=130)
+    assert "stopped and saved at step 3 of 6" in stopped.stderr, stopped.stderr
     runs.copied(tmp_path / "same", tmp_path / "other")
     train_alone(*words, f"output={tmp_path / 'same'}", "--resume")
     assert runs.metrics(tmp_path / "same", FIGURES) == runs.metrics(tmp_path / "whole", FIGURES)

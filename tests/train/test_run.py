@@ -1,14 +1,21 @@
 """Whole runs through the deepspeed launcher: losses, resume, ranks, the exported folder."""
 
+import functools
 import json
 import os
+import re
 import shutil
+import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from clearspan.train.engine.checkpoint import Checkpoints
+from tests.conftest import ROOT
+from tests.processes import environment
 from tests.train import runs
 from tests.train.ranks import launch, train_alone, train_on_ranks
 from tests.train.runs import same_weights
@@ -74,8 +81,8 @@ def test_a_terminated_run_resumes_bit_for_bit(tiny: list[str], tmp_path: Path) -
     arguments += ["training.bf16=true", "training.max_steps=12", "training.save_steps=5"]
     outputs = [f"output={tmp_path / name}" for name in ("whole", "stopped")]
     train_alone(*arguments, outputs[0])
-    stopped = train_alone(*arguments, outputs[1], script="tests/train/terminated_at.py")
-    assert "stopped and saved at step 8 of 12" in stopped.stdout and not (tmp_path / "stopped" / "model").exists()
+    stopped = train_alone(*arguments, outputs[1], script="tests/train/terminated_at.py", code=130)
+    assert "stopped and saved at step 8 of 12" in stopped.stderr and not (tmp_path / "stopped" / "model").exists()
     with (tmp_path / "stopped" / "metrics.jsonl").open("a") as lines:
         lines.write('{"step": 9, "lo')  # a kill in the middle of a line
     train_alone(*arguments, outputs[1], "--resume")
@@ -88,8 +95,8 @@ def test_two_ranks_resume_bit_for_bit(whole_runs: dict[int, Path], tiny: list[st
     """SIGTERM reaches one rank only; both stop one step later, save, and go on as if nothing had been."""
     run, port = tmp_path / "run", 29310 + os.getpid() % 300
     arguments = [*tiny, f"output={run}"]
-    stopped = train_on_ranks(2, *arguments, script="tests/train/terminated_at.py", port=port, at=3)
-    assert "stopped and saved at step 4 of 6" in stopped.stdout
+    stopped = train_on_ranks(2, *arguments, script="tests/train/terminated_at.py", port=port, at=3, code=130)
+    assert "stopped and saved at step 4 of 6" in stopped.stderr
     assert metrics(run) == metrics(whole_runs[2])[:4]
     train_on_ranks(2, *arguments, "--resume", port=port + 1)
     assert metrics(run) == metrics(whole_runs[2])
@@ -104,8 +111,35 @@ def test_ranks_whose_launcher_is_killed_stop_and_save(
     monkeypatch.setenv("TERMINATED_LAUNCHER", "1")
     arguments = ["--recipe", "demo", *tiny, "training.max_steps=3000", f"output={tmp_path / 'run'}"]
     stopped = launch(1, "tests/train/terminated_at.py", *arguments, at=3)
-    assert "stopped and saved at step" in stopped.stdout, stopped.stderr
+    assert "stopped and saved at step" in stopped.stderr, stopped.stderr
     assert Checkpoints(tmp_path / "run").last()
+
+
+@pytest.mark.guarantee("one-line-errors")
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_a_command_that_is_interrupted_saves_and_exits_with_130(ranks: int, tiny: list[str], tmp_path: Path) -> None:
+    """So that `clearspan train && clearspan eval` scores no unfinished run."""
+    words = ["--num_accelerators", str(ranks), "--recipe", "demo", *tiny, "training.max_steps=600"]
+    command = [sys.executable, "-m", "clearspan.train", *words, f"output={tmp_path / 'run'}"]
+    # A process in a shell's background begins with SIGINT ignored, and so would its children.
+    heeding = functools.partial(signal.signal, signal.SIGINT, signal.SIG_DFL)
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    process = subprocess.Popen(command, cwd=ROOT, env=environment(), preexec_fn=heeding, **pipes)
+    assert process.stdout is not None
+    assert any(re.search(r"step \d+/600", line) for line in process.stdout), process.communicate()[1]
+    process.send_signal(signal.SIGINT)
+    error = process.communicate(timeout=100)[1]
+    said = rf"train: {tmp_path}/run: stopped and saved at step \d+ of 600; continue with --resume\n"
+    assert process.returncode == 130 and re.fullmatch(said, error), error
+    assert Checkpoints(tmp_path / "run").last() and not (tmp_path / "run" / "model").exists()
+
+
+@pytest.mark.exhaustive
+def test_ranks_of_deepspeed_whose_time_is_over_exit_with_130(tiny: list[str], tmp_path: Path) -> None:
+    words = [*tiny, f"output={tmp_path / 'run'}", "training.max_hours=1e-9"]
+    stopped = launch(2, "train/run.py", "--recipe", "demo", *words)
+    assert stopped.returncode == 130 and "stopped and saved at step 2 of 6; continue with --resume" in stopped.stderr
 
 
 @pytest.mark.guarantee("same-vectors")

@@ -154,7 +154,7 @@ def test_a_signal_while_training_starts_is_one_line(
     monkeypatch.setenv("SIGNALLED_AT", place)
     monkeypatch.setenv("SIGNAL", name)
     arguments = [*tiny, f"output={tmp_path / 'run'}"]
-    stopped = train_alone(*arguments, script="tests/train/signalled_at.py", code=1)
+    stopped = train_alone(*arguments, script="tests/train/signalled_at.py", code=130)
     told = f"train: stopped by {name}: run it again, with --resume if a checkpoint is there"
     assert [line for line in stopped.stderr.splitlines() if line] == [told]
     with output(load_recipe("demo", arguments), resume=False):

@@ -31,15 +31,16 @@ def watched(
 def late(watched: list[str], tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
     """A run on one rank whose time was over after its first step, taken up again; what the first part said."""
     run = tmp_path_factory.mktemp("late") / "run"
-    stopped = train_alone(*watched, f"output={run}", "training.max_hours=1e-9")
+    stopped = train_alone(*watched, f"output={run}", "training.max_hours=1e-9", code=130)
     train_alone(*watched, f"output={run}", "--resume")
-    return run, stopped.stdout
+    return run, stopped.stderr
 
 
 def lines(run: Path) -> list[dict[str, float]]:
     return [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
 
 
+@pytest.mark.guarantee("one-line-errors")
 @pytest.mark.slow
 def test_a_run_whose_time_is_over_stops_and_saves(late: tuple[Path, str]) -> None:
     assert "stopped and saved at step 1 of 4; continue with --resume" in late[1]

@@ -1,9 +1,10 @@
 """Early ends of a run: Ctrl-C, SIGTERM, the run's time limit, the death of its launcher.
 
-Before there is anything to save, even during imports, a signal ends the process with one line and exit code 1. Later
-the training loop (`train.engine.loop`) saves a checkpoint first. deepspeed's launcher would kill ranks that take long
-to save, and would exit with 1 whatever the exit codes of the ranks. Therefore `clearspan train` starts the launcher
-with SIGINT and SIGTERM blocked, forwards these signals to the ranks itself, and waits for them.
+Before there is anything to save, even during imports, a signal ends the process with one line. Later the training loop
+(`train.engine.loop`) saves a checkpoint first. The exit code is 130 in both cases, so that `train && eval` scores no
+unfinished run. deepspeed's launcher would kill ranks that take long to save, and would exit with 1 whatever the exit
+codes of the ranks. Therefore `clearspan train` starts the launcher with SIGINT and SIGTERM blocked, forwards these
+signals to the ranks itself, and waits for them.
 """
 
 import contextlib

@@ -30,6 +30,18 @@ def test_queries_without_a_relevant_document_are_left_out(tmp_path: Path) -> Non
     assert [g.tolist() for g in collection.grades] == [[2]]
 
 
+def test_a_relevant_document_that_the_corpus_lacks_is_kept_apart(tmp_path: Path) -> None:
+    corpus = [{"_id": "d1", "text": "one"}, {"_id": "d2", "text": "two"}]
+    queries = [{"_id": q, "text": q} for q in ("found", "lost", "irrelevant")]
+    qrels = [("found", "gone", 3), ("found", "d2", 2), ("found", "gone too", 1), ("lost", "gone", 1)]
+    collection = read_collection(beir(tmp_path / "c", corpus, queries, [*qrels, ("irrelevant", "gone", 0)]))
+    assert collection.queries == ["found", "lost"] and collection.num_dropped == 1 and collection.num_absent == 3
+    assert [r.tolist() for r in collection.relevant] == [[1], []]
+    assert [g.tolist() for g in collection.grades] == [[2], []]
+    assert [a.tolist() for a in collection.absent or ()] == [[3, 1], [1]]
+    assert [a.tolist() for a in collection.select([1]).absent or ()] == [[1]]
+
+
 @pytest.mark.parametrize(
     ("file", "content", "message"),
     [
@@ -39,7 +51,7 @@ def test_queries_without_a_relevant_document_are_left_out(tmp_path: Path) -> Non
         ("corpus.jsonl", '{"_id": "d1", "text": "a"}\n{"_id": "d1", "text": "b"}\n', r":2: _id 'd1' occurs twice"),
         ("qrels/test.tsv", "q\td1\t1\n", r"test\.tsv:1: expected a header with a field query-id"),
         ("qrels/test.tsv", "query-id\tcorpus-id\tscore\nq\td1\n", r"test\.tsv:2: expected 3 .* found 2"),
-        ("qrels/test.tsv", "query-id\tcorpus-id\tscore\nq\td9\t1\n", r":2: there is no corpus-id 'd9'"),
+        ("qrels/test.tsv", "query-id\tcorpus-id\tscore\nq\td9\t1\n", r"test\.tsv: there is no corpus-id 'd9'"),
         ("qrels/test.tsv", "query-id\tcorpus-id\tscore\nx\td1\t1\n", r":2: there is no query-id 'x'"),
         ("qrels/test.tsv", "query-id\tcorpus-id\tscore\nq\td1\thigh\n", r":2: score must be a whole number"),
         ("qrels/test.tsv", f"query-id\tcorpus-id\tscore\nq\td1\t{10**30}\n", r":2: score must be below"),

@@ -3,6 +3,7 @@
 import json
 import math
 import shutil
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -172,6 +173,31 @@ def test_a_query_of_beirs_layout_does_not_find_the_document_of_its_id(tmp_path: 
     )
     assert scored.scores["mrr"] == 100
     assert scored.counts == {"queries": 4, "documents": 3, "queries that are documents": 2}
+
+
+def test_a_relevant_document_that_the_corpus_lacks_counts_as_not_found_as_in_trec_eval(tmp_path: Path) -> None:
+    texts = {"q1": "an owl hunts", "q2": "hunting owls", "q3": "the night train"}
+    corpus = [{"_id": f"d{name}", "text": text} for name, text in texts.items()]
+    queries = [{"_id": name, "text": text} for name, text in texts.items()]
+    qrels = [("q1", "dq1", 1), ("q1", "gone", 2), ("q2", "dq2", 3), ("q3", "gone", 1), ("q3", "gone too", 1)]
+    beir(tmp_path / "retrieval" / "own", corpus, queries, qrels)
+    (task,) = load(tmp_path).tasks
+    letters = [set(text) for text in texts.values()]
+
+    def vectors(given: Sequence[str]) -> np.ndarray:
+        return np.array([[len(set(t) & s) / len(set(t) | s) for s in letters] for t in given], np.float32)
+
+    scored = task.score(TaskContext(EmbeddingSimilarity(vectors)))
+    units = {text: vectors([text])[0] / np.linalg.norm(vectors([text])[0]) for text in texts.values()}
+    run = {q: {f"d{d}": float(units[t] @ units[u]) for d, u in texts.items()} for q, t in texts.items()}
+    judged = {q: {d: grade for query, d, grade in qrels if query == q} for q in texts}
+    theirs = pytrec_eval.RelevanceEvaluator(judged, {"recip_rank", "recall.1,10", "ndcg_cut.10"}).evaluate(run)
+    for name, measure in retrieval.MEASURES.items():
+        assert scored.scores[name] == pytest.approx(100 * np.mean([each[measure] for each in theirs.values()]))
+    assert scored.scores["recall@10"] == 50 and scored.counts["relevant documents not in the corpus"] == 3
+    assert retrieval.remarks([task]) == [
+        "retrieval/own: 3 relevant documents not in the corpus: counted as not found, as in trec_eval"
+    ]
 
 
 def test_a_query_with_candidates_ranks_these_alone() -> None:

@@ -1,0 +1,88 @@
+"""Bring a finished folder up to date with inputs that have changed: say what is new, and embed it by `--update`.
+
+    inputs, DIR/vectors ──> have the inputs changed? ──> without --update: refused, with the numbers of new texts
+                                                         with --update: the step `embed` updates DIR/vectors
+
+The model and the verdict stay as they are: those of the texts before the first update. From then on, the steps that
+read these texts (`OF_TEXTS`) are left alone, because the inputs no longer hold them.
+"""
+
+import shlex
+from collections.abc import Mapping
+from typing import Any
+
+from clearspan.adapt.enough import check_bad, look_at, reading_of
+from clearspan.adapt.options import Adapt
+from clearspan.adapt.steps import INPUT, VECTORS
+from clearspan.common import terminal
+from clearspan.common.child_commands import CommandError
+from clearspan.common.flags import flag
+from clearspan.common.terminal import UsageError
+from clearspan.pipelines.errors import EXPECTED
+from clearspan.pipelines.units import plan as planning
+from clearspan.pipelines.units import update
+from clearspan.pipelines.units.changes import have_changed
+
+UPDATED = "updated"
+"""Name, in adapt.json, of a mark that the vectors are of other texts than the verdict."""
+OF_TEXTS = ("tokenizer", "texts")
+"""Names of the steps that read the inputs before the model is trained."""
+
+
+def is_finished(state: Mapping[str, Any]) -> bool:
+    """Return whether an earlier call has embedded the texts, which is the last step."""
+    return "embed" in state["steps"]
+
+
+def remark(state: Mapping[str, Any], num_texts: int) -> str:
+    """Return a sentence for the user of a folder that was brought up to date; "" for any other folder.
+
+    Args:
+        state: the content of adapt.json.
+        num_texts: the number of texts of which the verdict is.
+    """
+    if not state.get(UPDATED):
+        return ""
+    return f"The texts to search were brought up to date: model and verdict are of the {num_texts:,} texts before that."
+
+
+def check_update(options: Adapt, state: Mapping[str, Any]) -> bool:
+    """Return whether this call has to bring a finished folder up to date, and tell the user what is new.
+
+    If the folder is not finished, or its inputs have not changed, return False.
+
+    Args:
+        options: the options of the call.
+        state: the content of adapt.json.
+
+    Raises:
+        UsageError: the inputs have changed, and the user did not choose `--update`.
+        CommandError: the inputs, or the vectors of the folder, cannot be read, or too many records are bad.
+    """
+    if not is_finished(state):
+        return False
+    folder = str(options.output / VECTORS)
+    try:
+        if not options.dry_run:
+            update.complete_killed_update(folder)
+        reading = reading_of(options, skip_unknown=False)
+        inputs = planning.find_inputs(options.inputs, reading)
+        named = [word for word in shlex.split(state["steps"]["embed"]) if word.startswith(INPUT)]
+        is_same_list = named == [f"{INPUT}{pattern}" for pattern in options.inputs]
+        if is_same_list and not have_changed(folder, inputs, reading, options.quiet):
+            return False
+        types = planning.began(folder).get("options", {}).get("keep_fields", {})
+        look = look_at(options, inputs, options.shown_fields, types)
+        check_bad(look.counts)
+        changes = update.changed(update.ids_of(folder), look.ids)
+    except EXPECTED as error:
+        raise CommandError(terminal.one_line(error)) from None
+    told = ", ".join(f"{number:,} {change}" for change, number in changes.items())
+    if not options.update:
+        raise UsageError(
+            f"{flag('--input')}: the inputs have changed since {options.output} was made (texts: {told}): add "
+            f"{flag('--update')} to embed the new ones with the same model, or name another {flag('--output')} to "
+            "train and judge again"
+        )
+    terminal.notice(f"{options.output}: texts: {told}: new ones are embedded; the model and the verdict stay")
+    return True

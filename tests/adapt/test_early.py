@@ -1,0 +1,144 @@
+"""What a later step of `adapt` would refuse is refused before the first one, on the same records by the same code."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from clearspan.adapt import __main__ as adapt
+from clearspan.adapt import running, state
+from clearspan.adapt.options import Adapt
+from clearspan.adapt.steps import QUESTIONS_FILE, steps
+from clearspan.common.records import DataError
+from clearspan.common.sealed import seal
+from clearspan.pipelines.api import make_dataset, make_tokenizer
+
+NUM_RECORDS = 1500
+"""More records than those by which `embed` infers the types of the fields, the first 1,000."""
+
+
+def records(**odd: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return records of owls; some of their fields differ: number of the record, as `at_7`, -> its fields."""
+    hunts = "They hunt at night in county {0}, and roost by day in the barns of county {0}, where many mice are."
+    owls = [
+        {"_id": number, "title": f"Owls of county {number}", "text": hunts.format(number)}
+        for number in range(NUM_RECORDS)
+    ]
+    for at, fields in odd.items():
+        owls[int(at.removeprefix("at_"))] |= fields
+    return owls
+
+
+def written(folder: Path, owls: list[dict[str, Any]]) -> list[str]:
+    (folder / "owls.jsonl").write_text("".join(json.dumps(owl) + "\n" for owl in owls))
+    return ["--input", str(folder / "owls.jsonl"), "--output", str(folder / "adapted")]
+
+
+OBJECT = {"$oid": "507f1f77bcf86cd799439011"}
+
+
+@pytest.mark.guarantee("adapt-reads-all-inputs")
+@pytest.mark.parametrize(
+    ("odd", "kept", "told"),
+    [
+        ({"at_3": {"_id": OBJECT}}, "title", ""),
+        ({"at_3": {"_id": OBJECT, "key": "k3"}}, "title,key", ""),
+        ({"at_1400": {"_id": "county-1400"}}, "title,_id:string", ""),
+        ({"at_1400": {"_id": OBJECT}}, "title", 'search results will not show the field "_id": owls.jsonl:'),
+    ],
+)
+def test_a_field_that_the_user_never_named_is_no_reason_to_fail(
+    odd: dict[str, Any], kept: str, told: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert adapt.main([*written(tmp_path, records(**odd)), "--dry-run"]) == 0
+    printed = capsys.readouterr().out
+    assert f" --keep-fields={kept} " in printed and told in printed
+
+
+@pytest.mark.guarantee("adapt-reads-all-inputs")
+@pytest.mark.parametrize(
+    ("fields", "more", "complaint"),
+    [
+        ({"text": None}, (), ""),
+        ({"text": ["It rains."]}, (), '"text" is not a string but an array'),
+        ({"title": {"en": "Owls"}}, (), 'its "title" is an object'),
+        ({"_id": OBJECT}, ("--keep-fields", "_id"), 'its "_id" is an object, not int64 as in the first records'),
+        ({"text": "It rains. " * 900_000}, (), "longer than 8,000,000 bytes"),
+    ],
+)
+def test_a_record_that_the_last_step_would_refuse_is_refused_before_the_first(
+    fields: dict[str, Any], more: tuple[str, ...], complaint: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Two of 1,500 are more than the fraction of 0.001 that may be bad."""
+    line = written(tmp_path, records(at_1300=fields, at_1400=fields))
+    assert adapt.main([*line, *more, *([] if complaint else ["--dry-run"])]) == int(bool(complaint))
+    message = capsys.readouterr().err
+    assert complaint in message and message.count("\n") == int(bool(complaint)) and not (tmp_path / "adapted").exists()
+
+
+def finished(tmp_path: Path) -> list[str]:
+    """Write adapt.json as after a finished call with the field `_id`; return the command line without that field."""
+    line = written(tmp_path, records())
+    options = Adapt(inputs=(line[1],), output=tmp_path / "adapted", keep_fields=("_id",))
+    done = {step.name: str(step) for step in [*steps(options, runs=False), adapt.embedding(options, options.base)]}
+    options.output.mkdir()
+    found = {"format": state.FORMAT, "steps": done, "given": None, "delivered": "untrained static"}
+    (options.output / state.STATE).write_bytes(seal(found))
+    return line
+
+
+@pytest.mark.guarantee("adapt-reads-all-inputs")
+@pytest.mark.parametrize("more", [(), ("--dry-run",), ("--keep-fields", "title")])
+def test_a_finished_folder_refuses_other_options_before_any_step(
+    more: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    line, ran = finished(tmp_path), list[str]()
+    monkeypatch.setattr(running, "run_module", lambda module, *_: ran.append(module))
+    before = (tmp_path / "adapted" / state.STATE).read_bytes()
+    assert adapt.main([*line, *more]) == 2 and not ran
+    assert "its step embed was made by another command; name another folder: " in capsys.readouterr().err
+    assert (tmp_path / "adapted" / state.STATE).read_bytes() == before
+    assert adapt.main([*line, "--keep-fields", "_id", "--dry-run"]) == 0, "the same options"
+
+
+@pytest.mark.guarantee("adapt-reads-all-inputs")
+@pytest.mark.parametrize(
+    ("number", "questions", "more", "complaint"),
+    [
+        (30, "query,id\nWho hunts at night?,7\n", (), "30 texts: a verdict needs 20 held-out texts"),
+        (400, "query,id\nWho hunts at night?,\n", (), "1 row without the right text or its id"),
+        (400, "query,id\nWho hunts at night?,1600\n", (), "1 id of 1 do not occur in the field _id: '1600'"),
+        (400, "query,id\nWho hunts at night?,7\n", ("--keep-fields", "yaer"), 'no field "yaer"'),
+        (400, "query,id\nWho hunts at night?,7\n", ("--fields", "text,Text"), "must name two different fields"),
+    ],
+)
+def test_a_dry_run_refuses_what_the_run_refuses(
+    number: int,
+    questions: str,
+    more: tuple[str, ...],
+    complaint: str,
+    tmp_path: Path,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    line = written(tmp_path, records()[:number])
+    (tmp_path / "questions.csv").write_text(questions)
+    for dry in (["--dry-run"], []):
+        assert adapt.main([*line, "--queries", str(tmp_path / "questions.csv"), *more, *dry]) == 2
+        assert complaint in capfd.readouterr().err
+
+
+@pytest.mark.guarantee("adapt-reads-all-inputs")
+@pytest.mark.exhaustive
+def test_questions_that_no_text_answers_are_refused_before_a_model_is_made(tmp_path: Path) -> None:
+    line = written(tmp_path, records())
+    (tmp_path / "questions.csv").write_text("query,text\nWho hunts at night?,Foxes do.\n")
+    output = tmp_path / "adapted"
+    tokenizer = make_tokenizer(line[1], output / "tokenizer", size=300, quiet=True)
+    make_dataset("documents", line[1], output / "texts", tokenizer=tokenizer, min_tokens=4, holdout_fraction=0.1)
+    (output / QUESTIONS_FILE).write_text('{"query": "Who hunts at night?", "text": "Foxes do."}\n')
+    ran = list[str]()
+    with pytest.raises(DataError, match="no answer is a text of "):
+        for step in steps(Adapt(inputs=(line[1],), output=output, queries=tmp_path / "questions.csv")):
+            ran.append(step.name)
+    assert ran == ["questions", "tokenizer", "texts"]

@@ -1,0 +1,227 @@
+"""A finished folder and inputs that have changed: what is new is said, and one option brings the folder up to date."""
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from safetensors.numpy import save_file
+from tokenizers import Tokenizer
+
+import clearspan
+from clearspan.adapt import __main__ as adapt
+from clearspan.adapt import running, state
+from clearspan.adapt.judging import Verdicts
+from clearspan.adapt.options import Adapt
+from clearspan.adapt.steps import VERDICT, steps
+from clearspan.adapt.updating import UPDATED
+from clearspan.common.sealed import seal
+from clearspan.common.terminal import UsageError
+from clearspan.pipelines.__main__ import main as pipelines
+from clearspan.shards import Dataset
+from tests.adapt.test_outcome import verdict
+from tests.pipelines.conftest import without_beam
+
+NUM_TEXTS = 1000
+Ran = list[tuple[str, ...]]
+
+
+def owls(path: Path, numbers: range, **more: Any) -> Path:
+    hunts = "They hunt at night in county {0}, and roost by day in the barns of county {0}, where many mice are."
+    rows = [{"id": n, "title": f"Owls of county {n}", "text": hunts.format(n), **more} for n in numbers]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path
+
+
+@pytest.fixture(scope="module")
+def still(shared_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A static model with random vectors, which embeds without torch."""
+    folder = tmp_path_factory.mktemp("still")
+    shutil.copy(shared_data / "tokenizers/bert-base-uncased/tokenizer.json", folder)
+    num_tokens = Tokenizer.from_file(str(folder / "tokenizer.json")).get_vocab_size()
+    table = np.random.default_rng(0).standard_normal((num_tokens, 16), np.float32)
+    save_file({"embedding.weight": table}, folder / "model.safetensors")
+    kind = "sentence_transformers.models.StaticEmbedding"
+    (folder / "modules.json").write_text(json.dumps([{"idx": 0, "name": "0", "path": "", "type": kind}]))
+    return folder
+
+
+@pytest.fixture
+def ran(monkeypatch: pytest.MonkeyPatch) -> Ran:
+    """The commands of the steps that run; of these, `embed` does its work, in this process and without Beam."""
+    found: Ran = []
+
+    def run(module: str, words: tuple[str, ...], *_: object) -> None:
+        found.append((module.removeprefix("clearspan."), *words))
+        if words[0] == "embed":
+            assert pipelines([*words, "--quiet"]) == 0
+
+    monkeypatch.setattr("clearspan.pipelines.run._run_beam", without_beam)
+    monkeypatch.setattr(running, "run_module", run)
+    monkeypatch.setattr(running, "damage", lambda *_: "")
+    return found
+
+
+@pytest.fixture
+def line(tmp_path: Path, still: Path, ran: Ran, capsys: pytest.CaptureFixture[str]) -> list[str]:
+    """The command line of a finished folder, without --input: its verdict is of 1,000 owls, by a made-up contest."""
+    output = tmp_path / "adapted"
+    options = Adapt(inputs=(str(owls(tmp_path / "owls.jsonl", range(NUM_TEXTS))),), output=output)
+    for name in ("start", "run/model"):
+        shutil.copytree(still, output / name)
+    found = Verdicts(verdict("untrained static"))
+    content = {"inputs": "", "held_out": found.held_out.to_json(), "questions": None}
+    (output / VERDICT).write_bytes(seal(content))
+    done = {step.name: str(step) for step in steps(options, runs=False)}
+    (output / state.STATE).write_bytes(seal({"format": state.FORMAT, "steps": done, "given": None}))
+    line = ["--output", str(output), "--quiet", "--input"]
+    assert adapt.main([*line, options.inputs[0]]) == 0
+    capsys.readouterr()
+    ran.clear()
+    return line
+
+
+def texts(line: list[str]) -> list[str]:
+    return [row["text"] for batch in Dataset(Path(line[1], "vectors")) for row in batch.to_pylist()]
+
+
+def grown(folder: Path) -> Path:
+    """Remove five of the owls, and add three."""
+    return owls(folder / "owls.jsonl", range(5, NUM_TEXTS + 3))
+
+
+@pytest.mark.guarantee("update-as-new")
+@pytest.mark.parametrize("more", [(), ("--dry-run",)])
+@pytest.mark.parametrize("adds_a_file", [False, True])
+def test_changed_inputs_are_refused_with_what_is_new_and_nothing_runs(
+    adds_a_file: bool,
+    more: tuple[str, ...],
+    line: list[str],
+    ran: Ran,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    given = [str(tmp_path / "owls.jsonl")]
+    if adds_a_file:
+        given.append(str(owls(tmp_path / "more.jsonl", range(2000, 2007))))
+    else:
+        grown(tmp_path)
+    before = {path: path.read_bytes() for path in tmp_path.glob("adapted/*.json")}
+    assert adapt.main([*line, *given, *more]) == 2 and not ran
+    told = "7 new, 0 gone, 1,000 kept" if adds_a_file else "3 new, 5 gone, 995 kept"
+    assert f"was made (texts: {told}): add --update to embed the new ones" in capsys.readouterr().err
+    assert before == {path: path.read_bytes() for path in tmp_path.glob("adapted/*.json")}
+
+
+@pytest.mark.guarantee("update-as-new")
+def test_an_update_embeds_the_new_texts_and_leaves_the_model_and_the_verdict(
+    line: list[str], ran: Ran, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    given = [*line, str(grown(tmp_path)), str(owls(tmp_path / "more.jsonl", range(2000, 2007)))]
+    before = json.loads(Path(line[1], state.STATE).read_text())
+    assert adapt.main([*given, "--update"]) == 0
+    printed = capsys.readouterr().out
+    assert "texts: 10 new, 5 gone, 995 kept: new ones are embedded" in printed
+    said = "model and verdict are of the 5,237 texts before that."
+    assert said in printed and said in Path(line[1], "report.html").read_text()
+    assert [words[:2] for words in ran][-1] == ("pipelines", "embed") and ran[-1][-1] == "--update"
+    assert not {"vocabulary", "pairs"} & {words[1] for words in ran}, "their texts are no longer in the inputs"
+    assert len(texts(line)) == 1005 and any("county 2006" in text for text in texts(line))
+    after = json.loads(Path(line[1], state.STATE).read_text())
+    assert {name: after[name] for name in ("mrr", "winner", "sentence")} == {
+        name: before[name] for name in ("mrr", "winner", "sentence")
+    }
+    ran.clear()
+    assert adapt.main(given) == 0, "finished again"
+    assert "--update" not in ran[-1] and after == json.loads(Path(line[1], state.STATE).read_text())
+    ran.clear()
+    assert adapt.main([*given, "--update"]) == 0 and "--update" not in ran[-1], "nothing has changed since"
+    assert adapt.main(given[:-1]) == 2, "and back again"
+    assert "(texts: 0 new, 7 gone, 998 kept)" in capsys.readouterr().err
+
+
+@pytest.mark.guarantee("update-as-new")
+def test_an_edit_that_no_size_shows_is_a_change(
+    line: list[str], ran: Ran, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The plan has a sample of the bytes of a large file."""
+    path = tmp_path / "owls.jsonl"
+    path.write_text(
+        path.read_text().replace("They hunt at night in county 512", "They hunt at dusk! in county 512"[:32])
+    )
+    assert adapt.main([*line, str(path)]) == 2 and not ran
+    assert "(texts: 1 new, 1 gone, 999 kept)" in capsys.readouterr().err
+    assert adapt.main([*line, str(path), "--update"]) == 0 and ran[-1][-1] == "--update"
+
+
+@pytest.mark.guarantee("update-as-new")
+def test_a_killed_update_is_continued_by_the_same_option(
+    line: list[str], ran: Ran, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    given, run = [*line, str(grown(tmp_path))], running.run_module
+
+    def killed(module: str, words: tuple[str, ...], *more: Any) -> None:
+        if words[0] == "embed":
+            raise KeyboardInterrupt
+        run(module, words, *more)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(running, "run_module", killed)
+        assert adapt.main([*given, "--update"]) == 130
+    assert len(texts(line)) == NUM_TEXTS, "the folder stays usable"
+    assert adapt.main(given) == 2
+    assert "(texts: 3 new, 5 gone, 995 kept)" in capsys.readouterr().err
+    assert adapt.main([*given, "--update"]) == 0 and len(texts(line)) == 998
+
+
+@pytest.mark.parametrize(
+    ("more", "fields", "complaint"),
+    [
+        (("--keep-fields", "title"), {}, "its step embed was made by another command"),
+        (("--text-field", "text"), {}, "its step tokenizer was made by another command"),
+        ((), {"id": "county-7"}, "write id:string to keep all values as text, in a new --output"),
+        ((), {"text": None, "body": "It rains."}, ""),
+    ],
+)
+def test_an_update_refuses_before_any_step_what_its_last_step_would(
+    more: tuple[str, ...],
+    fields: dict[str, Any],
+    complaint: str,
+    line: list[str],
+    ran: Ran,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    given = [*line, str(tmp_path / "owls.jsonl"), str(owls(tmp_path / "more.jsonl", range(2000, 2007), **fields))]
+    for dry in (("--dry-run",), ()):
+        assert (adapt.main([*given, "--update", *more, *dry]) != 0) == bool(complaint)
+        assert complaint in capsys.readouterr().err
+    assert bool(ran) != bool(complaint)
+
+
+def test_the_option_has_no_effect_on_a_new_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    line = ["--input", str(owls(tmp_path / "owls.jsonl", range(400))), "--output", str(tmp_path / "new"), "--dry-run"]
+    assert adapt.main([*line, "--update"]) == 0
+    printed = capsys.readouterr().out
+    assert adapt.main(line) == 0 and printed == capsys.readouterr().out and "--update" not in printed
+
+
+@pytest.mark.guarantee("update-as-new")
+@pytest.mark.exhaustive
+def test_python_updates_as_the_command_line_does(tmp_path: Path) -> None:
+    """The whole way, with all steps in processes of their own."""
+    adapted, path = tmp_path / "adapted", owls(tmp_path / "owls.jsonl", range(NUM_TEXTS))
+    call: Callable[..., Any] = clearspan.adapt
+    keys = ["training.max_steps=2", "data.text.batch_size=64"]
+    first = call(path, adapted, overrides=keys, quiet=True)
+    grown(tmp_path)
+    with pytest.raises(UsageError, match=r"\(texts: 3 new, 5 gone, 995 kept\): add update to embed"):
+        call(path, adapted, overrides=keys, quiet=True)
+    assert call(path, adapted, overrides=keys, quiet=True, update=True) == first
+    assert json.loads((adapted / state.STATE).read_text())[UPDATED] is True
+    assert len(clearspan.open_collection(adapted).search("Owls of county 1002", top=3)) > 0
+    assert Dataset(adapted / "vectors").num_examples == 998
+    assert call(path, adapted, overrides=keys, quiet=True) == first

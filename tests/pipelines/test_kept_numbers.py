@@ -1,0 +1,123 @@
+"""Numbers in fields that are stored with texts: exact in every format, or stored as texts, or refused."""
+
+import json
+from decimal import Decimal
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from clearspan.common.parsing import exact_number
+from clearspan.pipelines.kinds.groups import group_of
+from clearspan.pipelines.kinds.kept_fields import KeptFields, types_of
+from clearspan.pipelines.readers.jsonl import parse
+from clearspan.pipelines.records import Reading, Record
+from clearspan.pipelines.tally import RecordError
+from tests.pipelines.packings import arrow, parquet, read_all
+
+LONG = ["12345678901234567890", "12345678901234567891", "123456789012345678901234567890"]
+"""Ids that neither int64 nor double holds; a double holds the same number for the first two."""
+TEXTS = ["An owl hunts at night.", "Moss grows on the north side.", "A political party won in 1980."]
+
+
+def json_rows(numbers: list[str]) -> list[str]:
+    return [f'{{"text": {json.dumps(text)}, "id": {number}}}' for text, number in zip(TEXTS, numbers, strict=True)]
+
+
+def table(ids: pa.Array) -> pa.Table:
+    return pa.table({"text": TEXTS, "id": ids})
+
+
+def decimals(numbers: list[str], kind: pa.DataType) -> pa.Array:
+    return pa.array([Decimal(number) for number in numbers], kind)
+
+
+FILES = {
+    "lines.jsonl": "\n".join(json_rows(LONG)).encode(),
+    "compact.jsonl": "\n".join(json_rows(LONG)).replace(": ", ":").encode(),
+    "with NaN.jsonl": "\n".join(json_rows(LONG)).replace("}", ', "score": NaN}').encode(),
+    "array.json": f"[{', '.join(json_rows(LONG))}]".encode(),
+    "table.csv": "\n".join(["text,id", *map(",".join, zip(TEXTS, LONG, strict=True))]).encode(),
+    "decimal.parquet": parquet(table(decimals(LONG, pa.decimal128(38, 0)))),
+    "decimal.arrow": arrow(table(decimals(LONG, pa.decimal256(60, 0)))),
+}
+
+
+def stored(files: dict[str, bytes], folder: Path, *words: str) -> tuple[dict[str, str], list]:
+    """Return the types of fields, and the values of the first field that are stored."""
+    records = read_all(files, folder, 10**9, reading=Reading(10**6, keep=tuple(word.split(":")[0] for word in words)))
+    types = types_of(words, records)
+    return types, [KeptFields(types).of(record)[0] for record in records]
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_a_number_that_no_column_of_numbers_holds_is_stored_as_text(name: str, tmp_path: Path) -> None:
+    assert stored({name: FILES[name]}, tmp_path, "id") == ({"id": "string"}, LONG)
+
+
+@pytest.mark.parametrize("pack", [parquet, arrow])
+def test_unsigned_integers_of_64_bits_are_stored_as_texts(pack, tmp_path: Path) -> None:
+    ids = [1, 2**63, 2**64 - 1]
+    name = {parquet: "a.parquet", arrow: "a.arrow"}[pack]
+    assert stored({name: pack(table(pa.array(ids, pa.uint64())))}, tmp_path, "id")[1] == list(map(str, ids))
+
+
+def test_a_nested_or_differently_written_name_is_exact_too(tmp_path: Path) -> None:
+    rows = [f'{{"text": "An owl.", "ID": {LONG[0]}, "meta": {{"key": {LONG[1]}}}}}']
+    files = {"a.jsonl": rows[0].encode(), "b.json": f"[{rows[0]}]".encode()}
+    assert stored(files, tmp_path, "id")[1] == LONG[:1] * 2
+    assert stored(files, tmp_path, "meta.key")[1] == LONG[1:2] * 2
+
+
+@pytest.mark.parametrize(
+    ("numbers", "kind", "values"),
+    [
+        (["1", "9223372036854775807", "-9223372036854775808"], "int64", [1, 2**63 - 1, -(2**63)]),
+        (["1", "0.5", "100000000000000000000"], "double", [1.0, 0.5, 1e20]),
+        (["1", "0.5", "9007199254740993"], "string", ["1", "0.5", "9007199254740993"]),
+        (["0.1", "0.10000000000000001", "0.7142857142857143"], "double", [0.1, 0.1, 0.7142857142857143]),
+        (["0.1234567890123456789", "0.5", "1e400"], "string", ["0.1234567890123456789", "0.5", "1E+400"]),
+        (["9007199254740993.0", "1", "2"], "string", ["9007199254740993.0", "1", "2"]),
+        (["NaN", "Infinity", '"a"'], "string", [None, "Infinity", "a"]),
+    ],
+)
+def test_the_type_of_a_field_holds_its_values(numbers: list[str], kind: str, values: list, tmp_path: Path) -> None:
+    lines, array = "\n".join(json_rows(numbers)).encode(), f"[{', '.join(json_rows(numbers))}]".encode()
+    for name, data in (("a.jsonl", lines), ("b.json", array)):
+        assert stored({name: data}, tmp_path / name, "id") == ({"id": kind}, values)
+
+
+@pytest.mark.parametrize("number", [*LONG, "9007199254740993", "9007199254740993.0"])
+def test_a_whole_number_that_the_type_does_not_hold_is_refused(number: str) -> None:
+    for written in (number, f'"{number}"'):
+        value = parse(f'{{"id": {written}}}'.encode(), ("id",))[0]
+        with pytest.raises(RecordError, match=r"write id:string to keep all values as text"):
+            KeptFields({"id": "double"}, ["id"]).of(Record("a.jsonl", 0, value, b""))
+
+
+def test_a_fraction_is_rounded_only_where_the_user_chose_double() -> None:
+    record = Record("a.jsonl", 0, parse(b'{"score": 0.33333333333333333333}', ("score",))[0], b"")
+    assert KeptFields({"score": "double"}, ["score"]).of(record) == (1 / 3,)
+    with pytest.raises(RecordError, match=r'its "score" is 0\.33333333333333333333, not double'):
+        KeptFields({"score": "double"}).of(record)
+
+
+def test_digits_in_a_text_are_no_number() -> None:
+    line = b'{"score": 0.5, "text": "an owl: 10.0.0.1.10.0.0.1.10, a moss: 12345678901234567890"}'
+    assert parse(line, ("score",)) == (json.loads(line), "", False)
+
+
+def test_groups_of_long_numbers_are_apart_and_nan_is_no_group() -> None:
+    values = [parse(f'{{"package": {number}}}'.encode(), ("package",))[0] for number in [*LONG, "NaN"]]
+    assert [group_of(Record("a.jsonl", 0, value, b""), "package") for value in values] == [*LONG, ""]
+
+
+@given(st.floats(allow_nan=False, allow_infinity=False), st.integers(1, 40))
+def test_a_float_in_any_number_of_its_digits_is_a_float_or_exact(value: float, digits: int) -> None:
+    text = f"{value:.{digits - 1}e}"
+    number = exact_number(text)
+    assert number == (float(text) if isinstance(number, float) else Decimal(text))
+    assert f"{number:.{digits - 1}e}" == text
+    assert exact_number(repr(value)) == value
