@@ -18,6 +18,7 @@ def verdict(winner: str, task: str = "titles", num_queries: int = 300) -> Verdic
     return Verdict(task, num_queries, 5237, 5237, systems, winner, *best, 2.0, 1.0, 3.0, word, f"take {winner}")
 
 
+@pytest.mark.guarantee("verdict-among-all")
 @pytest.mark.parametrize(
     ("winner", "model", "weight"),
     [

@@ -41,6 +41,17 @@ def test_an_id_is_that_of_a_record_and_a_text_is_itself(tmp_path: Path, articles
 
 
 @pytest.mark.guarantee("verdict-among-all")
+def test_a_question_has_a_line_for_every_text_of_its_id(tmp_path: Path, articles: Path) -> None:
+    with articles.open("a", newline="") as file:
+        csv.writer(file).writerows([[9, "Voles", "Voles dig."], [7, "Barn owls", "Barn owls hunt voles."]])
+    by_id = "query,id\nWho flies silently?,7\nWho digs?,9\nWho hunts voles?,7\n"
+    texts = [OWLS, "Barn owls hunt voles."]
+    wanted = [("Who flies silently?", text) for text in texts] + [("Who digs?", "Voles dig.")]
+    wanted += [("Who hunts voles?", text) for text in texts]
+    assert asked(tmp_path, articles, by_id, "--id-field", "id") == wanted
+
+
+@pytest.mark.guarantee("verdict-among-all")
 @pytest.mark.parametrize(
     ("lines", "more", "complaint"),
     [

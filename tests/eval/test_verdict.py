@@ -266,6 +266,7 @@ def test_training_that_changes_no_rank_is_said_to_have_brought_nothing(weight: f
     assert verdict.sentence.startswith(f"take BM25: training brought nothing: {said} finds the same, among 60 texts")
 
 
+@pytest.mark.guarantee("verdict-among-all")
 @pytest.mark.parametrize(
     ("before", "after", "word", "start"),
     [
@@ -296,6 +297,7 @@ def test_the_word_and_the_winner_follow_the_interval(
     assert (len(won), len(lost)) == {"better": (3, 0), "worse": (0, 3), "no difference": (3, 3)}[word]
 
 
+@pytest.mark.guarantee("verdict-among-all")
 @pytest.mark.parametrize(("of_model", "winner"), [([2, 9] * 10, "BM25"), ([1] * 20, "MiniLM")])
 def test_a_model_that_may_find_no_more_than_bm25_is_not_taken(of_model: list[int], winner: str) -> None:
     """Even if it was the best one among the titles that choose, which is noise where no system finds anything."""
@@ -305,6 +307,7 @@ def test_a_model_that_may_find_no_more_than_bm25_is_not_taken(of_model: list[int
     assert verdict.sentence.startswith(f"take {winner}: ")
 
 
+@pytest.mark.guarantee("verdict-among-all")
 def test_few_questions_do_not_decide_and_are_said() -> None:
     """One query's bootstrap interval has no width."""
     rows = np.arange(QUERIES)
@@ -320,6 +323,7 @@ def test_few_questions_do_not_decide_and_are_said() -> None:
         decide([result("BM25", [4]), result("BM25", [1])], one, "questions", TEXTS)
 
 
+@pytest.mark.guarantee("verdict-among-all")
 @pytest.mark.parametrize(("number", "after"), [(12, [4] * 12), (19, [1, 4] * 10), (12, [1] * 12)])
 def test_a_few_queries_are_too_few_to_decide_whatever_their_interval(number: int, after: list[int]) -> None:
     """An interval below, around and above 0; with 20 queries each of them has its own word."""

@@ -1,0 +1,83 @@
+"""The verdicts that are kept are those of the same models, dataset, questions and options."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from clearspan.adapt.judging import Judging, fingerprint
+
+
+TYPE = "sentence_transformers.models.Transformer"
+
+
+@pytest.fixture
+def options(tmp_path: Path) -> Judging:
+    """Two models, a dataset with a held-out part and a file of questions, each of a few bytes."""
+    for name in ("trained", "given", "other", "data", "data/validation"):
+        (tmp_path / name).mkdir()
+    for name in ("trained", "given", "other"):
+        (tmp_path / name / "modules.json").write_text(json.dumps([{"idx": 0, "path": "", "type": TYPE}]))
+        (tmp_path / name / "config.json").write_text(json.dumps({"name": name}))
+    (tmp_path / "data" / "manifest.json").write_text("owls")
+    (tmp_path / "data" / "validation" / "manifest.json").write_text("foxes")
+    (tmp_path / "questions.jsonl").write_text('{"query": "Who flies silently?", "text": "Owls"}\n')
+    return Judging(
+        data=tmp_path / "data",
+        trained=tmp_path / "trained",
+        untrained=(f"given={tmp_path / 'given'}",),
+        queries=tmp_path / "questions.jsonl",
+        output=tmp_path / "verdict.json",
+    )
+
+
+@pytest.mark.guarantee("verdict-among-all")
+@pytest.mark.parametrize(
+    "file",
+    [
+        "trained/config.json",
+        "given/config.json",
+        "data/manifest.json",
+        "data/validation/manifest.json",
+        "questions.jsonl",
+    ],
+)
+def test_a_changed_file_is_judged_anew(options: Judging, file: str) -> None:
+    path = options.data.parent / file
+    kept, before = fingerprint(options), path.read_text()
+    path.write_text('{"name": "edited"}')
+    assert fingerprint(options) != kept
+    path.write_text(before)
+    assert fingerprint(options) == kept
+
+
+@pytest.mark.guarantee("verdict-among-all")
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"untrained": ()},
+        {"queries": None},
+        {"stemmer": "english"},
+        {"prompt_name": ("query",)},
+        {"precision": "bf16"},
+    ],
+    ids=lambda change: next(iter(change)),
+)
+def test_another_option_is_judged_anew(options: Judging, change: dict[str, object]) -> None:
+    assert fingerprint(replace(options, **change)) != fingerprint(options)
+
+
+@pytest.mark.guarantee("verdict-among-all")
+def test_another_model_or_another_name_of_it_is_judged_anew(options: Judging) -> None:
+    folder = options.data.parent
+    several = [
+        options,
+        replace(options, untrained=(f"given={folder / 'other'}",)),
+        replace(options, untrained=(f"base={folder / 'given'}",)),
+        replace(options, untrained=(f"given={folder / 'given'}", f"other={folder / 'other'}")),
+        replace(options, untrained=(f"given={folder / 'given'}", f"other={folder / 'given'}")),
+        replace(options, trained=folder / "other"),
+    ]
+    assert len({fingerprint(each) for each in several}) == len(several)
+    assert fingerprint(replace(options, output=folder / "elsewhere.json")) == fingerprint(options)
