@@ -8,7 +8,6 @@ import pytest
 
 from clearspan.adapt.judging import Judging, fingerprint
 
-
 TYPE = "sentence_transformers.models.Transformer"
 
 
@@ -18,7 +17,7 @@ def options(tmp_path: Path) -> Judging:
     for name in ("trained", "given", "other", "data", "data/validation"):
         (tmp_path / name).mkdir()
     for name in ("trained", "given", "other"):
-        (tmp_path / name / "modules.json").write_text(json.dumps([{"idx": 0, "path": "", "type": TYPE}]))
+        (tmp_path / name / "modules.json").write_text(json.dumps([{"idx": 0, "name": "0", "path": "", "type": TYPE}]))
         (tmp_path / name / "config.json").write_text(json.dumps({"name": name}))
     (tmp_path / "data" / "manifest.json").write_text("owls")
     (tmp_path / "data" / "validation" / "manifest.json").write_text("foxes")

@@ -29,6 +29,10 @@ from tests.mutation.mutants import Mutant
 
 KEPT = ROOT / ".mutants"
 """A file for each mutant that was run: whether it was caught, by what its file and its tests held."""
+DURATIONS = KEPT / "durations.json"
+"""Seconds of each test, as measured here the last time."""
+SLOWEST_S = 40
+"""A test that takes longer is left out: a mutant has to be noticed sooner."""
 CAUGHT = (int(pytest.ExitCode.TESTS_FAILED), int(pytest.ExitCode.INTERRUPTED), TIMED_OUT)
 """Exit codes of a run that noticed the change; INTERRUPTED: a test file could not be imported."""
 
@@ -122,26 +126,28 @@ def _count(outcome: Outcome, mutant: Mutant, caught: bool) -> None:
 
 
 def _unchanged(guarantee: Guarantee, places: Copies, outcome: Outcome) -> tuple[list[str], float]:
-    """Run the tests without a change; return those that ran, the quickest first, and the seconds of all."""
+    """Run the tests without a change; return those that are quick enough, the quickest first, and their seconds."""
+    seconds = json.loads(DURATIONS.read_text()) if DURATIONS.is_file() else {}
+    tests = [test for test in guarantee.tests if seconds.get(test, 0) <= SLOWEST_S]
     with tempfile.TemporaryDirectory() as folder:
         report, log = Path(folder) / "report.xml", Path(folder) / "log"
         codes = []
-        arguments = [f"--junit-xml={report}", "-o", "junit_family=xunit1", *guarantee.tests]
-        places.run(Run(arguments, {}, 900, log), lambda code, _: codes.append(code))
+        arguments = [f"--junit-xml={report}", "-o", "junit_family=xunit1", *tests]
+        places.run(Run(arguments, {}, 1800, log), lambda code, _: codes.append(code))
         places.finish()
         if codes != [0]:
             outcome.problem = f"its tests fail without a change (exit code {codes[0]}): {log.read_text()[-300:]}"
             return [], 0
-        seconds: dict[str, float] = defaultdict(float)
+        measured: dict[str, float] = defaultdict(float)
         for case in xml.etree.ElementTree.parse(report).iter("testcase"):
             if case.find("skipped") is None:
-                seconds[f"{case.get('file')}::{str(case.get('name')).partition('[')[0]}"] += float(
-                    case.get("time") or 0
-                )
-    tests = sorted((test for test in guarantee.tests if test in seconds), key=seconds.__getitem__)
+                measured[f"{case.get('file')}::{str(case.get('name')).partition('[')[0]}"] += float(case.get("time", 0))
+    KEPT.mkdir(exist_ok=True)
+    DURATIONS.write_text(json.dumps({**seconds, **measured}, indent=1))
+    tests = sorted((test for test in tests if measured.get(test, SLOWEST_S + 1) <= SLOWEST_S), key=measured.__getitem__)
     if not tests:
-        outcome.problem = "its tests are all skipped here"
-    return tests, sum(seconds.values())
+        outcome.problem = f"its tests are skipped here, or take more than {SLOWEST_S} s each"
+    return tests, sum(measured[test] for test in tests)
 
 
 def _key(guarantee: Guarantee, mutant: Mutant) -> str:

@@ -51,7 +51,7 @@ class Run:
 class _Running:
     process: ForkProcess
     ends: float
-    run: Run
+    unchanged: dict[str, str]
     done: Callable[[int, float], None]
     started: float
 
@@ -73,12 +73,14 @@ class Copies:
         while not self._free:
             self._collect()
         copy = self._free.pop()
+        unchanged = {}
         for path, content in run.changed.items():
+            unchanged[path] = (copy / "checkout" / path).read_text(encoding="utf-8")
             self._write(copy / "checkout" / path, content)
         process = multiprocessing.get_context("fork").Process(target=_test, args=(copy, run.arguments, run.output))
         process.start()
         now = time.monotonic()
-        self._running[copy] = _Running(process, now + run.limit_s, run, done, now)
+        self._running[copy] = _Running(process, now + run.limit_s, unchanged, done, now)
 
     def finish(self) -> None:
         """Wait for all runs."""
@@ -97,8 +99,8 @@ class Copies:
             with contextlib.suppress(ProcessLookupError):  # also what its tests left running
                 os.killpg(running.process.pid, signal.SIGKILL)
             running.process.join()
-            for path in running.run.changed:
-                self._write(copy / "checkout" / path, (ROOT / path).read_text(encoding="utf-8"))
+            for path, content in running.unchanged.items():
+                self._write(copy / "checkout" / path, content)
             del self._running[copy]
             self._free.append(copy)
             running.done(code, time.monotonic() - running.started)
