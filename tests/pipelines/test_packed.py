@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+import zstandard
 
 from clearspan.common.packed import packing_of
 from clearspan.common.queries import read_queries
@@ -96,6 +97,19 @@ def test_queries_in_a_spreadsheet_are_told(tmp_path: Path) -> None:
     (tmp_path / "q.xlsx").write_bytes(zipped(b"sheet"))
     with pytest.raises(DataError, match=r"q\.xlsx: a zip archive or an office document: .*save a spreadsheet as \.csv"):
         read_queries(tmp_path / "q.xlsx")
+
+
+@pytest.mark.parametrize("has_id", [True, False])
+def test_a_dictionary_of_zstd_is_told(has_id: bool, tmp_path: Path) -> None:
+    samples = [json.dumps({"id": number, "text": TEXT[number % 60 :]}).encode() for number in range(300)]
+    dictionary = zstandard.train_dictionary(2000, samples)
+    settings = zstandard.ZstdCompressionParameters(write_dict_id=has_id)
+    data = zstandard.ZstdCompressor(dict_data=dictionary, compression_params=settings).compress(b"\n".join(samples))
+    for name in ("a.jsonl.zst", "a.txt.zst"):
+        with pytest.raises(
+            PipelineError, match=rf"{name}: compressed with a dictionary .*: unpack it first, with zstd -d"
+        ):
+            read_all({name: data}, tmp_path, 10**9)
 
 
 @pytest.mark.parametrize("text", ["BZh", "PK", "LZIP", "070707 4423", "!<arch> n", "Rar!", "x9-lh5- is a name", ""])
