@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from clearspan.common import line_ends, packed
-from clearspan.common.delimited import are_quotes, fault, form_of
+from clearspan.common.delimited import are_quotes, declared_delimiter, fault, form_of
 
 HEAD_LINES = 1000
 """Lines of a table from which its delimiter is inferred."""
@@ -81,7 +81,8 @@ def csv_rows(path: Path) -> Iterator[tuple[int, list[str]]]:
     number = 1
     try:
         for fields in rows:
-            yield number, fields
+            if number > 1 or not declared_delimiter(lines):
+                yield number, fields
             number = rows.line_num + 1
     except csv.Error as error:
         raise DataError(
