@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from clearspan.common import line_ends, packed
+from clearspan.common import compressions, line_ends
 from clearspan.common.delimited import are_quotes, declared_delimiter, fault, form_of
 
 HEAD_LINES = 1000
@@ -49,9 +49,9 @@ def read_lines(
         raise MissingDataError(f"no file {path}") from None
     with file:
         first = file.read(HEAD_BYTES) + file.readline()  # a pipe cannot be read twice
-        if packing := packed.packing_of(first[:HEAD_BYTES], path.suffix.lower()):
+        if packing := compressions.packing_of(first[:HEAD_BYTES], path.suffix.lower()):
             save = ", or save a spreadsheet as .csv" if packing == "zip" else ""
-            raise DataError(f"{path}: {packed.described(packing)}: unpack it first{save}")
+            raise DataError(f"{path}: {compressions.described(packing)}: unpack it first{save}")
         if end_with_cr(first):
             first = line_ends.with_lf(first + file.read())
         for number, line in enumerate(itertools.chain(io.BytesIO(first), file), start=1):

@@ -8,7 +8,7 @@ those that are found in folders or by globs are skipped instead.
 
 import re
 
-from clearspan.common import packed
+from clearspan.common import compressions
 from clearspan.common.flags import flag
 from clearspan.pipelines.readers import formats
 from clearspan.pipelines.readers.formats import FirstBytes
@@ -29,8 +29,8 @@ BY_NAME: dict[str, tuple[str, str]] = {
     **dict.fromkeys((".xls", ".xlsx", ".ods"), _SHEET),
     **dict.fromkeys((".zip", ".7z", ".rar"), _ARCHIVE),
     **{
-        suffix: _ARCHIVE if name in packed.ARCHIVES else (packed.described(name), _UNPACK)
-        for suffix, name in packed.SUFFIXES.items()
+        suffix: _ARCHIVE if name in compressions.ARCHIVES else (compressions.described(name), _UNPACK)
+        for suffix, name in compressions.SUFFIXES.items()
     },
     ".cls": CLASS_LABEL,
     ".pdf": ("PDF", "convert it to plain text, e.g. with pdftotext"),
@@ -63,14 +63,14 @@ def refusal(path: str, head: FirstBytes = NOTHING) -> str:
         head: the file's first bytes, decompressed; NOTHING (no bytes) to judge the file by its extension only.
     """
     suffix = type_suffix(path)
-    packing = packed.packing_of(head, suffix)
-    if not packing and suffix in packed.SUFFIXES:
+    packing = compressions.packing_of(head, suffix)
+    if not packing and suffix in compressions.SUFFIXES:
         return ""
     is_promised = any(suffix in known.suffixes and known.recognizes(head, path) for known in formats.texts())
     magic = NO_TEXT.match(head) or (None if is_promised else _MARKUP.match(head))
     by_content = BY_NAME.get(f".{magic.lastgroup}") if magic else None
     if packing:
-        by_content = _ARCHIVE if packing in packed.ARCHIVES else (packed.described(packing), _UNPACK)
+        by_content = _ARCHIVE if packing in compressions.ARCHIVES else (compressions.described(packing), _UNPACK)
     what, mend = BY_NAME.get(suffix) or by_content or ("", "")
     pages = f"{flag('--format')} {PAGES}"
     return f"{what}: {mend.format(pages=pages)}" if what else ""

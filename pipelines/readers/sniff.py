@@ -7,8 +7,8 @@ import re
 from collections.abc import Sequence
 from typing import BinaryIO, cast
 
+from clearspan.common.compressions import PACKED_BYTES, SUFFIXES, packing_of
 from clearspan.common.flags import flag
-from clearspan.common.packed import PACKED_BYTES, SUFFIXES, packing_of
 from clearspan.pipelines.errors import PipelineError
 from clearspan.pipelines.readers import formats
 from clearspan.pipelines.readers.encodings import AUTO, detected

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 import zstandard
 
-from clearspan.common.packed import packing_of
+from clearspan.common.compressions import packing_of
 from clearspan.common.queries import read_queries
 from clearspan.common.records import DataError
 from clearspan.pipelines.errors import PipelineError
