@@ -3,10 +3,10 @@
 A user may have put other files into the folder, under any name. A file belongs to the run if the records of the run
 name it:
 
-    plan.json                 is a valid plan
-    manifest.json             has the plan's fingerprint; names the shards
+    plan.json                 is a valid plan, or lies beside a valid manifest
+    manifest.json             names the shards
     _done/00003.json          names the hash of the plan, the shards of unit 3, and its lists with their hashes
-    tokenizer/, _files/       have the hashes in the plan
+    tokenizer/, _files/       have the hashes in the plan or the manifest
     _curated/, _staged/       decisions: they carry their own hash, or are verdicts on the examples of a unit
 
 `own_files` looks at a folder whose run has ended, `may_write` at the names that the work units of a run in progress
@@ -15,8 +15,7 @@ give to their files.
 
 import dataclasses
 import re
-from collections.abc import Collection, Mapping, Sequence
-from typing import Any
+from collections.abc import Collection, Sequence
 
 import zstandard
 
@@ -57,10 +56,10 @@ class _Records:
 
 
 def own_files(folder: str, inside: str = "") -> list[str]:
-    """Return the names of the files in an output folder that the run with the folder's plan.json wrote.
+    """Return the names of the files in an output folder that the run wrote to which the folder belongs.
 
     The names are relative to the folder. Last come the records that name other files: the results, and plan.json. The
-    list is empty if no run wrote the plan.json.
+    list is empty if no run wrote there.
 
     Args:
         inside: the beginning of the names to return, such as `_staged/`; "" for all.
@@ -119,35 +118,35 @@ def _names_of(unit: int) -> list[str]:
 
 
 def _records(folder: str, names: Collection[str]) -> _Records | None:
-    """Return what the records of the run with the folder's plan.json name; None if no run wrote the plan.json.
+    """Return what the records of the run in an output folder name; None if no run wrote there.
 
     Args:
         names: the names of all files in the folder.
     """
-    if not (fingerprint := planning.began(folder)):
+    manifest, plan = _manifest(folder), _read(folder, planning.NAME) if planning.NAME in names else b""
+    if manifest is None and not planning.is_plan(plan):
         return None
-    plan, options = _read(folder, planning.NAME), fingerprint["options"]
-    splits = (
-        {"": held_out.TRAIN, f"{held_out.FOLDER}/": held_out.HELD_OUT}
-        if options.get("holdout_fraction")
-        else {"": None}
-    )
-    manifests = {part: _manifest(folder, part, fingerprint, split) for part, split in splits.items()}
-    if not planning.is_plan(plan) and manifests[""] is None:
-        return None
-    records = _Records({planning.NAME: None, STOPPED: None})
-    for part, manifest in manifests.items():
+    fingerprint = planning.began(folder) if manifest is None else manifest.fingerprint
+    manifests = {"": manifest}
+    if fingerprint.get("options", {}).get("holdout_fraction"):
+        held = _manifest(held_out.folder_of(folder))
+        manifests[f"{held_out.FOLDER}/"] = held if held and held_out.is_held_out(held) else None
+    records = _Records({planning.NAME: None, STOPPED: None, f"{RECORDS}/{STATUS}": None})
+    for part, each in manifests.items():
         records.known |= {f"{part}{name}": sha256 for name, sha256 in resources(fingerprint).items()}
-        if manifest is not None:
-            records.known[f"{part}{MANIFEST}"] = None
-            records.known |= {f"{part}{shard.name}": None for shard in manifest.shards}
-            records.units |= {shard.unit for shard in manifest.shards}
+        if each is not None:
+            records.known |= dict.fromkeys(
+                f"{part}{name}" for name in (MANIFEST, *(shard.name for shard in each.shards))
+            )
+            records.units |= {shard.unit for shard in each.shards}
             records.has_shards = True
     unreadable = _add_results(folder, names, planning.sha256_of(plan), records)
     for unit in unreadable & records.units:  # which lists it wrote is not known
-        names_of_lists = (Job.list_name(folder_of_lists, unit) for folder_of_lists in LISTS)
-        records.known |= dict.fromkeys([f"{DONE}/{unit:05d}.json", *names_of_lists])
-    records.known |= dict.fromkeys([f"{RECORDS}/{STATUS}", *(f"{RECORDS}/{unit:05d}.json" for unit in records.units)])
+        of_lists = (Job.list_name(list_folder, unit) for list_folder in LISTS)
+        records.known |= dict.fromkeys([f"{DONE}/{unit:05d}.json", *of_lists])
+    records.known |= dict.fromkeys(f"{RECORDS}/{unit:05d}.json" for unit in records.units)
+    if records.has_shards:  # also a damaged one
+        records.known |= dict.fromkeys(f"{part}{MANIFEST}" for part in manifests)
     return records
 
 
@@ -179,19 +178,11 @@ def _add_results(folder: str, names: Collection[str], plan: str, records: _Recor
     return unreadable
 
 
-def _manifest(folder: str, part: str, fingerprint: Mapping[str, Any], split: str | None) -> Manifest | None:
-    """Return the manifest of a dataset, or of its held-out part; None if it is missing, damaged or of another run.
-
-    Args:
-        part: the name of the part's folder, with "/" at its end; "" for the dataset itself.
-        fingerprint: the fingerprint in the plan of the run.
-        split: the name of the part in the manifest; None if the run holds no examples out.
-    """
+def _manifest(folder: str) -> Manifest | None:
     try:
-        manifest = Manifest.load(storage.join(folder, part))
+        return Manifest.load(folder)
     except ManifestError:
         return None
-    return manifest if manifest.fingerprint == {**fingerprint, **({"split": split} if split else {})} else None
 
 
 def _owned(folder: str, names: Sequence[str], records: _Records) -> list[str]:

@@ -28,6 +28,7 @@ import numpy as np
 
 from clearspan.common.files import file_in_way, locked, remove_files, remove_temporaries, sha256, write_bytes
 from clearspan.common.flags import flag
+from clearspan.common.progress import counted
 from clearspan.common.sealed import build, seal, unseal
 from clearspan.pipelines.errors import InputChangedError, PipelineError
 from clearspan.pipelines.kinds.copied import readable_shards
@@ -196,7 +197,7 @@ def begin(job: Job, first_shard: int, plan: bytes) -> Path:
         earlier = None
     taken = [beside / name for name in storage.tree(str(beside)) if claim.covers(name)] if earlier is None else []
     if in_way := file_in_way(beside) or next(iter(taken), None):
-        raise PipelineError(f"{in_way}: {flag('--update')} needs this name: move the file away, and run again")
+        raise PipelineError(f"{in_way}: {flag('--update')} needs this name: move {beside} away, and run again")
     claim.save(beside)
     write_bytes(path, plan)
     return beside
@@ -235,16 +236,18 @@ def complete_killed_update(folder: str) -> None:
 
 
 def _is_complete(folder: str) -> bool:
-    """Return whether `.update` holds a finished dataset that is to replace the one in `folder`, or has replaced it."""
+    """Return whether `.update` holds a finished dataset that is to replace the one in `folder`, or has begun to."""
     target, beside = Path(folder), Path(folder, FOLDER)
     try:
-        shards = Manifest.load(str(beside)).shards
+        manifest = Manifest.load(str(beside))
         present = sha256(target / MANIFEST)
     except (ManifestError, FileNotFoundError):
         return False
     claim = Claim.read(beside)
-    is_of_folder = claim is not None and present in (claim.manifest, sha256(beside / MANIFEST))
-    return is_of_folder and all((beside / shard.name).exists() or (target / shard.name).exists() for shard in shards)
+    if claim is None or present not in (claim.manifest, sha256(beside / MANIFEST)):
+        return False
+    is_whole = bool(claim.new) or planning.began(str(beside)) == manifest.fingerprint
+    return is_whole and all((beside / each.name).exists() or (target / each.name).exists() for each in manifest.shards)
 
 
 def replace(folder: str) -> None:
@@ -272,15 +275,16 @@ def replace(folder: str) -> None:
 
 
 def _check_free(target: Path, claim: Claim) -> None:
+    """Raise PipelineError if the new dataset needs the name of a file in `target` that is not of the old dataset."""
     old = set(claim.old)
-    for name in claim.new:
-        path = target / name
-        in_way = file_in_way(path.parent) or (path if path.exists() and name not in old else None)
-        if in_way:
-            raise PipelineError(
-                f"{in_way}: is not a file of this dataset, and {flag('--update')} needs its name: move it away, and "
-                "run again"
-            )
+    paths = [target / name for name in claim.new if name not in old]
+    in_way = dict.fromkeys(filter(None, (file_in_way(path.parent) or (path.exists() and path) for path in paths)))
+    if in_way:
+        first, *others = in_way
+        more = f" and {counted(len(others), 'other')}" if others else ""
+        raise PipelineError(
+            f"{first}{more}: not of this dataset, and {flag('--update')} needs the name: move it away, and run again"
+        )
 
 
 def _move(names: list[str], beside: Path, target: Path) -> None:

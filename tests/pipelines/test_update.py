@@ -248,6 +248,64 @@ def test_a_killed_update_to_inputs_that_are_restored_is_removed(
     assert ended.code == 0 and "nothing to do" in ended.out and files_of(made).keys() == before.keys()
 
 
+def flip(path: Path) -> None:
+    """Flip a bit in the middle of a file."""
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+
+
+@pytest.mark.parametrize("damage", [flip, Path.unlink])
+@pytest.mark.guarantee("update-as-new")
+def test_what_a_damaged_shard_held_is_embedded_again(
+    embed: Command,
+    made: Path,
+    anew: list[dict[str, Any]],
+    lines: list[str],
+    damage: Callable[[Path], None],
+    embedded: list[str],
+) -> None:
+    held = [row["text"] for row in Dataset(made).batches(Dataset(made).shards[1]) for row in row.to_pylist()]
+    damage(made / Dataset(made).shards[1].name)
+    without = embed()
+    assert without.code == 1 and without.err.endswith("or bring it up to date with --update\n")
+    embedded.clear()
+    ended = embed("--update")
+    assert ended.code == 0 and f"{made}: vectors-00001-000.tar is damaged or missing: its {len(held)}" in ended.err
+    assert rows(made) == anew and not verify(made)
+    assert set(embedded) - {"a text", "another text to try it on"} <= {*held, "Owls hunt at night.", lines[200] + "!"}
+
+
+@pytest.mark.guarantee("update-as-new")
+def test_with_a_damaged_manifest_all_is_embedded_again(embed: Command, made: Path, anew: list[dict[str, Any]]) -> None:
+    flip(made / "manifest.json")
+    ended = embed("--update", "--json")
+    assert ended.code == 0 and ended.err == f"{made}: its manifest.json is damaged: all vectors are computed again\n"
+    assert json.loads(ended.out)["changes"] == {"new": 397, "gone": 0, "kept": 0}
+    assert rows(made) == anew and not verify(made) and sum(path.suffix == ".tar" for path in made.iterdir()) == 6
+
+
+@pytest.mark.guarantee("killed-run")
+@pytest.mark.parametrize("damage", [flip, Path.unlink])
+@pytest.mark.parametrize("name", ["manifest.json", "vectors-50001-000.tar", "_done/00001.json", "plan.json"])
+def test_a_killed_update_that_was_damaged_since_is_made_whole(
+    embed: Command,
+    made: Path,
+    anew: list[dict[str, Any]],
+    damage: Callable[[Path], None],
+    name: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr("clearspan.pipelines.units.update.replace", lambda folder: (_ for _ in ()).throw(Killed))
+        with pytest.raises(Killed):
+            embed("--update")
+    damage(made / FOLDER / name)
+    assert embed("--update").code == 0
+    if (damage, name) != (flip, "vectors-50001-000.tar"):  # its hash is compared when it is read
+        assert rows(made) == anew and not verify(made)
+
+
 @pytest.mark.guarantee("output-kept")
 def test_files_of_a_user_stay_whatever_they_are_called(embed: Command, made: Path, tmp_path: Path) -> None:
     mine = [
@@ -290,9 +348,7 @@ def test_an_update_that_would_replace_a_users_file_is_refused_until_it_is_moved(
     for _ in range(2):
         ended = embed(*words)
         assert ended.code == 1 and ended.err.count("\n") == 1
-        assert (
-            f"{made / name}: is not a file of this dataset" in ended.err and "move it away, and run again" in ended.err
-        )
+        assert f"{made / name}: not of this dataset" in ended.err and "move it away, and run again" in ended.err
         assert rows(made) == before and (made / name).read_text() == "mine"
     (made / name).rename(tmp_path / "moved")
     ended = embed(*words)
@@ -306,9 +362,10 @@ def test_an_update_needs_its_own_names_in_the_subfolder(embed: Command, made: Pa
     (made / name).write_text("mine")
     ended = embed("--update")
     assert ended.code == 1 and ended.err.count("\n") == 1
-    assert f"{made / name}: --update needs this name: move the file away, and run again" in ended.err
-    (made / name).rename(tmp_path / "moved")
-    assert (tmp_path / "moved").read_text() == "mine" and embed("--update").code == 0
+    assert f"{made / name}: --update needs this name: move {made / FOLDER} away, and run again" in ended.err
+    assert (made / name).read_text() == "mine"
+    (made / FOLDER).rename(tmp_path / "moved")
+    assert embed("--update").code == 0
 
 
 @pytest.mark.guarantee("changed-input")
