@@ -1,7 +1,9 @@
 """`python -m pipelines`: usage, summaries, progress."""
 
+import errno
 import io
 import json
+import os
 import sys
 from pathlib import Path
 
@@ -138,6 +140,13 @@ def test_a_changed_input_is_still_one_outside_of_the_worker() -> None:
         raise InputChangedError.of("a.jsonl")
     found = carried_error(raised.value)
     assert type(found) is InputChangedError and str(found) == str(InputChangedError.of("a.jsonl"))
+
+
+def test_a_full_disk_is_still_one_outside_of_the_worker() -> None:
+    with pytest.raises(RuntimeError) as raised, carrying_errors():
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "out/vectors-00000-000.tar")
+    found = carried_error(raised.value)
+    assert type(found) is OSError and "No space left on device: 'out/vectors-00000-000.tar'" in str(found)
 
 
 def test_a_defect_keeps_its_traceback() -> None:
