@@ -120,7 +120,7 @@ def remove_temporaries(folder: str | Path, older_than_s: float = 0) -> None:
 
 
 def remove_files(folder: str | Path, names: Iterable[str]) -> None:
-    """Remove files in a folder, and then those of its subfolders that this leaves empty; nothing else is removed.
+    """Remove files in a folder, and the subfolders that become empty; nothing else is removed.
 
     A missing file is no error. A link is removed, and not the file that it leads to.
 

@@ -338,7 +338,7 @@ def remove(path: str) -> None:
 
 
 def remove_files(folder: str, names: Iterable[str]) -> None:
-    """Remove files in a folder and, if it is local, those of its subfolders that this leaves empty.
+    """Remove files in a folder and, if it is local, the subfolders that become empty.
 
     Args:
         names: the paths of the files, relative to the folder, in the order in which to remove them.

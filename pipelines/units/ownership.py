@@ -42,7 +42,7 @@ OF_RUN = (planning.NAME, MANIFEST, STOPPED, f"{RECORDS}/{STATUS}")
 
 @dataclasses.dataclass
 class _Records:
-    """What the records of a run in its output folder name.
+    """Names of the files of a run, from its records in its output folder.
 
     Attributes:
         known: name of a file that the run wrote -> its SHA-256; None if its name suffices.
@@ -118,7 +118,7 @@ def _names_of(unit: int) -> list[str]:
 
 
 def _records(folder: str, names: Collection[str]) -> _Records | None:
-    """Return what the records of the run in an output folder name; None if no run wrote there.
+    """Read the records of the run in an output folder; return None if no run wrote there.
 
     Args:
         names: the names of all files in the folder.
@@ -151,7 +151,7 @@ def _records(folder: str, names: Collection[str]) -> _Records | None:
 
 
 def _add_results(folder: str, names: Collection[str], plan: str, records: _Records) -> set[int]:
-    """Add what the results of work units name to the records; return the units whose final result cannot be read.
+    """Add the files that the results of work units name to the records; return the units whose final result cannot be read.
 
     Args:
         names: the names of all files in the folder.
