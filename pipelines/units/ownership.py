@@ -151,7 +151,7 @@ def _records(folder: str, names: Collection[str]) -> _Records | None:
 
 
 def _add_results(folder: str, names: Collection[str], plan: str, records: _Records) -> set[int]:
-    """Add the files that the results of work units name to the records; return the units whose final result cannot be read.
+    """Add the files that results of work units name to the records; return units whose final result cannot be read.
 
     Args:
         names: the names of all files in the folder.
