@@ -13,6 +13,7 @@ from typing import Any
 
 from clearspan.adapt import report
 from clearspan.adapt.options import Adapt
+from clearspan.adapt.originals import find_originals, with_originals
 from clearspan.adapt.outcome import Outcome
 from clearspan.adapt.state import save
 from clearspan.adapt.steps import VECTORS
@@ -27,6 +28,8 @@ from clearspan.pipelines.units import update
 from clearspan.pipelines.units.ownership import own_files
 
 MODEL, METRICS = "model", "metrics.jsonl"
+ORIGINALS = "originals"
+"""Name, in adapt.json, of the original texts that the report shows."""
 
 
 def source(outcome: Outcome, options: Adapt) -> Path:
@@ -162,12 +165,14 @@ def finish(outcome: Outcome, state: dict[str, Any], options: Adapt) -> AdaptResu
     )
     write_collection(folder, settings)
     prompts = Prompts.read(folder / MODEL).sides(options.prompt_name)
+    title = options.titles[0] if options.titles else None
+    originals = find_originals(outcome.verdict, folder / VECTORS, title, state.get(ORIGINALS, {}))
     found = {**outcome.to_json(), "model": str(source(outcome, options)), "prompts": prompts._asdict()}
+    found[ORIGINALS] = originals
     save(folder, {**state, **found})
     origin = "the trained model" if outcome.model == TRAINED else f"{source(outcome, options)}, unchanged"
     metrics, steps = options.trained.parent / METRICS, state["steps"]
     updated = remark(state, outcome.verdict.num_collection)
-    page = report.write(
-        folder, outcome.verdict, outcome.other, metrics=metrics, origin=origin, steps=steps, remark=updated
-    )
+    shown = with_originals(outcome.verdict, originals)
+    page = report.write(folder, shown, outcome.other, metrics=metrics, origin=origin, steps=steps, remark=updated)
     return AdaptResult(outcome, folder, origin, prompts, page, updated)
