@@ -12,7 +12,9 @@ Modules in the order of the work:
     judging.py      a command that compares the systems and writes the verdict
     outcome.py      the system that the verdict recommends
     delivery.py     write a folder that is ready to search
+    originals.py    the texts as in the inputs, for the report
     report.py       write report.html
+    updating.py     changed inputs of a finished folder
     api.py          `clearspan.adapt` for Python
 
 The package runs the commands of all other packages, and may import any of them. The package itself can be called:

@@ -6,12 +6,14 @@ the old copy is replaced together with its vectors.
 
 import shlex
 import shutil
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from clearspan.adapt import report
 from clearspan.adapt.options import Adapt
+from clearspan.adapt.originals import find_originals, with_originals
 from clearspan.adapt.outcome import Outcome
 from clearspan.adapt.state import save
 from clearspan.adapt.steps import VECTORS
@@ -22,19 +24,27 @@ from clearspan.common.encoder.prompts import Prompts, Sides
 from clearspan.common.sealed_folder import set_aside
 from clearspan.eval.verdict import TRAINED
 from clearspan.pipelines.search.collection import SearchSettings, write_collection
+from clearspan.pipelines.units import update
+from clearspan.pipelines.units.ownership import own_files
 
 MODEL, METRICS = "model", "metrics.jsonl"
+ORIGINALS = "originals"
+"""Name, in adapt.json, of the original texts that the report shows."""
 
 
 def source(outcome: Outcome, options: Adapt) -> Path:
     """Return the folder that holds the winner's model, or the best untrained model if BM25 alone wins."""
-    return options.trained if outcome.model == TRAINED else options.untrained[outcome.model]
+    return _models(options)[outcome.model]
+
+
+def _models(options: Adapt) -> dict[str, Path]:
+    return {TRAINED: options.trained, **options.untrained}
 
 
 def deliver(outcome: Outcome, state: dict[str, Any], options: Adapt) -> None:
     """Copy the winner's model, or the best untrained model if BM25 alone wins, to `model` in the output folder.
 
-    If an earlier call copied another model, its copy and the vectors made with it are removed.
+    If an earlier call copied another model, its copy and the vectors made with it are removed, but no other files.
 
     Args:
         state: the content of adapt.json, which is changed and saved.
@@ -44,12 +54,37 @@ def deliver(outcome: Outcome, state: dict[str, Any], options: Adapt) -> None:
         terminal.notice(
             f"{folder}: the verdict has changed: the model is now {outcome.model}, not {state['delivered']}"
         )
-        for stale in (folder, options.output / VECTORS):
-            shutil.rmtree(stale, ignore_errors=True)
+        _remove(folder, _copied(folder, _models(options).get(state["delivered"])))
+        vectors = options.output / VECTORS
+        update.discard(str(vectors))
+        _remove(vectors, own_files(str(vectors)))
         state["steps"].pop("embed", None)
     copy(model, folder)
     state["delivered"] = outcome.model
     save(options.output, state)
+
+
+def _copied(folder: Path, model: Path | None) -> list[str]:
+    """Return the names of the files in a copy of a model folder that are still as in the model folder."""
+    if model is None:  # this call compares other models
+        return []
+    paths = [path for path in folder.rglob("*") if path.is_file() and not path.is_symlink()]
+    names = [path.relative_to(folder).as_posix() for path in paths]
+    return [
+        name for name in names if (model / name).is_file() and files.sha256(folder / name) == files.sha256(model / name)
+    ]
+
+
+def _remove(folder: Path, names: Sequence[str]) -> None:
+    """Remove these files from a folder, and the folder; if it holds others, rename it to NAME.earlier, and say so."""
+    files.remove_files(folder, names)
+    if folder.is_dir():
+        try:
+            folder.rmdir()
+        except OSError:
+            terminal.notice(
+                f"{folder}: holds files that are not of this command: moved to {set_aside(folder, 'earlier')}"
+            )
 
 
 def copy(model: Path, folder: Path) -> None:
@@ -130,12 +165,14 @@ def finish(outcome: Outcome, state: dict[str, Any], options: Adapt) -> AdaptResu
     )
     write_collection(folder, settings)
     prompts = Prompts.read(folder / MODEL).sides(options.prompt_name)
+    title = options.titles[0] if options.titles else None
+    originals = find_originals(outcome.verdict, folder / VECTORS, title, state.get(ORIGINALS, {}))
     found = {**outcome.to_json(), "model": str(source(outcome, options)), "prompts": prompts._asdict()}
+    found[ORIGINALS] = originals
     save(folder, {**state, **found})
     origin = "the trained model" if outcome.model == TRAINED else f"{source(outcome, options)}, unchanged"
     metrics, steps = options.trained.parent / METRICS, state["steps"]
     updated = remark(state, outcome.verdict.num_collection)
-    page = report.write(
-        folder, outcome.verdict, outcome.other, metrics=metrics, origin=origin, steps=steps, remark=updated
-    )
+    shown = with_originals(outcome.verdict, originals)
+    page = report.write(folder, shown, outcome.other, metrics=metrics, origin=origin, steps=steps, remark=updated)
     return AdaptResult(outcome, folder, origin, prompts, page, updated)

@@ -88,7 +88,7 @@ def planned(
     is_static = any(module.kind == "StaticEmbedding" for module in read_modules(base))
     num_texts = manifest.totals["examples"]
     lengths = manifest.lengths["positive" if has_titles else "tokens"]
-    choice = choose(num_texts, median(lengths), is_static, has_titles, chosen_recipe)
+    choice = choose(num_texts, median(lengths), is_static, has_titles, chosen_recipe, sets_length(overrides))
     recipe = load_recipe(choice.recipe, [*keys, EVALUATED, *choice.changes, *overrides])
     batch_size = recipe.data["text"].batch_size
     if num_texts < LEAST_STEPS * batch_size and (has_titles or is_made):
@@ -96,7 +96,7 @@ def planned(
         choice = choice._replace(changes=(*choice.changes, f"data.text.batch_size={min(smaller, batch_size)}"))
     recipe = load_recipe(choice.recipe, [*keys, EVALUATED, *choice.changes, *overrides])
     num_steps_of_epochs = recipe.training.epochs * num_texts / recipe.data["text"].batch_size
-    is_free = not chosen_recipe and not any(key.startswith(LENGTH) for key in overrides)
+    is_free = not chosen_recipe and not sets_length(overrides)
     num_steps = recipe.training.max_steps or num_steps_of_epochs
     most = most_steps(num_texts, recipe.data["text"].batch_size, is_static)
     if has_titles and is_free and num_steps > most:
@@ -135,6 +135,11 @@ def check(
     raise min(problems, key=str)
 
 
+def sets_length(overrides: Sequence[str]) -> bool:
+    """Return whether the user's overrides set the length of training, which then is not chosen here."""
+    return any(key.startswith(LENGTH) for key in overrides)
+
+
 def most_steps(num_texts: int, batch_size: int, is_static: bool) -> int:
     """Return the maximum number of steps of a training on texts with titles.
 
@@ -150,7 +155,12 @@ def most_steps(num_texts: int, batch_size: int, is_static: bool) -> int:
 
 
 def choose(
-    num_texts: int, median_tokens: int, is_static: bool, has_titles: bool = False, recipe: str | None = None
+    num_texts: int,
+    median_tokens: int,
+    is_static: bool,
+    has_titles: bool = False,
+    recipe: str | None = None,
+    has_length: bool = False,
 ) -> Choice:
     """Choose a recipe by the texts and the model.
 
@@ -160,11 +170,12 @@ def choose(
         is_static: whether the model to train is a static encoder.
         has_titles: whether the texts have titles.
         recipe: the recipe that the user chose, which is returned with no changes to it; None to choose one here.
+        has_length: whether the user set the length of training.
     """
     lengths = f"{num_texts:,} texts, half of them of at least {median_tokens:,} tokens"
     if median_tokens < SHORT and not has_titles:
         lengths += "; held-out crops of single sentences judge little: score labeled pairs too (docs/adapt.md)"
-    epochs = ("training.epochs=3",) if num_texts < FEW_TEXTS else ()
+    epochs = ("training.epochs=3",) if num_texts < FEW_TEXTS and not has_length else ()
     if recipe:
         return Choice(recipe, (), f"recipe {recipe}, as given: {lengths}")
     if is_static:

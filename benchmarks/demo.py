@@ -33,6 +33,7 @@ from clearspan.common.encoder.cache import NO_CACHE
 from clearspan.common.files import remove_temporaries
 from clearspan.common.options import words
 from clearspan.common.progress import duration
+from clearspan.common.sealed_folder import set_aside
 from clearspan.common.terminal import UsageError
 from clearspan.eval.details import cell_text, merged
 from clearspan.eval.report.figures import write_svg
@@ -214,14 +215,15 @@ def show(out: Path, summary: ScoreSummary) -> None:
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.demo", description=__doc__)
     parser.add_argument(
-        "--output", type=Path, default=Path("demo"), help="folder to write; an old demo is replaced (default demo)"
+        "--output", type=Path, default=Path("demo"), help="folder to write; an old demo is moved aside (default demo)"
     )
     out = parser.parse_args().output.resolve()
     remove_temporaries(out)
     if out.exists() and not (out.is_dir() and {path.name for path in out.iterdir()} <= WRITTEN):
         parser.error(f"--output {out}: holds something other than a demo; name another folder")
-    shutil.rmtree(out, ignore_errors=True)
-    out.mkdir(parents=True)
+    if out.exists() and any(out.iterdir()):
+        terminal.notice(f"{out}: the old demo is moved to {set_aside(out, 'earlier')}")
+    out.mkdir(parents=True, exist_ok=True)
     name_accelerator()
     return terminal.run("demo", lambda: work(out), (CommandError, UsageError))
 

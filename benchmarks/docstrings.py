@@ -14,11 +14,12 @@ import importlib.util
 import json
 import sysconfig
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from pydoc_data.topics import topics
 
+PYTHON = "python"
 PACKAGES = (
     "apache_beam",
     "deepspeed",
@@ -63,26 +64,29 @@ class Module:
         return int(hashlib.sha256(self.name.encode()).hexdigest(), 16) % 100 < HELD_OUT_PERCENT
 
 
-def package_folders() -> Iterator[tuple[str, Path]]:
-    """Yield (name, folder) of the standard library and of each installed package of `PACKAGES`."""
-    yield "python", Path(sysconfig.get_paths()["stdlib"])
-    for name in PACKAGES:
+def package_folders(packages: Iterable[str]) -> Iterator[tuple[str, Path]]:
+    """Yield (name, folder) of each installed package of these; `PYTHON` is the standard library."""
+    for name in packages:
+        if name == PYTHON:
+            yield name, Path(sysconfig.get_paths()["stdlib"])
+            continue
         spec = importlib.util.find_spec(name)
         if spec is not None and spec.submodule_search_locations:
             yield name, Path(next(iter(spec.submodule_search_locations)))
 
 
-def modules() -> list[Module]:
+def modules(packages: Sequence[str] = (PYTHON, *PACKAGES)) -> list[Module]:
     """Return all modules with docstrings, in a fixed order; all cores read them."""
     named = []
-    for package, folder in package_folders():
+    for package, folder in package_folders(packages):
         for path in sorted(folder.rglob("*.py")):
             parts = path.relative_to(folder).with_suffix("").parts
             if not SKIPPED_FOLDERS & set(parts):
                 named.append((".".join((package, *parts)), path))
     with ProcessPoolExecutor() as pool:
         documented = [module for module in pool.map(_module, named, chunksize=64) if module]
-    return documented + [Module(f"pydoc.{name}", [text.strip()]) for name, text in sorted(topics.items())]
+    chapters = sorted(topics.items()) if PYTHON in packages else []
+    return documented + [Module(f"pydoc.{name}", [text.strip()]) for name, text in chapters]
 
 
 def _module(named: tuple[str, Path]) -> Module | None:

@@ -170,7 +170,13 @@ class Command(Options, ABC):
         Args:
             prefix: the beginning of error lines.
         """
-        result = self.run()
+        try:
+            result = self.run()
+        except SystemExit as ended:  # only code of the user's own, which the command has loaded, calls sys.exit
+            if ended.code not in (None, 0):
+                raise
+            report(Failure(prefix, "a part of your own called sys.exit before the work was done: let it return", 1))
+            return 1
         if not isinstance(result, Result):
             raise TypeError(f"{type(self).__qualname__}.run must return a Result, not {result!r:.80}")
         code = result.code or int(bool(result.failure))

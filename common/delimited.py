@@ -31,6 +31,8 @@ _GOES_ON = re.compile(rb"%b\Z" % _INSIDE)
 """The rest of a line in which a quoted cell is not closed."""
 _NEEDED = re.compile(rb'["\t]')
 """Characters, other than line breaks, because of which a csv writer quotes a cell."""
+_DECLARATION = re.compile(r'\ufeff?(?P<quote>"?)sep=(?P<delimiter>[^\r\n"])(?P=quote)\r?\n?', re.IGNORECASE)
+"""Pattern of a first line by which Excel knows the delimiter."""
 _ALL_QUOTED = re.compile(rb'(?:"[^"\t\r\n]+"\t)+"[^"\t\r\n]+"\r?\n?\Z')
 """Pattern of a header whose names are all quoted, as by writers that quote every text."""
 
@@ -66,9 +68,9 @@ def is_carriage_return(error: csv.Error) -> bool:
 def form_of(head: Sequence[str], is_tsv: bool, are_quotes: Callable[[], bool]) -> Form:
     """Infer the options of `csv.reader` for a table from its first lines.
 
-    If the delimiter is not known, each delimiter is tried, and the delimiter that splits most rows into as many cells
-    as the first row is chosen. A delimiter that does not occur in the first row is not considered. If none occurs
-    there, the delimiter is a comma.
+    If the first line declares the delimiter (`declared_delimiter`), it is this one. If the delimiter is not known, each
+    delimiter is tried, and the delimiter that splits most rows into as many cells as the first row is chosen. A
+    delimiter that does not occur in the first row is not considered. If none occurs there, the delimiter is a comma.
 
     Args:
         head: the first lines of the table, each with its line break.
@@ -81,10 +83,25 @@ def form_of(head: Sequence[str], is_tsv: bool, are_quotes: Callable[[], bool]) -
         widths = [len(row) for row in readable_rows(head, form)]
         return widths.count(widths[0]) if widths and widths[0] > 1 else 0
 
-    if is_tsv:
+    declared = declared_delimiter(head)
+    if declared == "\t" or (is_tsv and not declared):
         return quoted("\t") if are_quotes() else TABS
+    if declared:
+        return quoted(declared)
     best = max((*map(quoted, DELIMITERS), TABS, quoted("\t")), key=agreeing)
     return best if best["delimiter"] != "\t" else quoted("\t") if are_quotes() else TABS
+
+
+def declared_delimiter(head: Sequence[str]) -> str:
+    """Return the delimiter that the first line of a table declares for Excel, as in `sep=;`; "" if it declares none.
+
+    Such a line is no row of the table.
+
+    Args:
+        head: the first lines of the table.
+    """
+    declaration = _DECLARATION.fullmatch(head[0]) if head else None
+    return declaration["delimiter"] if declaration else ""
 
 
 def readable_rows(head: Sequence[str], form: Form) -> list[list[str]]:

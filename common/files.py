@@ -16,7 +16,7 @@ import sys
 import tempfile
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import BinaryIO
 
@@ -117,6 +117,24 @@ def remove_temporaries(folder: str | Path, older_than_s: float = 0) -> None:
                 shutil.rmtree(path)
             elif path.is_file():
                 path.unlink()
+
+
+def remove_files(folder: str | Path, names: Iterable[str]) -> None:
+    """Remove files in a folder, and the subfolders that become empty; nothing else is removed.
+
+    A missing file is no error. A link is removed, and not the file that it leads to.
+
+    Args:
+        names: the paths of the files, relative to the folder, in the order in which to remove them.
+    """
+    subfolders: set[Path] = set()
+    for name in names:
+        with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+            Path(folder, name).unlink()
+        subfolders.update(Path(name).parents[:-1])
+    for subfolder in sorted(subfolders, key=lambda path: -len(path.parts)):
+        with contextlib.suppress(OSError):  # it is missing, or holds files of somebody
+            Path(folder, subfolder).rmdir()
 
 
 @contextlib.contextmanager

@@ -9,8 +9,8 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from clearspan.common import line_ends
-from clearspan.common.delimited import are_quotes, fault, form_of
+from clearspan.common import compressions, line_ends
+from clearspan.common.delimited import are_quotes, declared_delimiter, fault, form_of
 
 HEAD_LINES = 1000
 """Lines of a table from which its delimiter is inferred."""
@@ -40,7 +40,7 @@ def read_lines(
 
     Raises:
         MissingDataError: the file does not exist.
-        DataError: a line is not UTF-8.
+        DataError: a line is not UTF-8, or the file is compressed.
         OSError: the file cannot be read.
     """
     try:
@@ -49,6 +49,9 @@ def read_lines(
         raise MissingDataError(f"no file {path}") from None
     with file:
         first = file.read(HEAD_BYTES) + file.readline()  # a pipe cannot be read twice
+        if packing := compressions.packing_of(first[:HEAD_BYTES], path.suffix.lower()):
+            save = ", or save a spreadsheet as .csv" if packing == "zip" else ""
+            raise DataError(f"{path}: {compressions.described(packing)}: unpack it first{save}")
         if end_with_cr(first):
             first = line_ends.with_lf(first + file.read())
         for number, line in enumerate(itertools.chain(io.BytesIO(first), file), start=1):
@@ -78,7 +81,8 @@ def csv_rows(path: Path) -> Iterator[tuple[int, list[str]]]:
     number = 1
     try:
         for fields in rows:
-            yield number, fields
+            if number > 1 or not declared_delimiter(lines):
+                yield number, fields
             number = rows.line_num + 1
     except csv.Error as error:
         raise DataError(

@@ -133,14 +133,17 @@ def check_folder(
     return content
 
 
-def set_aside(folder: Path) -> Path:
+def set_aside(folder: Path, ending: str = "damaged") -> Path:
     """Rename a folder to NAME.damaged, or to NAME.damaged-2, -3, ... if that exists; return the new path.
+
+    Args:
+        ending: the word to write in place of "damaged".
 
     Raises:
         OSError: the folder cannot be renamed.
     """
     for number in itertools.count(1):
-        aside = folder.with_name(f"{folder.name}.damaged{f'-{number}' if number > 1 else ''}")
+        aside = folder.with_name(f"{folder.name}.{ending}{f'-{number}' if number > 1 else ''}")
         if not aside.exists():
             return folder.rename(aside)
     raise AssertionError

@@ -56,12 +56,18 @@ def visible(text: str) -> str:
 
 
 def one_line(error: BaseException, limit: int | None = None) -> str:
-    """Return an error's message, or its type if the message is empty, as one line with unprintable characters escaped.
+    """Return an error's message as one line with unprintable characters escaped.
+
+    The result is the error's type if the message is empty, or if the error's own code fails to make it.
 
     Args:
         limit: number of characters after which the line is cut; None for no limit.
     """
-    text = visible(" ".join(str(error).split())) or type(error).__name__
+    try:
+        message = str(error)
+    except Exception:  # the error may be of a class of the user's own
+        message = ""
+    text = visible(" ".join(message.split())) or type(error).__name__
     return text if limit is None or len(text) <= limit else text[:limit] + " ..."
 
 

@@ -74,11 +74,11 @@ def carrying_errors() -> Iterator[None]:
 def carried_error(error: BaseException) -> Exception | None:
     """Return the expected error of a worker, decoded from the message of a runner's exception.
 
-    The result is an InputChangedError if the worker raised one, and a PipelineError for every other type. It is None if
-    the message holds no such error.
+    The result is an InputChangedError or an OSError if the worker raised one, and a PipelineError for every other type.
+    It is None if the message holds no such error.
     """
     if not (codes := _CARRIED.findall(str(error))):
         return None
     record = json.loads(base64.b64decode(codes[-1]))
     failure = Failure(PREFIX, record["message"], types=tuple(record["types"]))
-    return failure.exception([InputChangedError], PipelineError)
+    return failure.exception([InputChangedError, OSError], PipelineError)

@@ -17,7 +17,6 @@ second run there fails. It is an error if an input has changed since a unit read
 
 import contextlib
 import dataclasses
-import hashlib
 import json
 import time
 from collections.abc import Mapping, Sequence
@@ -46,9 +45,9 @@ from clearspan.pipelines.units.commit import commit, load_results
 from clearspan.pipelines.units.curation import Curation, held_out_share
 from clearspan.pipelines.units.decisions import have_verdicts
 from clearspan.pipelines.units.inputs import left_out_lines
-from clearspan.pipelines.units.job import FOLDERS, OWN_STAGED, STAGED, Job, done_units
+from clearspan.pipelines.units.job import FOLDERS, STAGED, Job, done_units
 from clearspan.pipelines.units.numbering import numbered
-from clearspan.pipelines.units.ownership import fruitless
+from clearspan.pipelines.units.ownership import fruitless, own_files
 from clearspan.pipelines.units.plan import Plan, Unit
 from clearspan.shards import Manifest, classes, lengths, storage
 from clearspan.shards.claim import ClaimError, claim
@@ -178,9 +177,8 @@ def _remove_stage(job: Job) -> None:
 
     The first stage writes entries, by which it is decided which examples are duplicates or held out.
     """
-    for name in storage.list_files(job.staged_folder):
-        if OWN_STAGED.fullmatch(name):
-            storage.remove(storage.join(job.staged_folder, name))
+    if storage.list_files(job.staged_folder):
+        storage.remove_files(job.folder, own_files(job.folder, f"{STAGED}/"))
     if not storage.is_remote(job.folder):
         with contextlib.suppress(OSError):  # it is missing, or holds files of somebody
             Path(job.staged_folder).rmdir()
@@ -297,7 +295,10 @@ def run(kind: Kind, options: RunOptions) -> DatasetSummary | None:
             if not update.is_possible(job):
                 raise
             raise PipelineError(f"{error}, or bring it up to date with {flag('--update')}") from None
-        return _run(job, plan, units, options)
+        summary = _run(job, plan, units, options)
+        if kind.can_update and summary is not None and not storage.is_remote(job.folder):
+            update.discard(job.folder)  # it was to inputs that are no longer asked for
+        return summary
 
 
 def _update(job: Job, plan: Plan, files: Mapping[str, bytes], options: RunOptions) -> DatasetSummary | None:
@@ -319,21 +320,27 @@ def _update(job: Job, plan: Plan, files: Mapping[str, bytes], options: RunOption
             f"{flag('--update')}: {job.num_units:,} work units, more than {update.SECOND:,}: raise "
             f"{flag('--unit-bytes')}"
         )
-    beside = update.begin(job.folder, plan.to_json())
-    index = beside / f".{hashlib.sha256(storage.read_bytes(job.path(MANIFEST))).hexdigest()}.npy"
-    if not index.exists():
-        write_index(job.folder, index)
-    kind = dataclasses.replace(job.kind, old=(str(Path(job.folder).resolve()), str(index.resolve())))
     first = 0 if job.first_shard else update.SECOND
+    beside = update.begin(job, first, plan.to_json())
+    index = beside / update.INDEX
+    kind = dataclasses.replace(job.kind, old=(str(Path(job.folder).resolve()), str(index.resolve())))
     new = dataclasses.replace(job, folder=str(beside), kind=kind, first_shard=first)
     try:
-        units = prepare(new, plan, files, options.quiet)
-    except InputChangedError:
-        update.remove_subfolder(job.folder)  # a killed run on inputs that were edited since
-        return _update(job, plan, files, options)
-    if (summary := _run(new, plan, units, options)) is None:
-        return None
-    changes = update.changes(job.folder, new.folder)
+        if not index.exists():
+            write_index(job.folder, index)
+        try:
+            units = prepare(new, plan, files, options.quiet)
+        except InputChangedError:
+            update.discard(job.folder)  # a killed run on inputs that were edited since
+            return _update(job, plan, files, options)
+        if (summary := _run(new, plan, units, options)) is None:
+            return None
+        changes = update.changes(job.folder, new.folder)
+    except OSError:  # such as a full disk: the same command goes on
+        raise
+    except Exception:
+        update.discard(job.folder)
+        raise
     update.replace(job.folder)
     return dataclasses.replace(summary, output=job.folder, changes=changes)
 

@@ -20,9 +20,11 @@ import base64
 import contextlib
 import hashlib
 import re
+import zlib
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, BinaryIO, NamedTuple
 
+from clearspan.common.terminal import MOST_SAID, one_line
 from clearspan.pipelines.errors import check_extra
 from clearspan.pipelines.readers.encodings import AUTO
 from clearspan.pipelines.readers.formats import FirstBytes, Format
@@ -39,13 +41,19 @@ HTML_BYTES = 1 << 24
 """Maximum size of an HTML page in bytes. Crawls cut pages at 1 to 5 MiB."""
 DEPTH = 400
 """Maximum depth of nested elements. Browsers stop at 512; extraction takes n^2 steps for a depth of n."""
-OTHER, STATUS, NO_TEXT = "other_record", "http_status", "not_text"
-"""Reasons for which an archive record is skipped: records of its type hold no page, its HTTP status is not 200, or its
-content is neither HTML nor text."""
+OTHER, STATUS, NO_TEXT, TRUNCATED = "other_record", "http_status", "not_text", "truncated"
+"""Reasons for which an archive record is skipped: records of its type hold no page, its HTTP status is not 200, its
+content is neither HTML nor text, or its body is cut short according to a header (Content-Length, WARC-Truncated)."""
+INFLATED = {"gzip", "x-gzip", "deflate"}
+"""Content encodings that `_inflated` decompresses."""
 HTML = ("text/html", "application/xhtml+xml")
 _START = re.compile(rb"WARC/1\.\d\r?\n")
 _LENGTH = re.compile(rb"\nContent-Length:[ \t]*(\d{1,18})[ \t]*\r?\n", re.IGNORECASE)
 _TOO_DEEP = " > ".join(["*"] * DEPTH)
+
+
+class ShortBodyError(Exception):
+    """The body of an HTTP response is shorter than its header says."""
 
 
 class WebArchives(Format):
@@ -186,7 +194,7 @@ def _record(frame: _Frame, name: str, max_bytes: int) -> Record:
         if record_type == "response":
             if not record.is_http:
                 return skipped(OTHER)
-            record.parse_http("all")
+            record.parse_http("transfer")
             status = record.http_headers.status_code
             if status is None:
                 return bad("no HTTP status line")
@@ -199,7 +207,7 @@ def _record(frame: _Frame, name: str, max_bytes: int) -> Record:
         if not frame.is_whole:
             return bad(f"longer than {max_bytes:,} bytes")
         limit = min(max_bytes, HTML_BYTES) if media_type in HTML else max_bytes
-        data = record.reader.read(limit + 1)
+        data = _body(record, frame.data, limit + 1) if record_type == "response" else record.reader.read(limit + 1)
         if len(data) > limit:
             return bad(f"longer than {limit:,} bytes")
         value = {"url": (record.headers.get("WARC-Target-URI") or "").strip("<>")}
@@ -209,9 +217,62 @@ def _record(frame: _Frame, name: str, max_bytes: int) -> Record:
             value["text"] = data.decode("utf-8")
     except UnicodeDecodeError as error:
         return bad(invalid_utf8(error.start, "text"), is_not_utf8=True)
-    except (OSError, ValueError) as error:
-        return bad(f"not readable: {' '.join(str(error).split())}")
+    except ShortBodyError:
+        return skipped(TRUNCATED)
+    except (EOFError, OSError, ValueError, zlib.error) as error:
+        if record.headers.get("WARC-Truncated"):
+            return skipped(TRUNCATED)
+        return bad(f"not readable: {one_line(error, MOST_SAID)}")
     return Record(name, frame.offset, value, raw)
+
+
+def _body(record: "WarcRecord", data: bytes, num_bytes: int) -> bytes:
+    """Return the decoded body of an HTTP response, at most its first `num_bytes` bytes.
+
+    This function, and not fastwarc, decompresses gzip and deflate, because fastwarc takes a body that ends early for a
+    whole one.
+
+    Args:
+        record: the archive record, whose HTTP header is parsed, and whose body is not yet read.
+        data: the bytes of the same record.
+
+    Raises:
+        ShortBodyError: the body is shorter than the HTTP header says.
+        EOFError, OSError, zlib.error: the body is cut short, or cannot be decoded.
+    """
+    headers = record.http_headers
+    encodings = [name.strip().lower() for name in (headers.get("Content-Encoding") or "").split(",")]
+    encodings = [name for name in encodings if name not in ("", "identity")]
+    if not set(encodings) <= INFLATED:
+        whole = type(record).from_bytes(data)
+        whole.parse_http("all")
+        return bytes(whole.reader.read(num_bytes))
+    body = record.reader.read(num_bytes if not encodings else -1)
+    stated = headers.get("Content-Length") or ""
+    if stated.isdecimal() and not headers.get("Transfer-Encoding") and len(body) < min(int(stated[:18]), num_bytes):
+        raise ShortBodyError
+    for number in range(len(encodings)):
+        body = _inflated(body, num_bytes if number == len(encodings) - 1 else len(data) + num_bytes)
+    return bytes(body)
+
+
+def _inflated(body: bytes, num_bytes: int) -> bytes:
+    """Decompress gzip or deflate, and return at most the first `num_bytes` bytes.
+
+    Raises:
+        EOFError: the data are cut short.
+        OSError, zlib.error: the data are damaged, or followed by something else.
+    """
+    data = b""
+    while body:
+        stream = zlib.decompressobj(zlib.MAX_WBITS | 32)  # gzip or zlib, by the first bytes
+        data += stream.decompress(body, num_bytes - len(data))
+        if len(data) >= num_bytes:
+            break
+        if not stream.eof:
+            raise EOFError("its compressed body is cut short")
+        body = stream.unused_data
+    return data
 
 
 def _check_digest(record: "WarcRecord", data: bytes) -> str:

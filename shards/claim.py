@@ -56,8 +56,7 @@ def claim(
     if old == content:
         return
     if names := files_to_remove(folder, old):
-        for other in names:
-            storage.remove(storage.join(folder, *other.split("/")))
+        storage.remove_files(folder, names)
         return
     remedy = f"choose another {flag('--output')}, or delete {folder}"
     try:

@@ -27,6 +27,7 @@ from types import SimpleNamespace
 from typing import Any, BinaryIO, TypeVar, cast
 
 from clearspan.common.files import COPY_BYTES, atomic_write, move
+from clearspan.common.files import remove_files as remove_local_files
 from clearspan.shards import finding
 from clearspan.shards.finding import Status
 
@@ -334,6 +335,19 @@ def remove(path: str) -> None:
                 _delete(path)
     else:
         Path(path).unlink(missing_ok=True)
+
+
+def remove_files(folder: str, names: Iterable[str]) -> None:
+    """Remove files in a folder and, if it is local, the subfolders that become empty.
+
+    Args:
+        names: the paths of the files, relative to the folder, in the order in which to remove them.
+    """
+    if is_remote(folder):
+        for name in names:
+            remove(join(folder, name))
+    else:
+        remove_local_files(folder, names)
 
 
 @contextlib.contextmanager

@@ -1,7 +1,7 @@
 """Fixtures and hooks of all tests.
 
-Real data is read from `../shared/data`, or from the folder in CLEARSPAN_TEST_DATA. Without it, tests that need it are
-skipped; in CI they fail.
+Published corpora are read from `../shared/data`, or from the folder in CLEARSPAN_TEST_DATA. Without them, tests read a
+stand-in of the same layout, and those that need published content are skipped; in CI all of them fail.
 """
 
 import functools
@@ -16,6 +16,7 @@ import pytest
 
 from clearspan.common import flags
 from clearspan.common.working_folder import NAMED
+from tests.corpora import MissingPartsError, data_folder, stand_in, unpublished
 from tests.skipped import pytest_deselected, pytest_terminal_summary, pytest_testnodedown
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
@@ -23,6 +24,8 @@ hypothesis.settings.register_profile("untimed", deadline=None)
 hypothesis.settings.load_profile("untimed")
 __all__ = ["pytest_deselected", "pytest_terminal_summary", "pytest_testnodedown"]  # hooks of the last line
 ROOT = Path(__file__).resolve().parents[1]
+DATA = Path(os.environ.get("CLEARSPAN_TEST_DATA", ROOT.parent / "shared" / "data"))
+IN_CI = os.environ.get("CI") == "true"
 gc.disable()  # until all tests are imported
 
 
@@ -34,6 +37,12 @@ def exit_code(main: Callable[[list[str]], int], *words: str) -> int:
         return int(ended.code or 0)
 
 
+def pytest_configure() -> None:
+    """Refuse a folder of data that does not exist: its stand-in would test less than was asked for."""
+    if "CLEARSPAN_TEST_DATA" in os.environ and not DATA.is_dir():
+        raise pytest.UsageError(f"CLEARSPAN_TEST_DATA: no folder {DATA}: CONTRIBUTING.md says what it holds")
+
+
 def pytest_collection_finish() -> None:
     """Exclude all imported objects from garbage collection, which would take time to scan them."""
     gc.enable()
@@ -41,9 +50,12 @@ def pytest_collection_finish() -> None:
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Skip tests marked `cuda` on a machine without CUDA."""
+    """Skip tests marked `cuda` on a machine without CUDA, and tests marked `published` without these data."""
     if item.get_closest_marker("cuda") is not None and not cuda():
         pytest.skip("no CUDA device here: `python -m benchmarks.cuda` runs this test where there is one")
+    for mark in item.iter_markers("published"):
+        if (why := unpublished(DATA, *mark.args)) and not IN_CI:
+            pytest.skip(why)
 
 
 @functools.cache
@@ -77,15 +89,17 @@ def command_line() -> Iterator[None]:
 
 
 @pytest.fixture(scope="session")
-def shared_data() -> Path:
-    """Return the folder of real corpora, tokenizers and evaluation sets; skip the test if there is none."""
-    folder = Path(os.environ.get("CLEARSPAN_TEST_DATA", ROOT.parent / "shared" / "data"))
-    if not folder.is_dir():
-        message = f"no test data at {folder}: set CLEARSPAN_TEST_DATA to the folder of corpora to run this test"
-        if os.environ.get("CI") == "true":
-            pytest.fail(message)
-        pytest.skip(message)
-    return folder.resolve()
+def shared_data(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the folder of corpora, tokenizers and evaluation sets: the published ones, or for parts that this machine
+    does not have, docstrings, pictures and sounds of the same layout. In CI a part that is missing is a failure.
+    """
+    cache = request.config.cache
+    try:
+        return data_folder(
+            DATA, IN_CI, lambda: stand_in(cache.mkdir("corpora")), lambda: tmp_path_factory.mktemp("data")
+        )
+    except MissingPartsError as error:
+        pytest.fail(str(error))
 
 
 @pytest.fixture(scope="session")

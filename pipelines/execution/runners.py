@@ -116,8 +116,8 @@ def run(pipeline: beam.Pipeline) -> bool:
         True if the pipeline ran; False if the options only request a description of the job (a dry run or a template).
 
     Raises:
-        PipelineError: a worker raised an expected error of any type, for example about a damaged input. The
-            PipelineError has the same message.
+        PipelineError, OSError: a worker raised an expected error, for example about a damaged input or a full disk. The
+            error has the same message.
     """
     threading.excepthook = _thread_failed
     try:

@@ -172,6 +172,8 @@ def text_of(record: Record, field: str | None = None) -> tuple[str, bytes]:
         text = text[name]
         if not isinstance(text, str | None):
             raise RecordError(f'"{name}" is not a string but {json_name(text)}')
+    elif not isinstance(text, str | None):
+        raise RecordError(f"its value is not a text but {json_name(text)}")
     text = text or ""
     return text, utf8(text)
 

@@ -13,7 +13,8 @@ import itertools
 import os
 from collections.abc import Iterable, Iterator
 from concurrent.futures import Executor, ThreadPoolExecutor
-from typing import BinaryIO
+from numbers import Integral
+from typing import Any, BinaryIO
 
 from clearspan.common.typed import short_repr
 from clearspan.pipelines.errors import InputChangedError, PipelineError
@@ -28,6 +29,13 @@ FIRST_FILES = 64
 """Maximum number of inputs whose first records are read."""
 MODIFIED = "was modified during the run: run again, which compares the file with the part that was read"
 HASHED_BYTES = 1 << 18
+ATTRIBUTES: dict[str, tuple[Any, str]] = {
+    **dict.fromkeys(("name", "problem", "skipped", "label", "encoding"), (str, "a text")),
+    "offset": (Integral | None, "a whole number or None"),
+    "number": (Integral, "a whole number"),
+    "raw": (bytes, "bytes"),
+}
+"""Attributes of a record that are used without a further check -> their types, and these in words."""
 
 
 def read_pieces(
@@ -276,10 +284,35 @@ def _numbered(stream: BinaryIO, piece: Piece, reading: Reading, path: str) -> It
     """
     file_format = format_named(piece.input.format)
     with blaming_own_format(piece.input.format, path, piece.input.compression):
-        for number, record in enumerate(file_format.read(stream, piece, reading), 1):
-            if not isinstance(record, Record):
-                raise TypeError(f"read must yield records, not {short_repr(record)}")
-            yield record if file_format.is_numbered else dataclasses.replace(record, number=number)
+        records = file_format.read(stream, piece, reading)
+        if piece.input.format not in built_in():
+            records = map(_checked, records)
+        yield from records if file_format.is_numbered else _with_numbers(records)
+
+
+def _with_numbers(records: Iterable[Record]) -> Iterator[Record]:
+    """Yield the records with their numbers from 1."""
+    return (dataclasses.replace(record, number=number) for number, record in enumerate(records, 1))
+
+
+def _checked(record: object) -> Record:
+    """Return a record that a format of the user's own yields, after checking the types of its attributes.
+
+    Raises:
+        TypeError: it is no record, or an attribute has a wrong type. The value may have any type, because a value that
+            cannot be used is the problem of one record.
+    """
+    if not isinstance(record, Record):
+        raise TypeError(f"read must yield records, not {short_repr(record)}")
+    for name, (kinds, words) in ATTRIBUTES.items():
+        if not isinstance(value := getattr(record, name), kinds):
+            raise TypeError(f"the {name} of a record must be {words}, not {short_repr(value)}")
+    if isinstance(record.value, dict) and (odd := [name for name in record.value if not isinstance(name, str)]):
+        raise TypeError(f"the names of a record's fields must be texts, not {short_repr(odd[0])}")
+    if isinstance(record.offset, int | None) and isinstance(record.number, int):
+        return record
+    offset = None if record.offset is None else int(record.offset)
+    return dataclasses.replace(record, offset=offset, number=int(record.number))  # numbers of numpy
 
 
 def _encoding(root: str, piece: Piece, reading: Reading) -> str | None:

@@ -15,6 +15,7 @@ A name with dots, such as meta.text, means the column or field with this full na
 import dataclasses
 import functools
 import json
+import uuid
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -33,6 +34,8 @@ ROWS_OF = (2, 3)
 """Numbers of columns that a table may have to be read in the order of its columns, whatever their names."""
 MOST_SETS = 4
 EXTENSION = b"ARROW:extension:name"
+UUID, JSON = "arrow.uuid", "arrow.json"
+"""Names of the extension types of Arrow whose values can be stored as texts."""
 
 
 def chosen(names: Sequence[str], reading: Reading) -> list[str] | None:
@@ -331,25 +334,33 @@ def kept_arrow_columns(schema: pa.Schema, name: str, reading: Reading) -> dict[s
         if not is_plain(held):
             raise PipelineError(
                 f'{name}: its column "{wanted}" holds {held}: {flag("--keep-fields")} and {flag("--group-field")} '
-                "take texts, numbers, booleans and times"
+                "take texts, numbers, booleans, times and UUIDs"
             )
     return paths
 
 
 def is_plain(kind: pa.DataType) -> bool:
-    """Return whether the values of an Arrow type are texts, numbers, booleans or times. Such values can be stored with
-    a text.
+    """Return whether the values of an Arrow type are texts, numbers, booleans, times or UUIDs. Such values can be
+    stored with a text.
     """
+    if pa.types.is_interval(kind):
+        return False
+    if isinstance(kind, pa.BaseExtensionType):
+        return kind.extension_name in (UUID, JSON)
     kind = kind.value_type if pa.types.is_dictionary(kind) else kind
     tests = (pa.types.is_null, pa.types.is_boolean, pa.types.is_integer, pa.types.is_floating)
     return _is_type(kind, "string") or any(test(kind) for test in (*tests, pa.types.is_temporal, pa.types.is_decimal))
 
 
 def plain_values(column: pa.Array) -> list[Any]:
-    """Return the values of a column of texts, numbers, booleans or times; None for a null.
+    """Return the values of a column of texts, numbers, booleans, times or UUIDs; None for a null.
 
-    Times and decimals are returned as texts.
+    Times, decimals and UUIDs are returned as texts.
     """
+    if isinstance(column.type, pa.BaseExtensionType) and column.type.extension_name == UUID:
+        return [None if data is None else str(uuid.UUID(bytes=data)) for data in column.storage.to_pylist()]
+    if isinstance(column.type, pa.BaseExtensionType):
+        column = column.storage
     if pa.types.is_dictionary(column.type):
         column = column.dictionary_decode()
     if pa.types.is_temporal(column.type) or pa.types.is_decimal(column.type):

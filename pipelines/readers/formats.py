@@ -293,7 +293,7 @@ def blaming_own_format(format_name: str, path: str, compression: str | None = No
         yield
     except (PipelineError, DamagedFileError):
         raise
-    except Exception as error:  # the user's code may raise anything
+    except (Exception, SystemExit) as error:  # the user's code may raise anything
         is_of_disk = isinstance(error, OSError) and error.errno is not None
         is_damage = compression is not None and isinstance(error, DAMAGE)
         if is_of_disk or is_damage or format_name in built_in():

@@ -8,6 +8,7 @@ those that are found in folders or by globs are skipped instead.
 
 import re
 
+from clearspan.common import compressions
 from clearspan.common.flags import flag
 from clearspan.pipelines.readers import formats
 from clearspan.pipelines.readers.formats import FirstBytes
@@ -20,12 +21,17 @@ _PAGE = ("an HTML page", "read its main text with {pages} (extra `web`)")
 _XML = ("XML", "convert it to text or JSON lines")
 _SHEET = ("a spreadsheet", "export it as .csv")
 _ARCHIVE = ("an archive of files", "unpack it")
+_UNPACK = "unpack it first"
 CLASS_LABEL = ("a class label", "leave it out")
 BY_NAME: dict[str, tuple[str, str]] = {
     **dict.fromkeys(PAGE_SUFFIXES, _PAGE),
     **dict.fromkeys((".xml", ".svg", ".rss", ".atom", ".xsl", ".xslt"), _XML),
     **dict.fromkeys((".xls", ".xlsx", ".ods"), _SHEET),
     **dict.fromkeys((".zip", ".7z", ".rar"), _ARCHIVE),
+    **{
+        suffix: _ARCHIVE if name in compressions.ARCHIVES else (compressions.described(name), _UNPACK)
+        for suffix, name in compressions.SUFFIXES.items()
+    },
     ".cls": CLASS_LABEL,
     ".pdf": ("PDF", "convert it to plain text, e.g. with pdftotext"),
     ".rtf": ("rich text", CONVERT),
@@ -33,10 +39,7 @@ BY_NAME: dict[str, tuple[str, str]] = {
     **dict.fromkeys((".doc", ".docx", ".odt", ".ppt", ".pptx", ".odp"), ("an office document", CONVERT)),
 }
 """Extension -> (type of the file, advice to the user, in which {pages} stands for the option that reads pages)."""
-NO_TEXT = re.compile(
-    rb"(?P<pdf>%PDF-)|(?P<rtf>\{\\rtf)|(?P<zip>PK\x03\x04|PK\x05\x06)|(?P<rar>Rar!\x1a\x07)|(?P<doc>\xd0\xcf\x11\xe0)"
-    rb"|7z\xbc\xaf\x27\x1c"
-)
+NO_TEXT = re.compile(rb"(?P<pdf>%PDF-)|(?P<rtf>\{\\rtf)|(?P<doc>\xd0\xcf\x11\xe0)")
 """Pattern of the first bytes of files that are never text, whatever their name."""
 _MARKUP = re.compile(rb"(?:\xef\xbb\xbf)?\s*(?:(?P<html><!doctype\s+html|<html\b)|(?P<xml><\?xml\s))", re.IGNORECASE)
 """Pattern of the first bytes of a web page or of XML. It counts only if the file's extension is not one of text."""
@@ -60,9 +63,14 @@ def refusal(path: str, head: FirstBytes = NOTHING) -> str:
         head: the file's first bytes, decompressed; NOTHING (no bytes) to judge the file by its extension only.
     """
     suffix = type_suffix(path)
+    packing = compressions.packing_of(head, suffix)
+    if not packing and suffix in compressions.SUFFIXES:
+        return ""
     is_promised = any(suffix in known.suffixes and known.recognizes(head, path) for known in formats.texts())
     magic = NO_TEXT.match(head) or (None if is_promised else _MARKUP.match(head))
-    by_content = f".{magic.lastgroup or '7z'}" if magic else ""
-    what, mend = BY_NAME.get(suffix) or BY_NAME.get(by_content) or ("", "")
+    by_content = BY_NAME.get(f".{magic.lastgroup}") if magic else None
+    if packing:
+        by_content = _ARCHIVE if packing in compressions.ARCHIVES else (compressions.described(packing), _UNPACK)
+    what, mend = BY_NAME.get(suffix) or by_content or ("", "")
     pages = f"{flag('--format')} {PAGES}"
     return f"{what}: {mend.format(pages=pages)}" if what else ""

@@ -7,6 +7,7 @@ import re
 from collections.abc import Sequence
 from typing import BinaryIO, cast
 
+from clearspan.common.compressions import PACKED_BYTES, SUFFIXES, packing_of
 from clearspan.common.flags import flag
 from clearspan.pipelines.errors import PipelineError
 from clearspan.pipelines.readers import formats
@@ -28,6 +29,7 @@ LOOK_BYTES = 1 << 16
 """Number of first bytes of a file from which its format is inferred."""
 ABOUT = re.compile(r"(licen[sc]es?|readme|copying|citation|notice)(?![a-z])", re.IGNORECASE)
 """Pattern of the names of files that describe a dataset and hold no data."""
+PACKED = SUFFIXES.keys()
 UTF8_CHARACTERS = 3
 """If the first bytes of a file are valid UTF-8 and hold this many multi-byte characters,
 the file has no other encoding.
@@ -119,7 +121,7 @@ def detect_format(stream: BinaryIO, path: str, encoding: str | None = None) -> t
         PipelineError: the file is damaged, has an extension that its content contradicts, is a text in a different
             encoding, or needs a package that is not installed.
     """
-    magic = FirstBytes(stream.read(COMPRESSION_BYTES), is_whole=False)
+    magic = FirstBytes(stream.read(PACKED_BYTES), is_whole=False)
     stream.seek(0)
     containers = formats.containers()
     if found := next((known for known in containers if known.seeks and known.recognizes(magic, path)), None):
@@ -127,7 +129,8 @@ def detect_format(stream: BinaryIO, path: str, encoding: str | None = None) -> t
         return found.name, None
     compression = compression_of(magic)
     suffixes = suffixes_of(path)
-    sure = _of_name(suffixes)
+    may_be_packed = compression is None and (packing_of(magic) or not PACKED.isdisjoint(suffixes[-1:]))
+    sure = None if may_be_packed else _of_name(suffixes)
     if sure and not _contradicted(suffixes, compression) and encoding in (None, AUTO):
         return sure.name, compression
     with naming_damage(path, compression), decompressed(stream, compression) as content:

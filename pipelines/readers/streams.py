@@ -40,7 +40,8 @@ file was lost or never written.
 """
 TOO_WIDE = ("Frame requires too much memory", "Memory usage limit exceeded")
 """Parts of the error messages of zstd and xz for a window above the limit."""
-
+DICTIONARY = "Dictionary"
+"""Part of the error messages of zstd for a file that was compressed with a dictionary."""
 
 NOT_UTF8 = "clearspan-not-utf-8"
 """Name of the codec error handler that replaces an invalid byte by a byte that is not UTF-8 either, so that the readers
@@ -229,5 +230,9 @@ def naming_damage(name: str, kind: str | None) -> Iterator[None]:
         raise PipelineError(
             f"{name}: its {kind} window takes more than {WINDOW_BYTES >> 20} MiB of memory: compress it again with a "
             "smaller window, e.g. zstd without --long"
+        )
+    if kind == "zstd" and DICTIONARY in reason:
+        raise PipelineError(
+            f"{name}: compressed with a dictionary of zstd's, or damaged: unpack it first, with zstd -d -D DICTIONARY"
         )
     raise PipelineError(f"{name}: damaged or cut short ({f'{kind}: ' if kind else ''}{reason}): fetch or make it again")

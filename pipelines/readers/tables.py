@@ -20,6 +20,7 @@ from clearspan.common.delimited import (
     TABLE_SUFFIXES,
     Form,
     are_quotes,
+    declared_delimiter,
     fault,
     form_of,
     is_carriage_return,
@@ -106,8 +107,11 @@ def _open_table(stream: BinaryIO, name: str, reading: Reading) -> tuple[Iterator
     """
     lines = _Lines(stream)
     form = form_of(lines.head, ".tsv" in suffixes_of(name), lambda: are_quotes(lines.parts(reading.is_head)))
-    head = readable_rows(lines.head, form)
+    is_declared = bool(declared_delimiter(lines.head))
+    head = readable_rows(lines.head[is_declared:], form)
     rows = _rows(lines, name, form, reading.max_bytes)
+    if is_declared:
+        next(rows)
     if not head:
         return rows, [], []
     names = [str(number) for number in range(1, len(head[0]) + 1)]

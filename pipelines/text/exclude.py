@@ -25,7 +25,16 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from clearspan.common.delimited import DELIMITERS, TABLE_SUFFIXES, TABS, Form, are_quotes, fault, form_of
+from clearspan.common.delimited import (
+    DELIMITERS,
+    TABLE_SUFFIXES,
+    TABS,
+    Form,
+    are_quotes,
+    declared_delimiter,
+    fault,
+    form_of,
+)
 from clearspan.common.flags import flag
 from clearspan.pipelines.errors import PipelineError
 from clearspan.pipelines.readers.jsonl import parse_any
@@ -277,6 +286,8 @@ def _texts(path: str, lines: Iterator[str], file_format: str) -> Iterator[str]:
         rows = list(lines)
         is_tsv = type_suffix(path) == ".tsv"
         form = form_of(first, is_tsv, lambda: are_quotes(row.encode("utf-8", "replace") for row in rows))
+        if declared_delimiter(first):
+            del rows[0]
         if form != TABS:
             yield from _csv_texts(path, rows, form)
             return

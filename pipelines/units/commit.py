@@ -24,7 +24,8 @@ def reconcile(job: Job, results: list[UnitResult]) -> tuple[Manifest, Manifest |
         counts.add(result.counts)
     if counts.read == 0:
         raise PipelineError(f"the inputs hold no records: check {flag('--input')}")
-    counts.check_bad(job.max_bad_fraction, f"; all of them: {job.path(REJECTED)}")
+    # A failed update leaves no files.
+    counts.check_bad(job.max_bad_fraction, f"; all of them: {job.path(REJECTED)}" if job.kind.old is None else "")
     if counts.kept == 0:
         raise PipelineError(job.kind.nothing_kept(counts))
     reconciled = {"read": counts.read, "kept": counts.kept, "filtered": dict(counts.filtered), "bad": counts.bad}

@@ -17,6 +17,7 @@ from clearspan.shards import Manifest
 
 KEEP, DUPLICATE, OVER_LIMIT, HELD_OUT, NEAR_DUPLICATE = range(5)
 """Verdicts on an example. HELD_OUT means that the example is kept in the held-out part."""
+VERDICTS = frozenset(range(5))
 LOWER_BITS = 32
 
 

@@ -53,10 +53,8 @@ FOLDERS = (DONE, STAGED, CURATED, *LISTS, RECORDS, TOKENIZER_FOLDER, FILES_FOLDE
 """The folders in an output folder to which a run writes, apart from the held-out part."""
 STOPPED = "_stopped.json"
 RESULT_NAME = re.compile(r"\d{5}\.json")
-ROWS = rf"({'|'.join(Entries)})\d*-\d{{5}}\.rows"
-"""Regular expression for the names of files of entries."""
-OWN_STAGED = re.compile(rf"\d{{5}}\.json|{ROWS}|[a-z]+-\d{{5}}-\d{{3}}\.tar")
-"""Regular expression for the names of files that a run writes to STAGED."""
+ROWS = rf"({'|'.join(Entries)})\d*-(?P<number>\d{{5}})\.rows"
+"""Regular expression for the names of files of entries; `number` is that of the unit or slice that writes the file."""
 
 
 @dataclasses.dataclass(frozen=True)

@@ -4,30 +4,40 @@
     OUTPUT/.update/    a complete dataset of the new inputs: vectors-50000-000.tar ... manifest.json plan.json _done/
     then               1. the new shards move to OUTPUT, beside the old shards
                        2. manifest.json of OUTPUT is replaced: from here on the dataset is the new one
-                       3. plan.json, _done/ and the other files of the old run are replaced
-                       4. the old shards and then .update/ are removed
+                       3. plan.json, _done/ and the other files of the new run move to OUTPUT
+                       4. the files of the old run that are left, and then .update/, are removed
 
 From update to update, shard numbers start alternately at 0 and at SECOND (50,000), so that old and new shards have no
 name in common. Until step 2 a reader finds the old dataset, even if the command is killed. A later run that finds
 `.update/manifest.json` does the remaining steps. If a killed command left an unfinished `.update/`, and the inputs have
-changed again since, `.update/` is removed and begun anew.
+changed again since, `.update/` is removed and begun anew. It is also removed after a failure that the same command
+would meet again, and when the dataset turns out to be up to date.
+
+`.update/.claim.json` lists the files of the old run (`units.ownership`). Only these, and files that the update wrote,
+are removed or replaced; other files in OUTPUT and in `.update/` stay. An update that would have to replace one of them
+is refused.
 """
 
-import shutil
+import contextlib
+import dataclasses
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from clearspan.common.files import locked
+from clearspan.common.files import file_in_way, locked, remove_files, remove_temporaries, sha256, write_bytes
 from clearspan.common.flags import flag
+from clearspan.common.progress import counted
+from clearspan.common.sealed import build, seal, unseal
 from clearspan.pipelines.errors import InputChangedError, PipelineError
+from clearspan.pipelines.kinds.copied import readable_shards
 from clearspan.pipelines.units import plan as planning
 from clearspan.pipelines.units.changes import check_inputs
 from clearspan.pipelines.units.job import FOLDERS, Job, done_units
+from clearspan.pipelines.units.ownership import may_write, own_files
 from clearspan.pipelines.units.plan import Plan
-from clearspan.shards import Dataset, Manifest, storage
+from clearspan.shards import Manifest, storage
 from clearspan.shards.claim import differences
 from clearspan.shards.manifest import NAME as MANIFEST
 from clearspan.shards.manifest import SHARD_NAME, ManifestError
@@ -35,8 +45,8 @@ from clearspan.shards.manifest import SHARD_NAME, ManifestError
 FOLDER = ".update"
 SECOND = planning.MAX_UNITS // 2
 """The number of the first shard in every second state of the dataset: numbers start at 0 and here alternately."""
-ASIDE, ASIDE_DONE = ".replaced", ".replaced-all"
-"""In FOLDER: what step 3 replaces, and a file that says that all of it has been moved there."""
+CLAIM, INDEX = ".claim.json", ".index.npy"
+"""In FOLDER: a `Claim`, and an index of the vectors that the update copies (`kinds.copied`)."""
 OF_INPUTS = ("unit_bytes",)
 """Options that follow from the size of the inputs."""
 MOST_SHOWN = 6
@@ -50,7 +60,7 @@ def first_shard(folder: str) -> int:
     try:
         names = [shard.name for shard in Manifest.load(folder).shards]
     except ManifestError:  # it is missing, or damaged
-        names = [name for name in storage.list_files(folder) if SHARD_NAME.fullmatch(name)]
+        names = [name for name in own_files(folder) if SHARD_NAME.fullmatch(name)]
     return SECOND if names and all(int(name.split("-")[1]) >= SECOND for name in names) else 0
 
 
@@ -130,42 +140,114 @@ def option_differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[s
     return differences(shaping(old), shaping(new))
 
 
-def begin(folder: str, plan: bytes) -> Path:
-    """Create the subfolder `.update`, in which a dataset of the new inputs is made, and return its path.
+@dataclasses.dataclass(frozen=True)
+class Claim:
+    """The content of `.update/.claim.json`, which tells the files of an update and of the old dataset from others.
+
+    Attributes:
+        manifest: the SHA-256 of the old dataset's manifest.json.
+        kind, first_shard, num_units: the kind of dataset, the number of the update's first shard, and the number of its
+            work units, which determine the names of its files.
+        old: the names of the files of the old dataset, relative to its folder.
+        new: the names of the files of the new dataset, relative to `.update`; empty until it is finished.
+    """
+
+    manifest: str
+    kind: str
+    first_shard: int
+    num_units: int
+    old: list[str]
+    new: list[str] = dataclasses.field(default_factory=list)
+
+    @classmethod
+    def read(cls, beside: Path) -> "Claim | None":
+        """Return the claim in a folder; None if the folder holds none, and therefore no files of an update."""
+        try:
+            return build(cls, unseal((beside / CLAIM).read_bytes()))
+        except (FileNotFoundError, NotADirectoryError, ValueError):
+            return None
+
+    def save(self, beside: Path) -> None:
+        write_bytes(beside / CLAIM, seal(dataclasses.asdict(self)))
+
+    def covers(self, name: str) -> bool:
+        """Return whether the update may write a file of this name, relative to `.update`."""
+        return name in (CLAIM, INDEX) or may_write(name, self.kind, self.first_shard, self.num_units)
+
+
+def begin(job: Job, first_shard: int, plan: bytes) -> Path:
+    """Claim the subfolder `.update`, in which a dataset of the new inputs is made, and return its path.
 
     If a killed command left the subfolder, its files are kept if its plan.json equals `plan`, and removed otherwise.
 
     Args:
-        folder: the folder of the dataset.
+        job: the description of the run, with the folder of the dataset.
+        first_shard: the number in the names of the new dataset's first shard.
         plan: the content of plan.json for the new inputs.
+
+    Raises:
+        PipelineError: the subfolder holds a file of somebody, of a name that the update needs.
     """
-    beside = Path(folder, FOLDER)
-    path = beside / planning.NAME
-    if beside.exists() and not (path.exists() and path.read_bytes() == plan):
-        remove_subfolder(folder)
-    beside.mkdir(exist_ok=True)
+    beside = Path(job.folder, FOLDER)
+    path, manifest = beside / planning.NAME, sha256(job.path(MANIFEST))
+    claim = Claim(manifest, job.kind.name, first_shard, job.num_units, own_files(job.folder))
+    earlier = Claim.read(beside)
+    if earlier and not (earlier.manifest == manifest and path.exists() and path.read_bytes() == plan):
+        discard(job.folder)
+        earlier = None
+    taken = [beside / name for name in storage.tree(str(beside)) if claim.covers(name)] if earlier is None else []
+    if in_way := file_in_way(beside) or next(iter(taken), None):
+        raise PipelineError(f"{in_way}: {flag('--update')} needs this name: move {beside} away, and run again")
+    claim.save(beside)
+    write_bytes(path, plan)
     return beside
 
 
-def remove_subfolder(folder: str) -> None:
-    """Remove the subfolder `.update` of a dataset's folder, with all that was made there."""
-    shutil.rmtree(Path(folder, FOLDER))
+def discard(folder: str) -> None:
+    """Remove all that an update, finished or not, has written to the subfolder `.update` of a dataset's folder.
+
+    Other files there stay. If no update has claimed the subfolder, only empty folders are removed.
+    """
+    beside = Path(folder, FOLDER)
+    folders = [*(beside / name for name in FOLDERS), beside]
+    if claim := Claim.read(beside):
+        for path in folders:
+            remove_temporaries(path)
+        names = {name for name in storage.tree(str(beside)) if claim.covers(name)} | set(own_files(str(beside)))
+        # Without its manifest it is unfinished, and without its claim it is nothing.
+        remove_files(beside, [MANIFEST, *sorted(names - {MANIFEST, CLAIM}), CLAIM])
+    for path in folders:
+        with contextlib.suppress(OSError):  # it is missing, or holds files of somebody
+            path.rmdir()
 
 
 def complete_killed_update(folder: str) -> None:
     """Complete an update that was killed: if `.update` holds a finished dataset, replace the old dataset by it.
 
-    If only the removal of `.update` was left to do, `.update` is removed. An unfinished dataset in `.update` stays
-    there.
+    An unfinished dataset in `.update` stays there, and so does one that is an update of another dataset.
+
+    Raises:
+        InUseError: another run is at work in the folder.
     """
-    beside = Path(folder, FOLDER)
-    if storage.is_remote(folder) or not beside.is_dir():
-        return
-    if (beside / MANIFEST).exists():
+    if not storage.is_remote(folder) and Claim.read(Path(folder, FOLDER)) and Path(folder, FOLDER, MANIFEST).exists():
         with locked(folder):
-            replace(folder)
-    elif {path.name for path in beside.iterdir()} <= {ASIDE_DONE}:  # nothing was left to do
-        remove_subfolder(folder)
+            if _is_complete(folder):
+                replace(folder)
+
+
+def _is_complete(folder: str) -> bool:
+    """Return whether `.update` holds a finished dataset that is to replace the one in `folder`, or has begun to."""
+    target, beside = Path(folder), Path(folder, FOLDER)
+    try:
+        manifest = Manifest.load(str(beside))
+        present = sha256(target / MANIFEST)
+    except (ManifestError, FileNotFoundError):
+        return False
+    claim = Claim.read(beside)
+    if claim is None or present not in (claim.manifest, sha256(beside / MANIFEST)):
+        return False
+    is_whole = bool(claim.new) or planning.began(str(beside)) == manifest.fingerprint
+    return is_whole and all((beside / each.name).exists() or (target / each.name).exists() for each in manifest.shards)
 
 
 def replace(folder: str) -> None:
@@ -174,44 +256,49 @@ def replace(folder: str) -> None:
     If the process is killed meanwhile, a second call does the remaining steps.
 
     Raises:
-        PipelineError: a shard of the new dataset is missing.
+        PipelineError: a file of somebody has a name that the new dataset needs. Nothing has been changed.
     """
     target, beside = Path(folder), Path(folder, FOLDER)
-    manifest = Manifest.load(str(beside))
-    for shard in manifest.shards:
-        if (beside / shard.name).exists():
-            (beside / shard.name).replace(target / shard.name)
-    if missing := next((shard.name for shard in manifest.shards if not (target / shard.name).exists()), None):
-        raise PipelineError(f"{beside}: {missing} is missing: delete {beside}, and run again with {flag('--update')}")
-    manifest.save(folder)
-    (beside / ASIDE).mkdir(exist_ok=True)
-    if not (beside / ASIDE_DONE).exists():
-        for name in (*FOLDERS, planning.NAME):
-            if (target / name).exists():
-                (target / name).replace(beside / ASIDE / name)
-        (beside / ASIDE_DONE).touch()
-    for name in (*FOLDERS, planning.NAME):
+    claim = Claim.read(beside)
+    assert claim is not None
+    if not claim.new:
+        claim = dataclasses.replace(claim, new=own_files(str(beside)))
+        _check_free(target, claim)
+        claim.save(beside)
+    shards = [name for name in claim.new if SHARD_NAME.fullmatch(name)]
+    _move(shards, beside, target)
+    write_bytes(target / MANIFEST, (beside / MANIFEST).read_bytes())
+    _move([name for name in claim.new if name not in (MANIFEST, *shards)], beside, target)
+    new = set(claim.new)
+    remove_files(target, [name for name in claim.old if name not in new])
+    discard(folder)
+
+
+def _check_free(target: Path, claim: Claim) -> None:
+    """Raise PipelineError if the new dataset needs the name of a file in `target` that is not of the old dataset."""
+    old = set(claim.old)
+    paths = [target / name for name in claim.new if name not in old]
+    in_way = dict.fromkeys(filter(None, (file_in_way(path.parent) or (path.exists() and path) for path in paths)))
+    if in_way:
+        first, *others = in_way
+        more = f" and {counted(len(others), 'other')}" if others else ""
+        raise PipelineError(
+            f"{first}{more}: not of this dataset, and {flag('--update')} needs the name: move it away, and run again"
+        )
+
+
+def _move(names: list[str], beside: Path, target: Path) -> None:
+    """Move files, which have these names relative to both folders, from one to the other, if they are still there."""
+    for name in names:
         if (beside / name).exists():
+            (target / name).parent.mkdir(exist_ok=True)
             (beside / name).replace(target / name)
-    named = {shard.name for shard in manifest.shards}
-    for name in storage.list_files(folder):
-        if SHARD_NAME.fullmatch(name) and name not in named:
-            (target / name).unlink()
-    for path in beside.iterdir():
-        if path.name not in (MANIFEST, ASIDE_DONE):
-            if path.is_dir():
-                shutil.rmtree(path)
-            else:
-                path.unlink()
-    for name in (MANIFEST, ASIDE_DONE):
-        (beside / name).unlink()
-    beside.rmdir()
 
 
 def changes(old: str, new: str) -> dict[str, int]:
     """Return how many texts an update adds, removes and keeps, as `changed` returns them.
 
-    A text that was cut into chunks counts once.
+    A text that was cut into chunks counts once. Texts in damaged shards of the old dataset do not count as old.
 
     Args:
         old, new: the folders of the old and the new dataset.
@@ -235,11 +322,12 @@ def changed(old: np.ndarray, new: np.ndarray) -> dict[str, int]:
 
 
 def ids_of(folder: str) -> np.ndarray:
-    """Return the ids of the n texts in a dataset, (n,) int64. A text that was cut into chunks is one text."""
+    """Return the ids of the n texts in a dataset, (n,) int64, without damaged shards. Chunks of a text are one text."""
     ids = [np.empty(0, np.int64)]
-    for batch in Dataset(folder):
-        if "document" in batch.schema.names:
-            ids.append(batch.column("document").to_numpy()[batch.column("chunk").to_numpy() == 0])
-        else:
-            ids.append(batch.column("id").to_numpy())
+    for _, batches in readable_shards(folder, ("id", "document", "chunk")):
+        for batch in batches or []:
+            if "document" in batch.schema.names:
+                ids.append(batch.column("document").to_numpy()[batch.column("chunk").to_numpy() == 0])
+            else:
+                ids.append(batch.column("id").to_numpy())
     return np.concatenate(ids)

@@ -59,6 +59,23 @@ def test_another_winner_replaces_the_model_and_its_vectors(options: Adapt, capsy
     assert "the verdict has changed: the model is now owl, not trained" in capsys.readouterr().out
 
 
+@pytest.mark.guarantee("output-kept")
+def test_what_a_user_put_beside_the_model_and_the_vectors_stays_when_another_wins(
+    options: Adapt, capsys: pytest.CaptureFixture[str]
+) -> None:
+    state: dict[str, dict[str, str]] = {"steps": {}}
+    delivery.deliver(decide(Verdicts(verdict("trained"))), state, options)
+    mine = [options.output / name for name in ("model/notes/owls.txt", "vectors/vectors-00000-000.tar")]
+    for path in mine:
+        path.parent.mkdir(parents=True)
+        path.write_text("mine")
+    delivery.deliver(decide(Verdicts(verdict("trained"), verdict("owl", "questions", 60))), state, options)
+    assert (options.output / "model/config.json").read_text() == "owl"
+    left = {path.relative_to(options.output).as_posix() for path in options.output.rglob("*.earlier/**/*.*")}
+    assert left == {"model.earlier/notes/owls.txt", "vectors.earlier/vectors-00000-000.tar"}
+    assert capsys.readouterr().out.count("holds files that are not of this command: moved to ") == 2
+
+
 def test_a_copy_that_differs_is_moved_out_of_the_way(options: Adapt, capsys: pytest.CaptureFixture[str]) -> None:
     outcome, state = decide(Verdicts(verdict("owl"))), {"steps": {}}
     delivery.deliver(outcome, state, options)

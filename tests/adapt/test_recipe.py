@@ -3,6 +3,7 @@
 import pytest
 
 from clearspan.adapt import recipe as adapt_recipe
+from clearspan.train.api import load_recipe
 
 
 @pytest.mark.parametrize(
@@ -25,6 +26,18 @@ def test_the_recipe_follows_from_texts_and_model(
     assert adapt_recipe.choose(num_texts, median, is_static, recipe="mine.yaml")[:2] == ("mine.yaml", ())
     titled = adapt_recipe.choose(num_texts, median, is_static, has_titles=True)
     assert titled.recipe == ("static-pairs" if is_static else "pairs") and "single sentences" not in titled.reason
+
+
+@pytest.mark.parametrize("key", ["training.max_steps=20", "training.epochs=1"])
+@pytest.mark.parametrize("has_titles", [False, True])
+def test_a_length_that_the_user_sets_is_the_only_one(key: str, has_titles: bool) -> None:
+    """A recipe with two lengths would be refused when the texts are read and the negatives mined."""
+    assert adapt_recipe.sets_length(["optimizer.learning_rate=2e-5", key])
+    chosen = adapt_recipe.choose(700, 100, is_static=False, has_titles=has_titles, has_length=True)
+    assert chosen.changes == ()
+    paths = ["data.text.path=texts", "data.text.validation=held", "model.path=model", "output=run"]
+    recipe = load_recipe(chosen.recipe, [*paths, adapt_recipe.EVALUATED, *chosen.changes, key])
+    assert (recipe.training.max_steps or recipe.training.epochs) == float(key.partition("=")[2])
 
 
 def test_a_static_encoder_reads_few_titles_few_times() -> None:

@@ -1,6 +1,7 @@
 """Commands: options composed of parts, words that are passed on, results with a failure, groups."""
 
 import json
+import sys
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from typing import Annotated, ClassVar
@@ -54,6 +55,15 @@ class Bake(Command):
             raise OSError("the cake is burnt")
         code = int(self.cake == "half")
         return Printed(f"{self.cake} at {self.oven.max_heat}", json.dumps(asdict(self)), code, "half baked" * code)
+
+
+@pytest.mark.parametrize(("code", "expected"), [(0, 1), (None, 1), (3, 3)])
+def test_a_part_that_calls_sys_exit_is_no_success(
+    code: int | None, expected: int, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Bake, "run", lambda _: sys.exit(code))
+    assert exit_code(Bake.main, "plum") == expected
+    assert ("called sys.exit before the work was done" in capsys.readouterr().err) == (expected == 1)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -162,6 +162,7 @@ def sts16(shared_data: Path, tmp_path: Path) -> list[str]:
     return [*models("letters"), *given, "--device", "cpu", "--quiet"]
 
 
+@pytest.mark.published("senteval")
 @pytest.mark.slow
 def test_a_truncated_task_is_scored_and_fails_the_command_unless_it_is_allowed(
     shared_data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]

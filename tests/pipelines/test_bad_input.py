@@ -7,6 +7,7 @@ import os
 from pathlib import Path
 
 import pytest
+from tokenizers import Tokenizer
 
 from clearspan.common import files
 from clearspan.common.fast_tokenizer import FastTokenizer
@@ -122,7 +123,7 @@ def test_bad_records_within_the_limit_are_counted_and_the_rest_kept(pipeline, he
 @pytest.mark.slow
 @pytest.mark.parametrize("moved", [False, True])
 def test_an_input_changed_in_place_between_two_runs_is_named(pipeline, head: Path, tmp_path: Path, moved: bool) -> None:
-    damage(head, b"broken")
+    damage(head, b"broken", at=0)
     assert pipeline("--input", head).code == 1
     data = head.read_bytes()
     if moved:
@@ -135,11 +136,13 @@ def test_an_input_changed_in_place_between_two_runs_is_named(pipeline, head: Pat
 
 
 @pytest.mark.slow
-def test_no_document_long_enough(pipeline, head: Path) -> None:
+def test_no_document_long_enough(pipeline, head: Path, texts: list[str], del_tokenizer: Tokenizer) -> None:
+    longest = max(texts[:40], key=lambda text: len(text.encode()))
+    num_bytes, num_tokens = len(longest.encode()), len(del_tokenizer.encode(longest, add_special_tokens=False).ids)
     some = pipeline("--input", head, "--min-tokens", "20000")
-    assert_fails(some, " short_tokens; the longest has 43,051 bytes, 9,683 tokens: lower --min-tokens")
+    assert_fails(some, f" short_tokens; the longest has {num_bytes:,} bytes, {num_tokens:,} tokens: lower --min-tokens")
     none = pipeline("--input", head, "--min-tokens", "1000000")
-    assert_fails(none, "40 short_bytes; the longest has 43,051 bytes: lower --min-tokens")
+    assert_fails(none, f"40 short_bytes; the longest has {num_bytes:,} bytes: lower --min-tokens")
 
 
 def test_an_output_that_is_a_file(pipeline, head: Path, tmp_path: Path) -> None:
@@ -162,13 +165,15 @@ def test_a_full_disk(pipeline, head: Path, tmp_path: Path, monkeypatch: pytest.M
     (tmp_path / "out" / "manifest.json").unlink()
 
 
-def test_ids_that_cannot_be_proved_stop_the_run(pipeline, head: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ids_that_cannot_be_proved_stop_the_run(
+    pipeline, head: Path, texts: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     quick = FastTokenizer.quick
 
-    def wrong(tokenizer: FastTokenizer, texts: list[str]) -> Ragged:
-        ids = quick(tokenizer, texts)
-        found = zip(texts, ids, strict=True)
-        return Ragged.of([ids[::-1] if "Dunedin" in text else ids for text, ids in found], ids.values.dtype)
+    def wrong(tokenizer: FastTokenizer, given: list[str]) -> Ragged:
+        ids = quick(tokenizer, given)
+        found = zip(given, ids, strict=True)
+        return Ragged.of([ids[::-1] if text == texts[0] else ids for text, ids in found], ids.values.dtype)
 
     monkeypatch.setattr(FastTokenizer, "quick", wrong)
     assert_fails(

@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from clearspan.common.delimited import are_quotes
+from clearspan.common.queries import read_queries
 from clearspan.pipelines.errors import PipelineError
 from clearspan.pipelines.readers import tables
 from clearspan.pipelines.records import Reading, Record
@@ -50,6 +51,28 @@ def test_what_pythons_writer_writes_is_read(rows: list[tuple[str, str]], delimit
 )
 def test_what_parts_the_cells_and_the_column_of_texts_are_found(data: bytes, text: str) -> None:
     assert read(data)[0].value == text
+
+
+@pytest.mark.parametrize("name", ["a.csv", "a.tsv"])
+@pytest.mark.parametrize(
+    "line", ["sep=;\r\n", "SEP=;\n", '"sep=;"\n', "\ufeffsep=;\n", "sep=~\n", "sep=\t\n", "sep=;\r"]
+)
+def test_a_first_line_that_declares_the_delimiter_is_no_row(name: str, line: str, tmp_path: Path) -> None:
+    delimiter, end = line.strip().strip('"')[-1], "\r" if line.endswith("\r") else "\n"
+    delimiter = "\t" if "\t" in line else delimiter
+    rows = [["id", "text"], ["7", "Call me, Ishmael; now"], ["8", "Loomings"]]
+    data = line.encode() + written(rows, delimiter=delimiter, lineterminator=end)
+    found = read(data, name=name)
+    assert [(record.value, record.offset) for record in found] == [("Call me, Ishmael; now", 0), ("Loomings", 1)]
+    numbered = read(data, Reading(10**6, header=False, field="2"), name)
+    assert [record.value for record in numbered] == ["text", "Call me, Ishmael; now", "Loomings"]
+    (tmp_path / name).write_bytes(data.replace(b"text", b"query"))
+    queries = read_queries(tmp_path / name)
+    assert [(query.text, query.answer_id) for query in queries] == [("Call me, Ishmael; now", "7"), ("Loomings", "8")]
+
+
+def test_a_table_of_a_declaration_alone_is_empty() -> None:
+    assert read(b"sep=;\r\n") == []
 
 
 def test_a_quote_between_tabs_is_a_character_unless_only_quoting_explains_the_head() -> None:

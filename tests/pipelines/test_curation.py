@@ -58,10 +58,12 @@ def test_the_held_out_part_is_a_dataset_of_its_own(direct, corpus: Path, texts: 
 
 
 @pytest.mark.slow
-def test_a_fraction_that_leaves_a_side_empty_is_an_error(direct, corpus: Path) -> None:
+def test_a_fraction_that_leaves_a_side_empty_is_an_error(direct, corpus: Path, tmp_path: Path) -> None:
+    assert direct("--input", corpus, *UNIT, "--output", tmp_path / "all").code == 0
+    num_texts = len(rows(tmp_path / "all"))
     outcome = direct("--input", corpus, *UNIT, "--holdout-fraction", "0.0001")
     assert outcome.code == 1
-    assert "--holdout-fraction 0.0001 of 57 documents leaves none to validation" in outcome.err
+    assert f"--holdout-fraction 0.0001 of {num_texts} documents leaves none to validation" in outcome.err
 
 
 ALL = ("--dedup", "--limit", "30", "--holdout-fraction", "0.3")

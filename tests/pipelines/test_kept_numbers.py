@@ -1,6 +1,7 @@
 """Numbers in fields that are stored with texts: exact in every format, or stored as texts, or refused."""
 
 import json
+import uuid
 from decimal import Decimal
 from pathlib import Path
 
@@ -10,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from clearspan.common.parsing import exact_number
+from clearspan.pipelines.errors import PipelineError
 from clearspan.pipelines.kinds.groups import group_of
 from clearspan.pipelines.kinds.kept_fields import KeptFields, types_of
 from clearspan.pipelines.readers.jsonl import parse
@@ -62,6 +64,26 @@ def test_unsigned_integers_of_64_bits_are_stored_as_texts(pack, tmp_path: Path) 
     ids = [1, 2**63, 2**64 - 1]
     name = {parquet: "a.parquet", arrow: "a.arrow"}[pack]
     assert stored({name: pack(table(pa.array(ids, pa.uint64())))}, tmp_path, "id")[1] == list(map(str, ids))
+
+
+@pytest.mark.parametrize("pack", [parquet, arrow])
+def test_uuids_and_json_are_stored_as_texts(pack, tmp_path: Path) -> None:
+    ids = [uuid.UUID(int=number) for number in (7, 2**127, 12345678901234567890)]
+    columns = {
+        "text": TEXTS,
+        "id": pa.array([each.bytes for each in ids], pa.uuid()),
+        "meta": pa.ExtensionArray.from_storage(pa.json_(), pa.array(['{"year": 1980}', None, "[]"])),
+    }
+    name = {parquet: "a.parquet", arrow: "a.arrow"}[pack]
+    data = pack(pa.table(columns))
+    assert stored({name: data}, tmp_path, "id") == ({"id": "string"}, list(map(str, ids)))
+    assert stored({name: data}, tmp_path, "meta") == ({"meta": "string"}, ['{"year": 1980}', None, "[]"])
+
+
+def test_an_interval_is_refused(tmp_path: Path) -> None:
+    data = arrow(table(pa.array([(1, 2, 3)] * 3, pa.month_day_nano_interval())))
+    with pytest.raises(PipelineError, match=r'its column "id" holds month_day_nano_interval: '):
+        stored({"a.arrow": data}, tmp_path, "id")
 
 
 def test_a_nested_or_differently_written_name_is_exact_too(tmp_path: Path) -> None:

@@ -26,6 +26,9 @@ from tests.processes import environment, run_commands
 FORTUNES = '''
 """Fortune files: texts, each followed by a line with a percent sign alone."""
 
+import dataclasses
+import sys
+
 from clearspan.pipelines.readers.formats import Format
 from clearspan.pipelines.records import Record
 
@@ -84,6 +87,33 @@ class Latin(Fortunes):
 class Texts(Fortunes):
     def read(self, stream, piece, reading):
         yield stream.read().decode()
+
+
+class Ended(Fortunes):
+    def read(self, stream, piece, reading):
+        yield from list(super().read(stream, piece, reading))[:1]
+        sys.exit(0)
+
+
+class Asked(Fortunes):
+    def recognizes(self, head, path):
+        sys.exit()
+
+
+class Speechless(Exception):
+    def __str__(self):
+        return self.message
+
+
+class Mute(Fortunes):
+    def read(self, stream, piece, reading):
+        raise Speechless
+
+
+class Counted(Fortunes):
+    def read(self, stream, piece, reading):
+        for record in super().read(stream, piece, reading):
+            yield dataclasses.replace(record, **CHANGES)
 
 
 class Costly(Fortunes):
@@ -160,6 +190,9 @@ def test_a_format_that_leaves_bytes_unread_is_one_line(fortunes: str, pipeline) 
         ("Broken", "EOFError: no last line"),
         ("Latin", "UnicodeDecodeError: 'utf-8' codec can't decode byte 0xe9"),
         ("Texts", "TypeError: read must yield records, not '"),
+        ("Ended", "SystemExit: 0"),
+        ("Asked", "SystemExit"),
+        ("Mute", "Speechless: Speechless"),
     ],
 )
 def test_a_format_that_raises_is_one_line_with_the_file_the_format_and_the_error(
@@ -169,6 +202,39 @@ def test_a_format_that_raises_is_one_line_with_the_file_the_format_and_the_error
     ended = direct("--format", f"{fortunes}:{name}", *OPTIONS)
     assert ended.code == 1 and ended.err.count("\n") == 1
     assert f"texts/a.fortunes: the format {fortunes}:{name} raised {error}" in ended.err
+
+
+@pytest.mark.parametrize(
+    ("changes", "error"),
+    [
+        ({"raw": "Call me Ishmael."}, "the raw of a record must be bytes, not 'Call me Ishmael.'"),
+        ({"offset": "first"}, "the offset of a record must be a whole number or None, not 'first'"),
+        ({"name": None}, "the name of a record must be a text, not None"),
+        ({"value": {5: "Call me Ishmael."}}, "the names of a record's fields must be texts, not 5"),
+    ],
+)
+def test_a_record_with_a_wrong_attribute_is_one_line(
+    fortunes: str, direct, changes: dict[str, object], error: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    find_inputs(["texts"], Reading(formats=(f"{fortunes}:Counted",)))  # loads the module
+    monkeypatch.setattr(sys.modules[fortunes], "CHANGES", changes, raising=False)
+    ended = direct("--format", f"{fortunes}:Counted", *OPTIONS)
+    assert ended.code == 1 and ended.err.count("\n") == 1
+    assert f"a.fortunes: the format {fortunes}:Counted raised TypeError: {error}" in ended.err
+
+
+@pytest.mark.parametrize("value", [5, b"Call me Ishmael.", ["Call me Ishmael."], object(), {"text": 1.5}])
+def test_a_value_that_is_no_text_is_a_bad_record(
+    fortunes: str, direct, value: object, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    changes = {"value": value, "offset": np.int64(7)}
+    find_inputs(["texts"], Reading(formats=(f"{fortunes}:Counted",)))  # loads the module
+    monkeypatch.setattr(sys.modules[fortunes], "CHANGES", changes, raising=False)
+    (tmp_path / "texts" / "b.gz").unlink()
+    ended = direct("--format", f"{fortunes}:Counted", *OPTIONS)
+    assert ended.code == 1 and ended.err.count("\n") == 1
+    assert "3 of 4 records are bad, e.g. a.fortunes:7: " in ended.err
+    assert "is not a " in ended.err
 
 
 @pytest.mark.guarantee("own-format")

@@ -28,7 +28,8 @@ def reason(name: str, text: str, language: str | None = None) -> str:
 @pytest.fixture(scope="module")
 def paragraph(texts: list[str]) -> str:
     """A text of 300 words that passes."""
-    text = next(text for text in texts if len(text.split()) > 400 and not reason("gopher", text))
+    long = (text for text in texts if len(text.split()) > 400 and "{" not in text)
+    text = next(text for text in long if not reason("gopher", text))
     return " ".join(text.split()[:300])
 
 

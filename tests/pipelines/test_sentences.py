@@ -221,7 +221,7 @@ def test_a_panic_in_the_segmenter_is_a_bad_record(
     panic, real = type("PanicException", (BaseException,), {}), sentencex.segment
 
     def panics(language: str, text: str) -> list[str]:
-        if "Dunedin" in text:
+        if " ".join(texts[0].split()[:3]) in text:
             raise panic("byte index 2 is not a char boundary")
         return real(language, text)
 

@@ -12,6 +12,7 @@ from clearspan.pipelines.augment.steps import Augmentation, Augmenter
 from clearspan.pipelines.augment.synonyms import SynonymError, SynonymTable, forms, inflection, read_synonyms
 
 
+@pytest.mark.published("synonyms")
 def test_the_list_that_clear_used(counterfitted: dict[str, list[str]]) -> None:
     assert counterfitted["movie"][:3] == ["film", "filmmaking", "films"] and "br" not in counterfitted
     assert 20_000 < len(counterfitted) <= 25_591

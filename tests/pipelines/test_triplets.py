@@ -47,12 +47,14 @@ def test_simcses_file_is_read_whole(direct, snli: Path, rows: Rows, decoded, tmp
 @pytest.mark.slow
 def test_nli_rows_are_paired_as_in_simcses_file(direct, shared_data: Path, rows: Rows, decoded, tmp_path: Path) -> None:
     files = [shared_data / "nli" / f"snli_{part}.txt" for part in ("dev", "test")]
+    lines = [line for file in files for line in file.read_text("utf-8").splitlines()]
+    num_neutral = sum(line.endswith("\t1") for line in lines)
     found = summary(direct("triplets", "--nli", "--no-header", "--input", *files, "--json"))
     assert found["filtered"] == {
-        "neutral": 6454,
+        "neutral": num_neutral,
         "unlabelled": 0,
-        "negative": 5883,
-        "unpaired": 1446,
+        "negative": len(rows),
+        "unpaired": len(lines) - num_neutral - 2 * len(rows),
         **dict.fromkeys(("empty", "short_tokens", "long_tokens"), 0),
     }
     assert decoded(tmp_path / "out") == rows
@@ -125,13 +127,13 @@ def test_columns_are_named_in_order(direct, rows: Rows, decoded, tmp_path: Path,
 
 def test_a_longer_text_is_cut_if_wanted(direct, rows: Rows, roberta_tokenizer: Path, tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_bytes(as_csv(rows[:50], ("sent0", "sent1", "hard_neg")))
-    words = ("triplets", "--input", tmp_path / "a.csv", "--max-tokens", "8", "--json")
+    words = ("triplets", "--input", tmp_path / "a.csv", "--max-tokens", "12", "--json")
     found = summary(direct(*words, "--long", "cut"))
     tokenizer = Tokenizer.from_file(str(roberta_tokenizer / "tokenizer.json"))
     ids = [[tokenizer.encode(text, add_special_tokens=False).ids for text in row] for row in rows[:50]]
     examples = [row for batch in Dataset(tmp_path / "out") for row in batch.to_pylist()]
-    assert [[row[name] for name in COLUMNS] for row in examples] == [[text[:8] for text in row] for row in ids]
-    num_cut = sum(any(len(text) > 8 for text in row) for row in ids)
+    assert [[row[name] for name in COLUMNS] for row in examples] == [[text[:12] for text in row] for row in ids]
+    num_cut = sum(any(len(text) > 12 for text in row) for row in ids)
     assert (found["kept"], found["sums"]) == (50, {"cut": num_cut}) and "long_tokens" not in found["filtered"]
     dropped = summary(direct(*words, "--output", tmp_path / "dropped"))
     assert dropped["filtered"]["long_tokens"] == num_cut > 0

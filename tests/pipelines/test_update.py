@@ -1,7 +1,9 @@
 """`embed --update`: a collection follows its inputs, as if it was made anew, and stays usable whatever is killed."""
 
 import contextlib
+import errno
 import json
+import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -11,10 +13,13 @@ import numpy as np
 import pytest
 
 from clearspan.common.encoder.static import StaticEncoder
+from clearspan.common.files import locked
 from clearspan.pipelines.units import update
+from clearspan.pipelines.units.job import Job
 from clearspan.pipelines.units.update import FOLDER, SECOND
 from clearspan.shards import Dataset, verify
 from tests.pipelines.conftest import Command, killed, rows
+from tests.pipelines.test_ownership import files_of
 
 
 class Killed(BaseException):
@@ -183,9 +188,184 @@ def test_a_killed_update_to_other_inputs_is_begun_again(
         with pytest.raises(Killed):
             embed("--update")
     (made / FOLDER / "manifest.json").unlink()
+    (made / FOLDER / "_done" / "notes.txt").write_text("mine")
     write(tmp_path / "a.jsonl", lines[10:])
     assert embed("--update").code == 0
     assert [row["text"] for row in rows(made)] == lines[10:] and not verify(made)
+    left = [path.relative_to(made).as_posix() for path in (made / FOLDER).rglob("*") if path.is_file()]
+    assert left == [".update/_done/notes.txt"]
+
+
+@pytest.mark.guarantee("one-run-a-folder")
+def test_a_second_run_leaves_the_subfolder_of_a_running_update(embed: Command, made: Path) -> None:
+    (made / FOLDER).mkdir()
+    with locked(made):
+        ended = embed("--update")
+        assert ended.code == 1 and "another run is writing to this folder" in ended.err
+        assert (made / FOLDER).is_dir()
+    assert embed("--update").code == 0 and not (made / FOLDER).exists()
+
+
+@pytest.mark.guarantee("update-as-new")
+def test_a_failed_update_leaves_the_old_collection_and_nothing_else(embed: Command, made: Path, tmp_path: Path) -> None:
+    before = files_of(made)
+    with (tmp_path / "a.jsonl").open("a", encoding="utf-8") as stream:
+        stream.write("{a bad record\n" * 10)
+    ended = embed("--update")
+    assert ended.code == 1 and ended.err.count("\n") == 1
+    assert "records are bad" in ended.err and FOLDER not in ended.err
+    assert files_of(made) == before
+
+
+@pytest.mark.guarantee("full-disk")
+def test_an_update_that_a_full_disk_ended_goes_on(
+    embed: Command, made: Path, anew: list[dict[str, Any]], embedded: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(job: Job) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), job.path("manifest.json"))
+
+    with monkeypatch.context() as patch:
+        patch.setattr("benchmarks.without_beam.commit", full)
+        ended = embed("--update")
+    assert ended.code == 1 and "No space left on device" in ended.err
+    embedded.clear()
+    assert embed("--update").code == 0 and rows(made) == anew
+    assert set(embedded) <= {"a text", "another text to try it on"} and not (made / FOLDER).exists()
+
+
+@pytest.mark.guarantee("update-as-new")
+def test_a_killed_update_to_inputs_that_are_restored_is_removed(
+    embed: Command, made: Path, lines: list[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    before = files_of(made)
+    with monkeypatch.context() as patch:
+        patch.setattr("benchmarks.without_beam.commit", lambda job: (_ for _ in ()).throw(Killed))
+        with pytest.raises(Killed):
+            embed("--update")
+    assert (made / FOLDER / "_done").is_dir()
+    write(tmp_path / "a.jsonl", lines)
+    ended = embed()
+    assert ended.code == 0 and "nothing to do" in ended.out and files_of(made).keys() == before.keys()
+
+
+def flip(path: Path) -> None:
+    """Flip a bit in the middle of a file."""
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+
+
+@pytest.mark.parametrize("damage", [flip, Path.unlink])
+@pytest.mark.guarantee("update-as-new")
+def test_what_a_damaged_shard_held_is_embedded_again(
+    embed: Command,
+    made: Path,
+    anew: list[dict[str, Any]],
+    lines: list[str],
+    damage: Callable[[Path], None],
+    embedded: list[str],
+) -> None:
+    held = [row["text"] for row in Dataset(made).batches(Dataset(made).shards[1]) for row in row.to_pylist()]
+    damage(made / Dataset(made).shards[1].name)
+    without = embed()
+    assert without.code == 1 and without.err.endswith("or bring it up to date with --update\n")
+    embedded.clear()
+    ended = embed("--update")
+    assert ended.code == 0 and f"{made}: vectors-00001-000.tar is damaged or missing: its {len(held)}" in ended.err
+    assert rows(made) == anew and not verify(made)
+    assert set(embedded) - {"a text", "another text to try it on"} <= {*held, "Owls hunt at night.", lines[200] + "!"}
+
+
+@pytest.mark.guarantee("update-as-new")
+def test_with_a_damaged_manifest_all_is_embedded_again(embed: Command, made: Path, anew: list[dict[str, Any]]) -> None:
+    flip(made / "manifest.json")
+    ended = embed("--update", "--json")
+    assert ended.code == 0 and ended.err == f"{made}: its manifest.json is damaged: all vectors are computed again\n"
+    assert json.loads(ended.out)["changes"] == {"new": 397, "gone": 0, "kept": 0}
+    assert rows(made) == anew and not verify(made) and sum(path.suffix == ".tar" for path in made.iterdir()) == 6
+
+
+@pytest.mark.guarantee("killed-run")
+@pytest.mark.parametrize("damage", [flip, Path.unlink])
+@pytest.mark.parametrize("name", ["manifest.json", "vectors-50001-000.tar", "_done/00001.json", "plan.json"])
+def test_a_killed_update_that_was_damaged_since_is_made_whole(
+    embed: Command,
+    made: Path,
+    anew: list[dict[str, Any]],
+    damage: Callable[[Path], None],
+    name: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr("clearspan.pipelines.units.update.replace", lambda folder: (_ for _ in ()).throw(Killed))
+        with pytest.raises(Killed):
+            embed("--update")
+    damage(made / FOLDER / name)
+    assert embed("--update").code == 0
+    if (damage, name) != (flip, "vectors-50001-000.tar"):  # its hash is compared when it is read
+        assert rows(made) == anew and not verify(made)
+
+
+@pytest.mark.guarantee("output-kept")
+def test_files_of_a_user_stay_whatever_they_are_called(embed: Command, made: Path, tmp_path: Path) -> None:
+    mine = [
+        *(
+            "_rejected/notes.txt",
+            "_rejected/00000.jsonl.zst",
+            "_done/notes.txt",
+            "_done/99999.json",
+            "_staged/00001.json",
+        ),
+        *("_curated/00000.zst", "_curated/limit-00000.rows", "tokenizer/tokenizer.json", "_files/classes.json"),
+        *("vectors-00000-007.tar", "vectors-49999-000.tar", "vectors-99999-000.tar", "notes-00000-000.tar"),
+        *(".update/notes.txt", ".update/_done/notes.txt", ".update/vectors-00077-000.tar", "validation/manifest.json"),
+    ]
+    for name in mine:
+        (made / name).parent.mkdir(exist_ok=True)
+        (made / name).write_text("mine")
+    for _ in range(2):
+        ended = embed("--update")
+        assert ended.code == 0, ended.err
+        assert all((made / name).read_text() == "mine" for name in mine)
+        (tmp_path / "a.jsonl").write_text('{"text": "A heron stands in the shallow water.", "place": 1}\n')
+    assert [row["text"] for row in rows(made)] == ["A heron stands in the shallow water."]
+    left = {path.relative_to(made).as_posix() for path in made.rglob("*") if path.is_file()} - set(mine)
+    records = {"manifest.json", "plan.json", "_done/00000.json", ".clearspan/00000.json", ".clearspan/status.json"}
+    assert left == records | {"vectors-00000-000.tar"}
+
+
+@pytest.mark.guarantee("output-kept")
+@pytest.mark.parametrize("name", ["vectors-50009-000.tar", ".clearspan/00009.json", "_rejected", "_done/00009.json"])
+def test_an_update_that_would_replace_a_users_file_is_refused_until_it_is_moved(
+    embed: Command, made: Path, anew: list[dict[str, Any]], lines: list[str], name: str, tmp_path: Path
+) -> None:
+    write(tmp_path / "a.jsonl", [*changed(lines), *(f"{text} Twice." for text in lines)])
+    with (tmp_path / "a.jsonl").open("a", encoding="utf-8") as stream:
+        stream.write("{a bad record\n")
+    before = rows(made)
+    (made / name).write_text("mine")
+    words = ("--update", "--max-bad-fraction", "0.1")
+    for _ in range(2):
+        ended = embed(*words)
+        assert ended.code == 1 and ended.err.count("\n") == 1
+        assert f"{made / name}: not of this dataset" in ended.err and "move it away, and run again" in ended.err
+        assert rows(made) == before and (made / name).read_text() == "mine"
+    (made / name).rename(tmp_path / "moved")
+    ended = embed(*words)
+    assert ended.code == 0 and len(rows(made)) == len(anew) + len(lines) and not verify(made), ended.err
+
+
+@pytest.mark.guarantee("output-kept")
+@pytest.mark.parametrize("name", [".update/plan.json", ".update/vectors-50000-000.tar", ".update"])
+def test_an_update_needs_its_own_names_in_the_subfolder(embed: Command, made: Path, name: str, tmp_path: Path) -> None:
+    (made / name).parent.mkdir(exist_ok=True)
+    (made / name).write_text("mine")
+    ended = embed("--update")
+    assert ended.code == 1 and ended.err.count("\n") == 1
+    assert f"{made / name}: --update needs this name: move {made / FOLDER} away, and run again" in ended.err
+    assert (made / name).read_text() == "mine"
+    (made / FOLDER).rename(tmp_path / "moved")
+    assert embed("--update").code == 0
 
 
 @pytest.mark.guarantee("changed-input")
@@ -258,7 +438,7 @@ def test_stored_values_are_copied_as_they_are(
     write(tmp_path / "a.jsonl", changed(lines))
     embedded.clear()
     ended = embed("--vector-dtype", dtype, "--chunk-tokens", "16", "--dedup", "--update", "--json")
-    assert json.loads(ended.out)["changes"] == {"new": 2, "gone": 6, "kept": 391}
+    assert json.loads(ended.out)["changes"] == {"new": 2, "gone": 6, "kept": len({*lines}) - 6}
     stored = {row["id"]: (row["vector"], row.get("scale")) for row in before}
     found = rows(tmp_path / "out")
     copied = [row for row in found if row["id"] in stored]

@@ -2,6 +2,7 @@
 
 import gzip
 import re
+import zlib
 from collections.abc import Callable
 from pathlib import Path
 
@@ -144,6 +145,40 @@ def test_a_damaged_record_is_bad_and_its_neighbors_are_read(tmp_path: Path, data
     assert found[1].is_not_utf8 == problem.startswith("invalid UTF-8")
     assert found[0].value["text"] == found[2].value["text"] == TEXT
     assert found[1].offset == len(PAGE) and found[1].value is None
+
+
+BODY = html(f"{TEXT}\n" * 200).encode()
+ENCODED = {"gzip": gzip.compress(BODY), "x-gzip": gzip.compress(BODY), "deflate": zlib.compress(BODY)}
+ENCODED["GZIP, identity"] = gzip.compress(BODY[:999]) + gzip.compress(BODY[999:])
+ENCODED["gzip, deflate"] = zlib.compress(gzip.compress(BODY))
+
+
+@pytest.mark.parametrize("encoding", ENCODED)
+def test_a_compressed_body_is_whole_or_bad(tmp_path: Path, encoding: str) -> None:
+    body, headers = ENCODED[encoding], f"Content-Type: text/html\r\nContent-Encoding: {encoding}"
+    for end in (-1, -9, -len(body) // 3):
+        whole, cut = read(tmp_path, of(body, headers) + of(body[:end], headers))
+        assert whole.value["text"].count(TEXT) == 200
+        assert (cut.value, cut.problem) == (None, "not readable: its compressed body is cut short")
+
+
+@pytest.mark.parametrize("body", [BODY, ENCODED["gzip"]])
+def test_a_body_that_is_shorter_than_its_header_says_is_skipped(tmp_path: Path, body: bytes) -> None:
+    headers = "Content-Type: text/html\r\n" + ("" if body is BODY else "Content-Encoding: gzip\r\n")
+    stated = f"{headers}Content-Length: {len(body)}"
+    found = read(tmp_path, of(body, stated) + of(body[:-99], stated))
+    assert [(one.skipped, one.problem) for one in found] == [("", ""), (web.TRUNCATED, "")]
+
+
+def test_a_compressed_body_that_the_crawler_cut_is_skipped(tmp_path: Path) -> None:
+    page = of(ENCODED["gzip"][:-99], "Content-Type: text/html\r\nContent-Encoding: gzip")
+    told = page.replace(b"Content-Type: application", b"WARC-Truncated: length\r\nContent-Type: application", 1)
+    assert [one.skipped for one in read(tmp_path, told)] == [web.TRUNCATED]
+
+
+def test_a_problem_is_short_whatever_a_body_holds(tmp_path: Path) -> None:
+    (found,) = read(tmp_path, of(b"x" * 9999, "Content-Type: text/html\r\nTransfer-Encoding: chunked"))
+    assert found.problem.startswith("not readable: ") and len(found.problem) < 400
 
 
 @pytest.mark.parametrize(

@@ -109,13 +109,17 @@ def test_cat_shows_the_text_the_shards_were_made_of(
     assert [row["id"] for row in rows] == list(range(8))
 
 
-def test_cat_cuts_long_texts_to_the_width(dataset: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_cat_cuts_long_texts_to_the_width(dataset: Path, shared_data: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with (shared_data / "text" / "openwebtext_sample.jsonl").open(encoding="utf-8") as lines:
+        text = json.loads(next(lines))["text"]
     assert main(["cat", str(dataset), "--limit", "1", "--width", "20"]) == 0
     first, second = capsys.readouterr().out.splitlines()[:2]
     assert first == "id 0  source owt.jsonl:0"
-    assert second.endswith("Dunedin police are c ...")
+    assert second.endswith(f": {text[:20]} ...")
 
 
+@pytest.mark.published("sentences")
+@pytest.mark.published("tokenizers")
 def test_cat_shows_views_below_their_sentence(with_views: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["cat", str(with_views), "--limit", "1"]) == 0
     assert capsys.readouterr().out.splitlines() == [

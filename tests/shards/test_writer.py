@@ -29,7 +29,7 @@ def test_the_same_batches_give_the_same_bytes(batches: list[pa.RecordBatch], tmp
 
 
 def test_a_shard_is_as_full_as_its_size_allows(batches: list[pa.RecordBatch], tmp_path: Path) -> None:
-    max_bytes = 60_000
+    max_bytes = 30_000
     shards = write(tmp_path, batches, max_bytes)
     assert len(shards) > 2
     members = [512 + -(-len(pack(batch)) // 512) * 512 for batch in batches]

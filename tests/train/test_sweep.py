@@ -200,6 +200,7 @@ def test_a_dry_run_lists_the_runs_and_writes_nothing(
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.guarantee("output-kept")
 @pytest.mark.slow
 def test_finished_runs_are_scored_once_by_the_chosen_score_first(
     processes: Processes, base: list[str], shared_data: Path, tmp_path: Path
@@ -215,10 +216,12 @@ def test_finished_runs_are_scored_once_by_the_chosen_score_first(
     assert "--allow-missing" in processes.commands[1]
     columns = list(table(tmp_path / "out")[0].items())[3:]
     assert columns == [("downstream_declutr_dev, incomplete", "70.0"), ("sts_simcse, incomplete", "50.0")]
+    (tmp_path / "out" / NAMES[1] / "eval" / "notes.txt").write_text("mine")
     for name in ("model", "checkpoints"):
         shutil.rmtree(tmp_path / "out" / NAMES[1] / name, ignore_errors=True)
     assert sweep.main(given) == 0
     assert [command[0] for command in processes.commands[8:]] == ["clearspan.train", "clearspan.eval"]
+    assert (tmp_path / "out" / NAMES[1] / "eval.earlier" / "notes.txt").read_text() == "mine"
 
 
 @pytest.mark.guarantee("finished-work-checked")
@@ -232,9 +235,11 @@ def test_damaged_scores_are_made_again_and_a_run_with_damaged_metrics_is_named(
     assert sweep.main(given) == 0 and len(processes.commands) == 8
     (scored,) = (output / NAMES[2]).rglob("results.json")
     scored.write_text(scored.read_text()[:-9])
+    (scored.parent / "notes.txt").write_text("mine")
     capsys.readouterr()
     assert sweep.main(given) == 0 and len(processes.commands) == 9
     assert f"{scored}: not a results.json" in (said := capsys.readouterr().out) and "will be evaluated again" in said
+    assert (scored.parent.with_name(f"{scored.parent.name}.damaged") / "notes.txt").read_text() == "mine"
     metrics = output / NAMES[1] / "metrics.jsonl"
     metrics.write_text(metrics.read_text().replace("1.5", "0.5"))
     assert sweep.main(given) == 1

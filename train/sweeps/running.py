@@ -24,6 +24,7 @@ from clearspan.common.flags import flag
 from clearspan.common.options import words
 from clearspan.common.parallel import parallel_map
 from clearspan.common.records import DataError
+from clearspan.common.sealed_folder import set_aside
 from clearspan.common.terminal import UsageError
 from clearspan.eval import results
 from clearspan.eval.report.html import is_report
@@ -114,7 +115,8 @@ def train(run: GridRun, recipe: Recipe, overrides: Sequence[str], options: Sweep
         check_metrics(folder)
         return
     terminal.notice(f"run {run.name}, {state}")
-    shutil.rmtree(folder / EVAL, ignore_errors=True)  # of another model, which was trained here before
+    if (folder / EVAL).exists():  # of another model, which was trained here before
+        terminal.notice(f"{folder / EVAL}: of an earlier training: moved to {set_aside(folder / EVAL, 'earlier')}")
     line = {"recipe": run.settings[RECIPE], "resume": state == "halted", "quiet": options.quiet}
     keys = [*overrides, *run.overrides(), f"output={folder}"]
     command = [*shlex.split(options.launcher), *words(TrainOptions, {**line, "overrides": keys})]
@@ -143,8 +145,8 @@ def evaluate(run: Path, sweep: Grid, options: Sweep) -> Path:
         try:
             results.check(scored)
         except DataError as error:
-            terminal.notice(f"{error}: run {run.name} will be evaluated again")
-            shutil.rmtree(scored.parent)
+            aside = set_aside(scored.parent)
+            terminal.notice(f"{error}: run {run.name} will be evaluated again, and these results are now in {aside}")
     if sweep.tasks and not scored.is_file():
         line: dict[str, Option] = {"model": run / MODEL, "tasks": ",".join(sweep.tasks), "data": options.data}
         line |= {"output": scored.parent, "protocol": options.protocol, "allow_missing": True, "quiet": options.quiet}

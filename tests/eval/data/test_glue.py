@@ -8,6 +8,7 @@ from clearspan.common.records import DataError
 from clearspan.eval.data.glue_data import LAYOUTS, read_glue
 
 
+@pytest.mark.published("glue")
 @pytest.mark.parametrize(
     ("task", "num_train", "num_dev"),
     [("RTE", 2490, 277), ("CoLA", 8551, 1043), ("MRPC", 3667, 408), ("STS-B", 5749, 1500)],

@@ -36,6 +36,7 @@ REAL: list[tuple[Callable, tuple[str, ...], list[int]]] = [
 ]
 
 
+@pytest.mark.published("senteval")
 @pytest.mark.parametrize(("read", "files", "counts"), REAL, ids=[files[0] for _, files, _ in REAL])
 def test_published_files_are_read_whole(
     shared_data: Path, read: Callable, files: tuple[str, ...], counts: list[int]
@@ -45,6 +46,7 @@ def test_published_files_are_read_whole(
     assert data.labels.dtype == np.int64
 
 
+@pytest.mark.published("senteval")
 @pytest.mark.parametrize(("split", "num"), [("dev", 9842), ("test", 9824)])
 def test_snli_is_read_line_by_line(shared_data: Path, split: str, num: int) -> None:
     pairs = read_snli(shared_data / "senteval/downstream/SNLI", split)

@@ -69,6 +69,7 @@ def test_a_malformed_file_is_named_with_its_line(tmp_path: Path, file: str, cont
     assert "\n" not in str(error.value)
 
 
+@pytest.mark.published("retrieval")
 def test_cranfields_queries_go_by_their_place(shared_data: Path) -> None:
     """The second query is numbered 2 and the third 4; the judgments number the third 3."""
     collection = read_cranfield(shared_data / "retrieval" / "cranfield")
@@ -80,12 +81,14 @@ def test_cranfields_queries_go_by_their_place(shared_data: Path) -> None:
     assert sum(map(len, collection.relevant)) == 128 + 387 + 734 + 363
 
 
+@pytest.mark.published("retrieval")
 def test_cranfields_title_stands_once_and_empty_documents_stay(shared_data: Path) -> None:
     documents = read_cranfield(shared_data / "retrieval" / "cranfield").documents
     assert documents[0].count("experimental investigation of the aerodynamics of a wing in a slipstream .") == 1
     assert [number for number, text in enumerate(documents, start=1) if not text] == [471, 995]
 
 
+@pytest.mark.published("retrieval")
 @pytest.mark.slow
 def test_each_caption_has_the_others_of_its_photograph(shared_data: Path) -> None:
     collection = read_flickr8k(shared_data / "retrieval" / "flickr8k")
@@ -97,6 +100,7 @@ def test_each_caption_has_the_others_of_its_photograph(shared_data: Path) -> Non
     assert not any(own in rows for own, rows in zip(collection.own_document, collection.relevant, strict=True))
 
 
+@pytest.mark.published("retrieval")
 def test_trecqa_keeps_questions_with_a_right_and_a_wrong_answer(shared_data: Path) -> None:
     """The clean test set has 68 questions, as papers report."""
     collection = read_trecqa(shared_data / "retrieval" / "trecqa_wang")

@@ -27,6 +27,7 @@ def test_pairs_without_a_gold_score_are_dropped(shared_data: Path) -> None:
     assert [(f"{left}\t{right}", f"{score:g}") for left, right, score in rebuilt] == kept
 
 
+@pytest.mark.published("senteval")
 def test_stsb_and_sick_keep_every_row_and_its_case(shared_data: Path) -> None:
     downstream = shared_data / "senteval/downstream"
     stsb = read_stsb(downstream / "STS/STSBenchmark/sts-test.csv")

@@ -191,12 +191,14 @@ def test_word_vectors_and_other_gpus_are_skipped_with_a_reason(encoder: Path, tm
         task.score(run_of(tmp_path))
 
 
+@pytest.mark.published("glue")
 def test_a_task_without_its_files_is_missing_with_a_reason(shared_data: Path) -> None:
     loaded = load(shared_data)
     assert {task.name for task in loaded.tasks} == {"glue/RTE", "glue/MRPC", "glue/CoLA", "glue/STS-B"}
     assert loaded.missing["glue/MNLI"].startswith("no file ")
 
 
+@pytest.mark.published("glue")
 @pytest.mark.exhaustive
 def test_the_command_fine_tunes_on_real_rows(
     encoder: Path, shared_data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]

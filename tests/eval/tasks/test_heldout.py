@@ -65,5 +65,6 @@ def test_a_dataset_in_the_data_folder_is_scored_beside_what_is_missing(
     (tmp_path / "data" / "heldout" / "wikipedia").symlink_to(sentence_shards)
     assert main([*arguments, str(tmp_path / "data"), "--json"]) == 0
     results = json.loads(capsys.readouterr().out)
-    assert results["counts"]["heldout/wikipedia"]["queries"] == 18
+    num_queries = len(read_dataset(sentence_shards).collection.queries)
+    assert results["counts"]["heldout/wikipedia"]["queries"] == num_queries > 10
     assert "fingerprint" in results["environment"] and "STS12" in results["skipped"]

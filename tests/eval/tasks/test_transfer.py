@@ -44,6 +44,7 @@ def test_trec_with_a_bag_of_words_is_far_above_its_largest_class(shared_data: Pa
     assert scores.settings["num_folds"] == 5 and len(scores.settings["l2"]) == 1 and scores.settings["seed"] == 1111
 
 
+@pytest.mark.published("senteval")
 def test_what_is_there_loads_and_the_rest_is_named(shared_data: Path) -> None:
     loaded = transfer.load(shared_data / "senteval")
     assert [task.name for task in loaded.tasks] == ["MR", "SUBJ", "SST2", "SST5", "TREC", "MRPC", "SICKEntailment"]

@@ -1,0 +1,65 @@
+"""The report of `adapt` shows texts as they are in the inputs, not as a tokenizer decodes them."""
+
+import dataclasses
+from pathlib import Path
+
+import pytest
+from tokenizers import Tokenizer
+
+from clearspan.adapt import __main__ as adapt
+from clearspan.adapt import originals
+from clearspan.eval.verdict import Example
+from tests.adapt.conftest import write_verdict
+from tests.adapt.test_outcome import verdict
+
+TITLES = ["Überwachung von Eulen (2021)", "C++ & Wörter: die “ersten” Schritte…", "日本語の本", "🦉"]
+TEXTS = [
+    "Eulen jagen NACHTS; sie hören — anders als Füchse — jede Maus, z.B. unter dem Schnee.",
+    "What's new in Python 3.13? A better REPL, colors, and more than 1,000 fixes (see PEP 602).",
+    "They hunt at night. " * 60 + "The End.",
+]
+
+
+@pytest.fixture(scope="module")
+def decoded(shared_data: Path) -> dict[str, str]:
+    """Text as BERT's tokenizer, which knows no upper case and accents, decodes it -> the text."""
+    tokenizer = Tokenizer.from_file(str(shared_data / "tokenizers/bert-base-uncased/tokenizer.json"))
+    found = {tokenizer.decode(tokenizer.encode(each, add_special_tokens=False).ids): each for each in TITLES + TEXTS}
+    assert not {*found} & {*found.values()}, "none of them is as it was"
+    return found
+
+
+def test_each_text_is_shown_as_it_is_in_the_inputs(decoded: dict[str, str]) -> None:
+    shown = originals._search(decoded, [*TEXTS, *TITLES], are_parts=False)
+    assert shown == {text: originals.cut(original) for text, original in decoded.items() if original != "🦉"}
+    alike = ["uberwachung von eulen 2021 und 2022", "eulen (2021)"]
+    assert originals._search(decoded, alike, are_parts=False) == {}, (
+        "a part of a title, or a longer one, is another one"
+    )
+
+
+def test_a_long_text_that_tokens_hold_in_part_is_found_by_its_beginning() -> None:
+    beginning = TEXTS[2].lower()[:900]
+    assert originals._search([beginning], TEXTS, are_parts=False) == {beginning: originals.cut(TEXTS[2])}
+
+
+def test_a_crop_is_shown_with_the_letters_of_its_text() -> None:
+    crop = "sie horen — anders als fuchse — jede maus, z. b"
+    assert originals._search([crop], TEXTS, are_parts=True) == {crop: "sie hören — anders als Füchse — jede Maus, z.B."}
+    assert originals._search([crop], TEXTS, are_parts=False) == {}
+
+
+def test_the_report_has_the_originals_and_keeps_them(
+    line: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hunts = "they hunt at night in county 7 , and roost by day in the barns of county 7 , where many mice are ."
+    example = Example("owls of county 7", hunts, 3, 1, "owls of [UNK]", "owls of county 12")
+    write_verdict(tmp_path / "adapted", dataclasses.replace(verdict("untrained static"), examples=(example,)))
+    given = [*line, str(tmp_path / "owls.jsonl")]
+    for _ in range(2):
+        assert adapt.main(given) == 0
+        source = (tmp_path / "adapted/report.html").read_text()
+        assert "<td>Owls of county 7</td>" in source and "owls of county 7" not in source
+        assert "They hunt at night in county 7, and roost by day in the barns of county 7, where" in source
+        assert "owls of [UNK]" in source, "as it was decoded, if the original is not known"
+        monkeypatch.setattr(originals, "_texts", None)  # the second call knows them
