@@ -47,8 +47,9 @@ def test_each_guarantee_is_short_and_has_a_test_of_its_own(
         assert len(guarantee.text.split()) <= 60, f"{guarantee.name}: more than 60 words"
 
 
-def test_the_mechanisms_exist(parts: tuple[list[Guarantee], list[Guarantee]]) -> None:
+def test_each_guarantee_names_its_mechanism(parts: tuple[list[Guarantee], list[Guarantee]]) -> None:
     for guarantee in parts[0]:
+        assert guarantee.mechanism, f"{guarantee.name} names no function that `make mutants` can change"
         for function in guarantee.mechanism:
             place(function, (ROOT / function.path).read_text(encoding="utf-8"))
 
