@@ -125,7 +125,7 @@ def _test(copy: Path, arguments: Sequence[str], output: Path | None) -> None:
         del sys.modules[name]
     sys.dont_write_bytecode = False
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
-    options = ["--rootdir", str(checkout), "--basetemp", str(copy / "tmp"), "-p", "no:cacheprovider"]
+    options = ["--rootdir", str(checkout), "--basetemp", str(copy / "tmp")]
     os._exit(int(pytest.main([*options, *arguments])))
 
 
