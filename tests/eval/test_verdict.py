@@ -386,8 +386,48 @@ def test_questions_of_the_user_are_judged_among_all_texts(
         judge(entrants(models, "pairs", "embed"), dataset, path)
 
 
-def test_too_few_texts_that_choose_are_one_line() -> None:
+@pytest.mark.guarantee("chosen-apart")
+@pytest.mark.parametrize(("number", "chosen"), [(10, 10), (25, 25), (26, 25)])
+def test_titles_of_one_half_choose_and_those_of_the_other_are_judged(
+    number: int, chosen: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("clearspan.eval.contest.MOST_CHOOSING", 25)
     texts = contest().collection
-    held = HeldOutTexts(texts, texts.select(range(9)), TEXTS, (Path("shards/validation/manifest.json"),))
+    judged, choosing = texts.select(range(5, 10)), texts.select(range(10, 10 + number))
+    halves = Contest.of_halves(HeldOutTexts(judged, choosing, TEXTS, (Path("shards/validation/manifest.json"),)))
+    assert [halves.collection.queries[row] for row in halves.judged] == judged.queries
+    assert [halves.collection.queries[row] for row in halves.choosing] == choosing.queries[:chosen]
+    assert len(halves.rounds) == 1 and len(halves.collection.queries) == 5 + chosen
+
+
+@pytest.mark.guarantee("chosen-apart")
+def test_each_half_of_the_questions_is_judged_by_what_the_other_half_chose() -> None:
+    questions = contest().collection
+    halves = Contest.of_questions(HeldOutTexts(questions, None, TEXTS, (Path("questions.jsonl"),)))
+    (first, second), (third, fourth) = (tuple(each.tolist() for each in pair) for pair in halves.rounds)
+    assert (first, second) == (fourth, third) and first and second
+    assert sorted(first + second) == list(range(QUERIES)) == sorted(halves.judged) == sorted(halves.choosing)
+    assert first == [row for row, query in enumerate(questions.queries) if heldout_data.is_of_picking_half(query)]
+
+
+@pytest.mark.guarantee("chosen-apart")
+def test_of_questions_a_system_is_compared_by_the_weights_of_the_other_half() -> None:
+    """Each half is found by a system of its own, so the weight that is best for one half is the worst for the other."""
+    right = np.eye(QUERIES, TEXTS, dtype=np.float32)
+    wrong = np.roll(right, 1, axis=1)
+    is_first = (np.arange(QUERIES) < 20)[:, None]
+    by_model, by_words = np.where(is_first, right, wrong), np.where(is_first, wrong, right)
+    documents, rows = np.eye(TEXTS, dtype=np.float32), np.arange(QUERIES)
+    beside = CombinedVectors.of((by_model, documents), (csr_array(by_words), csr_array(documents)))
+    crossed = contest([(rows[20:], rows[:20]), (rows[:20], rows[20:])]).combined("trained", ABOUT, True, beside)
+    assert crossed.choosing_mrr == pytest.approx(crossed.reciprocal.mean()) and crossed.choosing_mrr < 1
+
+
+@pytest.mark.guarantee("chosen-apart")
+@pytest.mark.parametrize("number", [None, 0, 9])
+def test_too_few_texts_that_choose_are_one_line(number: int | None) -> None:
+    texts = contest().collection
+    choosing = None if number is None else texts.select(range(number))
+    held = HeldOutTexts(texts, choosing, TEXTS, (Path("shards/validation/manifest.json"),))
     with pytest.raises(DataError, match=r"shards/validation: too few texts to choose the weights \(10 are needed"):
         Contest.of_halves(held)
