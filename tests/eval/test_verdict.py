@@ -21,7 +21,7 @@ from clearspan.eval.data.heldout_data import HeldOutTexts
 from clearspan.eval.data.retrieval_data import RetrievalSet
 from clearspan.eval.models.hybrid import WEIGHTS, CombinedVectors
 from clearspan.eval.models.ranks import Ranks
-from clearspan.eval.scores import Examples, interval, resampled
+from clearspan.eval.scores import Difference, Examples, interval, resampled
 from clearspan.eval.verdict import Entrant, Verdict, decide, judge
 
 LETTERS = """
@@ -384,6 +384,41 @@ def test_questions_of_the_user_are_judged_among_all_texts(
     path.write_text(json.dumps({"query": "where?"}))
     with pytest.raises(DataError, match=r"questions.jsonl:1: names no right text"):
         judge(entrants(models, "pairs", "embed"), dataset, path)
+
+
+@pytest.mark.guarantee("verdict-among-all")
+@pytest.mark.parametrize(
+    ("low", "high", "word", "winner"),
+    [
+        (0.0, 1.0, "no difference", "BM25"),
+        (0.25, 1.0, "better", "trained"),
+        (-1.0, 0.0, "no difference", "BM25"),
+        (-1.0, -0.25, "worse", "BM25"),
+        (-1.0, 0.25, "no difference", "BM25"),
+    ],
+)
+def test_an_interval_that_touches_zero_decides_nothing(
+    low: float, high: float, word: str, winner: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("clearspan.eval.verdict.difference", lambda *_: Difference(0.1, low, high, 0.01))
+    found = [result("trained", [1] * 20), result("BM25", [2] * 20, 0.7)]
+    verdict = decide(found, contest(), "titles", TEXTS, ["a note"])
+    assert (verdict.word, verdict.winner, verdict.notes) == (word, winner, ("a note",))
+
+
+@pytest.mark.guarantee("verdict-among-all")
+@pytest.mark.parametrize(("low", "winner"), [(0.0, "BM25"), (0.25, "as it is")])
+def test_a_model_is_recommended_without_training_if_it_surely_finds_more_than_bm25(
+    low: float, winner: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ranks, gains = [1] * 20, {(0, 1): Difference(0.1, low, 1.0, 0.01)}
+    found = [result("trained", ranks, 0.1), result("as it is", ranks, 0.9), result("BM25", [2] * 20, 0.2)]
+    monkeypatch.setattr(
+        "clearspan.eval.verdict.difference",
+        lambda first, second: gains[0, 1] if first.predicted[0] < second.predicted[0] else Difference(0, -1, 1, 0.9),
+    )
+    assert decide(found, contest(), "titles", TEXTS).winner == winner
+    assert decide(found[:2], contest(), "titles", TEXTS).winner == "as it is", "where BM25 takes no part"
 
 
 @pytest.mark.guarantee("chosen-apart")
