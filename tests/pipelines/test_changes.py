@@ -124,6 +124,7 @@ def test_the_same_content_with_another_time_or_inode_is_compared_once_and_accept
     assert tree(tmp_path / "out") == finished
 
 
+@pytest.mark.guarantee("changed-input")
 def test_an_edit_in_place_that_restores_the_time_of_modification_is_noticed(direct, old_head: Path) -> None:
     assert direct("--input", old_head, *WORDS).code == 0
     edit(old_head, 100_000)
@@ -131,6 +132,7 @@ def test_an_edit_in_place_that_restores_the_time_of_modification_is_noticed(dire
     assert direct("--input", old_head, *WORDS).err == f"pipelines: {old_head}: {CHANGED}\n"
 
 
+@pytest.mark.guarantee("changed-input")
 def test_a_backup_that_links_a_file_while_it_is_read_is_no_edit(
     direct, old_head: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -139,6 +141,7 @@ def test_a_backup_that_links_a_file_while_it_is_read_is_no_edit(
     assert "already finished" in direct("--input", old_head, *WORDS).out
 
 
+@pytest.mark.guarantee("changed-input")
 @pytest.mark.parametrize("how", ["in the middle of the run", "before the next one"])
 def test_a_run_goes_on_with_a_file_that_was_only_touched(
     direct, old_head: Path, tmp_path: Path, tree, monkeypatch: pytest.MonkeyPatch, how: str
@@ -154,6 +157,7 @@ def test_a_run_goes_on_with_a_file_that_was_only_touched(
     assert tree(tmp_path / "out") == tree(tmp_path / "fresh")
 
 
+@pytest.mark.guarantee("changed-input")
 @pytest.mark.parametrize("damage", [None, b"", b"{}"])
 def test_a_unit_without_a_record_of_what_it_read_is_done_again(
     direct, old_head: Path, tmp_path: Path, tree, damage: bytes | None
@@ -166,6 +170,7 @@ def test_a_unit_without_a_record_of_what_it_read_is_done_again(
     assert tree(tmp_path / "out") == finished
 
 
+@pytest.mark.guarantee("changed-input")
 def test_a_file_that_was_written_a_moment_before_is_compared_whatever_its_time(
     direct, head: Path, tmp_path: Path
 ) -> None:
@@ -269,6 +274,7 @@ def test_a_flipped_bit_in_a_learned_tokenizer_is_mended(direct, old_head: Path, 
         assert tree(tmp_path / "learned") == made
 
 
+@pytest.mark.guarantee("changed-input")
 @pytest.mark.parametrize("size", [sniff.WHOLE_BYTES, sniff.WHOLE_BYTES + 1])
 def test_what_a_unit_records_of_a_file_is_what_a_later_run_computes(tmp_path: Path, size: int) -> None:
     path, reading = tmp_path / "a.txt", Reading()
