@@ -209,3 +209,22 @@ def test_a_row_above_the_limit_is_bad_and_the_next_is_read() -> None:
         "",
     ]
     assert found[2].value == "c" and len(found[0].raw) == 1000
+
+
+@pytest.mark.guarantee("quotes-in-tables")
+@pytest.mark.parametrize("is_file", [True, False])
+@pytest.mark.parametrize("num_rows", [0, 3, 7, 8, 40])
+def test_all_of_a_table_is_looked_at_for_quotes_and_then_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, num_rows: int, is_file: bool
+) -> None:
+    monkeypatch.setattr(tables, "HEAD", 64)  # the header and 7 rows
+    data = b"id\ttext\n" + b"".join(b"%d\towls%d\n" % (row % 10, row % 10) for row in range(num_rows))
+    (tmp_path / "a.tsv").write_bytes(data)
+    for is_head in (False, True):
+        with (tmp_path / "a.tsv").open("rb") as file:
+            lines = tables._Lines(file if is_file else io.BytesIO(data))
+            looked = list(lines.parts(is_head))
+            assert b"".join(looked) == (data[:64] if is_head else data)
+            assert max(map(len, looked)) <= 64  # in bounded memory
+            found = list(iter(lambda: lines.readline(1000), b""))  # noqa: B023
+        assert found == data.splitlines(keepends=True)
