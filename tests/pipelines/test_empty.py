@@ -150,7 +150,7 @@ def test_a_null_cell_is_an_empty_text_and_other_values_are_bad() -> None:
 @pytest.mark.parametrize(
     ("texts", "has_several", "is_kept"),
     [
-        (("Owls", "They hunt.", "Rain falls."), False, True),
+        (("An owl hunts.", "Owls fly.", "Rain"), False, True),
         (("Owls", "They hunt."), False, True),
         (("Owls", "They hunt.", " \t"), False, False),
         (("\u00a0", "They hunt.", "Rain falls."), False, False),
@@ -224,3 +224,10 @@ def test_a_pair_of_blank_texts_is_empty_and_not_equal(texts: tuple[str, str], re
 )
 def test_null_fields_make_a_pair_unless_others_of_usual_names_are_full(record: dict, cells: list) -> None:
     assert Pairs().cells(Record("a.jsonl", 0, record, b"")) == cells
+
+
+@pytest.mark.guarantee("empty-is-empty")
+@pytest.mark.parametrize(("value", "problem"), [("Owls", ""), (None, ""), ({"title": "", "text": ""}, "broken JSON")])
+def test_a_text_without_fields_and_a_broken_record_are_bad_and_no_empty_pair(value: object, problem: str) -> None:
+    with pytest.raises(RecordError, match=problem or "expected a row of columns, found a text"):
+        Pairs().cells(Record("a.jsonl", 0, value, b"", problem))
