@@ -36,7 +36,9 @@ setup(
     description="Learn sentence embeddings from raw data",
     long_description=(HERE / "README.md").read_text(encoding="utf-8"),
     long_description_content_type="text/markdown",
+    author="Clearspan maintainers",
     license="Apache-2.0",
+    license_files=["LICENSE"],
     python_requires=">=3.11,<3.14",  # CI runs 3.11; the quick tests passed on 3.13.0; 3.12.1 resolves the constraints
     packages=find_packages(include=["clearspan*"]),
     package_data={
@@ -121,8 +123,14 @@ setup(
         ],
     },
     classifiers=[
+        "Intended Audience :: Developers",
+        "Intended Audience :: Science/Research",
         "License :: OSI Approved :: Apache Software License",
+        "Operating System :: POSIX :: Linux",
         "Programming Language :: Python :: 3",
+        "Programming Language :: Python :: 3.11",
+        "Programming Language :: Python :: 3.12",
+        "Programming Language :: Python :: 3.13",
         "Topic :: Scientific/Engineering :: Artificial Intelligence",
     ],
 )

@@ -111,9 +111,10 @@ def check_object(value: Any, spec: str, expected: Callable[..., T], noun: str) -
     Raises:
         PluginError: the object lacks one of these attributes.
     """
-    _check_nothing_missing(
-        spec, noun, _name(expected), [name for name in _members(expected) if not hasattr(value, name)]
-    )
+    # The class is asked first, because `hasattr(value, name)` runs a property, which may need what is not there yet.
+    has = (type(value), value)
+    missing = [name for name in _members(expected) if not any(hasattr(each, name) for each in has)]
+    _check_nothing_missing(spec, noun, _name(expected), missing)
     return cast(T, value)
 
 

@@ -303,7 +303,11 @@ def run(
             process at once. "": the signals have their usual effects.
     """
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
-    exclude_working_folder(os.environ)
+    try:
+        exclude_working_folder(os.environ)
+    except FileNotFoundError as error:
+        report(Failure(name, one_line(error), types=types_of(error)))
+        return 1
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")

@@ -32,11 +32,18 @@ def exclude_working_folder(environment: MutableMapping[str, str]) -> None:
 
     Args:
         environment: the environment variables of the processes to start; changed in place.
+
+    Raises:
+        FileNotFoundError: the working folder has been deleted, so that nothing can be found or written in it.
     """
+    try:
+        folder = Path.cwd()
+    except FileNotFoundError:
+        raise FileNotFoundError("the working folder has been deleted: change to another folder") from None
     environment[SAFE_PATH] = "1"
     home = str(Path(__file__).parents[2])
     entries = list(filter(None, environment.get(PATH, "").split(os.pathsep)))
-    if home not in entries and Path(home) == Path.cwd():
+    if home not in entries and Path(home) == folder:
         environment[PATH] = os.pathsep.join([*entries, home])
 
 

@@ -62,6 +62,7 @@ class Py3langid:
 
     @property
     def version(self) -> str:
+        check_extra("language", PACKAGE, feature=flag("--language"))
         return f"{PACKAGE} {metadata.version(PACKAGE)}"
 
     def known(self) -> list[str]:

@@ -25,7 +25,7 @@ from tests.conftest import ROOT
 from tests.test_imports import ALLOWED
 
 PAGES = sorted((ROOT / "docs").glob("*.md"))
-READ = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *PAGES]
+READ = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "SECURITY.md", *PAGES]
 ROOMS = ("adapt", "benchmarks", "clearspan", "common", "eval", "pipelines", "plugins", "shards", "train")
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```", re.DOTALL | re.MULTILINE)
 LINK = re.compile(r"\]\((?!https?:)([^)#\s]*)(#[^)\s]*)?\)")
@@ -92,6 +92,20 @@ def test_the_versions_that_the_page_on_compatibility_names_are_those_of_the_code
         "`adapt.json`": state.FORMAT,
     }.items():
         assert f"today {number} |" in rows[what], what
+
+
+def test_a_release_has_one_version_and_one_day() -> None:
+    (setup,) = re.findall(r'^    version="(.+)",$', (ROOT / "setup.py").read_text(encoding="utf-8"), re.MULTILINE)
+    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
+    releases = re.findall(r"^## (\d.*), (.*)$", (ROOT / "CHANGELOG.md").read_text(encoding="utf-8"), re.MULTILINE)
+    assert releases[0] == (setup, str(citation["date-released"])) and citation["version"] == setup
+
+
+@pytest.mark.parametrize("page", READ, ids=lambda page: page.name)
+def test_a_page_installs_clearspan_from_a_clone(page: Path) -> None:
+    """No index has it, where anybody could take its name."""
+    lines = page.read_text(encoding="utf-8").splitlines()
+    assert not [line for line in lines if re.search(r"pip install .*clearspan", line) and " needs " not in line]
 
 
 def navigation() -> dict[str, list[str]]:

@@ -12,9 +12,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from clearspan.common.delimited import TABLE_SUFFIXES
+from clearspan.train.config.layers import parse
 from clearspan.train.config.options import DEV, GIVEN, HELD_OUT
 
 LIBRARY = "sentence-transformers"
@@ -125,7 +124,7 @@ def card(encoder: Any, name: str, recipe: str, origin: Origin) -> str:
     from huggingface_hub import EvalResult, ModelCardData
     from jinja2 import Template
 
-    options = yaml.safe_load(recipe) or {}
+    options = parse(recipe) or {}
     measure = metric_fields(str(options.get("training", {}).get("eval_data", "")))
     first = origin.scores.get(BEFORE) or origin.scores.get(0, {})
     scores = {} if origin.step is None else origin.scores.get(origin.step, {})

@@ -61,8 +61,9 @@ class RankCommand(TrainOptions, Command):
         """
         if self.list:
             return catalog()
-        from clearspan.train.engine.ranks import name_accelerator
+        from clearspan.train.engine.ranks import check_environment, name_accelerator
 
+        check_environment()
         name_accelerator()
         keep_few_kernels()
         from clearspan.train import job

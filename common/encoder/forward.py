@@ -65,8 +65,9 @@ def check_packing(
         EncoderError: the states differ, or the model cannot process the packed batch.
     """
     window = getattr(base.config, "sliding_window", None) or 0
-    lengths = [min(window + 24, max_tokens), 9]
-    ids = torch.arange(sum(lengths), device=base.device) * 7 % (base.config.vocab_size - 8) + 8
+    lengths = [min(window + 24, max_tokens), min(9, max_tokens)]
+    first = min(8, base.config.vocab_size // 2)  # special tokens, which may be treated in another way, have low ids
+    ids = torch.arange(sum(lengths), device=base.device) * 7 % (base.config.vocab_size - first) + first
     sequences = [ids[: lengths[0]].tolist(), ids[lengths[0] :].tolist()]
     try:
         packed = forward(pack_ids(sequences, base.device))

@@ -135,7 +135,8 @@ class PackedModel:
             hidden: Tensor = transformer(input_ids=ids).last_hidden_state
             return hidden
 
-        check_packing(transformer, self._forward, alone, max_tokens(transformer) or UNLIMITED)
+        self._max_tokens = max_tokens(transformer)
+        check_packing(transformer, self._forward, alone, self._max_tokens or UNLIMITED)
 
     @property
     def device(self) -> torch.device:
@@ -153,7 +154,9 @@ class PackedModel:
             prompt_tokens: the number of ids at the beginning of each text that belong to the prompt or are special
                 tokens before it; the pooling of some models leaves them out.
         """
-        return packed_batches.embed_ids(ids, lengths, self.dim, lambda batch: self._embedded(batch, prompt_tokens))
+        return packed_batches.embed_ids(
+            ids, lengths, self.dim, lambda batch: self._embedded(batch, prompt_tokens), self._max_tokens
+        )
 
     def _embedded(self, packed: Packed, prompt_tokens: int) -> Tensor:
         is_both = isinstance(self._pooling, FirstLast)

@@ -24,7 +24,13 @@ FEW_ROWS, MANY_ROWS = 16, 64
 """On a CPU, the number of rows of a forward pass is a multiple of FEW_ROWS; above 8 * MANY_ROWS, of MANY_ROWS."""
 
 
-def embed_ids(ids: Tensor, lengths: NDArray[np.integer[Any]], dim: int, embed: Callable[[Packed], Tensor]) -> Tensor:
+def embed_ids(
+    ids: Tensor,
+    lengths: NDArray[np.integer[Any]],
+    dim: int,
+    embed: Callable[[Packed], Tensor],
+    max_tokens: int | None = None,
+) -> Tensor:
     """Return the embeddings of n texts, (n, dim) fp32 on the device, in the given order.
 
     Args:
@@ -32,12 +38,13 @@ def embed_ids(ids: Tensor, lengths: NDArray[np.integer[Any]], dim: int, embed: C
             device.
         lengths: the number of ids of each text, (n,), on the host; a text may have none.
         dim: the width of the embeddings.
-        embed: function from a batch to its embeddings, (number of sequences, dim). The last sequence of a batch may be
-            a filler, which only rounds up the number of tokens; its embedding is not used.
+        embed: function from a batch to its embeddings, (number of sequences, dim). The last sequences of a batch may be
+            fillers, which only round up the number of tokens; their embeddings are not used.
+        max_tokens: the length of the longest sequence that the model accepts; None if there is no limit.
     """
     if ids.device.type != "cpu":
         ids = ids.long() if len(ids) else ids.new_zeros(1).long()
-        return embed(pack(ids, _filled(lengths, len(ids))))[: len(lengths)]
+        return embed(pack(ids, _filled(lengths, len(ids), max_tokens)))[: len(lengths)]
     order = np.argsort(lengths, kind="stable")
     ends = np.cumsum(lengths, dtype=np.int64)
     out = torch.empty((len(lengths), dim))
@@ -49,16 +56,20 @@ def embed_ids(ids: Tensor, lengths: NDArray[np.integer[Any]], dim: int, embed: C
         multiple = MANY_ROWS if used > 8 * MANY_ROWS else FEW_ROWS
         taken = torch.zeros(max(-(-used // multiple), 1) * multiple, dtype=torch.int64)
         taken[:used] = ids[torch.from_numpy(at)]
-        out[torch.from_numpy(rows)] = embed(pack(taken, _filled(sizes, len(taken))))[: len(rows)]
+        out[torch.from_numpy(rows)] = embed(pack(taken, _filled(sizes, len(taken), max_tokens)))[: len(rows)]
     return out
 
 
-def _filled(lengths: NDArray[np.integer[Any]], rows: int) -> NDArray[np.integer[Any]]:
-    """Return `lengths`, followed by the length of a filler sequence if their sum is less than `rows`.
+def _filled(lengths: NDArray[np.integer[Any]], rows: int, max_tokens: int | None) -> NDArray[np.integer[Any]]:
+    """Return `lengths`, followed by the lengths of filler sequences if their sum is less than `rows`.
+
+    There is one filler, unless it would be longer than `max_tokens`.
 
     Args:
         lengths: the number of tokens of each sequence in a batch.
         rows: the number of tokens that the batch has with the filler.
     """
     filler = rows - int(lengths.sum())
-    return np.append(lengths, filler) if filler else lengths
+    most = max_tokens or rows
+    whole, rest = divmod(filler, most)
+    return np.append(lengths, [most] * whole + [rest] * (rest > 0)).astype(lengths.dtype)

@@ -21,6 +21,8 @@ _SIGN = re.compile(r"[\ufeff \t\r\n]*(\[[ \t\r\n]*\]|[\[,\]]?)[ \t\r\n]*")
 """Pattern of the bracket or comma before an element, or of the bracket after the last element,
 with whitespace around it.
 """
+OF_NUMBER = 3
+"""A number that is followed by fewer characters, as by ".", "e" or "e+", may continue in the next part of the file."""
 _element = json.JSONDecoder().raw_decode
 _exact_element = json.JSONDecoder(parse_float=exact_number).raw_decode
 
@@ -68,8 +70,8 @@ def records(stream: BinaryIO, name: str, reading: Reading) -> Iterator[Record]:
             value, end = (None, start) if is_last else element(text, start)
         except (ValueError, RecursionError) as error:
             end, problem = len(text), getattr(error, "msg", str(error))
-        if end == len(text) and end - at <= most and (part := next(parts, b"")):
-            text, at = text[at:] + decode(part), 0  # a number at the end of the text may continue in the next part
+        if len(text) - end < OF_NUMBER and end - at <= most and (part := next(parts, b"")):
+            text, at = text[at:] + decode(part), 0
             continue
         if problem or sign[1][:1] not in (opening, "]" if opening == "," else opening):
             reason = problem or f"found {sign[1] or 'an element'!r}, expected {opening!r}"

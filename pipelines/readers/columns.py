@@ -142,15 +142,14 @@ def nested(fields: Mapping[str, Any], name: str) -> list[str] | None:
     rest, inner = name, fields
     while True:
         heads = [rest[:place] for place, character in enumerate(rest) if character == "."]
-        step = next(
-            (found for head in [rest, *reversed(heads)] if (found := matching_name(inner, head)) is not None), None
-        )
+        found = ((head, matching_name(inner, head)) for head in [rest, *reversed(heads)])
+        head, step = next((pair for pair in found if pair[1] is not None), ("", None))
         if step is None:
             return None
         path.append(step)
-        if normalized_name(step) == normalized_name(rest):
+        if head == rest:
             return path
-        rest, value = rest[len(step) + 1 :], inner[step]
+        rest, value = rest[len(head) + 1 :], inner[step]
         if value is None:
             return path
         if not isinstance(value, Mapping):

@@ -166,17 +166,8 @@ def _documents(
     Raises:
         PipelineError: the content of the member contradicts its extension.
     """
-    containers = [known for known in formats.containers() if known.name != Tars.name]
-    if any(known.recognizes(head, name) for known in containers):
-        *names, last = [known.described for known in containers]
-        yield Record(name, None, None, b"", f"{', '.join(names)} or {last} in a tar: unpack the tar")
-        return
-    if type_suffix(name) == CLASS_FILE:
-        yield Record(name, None, None, b"", skipped=CLASS_LABEL)
-        return
-    if reason := refusal(name, head):
-        problem = "" if reading.skip_unknown else f"{reason}, or leave it out with {flag('--skip-unknown')}"
-        yield Record(name, None, None, head[:HEAD_BYTES], problem, skipped="" if problem else UNKNOWN_TYPE)
+    if (unread := _unread(name, head, reading)) is not None:
+        yield unread
         return
     sniff.check_extensions(name, compression, head)
     if reading.encoding == AUTO:
@@ -185,6 +176,20 @@ def _documents(
             yield from encodings.with_encoding(_texts(content, name, reading), encoding)
         return
     yield from _texts(transcoded(stream, reading.encoding), name, reading)
+
+
+def _unread(name: str, head: FirstBytes, reading: Reading) -> Record | None:
+    """Return a record that says why a member cannot be read or is skipped; None if it may be read."""
+    containers = [known for known in formats.containers() if known.name != Tars.name]
+    if any(known.recognizes(head, name) for known in containers):
+        *names, last = [known.described for known in containers]
+        return Record(name, None, None, b"", f"{', '.join(names)} or {last} in a tar: unpack the tar")
+    if type_suffix(name) == CLASS_FILE:
+        return Record(name, None, None, b"", skipped=CLASS_LABEL)
+    if reason := refusal(name, head):
+        problem = "" if reading.skip_unknown else f"{reason}, or leave it out with {flag('--skip-unknown')}"
+        return Record(name, None, None, head[:HEAD_BYTES], problem, skipped="" if problem else UNKNOWN_TYPE)
+    return None
 
 
 def _texts(stream: BinaryIO, name: str, reading: Reading) -> Iterator[Record]:
@@ -302,10 +307,19 @@ def _members(
             return
         if length is not None:
             raise tarfile.ReadError(f"its end is before byte {length:,} of the piece, where a member was planned")
-        rest, padding = cast(BinaryIO, archive.fileobj), 0
-        while data := rest.read(BUFFER_BYTES):
-            padding += len(data)
-            if data.strip(b"\0"):
-                raise tarfile.ReadError("data follows its end: two tars joined, or damage")
-            if padding > PADDING_BYTES:
-                raise tarfile.ReadError(f"more than {PADDING_BYTES:,} zero bytes after its end")
+        _check_end(cast(BinaryIO, archive.fileobj))
+
+
+def _check_end(rest: BinaryIO) -> None:
+    """Raise tarfile.ReadError if anything but padding follows the end mark of a tar.
+
+    Args:
+        rest: the tar, behind its end mark.
+    """
+    padding = 0
+    while data := rest.read(BUFFER_BYTES):
+        padding += len(data)
+        if data.strip(b"\0"):
+            raise tarfile.ReadError("data follows its end: two tars joined, or damage")
+        if padding > PADDING_BYTES:
+            raise tarfile.ReadError(f"more than {PADDING_BYTES:,} zero bytes after its end")

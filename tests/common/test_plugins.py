@@ -105,6 +105,14 @@ def test_an_object_needs_the_members_of_a_protocol(own_module: Callable[[str], s
         plugins.load_object(f"{name}:bare", Nest, "a nest")
 
 
+def test_a_property_is_not_run_to_see_that_it_is_there(own_module: Callable[[str], str]) -> None:
+    name = own_module(
+        "class Full:\n    size = 2\n    def hatch(self): ...\n"
+        "    @property\n    def eggs(self): raise LookupError('not installed')\nfull = Full()\n"
+    )
+    assert plugins.load_object(f"{name}:full", Nest, "a nest").size == 2
+
+
 @pytest.mark.guarantee("own-parts")
 def test_a_module_that_is_not_there_is_told_from_one_that_fails(own_module: Callable[[str], str]) -> None:
     with pytest.raises(plugins.PluginError, match="no_such:Owl: there is no module no_such, installed or in /"):

@@ -1,10 +1,12 @@
 """How commands read names and numbers, and what they say of one that is mistyped."""
 
 import signal
+from pathlib import Path
 
 import pytest
 
 from clearspan.common import failures
+from clearspan.common.child_commands import run_module
 from clearspan.common.parsing import closest, did_you_mean, finite_number, whole_number
 from clearspan.common.terminal import OutputClosedError, Parser, UsageError, one_line, run
 
@@ -122,6 +124,19 @@ def test_only_with_a_remedy_a_signal_ends_the_process_at_once(remedy: str) -> No
         return 3 if (signal.getsignal(signal.SIGTERM) is before) == (not remedy) else 4
 
     assert run("tool", work, (), remedy) == 3 and signal.getsignal(signal.SIGTERM) is before
+
+
+@pytest.mark.guarantee("one-line-errors")
+def test_a_deleted_working_folder_is_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+    assert run("tool", lambda: 0) == 1
+    assert capsys.readouterr() == ("", "tool: the working folder has been deleted: change to another folder\n")
+    with pytest.raises(FileNotFoundError, match="the working folder has been deleted"):
+        run_module("json.tool", [])
 
 
 def test_a_defect_keeps_its_traceback() -> None:

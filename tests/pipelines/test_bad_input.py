@@ -13,6 +13,7 @@ from clearspan.common import files
 from clearspan.common.fast_tokenizer import FastTokenizer
 from clearspan.common.ragged import Ragged
 from clearspan.common.sealed import build
+from clearspan.pipelines.errors import PipelineError
 from clearspan.pipelines.records import Record
 from clearspan.pipelines.tally import Counts, RecordError, Tally
 from clearspan.shards import storage
@@ -53,6 +54,7 @@ def test_a_tokenizer_that_is_none(pipeline, head: Path, tmp_path: Path) -> None:
         assert_fails(pipeline("--input", head, "--tokenizer", tmp_path / name), f"{name}: not a tokenizer.json")
 
 
+@pytest.mark.guarantee("records-counted")
 @pytest.mark.slow
 def test_a_corpus_of_nothing_but_bad_records_stops_early(pipeline, openwebtext: Path, tmp_path: Path) -> None:
     assert_fails(pipeline("--input", openwebtext, "--text-field", "body"), 'no field "body" among ')
@@ -93,6 +95,7 @@ def test_every_kind_of_bad_record_is_written_down_with_its_reason(pipeline, head
         assert row["head"] == line.decode("utf-8", "backslashreplace")
 
 
+@pytest.mark.guarantee("records-counted")
 def test_the_advice_on_encodings_follows_from_what_is_wrong_and_not_from_its_words() -> None:
     tally = Tally((), 1.0)
     for _ in range(5):
@@ -180,3 +183,173 @@ def test_ids_that_cannot_be_proved_stop_the_run(
         pipeline("--input", head, "--min-tokens", "100"),
         "head.jsonl:0: fast tokenization and tokenizers give different ids",
     )
+
+
+def counted(tally: Tally) -> tuple[int, int, int]:
+    """Return the numbers of records that a tally has read, filtered and called bad."""
+    return tally.counts.read, sum(tally.counts.filtered.values()), tally.counts.bad
+
+
+@pytest.mark.guarantee("records-counted")
+def test_each_record_is_yielded_or_counted_with_its_reason() -> None:
+    records = [
+        Record("a.tar/0.txt", None, "Owls.", b"Owls."),
+        Record("a.tar/0.cls", None, None, b"", skipped="class_label"),
+        Record("a.tar/1.cls", None, None, b"", skipped="class_label"),
+        Record("a.tar/2.html", None, None, b"", skipped="unknown_type"),
+        Record("a.tar/3.txt", None, "Rivers.", b"Rivers."),
+    ]
+    tally = Tally(("class_label",), 0.5)
+    assert [record.value for record in tally.readable(records)] == ["Owls.", "Rivers."]
+    assert tally.counts == Counts(read=3, filtered={"class_label": 2, "unknown_type": 1})
+
+
+@pytest.mark.guarantee("records-counted")
+def test_each_file_that_is_not_utf8_is_counted_once() -> None:
+    names = [("a.txt", "cp1252"), ("a.txt", "cp1252"), ("b.txt", ""), ("c.txt", "koi8-r"), ("d.txt", "cp1252")]
+    records = [Record(name, 0, "Größe", b"", encoding=encoding) for name, encoding in names]
+    tally = Tally((), 0.5)
+    assert list(tally.readable(records)) == records
+    assert tally.counts == Counts(
+        encodings={"cp1252": 2, "koi8-r": 1},
+        recoded=[["a.txt", "cp1252"], ["c.txt", "koi8-r"], ["d.txt", "cp1252"]],
+    )
+
+
+@pytest.mark.guarantee("records-counted")
+def test_what_cannot_be_made_of_a_record_is_bad_and_the_next_is_made() -> None:
+    def make(record: Record) -> str | None:
+        if record.value == "short":
+            tally.counts.filtered["short"] += 1
+            return None
+        if record.problem:
+            raise RecordError(record.problem)
+        return record.value.upper()
+
+    records = [
+        Record("a.jsonl", 0, "owls", b"owls"),
+        Record("a.jsonl", 5, None, b"{", "broken JSON"),
+        Record("a.jsonl", 7, "short", b"short"),
+        Record("b.jsonl", 0, "", b""),
+        Record("b.jsonl", 1, None, b"[]\r\n", "no object"),
+        Record("b.jsonl", 5, "rivers", b"rivers"),
+    ]
+    tally = Tally(("short",), 0.5)
+    assert list(tally.made(records, make)) == ["OWLS", "", "RIVERS"]
+    assert counted(tally) == (6, 1, 2)
+    assert [json.loads(line) for line in tally.rejected.splitlines()] == [
+        {"source": "a.jsonl", "offset": 5, "reason": "broken JSON", "head": "{"},
+        {"source": "b.jsonl", "offset": 1, "reason": "no object", "head": "[]"},
+    ]
+    assert tally.counts.bad_examples == [["a.jsonl:5", "broken JSON"], ["b.jsonl:1", "no object"]]
+
+
+@pytest.mark.guarantee("records-counted")
+@pytest.mark.parametrize(
+    ("raw", "head"),
+    [
+        (b"caf\xe9 au lait\r\n", r"caf\xe9 au lait"),
+        ("Größe\n".encode(), "Größe"),
+        (b"x" * 2000, "x" * 1000),
+        ("ß".encode() * 2000, "ß" * 500),
+        (b"\xff" * 2000, r"\xff" * 250),
+        (b"x\n" * 2, "x\nx"),
+        (b" x ", " x "),
+        (b"x" * 1000 + b"\xff", "x" * 1000),
+    ],
+)
+def test_the_beginning_of_a_bad_record_is_written_as_text(raw: bytes, head: str) -> None:
+    tally = Tally((), 1.0)
+    tally.reject(Record("a.txt", None, None, raw, "too long"), RecordError("too long"))
+    assert json.loads(tally.rejected) == {"source": "a.txt", "offset": None, "reason": "too long", "head": head}
+
+
+@pytest.mark.guarantee("records-counted")
+def test_the_first_three_bad_records_are_examples_and_all_are_rejected() -> None:
+    tally = Tally((), 1.0)
+    for number in range(5):
+        record = Record("a.txt", number, None, b"caf\xe9", "wrong", is_not_utf8=number % 2 == 0)
+        tally.reject(record, RecordError(f"reason {number}"))
+    assert (tally.counts.bad, tally.counts.not_utf8) == (5, 3)
+    assert tally.counts.bad_examples == [[f"a.txt:{number}", f"reason {number}"] for number in range(3)]
+    assert [json.loads(line)["offset"] for line in tally.rejected.splitlines()] == list(range(5))
+
+
+@pytest.mark.guarantee("records-counted")
+@pytest.mark.parametrize(
+    ("good", "bad", "allowed", "ends"),
+    [(0, 999, 0.1, False), (0, 1000, 0.1, True), (999, 1000, 0.499, True), (1000, 1000, 0.1, False),
+     (0, 1000, 0.5, False), (5000, 1000, 0.001, False)],
+)  # fmt: skip
+def test_a_unit_stops_at_a_thousand_bad_records_that_are_most_of_all(
+    good: int, bad: int, allowed: float, ends: bool
+) -> None:
+    tally = Tally((), allowed)
+    tally.counts.read = good + bad
+    error = None
+    for number in range(bad):
+        assert error is None, number
+        try:
+            tally.reject(Record("a.txt", number, None, b"{"), RecordError("broken JSON"))
+        except PipelineError as raised:
+            error = str(raised)
+    assert tally.counts.bad == bad
+    assert (error is not None) == ends
+    if error:
+        assert error == f"{bad:,} of {good + bad:,} records are bad, e.g. a.txt:0: broken JSON"
+
+
+@pytest.mark.guarantee("records-counted")
+def test_the_counts_of_units_add_up_in_every_figure() -> None:
+    one = Counts(
+        *(7, 4, {"short": 1, "empty": 1}, 1, 1),
+        longest={"bytes": 90, "tokens": 3},
+        sums={"chunks": 2, "words": 1},
+        bad_examples=[["a:0", "x"], ["a:1", "x"]],
+        lacking="",
+        encodings={"cp1252": 1, "koi8-r": 2},
+        recoded=[[f"{number}.txt", "cp1252"] for number in range(15)],
+        lacking_in={"a.csv": 2},
+    )
+    two = Counts(
+        *(9, 3, {"empty": 2, "excluded": 1, "short": 0}, 3, 2),
+        longest={"bytes": 80, "tokens": 5, "words": 2},
+        sums={"words": 4, "pairs": 6},
+        bad_examples=[["b:0", "y"], ["b:1", "y"], ["b:2", "y"]],
+        lacking="no fields x",
+        encodings={"koi8-r": 1, "cp932": 1},
+        recoded=[[f"{number}.txt", "koi8-r"] for number in range(15, 30)],
+        lacking_in={"b.csv": 3, "a.csv": 1},
+    )
+    later = dataclasses.asdict(two)
+    one.add(two)
+    assert dataclasses.asdict(two) == later
+    assert one == Counts(
+        *(16, 7, {"short": 1, "empty": 3, "excluded": 1}, 4, 3),
+        longest={"bytes": 90, "tokens": 5, "words": 2},
+        sums={"chunks": 2, "words": 5, "pairs": 6},
+        bad_examples=[["a:0", "x"], ["a:1", "x"], ["b:0", "y"]],
+        lacking="no fields x",
+        encodings={"cp1252": 1, "koi8-r": 3, "cp932": 1},
+        recoded=[[f"{number}.txt", "cp1252" if number < 15 else "koi8-r"] for number in range(20)],
+        lacking_in={"a.csv": 3, "b.csv": 3},
+    )
+
+
+@pytest.mark.guarantee("records-counted")
+@pytest.mark.parametrize(
+    ("read", "bad", "allowed", "ends"),
+    [(1000, 1, 0.001, False), (999, 1, 0.001, True), (10, 0, 0.0, False), (10, 1, 0.0, True), (10, 10, 1.0, False)],
+)
+def test_a_run_fails_above_the_fraction_that_is_allowed(read: int, bad: int, allowed: float, ends: bool) -> None:
+    counts = Counts(read=read, bad=bad, bad_examples=[["a.txt:7", "broken JSON"]])
+    if not ends:
+        counts.check_bad(allowed)
+        return
+    expected = f"{bad} of {read} records are bad, e.g. a.txt:7: broken JSON (allowed: max_bad_fraction {allowed:g}"
+    with pytest.raises(PipelineError) as caught:
+        counts.check_bad(allowed)
+    assert str(caught.value) == f"{expected})"
+    with pytest.raises(PipelineError) as caught:
+        counts.check_bad(allowed, "; all: _rejected/")
+    assert str(caught.value) == f"{expected}; all: _rejected/)"

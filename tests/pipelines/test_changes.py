@@ -1,6 +1,8 @@
 """Inputs that are edited: between a kill and the next run, after the end, and while the run goes on."""
 
 import dataclasses
+import hashlib
+import io
 import json
 import os
 import random
@@ -13,14 +15,17 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from clearspan.pipelines import run
+from clearspan.common.sealed import seal, unseal
+from clearspan.pipelines import readers, run
 from clearspan.pipelines.errors import PipelineError
 from clearspan.pipelines.readers import content_hash, read_pieces, sniff
-from clearspan.pipelines.records import Piece, Reading
+from clearspan.pipelines.readers.lines import TextLines
+from clearspan.pipelines.records import Input, Piece, Reading
 from clearspan.pipelines.units import changes, plan
 from clearspan.pipelines.units.plan import cut, find_inputs
 from clearspan.pipelines.units.unit import process_unit
-from clearspan.shards import verify
+from clearspan.shards import storage, verify
+from clearspan.shards.finding import Status
 from tests.pipelines.conftest import without_beam
 
 UNIT_BYTES = 40_000
@@ -124,6 +129,7 @@ def test_the_same_content_with_another_time_or_inode_is_compared_once_and_accept
     assert tree(tmp_path / "out") == finished
 
 
+@pytest.mark.guarantee("changed-input")
 def test_an_edit_in_place_that_restores_the_time_of_modification_is_noticed(direct, old_head: Path) -> None:
     assert direct("--input", old_head, *WORDS).code == 0
     edit(old_head, 100_000)
@@ -131,6 +137,7 @@ def test_an_edit_in_place_that_restores_the_time_of_modification_is_noticed(dire
     assert direct("--input", old_head, *WORDS).err == f"pipelines: {old_head}: {CHANGED}\n"
 
 
+@pytest.mark.guarantee("changed-input")
 def test_a_backup_that_links_a_file_while_it_is_read_is_no_edit(
     direct, old_head: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -139,6 +146,7 @@ def test_a_backup_that_links_a_file_while_it_is_read_is_no_edit(
     assert "already finished" in direct("--input", old_head, *WORDS).out
 
 
+@pytest.mark.guarantee("changed-input")
 @pytest.mark.parametrize("how", ["in the middle of the run", "before the next one"])
 def test_a_run_goes_on_with_a_file_that_was_only_touched(
     direct, old_head: Path, tmp_path: Path, tree, monkeypatch: pytest.MonkeyPatch, how: str
@@ -154,6 +162,7 @@ def test_a_run_goes_on_with_a_file_that_was_only_touched(
     assert tree(tmp_path / "out") == tree(tmp_path / "fresh")
 
 
+@pytest.mark.guarantee("changed-input")
 @pytest.mark.parametrize("damage", [None, b"", b"{}"])
 def test_a_unit_without_a_record_of_what_it_read_is_done_again(
     direct, old_head: Path, tmp_path: Path, tree, damage: bytes | None
@@ -166,6 +175,7 @@ def test_a_unit_without_a_record_of_what_it_read_is_done_again(
     assert tree(tmp_path / "out") == finished
 
 
+@pytest.mark.guarantee("changed-input")
 def test_a_file_that_was_written_a_moment_before_is_compared_whatever_its_time(
     direct, head: Path, tmp_path: Path
 ) -> None:
@@ -269,6 +279,7 @@ def test_a_flipped_bit_in_a_learned_tokenizer_is_mended(direct, old_head: Path, 
         assert tree(tmp_path / "learned") == made
 
 
+@pytest.mark.guarantee("changed-input")
 @pytest.mark.parametrize("size", [sniff.WHOLE_BYTES, sniff.WHOLE_BYTES + 1])
 def test_what_a_unit_records_of_a_file_is_what_a_later_run_computes(tmp_path: Path, size: int) -> None:
     path, reading = tmp_path / "a.txt", Reading()
@@ -279,3 +290,275 @@ def test_what_a_unit_records_of_a_file_is_what_a_later_run_computes(tmp_path: Pa
     assert contents == [content_hash(str(tmp_path), piece)]
     path.write_bytes(path.read_bytes().replace(b"owl", b"awl", 1))
     assert contents != [content_hash(str(tmp_path), piece)]
+
+
+@pytest.fixture
+def inputs(tmp_path: Path) -> Path:
+    """Three files that were written long ago: the units of `planned` are half of a, half of a, and b with c."""
+    folder = tmp_path / "in"
+    folder.mkdir()
+    for name, lines in (("a.txt", 8), ("b.txt", 2), ("c.txt", 2)):
+        (folder / name).write_text("".join(f"{name} line {line}\n" for line in range(lines)))
+        os.utime(folder / name, ns=(10**18, 10**18))
+    return folder
+
+
+def planned(folder: Path) -> plan.Plan:
+    found = find_inputs([str(folder)], Reading(text_per="line"))
+    files = tuple(dataclasses.replace(entry, format="lines") for entry in found.files)
+    made = plan.make_plan(dataclasses.replace(found, files=files), {"options": {}}, 56)
+    shapes = [[(piece.input.name, piece.start) for piece in unit.pieces] for unit in made.units]
+    assert shapes == [[("a.txt", 0)], [("a.txt", 56)], [("b.txt", 0), ("c.txt", 0)]]
+    return made
+
+
+def recorded(folder: Path, made: plan.Plan, units: tuple[int, ...] = (0, 1, 2)) -> None:
+    """Write what units that have read their inputs record, and what the inputs were then."""
+    for unit in units:
+        hashes = [content_hash(made.root, piece) for piece in made.units[unit].pieces]
+        changes.save_read(str(folder), made.sha256, unit, hashes)
+    changes.check_inputs(str(folder), made, set())
+
+
+def compared(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int]]:
+    """Return the list of pieces that are compared from now on."""
+    found: list[tuple[str, int]] = []
+
+    def hashed(root: str, piece: Piece) -> str:
+        found.append((piece.input.name, piece.start))
+        return content_hash(root, piece)
+
+    monkeypatch.setattr(changes, "content_hash", hashed)
+    return found
+
+
+@pytest.mark.guarantee("changed-input")
+def test_units_whose_inputs_were_not_touched_are_the_same_without_reading(
+    inputs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made, out = planned(inputs), str(tmp_path)
+    assert changes.check_inputs(out, made, {0, 1, 2}) == set()  # no unit has recorded what it read
+    recorded(tmp_path, made, (0, 2))
+    found = compared(monkeypatch)
+    assert changes.check_inputs(out, made, {0, 1, 2}) == {0, 2}
+    assert changes.check_inputs(out, made, {1, 2}) == {2}
+    assert changes.check_inputs(out, made, set()) == set()
+    assert found == []
+
+
+@pytest.mark.guarantee("changed-input")
+@pytest.mark.parametrize(
+    ("name", "pieces"), [("a.txt", [("a.txt", 0), ("a.txt", 56)]), ("b.txt", [("b.txt", 0)]), ("c.txt", [("c.txt", 0)])]
+)
+def test_each_piece_of_a_touched_file_is_compared_once(
+    inputs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, pieces: list[tuple[str, int]]
+) -> None:
+    recorded(tmp_path, planned(inputs))
+    os.utime(inputs / name, ns=(10**18, 10**18 + 1))
+    found, made = compared(monkeypatch), planned(inputs)
+    assert changes.check_inputs(str(tmp_path), made, {0, 1, 2}) == {0, 1, 2}
+    assert found == pieces
+    assert changes.check_inputs(str(tmp_path), made, {0, 1, 2}) == {0, 1, 2} and found == pieces
+    (tmp_path / ".clearspan" / "status.json").unlink()
+    changes.check_inputs(str(tmp_path), made, {0, 1, 2})
+    assert sorted(found[len(pieces) :]) == [("a.txt", 0), ("a.txt", 56), ("b.txt", 0), ("c.txt", 0)]
+
+
+@pytest.mark.guarantee("changed-input")
+@pytest.mark.parametrize(("name", "at"), [("a.txt", 0), ("a.txt", -2), ("b.txt", 3), ("c.txt", 3)])
+def test_an_edit_of_any_piece_is_an_error_each_time_that_names_the_file(
+    inputs: Path, tmp_path: Path, name: str, at: int
+) -> None:
+    made, path = planned(inputs), inputs / name
+    recorded(tmp_path, made)
+    data = bytearray(path.read_bytes())
+    data[at] ^= 1
+    path.write_bytes(data)
+    os.utime(path, ns=(10**18, 10**18))
+    files = tuple(dataclasses.replace(entry, status=storage.status(str(inputs / entry.name))) for entry in made.inputs)
+    now = dataclasses.replace(made, inputs=files)
+    for _ in range(2):
+        with pytest.raises(PipelineError) as caught:
+            changes.check_inputs(str(tmp_path), now, {0, 1, 2})
+        assert str(caught.value).startswith(f"{path}: has changed since the run was planned")
+    data[at] ^= 1
+    path.write_bytes(data)  # the earlier file is back
+    assert changes.check_inputs(str(tmp_path), now, {0, 1, 2}) == {0, 1, 2}
+
+
+@pytest.mark.guarantee("changed-input")
+@pytest.mark.parametrize("hashes", [[], ["x"], ["x", "y", "z"]])
+def test_a_record_of_other_pieces_or_of_another_plan_is_none(inputs: Path, tmp_path: Path, hashes: list[str]) -> None:
+    made = planned(inputs)
+    recorded(tmp_path, made)
+    changes.save_read(str(tmp_path), made.sha256, 2, hashes)
+    changes.save_read(str(tmp_path), "0" * 64, 0, ["x"])
+    for name in ("a.txt", "c.txt"):
+        os.utime(inputs / name, ns=(1, 1))
+    assert changes.check_inputs(str(tmp_path), planned(inputs), {0, 1, 2}) == {1}
+
+
+@pytest.mark.guarantee("changed-input")
+def test_times_of_another_plan_are_not_those_of_this_one(
+    inputs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = planned(inputs)
+    recorded(tmp_path, made)
+    found = compared(monkeypatch)
+    path = tmp_path / ".clearspan" / "status.json"
+    path.write_bytes(seal({**unseal(path.read_bytes()), "plan": "0" * 64}))
+    assert changes.check_inputs(str(tmp_path), made, {1}) == {1} and found == [("a.txt", 56)]
+    assert unseal(path.read_bytes()) == {"plan": made.sha256, "status": [[*entry.status] for entry in made.inputs]}
+
+
+@pytest.mark.guarantee("changed-input")
+@pytest.mark.parametrize(("age_s", "is_trusted"), [(0, False), (1.9, False), (2.0, False), (2.001, True), (60, True)])
+def test_a_status_is_trusted_two_seconds_after_the_last_change(
+    inputs: Path, monkeypatch: pytest.MonkeyPatch, age_s: float, is_trusted: bool
+) -> None:
+    made = planned(inputs)
+    monkeypatch.setattr(changes.time, "time_ns", lambda: 10**18 + int(age_s * 1e9))
+    statuses = [[*entry.status] for entry in made.inputs]
+    assert changes._statuses(made) == (statuses if is_trusted else [None] * 3)
+    first = dataclasses.replace(made.inputs[0], status=None)
+    some = dataclasses.replace(made, inputs=(first, *made.inputs[1:]))
+    assert changes._statuses(some)[0] is None
+
+
+def described(path: Path, **changed: object) -> Input:
+    """Return an input of lines, as planning describes it, with some attributes changed."""
+    (entry,) = find_inputs([str(path)], Reading()).files
+    return dataclasses.replace(entry, **{"format": "lines", **changed})
+
+
+@pytest.mark.guarantee("changed-input")
+@pytest.mark.parametrize(
+    ("changed", "complaint"),
+    [
+        ({}, ""),
+        ({"status": None}, ""),
+        ({"sample": ""}, ""),
+        ({"sample": "0" * 32}, "has changed since the run was planned"),
+        ({"sample": "", "bytes": 7}, "has changed since the run was planned"),
+        ({"sample": "", "bytes": 10**6, "status": None}, "has changed since the run was planned"),
+        ({"status": Status(112, 7, 7, 7)}, MODIFIED),
+        ({"status": Status(112, 7, 7, 7), "sample": ""}, MODIFIED),
+    ],
+)
+def test_a_file_that_is_not_as_planned_is_refused_before_it_is_read(
+    inputs: Path, changed: dict[str, object], complaint: str
+) -> None:
+    piece = Piece(described(inputs / "a.txt", **changed), 0, None)
+    records = read_pieces(str(inputs), [piece], Reading(10**6))
+    if not complaint:
+        assert len(list(records)) == 8
+        return
+    with pytest.raises(PipelineError) as caught:
+        next(records)
+    assert str(caught.value).startswith(f"{inputs / 'a.txt'}: {complaint}")
+
+
+@pytest.mark.guarantee("changed-input")
+@pytest.mark.parametrize("how", ["edited", "appended to", "replaced", "shortened"])
+def test_a_file_that_is_edited_while_it_is_read_is_an_error_at_its_end(inputs: Path, how: str) -> None:
+    path = inputs / "a.txt"
+    contents: list[str] = []
+    records = read_pieces(str(inputs), [Piece(described(path), 0, None)], Reading(10**6), contents)
+    next(records)
+    data = path.read_bytes()
+    if how == "replaced":
+        (inputs / "new").write_bytes(data)
+        (inputs / "new").replace(path)
+    path.write_bytes(
+        {"edited": data[:-2] + b"x\n", "appended to": data + b"x\n", "shortened": data[:60]}.get(how, data)
+    )
+    with pytest.raises(PipelineError) as caught:
+        list(records)
+    assert str(caught.value).startswith((f"{path}: {MODIFIED}", f"{path}: has changed since the run was planned"))
+
+
+@pytest.mark.guarantee("changed-input")
+@pytest.mark.parametrize(
+    ("data", "complaint"), [(None, "damaged or cut short"), (b"x" * 600, MODIFIED), (b"x", "has changed since")]
+)
+def test_damage_that_an_edit_explains_is_told_as_an_edit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, data: bytes | None, complaint: str
+) -> None:
+    path = tmp_path / "a.txt"
+    path.write_bytes(b"owls\n" + bytes(595))
+    os.utime(path, ns=(10**18, 10**18))
+    records = read_pieces(str(tmp_path), [Piece(described(path), 0, None)], Reading(10**6))
+    next(records)
+    if data is not None:
+        path.write_bytes(data)
+    with pytest.raises(PipelineError) as caught:
+        list(records)
+    assert str(caught.value).startswith(f"{path}: {complaint}")
+
+
+@pytest.mark.guarantee("changed-input")
+def test_the_hash_of_each_piece_is_recorded_in_order_and_only_if_asked_for(inputs: Path) -> None:
+    made, contents = planned(inputs), list[str]()
+    pieces = [piece for unit in made.units for piece in unit.pieces]
+    reading = Reading(10**6)
+    assert len(list(read_pieces(str(inputs), pieces, reading, contents))) == 12
+    assert contents == [content_hash(str(inputs), piece) for piece in pieces] and len(set(contents)) == 4
+    assert len(list(read_pieces(str(inputs), pieces, reading))) == 12
+
+
+@pytest.mark.guarantee("changed-input")
+def test_the_hash_of_a_piece_is_of_all_bytes_that_are_read_for_it(
+    inputs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = inputs / "a.txt"
+    entry, data = described(path), path.read_bytes()
+
+    def hashed(start: int, end: int | None) -> str:
+        return content_hash(str(inputs), Piece(entry, start, end))
+
+    def sha(*parts: bytes) -> str:
+        return hashlib.sha256(b"".join(parts)).hexdigest()
+
+    for buffer_bytes in (1 << 18, 5):
+        monkeypatch.setattr(readers, "HASHED_BYTES", buffer_bytes)
+        assert hashed(0, 50) == sha(data[:50], data[50:52])
+        assert hashed(20, 50) == sha(data[20:50], data[19:20], data[50:52])
+        assert hashed(20, 52) == sha(data[20:52], data[19:20])
+        assert hashed(20, None) == sha(data[20:], data[19:20])
+    assert hashed(0, None) == hashed(0, len(data)) == entry.sample
+    monkeypatch.setattr(sniff, "WHOLE_BYTES", len(data) - 1)
+    assert hashed(0, None) == hashed(0, len(data)) == sha(data)
+    monkeypatch.setattr(storage, "is_remote", lambda path: True)
+    monkeypatch.setattr(storage, "checksum", lambda path: f"checksum of {path}")
+    assert hashed(20, 50) == f"checksum of {path}"
+
+
+@pytest.mark.guarantee("changed-input")
+@pytest.mark.parametrize("rest", [b"", b"\n", b"owls\n", b"o" * 9, b"o" * (3 << 20) + b"\nrivers\n"])
+def test_a_piece_of_lines_reads_on_to_the_end_of_its_last_line(rest: bytes) -> None:
+    data = b"one\ntwo\n" + rest
+    entry = Input("a.txt", len(data), "lines", None, "")
+    line_end = 8 + (rest.find(b"\n") + 1 or len(rest))
+    for start, end, expected in (
+        (0, 4, [(0, 0), (4, 4)]),
+        (0, 2, [(0, 0), (2, 4)]),
+        (4, 8, [(3, 4), (8, 8)]),
+        (5, None, [(4, 5), (len(data), len(data))] if rest.endswith(b"\n") or not rest else None),
+        (3, 9 if rest else 8, [(2, 3), (9, max(9, line_end))] if rest else [(2, 3), (8, 8)]),
+    ):
+        if expected is not None:
+            assert TextLines().overhang(io.BytesIO(data), Piece(entry, start, end)) == expected, (start, end)
+
+
+@pytest.mark.guarantee("changed-input")
+@pytest.mark.parametrize("size", [0, 1, sniff.WHOLE_BYTES, sniff.WHOLE_BYTES + 1, 1_000_003])
+def test_the_sample_of_a_file_is_its_size_and_nine_parts_from_its_start_to_its_end(tmp_path: Path, size: int) -> None:
+    data = random.Random(size).randbytes(size)
+    (tmp_path / "a").write_bytes(data)
+    starts = [0] if size <= 9 * 8192 else [number * (size - 8192) // 8 for number in range(9)]
+    parts = [data[start : start + (size if len(starts) == 1 else 8192)] for start in starts]
+    assert sum(map(len, parts)) == min(size, 9 * 8192)
+    with (tmp_path / "a").open("rb") as stream:
+        found = sniff.sample(stream, size)
+        assert stream.tell() == 0
+    assert found == hashlib.blake2b(size.to_bytes(8, "little") + b"".join(parts), digest_size=16).hexdigest()

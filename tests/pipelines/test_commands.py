@@ -5,16 +5,20 @@ import io
 import json
 import os
 import sys
+from importlib import metadata
 from pathlib import Path
 
 import pytest
 
 from clearspan.common import files
+from clearspan.pipelines import errors
 from clearspan.pipelines.errors import InputChangedError, PipelineError, carried_error, carrying_errors
 from clearspan.pipelines.execution import progress
 from clearspan.pipelines.execution.runners import num_processes
 from clearspan.pipelines.records import Input, Piece
+from clearspan.pipelines.text import filters
 from clearspan.pipelines.units.plan import Unit, cut
+from clearspan.plugins import language
 
 
 @pytest.mark.parametrize(
@@ -36,6 +40,32 @@ def test_bad_usage_is_exit_2_and_says_what(
     assert (outcome.code, outcome.out) == (2, "")
     assert complaint in outcome.err and outcome.err.count("\n") == 1
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["documents", "--language", "de"],
+        ["sentences", "--language", "de,en"],
+        ["pairs", "--fields", "title,text", "--language", "de"],
+        ["triplets", "--columns", "a,b,c", "--language", "de"],
+    ],
+)
+def test_the_missing_extra_of_languages_is_named(
+    pipeline, head: Path, monkeypatch: pytest.MonkeyPatch, words: list[str]
+) -> None:
+    """Also where the package has never been installed, and so has no version."""
+
+    def not_installed(name: str) -> str:
+        raise metadata.PackageNotFoundError(name)
+
+    monkeypatch.setattr(errors.importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr(metadata, "version", not_installed)
+    filters.detector.cache_clear()
+    language.identifier.cache_clear()
+    outcome = pipeline(*words, "--input", head)
+    assert outcome.code == 2 and outcome.err.count("\n") == 1
+    assert "--language needs py3langid: pip install 'clearspan[language]'" in outcome.err
 
 
 def test_the_summary_adds_up_and_standard_error_is_silent(pipeline, head: Path, texts: list[str]) -> None:

@@ -32,6 +32,7 @@ def read(data: bytes, reading: Reading | None = None, name: str = "a.csv") -> li
     return list(tables.records(io.BytesIO(data), name, reading or Reading(10**6)))
 
 
+@pytest.mark.guarantee("quotes-in-tables")
 @given(st.lists(st.tuples(cells, cells), max_size=9), st.sampled_from([",", ";", "|"]), st.sampled_from(["\n", "\r\n"]))
 def test_what_pythons_writer_writes_is_read(rows: list[tuple[str, str]], delimiter: str, end: str) -> None:
     data = written([["first", "text"], *map(list, rows)], delimiter=delimiter, lineterminator=end)
@@ -40,6 +41,7 @@ def test_what_pythons_writer_writes_is_read(rows: list[tuple[str, str]], delimit
     assert [record.source for record in found] == [f"a.csv:{number}" for number in range(len(rows))]
 
 
+@pytest.mark.guarantee("quotes-in-tables")
 @pytest.mark.parametrize(
     ("data", "text"),
     [
@@ -75,6 +77,7 @@ def test_a_table_of_a_declaration_alone_is_empty() -> None:
     assert read(b"sep=;\r\n") == []
 
 
+@pytest.mark.guarantee("quotes-in-tables")
 def test_a_quote_between_tabs_is_a_character_unless_only_quoting_explains_the_head() -> None:
     plain = b'id\ttext\n1\t"What is it?" he said.\n2\t"Quite.\n'
     assert [record.value for record in read(plain, name="a.tsv")] == ['"What is it?" he said.', '"Quite.']
@@ -147,6 +150,7 @@ def test_a_csv_without_a_header_has_numbered_columns(shared_data: Path) -> None:
     assert [record.value for record in found] == expected and len(found) == 1500
 
 
+@pytest.mark.guarantee("quotes-in-tables")
 @pytest.mark.parametrize("delimiter", [",", ";"])
 @pytest.mark.parametrize("line", ["Call me Ishmael.\n", "Call me Ishmael. "])
 @pytest.mark.parametrize("header", [True, False])
@@ -171,6 +175,7 @@ def test_a_first_line_that_is_a_text_is_not_lost_as_a_header() -> None:
     assert len(whole) == 2
 
 
+@pytest.mark.guarantee("records-counted")
 def test_a_bad_row_is_bad_by_itself(texts: list[str]) -> None:
     rows = [b"1,one", b"2,two,three", b"3", b"", b"4,caf\xe9", b'5,"a"b', b'6,"two\nlines"']
     found = read(b"id,text\n" + b"\n".join(rows))
@@ -185,6 +190,7 @@ def test_a_bad_row_is_bad_by_itself(texts: list[str]) -> None:
     assert [record.offset for record in found if record.is_not_utf8] == [3]
 
 
+@pytest.mark.guarantee("truncated-input")
 @pytest.mark.parametrize(
     "rest", [b"", b'3,next\n4,"quoted"\n', b"3,next\n" * 1000], ids=["at the end", "before another quote", "far away"]
 )
@@ -203,3 +209,22 @@ def test_a_row_above_the_limit_is_bad_and_the_next_is_read() -> None:
         "",
     ]
     assert found[2].value == "c" and len(found[0].raw) == 1000
+
+
+@pytest.mark.guarantee("quotes-in-tables")
+@pytest.mark.parametrize("is_file", [True, False])
+@pytest.mark.parametrize("num_rows", [0, 3, 7, 8, 40])
+def test_all_of_a_table_is_looked_at_for_quotes_and_then_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, num_rows: int, is_file: bool
+) -> None:
+    monkeypatch.setattr(tables, "HEAD", 64)  # the header and 7 rows
+    data = b"id\ttext\n" + b"".join(b"%d\towls%d\n" % (row % 10, row % 10) for row in range(num_rows))
+    (tmp_path / "a.tsv").write_bytes(data)
+    for is_head in (False, True):
+        with (tmp_path / "a.tsv").open("rb") as file:
+            lines = tables._Lines(file if is_file else io.BytesIO(data))
+            looked = list(lines.parts(is_head))
+            assert b"".join(looked) == (data[:64] if is_head else data)
+            assert max(map(len, looked)) <= 64  # in bounded memory
+            found = list(iter(lambda: lines.readline(1000), b""))  # noqa: B023
+        assert found == data.splitlines(keepends=True)

@@ -159,6 +159,7 @@ def test_a_hole_in_a_container_without_checksums_is_noticed(short: list[str], tm
     assert unnoticed(tmp_path, file, pack(short), zeroed) == []
 
 
+@pytest.mark.guarantee("truncated-input")
 @pytest.mark.parametrize("packing", [name for name in PLAIN if name not in ("lines", "text")])
 def test_a_cut_is_noticed_or_leaves_whole_records(short: list[str], tmp_path: Path, packing: str) -> None:
     file, pack = PLAIN[packing]
@@ -167,6 +168,7 @@ def test_a_cut_is_noticed_or_leaves_whole_records(short: list[str], tmp_path: Pa
         assert packing in ("jsonl", "csv") and [value for value, _ in values] == whole[: len(values)]
 
 
+@pytest.mark.guarantee("truncated-input")
 @pytest.mark.parametrize("packing", ["tar", "pax tar"])
 def test_a_flip_in_a_tars_header_is_noticed(short: list[str], tmp_path: Path, packing: str) -> None:
     file, pack = PLAIN[packing]

@@ -4,10 +4,17 @@ import csv
 import io
 import json
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pyarrow as pa
 import pytest
 
+from clearspan.pipelines.kinds.pairs import Pairs, PairWorker
+from clearspan.pipelines.kinds.text_inputs import checked_text, texts_of
+from clearspan.pipelines.kinds.triplets import TripletRow, TripletWorker
+from clearspan.pipelines.records import Record
+from clearspan.pipelines.tally import Counts, RecordError, Tally
 from tests.pipelines.conftest import Command
 from tests.pipelines.packings import parquet
 
@@ -47,6 +54,7 @@ def test_an_empty_or_null_text_is_counted_as_empty(
     assert "none of 7 triplets is kept: 4 empty, 3 no_pair" in ended.err
 
 
+@pytest.mark.guarantee("empty-is-empty")
 def test_an_array_of_texts_may_hold_nulls(direct: Command, tmp_path: Path) -> None:
     (tmp_path / "a.json").write_text(json.dumps([TEXT, None, "", TEXT[::-1]]))
     ended = direct("--input", tmp_path / "a.json", "--min-tokens", "1", "--json")
@@ -54,6 +62,7 @@ def test_an_array_of_texts_may_hold_nulls(direct: Command, tmp_path: Path) -> No
     assert (found["kept"], found["filtered"]["empty"], found["bad"]) == (2, 2, 0)
 
 
+@pytest.mark.guarantee("empty-is-empty")
 def test_a_null_title_gives_way_to_another_of_a_usual_name(direct: Command, tmp_path: Path, decoded) -> None:
     record = {"title": None, "headline": "Owls", "text": TEXT}
     (tmp_path / "a.jsonl").write_text(json.dumps(record) + "\n" + json.dumps({"text": TEXT}) + "\n")
@@ -75,3 +84,150 @@ def test_rows_of_triplets_and_of_labels_with_a_null_are_empty(direct: Command, t
     ended = direct("triplets", "--nli", "--input", tmp_path / "b.jsonl", "--output", tmp_path / "nli", "--json")
     found = json.loads(ended.out)
     assert (found["kept"], found["filtered"]["empty"], found["filtered"]["unlabelled"], found["bad"]) == (1, 1, 1, 0)
+
+
+BLANKS = [None, "", " ", "\t\r\n", "\u00a0\u2003", "\x1f", "\u3000\n"]
+
+
+def texts_in(values: list[object], field: str | None = None) -> tuple[list[str], Counts]:
+    """Return the texts of records with these values, and the counts."""
+    tally = Tally(("empty",), 1.0)
+    records = [Record("a.jsonl", number, value, b"") for number, value in enumerate(values)]
+    return [text for _, text, data in texts_of(records, field, tally) if data == text.encode()], tally.counts
+
+
+@pytest.mark.guarantee("empty-is-empty")
+@pytest.mark.parametrize("field", [None, "Text", "body"])
+def test_blank_texts_are_counted_as_empty_and_others_are_not(field: str | None) -> None:
+    full = ["Owls", " Owls ", "0", ".", "\u200b"]
+    for values in ([*BLANKS, *full], [{(field or "text").upper(): text, "id": 7} for text in (*BLANKS, *full)]):
+        found, counts = texts_in(values, field)
+        assert found == full
+        assert counts == Counts(read=12, filtered={"empty": 7})
+
+
+@pytest.mark.guarantee("empty-is-empty")
+@pytest.mark.parametrize(
+    ("value", "problem"),
+    [
+        ({"title": "Owls"}, 'no field "text" among title'),
+        ({}, 'no field "text" among none'),
+        ({"text": []}, '"text" is not a string but an array'),
+        ({"text": 0}, '"text" is not a string but a number'),
+        ({"text": False}, '"text" is not a string but true or false'),
+        ({"text": {}}, '"text" is not a string but an object'),
+        ({"Text": "", "TEXT": ""}, 'no field "text" among Text, TEXT'),
+        ({"text": "\ud83d"}, "half of a surrogate pair at character 0 of the text"),
+        ("Owls \ud83d", "half of a surrogate pair at character 5 of the text"),
+    ],
+)
+def test_a_value_that_is_no_text_is_bad_and_not_empty(value: object, problem: str) -> None:
+    found, counts = texts_in([value])
+    assert not found and counts.filtered == {"empty": 0}
+    assert (counts.read, counts.bad) == (1, 1) and counts.bad_examples[0][1].startswith(problem)
+
+
+@pytest.mark.guarantee("empty-is-empty")
+def test_a_record_that_cannot_be_read_is_bad_and_not_empty() -> None:
+    tally = Tally((), 1.0)
+    for value in (None, "", {"text": ""}):
+        assert not list(texts_of([Record("a.jsonl", 0, value, b"", "broken JSON")], None, tally))
+    assert tally.counts.filtered == {} and tally.counts.bad == 3
+    assert tally.counts.bad_examples[2] == ["a.jsonl:0", "broken JSON"]
+
+
+@pytest.mark.guarantee("empty-is-empty")
+def test_a_null_cell_is_an_empty_text_and_other_values_are_bad() -> None:
+    assert [checked_text(cell) for cell in (None, "", " ", "Owls ")] == ["", "", " ", "Owls "]
+    for cell, problem in ((0, "a number"), (False, "true or false"), ([], "an array"), ({}, "an object")):
+        with pytest.raises(RecordError, match=f"a text of the row is not a string but {problem}"):
+            checked_text(cell)
+    with pytest.raises(RecordError, match="half of a surrogate pair"):
+        checked_text("\udc00")
+
+
+@pytest.mark.guarantee("empty-is-empty")
+@pytest.mark.parametrize(
+    ("texts", "has_several", "is_kept"),
+    [
+        (("An owl hunts.", "Owls fly.", "Rain"), False, True),
+        (("Owls", "They hunt."), False, True),
+        (("Owls", "They hunt.", " \t"), False, False),
+        (("\u00a0", "They hunt.", "Rain falls."), False, False),
+        (("", "They hunt."), False, False),
+        (("Owls", ""), False, False),
+        (("Owls", "They hunt.", ""), False, False),
+        (("Owls", "They hunt.", ""), True, True),
+        (("Owls", "", "Rain falls."), True, False),
+        (("", "They hunt.", "Rain falls."), True, False),
+        (("Owls", "They hunt.", "", ""), False, True),
+        (("Owls", "\n", "Rain falls.", "It snows."), False, False),
+        (("", "", ""), False, False),
+    ],
+)
+def test_a_row_is_empty_if_a_text_that_it_needs_is_blank(
+    texts: tuple[str, ...], has_several: bool, is_kept: bool
+) -> None:
+    seen: list[tuple[str, str | None]] = []
+
+    def selected(text: str, counts: Counts, counted: str | None = None) -> str:
+        seen.append((text, counted))
+        return text
+
+    kind: Any = SimpleNamespace(has_several=has_several, selected=selected)
+    worker = TripletWorker(kind, None, None)
+    counts = Counts(filtered={"empty": 0})
+    row = TripletRow(tuple(f" {text}" if text else "" for text in texts), texts, "a.csv:0", "")
+    assert worker._is_kept(row, counts) == is_kept
+    assert counts == Counts(filtered={"empty": 1 - is_kept})
+    if is_kept:
+        shortest = min((text for text in row.originals if text), key=lambda text: len(text.split()))
+        assert seen == [("\n".join(row.originals), shortest)]
+    else:
+        assert not seen
+    kind.selected = lambda *_: None
+    assert not worker._is_kept(row, counts)
+
+
+@pytest.mark.guarantee("empty-is-empty")
+@pytest.mark.parametrize(
+    ("texts", "reason"),
+    [
+        (("Owls", "They hunt."), ""),
+        (("Owls", "OWLS "), "equal_texts"),
+        (("Owls", "Owls"), "equal_texts"),
+        (("", ""), "empty"),
+        ((" ", "\n"), "empty"),
+        (("", "Owls"), "empty"),
+        (("Owls", " "), "empty"),
+    ],
+)
+def test_a_pair_of_blank_texts_is_empty_and_not_equal(texts: tuple[str, str], reason: str) -> None:
+    counts = Counts(filtered={"empty": 0, "equal_texts": 0})
+    kind: Any = SimpleNamespace(has_several=False, selected=lambda *_: "selected")
+    assert PairWorker(kind, None, None)._is_kept(TripletRow(texts, texts, "a.csv:0", ""), counts) == (not reason)
+    assert counts.filtered == {"empty": 0, "equal_texts": 0} | ({reason: 1} if reason else {})
+
+
+@pytest.mark.guarantee("empty-is-empty")
+@pytest.mark.parametrize(
+    ("record", "cells"),
+    [
+        ({"title": "Owls", "text": "Hoot"}, ["Owls", "Hoot"]),
+        ({"title": None, "text": "Hoot"}, [None, "Hoot"]),
+        ({"title": None, "text": None}, [None, None]),
+        ({"title": None, "headline": "Owls", "text": "Hoot"}, ["Owls", "Hoot"]),
+        ({"title": "Owls", "text": None, "body": "Hoot"}, ["Owls", "Hoot"]),
+        ({"title": "", "headline": "Owls", "text": "Hoot"}, ["", "Hoot"]),
+        ({"title": None, "headline": "Owls", "text": None}, [None, None]),
+    ],
+)
+def test_null_fields_make_a_pair_unless_others_of_usual_names_are_full(record: dict, cells: list) -> None:
+    assert Pairs().cells(Record("a.jsonl", 0, record, b"")) == cells
+
+
+@pytest.mark.guarantee("empty-is-empty")
+@pytest.mark.parametrize(("value", "problem"), [("Owls", ""), (None, ""), ({"title": "", "text": ""}, "broken JSON")])
+def test_a_text_without_fields_and_a_broken_record_are_bad_and_no_empty_pair(value: object, problem: str) -> None:
+    with pytest.raises(RecordError, match=problem or "expected a row of columns, found a text"):
+        Pairs().cells(Record("a.jsonl", 0, value, b"", problem))

@@ -113,6 +113,7 @@ RUSSIAN = "Сова охотится ночью над тихими полями
 POLISH = "Sowa poluje nocą nad cichymi polami, podczas gdy rolnicy śpią; źrebię, żółw i łoś też."
 
 
+@pytest.mark.guarantee("wrong-input-fails-first")
 @pytest.mark.parametrize("shift", range(4))
 def test_text_is_utf8_although_a_character_lies_across_the_end_of_the_look(shift: int, tmp_path: Path) -> None:
     line = f"{RUSSIAN} {JAPANESE[0]}\n"

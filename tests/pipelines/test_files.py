@@ -3,6 +3,8 @@
 import dataclasses
 from pathlib import Path
 
+import pytest
+
 from clearspan.pipelines.readers import read_pieces
 from clearspan.pipelines.records import Reading, Record
 from clearspan.pipelines.units.plan import find_inputs, make_plan
@@ -17,6 +19,7 @@ def read(folder: Path, unit_bytes: int = 10**6) -> list[Record]:
     return [record for unit in units for record in read_pieces(inputs.root, unit.pieces, reading)]
 
 
+@pytest.mark.guarantee("hostile-archives")
 def test_one_that_is_too_long_is_a_problem_and_the_rest_is_read(tmp_path: Path) -> None:
     (tmp_path / "a.bin").write_bytes(bytes(100_001))
     (tmp_path / "b.bin").write_bytes(bytes(100_000))

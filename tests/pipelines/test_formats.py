@@ -36,6 +36,7 @@ values = st.recursive(
 )
 
 
+@pytest.mark.guarantee("truncated-input")
 @pytest.mark.slow
 @given(
     st.lists(st.dictionaries(st.text(max_size=3), values, max_size=3) | st.text(max_size=9), max_size=6),
@@ -62,12 +63,14 @@ def test_an_element_that_is_no_record_is_bad_and_the_next_are_read() -> None:
     ]
 
 
+@pytest.mark.guarantee("truncated-input")
 @pytest.mark.parametrize("array", [b'[{"text": "a",}]', b'["a", , "b"]', b'["a" "b"]', b'["a",]', b'{"text": "a"}'])
 def test_an_array_that_is_not_json_is_damage(array: bytes) -> None:
     with pytest.raises(DamagedFileError, match="not JSON at byte"):
         elements(array)
 
 
+@pytest.mark.guarantee("truncated-input")
 @pytest.mark.parametrize("end", [b"", b", ", b', {"text": "b', b', "b\\', b"] [", b"]\n[]"])
 def test_an_array_that_is_cut_or_goes_on_is_damage(end: bytes) -> None:
     with pytest.raises(DamagedFileError, match=r"the array is not closed at its end|data follows the end of the array"):
@@ -113,6 +116,7 @@ def test_both_forms_of_arrow_are_known_by_their_content(
     assert [record.value for record in read_all({"a.gz": COMPRESS["gz"](data)}, tmp_path, 10**9)] == texts[:20]
 
 
+@pytest.mark.guarantee("truncated-input")
 @pytest.mark.parametrize("as_file", [False, True])
 def test_an_arrow_table_that_is_cut_anywhere_is_damage(texts: list[str], tmp_path: Path, as_file: bool) -> None:
     data = arrow(pa.table({"text": texts[:20]}), as_file)
@@ -121,6 +125,7 @@ def test_an_arrow_table_that_is_cut_anywhere_is_damage(texts: list[str], tmp_pat
             read_all({"a.arrow": data[:length]}, tmp_path, 10**9)
 
 
+@pytest.mark.guarantee("hostile-archives")
 @pytest.mark.slow
 def test_a_batch_that_fills_the_memory_is_refused(texts: list[str], tmp_path: Path) -> None:
     data = arrow(pa.table({"text": ["a" * 100_000_000, "a" * 100_000_000]}))
@@ -167,6 +172,7 @@ def mixed(texts: list[str], tmp_path: Path) -> Path:
     return folder
 
 
+@pytest.mark.guarantee("no-markup")
 def test_files_of_no_known_kind_may_be_skipped_and_are_told(direct, mixed: Path, tmp_path: Path) -> None:
     outcome = direct("--input", mixed, "--min-tokens", "800", "--skip-unknown")
     assert outcome.code == 0 and "read 40 " in outcome.out and "3 inputs of unknown type skipped" in outcome.out

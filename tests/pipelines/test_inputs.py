@@ -21,6 +21,7 @@ from clearspan.pipelines.units.plan import cut, describe
 from tests.pipelines.packings import COMPRESS, PACKINGS, jsonl, read_all, tar, tar_of_texts, text_of, write
 
 
+@pytest.mark.guarantee("hostile-archives")
 @pytest.mark.parametrize("unit_bytes", [700, 10**9])
 @pytest.mark.parametrize("nested", [False, True])
 def test_what_file_managers_leave_in_a_tar_is_no_document(
@@ -59,6 +60,7 @@ def test_a_text_may_be_a_document_a_line(texts: list[str], tmp_path: Path, unit_
     assert [data[record.offset :].removeprefix(BOM)[:9] for record in found] == [line.encode()[:9] for line in lines]
 
 
+@pytest.mark.guarantee("truncated-input")
 @pytest.mark.parametrize("unit_bytes", [20_000, 10**9])
 def test_a_tar_cut_between_two_members_is_no_shorter_tar(texts: list[str], tmp_path: Path, unit_bytes: int) -> None:
     data = tar_of_texts(texts[:40])
@@ -68,6 +70,7 @@ def test_a_tar_cut_between_two_members_is_no_shorter_tar(texts: list[str], tmp_p
         read_all({"a.tar": data[: offsets[30]]}, tmp_path, unit_bytes)
 
 
+@pytest.mark.guarantee("truncated-input")
 @pytest.mark.parametrize("packing", ["tar of texts", "OpenWebText's tar of xz of tar"])
 def test_two_joined_tars_are_an_error(texts: list[str], tmp_path: Path, packing: str) -> None:
     ((name, data),) = PACKINGS[packing](texts[:40]).items()
@@ -75,6 +78,7 @@ def test_two_joined_tars_are_an_error(texts: list[str], tmp_path: Path, packing:
         read_all({name: data + data}, tmp_path, 10**9)
 
 
+@pytest.mark.guarantee("truncated-input")
 def test_a_packed_member_that_is_damaged_is_named(texts: list[str], tmp_path: Path) -> None:
     good = lzma.compress(tar_of_texts(texts[:5]))
     bad = good[:1000] + bytes([good[1000] ^ 255]) + good[1001:]
@@ -82,6 +86,7 @@ def test_a_packed_member_that_is_damaged_is_named(texts: list[str], tmp_path: Pa
         read_all({"a.tar": tar({"1.xz": good, "2.xz": bad})}, tmp_path, 10**9)
 
 
+@pytest.mark.guarantee("no-markup")
 @pytest.mark.parametrize("name", ["1.xz", "1.txt.gz", "1.tgz"])
 @pytest.mark.parametrize("packing", ["in a tar", "in an inner tar"])
 def test_a_member_that_is_not_what_its_name_says_is_damage(tmp_path: Path, name: str, packing: str) -> None:
@@ -93,6 +98,7 @@ def test_a_member_that_is_not_what_its_name_says_is_damage(tmp_path: Path, name:
         read_all({"a.tar": tar({"1.tar.xz": lzma.compress(b"")})}, tmp_path, 10**9)
 
 
+@pytest.mark.guarantee("no-markup")
 def test_parquet_in_a_tar_is_a_bad_record_that_says_so(texts: list[str], tmp_path: Path) -> None:
     (record,) = read_all(
         {"a.tar": tar({"b.parquet": PACKINGS["parquet"](texts[:3])["corpus/a.parquet"]})}, tmp_path, 10**9
@@ -122,6 +128,7 @@ def test_json_lines_in_tars_are_read_as_json_lines(texts: list[str], tmp_path: P
     assert found[30].source == "a.tar/openwebtext/d.xz/openwebtext/e.jsonl:0"
 
 
+@pytest.mark.guarantee("no-markup")
 def test_json_in_a_tar_that_is_neither_lines_nor_an_array_is_bad_and_not_a_text(tmp_path: Path) -> None:
     members = {"a.json": b'{\n "text": "a"\n}\n', "b.json": b'[{"text": "a"}]', "c.jsonl": b'{"text": "a"}\nnone\n'}
     found = read_all({"a.tar": tar(members)}, tmp_path, 10**9)
@@ -140,6 +147,7 @@ def header(kind: bytes, size: int, form: int = tarfile.GNU_FORMAT) -> bytes:
     return info.tobuf(form)[-tarfile.BLOCKSIZE :]
 
 
+@pytest.mark.guarantee("hostile-archives")
 @pytest.mark.parametrize("kind", [b"L", b"K", b"x", b"g", b"X"])
 def test_a_header_of_gigabytes_is_refused_by_its_size(tmp_path: Path, kind: bytes) -> None:
     packing = zstandard.ZstdCompressor().compressobj()
@@ -153,12 +161,14 @@ def test_a_header_of_gigabytes_is_refused_by_its_size(tmp_path: Path, kind: byte
     tracemalloc.stop()
 
 
+@pytest.mark.guarantee("hostile-archives")
 def test_many_headers_before_one_member_are_refused(tmp_path: Path) -> None:
     chain = (header(b"L", 512) + b"a" * 512) * 2000
     with pytest.raises(PipelineError, match=r"a\.tar: .*no whole member at byte"):
         read_all({"a.tar": chain + tar({})}, tmp_path, 10**9)
 
 
+@pytest.mark.guarantee("hostile-archives")
 def test_a_sparse_member_is_refused(tmp_path: Path) -> None:
     sparse = header(tarfile.GNUTYPE_SPARSE, 0)
     with pytest.raises(PipelineError, match=r"a\.tar: .*a sparse member.*pack it without --sparse"):
@@ -172,6 +182,7 @@ def test_a_sparse_member_is_refused(tmp_path: Path) -> None:
         read_all({"a.tar": data.getvalue()}, tmp_path, 10**9)
 
 
+@pytest.mark.guarantee("truncated-input")
 def test_a_tar_followed_by_more_zeros_than_writers_pad_with_may_have_lost_members(
     texts: list[str], tmp_path: Path
 ) -> None:
@@ -213,6 +224,7 @@ def test_large_tars_are_cut_between_members_and_never_sought_on_an_object_store(
     assert [list(unit.pieces) for unit in cut("gs://bucket", inputs, 30_000)] == [whole]
 
 
+@pytest.mark.guarantee("records-counted")
 def test_a_text_above_the_limit_is_bad_wherever_it_is(texts: list[str], tmp_path: Path) -> None:
     long = ["short", "x" * 2_000_000, "after"]
     for packing in ("jsonl", "jsonl.xz", "tar of texts", "OpenWebText's tar of xz of tar", "parquet"):

@@ -8,7 +8,6 @@ import pytest
 
 pytest.importorskip("py3langid", reason="extra `language`")
 
-from clearspan.pipelines import errors
 from clearspan.pipelines.text.segmentation import segment
 from clearspan.plugins import language
 from clearspan.shards import Manifest
@@ -98,10 +97,3 @@ def test_one_language_of_sentences_is_no_filter_unless_a_threshold_is_set(direct
 def test_options_that_cannot_work_are_refused(direct, mixed: Path, words: list[str], message: str) -> None:
     outcome = direct("--input", mixed, *words)
     assert outcome.code == 2 and message in outcome.err
-
-
-def test_the_missing_extra_is_named(direct, mixed: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    language.identifier.cache_clear()
-    monkeypatch.setattr(errors.importlib.util, "find_spec", lambda name: None)
-    outcome = direct("--input", mixed, "--language", "de")
-    assert outcome.code == 2 and "--language needs py3langid: pip install 'clearspan[language]'" in outcome.err

@@ -168,6 +168,7 @@ def test_files_that_a_format_recognizes_are_read_by_it_and_others_as_before(
     assert manifest["fingerprint"]["options"]["formats"] == [f"{fortunes}:Fortunes"]
 
 
+@pytest.mark.guarantee("records-counted")
 @pytest.mark.slow
 def test_records_that_a_format_calls_bad_are_rejected(fortunes: str, pipeline, tmp_path: Path) -> None:
     some_bad = ["--max-document-bytes", "30", "--max-bad-fraction", "1"]

@@ -85,6 +85,14 @@ def test_an_address_is_the_whole_search_and_back_is_the_one_before(tab: Tab) -> 
         tab.wait(f"{READY} && columns.innerText.includes('Ask a question')")
 
 
+def test_a_long_number_is_shown_with_all_of_its_digits(tab: Tab) -> None:
+    hits = [Hit(0.9, 7, "owls.csv", "Owls hunt.", 1, {"key": 9007199254740993, "score": -0.25, "year": 2021})]
+    with served(Fixed(hits, folder="data/birds")) as site:
+        tab.open(f"{site.address}?q=owls")
+        assert tab.wait(SHOWN) == 3
+        assert texts(tab, "[data-key=model] dl") == ["key\n9007199254740993\nscore\n-0.25\nyear\n2021"]
+
+
 def test_no_hits_and_errors_are_a_line(tab: Tab) -> None:
     with served(Fixed([])) as site:
         tab.open(f"{site.address}/?q=owls")

@@ -50,6 +50,7 @@ lines = st.lists(
 )
 
 
+@pytest.mark.guarantee("nested-fields")
 @pytest.mark.slow
 @given(lines, st.integers(1, 80), st.booleans(), st.sampled_from([b"\n", b"\r\n"]))
 @settings(max_examples=300)
@@ -88,6 +89,8 @@ def test_what_is_wrong_with_a_line_is_said(line: bytes, problem: str) -> None:
     assert record.source == "a.jsonl:0"
 
 
+@pytest.mark.guarantee("nested-fields")
+@pytest.mark.guarantee("hostile-archives")
 def test_a_line_of_the_limit_is_read_and_a_longer_one_is_not() -> None:
     line = json.dumps({"text": "x" * 100}).encode()
     data = line + b"\n" + b'{"text": "next"}\n'
@@ -121,6 +124,7 @@ def test_a_bomb_of_one_line_takes_little_memory(tmp_path: Path, opened: Callable
     assert peak < 20_000_000  # xz: a window of 8 MiB
 
 
+@pytest.mark.guarantee("truncated-input")
 @pytest.mark.parametrize("compress", COMPRESS)
 @pytest.mark.parametrize("name", ["a.jsonl", "a.txt"])
 def test_joined_compressed_files_are_read_to_the_end(
@@ -132,6 +136,7 @@ def test_joined_compressed_files_are_read_to_the_end(
     assert [record.value["text"] for record in found] == texts[:6]
 
 
+@pytest.mark.guarantee("truncated-input")
 @pytest.mark.parametrize("compress", COMPRESS)
 @pytest.mark.parametrize("damage", ["cut", "last byte", "flipped", "trailing", "zeros", "second header", "second cut"])
 def test_a_damaged_compressed_file_is_an_error_that_names_it(
@@ -154,6 +159,7 @@ def test_a_damaged_compressed_file_is_an_error_that_names_it(
         list(read_pieces(str(tmp_path), piece(path), Reading(10**6)))
 
 
+@pytest.mark.guarantee("truncated-input")
 def test_padding_between_xz_streams_and_frames_to_skip_are_no_end(tmp_path: Path, texts: list[str]) -> None:
     parts = [json.dumps({"text": text}).encode() + b"\n" for text in texts[:4]]
     xz, zstd = ([pack(part) for part in parts] for pack in (lzma.compress, ZSTD))
@@ -164,6 +170,8 @@ def test_padding_between_xz_streams_and_frames_to_skip_are_no_end(tmp_path: Path
         assert [record.value["text"] for record in found] == texts[:4]
 
 
+@pytest.mark.guarantee("truncated-input")
+@pytest.mark.guarantee("hostile-archives")
 def test_a_window_that_takes_too_much_memory_is_said_to(tmp_path: Path) -> None:
     parameters = zstandard.ZstdCompressionParameters(window_log=31, enable_ldm=True)
     packing = zstandard.ZstdCompressor(compression_params=parameters).compressobj()
@@ -177,6 +185,7 @@ def test_a_window_that_takes_too_much_memory_is_said_to(tmp_path: Path) -> None:
             list(read_pieces(str(tmp_path), piece(tmp_path / "a"), READING))
 
 
+@pytest.mark.guarantee("changed-input")
 @pytest.mark.parametrize("size", [14, 50_000, 5_000_000])
 @pytest.mark.parametrize("place", [0, 0.5, 1])
 def test_a_file_that_changed_since_the_plan_is_refused(tmp_path: Path, size: int, place: float) -> None:
@@ -193,6 +202,7 @@ def test_a_file_that_changed_since_the_plan_is_refused(tmp_path: Path, size: int
         list(read_pieces(str(tmp_path), pieces, Reading(10**7)))
 
 
+@pytest.mark.guarantee("changed-input")
 @pytest.mark.parametrize("name", ["a.jsonl", "a.tar", "a.jsonl.zst", "a.txt"])
 def test_a_file_that_is_shortened_while_it_is_read_is_an_error(
     tmp_path: Path, texts: list[str], name: str, monkeypatch: pytest.MonkeyPatch
@@ -218,6 +228,7 @@ def shortening(path: Path, size: int) -> BinaryIO:
     return cast(BinaryIO, io.BufferedReader(Shortened(path), 4096))
 
 
+@pytest.mark.guarantee("truncated-input")
 @pytest.mark.parametrize("kind", ["jsonl", "lines", "text"])
 def test_a_hole_is_damage_and_a_few_zero_bytes_are_none(tmp_path: Path, kind: str) -> None:
     name = {"jsonl": "a.jsonl", "lines": "lines.txt", "text": "a.txt"}[kind]
@@ -249,6 +260,7 @@ def test_a_text_file_that_is_no_utf8_or_too_long_is_a_problem() -> None:
     assert long.problem == "longer than 10,000 bytes"
 
 
+@pytest.mark.guarantee("no-markup")
 @pytest.mark.parametrize(
     ("name", "data", "expected"),
     [
@@ -277,6 +289,7 @@ def test_the_content_decides_then_the_name(tmp_path: Path, name: str, data: byte
     assert format_of(tmp_path / name) == expected
 
 
+@pytest.mark.guarantee("no-markup")
 @pytest.mark.parametrize("name", CONTAINERS)
 def test_an_empty_container_and_one_that_begins_otherwise_are_refused(tmp_path: Path, name: str) -> None:
     for data, found in ((b"", "is empty"), (bytes(2000), "does not begin as one"), (b"\x1f", "does not begin as one")):

@@ -11,9 +11,12 @@ from pathlib import Path
 import pytest
 
 from clearspan.pipelines.errors import PipelineError
-from clearspan.pipelines.readers import samples
-from clearspan.pipelines.readers.refused import BY_NAME
-from clearspan.pipelines.records import Reading
+from clearspan.pipelines.readers import samples, tars
+from clearspan.pipelines.readers.formats import FirstBytes
+from clearspan.pipelines.readers.refused import BY_NAME, refusal
+from clearspan.pipelines.readers.sniff import check_extensions
+from clearspan.pipelines.records import Reading, Record
+from clearspan.pipelines.suffixes import suffixes_of, type_suffix
 from tests.pipelines.conftest import Command, rows, summary
 from tests.pipelines.packings import arrow, format_of, jsonl, parquet, tar
 
@@ -91,6 +94,7 @@ def test_in_a_tar_a_class_is_no_text_and_a_page_is_bad_or_skipped(direct: Comman
     assert counts["filtered"]["unknown_type"] == 1
 
 
+@pytest.mark.guarantee("no-markup")
 def test_a_zip_of_images_is_to_be_unpacked(direct: Command, tmp_path: Path) -> None:
     (tmp_path / "train.ZIP").write_bytes(zipped())
     outcome = direct("images", "--input", tmp_path / "train.ZIP")
@@ -178,3 +182,168 @@ def test_the_files_of_a_sample_are_grouped_as_webdataset_does_and_none_is_passed
     twice = [("t/a.jpg", 0, io.BytesIO(b"1")), ("t/a.jpg", 1, io.BytesIO(b"2"))]
     with pytest.raises(PipelineError, match=r"t/a\.jpg: occurs twice in a sample: rename one of the two"):
         list(samples.listing(twice, Reading(as_bytes=True, extensions=(".jpg",))))
+
+
+TYPES = {
+    "an HTML page": ".html .htm .xhtml .shtml",
+    "XML": ".xml .svg .rss .atom .xsl .xslt",
+    "a spreadsheet": ".xls .xlsx .ods",
+    "an archive of files": ".zip .7z .rar",
+    "a class label": ".cls",
+    "PDF": ".pdf",
+    "rich text": ".rtf",
+    "an e-book": ".epub",
+    "an office document": ".doc .docx .odt .ppt .pptx .odp",
+}
+TEXTS = [OWLS.encode(), b"", b"<", b"html", b"7z", b"PK", b"% PDF", b"3", b"<!-- a note -->\n# Owls", b"see <html>"]
+
+
+@pytest.mark.guarantee("no-markup")
+@pytest.mark.parametrize("what", TYPES)
+def test_an_extension_of_no_plain_text_is_refused_whatever_the_file_begins_with(what: str) -> None:
+    for suffix in TYPES[what].split():
+        for name in (f"in/a{suffix}", f"A{suffix.upper()}", f"a.b{suffix.title()}", f"a{suffix}.GZ", f"a.txt{suffix}"):
+            for data in (*TEXTS, PAGE, b"%PDF-1.7"):
+                assert refusal(name, FirstBytes(data, is_whole=True)).startswith(f"{what}: "), (name, data)
+            assert refusal(name).startswith(f"{what}: ")
+    assert set(" ".join(TYPES.values()).split()) <= set(BY_NAME)
+
+
+@pytest.mark.guarantee("no-markup")
+@pytest.mark.parametrize(
+    ("data", "what"),
+    [
+        (b"%PDF-1.7\n", "PDF"),
+        (rb"{\rtf1\ansi Owls}", "rich text"),
+        (b"PK\x03\x04", "an archive of files"),
+        (b"PK\x05\x06", "an archive of files"),
+        (b"Rar!\x1a\x07\x01\0", "an archive of files"),
+        (b"7z\xbc\xaf\x27\x1c\0\4", "an archive of files"),
+        (b"\xd0\xcf\x11\xe0\xa1", "an office document"),
+    ],
+)
+def test_a_file_that_begins_as_no_text_does_is_refused_whatever_its_name(data: bytes, what: str) -> None:
+    for name in ("paper", "paper.txt", "paper.MD", "paper.csv", "paper.jsonl", "paper.cgi", "paper.gz"):
+        assert refusal(name, FirstBytes(data, is_whole=True)).startswith(f"{what}: ")
+        assert not refusal(name, FirstBytes(b" " + data, is_whole=True))
+
+
+MARKUP = {
+    "an HTML page": [
+        b"<!doctype html>",
+        b"<HTML>",
+        b"<html lang=en>",
+        b" \r\n\t<!DOCTYPE\n  HTML>",
+        b"\xef\xbb\xbf<Html>",
+    ],
+    "XML": [b"<?xml version='1.0'?>", b"<?XML\tversion='1.0'?>", b"\n<?xml ?>", b"\xef\xbb\xbf\n<?xml ?>"],
+}
+
+
+@pytest.mark.guarantee("no-markup")
+@pytest.mark.parametrize("what", MARKUP)
+def test_markup_is_refused_unless_the_name_promises_a_text_that_may_begin_so(what: str) -> None:
+    for data in MARKUP[what]:
+        head = FirstBytes(data, is_whole=True)
+        for name in ("page", "page.cgi", "page.json", "page.GZ", "page.txt.php", "txt", "._page.txt"):
+            assert refusal(name, head).startswith(f"{what}: "), (name, data)
+        for name in ("page.txt", "page.TXT.gz", "notes.Md", "a.text", "table.csv", "table.tsv", "rows.jsonl"):
+            assert not refusal(name, head), (name, data)
+    for data in (*TEXTS, b"<htmlx>", b"<!doctype>", b"<?xmlns?>", b"\xef\xbb\xbfowls"):
+        assert not refusal("page", FirstBytes(data, is_whole=True)), data
+
+
+@pytest.mark.guarantee("no-markup")
+@pytest.mark.parametrize(
+    ("path", "suffixes", "of_type"),
+    [
+        ("in.HTML/a", (), ""),
+        ("IN/A.CSV.GZ", (".csv", ".gz"), ".csv"),
+        ("a.html.v2.XZ", (".v2", ".xz"), ".v2"),
+        ("a.Zst", (".zst",), ""),
+        ("a.txt.Html", (".txt", ".html"), ".html"),
+        (".html", (), ""),
+        (".hidden.htm", (".htm",), ".htm"),
+        ("._a.pdf", (), ""),
+        ("in/._a.pdf", (), ""),
+        ("a.pdf.bz2.gz", (".bz2", ".gz"), ""),
+    ],
+)
+def test_the_last_two_extensions_count_and_compressions_tell_no_type(
+    path: str, suffixes: tuple[str, ...], of_type: str
+) -> None:
+    assert (suffixes_of(path), type_suffix(path)) == (suffixes, of_type)
+
+
+def member(name: str, data: bytes, **options: bool) -> Record:
+    """Return the one record of a member of a tar."""
+    (record,) = tars.unpack(io.BytesIO(data), f"a.tar/{name}", Reading(**options))
+    return record
+
+
+@pytest.mark.guarantee("no-markup")
+@pytest.mark.parametrize("name", [name for name in CONTENTS if not name.endswith((".cls", ".gz"))])
+def test_a_member_of_a_tar_that_holds_no_plain_text_is_bad_or_skipped(name: str) -> None:
+    bad = member(name, CONTENTS[name])
+    assert bad.value is None and not bad.skipped and bad.raw == CONTENTS[name][:1000]
+    assert any(bad.problem.startswith(f"{what}: ") for what in TYPES)
+    assert bad.problem.endswith(", or leave it out with skip_unknown")
+    assert member(name, gzip.compress(CONTENTS[name])).problem == bad.problem
+    skipped = member(name, CONTENTS[name], skip_unknown=True)
+    assert (skipped.value, skipped.problem, skipped.skipped) == (None, "", "unknown_type")
+
+
+@pytest.mark.guarantee("no-markup")
+@pytest.mark.parametrize("skip_unknown", [False, True])
+@pytest.mark.parametrize("name", ["0.cls", "0.CLS", "b/0.seg.Cls"])
+def test_a_class_label_in_a_tar_is_skipped_and_a_text_is_read(name: str, skip_unknown: bool) -> None:
+    label = member(name, b"17", skip_unknown=skip_unknown)
+    assert (label.value, label.problem, label.skipped) == (None, "", "class_label")
+    text = member("0.txt", PAGE, skip_unknown=skip_unknown)
+    assert (text.value, text.problem, text.skipped) == (PAGE.decode(), "", "")
+
+
+@pytest.mark.guarantee("no-markup")
+@pytest.mark.parametrize("kind", ["a.parquet", "a.arrow", "a.warc", "renamed.txt"])
+def test_a_container_in_a_tar_is_bad_whatever_its_name(kind: str) -> None:
+    import pyarrow as pa
+
+    data = {
+        "a.arrow": arrow(pa.table({"text": [OWLS]})),
+        "a.warc": b"WARC/1.0\r\nWARC-Type: response\r\n\r\n",
+    }.get(kind, parquet({"text": [OWLS]}))
+    for options in ({}, {"skip_unknown": True}):
+        record = member(kind, data, **options)
+        assert record.problem == "parquet, Arrow or WARC in a tar: unpack the tar" and record.value is None
+
+
+@pytest.mark.guarantee("no-markup")
+@pytest.mark.parametrize(
+    ("name", "compression", "wrong"),
+    [
+        ("a.gz", None, ".gz"),
+        ("a.txt.XZ", None, ".xz"),
+        ("a.gz.txt", None, ""),
+        ("a.parquet", None, ".parquet"),
+        ("a.Arrow", None, ".arrow"),
+        ("a.parquet.gz", "gzip", ""),
+        ("a.txt.gz", "gzip", ""),
+        ("a.txt", "gzip", ""),
+        ("a.tar", None, ".tar"),
+        ("a.tar", "gzip", ".tar"),
+        ("a.tar.gz", "gzip", ".tar"),
+        ("a.tgz", "gzip", ".tgz"),
+        ("a.tar.jsonl", None, ""),
+        ("a.tar.txt", None, ".tar"),
+        ("a.jsonl.gz", None, ".gz"),
+        ("tar", None, ""),
+        ("a.txt", None, ""),
+    ],
+)
+def test_an_extension_that_the_content_contradicts_is_named(name: str, compression: str | None, wrong: str) -> None:
+    for head, fault in ((b"Owls hunt at night.", "does not begin as one"), (b"", "is empty")):
+        if not wrong:
+            check_extensions(name, compression, head)
+            continue
+        with pytest.raises(PipelineError, match=rf"^{name}: damaged or misnamed \(a \{wrong} that {fault}\)"):
+            check_extensions(name, compression, head)

@@ -33,12 +33,14 @@ def test_two_columns_of_one_name_are_an_error(texts: list[str], tmp_path: Path) 
         read_all({"a.parquet": data.getvalue()}, tmp_path, 10**9)
 
 
+@pytest.mark.guarantee("nested-fields")
 @pytest.mark.parametrize("kind", [pa.string_view(), pa.large_string(), pa.dictionary(pa.int32(), pa.large_string())])
 def test_text_of_every_kind_of_arrow_is_text(texts: list[str], tmp_path: Path, kind: pa.DataType) -> None:
     data = parquet({"n": numbers(texts[:9]), "content": pa.array(texts[:9]).cast(kind)})
     assert [record.value for record in read_all({"a.parquet": data}, tmp_path, 10**9)] == texts[:9]
 
 
+@pytest.mark.guarantee("nested-fields")
 @pytest.mark.parametrize("kind", [pa.binary_view(), pa.large_binary(), pa.dictionary(pa.int32(), pa.binary())])
 def test_a_named_column_of_bytes_is_text(texts: list[str], tmp_path: Path, kind: pa.DataType) -> None:
     data = parquet({"text": pa.array([text.encode() for text in texts[:9]]).cast(kind)})
@@ -52,6 +54,7 @@ def test_a_hole_in_a_table_is_damage(texts: list[str], tmp_path: Path) -> None:
         read_all({"a.parquet": damaged}, tmp_path, 10**9)
 
 
+@pytest.mark.guarantee("nested-fields")
 def test_bad_bytes_in_a_table_are_bad_rows_and_nulls_are_none(tmp_path: Path) -> None:
     data = parquet({"text": pa.array([b"good", None, "naïve".encode("latin-1"), b"\0nul"], pa.binary())})
     found = read_all({"a.parquet": data}, tmp_path, 10**9)

@@ -55,6 +55,7 @@ def test_a_tar_the_manifest_does_not_name_is_reported(dataset: Path) -> None:
     assert problem.startswith("documents-00009-000.tar: a tar that manifest.json does not name")
 
 
+@pytest.mark.guarantee("hostile-archives")
 @pytest.mark.parametrize(
     ("name", "data"),
     [

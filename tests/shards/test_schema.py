@@ -64,6 +64,7 @@ def test_the_columns_of_another_kind_are_not_this_ones(batches: list[pa.RecordBa
         layouts.unpack(pack(batches[0]), "00000", schema.KINDS["sentences"].check)
 
 
+@pytest.mark.guarantee("hostile-archives")
 def test_what_is_no_frame_or_no_arrow_is_refused_by_name(batches: list[pa.RecordBatch]) -> None:
     whole = pack(batches[0])
     for data in (b"", b"PK\x03\x04", whole[:-9], zstandard.compress(b"The quick brown fox"), zstandard.compress(b"")):
@@ -71,6 +72,7 @@ def test_what_is_no_frame_or_no_arrow_is_refused_by_name(batches: list[pa.Record
             unpacked(data, "00000-000-00003")
 
 
+@pytest.mark.guarantee("hostile-archives")
 def test_a_member_holds_exactly_one_batch(batches: list[pa.RecordBatch]) -> None:
     with pytest.raises(MemberError, match="expected one record batch"):
         unpacked(zstandard.compress(arrow_stream(batches[0], copies=2)))
@@ -88,12 +90,14 @@ def test_a_decompression_bomb_is_refused_before_it_is_decompressed() -> None:
         unpacked(bomb)
 
 
+@pytest.mark.guarantee("hostile-archives")
 def test_a_frame_that_hides_its_size_is_refused(batches: list[pa.RecordBatch]) -> None:
     frame = zstandard.ZstdCompressor(write_content_size=False).compress(arrow_stream(batches[0]))
     with pytest.raises(MemberError, match="does not state its size"):
         unpacked(frame)
 
 
+@pytest.mark.guarantee("hostile-archives")
 @pytest.mark.parametrize("codec", ["zstd", "lz4"])
 def test_compression_within_the_frame_is_refused(batches: list[pa.RecordBatch], codec: str) -> None:
     with pytest.raises(MemberError, match="compressed inside the zstd frame"):

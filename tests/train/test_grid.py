@@ -62,6 +62,7 @@ def test_the_key_recipe_names_the_runs_recipe() -> None:
         (["a=1;a=2"], "a stands twice"),
         (["a=1", "b=1;a=2"], "a stands in two axes"),
         ([], "a key that varies"),
+        ([f"{name}=0,1,2,3,4,5,6,7,8,9" for name in "abcdefgh"], "the grid has 100,000,000 runs, more than 10,000"),
     ],
 )
 def test_a_grid_that_cannot_be_is_one_line(axes: list[str], said: str) -> None:

@@ -40,7 +40,7 @@ GIVEN = ["data.text.path=d", "output=o"]
         ("optimizer.betas=[0.9, 1]", "optimizer.betas.1 must be at least 0 and below 1, not 1.0"),
         ("optimizer.eps=.nan", "optimizer.eps must be finite, not nan"),
         ("model.config={a: [1, -.inf]}", "model.config.a.1 must be finite, not -inf"),
-        ("training.seed=&a [*a]", "nested too deeply, with its overrides"),
+        ("training.seed=&a [*a]", "line 1: an alias names what it stands in"),
         ("model.dropout=1.5", "model.dropout must be at least 0 and below 1, not 1.5"),
         ("training.seed=true", "training.seed must be a whole number, not True"),
         ("training.save_steps=1.0", "training.save_steps must be a whole number, not 1.0"),

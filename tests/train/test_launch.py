@@ -104,6 +104,52 @@ def test_ranks_of_several_machines_say_where_they_listen(free: str) -> None:
     assert said.count(f"listening on port {free} of all interfaces for the other machines, without encryption") == 1
 
 
+PLACE = {"RANK": "1", "WORLD_SIZE": "2", "LOCAL_RANK": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29500"}
+
+
+@pytest.fixture
+def launcher_variables(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
+    """An environment without a launcher's variables."""
+    for name in (*PLACE, "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_LOCAL_RANK"):
+        monkeypatch.setenv(name, "")  # restored after the test, also if the code removes it
+        monkeypatch.delenv(name)
+    return monkeypatch
+
+
+def test_variables_of_mpirun_that_are_left_over_do_not_count(launcher_variables: pytest.MonkeyPatch) -> None:
+    """deepspeed compares OMPI_COMM_WORLD_LOCAL_RANK with LOCAL_RANK, and stops if they differ."""
+    left = {"OMPI_COMM_WORLD_RANK": "3", "OMPI_COMM_WORLD_LOCAL_RANK": "3", "OMPI_COMM_WORLD_SIZE": "4"}
+    for name, value in {**PLACE, **left}.items():
+        launcher_variables.setenv(name, value)
+    ranks.check_environment()
+    assert not left.keys() & os.environ.keys() and PLACE.items() <= os.environ.items()
+
+
+def test_a_run_without_a_launcher_is_not_a_part_of_another(launcher_variables: pytest.MonkeyPatch) -> None:
+    """WORLD_SIZE alone would leave out the other ranks' part of every batch."""
+    launcher_variables.setenv("WORLD_SIZE", "2")
+    ranks.check_environment()
+    assert "WORLD_SIZE" not in os.environ
+
+
+@pytest.mark.parametrize(
+    ("variables", "message"),
+    [
+        ({"OMPI_COMM_WORLD_SIZE": "4"}, "OMPI_COMM_WORLD_SIZE is 4, but mpirun does not tell ranks where to meet"),
+        ({"RANK": "0"}, "RANK is set without WORLD_SIZE, LOCAL_RANK, MASTER_ADDR, MASTER_PORT: unset it"),
+        ({**PLACE, "WORLD_SIZE": "two"}, "the environment variable WORLD_SIZE is 'two', not a whole number"),
+    ],
+)
+def test_an_environment_that_names_no_place_among_ranks_is_refused(
+    launcher_variables: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], variables: dict[str, str], message: str
+) -> None:
+    for name, value in variables.items():
+        launcher_variables.setenv(name, value)
+    assert run.main(["--recipe", "demo"]) == 2
+    error = capsys.readouterr().err
+    assert error.startswith(f"train: {message}") and error.count("\n") == 1
+
+
 RANK = """
 import os, signal, sys, time
 def save(number, frame):
@@ -190,7 +236,7 @@ def test_a_rank_waits_for_rank_0_to_say_what_is_wrong(
     """Otherwise the launcher would end rank 0 before it reports the error."""
     slept: list[float] = []
     monkeypatch.setattr(signals.time, "sleep", slept.append)
-    for name, value in {"RANK": "1", "LOCAL_SIZE": "2"}.items():
+    for name, value in {**PLACE, "LOCAL_SIZE": "2"}.items():
         monkeypatch.setenv(name, value)
     assert run.main(["--recipe", "demo", "training.nonsense=1"]) == 2
     assert slept == [signals.REPORTING_S] and not capsys.readouterr().err

@@ -1,5 +1,6 @@
 """Recipes: the papers' numbers, overrides, and errors that name the key."""
 
+import itertools
 import subprocess
 import sys
 from importlib import metadata
@@ -9,6 +10,7 @@ import pytest
 
 from clearspan.train.config.options import RecipeError
 from clearspan.train.recipe import load_recipe
+from clearspan.train.sweeps import grid
 from tests.conftest import ROOT
 
 GIVEN = ["data.text.path=d", "output=o", "model.path=m"]
@@ -149,6 +151,41 @@ def test_a_number_may_have_an_exponent_alone_and_a_name_may_be_a_date(tmp_path: 
     loaded = load_recipe(str(tmp_path / "mine.yaml"), ["data.text.path=d", "optimizer.eps=5e-7"])
     assert (loaded.output, loaded.optimizer.eps) == ("2024-01-31", 5e-7)
     assert loaded.model.config["norm_eps"] == 1e-5
+
+
+BOMB = "a: &a [x,x,x,x,x,x,x,x,x]\n" + "".join(
+    f"{name}: &{name} [{','.join([f'*{before}'] * 9)}]\n" for before, name in itertools.pairwise("abcdefghi")
+)
+"""A YAML text of 400 characters that stands for 400 million values."""
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        BOMB,
+        BOMB.replace("i: &i [", "i: &i [[[[").replace("*h]\n", "*h]]]]\n"),
+        BOMB + "training: {loggers: *h}\n",
+        "a: &a {x: 1}\n"
+        + "".join(
+            f"{name}: &{name} {{<<: [{','.join([f'*{before}'] * 9)}]}}\n"
+            for before, name in itertools.pairwise("abcdefghi")
+        ),
+    ],
+)
+def test_aliases_that_multiply_are_refused_before_they_are_followed(tmp_path: Path, text: str) -> None:
+    (tmp_path / "bomb.yaml").write_text(text)
+    with pytest.raises(RecipeError, match=r"bomb\.yaml: line 1: its aliases .* stand for more than 100,000 values"):
+        load_recipe(str(tmp_path / "bomb.yaml"))
+    with pytest.raises(RecipeError, match="stand for more than 100,000 values"):
+        grid.read(str(tmp_path / "bomb.yaml"))
+    with pytest.raises(RecipeError, match="stand for more than 100,000 values"):
+        load_recipe("demo", [f"model.config={text}"])
+
+
+def test_an_alias_repeats_what_it_names(tmp_path: Path) -> None:
+    (tmp_path / "own.yaml").write_text("extends: demo\ntraining: {seed: &seed 7, save_steps: *seed}\n")
+    recipe = load_recipe(str(tmp_path / "own.yaml"), ["data.text.path=d", "output=o"])
+    assert recipe.training.seed == recipe.training.save_steps == 7
 
 
 def test_of_an_override_given_twice_the_last_counts() -> None:

@@ -21,6 +21,8 @@ FOLDER = Path(__file__).parents[1] / "recipes"
 FLOAT = re.compile(r"[-+]?(?:\d+\.\d*|\.\d+|\d+(?=[eE]))(?:[eE][-+]?\d+)?$|[-+]?\.(?:inf|Inf|INF)$|\.(?:nan|NaN|NAN)$")
 """Numbers with a fraction or an exponent. By YAML 1.1 alone, 5e-5 would be a string."""
 LENGTHS = ("epochs", "max_steps")
+MOST_VALUES = 100_000
+"""Most values in a YAML text, each counted as often as aliases repeat it. Recipes have hundreds."""
 
 
 class _Dumper(yaml.SafeDumper):
@@ -28,7 +30,17 @@ class _Dumper(yaml.SafeDumper):
 
 
 class _Loader(yaml.SafeLoader):
-    """YAML reader for recipes: a key that is given twice is an error, and 5e-5 is a number."""
+    """YAML reader for recipes: a key that is given twice is an error, and 5e-5 is a number.
+
+    A text of a thousand characters whose aliases repeat each other can stand for billions of values: it is refused.
+    """
+
+    def get_single_node(self) -> yaml.Node | None:
+        node = super().get_single_node()
+        if node is not None and _num_values(node, {}) > MOST_VALUES:
+            message = f"its aliases (*NAME) stand for more than {MOST_VALUES:,} values: write out those that you need"
+            raise yaml.constructor.ConstructorError(None, None, message, node.start_mark)
+        return node
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         seen = set()
@@ -38,6 +50,26 @@ class _Loader(yaml.SafeLoader):
                 raise yaml.constructor.ConstructorError(None, None, message, key.start_mark)
             seen.add(key.value if isinstance(key, yaml.ScalarNode) else key)
         return super().construct_mapping(node, deep)
+
+
+def _num_values(node: yaml.Node, known: dict[int, int | None]) -> int:
+    """Return the number of values in a YAML node, in which an alias counts as much as the node that it names.
+
+    Args:
+        known: id of a node -> its number of values; None while its values are counted. It is added to.
+
+    Raises:
+        ConstructorError: a node holds an alias of itself.
+    """
+    if id(node) not in known:
+        known[id(node)] = None
+        parts = [] if isinstance(node, yaml.ScalarNode) else node.value
+        nodes = [each for part in parts for each in (part if isinstance(part, tuple) else (part,))]
+        known[id(node)] = 1 + sum(_num_values(each, known) for each in nodes)
+    number = known[id(node)]
+    if number is None:
+        raise yaml.constructor.ConstructorError(None, None, "an alias names what it stands in", node.start_mark)
+    return number
 
 
 for reader in (_Dumper, _Loader):

@@ -19,10 +19,15 @@ from torch.distributed import FileStore, TCPStore  # type: ignore[attr-defined, 
 from torch.distributed.rendezvous import register_rendezvous_handler
 
 from clearspan.common import terminal
+from clearspan.common.terminal import UsageError
 from clearspan.train.collectives import ranks_here, world
 
 Result = TypeVar("Result")
 LOOPBACK = "127.0.0.1"
+LAUNCHER = ("WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT")
+"""Environment variables that a launcher sets for each rank, beside RANK."""
+OPEN_MPI = "OMPI_COMM_WORLD_"
+"""Beginning of the names of the environment variables that mpirun sets for the processes that it starts."""
 
 
 class ReportedElsewhereError(Exception):
@@ -78,6 +83,31 @@ def name_accelerator() -> None:
     """
     if not torch.accelerator.is_available():
         os.environ.setdefault("DS_ACCELERATOR", "cpu")
+
+
+def check_environment() -> None:
+    """Check the environment variables in which a launcher tells this rank its place, and remove what is left over.
+
+    Without RANK, no launcher started this process, which is then a run of its own. A shell that mpirun or another
+    launcher started may leave such variables to every process below it; DeepSpeed stops if they contradict each other.
+
+    Raises:
+        UsageError: RANK is set, but another variable is missing or wrong; or mpirun itself started this rank.
+    """
+    if "RANK" in os.environ:
+        if missing := [name for name in LAUNCHER if name not in os.environ]:
+            raise UsageError(f"RANK is set without {', '.join(missing)}: unset it, or start ranks with a launcher")
+        for name in ("RANK", *LAUNCHER):
+            if name != "MASTER_ADDR" and not os.environ[name].isdecimal():
+                raise UsageError(f"the environment variable {name} is {os.environ[name]!r}, not a whole number")
+    elif (size := os.environ.get(f"{OPEN_MPI}SIZE", "1")) != "1":
+        raise UsageError(
+            f"{OPEN_MPI}SIZE is {size}, but mpirun does not tell ranks where to meet: start them with clearspan train, "
+            "deepspeed or torchrun; unset the variable if it is left over"
+        )
+    left_over = () if "RANK" in os.environ else LAUNCHER
+    for name in [name for name in os.environ if name in left_over or name.startswith(OPEN_MPI)]:
+        del os.environ[name]
 
 
 def one_machine() -> bool:

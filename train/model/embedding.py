@@ -13,6 +13,7 @@ from torch import Tensor
 from clearspan.common.encoder import packed_batches, stream
 from clearspan.common.encoder.packing import Packed
 from clearspan.common.encoder.tokens import LONGEST, PostProcessing, TokenReader
+from clearspan.common.pretrained import max_tokens
 from clearspan.common.special_tokens import read_special_as_text, spell_special
 from clearspan.train.model.encoder import TrainableEncoder
 
@@ -36,7 +37,7 @@ class EncoderInTraining:
             lengths: the number of ids of each text, (n,), on the host.
             prompt_tokens: ignored, because an encoder in training pools the tokens of a prompt too.
         """
-        return packed_batches.embed_ids(ids, lengths, self.dim, self._embedded)
+        return packed_batches.embed_ids(ids, lengths, self.dim, self._embedded, max_tokens(self._encoder.model))
 
     def _embedded(self, packed: Packed) -> Tensor:
         pooled = self._encoder.pool(self._encoder(packed), packed)

@@ -11,6 +11,7 @@ run for each combination of one point from each axis; the last axis varies faste
 import dataclasses
 import hashlib
 import itertools
+import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -27,6 +28,8 @@ from clearspan.train.config.options import RecipeError, one_of, refuse
 
 FOLDER = Path(__file__).parent
 RECIPE = "recipe"
+MOST_RUNS = 10_000
+"""Most runs of a sweep; the values of several axes multiply."""
 
 Axis = dict[str, list[Any]]
 """An axis: keys that vary together -> their values, the same number for each key."""
@@ -92,7 +95,8 @@ class Grid:
 
         Raises:
             RecipeError: there is no axis; the recipe is missing, or both --recipe and an axis set it; a key is in two
-                axes; the keys of an axis have different numbers of values; or two runs would have the same name.
+                axes; the keys of an axis have different numbers of values; two runs would have the same name; or there
+                are more than 10,000 runs (MOST_RUNS).
         """
         keys = [key for axis in self.grid for key in axis]
         refuse(
@@ -106,7 +110,10 @@ class Grid:
         )
         short = short_names(keys)
         runs: dict[str, GridRun] = {}
-        for points in itertools.product(*map(_points, self.grid)):
+        axes = list(map(_points, self.grid))
+        num_runs = math.prod(map(len, axes))
+        refuse((num_runs > MOST_RUNS, f"the grid has {num_runs:,} runs, more than {MOST_RUNS:,}: give fewer values"))
+        for points in itertools.product(*axes):
             settings = {key: value for point in points for key, value in point.items()}
             name = ",".join(f"{short[key]}={slug(value)}" for key, value in settings.items())
             refuse((name in runs, f"the grid has the run {name} twice: give each value once"))

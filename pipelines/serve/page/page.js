@@ -23,11 +23,17 @@ function say(text, isError = false) {
   status_.classList.toggle("error", isError);
 }
 
+// A number of JSON as it is to be shown: a whole number that a float rounds stays a text, with all of its digits.
+function whole(key, value, context) {
+  const isRounded = typeof value === "number" && Number.isInteger(value) && !Number.isSafeInteger(value);
+  return isRounded && context?.source ? context.source : value;
+}
+
 async function answer(path, options) {
   let response, found;
   try {
     response = await fetch(path, options);
-    found = await response.json();
+    found = JSON.parse(await response.text(), whole);
   } catch (error) {
     if (error.name === "AbortError") throw error;
     throw new Error("The server does not answer: is clearspan serve still running?");

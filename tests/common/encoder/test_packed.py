@@ -20,7 +20,7 @@ from sentence_transformers.sentence_transformer.modules import (
     WordWeights,
 )
 from torch import nn
-from transformers import AutoConfig, AutoModel, AutoTokenizer, T5EncoderModel
+from transformers import AutoConfig, AutoModel, AutoTokenizer, BertTokenizerFast, T5EncoderModel
 
 from clearspan.common.encoder import library, packed, packed_batches
 from clearspan.common.encoder.library import Model, load_with_library
@@ -206,6 +206,23 @@ def test_the_order_and_the_size_of_batches_change_nothing(
         monkeypatch.setattr(packed_batches, "CPU_TOKENS", tokens)
         torch.testing.assert_close(model.encode_ids(ids, lengths), alone, atol=1e-5, rtol=1e-5)
     assert model.encode_ids(ids[:0], lengths[:0]).shape == (0, WIDTH)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("positions", "vocabulary"), [(8, 30522), (512, 8), (8, 8), (40, 30522)])
+def test_a_model_of_few_positions_or_few_tokens_runs_packed_as_its_library_does(
+    minilm: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, positions: int, vocabulary: int
+) -> None:
+    sizes = {"max_position_embeddings": positions, "vocab_size": vocabulary}
+    monkeypatch.setitem(CONFIGS, "bert", {**SIZE, **sizes})
+    folder = write_transformer(tmp_path / "model", "bert", minilm)
+    if vocabulary == 8:
+        (tmp_path / "vocab.txt").write_text("[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\nowl\nsnow\na\n")
+        BertTokenizerFast(str(tmp_path / "vocab.txt")).save_pretrained(folder)
+    model = load_with_library(folder)
+    assert model.packed is not None
+    for texts in (["owl"], ["a snow owl"], TEXTS, ["owl " * number for number in range(1, 60)]):
+        np.testing.assert_allclose(*both(model, texts), atol=1e-5)
 
 
 def test_texts_without_tokens_are_zeros(transformer: Callable[[str], Path], tmp_path: Path) -> None:
