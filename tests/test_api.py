@@ -72,6 +72,7 @@ def test_what_a_process_prints_need_not_be_text(tmp_path: Path, monkeypatch: pyt
     assert capfd.readouterr().out == "\\xff\n"
 
 
+@pytest.mark.guarantee("interrupt-reaches-all")
 def test_an_interrupted_process_stays_quiet(tmp_path: Path) -> None:
     """In a process of its own, as this one may ignore interrupts."""
     code = """

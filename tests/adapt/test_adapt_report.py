@@ -89,6 +89,7 @@ def test_the_report_says_the_gain_over_bm25_and_what_mrr_is_before_anything_is_o
     )
 
 
+@pytest.mark.guarantee("evaluation-charts")
 def test_the_bars_have_intervals_weights_and_the_system_to_take() -> None:
     assert bars(BETTER).rows == [
         ScoreBar("trained + BM25", 84.83, 82.0, 87.1, "weight 0.8", True),

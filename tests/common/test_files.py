@@ -9,6 +9,7 @@ import pytest
 from clearspan.common import files
 
 
+@pytest.mark.guarantee("full-disk")
 def test_a_failed_write_leaves_the_old_file_and_no_temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "shard.tar"
     files.write_bytes(path, b"old")
@@ -22,6 +23,7 @@ def test_a_failed_write_leaves_the_old_file_and_no_temporary(tmp_path: Path, mon
     assert path.read_bytes() == b"old" and list(tmp_path.iterdir()) == [path]
 
 
+@pytest.mark.guarantee("full-disk")
 def test_nothing_has_the_final_name_before_it_is_on_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     seen, real = [], os.fsync
 
@@ -36,6 +38,7 @@ def test_nothing_has_the_final_name_before_it_is_on_disk(tmp_path: Path, monkeyp
     assert after == ["manifest.json"]
 
 
+@pytest.mark.guarantee("output-kept")
 def test_temporaries_of_killed_processes_are_removed_and_nothing_else(tmp_path: Path) -> None:
     theirs = [tmp_path / name for name in (f"{files.TEMPORARY}mine", f"{files.TEMPORARY}1-a.tar", "a.tar", ".a.part")]
     for folder in theirs:
@@ -71,6 +74,7 @@ def test_a_folder_is_locked_by_one_process_at_a_time(tmp_path: Path) -> None:
         pass
 
 
+@pytest.mark.guarantee("one-run-a-folder")
 def test_a_file_system_without_locks_is_no_error_and_is_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -36,6 +36,7 @@ def read(make: Maker) -> bytes:
         return path.read_bytes()
 
 
+@pytest.mark.guarantee("kept-things-checked")
 def test_a_file_is_made_once(cache: Path, capsys: pytest.CaptureFixture[str]) -> None:
     make = Maker()
     assert [read(make) for _ in range(3)] == [CONTENT] * 3 and make.times == 1
@@ -83,6 +84,7 @@ def test_a_whole_file_under_the_name_of_another_one_is_made_again(
     assert read(make) == CONTENT and make.times == 2
 
 
+@pytest.mark.guarantee("kept-things-checked")
 def test_a_file_whose_record_was_not_written_is_made_again(cache: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """As after a kill between the two."""
     make = Maker()
@@ -92,6 +94,7 @@ def test_a_file_whose_record_was_not_written_is_made_again(cache: Path, capsys: 
     assert read(make) == CONTENT and make.times == 2 and capsys.readouterr().err == ""
 
 
+@pytest.mark.guarantee("kept-things-checked")
 @pytest.mark.parametrize("place", ["/proc/no-folder-can-be-here", f"{__file__}/below-a-file"])
 def test_without_a_cache_the_file_is_made_for_this_time(
     place: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
@@ -105,6 +108,7 @@ def test_without_a_cache_the_file_is_made_for_this_time(
     assert said.startswith(f"the cache cannot be used ({place}") and said.count("\n") == 1
 
 
+@pytest.mark.guarantee("kept-things-checked")
 def test_a_file_that_is_not_ours_to_read_is_not_used(
     cache: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -119,6 +123,7 @@ def test_a_file_that_is_not_ours_to_read_is_not_used(
     assert f"the cache cannot be used ({cache / 'a.index'}: Permission denied)" in capsys.readouterr().err
 
 
+@pytest.mark.guarantee("kept-things-checked")
 def test_a_damaged_file_stays_until_a_whole_one_takes_its_place(cache: Path) -> None:
     """Another process may have put a whole one there since, and read it now."""
     read(Maker())
@@ -133,6 +138,7 @@ def test_a_damaged_file_stays_until_a_whole_one_takes_its_place(cache: Path) -> 
         assert made.read_bytes() == CONTENT and was_there == [True]
 
 
+@pytest.mark.guarantee("kept-things-checked")
 def test_a_failed_try_leaves_nothing(cache: Path) -> None:
     def fail(path: Path) -> None:
         path.write_bytes(b"half")
@@ -143,6 +149,7 @@ def test_a_failed_try_leaves_nothing(cache: Path) -> None:
     assert list(cache.iterdir()) == []
 
 
+@pytest.mark.guarantee("kept-things-checked")
 def test_the_checksum_of_a_row_holds_its_key() -> None:
     rows = np.arange(12, dtype=np.float32).reshape(3, 4)
     keys = np.array([7, 8, 7], np.uint32)

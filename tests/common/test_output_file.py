@@ -39,5 +39,6 @@ def test_an_output_that_is_a_file_or_below_one_is_refused_by_its_name(tmp_path: 
     assert (tmp_path / "notes.txt").read_text() == "mine"
 
 
+@pytest.mark.guarantee("output-kept")
 def test_a_folder_that_is_not_there_yet_has_no_file_in_its_way(tmp_path: Path) -> None:
     assert file_in_way(tmp_path / "a" / "b") is None and file_in_way(tmp_path) is None and file_in_way("a") is None

@@ -23,6 +23,7 @@ signal.pause()
 """
 
 
+@pytest.mark.guarantee("interrupt-reaches-all")
 def test_calls_run_side_by_side_and_their_results_are_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     both = threading.Barrier(2, timeout=20)
@@ -38,6 +39,7 @@ def test_calls_run_side_by_side_and_their_results_are_in_order(monkeypatch: pyte
     assert parallel_map(str, [3, 1]) == ["3", "1"]
 
 
+@pytest.mark.guarantee("interrupt-reaches-all")
 def test_after_a_failure_no_further_call_begins() -> None:
     begun: list[int] = []
     both = threading.Barrier(2, timeout=20)

@@ -10,6 +10,7 @@ from clearspan.common.token_ids import leading_ids, without_prompt
 TEXTS = ["how owls hunt.", "12 owls", "ing of an owl"]
 
 
+@pytest.mark.guarantee("prompts-held-out")
 @pytest.mark.parametrize("name", ["roberta-base", "bert-base-uncased"])
 @pytest.mark.parametrize("prompt", ["", " ", "query: ", "Represent this:\n", "Find", "Is it (a "])
 def test_a_text_is_read_without_its_prompt_even_if_a_token_belongs_to_both(

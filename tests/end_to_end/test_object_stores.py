@@ -74,6 +74,7 @@ def take(items, count: int) -> list:
     return taken
 
 
+@pytest.mark.guarantee("object-stores")
 def test_a_bucket_is_read_once_through_the_cache(published: str, finished: Path, tmp_path: Path) -> None:
     expected, tokenizer = batches(finished, 20), tree(finished / "tokenizer")
     assert batches(published, 20) == expected and verify(published) == []
@@ -85,6 +86,7 @@ def test_a_bucket_is_read_once_through_the_cache(published: str, finished: Path,
     assert batches(published, 20) == expected and tree(Dataset(published).local_tokenizer()) == tokenizer
 
 
+@pytest.mark.guarantee("damaged-shard")
 @pytest.mark.slow
 def test_a_damaged_download_is_not_trained_on_and_not_kept(published: str, tmp_path: Path) -> None:
     shard = Dataset(published).shards[0]
@@ -114,6 +116,7 @@ def test_a_copy_that_is_damaged_after_the_download_is_named_and_downloaded_again
 HIDDEN = ("._a.txt", ".DS_Store", "Thumbs.db", "b/desktop.ini", "b/._c.txt", "__MACOSX/a.txt", ".git/d.txt")
 
 
+@pytest.mark.guarantee("object-stores")
 def test_paths_behave_alike_on_a_disk_and_on_an_object_store(bucket: str, tmp_path: Path) -> None:
     for folder in (str(tmp_path / "run[1]"), f"{bucket}/run[1]/"):
         path = storage.join(folder, "a.tar")
@@ -128,6 +131,7 @@ def test_paths_behave_alike_on_a_disk_and_on_an_object_store(bucket: str, tmp_pa
         assert storage.list_files(folder) == []
 
 
+@pytest.mark.guarantee("object-stores")
 def test_folders_and_globs_hold_no_hidden_names_unless_they_are_named(bucket: str, tmp_path: Path) -> None:
     for folder in (str(tmp_path / ".set"), f"{bucket}/.set"):
         for name in ("a.txt", "b/c.txt", *HIDDEN):

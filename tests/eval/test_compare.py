@@ -127,6 +127,7 @@ def test_the_table_says_what_was_done(tmp_path: Path, capsys: pytest.CaptureFixt
     assert lines[6:] == ["note: protocol: full in A, fast in B", "note: seed: 1111 in A, 7 in B"]
 
 
+@pytest.mark.guarantee("prompts-recorded")
 def test_other_prompts_are_told_also_beside_results_from_before_there_were_any(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

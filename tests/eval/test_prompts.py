@@ -143,6 +143,8 @@ def test_bm25_ranks_the_texts_without_prompts(model: Path, data: Path, monkeypat
     assert results["environment"]["prompts"]["document"] == "some passage: "
 
 
+@pytest.mark.guarantee("prompts-recorded")
+@pytest.mark.guarantee("prompts-of-a-side")
 def test_sides_of_one_prompt_share_their_embeddings(model: Path) -> None:
     encoder, made = load_folder(model), []
 

@@ -67,6 +67,7 @@ def test_damage_to_the_files_of_an_evaluation_is_noticed_or_changes_nothing(eval
         module.check(evaluation)
 
 
+@pytest.mark.guarantee("finished-work-checked")
 def test_an_edited_score_is_refused_and_a_file_of_an_earlier_version_is_read(evaluation: Path) -> None:
     path = evaluation / RESULTS
     text = path.read_text()

@@ -16,6 +16,7 @@ CLASSIFIED = (metrics.accuracy_score, metrics.f1_score)
 CORRELATIONS = (stats.pearsonr, stats.spearmanr)
 
 
+@pytest.mark.guarantee("published-scores")
 @pytest.mark.parametrize(
     ("metric", "predicted", "gold", "expected"),
     [

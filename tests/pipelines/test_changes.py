@@ -146,6 +146,7 @@ def test_a_backup_that_links_a_file_while_it_is_read_is_no_edit(
     assert "already finished" in direct("--input", old_head, *WORDS).out
 
 
+@pytest.mark.guarantee("killed-run")
 @pytest.mark.guarantee("changed-input")
 @pytest.mark.parametrize("how", ["in the middle of the run", "before the next one"])
 def test_a_run_goes_on_with_a_file_that_was_only_touched(
@@ -162,6 +163,7 @@ def test_a_run_goes_on_with_a_file_that_was_only_touched(
     assert tree(tmp_path / "out") == tree(tmp_path / "fresh")
 
 
+@pytest.mark.guarantee("killed-run")
 @pytest.mark.guarantee("changed-input")
 @pytest.mark.parametrize("damage", [None, b"", b"{}"])
 def test_a_unit_without_a_record_of_what_it_read_is_done_again(

@@ -48,6 +48,7 @@ def test_vectors_whose_record_calls_the_pooler_cls_are_searched_by_the_pooler(
     assert [(hit.text, hit.score) for hit in by_record] == [(hit.text, hit.score) for hit in hits]
 
 
+@pytest.mark.guarantee("prompts-of-a-side")
 def test_the_prompt_that_a_folder_names_is_before_each_query(
     made: Path, encoder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -118,6 +119,7 @@ def test_the_id_that_hits_show_is_the_one_that_queries_name(
     assert "MRR 100.0 over 3 queries" in printed and all(hit.name in printed for hit in hits)
 
 
+@pytest.mark.guarantee("prompts-of-a-side")
 def test_a_query_is_read_without_white_space_at_its_ends_as_texts_are_embedded() -> None:
     assert check_queries("  owls at night\n") == ["owls at night"]
     assert check_queries(["owls ", "\tnight"]) == ["owls", "night"]

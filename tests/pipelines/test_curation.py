@@ -150,6 +150,7 @@ def four_units() -> list[np.ndarray]:
     return units
 
 
+@pytest.mark.guarantee("any-workers")
 def test_keys_are_compared_a_bounded_part_at_a_time(
     four_units: list[np.ndarray], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -174,6 +175,7 @@ def test_token_hashes_are_equal_where_tokens_are(lists: list[list[int]]) -> None
         assert [tokens == other for other in lists] == [hashes[number] == other for other in hashes]
 
 
+@pytest.mark.guarantee("output-kept")
 @pytest.mark.parametrize("switches", [(), ("--dedup", "--limit", "3", "--holdout-fraction", "0.5")])
 def test_what_a_run_without_shards_left_makes_way_but_not_beside_other_files(
     direct, head: Path, tmp_path: Path, switches: tuple

@@ -204,6 +204,7 @@ def test_a_later_group_that_is_a_list_is_a_bad_record(direct: Command, tmp_path:
     assert found["bad"] == 1
 
 
+@pytest.mark.guarantee("any-workers")
 def test_the_sides_depend_on_no_order_and_no_unit(direct: Command, written, tmp_path: Path, decoded) -> None:
     pairs = [(f"On {word(n // 2)}", f"The text of {word(n)} is here.") for n in range(300)]
     assert direct(*written(pairs), "--holdout-fraction", "0.2").code == 0

@@ -54,11 +54,13 @@ def stored(files: dict[str, bytes], folder: Path, *words: str) -> tuple[dict[str
     return types, [KeptFields(types).of(record)[0] for record in records]
 
 
+@pytest.mark.guarantee("traced-hits")
 @pytest.mark.parametrize("name", FILES)
 def test_a_number_that_no_column_of_numbers_holds_is_stored_as_text(name: str, tmp_path: Path) -> None:
     assert stored({name: FILES[name]}, tmp_path, "id") == ({"id": "string"}, LONG)
 
 
+@pytest.mark.guarantee("traced-hits")
 @pytest.mark.parametrize("pack", [parquet, arrow])
 def test_unsigned_integers_of_64_bits_are_stored_as_texts(pack, tmp_path: Path) -> None:
     ids = [1, 2**63, 2**64 - 1]
@@ -93,6 +95,7 @@ def test_a_nested_or_differently_written_name_is_exact_too(tmp_path: Path) -> No
     assert stored(files, tmp_path, "meta.key")[1] == LONG[1:2] * 2
 
 
+@pytest.mark.guarantee("traced-hits")
 @pytest.mark.parametrize(
     ("numbers", "kind", "values"),
     [
@@ -111,6 +114,7 @@ def test_the_type_of_a_field_holds_its_values(numbers: list[str], kind: str, val
         assert stored({name: data}, tmp_path / name, "id") == ({"id": kind}, values)
 
 
+@pytest.mark.guarantee("traced-hits")
 @pytest.mark.parametrize("number", [*LONG, "9007199254740993", "9007199254740993.0"])
 def test_a_whole_number_that_the_type_does_not_hold_is_refused(number: str) -> None:
     for written in (number, f'"{number}"'):
@@ -119,6 +123,7 @@ def test_a_whole_number_that_the_type_does_not_hold_is_refused(number: str) -> N
             KeptFields({"id": "double"}, ["id"]).of(Record("a.jsonl", 0, value, b""))
 
 
+@pytest.mark.guarantee("traced-hits")
 def test_a_fraction_is_rounded_only_where_the_user_chose_double() -> None:
     record = Record("a.jsonl", 0, parse(b'{"score": 0.33333333333333333333}', ("score",))[0], b"")
     assert KeptFields({"score": "double"}, ["score"]).of(record) == (1 / 3,)

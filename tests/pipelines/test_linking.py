@@ -115,6 +115,7 @@ def random_units(seed: int, num_texts: int) -> list[Rows]:
     return [[(int(one), int(other)) for one, other in unit] for unit in draws]
 
 
+@pytest.mark.guarantee("any-workers")
 @pytest.mark.slow
 @pytest.mark.parametrize("num_texts", [1000, 1500, 4000, 60_000])
 def test_units_agree_on_what_all_rows_together_say(chosen, num_texts: int) -> None:

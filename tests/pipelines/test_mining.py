@@ -343,6 +343,7 @@ def test_margins_leave_out_what_may_be_right_and_count_it() -> None:
     assert left(range_min=1, range_max=3) == ([[1, 2], [11, 12]], {})
 
 
+@pytest.mark.guarantee("any-workers")
 def test_random_choices_depend_on_the_row_alone() -> None:
     numbers = np.tile(np.arange(20), (6, 1))
     scores, ids = np.zeros((6, 20)), np.array([4, 9, 4, 1, 2, 3])

@@ -189,6 +189,7 @@ def test_killed_in_any_round_it_ends_with_the_same_bytes(
     assert not list((tmp_path / "out").rglob(f"{files.TEMPORARY}*"))
 
 
+@pytest.mark.guarantee("killed-run")
 @pytest.mark.parametrize("is_cut", [False, True])
 @pytest.mark.parametrize("lost", ["*.tar", "validation/*.tar", "_near_duplicates/*"])
 def test_what_is_lost_is_made_again_from_its_own_unit(

@@ -168,6 +168,7 @@ def test_files_that_a_format_recognizes_are_read_by_it_and_others_as_before(
     assert manifest["fingerprint"]["options"]["formats"] == [f"{fortunes}:Fortunes"]
 
 
+@pytest.mark.guarantee("own-format")
 @pytest.mark.guarantee("records-counted")
 @pytest.mark.slow
 def test_records_that_a_format_calls_bad_are_rejected(fortunes: str, pipeline, tmp_path: Path) -> None:
@@ -177,12 +178,14 @@ def test_records_that_a_format_calls_bad_are_rejected(fortunes: str, pipeline, t
     assert (summary["bad"], summary["kept"]) == (3, 3)
 
 
+@pytest.mark.guarantee("own-format")
 @pytest.mark.slow
 def test_a_format_that_leaves_bytes_unread_is_one_line(fortunes: str, pipeline) -> None:
     ended = pipeline("--format", f"{fortunes}:Hasty", *OPTIONS)
     assert ended.code == 1 and f"a.fortunes: {fortunes}:Hasty read " in ended.err and "bytes, not all" in ended.err
 
 
+@pytest.mark.guarantee("own-format")
 @pytest.mark.parametrize(
     ("name", "error"),
     [
@@ -271,6 +274,7 @@ def test_a_format_that_cuts_badly_is_one_line(
         cut(inputs.root, inputs.files, 10)
 
 
+@pytest.mark.guarantee("own-format")
 def test_ends_of_numpy_are_whole_numbers(fortunes: str, monkeypatch: pytest.MonkeyPatch) -> None:
     inputs = find_inputs(["texts/a.fortunes"], Reading(formats=(f"{fortunes}:Badly",)))
     size = inputs.files[0].bytes

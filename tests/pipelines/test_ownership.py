@@ -66,6 +66,7 @@ def test_beside_the_plan_of_a_run_that_came_to_nothing_a_users_file_stays(
     assert files_of(tmp_path / "out") == before
 
 
+@pytest.mark.guarantee("output-kept")
 @pytest.mark.parametrize("options", [(), ("--dedup", "--holdout-fraction", "0.2"), ("--exclude", "EXCLUDED")])
 def test_the_corrected_command_takes_the_place_of_a_run_that_came_to_nothing(
     direct, head: Path, tmp_path: Path, tree, options: tuple[str, ...]
@@ -95,6 +96,7 @@ def test_what_a_user_adds_to_a_dataset_stays_when_the_command_repairs_it(direct,
     assert files_of(out) == before
 
 
+@pytest.mark.guarantee("output-kept")
 def test_a_folder_that_holds_a_users_hidden_files_is_free(direct, head: Path, tmp_path: Path) -> None:
     (tmp_path / "out" / ".git").mkdir(parents=True)
     (tmp_path / "out" / ".git" / "config").write_text("mine")

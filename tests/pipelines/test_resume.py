@@ -146,6 +146,8 @@ def test_other_options_or_inputs_are_refused_by_name(
     assert tree(tmp_path / "out") == before
 
 
+@pytest.mark.guarantee("finished-work-checked")
+@pytest.mark.guarantee("killed-run")
 @pytest.mark.parametrize(
     "damage",
     [b"", b"{", b"[]", b"{}", b"[" * 100_000, b'{"shards": [], "counts": {}, "held": [], "files": {}}', b"\xff"],
@@ -161,6 +163,8 @@ def test_a_damaged_result_is_none_and_its_unit_is_done_again(
     assert tree(tmp_path / "out") == finished
 
 
+@pytest.mark.guarantee("finished-work-checked")
+@pytest.mark.guarantee("killed-run")
 @pytest.mark.parametrize("name", ["manifest.json", "validation/manifest.json"])
 @pytest.mark.parametrize("damage", ["missing", "empty"])
 def test_a_lost_manifest_is_written_again_from_the_results(
@@ -184,6 +188,7 @@ def test_a_damaged_plan_is_one_line(direct, head: Path, tmp_path: Path, damage: 
     assert f"choose another --output, or delete {tmp_path / 'out'}" in outcome.err
 
 
+@pytest.mark.guarantee("killed-run")
 @pytest.mark.slow
 @pytest.mark.parametrize("results", ["swapped", "copied", "another run's"])
 def test_a_result_of_another_unit_or_plan_is_none(direct, head: Path, tmp_path: Path, tree, results: str) -> None:

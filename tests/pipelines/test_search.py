@@ -176,6 +176,7 @@ def test_a_damaged_index_is_named_and_built_again(
         assert path.read_bytes() == whole
 
 
+@pytest.mark.guarantee("kept-things-checked")
 @pytest.mark.slow
 @pytest.mark.parametrize("change", ["words", "bm25s"])
 def test_another_version_of_what_builds_an_index_builds_another(

@@ -215,6 +215,7 @@ def test_of_a_very_long_text_the_head_is_proved(
     assert ids.tolist() == reference(roberta).encode(texts[0], add_special_tokens=False).ids
 
 
+@pytest.mark.guarantee("any-workers")
 @pytest.mark.slow
 def test_the_sample_is_a_small_part_and_depends_on_the_unit_alone(
     of_roberta: Tokenization, texts: list[str], monkeypatch: pytest.MonkeyPatch

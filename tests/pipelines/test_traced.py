@@ -79,6 +79,7 @@ FORMS: list[tuple[str, Callable[[Path, list[Row]], None], list[str], Callable[[P
 ]
 
 
+@pytest.mark.guarantee("any-workers")
 @pytest.mark.guarantee("traced-hits")
 @pytest.mark.parametrize(
     ("name", "write", "words", "records"), FORMS, ids=["jsonl", "line", "csv", "json", "rows", "parts"]
@@ -104,6 +105,7 @@ def test_the_record_that_a_vector_names_holds_its_text_wherever_the_file_is_cut(
             assert (row["source"], row["record"]) == ("other.txt", 1)
 
 
+@pytest.mark.guarantee("traced-hits")
 @pytest.mark.guarantee("any-workers")
 def test_the_size_of_units_changes_no_number(embed: Command, titled: list[Row], tmp_path: Path) -> None:
     write_jsonl(tmp_path / "a.jsonl", titled)
@@ -115,6 +117,7 @@ def test_the_size_of_units_changes_no_number(embed: Command, titled: list[Row], 
     assert kept[0] == kept[1] and len(Dataset(tmp_path / "700").shards) > 20
 
 
+@pytest.mark.guarantee("traced-hits")
 def test_a_rejected_place_is_a_byte_offset_as_before(embed: Command, titled: list[Row], tmp_path: Path) -> None:
     write_jsonl(tmp_path / "a.jsonl", titled)
     data = (tmp_path / "a.jsonl").read_bytes().replace(b'"wiki-150"', b"wiki-150")
@@ -146,6 +149,7 @@ def test_fields_keep_their_types_and_are_null_where_a_record_lacks_them(
         assert [found[f"field_{field}"] for field in expected] == values
 
 
+@pytest.mark.guarantee("traced-hits")
 def test_cells_of_csv_stay_texts_and_files_without_the_column_have_null(
     embed: Command, titled: list[Row], tmp_path: Path
 ) -> None:
@@ -168,6 +172,7 @@ def test_a_field_that_no_record_has_is_an_error_before_the_work(
     assert "they are plain text" in embed("--input", tmp_path / "b.txt", "--keep-fields", "id").err
 
 
+@pytest.mark.guarantee("traced-hits")
 def test_a_field_of_objects_is_refused_and_one_of_another_type_is_bad(
     embed: Command, titled: list[Row], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -183,6 +188,7 @@ def test_a_field_of_objects_is_refused_and_one_of_another_type_is_bad(
     assert [row["field_year"] for row in rows(tmp_path / "text")][-2:] == ["2099", "unknown"]
 
 
+@pytest.mark.guarantee("traced-hits")
 def test_a_cell_of_csv_is_a_number_where_its_type_is_named(embed: Command, tmp_path: Path) -> None:
     table = 'text,year,score\n"Owls hunt.", 2021 ,1.5\n"Bats hunt.",,\n"It rains.",007,1e2\n"Snow.",1999.5,2\n'
     (tmp_path / "a.csv").write_text(table)
@@ -193,6 +199,7 @@ def test_a_cell_of_csv_is_a_number_where_its_type_is_named(embed: Command, tmp_p
     assert logged(tmp_path / "out" / "_rejected")[0]["reason"].startswith('its "year" is a string, not int64')
 
 
+@pytest.mark.guarantee("traced-hits")
 def test_a_number_that_is_not_finite_is_absent_or_bad(embed: Command, titled: list[Row], tmp_path: Path) -> None:
     """JSON has no way to write it, and the page's answers are JSON."""
     table = pa.table({"text": [row["text"] for row in titled[:50]], "score": [1.5, float("nan"), *[2.5] * 47, -1e999]})

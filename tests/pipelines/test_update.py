@@ -378,6 +378,7 @@ def test_without_the_option_an_edit_is_an_error_that_names_it(embed: Command, ma
     assert other.code == 1 and "--update" not in other.err
 
 
+@pytest.mark.guarantee("update-as-new")
 @pytest.mark.guarantee("changed-input")
 def test_an_edit_that_the_plan_does_not_show_is_an_error_or_an_update(
     embed: Command, made: Path, lines: list[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
@@ -393,6 +394,7 @@ def test_an_edit_that_the_plan_does_not_show_is_an_error_or_an_update(
     assert [row["text"] for row in rows(tmp_path / "same")] == [text.replace("the", "teh") for text in changed(lines)]
 
 
+@pytest.mark.guarantee("update-as-new")
 @pytest.mark.parametrize(
     ("words", "difference"),
     [
@@ -408,6 +410,7 @@ def test_other_options_are_one_line(embed: Command, made: Path, words: list[str]
     assert rows(made) == before and not (made / FOLDER).exists()
 
 
+@pytest.mark.guarantee("update-as-new")
 def test_another_model_is_one_line(embed: Command, made: Path, still: Path, tmp_path: Path) -> None:
     other = shutil.copytree(still, tmp_path / "other")
     (other / "tokenizer.json").write_text((other / "tokenizer.json").read_text() + "\n")
@@ -415,12 +418,14 @@ def test_another_model_is_one_line(embed: Command, made: Path, still: Path, tmp_
     assert ended.code == 1 and "--update needs the model" in ended.err
 
 
+@pytest.mark.guarantee("update-as-new")
 def test_the_first_update_makes_the_collection(embed: Command, lines: list[str], tmp_path: Path) -> None:
     write(tmp_path / "a.jsonl", lines)
     assert embed("--update").code == 0
     assert [row["text"] for row in rows(tmp_path / "out")] == lines
 
 
+@pytest.mark.guarantee("update-as-new")
 def test_an_update_keeps_the_types_of_fields(embed: Command, made: Path, lines: list[str], tmp_path: Path) -> None:
     found = [{"text": text, "place": float(number)} for number, text in enumerate(lines)]
     (tmp_path / "a.jsonl").write_text("".join(json.dumps(row) + "\n" for row in found), encoding="utf-8")
@@ -428,6 +433,7 @@ def test_an_update_keeps_the_types_of_fields(embed: Command, made: Path, lines: 
     assert [row["field_place"] for row in rows(made)] == list(range(400))
 
 
+@pytest.mark.guarantee("update-as-new")
 @pytest.mark.parametrize("dtype", ["int8", "float16"])
 def test_stored_values_are_copied_as_they_are(
     embed: Command, lines: list[str], embedded: list[str], dtype: str, tmp_path: Path

@@ -75,6 +75,7 @@ def stored(folder: Path) -> np.ndarray:
     return np.concatenate([vectors.decoded(batch) for batch in Dataset(folder)])
 
 
+@pytest.mark.guarantee("prompts-of-a-side")
 def test_a_text_is_embedded_as_it_is_judged_without_white_space_at_its_ends(
     direct: Command, still: Path, roberta_tokenizer: Path, sentences: list[str], tmp_path: Path
 ) -> None:
@@ -296,6 +297,7 @@ def test_a_model_that_no_process_can_load_is_one_line(encoder: Path, tmp_path: P
     assert model_processes.FOLDER not in os.environ
 
 
+@pytest.mark.guarantee("one-model-a-gpu")
 @pytest.mark.parametrize("left", ["no folder", "no socket", "a socket"])
 def test_a_worker_whose_models_process_is_gone_says_so_in_a_line(
     left: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

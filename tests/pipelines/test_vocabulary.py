@@ -85,6 +85,7 @@ def test_inputs_without_text_are_an_error_in_one_line(
     assert (code, out, err.count("\n")) == (1, "", 1) and complaint in err
 
 
+@pytest.mark.guarantee("output-kept")
 def test_a_folder_with_other_files_is_refused_and_left_as_it_is(learn, head: Path, tmp_path: Path, tree) -> None:
     (tmp_path / "learned").mkdir()
     (tmp_path / "learned" / "notes.txt").write_text("mine")
@@ -98,6 +99,7 @@ def never(*_: object) -> None:
     pytest.fail("learned again")
 
 
+@pytest.mark.guarantee("learned-as-written")
 def test_the_same_command_again_keeps_its_tokenizer_and_says_so(
     learn, head: Path, tmp_path: Path, tree, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -111,6 +113,7 @@ def test_the_same_command_again_keeps_its_tokenizer_and_says_so(
         os.utime(head)
 
 
+@pytest.mark.guarantee("learned-as-written")
 @pytest.mark.parametrize("lost", ["tokenizer.json", "summary.json", "all but plan.json", "damaged"])
 def test_a_tokenizer_whose_run_was_stopped_or_that_is_damaged_is_made_again(
     learn, head: Path, tmp_path: Path, tree, lost: str

@@ -38,6 +38,7 @@ def refused(folder: Path, content: Any) -> str:
     return str(error.value)
 
 
+@pytest.mark.guarantee("coco-captions")
 @pytest.mark.parametrize("protocol", range(pickle.HIGHEST_PROTOCOL + 1))
 @pytest.mark.parametrize("dtype", ["<f4", ">f4", "<f8", "<f2", "<i8", "u1"])
 def test_arrays_of_every_protocol_and_kind_of_number_are_read(tmp_path: Path, protocol: int, dtype: str) -> None:
@@ -48,6 +49,7 @@ def test_arrays_of_every_protocol_and_kind_of_number_are_read(tmp_path: Path, pr
         np.testing.assert_array_equal(found.images, one.astype(np.float32))
 
 
+@pytest.mark.guarantee("coco-captions")
 def test_the_first_five_captions_count_with_a_full_stop(tmp_path: Path) -> None:
     found = read_captioned(written(tmp_path, coco()))
     assert found.captions == [f"a man rides horse {1000 * image + i} ." for image in range(2) for i in range(5)]
@@ -114,6 +116,8 @@ def test_code_in_a_pickle_is_named_and_not_run(tmp_path: Path, place: str, proto
     assert not (tmp_path / "ran").exists()
 
 
+@pytest.mark.guarantee("coco-captions")
+@pytest.mark.guarantee("no-foreign-code")
 @pytest.mark.parametrize(
     ("content", "name"),
     [
@@ -136,6 +140,7 @@ START = b"cnumpy.core.multiarray\n_reconstruct\n"
 DTYPE = b"cnumpy\ndtype\n"
 
 
+@pytest.mark.guarantee("coco-captions")
 @pytest.mark.parametrize(
     ("content", "message"),
     [
@@ -216,6 +221,7 @@ for _ in range(60):
     laughs = [laughs, laughs]
 
 
+@pytest.mark.guarantee("coco-captions")
 @pytest.mark.parametrize(
     ("content", "message"),
     [

@@ -86,6 +86,7 @@ class SentEvals:
         return {key: float(np.mean(values)) for key, values in found.items()}
 
 
+@pytest.mark.guarantee("coco-captions")
 @pytest.mark.exhaustive
 def test_it_trains_and_ranks_as_sentevals_loop_does(monkeypatch: pytest.MonkeyPatch) -> None:
     assert ranking._DIM == 1000
@@ -99,6 +100,7 @@ def test_it_trains_and_ranks_as_sentevals_loop_does(monkeypatch: pytest.MonkeyPa
     assert 10 < found.test.figures()["t2i_r1"] < 90
 
 
+@pytest.mark.guarantee("coco-captions")
 def test_ranks_are_counted_from_1_by_descending_product() -> None:
     products = np.array([[0.9, 0.1, 0.5, 0.2], [0.8, 0.3, 0.6, 0.7]])  # two images, two captions each
     to_text, to_image = ranking.ranks_of(products, 2)
@@ -106,12 +108,14 @@ def test_ranks_are_counted_from_1_by_descending_product() -> None:
     assert to_image.tolist() == [1, 2, 1, 1]
 
 
+@pytest.mark.guarantee("coco-captions")
 def test_an_encoder_that_gives_all_captions_one_embedding_ranks_as_the_order_does() -> None:
     to_text, to_image = ranking.ranks_of(np.ones((4, 20)), PER_IMAGE)
     assert to_text.tolist() == [1, 6, 11, 16]
     assert to_image.tolist() == [rank for rank in (1, 2, 3, 4) for _ in range(PER_IMAGE)]
 
 
+@pytest.mark.guarantee("coco-captions")
 def test_figures_are_means_of_the_folds() -> None:
     ranks = ranking.FoldRanks([np.array([1, 2]), np.array([7, 30])], [np.array([1, 1, 2, 11]), np.array([1, 6, 6, 6])])
     assert ranks.figures() == {
@@ -121,6 +125,7 @@ def test_figures_are_means_of_the_folds() -> None:
     assert ranks.mean_recall() == pytest.approx((25 + 50 + 75 + 37.5 + 50 + 87.5) / 6)
 
 
+@pytest.mark.guarantee("coco-captions")
 def test_a_batch_is_never_contrasted_with_itself() -> None:
     for rows, images, captions in ranking._batches(300, np.random.RandomState(0)):
         for drawn in (images, captions):

@@ -29,6 +29,7 @@ def plain(sample: dict[str, Any]) -> dict[str, Any]:
     return {name: value.tolist() if isinstance(value, np.ndarray) else value for name, value in values.items()}
 
 
+@pytest.mark.guarantee("webdataset-pipeline")
 @pytest.mark.parametrize("kind", ["dataset", "with_views", "audio"])
 def test_the_examples_are_those_of_the_dataset_decoded(kind: str, request: pytest.FixtureRequest) -> None:
     folder = request.getfixturevalue(kind)
@@ -40,6 +41,7 @@ def test_the_examples_are_those_of_the_dataset_decoded(kind: str, request: pytes
     assert {Path(sample["__url__"]).name for sample in samples} == {path.name for path in folder.glob("*.tar")}
 
 
+@pytest.mark.guarantee("webdataset-pipeline")
 def test_images_are_what_webdataset_makes_of_them(images: Path) -> None:
     expected = [Image.open(io.BytesIO(row["image"])).convert("RGB") for row in rows(images)]
     pictures = list(webdataset_pipeline(images))
@@ -53,6 +55,7 @@ def test_images_are_what_webdataset_makes_of_them(images: Path) -> None:
         np.testing.assert_array_equal(sample["image"], np.asarray(picture))
 
 
+@pytest.mark.guarantee("webdataset-pipeline")
 def test_vectors_are_float32_whatever_their_type(embedded: Path) -> None:
     samples = list(webdataset_pipeline(Dataset(embedded)))
     expected = np.concatenate([vectors.decoded(batch) for batch in Dataset(embedded)])
@@ -85,6 +88,7 @@ def test_a_worker_may_be_a_new_process(dataset: Path) -> None:
     assert [sample["tokens"].tolist() for sample in loader] == [row["tokens"] for row in rows(dataset)]
 
 
+@pytest.mark.guarantee("webdataset-pipeline")
 def test_the_order_depends_on_seed_and_epoch(dataset: Path) -> None:
     def epochs(seed: int) -> list[list[int]]:
         pipeline = webdataset_pipeline(dataset, shuffle=10, seed=seed)
@@ -138,6 +142,7 @@ def decoded(kind: str, samples: Iterable[dict[str, Any]]) -> Iterable[dict[str, 
     return _decoded(_samples, kind, ImageHandler("pil"), samples)
 
 
+@pytest.mark.guarantee("webdataset-pipeline")
 @pytest.mark.parametrize(
     ("files", "message"),
     [({"jpg": b"no picture", "cls": b"1"}, "not an image that Pillow reads"), ({"jpg": b""}, "it lacks its .cls")],
@@ -164,6 +169,7 @@ def test_a_folder_that_looks_like_a_command_is_a_folder(
     assert not (tmp_path / "ran").exists()
 
 
+@pytest.mark.guarantee("webdataset-pipeline")
 def test_what_cannot_work_is_refused_at_once(dataset: Path, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="jpeg2000"):
         webdataset_pipeline(dataset, images="jpeg2000")

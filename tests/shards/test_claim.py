@@ -27,6 +27,7 @@ def test_what_differs_is_named_field_by_field_and_of_lists_the_first() -> None:
     assert differences(old["inputs"], [{"name": "b", "bytes": 1}], "inputs") == ["inputs: a there, b now"]
 
 
+@pytest.mark.guarantee("output-kept")
 def test_a_folder_is_free_or_its_own(tmp_path: Path) -> None:
     claim(str(tmp_path / "absent"), NAME, b"{}")
     (tmp_path / ".hidden").write_text("")
@@ -36,6 +37,7 @@ def test_a_folder_is_free_or_its_own(tmp_path: Path) -> None:
     claim(str(tmp_path), NAME, b"{}")
 
 
+@pytest.mark.guarantee("output-kept")
 @pytest.mark.parametrize(
     ("there", "message"),
     [
@@ -53,6 +55,7 @@ def test_anything_else_is_refused(tmp_path: Path, there: str | None, message: st
         claim(str(tmp_path), NAME, b'{"seed": 2}')
 
 
+@pytest.mark.guarantee("output-kept")
 def test_a_link_in_the_folder_is_somebodys(tmp_path: Path) -> None:
     (tmp_path / "theirs").mkdir()
     (tmp_path / "out").mkdir()

@@ -84,11 +84,13 @@ def test_cat_tells_a_clips_class_and_frames_but_not_their_values(
     assert row["frames"]["sha256"] == hashlib.sha256(frames.tobytes()).hexdigest()
 
 
+@pytest.mark.guarantee("verify-every-figure")
 def test_verify_says_that_all_is_well(dataset: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["verify", str(dataset)]) == 0
     assert capsys.readouterr().out == f"{dataset}: every shard is as the manifest says\n"
 
 
+@pytest.mark.guarantee("verify-every-figure")
 def test_verify_names_what_is_not(dataset: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (dataset / "documents-00000-000.tar").unlink()
     assert main(["verify", str(dataset), "--json"]) == 1

@@ -54,6 +54,7 @@ def dataset(pictures: list[pa.RecordBatch], tmp_path: Path) -> Path:
     return tmp_path
 
 
+@pytest.mark.guarantee("plain-webdataset")
 @given(st.lists(st.lists(example, min_size=1, max_size=5), max_size=4))
 @settings(max_examples=60)
 def test_any_batches_come_back_as_they_were(parts: list[list[dict]]) -> None:
@@ -92,6 +93,7 @@ def test_plain_webdataset_opens_the_tars(dataset: Path, pictures: list[pa.Record
     assert [shard["nsamples"] for shard in index["shardlist"]] == [4, 4, 4]
 
 
+@pytest.mark.guarantee("verify-every-figure")
 def test_a_resource_that_is_damaged_or_gone_is_reported(dataset: Path) -> None:
     path = dataset / "_files" / "classes.json"
     path.write_text("[]")

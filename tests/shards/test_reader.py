@@ -43,12 +43,14 @@ def test_a_flipped_byte_anywhere_is_found_and_named(dataset: Path, position: int
     assert SHARD in problem
 
 
+@pytest.mark.guarantee("damaged-shard")
 def test_a_missing_shard_is_found_and_named(dataset: Path) -> None:
     (dataset / SHARD).unlink()
     with pytest.raises(ShardError, match=f"{SHARD}: .* missing: run the pipeline again"):
         list(Dataset(dataset))
 
 
+@pytest.mark.guarantee("verify-every-figure")
 def test_a_tar_the_manifest_does_not_name_is_reported(dataset: Path) -> None:
     (dataset / "documents-00009-000.tar").write_bytes(b"left over")
     (problem,) = verify(dataset)
@@ -74,6 +76,7 @@ def test_a_member_of_another_form_is_refused_and_never_written(dataset: Path, na
     assert sorted(dataset.parent.rglob("*")) == before
 
 
+@pytest.mark.guarantee("verify-every-figure")
 def test_an_id_outside_the_vocabulary_is_reported(dataset: Path) -> None:
     manifest = Manifest.load(str(dataset))
     small = {"tokenizer": {**manifest.fingerprint["tokenizer"], "vocab_size": 1000}}

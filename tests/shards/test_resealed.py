@@ -132,6 +132,7 @@ def test_a_manifest_that_contradicts_itself_is_one_line_that_says_how(
         assert error.startswith(f"shards: {dataset}/manifest.json: ") and said in error and error.count("\n") == 1
 
 
+@pytest.mark.guarantee("verify-every-figure")
 def test_a_vocabulary_and_a_number_of_classes_are_compared_with_the_files(
     dataset: Path, images: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

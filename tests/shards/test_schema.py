@@ -119,6 +119,7 @@ def test_a_damaged_arrow_stream_is_refused_or_valid_never_a_crash(data: st.DataO
     found.validate(full=True)
 
 
+@pytest.mark.guarantee("plain-webdataset")
 def test_plain_webdataset_decodes_with_one_handler(dataset, batches: list[pa.RecordBatch]) -> None:
     tars = sorted(str(path) for path in dataset.glob("*.tar"))
     samples = wds.WebDataset(tars, shardshuffle=False).decode(schema.webdataset_decoder)

@@ -9,6 +9,7 @@ import pytest
 from clearspan.shards import storage
 
 
+@pytest.mark.guarantee("full-disk")
 def test_a_published_shard_is_the_spools_own_file_and_was_on_disk_before_it_had_its_name(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -29,6 +30,7 @@ def test_a_published_shard_is_the_spools_own_file_and_was_on_disk_before_it_had_
     assert synced == [(number, []), (folder.stat().st_ino, [local.name])]
 
 
+@pytest.mark.guarantee("object-stores")
 def test_many_reads_of_an_object_store_are_under_way_at_a_time_and_keep_their_order() -> None:
     both = threading.Barrier(2, timeout=20)
 

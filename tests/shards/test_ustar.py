@@ -32,6 +32,7 @@ def by_tarfile(files: Files, tar_format: int = tarfile.USTAR_FORMAT, **fields: o
     return stream.getvalue()
 
 
+@pytest.mark.guarantee("plain-webdataset")
 @given(st.lists(st.tuples(names, st.binary(max_size=2000)), max_size=30))
 @settings(max_examples=100)
 def test_they_are_the_bytes_that_tarfile_writes_and_are_read_back(files: Files) -> None:
@@ -39,6 +40,7 @@ def test_they_are_the_bytes_that_tarfile_writes_and_are_read_back(files: Files) 
     assert list(ustar.members(io.BytesIO(ours(files)))) == files
 
 
+@pytest.mark.guarantee("plain-webdataset")
 @pytest.mark.parametrize("size", [0, 1, 511, 512, 8**10, ustar.MAX_SIZE])
 def test_a_header_of_any_size_is_that_of_tarfile(size: int) -> None:
     info = tarfile.TarInfo("a.npy")
@@ -46,12 +48,14 @@ def test_a_header_of_any_size_is_that_of_tarfile(size: int) -> None:
     assert ustar.header("a.npy", size) == info.tobuf(tarfile.USTAR_FORMAT)
 
 
+@pytest.mark.guarantee("plain-webdataset")
 @pytest.mark.parametrize(("name", "size"), [("a" * 101, 0), ("", 0), ("ä", 0), ("a", ustar.MAX_SIZE + 1)])
 def test_what_a_header_cannot_hold_is_refused(name: str, size: int) -> None:
     with pytest.raises(ValueError, match=r"USTAR|ascii"):
         ustar.header(name, size)
 
 
+@pytest.mark.guarantee("damaged-shard")
 def test_a_flip_of_any_byte_but_contents_is_noticed() -> None:
     data = ours(PICTURES)
     contents = set(range(512, 512 + 1400)) | {2560}
@@ -66,6 +70,7 @@ def test_a_flip_of_any_byte_but_contents_is_noticed() -> None:
             assert place in contents
 
 
+@pytest.mark.guarantee("damaged-shard")
 def test_a_tar_cut_anywhere_or_with_more_behind_it_is_refused() -> None:
     data = ours(PICTURES)
     for part in (*(data[:size] for size in range(0, len(data), 256)), data[:-1], data + b"\0", data + data):

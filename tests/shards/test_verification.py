@@ -26,6 +26,7 @@ def retable(folder: Path, data: bytes) -> list[str]:
     return verify(folder)
 
 
+@pytest.mark.guarantee("verify-every-figure")
 def test_a_class_that_the_shards_do_not_hold_is_named(images: Path) -> None:
     edit(images, lambda record: record["shards"][0].update(classes={"0": 4, "1": 3, "7": 2}))
     table, shard = verify(images)
@@ -33,6 +34,7 @@ def test_a_class_that_the_shards_do_not_hold_is_named(images: Path) -> None:
     assert shard.endswith("holds classes that differ from the manifest's")
 
 
+@pytest.mark.guarantee("verify-every-figure")
 def test_a_shard_just_written_is_read_back_in_full_and_one_that_is_streamed_by_its_totals(audio: Path) -> None:
     shard = Manifest.load(str(audio)).shards[0]
     path = audio / shard.name
@@ -44,6 +46,7 @@ def test_a_shard_just_written_is_read_back_in_full_and_one_that_is_streamed_by_i
         list(read_batches(path, dataclasses.replace(wrong, examples=9)))
 
 
+@pytest.mark.guarantee("verify-every-figure")
 @pytest.mark.parametrize("name", [field.name for field in dataclasses.fields(Contents)])
 def test_no_figure_is_left_out_of_the_comparison(dataset: Path, name: str) -> None:
     shard = Manifest.load(str(dataset)).shards[0]
@@ -56,11 +59,13 @@ def test_no_figure_is_left_out_of_the_comparison(dataset: Path, name: str) -> No
     assert said.startswith(name)
 
 
+@pytest.mark.guarantee("verify-every-figure")
 def test_a_table_without_a_class_of_the_shards_is_reported(images: Path) -> None:
     said = "names 2 classes, but the shards have classes 0 to 2"
     assert retable(images, json.dumps(["ant", "barrel"]).encode()) == [f"{images}/_files/classes.json: {said}"]
 
 
+@pytest.mark.guarantee("verify-every-figure")
 def test_a_file_beside_the_shards_that_the_manifest_does_not_name_is_reported(images: Path) -> None:
     edit(images, lambda record: record["fingerprint"]["options"].pop("files"))
     assert verify(images) == [
@@ -68,6 +73,7 @@ def test_a_file_beside_the_shards_that_the_manifest_does_not_name_is_reported(im
     ]
 
 
+@pytest.mark.guarantee("webdataset-pipeline")
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
 def test_frames_that_are_not_finite_are_named_with_shard_and_key(tmp_path: Path, value: float) -> None:
     clips = [np.full((3, 128), -4.0, np.float16) for _ in range(2)]

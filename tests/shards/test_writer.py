@@ -51,6 +51,7 @@ def damaged(data: bytes, damage: str) -> bytes:
     ]
 
 
+@pytest.mark.guarantee("damaged-shard")
 @pytest.mark.parametrize("damage", ["header", "member", "padding", "cut", "cut after a member", "longer", "empty"])
 def test_whatever_a_disk_made_of_a_shard_is_noticed(batches: list[pa.RecordBatch], tmp_path: Path, damage: str) -> None:
     (shard,) = write(tmp_path, batches, 10**9)

@@ -65,6 +65,7 @@ def test_without_scores_the_card_claims_none() -> None:
     assert card(ENCODER, "mine", "", Origin()).endswith("```yaml\n```\n")
 
 
+@pytest.mark.guarantee("export-of-the-start")
 def test_scores_are_those_of_the_checkpoints_own_step(tmp_path: Path) -> None:
     """Not the best of the run, nor what a kill left half written; a figure of training is no score."""
     metrics = tmp_path / "metrics.jsonl"

@@ -14,6 +14,7 @@ def metrics(path: Path, *lines: dict[str, float]) -> Path:
     return path
 
 
+@pytest.mark.guarantee("evaluation-charts")
 def test_the_dev_score_is_drawn_with_its_best_step_marked(tmp_path: Path) -> None:
     path = metrics(
         tmp_path / "m.jsonl", {"step": 0, "dev_score": 4.0}, {"step": 10, "loss": 2.5}, {"step": 10, "dev_score": 9.0},
@@ -24,6 +25,7 @@ def test_the_dev_score_is_drawn_with_its_best_step_marked(tmp_path: Path) -> Non
     assert curves.y == "dev score"
 
 
+@pytest.mark.guarantee("evaluation-charts")
 def test_runs_are_drawn_by_a_figure_that_all_of_them_have(tmp_path: Path) -> None:
     both = [{"step": step, "dev_score": 1.0 + step, "validation/loss": 3.0 - step, "loss": 9.0} for step in (0, 1)]
     one = metrics(tmp_path / "a.jsonl", *both)
@@ -33,6 +35,7 @@ def test_runs_are_drawn_by_a_figure_that_all_of_them_have(tmp_path: Path) -> Non
     assert [curve.marked for curve in curves.series] == [1, 1], "the lowest loss"
 
 
+@pytest.mark.guarantee("evaluation-charts")
 def test_a_loss_in_training_marks_no_best_step_and_few_points_are_no_curve(tmp_path: Path) -> None:
     path = metrics(tmp_path / "m.jsonl", {"step": 1, "loss": 2.0}, {"step": 2, "loss": 1.0})
     (curves,) = learning_curves({"run": path})

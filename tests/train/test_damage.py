@@ -54,6 +54,7 @@ def damaged(content: bytes, draws: random.Random) -> bytes:
     return content[:place] + bytes([content[place] ^ 1 << draws.randrange(8)]) + content[place + 1 :]
 
 
+@pytest.mark.guarantee("bit-equal-resume")
 @pytest.mark.slow
 @pytest.mark.parametrize("name", FILES)
 def test_a_flip_or_a_cut_anywhere_in_the_last_checkpoint_leaves_the_one_before(
@@ -75,6 +76,7 @@ def test_a_flip_or_a_cut_anywhere_in_the_last_checkpoint_leaves_the_one_before(
     )
 
 
+@pytest.mark.guarantee("bit-equal-resume")
 def test_the_two_last_are_kept_and_the_best_of_each(tmp_path: Path) -> None:
     """A replaced best checkpoint stays until both remaining manifests name the new one; other files are not deleted."""
     checkpoints, kept = Checkpoints(tmp_path), []
@@ -89,6 +91,7 @@ def test_the_two_last_are_kept_and_the_best_of_each(tmp_path: Path) -> None:
     assert checkpoints.last()[:2] == ("step-00000008", "step-00000005")
 
 
+@pytest.mark.guarantee("output-kept")
 def test_of_a_runs_checkpoints_only_its_own_files_are_deleted(tmp_path: Path) -> None:
     """The user's files stay, whether beside the checkpoints, inside them, or behind a link."""
     checkpoints = Checkpoints(tmp_path / "run")
@@ -104,6 +107,7 @@ def test_of_a_runs_checkpoints_only_its_own_files_are_deleted(tmp_path: Path) ->
     assert checkpoints.tags() == ["step-00000007", "step-00000006", "step-00000002", "step-00000001"]
 
 
+@pytest.mark.guarantee("output-kept")
 def test_an_export_deletes_nothing_but_an_export(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """It deletes no file outside the folder that a manifest lists, and no hidden file of others."""
     out, hidden, beside = tmp_path / "out", tmp_path / "out" / f"{TEMPORARY}mine" / "notes", tmp_path / "notes"
@@ -123,6 +127,7 @@ def test_an_export_deletes_nothing_but_an_export(run: Path, tmp_path: Path, caps
     assert hidden.read_text() == beside.read_text() == "mine"
 
 
+@pytest.mark.guarantee("bit-equal-resume")
 def test_where_no_checkpoint_is_whole_nothing_is_lost_on_advice(
     run: Path, tiny: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -187,6 +192,7 @@ def test_damage_to_what_an_export_needs_is_named(
     assert same_weights(run, whole)
 
 
+@pytest.mark.guarantee("finished-work-checked")
 @pytest.mark.parametrize("name", ["added_tokens.json", "special_tokens_map.json", "additional_chat_templates/a.jinja"])
 def test_a_file_added_to_what_an_export_loads_is_named(
     run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str
@@ -252,6 +258,7 @@ def test_a_disk_that_fills_up_while_saving_leaves_the_checkpoint_before(
     assert Checkpoints(run).last()[0] == "step-00000002"
 
 
+@pytest.mark.guarantee("full-disk")
 def test_a_full_disk_names_the_file_of_figures(tmp_path: Path) -> None:
     tracker = Tracker(Recipe(str(tmp_path)), Display(1, 0, quiet=True))
     (tmp_path / METRICS).unlink()
@@ -260,6 +267,7 @@ def test_a_full_disk_names_the_file_of_figures(tmp_path: Path) -> None:
         tracker.log(1, {"loss": 1.0})
 
 
+@pytest.mark.guarantee("full-disk")
 def test_a_full_disk_names_the_folder_of_tensorboard(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def without_space() -> None:
         raise OSError(28, "No space left on device")

@@ -71,6 +71,8 @@ def written(folder: Path, tokenizer_folder: Path, config: PretrainedConfig, head
     return folder
 
 
+@pytest.mark.guarantee("encoders-of-any-class")
+@pytest.mark.guarantee("packed-equals-padded")
 @pytest.mark.parametrize("name", CONFIGS)
 def test_a_decoder_runs_packed_as_padded(name: str) -> None:
     """States and gradients: tokens see earlier ones only, within the window, by heads that share keys and values."""
@@ -109,6 +111,7 @@ def test_what_cannot_run_packed_is_refused_in_one_line_that_says_why(
     assert "\n" not in str(raised.value)
 
 
+@pytest.mark.guarantee("encoders-of-any-class")
 def test_masked_lm_on_a_decoder_is_refused_by_the_name_of_the_objective(
     dataset_folder: Path, tokenizer_folder: Path, tmp_path: Path
 ) -> None:

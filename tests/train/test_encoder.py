@@ -91,6 +91,7 @@ def test_packed_equals_padded_forward_and_gradients(name: str) -> None:
     assert reached >= 15
 
 
+@pytest.mark.guarantee("packed-equals-padded")
 @pytest.mark.parametrize("name", ["roberta", "bert", "distilbert", "modernbert"])
 def test_patches_beside_text_equal_a_padded_forward_over_embeddings(name: str) -> None:
     """Three pictures of five patches each, then the texts: states, and gradients of what was written."""
@@ -125,6 +126,7 @@ def test_a_model_whose_embeddings_are_narrower_takes_no_patches() -> None:
         models(CONFIGS["electra"])[0].check_patches(5)
 
 
+@pytest.mark.guarantee("packed-equals-padded")
 @pytest.mark.parametrize("window", [None, 32])
 def test_padded_attention_equals_attention_by_sequence(window: int | None) -> None:
     """What fp32 on CUDA runs, empty sequences of a budget included."""
@@ -174,6 +176,7 @@ def test_added_embeddings_leave_the_model_as_it_was_and_reach_its_head_and_its_e
     assert not info["unexpected_keys"] and not any(masked.values())
 
 
+@pytest.mark.guarantee("encoders-of-any-class")
 @pytest.mark.parametrize("pooling", ["mean", "cls"])
 def test_pooling_equals_pooling_each_sequence(pooling: str) -> None:
     encoder, _ = models(CONFIGS["roberta"])
@@ -203,6 +206,7 @@ def test_another_pooling_is_a_function_and_a_line_of_the_table(monkeypatch: pyte
     torch.testing.assert_close(encoder.pool(hidden, packed), expected)
 
 
+@pytest.mark.guarantee("encoders-of-any-class")
 @pytest.mark.parametrize(
     "config",
     [MPNetConfig(**SIZE), DebertaV2Config(**SIZE, pos_att_type=["p2c", "c2p"], relative_attention=True)],

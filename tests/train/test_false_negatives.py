@@ -75,6 +75,7 @@ def info_nce_written_out(
     return written_out(torch.cat([anchors, positives, negatives]), list(range(n, 2 * n)), others, temperature)
 
 
+@pytest.mark.guarantee("several-negatives")
 def test_the_losses_leave_out_what_is_the_same() -> None:
     anchors, positives, negatives = doubles(5)
     same = torch.zeros(5, 10, dtype=torch.bool)
@@ -228,6 +229,7 @@ def expected_loss(name: str, setting: Setting, columns: dict[str, list[list[int]
     )
 
 
+@pytest.mark.guarantee("several-negatives")
 @pytest.mark.parametrize("name", ["spans", "clear", "simcse", "triplets", "patches"])
 def test_every_objective_masks_what_is_equal_on_one_rank_and_on_two(
     name: str, setting: Setting, columns: dict[str, list[list[int]]]

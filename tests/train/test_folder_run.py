@@ -62,6 +62,7 @@ def run(source: Path, tiny: list[str], tmp_path_factory: pytest.TempPathFactory)
     return output
 
 
+@pytest.mark.guarantee("same-vectors")
 @pytest.mark.slow
 def test_the_export_does_what_the_folder_did_with_weights_that_were_trained(run: Path, source: Path) -> None:
     model = SentenceTransformer(str(run / "model"), device="cpu", local_files_only=True)

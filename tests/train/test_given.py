@@ -88,6 +88,7 @@ def test_the_model_is_exported_as_it_was_given(
     )
 
 
+@pytest.mark.guarantee("export-of-the-start")
 @pytest.mark.slow
 def test_a_first_checkpoint_that_is_better_than_the_model_as_given_is_said_to_be_that(
     tiny: list[str], models: dict[str, Path], texts: list[str], tmp_path: Path
@@ -101,6 +102,7 @@ def test_a_first_checkpoint_that_is_better_than_the_model_as_given_is_said_to_be
     assert " | ".join(["dev.csv, Spearman by cosine in percent", *first_scores(tmp_path / "run")]) in card
 
 
+@pytest.mark.guarantee("export-of-the-start")
 @pytest.mark.slow
 def test_a_killed_run_that_resumes_still_exports_the_model_as_given(
     tiny: list[str], models: dict[str, Path], texts: list[str], tmp_path: Path

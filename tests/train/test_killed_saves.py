@@ -45,6 +45,7 @@ def files(left: Path, folder: str) -> set[str]:
     return {path.name for found in (left / "checkpoints").glob(folder) for path in found.iterdir()}
 
 
+@pytest.mark.guarantee("bit-equal-resume")
 @pytest.mark.slow
 def test_whatever_is_done_to_files_a_whole_checkpoint_is_there(kills: tuple[Path, list[Path]]) -> None:
     """The previous checkpoint until the new one is complete, then the new one; old ones are deleted last."""
@@ -55,6 +56,7 @@ def test_whatever_is_done_to_files_a_whole_checkpoint_is_there(kills: tuple[Path
     assert len([left for left in kills[1] if newest(left) == saving(left) == 6]) >= 4  # amid what is removed
 
 
+@pytest.mark.guarantee("bit-equal-resume")
 @pytest.mark.slow
 def test_one_that_was_killed_at_its_first_save_begins_again(
     kills: tuple[Path, list[Path]], tiny: list[str], tmp_path: Path

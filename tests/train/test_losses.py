@@ -130,6 +130,7 @@ def cosine(first: torch.Tensor, second: torch.Tensor) -> torch.Tensor:
     return first @ second / (first.norm() * second.norm())
 
 
+@pytest.mark.guarantee("several-negatives")
 def test_info_nce_is_simcses_equations_written_out() -> None:
     anchors, positives, negatives = doubles(5)
     for hard, weight in ((None, 0.0), (negatives, 0.0), (negatives, 1.3)):
@@ -213,6 +214,7 @@ def accuracy_on_a_rank(rank: int, ranks: int) -> torch.Tensor:
     return accuracy(anchors[part], (anchors + 2 * noise)[part])
 
 
+@pytest.mark.guarantee("ranks-as-one")
 def test_two_ranks_give_the_accuracy_of_one() -> None:
     """Each anchor is to be told from as many, however they are shared out."""
     one, two = accuracy_on_a_rank(0, 1), run_on_ranks(accuracy_on_a_rank, 2)

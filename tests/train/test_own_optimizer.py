@@ -133,6 +133,7 @@ def test_a_run_trains_by_them_and_resumes_bit_for_bit(house: Path, tiny: list[st
     assert called(house)[len(calls) :] == [["start_run", "a1b2", "resumed"], recipe, *logged[3:], last]
 
 
+@pytest.mark.guarantee("own-optimizer")
 @pytest.mark.exhaustive
 def test_turns_with_different_optimizers_resume_bit_for_bit(house: Path, tiny: list[str], tmp_path: Path) -> None:
     """AdamW for the spans, and Lion for the masked tokens."""
@@ -153,6 +154,7 @@ def test_turns_with_different_optimizers_resume_bit_for_bit(house: Path, tiny: l
     assert done.returncode == 2 and "turns.mlm.type: mine:unreachable: raised RuntimeError: no server" in done.stderr
 
 
+@pytest.mark.guarantee("own-optimizer")
 @pytest.mark.exhaustive
 @pytest.mark.parametrize(
     ("override", "message"),
@@ -240,6 +242,7 @@ def test_it_is_refused_before_the_run(overrides: list[str], message: str) -> Non
         load_recipe("demo", ["data.text.path=shards", "output=run", "model.path=model", *overrides])
 
 
+@pytest.mark.guarantee("own-optimizer")
 def test_an_optimizer_of_torch_needs_no_module_of_ones_own() -> None:
     recipe = load_recipe(
         "demo", ["data.text.path=shards", "output=run", "model.path=m", "optimizer.type=torch.optim:SGD"]
@@ -247,6 +250,7 @@ def test_an_optimizer_of_torch_needs_no_module_of_ones_own() -> None:
     assert recipe.optimizers().popitem()[1].type == "torch.optim:SGD"
 
 
+@pytest.mark.guarantee("own-optimizer")
 def test_a_logger_that_cannot_be_closed_does_not_keep_the_others_open() -> None:
     closed: list[str] = []
 

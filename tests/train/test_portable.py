@@ -116,6 +116,7 @@ def test_settings_have_the_names_that_earlier_versions_and_an_inference_server_r
     assert modern["global_attn_every_n_layers"] == 2
 
 
+@pytest.mark.guarantee("exports-everywhere")
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_version_6_reads_them_without_a_warning(exports: Path, kind: str, caplog: pytest.LogCaptureFixture) -> None:
@@ -126,6 +127,8 @@ def test_version_6_reads_them_without_a_warning(exports: Path, kind: str, caplog
     assert model.encode(TEXTS).shape == (len(TEXTS), 384 if kind == "normalize" else 32)
 
 
+@pytest.mark.guarantee("no-foreign-code")
+@pytest.mark.guarantee("exports-everywhere")
 @pytest.mark.slow
 def test_an_export_names_no_code_of_the_folder_that_training_began_with(exports: Path, tmp_path: Path) -> None:
     """The code was never run, and is not in the export: nobody needs `trust_remote_code`."""

@@ -89,6 +89,7 @@ def filled(name: str, *overrides: str) -> Recipe:
     return load_recipe(name, [*(f"{key}=given" for key in left_open(written(name))), *overrides])
 
 
+@pytest.mark.guarantee("paper-recipes")
 @pytest.mark.parametrize("name", layers.names())
 def test_every_recipe_loads_with_what_it_leaves_open_filled_in(name: str, tmp_path: Path) -> None:
     """And reads back as itself."""
@@ -141,6 +142,7 @@ def test_visualcse_and_audiocse_recipes_hold_the_papers_numbers(name: str) -> No
     assert (simcse.head, loaded.model.head, simcse.temperature, simcse.max_tokens) == ("tanh", "", 0.05, 32)
 
 
+@pytest.mark.guarantee("paper-recipes")
 @pytest.mark.parametrize("name", PUBLISHED)
 def test_published_models_recipes_hold_the_numbers_of_logs_and_checkpoints(name: str) -> None:
     """And the published code's loss and clips; docs/papers.md lists the numbers with their sources."""
@@ -164,6 +166,7 @@ def test_published_models_recipes_hold_the_numbers_of_logs_and_checkpoints(name:
     assert row in (ROOT / "docs" / "papers.md").read_text()
 
 
+@pytest.mark.guarantee("paper-recipes")
 def test_the_combined_recipe_has_every_objective_in_one_update() -> None:
     loaded = filled("combined")
     assert list(loaded.optimizers()) == [ALL]

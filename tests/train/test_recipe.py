@@ -16,6 +16,7 @@ from tests.conftest import ROOT
 GIVEN = ["data.text.path=d", "output=o", "model.path=m"]
 
 
+@pytest.mark.guarantee("paper-recipes")
 def test_a_recipe_extends_another_by_name_or_file(tmp_path: Path) -> None:
     (tmp_path / "mine.yaml").write_text("extends: demo\ndata: {text: {batch_size: 7}}\nobjectives: {mlm: null}")
     (tmp_path / "again.yaml").write_text("extends: mine.yaml\noptimizer: {eps: 0.5}")
@@ -25,6 +26,7 @@ def test_a_recipe_extends_another_by_name_or_file(tmp_path: Path) -> None:
     assert loaded.model == demo.model and loaded.objectives["spans"] == demo.objectives["spans"]
 
 
+@pytest.mark.guarantee("paper-recipes")
 def test_a_config_of_another_model_type_replaces_the_one_that_is_extended(tmp_path: Path) -> None:
     """Of the same type it states only what it changes; the command line goes over a recipe as a file does."""
     given = ["data.text.path=d", "output=o"]
@@ -40,6 +42,7 @@ def test_a_config_of_another_model_type_replaces_the_one_that_is_extended(tmp_pa
     assert load_recipe("demo", [*given, *words]).model.config == {"model_type": "bert", "hidden_size": 32}
 
 
+@pytest.mark.guarantee("paper-recipes")
 @pytest.mark.parametrize(
     ("content", "named"),
     [

@@ -67,6 +67,7 @@ def test_a_run_leaves_what_it_promises(whole_runs: dict[int, Path]) -> None:
     assert {path.name for path in (run / "checkpoints").iterdir()} == {"step-00000006"}
 
 
+@pytest.mark.guarantee("ranks-as-one")
 @pytest.mark.slow
 def test_two_ranks_train_as_one(whole_runs: dict[int, Path]) -> None:
     for one, two in zip(metrics(whole_runs[1]), metrics(whole_runs[2]), strict=True):
@@ -162,6 +163,7 @@ def test_the_exported_folder_is_the_same_model_everywhere(whole_runs: dict[int, 
     assert "clearspan" not in (folder / "config.json").read_text().lower()
 
 
+@pytest.mark.guarantee("output-kept")
 @pytest.mark.slow
 def test_export_replaces_an_export_and_nothing_else(
     whole_runs: dict[int, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]

@@ -24,6 +24,7 @@ def failed_in_training(*arguments: str) -> str:
     return train_alone(*arguments, code=1).stderr.strip().splitlines()[-1]
 
 
+@pytest.mark.guarantee("damaged-shard")
 def test_a_shard_with_a_flipped_byte(tiny: list[str], dataset_folder: Path, tmp_path: Path) -> None:
     damaged = tmp_path / "damaged"
     shutil.copytree(dataset_folder, damaged)
@@ -39,6 +40,7 @@ def contents(folder: Path) -> dict[str, bytes]:
     return {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
+@pytest.mark.guarantee("output-kept")
 @pytest.mark.parametrize("resume", [[], ["--resume"]])
 def test_a_folder_that_holds_what_no_run_wrote_is_left_alone(
     tiny: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str], resume: list[str]
@@ -130,6 +132,7 @@ def test_a_resume_without_its_recipe_says_what_to_put_back(
     assert content is not None or "put the file back" in error
 
 
+@pytest.mark.guarantee("no-foreign-code")
 def test_a_run_folder_does_not_choose_which_code_runs(
     tiny: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -53,6 +53,7 @@ def end(folder: Path) -> None:
     mark_finished(folder)
 
 
+@pytest.mark.guarantee("finished-work-checked")
 def test_the_same_recipe_finds_its_run(recipe: Recipe, tmp_path: Path) -> None:
     """Wherever its data lie now."""
     assert repeated(recipe) == "new"
@@ -63,6 +64,7 @@ def test_the_same_recipe_finds_its_run(recipe: Recipe, tmp_path: Path) -> None:
     assert repeated(load_recipe("demo", words(tmp_path, f"data.text.path={tmp_path / 'moved'}"))) == "finished"
 
 
+@pytest.mark.guarantee("finished-work-checked")
 def test_a_finished_run_without_its_model_goes_on_to_export_again(recipe: Recipe, tmp_path: Path) -> None:
     begin(recipe, finish=True)
     assert repeated(recipe) == "finished"
@@ -103,6 +105,7 @@ def test_changed_metrics_of_a_finished_run_are_refused(recipe: Recipe, tmp_path:
         run_folder.check_metrics(tmp_path / "run")
 
 
+@pytest.mark.guarantee("finished-work-checked")
 def test_a_finished_run_that_goes_on_has_not_finished(recipe: Recipe, tmp_path: Path) -> None:
     """Killed while it is made longer, it must not pass for the run that its old model is from."""
     begin(recipe, finish=True)

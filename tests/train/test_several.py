@@ -73,6 +73,7 @@ def test_the_loss_is_that_of_sentence_transformers_on_tuples(count: int) -> None
     torch.testing.assert_close(of_ours, of_theirs)
 
 
+@pytest.mark.guarantee("several-negatives")
 def test_with_one_negative_the_loss_is_that_of_earlier_versions_to_the_bit() -> None:
     (anchors, positives), (negatives, _) = pairs(8), pairs(8, seed=1)
     blocks = [F.normalize(each, dim=1) for each in (anchors, positives, negatives)]
@@ -106,6 +107,7 @@ def columns_of(*rows: list[int]) -> list[Ragged]:
     return [Ragged.of([np.array(row[place : place + 1]) for row in rows], np.int64) for place in range(width)]
 
 
+@pytest.mark.guarantee("several-negatives")
 def test_drawn_texts_are_different_ones_of_the_row_by_its_key_alone() -> None:
     rows = [[1, 2, 3, 4], [5, 6], [], [7, 8, 9], *([*range(10, 14)] for _ in range(200))]
     keys = keyed.mix(3, np.arange(len(rows)))
@@ -151,6 +153,7 @@ def test_a_step_is_the_loss_over_the_texts_that_it_has(folder: Path, negatives: 
     assert 0.5 * held < simcse.workload().mean_tokens < 2 * held
 
 
+@pytest.mark.guarantee("several-negatives")
 @pytest.mark.slow
 def test_all_positives_of_a_row_are_no_negatives(
     sentences: list[list[int]], tokenizer_folder: Path, tmp_path: Path
@@ -205,6 +208,7 @@ def test_cached_gradients_are_those_of_one_forward(folder: Path, tiny: list[str]
         torch.testing.assert_close(gradients[name], gradient, atol=1e-5, rtol=1e-3)
 
 
+@pytest.mark.guarantee("several-negatives")
 @pytest.mark.slow
 def test_a_held_out_part_without_negatives_is_scored_by_the_texts_of_the_batch(
     folder: Path, sentences: list[list[int]], tokenizer_folder: Path, tmp_path: Path

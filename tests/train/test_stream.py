@@ -58,6 +58,7 @@ def test_ranks_share_out_the_same_batches(dataset_folder: Path, ranks: int) -> N
         assert {s for _, s in shared} == {state}
 
 
+@pytest.mark.guarantee("ranks-as-one")
 @pytest.mark.parametrize("ranks", [1, 2])
 def test_micro_batches_share_out_the_examples_of_a_step_before_ranks_do(dataset_folder: Path, ranks: int) -> None:
     whole = take(stream(dataset_folder), 5)
@@ -86,6 +87,7 @@ def test_what_goes_to_the_device_is_what_is_made_of_the_columns_that_were_asked_
     assert batch.of("two").values("same") is batch.of("one").values("numbers")
 
 
+@pytest.mark.guarantee("bit-equal-resume")
 @pytest.mark.parametrize("skip", [False, True])
 def test_any_state_continues_as_if_never_stopped(dataset_folder: Path, skip: bool) -> None:
     settings = {"min_tokens": 400, "skip_short": True} if skip else {}
@@ -96,6 +98,7 @@ def test_any_state_continues_as_if_never_stopped(dataset_folder: Path, skip: boo
         assert [state for _, state in rest] == [state for _, state in whole[stop:]]
 
 
+@pytest.mark.guarantee("bit-equal-resume")
 def test_a_resume_reads_no_window_before_its_own(dataset_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     source = stream(dataset_folder, batch_size=1, shuffle_shards=1)
     n = source.dataset.num_examples
@@ -179,6 +182,7 @@ def test_a_share_is_nested_and_about_as_large_as_asked_for(dataset_folder: Path)
     assert chosen[0.2] < chosen[0.4] < chosen[0.7] < chosen[1.0]
 
 
+@pytest.mark.guarantee("ranks-as-one")
 def test_epochs_are_of_the_share_and_a_resume_goes_on_in_it(dataset_folder: Path) -> None:
     source = stream(dataset_folder, batch_size=4, share=0.4)
     count = 2 * source.steps_per_epoch + 2

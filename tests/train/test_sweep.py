@@ -303,6 +303,7 @@ def test_the_report_ranks_runs_by_their_score_with_bars_curves_and_what_bettered
     assert "best 64.50 at step 20" in page and "b: no step was better than the start, which is exported" in page
 
 
+@pytest.mark.guarantee("output-kept")
 def test_a_report_that_no_sweep_wrote_stays(
     processes: Processes, base: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

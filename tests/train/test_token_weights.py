@@ -63,6 +63,7 @@ def test_patches_weigh_one(tiny: list[str]) -> None:
     torch.testing.assert_close(text, (own[:, None] * states[3:]).sum(0) / own.sum())
 
 
+@pytest.mark.guarantee("same-vectors")
 @pytest.mark.slow
 def test_training_goes_on_from_the_export_with_its_weights(run: Path, tiny: list[str]) -> None:
     given = [*(o for o in tiny if o not in TINY_MODEL), "model.config=null", f"model.path={run / 'model'}"]

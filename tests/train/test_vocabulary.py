@@ -47,6 +47,7 @@ def gradients(loss: Tensor, states: Tensor, decoder: nn.Linear) -> list[Tensor]:
     return list(torch.autograd.grad(loss, [states, *decoder.parameters()], retain_graph=True))
 
 
+@pytest.mark.guarantee("vocabulary-padding")
 @pytest.mark.parametrize("bias", [True, False])
 @pytest.mark.parametrize("multiple", [1, 64])
 def test_loss_count_and_gradients_are_those_of_plain_logits(multiple: int, bias: bool) -> None:
@@ -58,6 +59,7 @@ def test_loss_count_and_gradients_are_those_of_plain_logits(multiple: int, bias:
         torch.testing.assert_close(found, right, atol=1e-6, rtol=1e-5)
 
 
+@pytest.mark.guarantee("vocabulary-padding")
 def test_in_bf16_the_numbers_are_those_of_a_plain_layer_under_autocast() -> None:
     given = problem()
     with torch.autocast("cpu", torch.bfloat16):
@@ -69,6 +71,7 @@ def test_in_bf16_the_numbers_are_those_of_a_plain_layer_under_autocast() -> None
         torch.testing.assert_close(found, right, atol=2e-2 * right.abs().max().item(), rtol=2e-2)
 
 
+@pytest.mark.guarantee("vocabulary-padding")
 @pytest.mark.parametrize("size", [VOCABULARY, 1499, 65, 63, 128, 50265])
 def test_a_padded_vocabulary_gives_the_same_numbers(size: int) -> None:
     """The loss bit for bit, and the gradients too unless the vocabulary is so small or odd that a CPU takes another
@@ -82,6 +85,7 @@ def test_a_padded_vocabulary_gives_the_same_numbers(size: int) -> None:
         assert size not in (VOCABULARY, 50265) or torch.equal(found, right)
 
 
+@pytest.mark.guarantee("vocabulary-padding")
 @pytest.mark.parametrize("bias", [True, False])
 def test_an_added_row_is_never_predicted(bias: bool) -> None:
     """All real logits are far below 0, which an added row of zeros would have."""
@@ -152,6 +156,7 @@ class Shapes(TorchDispatchMode):
         return result
 
 
+@pytest.mark.guarantee("vocabulary-padding")
 def test_as_on_cuda_the_matrix_is_padded_the_gradients_are_not_and_the_host_reads_nothing() -> None:
     """On a device without values, where reading one raises."""
     decoder = nn.Linear(WIDTH, VOCABULARY, device="meta")

@@ -32,6 +32,7 @@ def found(folder: Path, texts: list[str]) -> list[list[float] | None]:
     return [rows[number].tolist() if number >= 0 else None for number in cache.find(texts)]
 
 
+@pytest.mark.guarantee("kept-things-checked")
 def test_another_run_finds_what_was_kept(tmp_path: Path) -> None:
     first, second = ["one", "two", "", "drei und mehr", "\ud800"], ["four"]
     cache = Cache(tmp_path, DIM)
@@ -45,6 +46,7 @@ def test_another_run_finds_what_was_kept(tmp_path: Path) -> None:
     assert found(tmp_path, ["\ud800", ""]) != [None, None]
 
 
+@pytest.mark.guarantee("kept-things-checked")
 def test_foreign_files_and_other_widths_are_told_and_left_alone(tmp_path: Path) -> None:
     Cache(tmp_path, DIM + 1).add(["text"], np.ones((1, DIM + 1), np.float32))
     (tmp_path / "2026.hashes.npy").write_text("a list of hashes, by hand")
@@ -112,6 +114,7 @@ def killed(folder: Path) -> None:
     Cache(folder, DIM).add(["during"], rows_of(["during"]))
 
 
+@pytest.mark.guarantee("kept-things-checked")
 def test_a_run_killed_while_it_writes_leaves_nothing_that_is_read(tmp_path: Path) -> None:
     Cache(tmp_path, DIM).add(["before"], rows_of(["before"]))
     process = FORK.Process(target=killed, args=(tmp_path,))

@@ -48,6 +48,7 @@ def test_patches_stay_first() -> None:
     assert grouped.keys.tolist() == [8, 9, 8, 9, 3, 0, 2, 5, 1, 4, 6, 7]
 
 
+@pytest.mark.guarantee("packed-equals-padded")
 @pytest.mark.parametrize("name", ["roberta", "modernbert"])
 def test_states_and_gradients_are_those_in_the_examples_order(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """ModernBERT's with its sliding window."""
@@ -63,6 +64,7 @@ def test_states_and_gradients_are_those_in_the_examples_order(name: str, monkeyp
         torch.testing.assert_close(ours, expected, atol=1e-5, rtol=1e-4)
 
 
+@pytest.mark.guarantee("packed-equals-padded")
 def test_one_call_of_attention_a_length(monkeypatch: pytest.MonkeyPatch) -> None:
     """However the examples come: what makes many short sequences cheap."""
     encoder, _ = models(CONFIGS["roberta"])

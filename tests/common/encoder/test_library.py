@@ -188,6 +188,7 @@ def test_weights_after_the_transformer_are_checked_too(minilm: Path, tmp_path: P
         load_with_library(folder)
 
 
+@pytest.mark.guarantee("no-foreign-code")
 @pytest.mark.slow
 def test_an_activation_that_the_library_would_replace_is_refused(minilm: Path, tmp_path: Path) -> None:
     folder = saved(minilm, tmp_path / "model", Pooling(384), Dense(384, 8))
@@ -197,6 +198,7 @@ def test_an_activation_that_the_library_would_replace_is_refused(minilm: Path, t
         load_with_library(folder)
 
 
+@pytest.mark.guarantee("no-network")
 def test_a_folder_that_is_no_model_is_named(minilm: Path, tmp_path: Path) -> None:
     with pytest.raises(EncoderError, match="no such folder"):
         load_with_library(tmp_path / "absent")

@@ -192,6 +192,7 @@ def test_modules_before_and_after_the_pooling_are_the_librarys(
     np.testing.assert_allclose(ours, theirs, atol=1e-5)
 
 
+@pytest.mark.guarantee("embeds-as-the-library")
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["bert", "mpnet", "qwen2"])
 def test_the_order_and_the_size_of_batches_change_nothing(
@@ -225,6 +226,7 @@ def test_a_model_of_few_positions_or_few_tokens_runs_packed_as_its_library_does(
         np.testing.assert_allclose(*both(model, texts), atol=1e-5)
 
 
+@pytest.mark.guarantee("embeds-as-the-library")
 def test_texts_without_tokens_are_zeros(transformer: Callable[[str], Path], tmp_path: Path) -> None:
     model = PackedModel(SentenceTransformer(str(write_model(tmp_path, transformer("bert"), Pooling(WIDTH)))))
     ids, lengths = torch.tensor([101, 2000, 102]), np.array([0, 3, 0])
@@ -233,6 +235,7 @@ def test_texts_without_tokens_are_zeros(transformer: Callable[[str], Path], tmp_
     assert not model.encode_ids(ids[:0], lengths[[0, 2]]).any()
 
 
+@pytest.mark.guarantee("embeds-as-the-library")
 def test_weights_are_shared_and_the_librarys_model_stays_as_it_was(
     transformer: Callable[[str], Path], tmp_path: Path
 ) -> None:

@@ -60,6 +60,7 @@ def test_each_side_has_the_vectors_of_the_library(folder: Callable[[str], Path],
     np.testing.assert_allclose(ours.encode_query(TEXTS, prompt_name="none"), theirs.encode(TEXTS, prompt=""), **near)
 
 
+@pytest.mark.guarantee("prompts-of-a-side")
 @pytest.mark.parametrize(
     ("names", "expected"),
     [
@@ -91,6 +92,7 @@ def test_a_prompt_that_seems_to_be_meant_and_is_not_used_is_told(model: str, lin
     assert bool(Prompts.from_settings(MODELS[model]).unused(QUERY, DOCUMENT)) == bool(line)
 
 
+@pytest.mark.guarantee("prompts-of-a-side")
 def test_an_unknown_name_and_a_prompt_that_is_no_text_are_refused() -> None:
     with pytest.raises(EncoderError, match="prompt_name title: the model has query, passage"):
         Prompts.from_settings(MODELS["query and passage"]).of_side(QUERY, "title")
@@ -102,6 +104,7 @@ def test_an_unknown_name_and_a_prompt_that_is_no_text_are_refused() -> None:
         Prompts.from_settings({"prompts": {"query": 7}})
 
 
+@pytest.mark.guarantee("prompts-of-a-side")
 def test_a_function_has_no_prompts_and_the_same_vectors_on_each_side(own_module: Callable[[str], str]) -> None:
     name = own_module("def encode(texts):\n    return [[float(len(text)), 1.0] for text in texts]\n")
     model = load_encoder(f"{name}:encode")

@@ -177,6 +177,8 @@ def test_texts_are_read_as_by_the_library(made: Callable, shared_data: Path, kin
     assert reader._quick.is_fast
 
 
+@pytest.mark.guarantee("one-model-a-gpu")
+@pytest.mark.guarantee("same-vectors")
 @pytest.mark.slow
 @pytest.mark.parametrize("prompt", PROMPTS[:2], ids=["none", "short"])
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
@@ -219,6 +221,7 @@ def test_settings_that_change_later_apply(shared_data: Path, tmp_path: Path, kin
 WHOLE = {"add_special_tokens": False, "truncation": False, "verbose": False}
 
 
+@pytest.mark.guarantee("same-vectors")
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", [wordpiece, roberta, xlm_roberta], ids=lambda kind: kind.__name__)
 def test_lower_casing_by_the_library_is_that_of_the_ids(shared_data: Path, tmp_path: Path, kind: Callable) -> None:

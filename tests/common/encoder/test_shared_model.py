@@ -106,6 +106,7 @@ def embedded(address: str, prompt: str) -> Embedded:
     return joined(SharedModel(address).embed_windows(WINDOWS, BATCH_TOKENS, prompt))
 
 
+@pytest.mark.guarantee("one-model-a-gpu")
 @pytest.mark.parametrize("is_packed", [True, False], ids=["packed", "texts"])
 def test_tokens_are_counted_and_the_limit_is_told(served: Callable, reader: TokenReader, is_packed: bool) -> None:
     model = SharedModel(served(is_packed))
@@ -113,6 +114,7 @@ def test_tokens_are_counted_and_the_limit_is_told(served: Callable, reader: Toke
     assert model.count_tokens(TEXTS) == reader.count(TEXTS).tolist()
 
 
+@pytest.mark.guarantee("one-model-a-gpu")
 @pytest.mark.parametrize("is_packed", [True, False], ids=["packed", "texts"])
 def test_a_failure_is_one_line_and_others_go_on(served: Callable, is_packed: bool) -> None:
     model = SharedModel(served(is_packed))
@@ -121,6 +123,7 @@ def test_a_failure_is_one_line_and_others_go_on(served: Callable, is_packed: boo
     assert joined(model.embed_windows([["an owl"], []], BATCH_TOKENS)).vectors.shape == (1, Sums.dim)
 
 
+@pytest.mark.guarantee("one-model-a-gpu")
 def test_the_end_of_the_process_is_one_line(reader: TokenReader) -> None:
     with tempfile.TemporaryDirectory() as folder, Listener(address := f"{folder}/s", "AF_UNIX") as listener:
 
@@ -144,6 +147,7 @@ def test_who_embeds_by_another_process_needs_no_torch() -> None:
     assert ended.stdout.strip() == "set()"
 
 
+@pytest.mark.guarantee("one-model-a-gpu")
 def test_messages_are_json_and_arrays(reader: TokenReader) -> None:
     """What a reader is made of survives the way."""
     again = TokenReader.from_description(json.loads(json.dumps(reader.description())))

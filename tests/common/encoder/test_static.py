@@ -54,6 +54,7 @@ def texts(shared_data: Path) -> list[str]:
     return [*lines, " ".join(lines[:50]), *(text[:500] for text in AWKWARD), "<s>a</s> [MASK] b"]
 
 
+@pytest.mark.guarantee("embeds-as-the-library")
 @pytest.mark.parametrize("settings", [{}, SETTINGS], ids=["plain", "prompts, cut"])
 @pytest.mark.parametrize("after", [(), (Normalize(),)], ids=["mean", "unit"])
 @pytest.mark.parametrize("tokenizer", ["wordpiece", "truncating", "bytes"])

@@ -114,6 +114,7 @@ def test_training_leaves_the_global_generators_alone() -> None:
     assert (torch.rand(1), np.random.rand()) == expected
 
 
+@pytest.mark.guarantee("published-scores")
 def test_pairs_made_in_the_batch_are_those_made_beforehand() -> None:
     random = np.random.default_rng(2)
     table = random.normal(size=(20, DIM)).astype(np.float32)
@@ -138,6 +139,7 @@ def test_what_is_not_finite_counts_as_0() -> None:
     assert found[0, :5].tolist() == [0, 0, 0, 2, 1]
 
 
+@pytest.mark.guarantee("published-scores")
 def test_a_fold_without_dev_rows_is_refused() -> None:
     rows, labels = problem()
     with pytest.raises(ValueError, match="no training rows or no dev rows"):

@@ -85,6 +85,7 @@ def test_accuracies_are_compared_after_rounding_to_two_decimals() -> None:
     assert protocols.run_scheme(Recorded(splits, [[[0.5, 0.50006, 0.4, 0.4]]]), "split").l2 == [L2[1]]
 
 
+@pytest.mark.guarantee("published-scores")
 def test_the_protocols_are_senteval_s() -> None:
     assert PROTOCOLS["full"] == Protocol(10, ClassifierSettings("adam", 64, 5, 4, 200))
     assert PROTOCOLS["fast"] == Protocol(5, ClassifierSettings("rmsprop", 128, 3, 2, 200))

@@ -58,6 +58,7 @@ def test_a_pooling_of_what_has_none_is_refused(vectors: Path) -> None:
             load_encoder(spec, pooling="mean")
 
 
+@pytest.mark.guarantee("no-network")
 @pytest.mark.parametrize("spec", ["no/such/model", "nothing"])
 def test_what_is_not_there_is_named(spec: str) -> None:
     with pytest.raises(EncoderError, match=f"^{spec}: no such folder or file"):

@@ -157,6 +157,7 @@ def test_a_file_that_holds_something_else_is_one_line(folder: Path, file: str, c
     assert "\n" not in str(error.value) and len(str(error.value)) < 600
 
 
+@pytest.mark.guarantee("no-foreign-code")
 @pytest.mark.parametrize(
     ("modules", "named"),
     [

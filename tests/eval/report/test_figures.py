@@ -37,6 +37,7 @@ def percent(element: ElementTree.Element, name: str) -> float:
     return float(element.attrib[name].removesuffix("%"))
 
 
+@pytest.mark.guarantee("evaluation-charts")
 def test_bars_show_each_score_with_its_interval_in_the_order_given(tmp_path: Path) -> None:
     root = svg(BARS, tmp_path)
     groups = [" | ".join(texts(group)) for group in root.iter(f"{SVG}g")]
@@ -48,6 +49,7 @@ def test_bars_show_each_score_with_its_interval_in_the_order_given(tmp_path: Pat
     assert "MRR, % (among 26,108 texts)" in texts(root)
 
 
+@pytest.mark.guarantee("evaluation-charts")
 def test_bars_begin_at_zero_and_are_as_long_as_their_scores_are_large(tmp_path: Path) -> None:
     trained, bm25, collapsed = svg(BARS, tmp_path).iter(f"{SVG}rect")
     assert percent(trained, "x") == percent(bm25, "x") == percent(collapsed, "width") == 0
@@ -55,6 +57,7 @@ def test_bars_begin_at_zero_and_are_as_long_as_their_scores_are_large(tmp_path: 
     assert ["best" in each.attrib["class"] for each in (trained, bm25, collapsed)] == [True, False, False]
 
 
+@pytest.mark.guarantee("evaluation-charts")
 def test_an_interval_reaches_from_its_low_to_its_high_on_the_bars_scale(tmp_path: Path) -> None:
     root = svg(BARS, tmp_path)
     group = next(root.iter(f"{SVG}g"))
@@ -64,12 +67,14 @@ def test_an_interval_reaches_from_its_low_to_its_high_on_the_bars_scale(tmp_path
     assert not list(list(root.iter(f"{SVG}g"))[2].iter(f"{SVG}line")), "an undefined score has no interval"
 
 
+@pytest.mark.guarantee("evaluation-charts")
 def test_a_negative_score_reaches_to_the_left_of_zero(tmp_path: Path) -> None:
     worse, better = svg(Bars([ScoreBar("worse", -10.0), ScoreBar("better", 30.0)]), tmp_path).iter(f"{SVG}rect")
     assert (percent(worse, "x"), percent(worse, "width")) == (0, 25)
     assert (percent(better, "x"), percent(better, "width")) == (25, 75)
 
 
+@pytest.mark.guarantee("evaluation-charts")
 def test_curves_pass_through_their_points_and_mark_the_best(tmp_path: Path) -> None:
     root = svg(CURVES, tmp_path)
     static, transformer = (each.attrib["points"] for each in root.iter(f"{SVG}polyline"))
@@ -112,6 +117,7 @@ def test_a_long_name_is_cut_in_the_middle_and_whole_in_the_tooltip(tmp_path: Pat
     assert group.findtext(f"{SVG}title") == f"{name} 1.00"
 
 
+@pytest.mark.guarantee("evaluation-charts")
 def test_the_best_are_first_and_undefined_ones_last() -> None:
     rows = [ScoreBar("a", math.nan), ScoreBar("b", 1.0), ScoreBar("c", 3.0), ScoreBar("d", 3.0)]
     assert "".join(row.name for row in best_first(rows)) == "cdba"

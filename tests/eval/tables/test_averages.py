@@ -60,6 +60,7 @@ def test_every_average_has_a_value_by_hand() -> None:
     assert set(BY_HAND) == {*AVERAGES, *HALVES}
 
 
+@pytest.mark.guarantee("coco-captions")
 @pytest.mark.parametrize("name", BY_HAND)
 def test_an_average_is_that_computed_by_hand(name: str) -> None:
     found = average(name, {**SENTEVAL, **GLUE})
@@ -68,6 +69,7 @@ def test_an_average_is_that_computed_by_hand(name: str) -> None:
     assert found["missing"] == []
 
 
+@pytest.mark.guarantee("coco-captions")
 def test_simcse_averages_values_already_rounded_and_declutr_does_not() -> None:
     scores = {**SENTEVAL, **{year: {"spearman_all": 70.004, "spearman_mean": 60.004} for year in YEARS}}
     simcse, declutr = average("sts_simcse", scores), average("downstream_declutr", scores)
@@ -76,6 +78,7 @@ def test_simcse_averages_values_already_rounded_and_declutr_does_not() -> None:
     assert declutr["value"] == pytest.approx((DOWNSTREAM + 5 * 0.004) / 17, abs=1e-9)
 
 
+@pytest.mark.guarantee("coco-captions")
 def test_an_average_says_what_it_lacks() -> None:
     scores = {"STS12": {"spearman_all": 60.0}, "STSBenchmark": {"spearman": 80.0}, "retrieval/x": {"mrr": 1.0}}
     assert averages(scores) == {
@@ -93,6 +96,7 @@ def test_averages_of_nearly_every_task_are_not_given_for_the_similarity_tasks_al
     assert "clear_sts" in averages({**STS_SCORES, **{task: SENTEVAL[task] for task in SUPERVISED}})
 
 
+@pytest.mark.guarantee("coco-captions")
 def test_a_task_without_one_of_its_metrics_is_missing() -> None:
     found = average("downstream_declutr", {**SENTEVAL, "MRPC": {"acc": 70.0}})
     assert found is not None

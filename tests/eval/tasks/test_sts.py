@@ -45,6 +45,7 @@ def test_all_minilm_gets_its_published_spearman(shared_data: Path, minilm: Path)
     assert {key: scores[key[0]][key[1]] for key in MINILM_SPEARMAN} == pytest.approx(MINILM_SPEARMAN, abs=0.02)
 
 
+@pytest.mark.guarantee("published-scores")
 def test_the_three_aggregations_differ_as_their_names_say() -> None:
     # msr agrees with the gold perfectly over 3 pairs, news disagrees over 2; together only the last two are swapped.
     msr = (np.array([0.1, 0.2, 0.3]), np.array([1.0, 2.0, 3.0]))
@@ -58,6 +59,7 @@ def test_the_three_aggregations_differ_as_their_names_say() -> None:
     assert figures["pearson_all"] == pytest.approx(100 * covariance / (x.std() * y.std()))
 
 
+@pytest.mark.guarantee("published-scores")
 def test_an_encoder_of_one_direction_has_no_correlation_by_rounding() -> None:
     generator = np.random.default_rng(0)
     left, right = (np.outer(generator.random(50), [0.1, 0.3, 0.7]).astype(np.float32) for _ in range(2))
@@ -65,6 +67,7 @@ def test_an_encoder_of_one_direction_has_no_correlation_by_rounding() -> None:
     assert math.isnan(sts.correlations(cosines(left, right), generator.random(50))["spearman"])
 
 
+@pytest.mark.guarantee("published-scores")
 @pytest.mark.parametrize(
     ("cosine", "gold"), [([0.5, 0.5, 0.5], [1.0, 2.0, 3.0]), ([0.1, 0.2], [3.0, 3.0]), ([0.1], [3.0])]
 )
