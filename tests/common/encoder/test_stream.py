@@ -1,5 +1,6 @@
 """Any number of texts are embedded in order, in windows that are tokenized ahead, in batches of tokens."""
 
+import contextlib
 import itertools
 import threading
 from collections.abc import Iterator, Sequence
@@ -42,7 +43,7 @@ class Sums:
         self.batches: list[list[int]] = []
 
     def encode_ids(self, ids: Tensor, lengths: np.ndarray, prompt_tokens: int = 0) -> Tensor:
-        assert not ids.requires_grad and int(lengths.sum()) == len(ids)
+        assert torch.is_inference_mode_enabled() and int(lengths.sum()) == len(ids)
         self.batches.append(lengths.tolist())
         rows = [part.float() for part in ids.split(lengths.tolist())]
         ends = [(row[0], row[-1]) if len(row) else (-1.0, -1.0) for row in rows]
@@ -119,6 +120,31 @@ def test_texts_without_end_are_embedded_a_few_windows_ahead() -> None:
 
 def tokenizing() -> list[str]:
     return [thread.name for thread in threading.enumerate() if thread.name.startswith("tokenization")]
+
+
+@pytest.mark.guarantee("embedded-in-order")
+def test_a_guard_is_around_the_model_and_not_around_taking_a_window() -> None:
+    inside: list[str] = []
+
+    @contextlib.contextmanager
+    def guard() -> Iterator[None]:
+        inside.append("guarded")
+        yield
+        inside.pop()
+
+    class Guarded(Sums):
+        def encode_ids(self, ids: Tensor, lengths: np.ndarray, prompt_tokens: int = 0) -> Tensor:
+            assert inside
+            return super().encode_ids(ids, lengths, prompt_tokens)
+
+    def windows() -> Iterator[list[str]]:
+        for text in "abc":
+            assert not inside
+            yield [text]
+
+    made = [each.vectors for each in stream.embed_windows(Letters(), Guarded(), windows(), "", 100, guard)]
+    assert [each.dtype for each in made] == [np.float32] * 3
+    np.testing.assert_array_equal(np.concatenate(made), expected([*"abc"]))
 
 
 @pytest.mark.guarantee("embedded-in-order")
