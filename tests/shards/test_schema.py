@@ -91,6 +91,18 @@ def test_a_decompression_bomb_is_refused_before_it_is_decompressed() -> None:
 
 
 @pytest.mark.guarantee("hostile-archives")
+def test_a_member_of_the_limit_is_unpacked_and_a_larger_one_is_refused_by_its_size(
+    batches: list[pa.RecordBatch], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stream = arrow_stream(batches[0])
+    monkeypatch.setattr(layouts, "MAX_MEMBER_BYTES", len(stream))
+    assert unpacked(zstandard.compress(stream)).equals(batches[0])
+    monkeypatch.setattr(layouts, "MAX_MEMBER_BYTES", len(stream) - 1)
+    with pytest.raises(MemberError, match=rf"a frame of {len(stream):,} bytes is outside the limit of"):
+        unpacked(zstandard.compress(stream))
+
+
+@pytest.mark.guarantee("hostile-archives")
 def test_a_frame_that_hides_its_size_is_refused(batches: list[pa.RecordBatch]) -> None:
     frame = zstandard.ZstdCompressor(write_content_size=False).compress(arrow_stream(batches[0]))
     with pytest.raises(MemberError, match="does not state its size"):
