@@ -41,6 +41,7 @@ EITHER = '3\t"All."\n'
         (['1\t"Quite.\n', "2\tQuite so.\n"], False),
         (['1\t"Quite.\n', YES], False),
         (['1\t"Quite.\n', YES, YES], True),
+        (['1\t"Quite.\n', *['"a ""word"""\t1\n'] * 2], True),
         (['1\t"a ""word"""\t"b ""word"""\t"c" d\n'], True),
         (['1\t"a" b\t"c" d\t"e ""word"""\n'], False),
         (['1\t"a ""word""" b\n'], False),
@@ -95,6 +96,8 @@ def test_a_quote_that_is_closed_too_far_away_is_a_character(
     monkeypatch.setattr(delimited, "CELL_BYTES", 41)
     rows = '1\t"' + "x" * 16 + "\n" + "y" * (size - 23) + '""\nend"\n'  # `size` bytes, and a line that ends the cell
     assert are_quotes([(HEAD + rows).encode()]) == expected
+    parted = '1\t"' + "x" * 16 + "\n" + 'yyyyyy""\n' + "y" * (size - 32) + '""\nend"\n'  # in three lines
+    assert are_quotes([(HEAD + parted).encode()]) == expected
     monkeypatch.setattr(delimited, "CELL_BYTES", 10**6)
     assert are_quotes([(HEAD + rows).encode()])
 

@@ -206,6 +206,8 @@ def test_an_extension_of_no_plain_text_is_refused_whatever_the_file_begins_with(
             for data in (*TEXTS, PAGE, b"%PDF-1.7"):
                 assert refusal(name, FirstBytes(data, is_whole=True)).startswith(f"{what}: "), (name, data)
             assert refusal(name).startswith(f"{what}: ")
+            advice = "format clearspan.plugins.web:Pages (extra `web`)"
+            assert (f"read its main text with {advice}" in refusal(name)) == (what == "an HTML page")
     assert set(" ".join(TYPES.values()).split()) <= set(BY_NAME)
 
 
@@ -220,6 +222,9 @@ def test_an_extension_of_no_plain_text_is_refused_whatever_the_file_begins_with(
         (b"Rar!\x1a\x07\x01\0", "an archive of files"),
         (b"7z\xbc\xaf\x27\x1c\0\4", "an archive of files"),
         (b"\xd0\xcf\x11\xe0\xa1", "an office document"),
+        (b"MSCF\0\0\0\0", "an archive of files"),
+        (b"\x04\x22\x4d\x18\0", "compressed with lz4"),
+        (b"\x89LZO\0\r\n\x1a\n", "compressed with lzop"),
     ],
 )
 def test_a_file_that_begins_as_no_text_does_is_refused_whatever_its_name(data: bytes, what: str) -> None:
