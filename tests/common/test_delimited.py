@@ -40,6 +40,7 @@ EITHER = '3\t"All."\n'
         (['1\t"two\nlines\n', YES], False),
         (['1\t"Quite.\n', "2\tQuite so.\n"], False),
         (['1\t"Quite.\n', YES], False),
+        (['1\t"a\t""b""\nend"\n'], True),
         (['1\t"Quite.\n', YES, YES], True),
         (['1\t"Quite.\n', *['"a ""word"""\t1\n'] * 2], True),
         (['1\t"a ""word"""\t"b ""word"""\t"c" d\n'], True),

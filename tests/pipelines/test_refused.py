@@ -294,6 +294,7 @@ def test_a_member_of_a_tar_that_holds_no_plain_text_is_bad_or_skipped(name: str)
     assert any(bad.problem.startswith(f"{what}: ") for what in TYPES)
     assert bad.problem.endswith(", or leave it out with skip_unknown")
     assert member(name, gzip.compress(CONTENTS[name])).problem == bad.problem
+    assert member("page.html", PAGE + b"x" * 2000).raw == (PAGE + b"x" * 2000)[:1000]
     skipped = member(name, CONTENTS[name], skip_unknown=True)
     assert (skipped.value, skipped.problem, skipped.skipped) == (None, "", "unknown_type")
 
@@ -338,6 +339,7 @@ def test_a_container_in_a_tar_is_bad_whatever_its_name(kind: str) -> None:
         ("a.tar", "gzip", ".tar"),
         ("a.tar.gz", "gzip", ".tar"),
         ("a.tgz", "gzip", ".tgz"),
+        ("a.v2.tar", "gzip", ".tar"),
         ("a.tar.jsonl", None, ""),
         ("a.tar.txt", None, ".tar"),
         ("a.jsonl.gz", None, ".gz"),
