@@ -90,6 +90,13 @@ def test_a_header_whose_names_are_all_quoted_decides_alone(head: str, expected: 
 
 
 @pytest.mark.guarantee("quotes-in-tables")
+def test_only_the_mark_at_the_start_of_a_file_is_left_out() -> None:
+    row = ("\ufeff" + '"a ""word"""\t1\n').encode()
+    assert are_quotes([row])
+    assert not are_quotes([HEAD.encode(), row]) and not are_quotes([HEAD.encode() + row])
+
+
+@pytest.mark.guarantee("quotes-in-tables")
 @pytest.mark.parametrize(("size", "expected"), [(40, True), (41, False)])
 def test_a_quote_that_is_closed_too_far_away_is_a_character(
     monkeypatch: pytest.MonkeyPatch, size: int, expected: bool
