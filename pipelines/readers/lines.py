@@ -96,8 +96,8 @@ def lines(
             line = line[:HEAD_BYTES]
             size += _skip_line(stream, offset + size)
             problem = f"longer than {max_bytes:,} bytes: {size:,}"
-        elif line.startswith(BOM):  # of this file, or of a file that was appended to it
-            line = line.removeprefix(BOM)
+        else:
+            line = line.removeprefix(BOM)  # of this file, or of a file that was appended to it
         if problem or (line and not line.isspace()):
             yield number, offset, line, problem
         offset += size

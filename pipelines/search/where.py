@@ -256,7 +256,7 @@ def _field(node: ast.Name, names: Sequence[str]) -> str:
 
 
 def _shown(node: ast.expr) -> str:
-    return repr(node.value) if isinstance(node, ast.Constant) else f"a {type(node).__name__.lower()}"
+    return short_repr(node.value) if isinstance(node, ast.Constant) else f"a {type(node).__name__.lower()}"
 
 
 def _evaluate(node: ast.expr, columns: Mapping[str, pa.Array], names: Sequence[str], num_rows: int) -> Any:

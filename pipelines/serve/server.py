@@ -60,32 +60,25 @@ class HttpConnection(H11Protocol):
     uvicorn by itself waits without end for the rest of a request's headers, or of a body that nothing reads.
     """
 
-    _clock: asyncio.TimerHandle | None = None
-
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
+        self._clock = self.loop.call_later(HEAD_S, transport.close)
         if len(self.connections) > MOST_CONNECTIONS:
             transport.abort()
-        self._restart_clock()
 
     def handle_events(self) -> None:
         super().handle_events()
-        if self._clock is not None and self.cycle is not None and not self.cycle.response_complete:
+        if self.cycle is not None and not self.cycle.response_complete:
             self._clock.cancel()
 
     def on_response_complete(self) -> None:
-        self._restart_clock()
+        self._clock.cancel()
+        self._clock = self.loop.call_later(HEAD_S, self.transport.close)
         super().on_response_complete()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        if self._clock is not None:
-            self._clock.cancel()
+        self._clock.cancel()
         super().connection_lost(exc)
-
-    def _restart_clock(self) -> None:
-        if self._clock is not None:
-            self._clock.cancel()
-        self._clock = self.loop.call_later(HEAD_S, self.transport.close)
 
 
 class Server(uvicorn.Server):

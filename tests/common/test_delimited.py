@@ -40,7 +40,9 @@ EITHER = '3\t"All."\n'
         (['1\t"two\nlines\n', YES], False),
         (['1\t"Quite.\n', "2\tQuite so.\n"], False),
         (['1\t"Quite.\n', YES], False),
+        (['1\t"a\t""b""\nend"\n'], True),
         (['1\t"Quite.\n', YES, YES], True),
+        (['1\t"Quite.\n', *['"a ""word"""\t1\n'] * 2], True),
         (['1\t"a ""word"""\t"b ""word"""\t"c" d\n'], True),
         (['1\t"a" b\t"c" d\t"e ""word"""\n'], False),
         (['1\t"a ""word""" b\n'], False),
@@ -88,6 +90,13 @@ def test_a_header_whose_names_are_all_quoted_decides_alone(head: str, expected: 
 
 
 @pytest.mark.guarantee("quotes-in-tables")
+def test_only_the_mark_at_the_start_of_a_file_is_left_out() -> None:
+    row = ("\ufeff" + '"a ""word"""\t1\n').encode()
+    assert are_quotes([row])
+    assert not are_quotes([HEAD.encode(), row]) and not are_quotes([HEAD.encode() + row])
+
+
+@pytest.mark.guarantee("quotes-in-tables")
 @pytest.mark.parametrize(("size", "expected"), [(40, True), (41, False)])
 def test_a_quote_that_is_closed_too_far_away_is_a_character(
     monkeypatch: pytest.MonkeyPatch, size: int, expected: bool
@@ -95,6 +104,8 @@ def test_a_quote_that_is_closed_too_far_away_is_a_character(
     monkeypatch.setattr(delimited, "CELL_BYTES", 41)
     rows = '1\t"' + "x" * 16 + "\n" + "y" * (size - 23) + '""\nend"\n'  # `size` bytes, and a line that ends the cell
     assert are_quotes([(HEAD + rows).encode()]) == expected
+    parted = '1\t"' + "x" * 16 + "\n" + 'yyyyyy""\n' + "y" * (size - 32) + '""\nend"\n'  # in three lines
+    assert are_quotes([(HEAD + parted).encode()]) == expected
     monkeypatch.setattr(delimited, "CELL_BYTES", 10**6)
     assert are_quotes([(HEAD + rows).encode()])
 

@@ -395,6 +395,7 @@ def test_a_record_of_other_pieces_or_of_another_plan_is_none(inputs: Path, tmp_p
     recorded(tmp_path, made)
     changes.save_read(str(tmp_path), made.sha256, 2, hashes)
     changes.save_read(str(tmp_path), "0" * 64, 0, ["x"])
+    assert changes.check_inputs(str(tmp_path), made, {0, 1, 2}) == {0, 1, 2}  # no file was touched
     for name in ("a.txt", "c.txt"):
         os.utime(inputs / name, ns=(1, 1))
     assert changes.check_inputs(str(tmp_path), planned(inputs), {0, 1, 2}) == {1}
@@ -414,7 +415,9 @@ def test_times_of_another_plan_are_not_those_of_this_one(
 
 
 @pytest.mark.guarantee("changed-input")
-@pytest.mark.parametrize(("age_s", "is_trusted"), [(0, False), (1.9, False), (2.0, False), (2.001, True), (60, True)])
+@pytest.mark.parametrize(
+    ("age_s", "is_trusted"), [(0, False), (1.9, False), (2.0, False), (2.000000001, True), (60, True)]
+)
 def test_a_status_is_trusted_two_seconds_after_the_last_change(
     inputs: Path, monkeypatch: pytest.MonkeyPatch, age_s: float, is_trusted: bool
 ) -> None:

@@ -5,6 +5,7 @@ import json
 import math
 import operator
 import re
+import sys
 import warnings
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
@@ -459,6 +460,8 @@ HOSTILE = [
     "lang = '\udcff'",
     "lang = 'a' \\\n and year = 1",
     "year = ٣",
+    "year = 1 and lang = 'a' and f()",
+    f"'{'a' * 5000}' = 1",
 ]
 
 
@@ -477,6 +480,81 @@ def test_a_hostile_condition_runs_nothing_and_is_one_line(
     assert not (tmp_path / "hacked").exists()
 
 
+EXAMPLE = "write, for example, year > 2020 and lang = 'de'"
+
+
+@pytest.mark.guarantee("conditions-run-nothing")
+@pytest.mark.parametrize(
+    ("where", "message"),
+    [
+        ("year = 1" + " " * 9_993, "has 10,001 characters: at most 10,000 are read"),
+        ("not " * 101 + "year = 1", "is nested more than 100 deep: write it with in (...), or simpler"),
+        (
+            "(" * 101 + "year = 1" + " and year = 1)" * 101,
+            "is nested more than 100 deep: write it with in (...), or si",
+        ),
+        ("year = = 1", f"'year = = 1' is not a condition: {EXAMPLE}"),
+        ("y" * 70 + " =", f"'{'y' * 60}' is not a condition: {EXAMPLE}"),
+        (
+            "year = 1 ; lang",
+            f"holds ';': {EXAMPLE}; a text stands in quotes, a name with other characters in backticks",
+        ),
+        ("lang = 'a\ud800'", "is not valid UTF-8: write it in a terminal or a file whose encoding is UTF-8"),
+        ("lang = 'a\udfff'", "is not valid UTF-8: write it in a terminal or a file whose encoding is UTF-8"),
+        ("lang = 'a' 'b'", "holds no comma before 'b': write FIELD in ('a', 'b')"),
+        ("year is 1", "is and is not compare a field with null: write FIELD is null, or FIELD is not null"),
+        ("year is not lang", "is and is not compare a field with null: write FIELD is null, or FIELD is not null"),
+        ("1 is null", "is and is not compare a field with null: write FIELD is null, or FIELD is not null"),
+        ("1 in (1, 2)", "in asks a field for values: write FIELD in ('a', 'b')"),
+        ("year in lang", "in asks a field for values: write FIELD in ('a', 'b')"),
+        ("year not in (1, null)", "nothing equals null: write FIELD is null, or FIELD is not null"),
+        ("year in (1, lang)", f"holds a name, which is neither a text nor a number: {EXAMPLE}"),
+        ("1 = 2", f"compares 1 with 2, neither of which is a field: {EXAMPLE}"),
+        ("1 < 2 < year", f"compares 1 with 2, neither of which is a field: {EXAMPLE}"),
+        ("1 < year < null", "nothing equals null: write FIELD is null, or FIELD is not null"),
+        ("null = year", "nothing equals null: write FIELD is null, or FIELD is not null"),
+        ("lang = -'a'", f"holds a unaryop, which is neither a text nor a number: {EXAMPLE}"),
+        ("lang = (not 1)", f"holds a unaryop, which is neither a text nor a number: {EXAMPLE}"),
+        ("year = [1]", f"holds a list, which is neither a text nor a number: {EXAMPLE}"),
+        (f"year = {2**1024}", "holds a number above 1.8e308, which no field can hold: write a smaller one"),
+        (f"year > -{2**1024}", "holds a number above 1.8e308, which no field can hold: write a smaller one"),
+        ("year = 1 and 5", f"holds 5, which does not compare a field: {EXAMPLE}"),
+        ("5 or year = 1", f"holds 5, which does not compare a field: {EXAMPLE}"),
+        ("not 'a'", f"holds 'a', which does not compare a field: {EXAMPLE}"),
+        ("-year", f"holds a unaryop, which does not compare a field: {EXAMPLE}"),
+    ],
+    ids=lambda text: text[:40],
+)
+def test_a_condition_that_cannot_be_is_told_why(where: str, message: str) -> None:
+    with pytest.raises(ConditionError) as raised:
+        Condition.parse(where)
+    assert str(raised.value).startswith(message)
+
+
+@pytest.mark.guarantee("conditions-run-nothing")
+def test_a_condition_may_be_as_long_and_as_deep_as_the_limits() -> None:
+    for where in ("year = 1" + " " * 9_992, "not " * 100 + "year = 1", f"year < {sys.float_info.max!r}"):
+        assert Condition.parse(where).fields == {"year"}
+
+
+@pytest.mark.guarantee("conditions-run-nothing")
+@pytest.mark.usefixtures("command_line")
+@pytest.mark.parametrize(
+    ("known", "message"),
+    [
+        ([], "no field 'Year': the vectors were stored without fields: run embed again with --keep-fields Year"),
+        (["lang", "year"], "no field 'Year': did you mean 'year'? The stored fields are lang, year"),
+        (["lang"], "no field 'Year': did you mean 'lang'? The stored fields are lang"),
+    ],
+)
+def test_a_field_that_is_not_stored_is_named_with_the_nearest_one(known: list[str], message: str) -> None:
+    condition = Condition.parse("not Year > 2020 and Year is not null")
+    with pytest.raises(ConditionError, match=f"^{re.escape(message)}$"):
+        condition.check_fields(known)
+    assert Condition.parse("lang = 'de'").check_fields(["lang", "year"]) is None
+
+
+@pytest.mark.guarantee("conditions-run-nothing")
 @pytest.mark.parametrize(
     ("where", "expected"),
     [
@@ -496,6 +574,7 @@ def test_texts_and_words_are_those_of_sql(where: str, expected: str) -> None:
     assert Condition.parse(where)(batch).tolist() == [True, False, False]
 
 
+@pytest.mark.guarantee("conditions-run-nothing")
 @pytest.mark.parametrize(
     ("where", "expected"),
     [
@@ -520,6 +599,7 @@ def test_a_missing_value_is_neither_true_nor_false(where: str, expected: list[bo
     assert Condition.parse(where)(pa.record_batch(columns)).tolist() == expected
 
 
+@pytest.mark.guarantee("conditions-run-nothing")
 @pytest.mark.parametrize(
     "name", ["〇0", "〇", "Ⅷ1", "ⅷ", "ﬁeld0", "ªf0", "f0", "ｆ０", "_0", "Straße", "год", "²", "e\u0301t"]
 )
@@ -530,6 +610,7 @@ def test_a_name_in_any_script_means_its_own_field_alone(name: str) -> None:
     assert condition(pa.record_batch(columns)).tolist() == [False, False, True]
 
 
+@pytest.mark.guarantee("conditions-run-nothing")
 def test_two_texts_without_a_comma_are_refused_and_not_joined() -> None:
     with pytest.raises(ConditionError, match=re.escape("holds no comma before 'fr'")):
         Condition.parse("lang in ('de' 'fr')")
@@ -548,6 +629,7 @@ COMPARE = {
 }
 
 
+@pytest.mark.guarantee("conditions-run-nothing")
 @pytest.mark.parametrize("sign", COMPARE)
 def test_integers_and_floats_of_any_size_are_compared_by_their_exact_values(sign: str) -> None:
     rows = list(itertools.product(WHOLE, REAL))

@@ -27,8 +27,8 @@ def made(folder: Path, files: dict[str, bytes], reading: Reading | None = None) 
 
 def of_texts(record: Record) -> None:
     """Check a record whose text says what is wrong with it."""
-    if record.value["text"] == BAD:
-        raise RecordError(BAD)
+    if record.value["text"].startswith(BAD):
+        raise RecordError(record.value["text"])
     if record.value["text"] == LACKING:
         raise MissingFieldError(LACKING)
 
@@ -97,6 +97,12 @@ def test_a_wrong_encoding_ends_a_run_above_five_percent_or_what_the_user_allows(
         assert f"{wrong} of {total} records are bad" in found
         assert "name the encoding of text that is not UTF-8" in found
     assert not look(tmp_path, lines(*[GOOD] * 94, *[BAD] * 6))  # an odd record is no wrong encoding
+
+
+@pytest.mark.guarantee("wrong-input-fails-first")
+def test_three_bad_records_are_named(tmp_path: Path) -> None:
+    found = look(tmp_path, lines(*(f"{BAD} {number}" for number in range(5))))
+    assert [f"a.jsonl:{number * 41}: {BAD} {number}" in found for number in range(5)] == [True] * 3 + [False] * 2
 
 
 @pytest.mark.guarantee("wrong-input-fails-first")

@@ -138,6 +138,17 @@ def test_only_a_header_of_names_and_attributes_has_a_limit(kind: bytes, size: in
     assert len(read(large)[0][2] or b"") == size + 1
 
 
+@pytest.mark.guarantee("hostile-archives")
+@pytest.mark.parametrize("mode", ["r|", "r:"])
+def test_the_members_of_a_tar_are_not_kept_in_memory(mode: Literal["r:", "r|"]) -> None:
+    data = tar(("file", "a.txt", b""))[:512] * 2000 + bytes(1024)
+    tracemalloc.start()
+    assert sum(1 for _ in tars._members(io.BytesIO(data), "a.tar", mode=mode)) == 2000
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 500_000
+
+
 def unpacked(data: bytes, reading: Reading | None = None) -> list[Record]:
     return list(tars.unpack(io.BytesIO(data), "a.tar/b", reading or Reading(10**6)))
 

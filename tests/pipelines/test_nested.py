@@ -129,6 +129,7 @@ def test_of_several_ways_to_part_a_name_the_longest_field_is_taken() -> None:
     assert nested({"a": fields["a"]}, "a.b.c") == ["a", "b.c"]
     assert nested({"meta": {"text": 1}, "Meta": {"text": 2}}, "Meta.text") == ["Meta", "text"]
     assert nested({"meta": {"text": 1}, "Meta": {"text": 2}}, "META.text") is None
+    assert nested({"met": {".text": 1, "text": 2}, "metaX": {"text": 3}}, "meta.text") is None
 
 
 @pytest.mark.guarantee("nested-fields")
@@ -207,6 +208,7 @@ def test_byte_order_marks_of_joined_files_are_no_part_of_lines() -> None:
         (4, 19, b"th" + mark + b"ree\n", ""),
         (6, 33, b"four", ""),
     ]
+    assert lines_of(mark) == lines_of(b"\n" + mark) == []
 
 
 @pytest.mark.guarantee("nested-fields")
@@ -230,8 +232,11 @@ def test_of_a_line_above_the_limit_the_beginning_is_kept_and_the_next_is_read() 
         (2, 21, b"y" * 21, "longer than 20 bytes: 5,001"),
         (3, 5022, b"next\n", ""),
     ]
+    assert lines_of(b"x" * 20) == [(1, 0, b"x" * 20, "")]
     (long,) = lines(io.BytesIO(b" " * 5000), 2000)
     assert long == (1, 0, b" " * 1000, "longer than 2,000 bytes: 5,000")
     for data, at in ((b"a\n" + bytes(600), 2), (b"a" * 30 + bytes(600), 30)):
         with pytest.raises(DamagedFileError, match=f"zero bytes in a row at byte {at:,}"):
             list(lines(io.BytesIO(data), 1000 if at == 2 else 20))
+    with pytest.raises(DamagedFileError, match=r"zero bytes in a row at byte 2$"):
+        list(lines(io.BytesIO(b"ab" + bytes(600) + b"\nnext"), 1000, start=1))

@@ -206,6 +206,8 @@ def test_an_extension_of_no_plain_text_is_refused_whatever_the_file_begins_with(
             for data in (*TEXTS, PAGE, b"%PDF-1.7"):
                 assert refusal(name, FirstBytes(data, is_whole=True)).startswith(f"{what}: "), (name, data)
             assert refusal(name).startswith(f"{what}: ")
+            advice = "format clearspan.plugins.web:Pages (extra `web`)"
+            assert (f"read its main text with {advice}" in refusal(name)) == (what == "an HTML page")
     assert set(" ".join(TYPES.values()).split()) <= set(BY_NAME)
 
 
@@ -220,6 +222,9 @@ def test_an_extension_of_no_plain_text_is_refused_whatever_the_file_begins_with(
         (b"Rar!\x1a\x07\x01\0", "an archive of files"),
         (b"7z\xbc\xaf\x27\x1c\0\4", "an archive of files"),
         (b"\xd0\xcf\x11\xe0\xa1", "an office document"),
+        (b"MSCF\0\0\0\0", "an archive of files"),
+        (b"\x04\x22\x4d\x18\0", "compressed with lz4"),
+        (b"\x89LZO\0\r\n\x1a\n", "compressed with lzop"),
     ],
 )
 def test_a_file_that_begins_as_no_text_does_is_refused_whatever_its_name(data: bytes, what: str) -> None:
@@ -289,6 +294,7 @@ def test_a_member_of_a_tar_that_holds_no_plain_text_is_bad_or_skipped(name: str)
     assert any(bad.problem.startswith(f"{what}: ") for what in TYPES)
     assert bad.problem.endswith(", or leave it out with skip_unknown")
     assert member(name, gzip.compress(CONTENTS[name])).problem == bad.problem
+    assert member("page.html", PAGE + b"x" * 2000).raw == (PAGE + b"x" * 2000)[:1000]
     skipped = member(name, CONTENTS[name], skip_unknown=True)
     assert (skipped.value, skipped.problem, skipped.skipped) == (None, "", "unknown_type")
 
@@ -333,6 +339,7 @@ def test_a_container_in_a_tar_is_bad_whatever_its_name(kind: str) -> None:
         ("a.tar", "gzip", ".tar"),
         ("a.tar.gz", "gzip", ".tar"),
         ("a.tgz", "gzip", ".tgz"),
+        ("a.v2.tar", "gzip", ".tar"),
         ("a.tar.jsonl", None, ""),
         ("a.tar.txt", None, ".tar"),
         ("a.jsonl.gz", None, ".gz"),

@@ -1,7 +1,7 @@
 """The page and its API: the hits of `search`, for pages of its own on this machine alone."""
 
+import asyncio
 import contextlib
-import functools
 import re
 import signal
 import socket
@@ -15,6 +15,7 @@ from typing import Any
 from urllib.parse import urlencode
 
 import pytest
+from starlette.datastructures import Headers
 
 import clearspan
 from clearspan.common.ranking import HYBRID_WEIGHT
@@ -22,7 +23,7 @@ from clearspan.pipelines.errors import PipelineError
 from clearspan.pipelines.search.collection import Collection, SearchSettings, write_collection
 from clearspan.pipelines.search.hits import Hit
 from clearspan.pipelines.search.where import Condition
-from clearspan.pipelines.serve import app, server
+from clearspan.pipelines.serve import app, guard, server
 from clearspan.pipelines.serve.compare import example
 from clearspan.shards.reader import ShardError
 from tests.conftest import ROOT
@@ -195,11 +196,59 @@ def test_names_of_this_machine_and_links_to_the_page_are_answered(site: Site) ->
             assert everywhere.get("/", {"Host": other}).status == 403
 
 
-def closed_by_server(port: int, sent: bytes) -> bytes:
-    """Return what comes back on a connection that sends no more than this, until the server closes it."""
-    with socket.create_connection(("127.0.0.1", port), timeout=30) as connection:
-        connection.sendall(sent)
-        return b"".join(iter(functools.partial(connection.recv, 1 << 16), b""))
+LOCAL = {"localhost", "127.0.0.1", "::1"}
+
+
+@pytest.mark.guarantee("serve-local")
+@pytest.mark.parametrize(
+    ("host", "names"),
+    [
+        ("127.0.0.1", LOCAL),
+        ("Owls.example", LOCAL | {"owls.example"}),
+        ("0.0.0.0", None),
+        ("::", None),
+        ("", None),
+    ],
+)
+def test_the_guard_knows_the_names_of_its_host(host: str, names: set[str] | None) -> None:
+    assert guard.names_of(host) == names
+
+
+async def nothing(*_: Any) -> None: ...
+
+
+@pytest.mark.guarantee("serve-local")
+@pytest.mark.parametrize(
+    ("headers", "is_answered"),
+    [
+        ([("host", "localhost:8765")], True),
+        ([], False),
+        ([("host", "localhost"), ("host", "localhost")], False),
+        ([("host", "LocalHost:8765"), ("origin", "HTTP://localhost:8765")], True),
+        ([("host", "localhost:8765"), ("origin", "https://LOCALHOST:8765")], True),
+        ([("host", "LocalHost:8765"), ("origin", "https://localhost:8765")], True),
+        ([("host", "localhost:8765"), ("origin", "http://localhost")], False),
+        ([("host", "localhost:8765"), ("origin", "ftp://localhost:8765")], False),
+    ],
+)
+@pytest.mark.parametrize("names", [LOCAL, None])
+def test_the_guard_compares_the_origin_with_the_host(
+    headers: list[tuple[str, str]], is_answered: bool, names: set[str] | None
+) -> None:
+    raw = [(name.encode(), value.encode()) for name, value in headers]
+    assert (guard.Guard(nothing, names).problem(Headers(raw=raw), is_page=True) is None) == is_answered
+
+
+@pytest.mark.guarantee("serve-local")
+def test_the_guard_passes_on_what_is_no_request() -> None:
+    passed: list[tuple[Any, ...]] = []
+
+    async def app(*given: Any) -> None:
+        passed.append(given)
+
+    receive, send = object(), object()
+    asyncio.run(guard.Guard(app, LOCAL)({"type": "lifespan"}, receive, send))  # type: ignore[arg-type]
+    assert passed == [({"type": "lifespan"}, receive, send)]
 
 
 WHOLE = b"GET /style.css HTTP/1.1\r\nHost: 127.0.0.1\r\n"
@@ -207,23 +256,32 @@ WHOLE = b"GET /style.css HTTP/1.1\r\nHost: 127.0.0.1\r\n"
 
 @pytest.mark.guarantee("serve-local")
 @pytest.mark.parametrize(
-    ("sent", "answers"),
+    ("first", "more"),
     [
-        (b"", 0),
-        (b"GET / HT", 0),
-        (WHOLE, 0),
-        (WHOLE + b"\r\n" + WHOLE, 1),
-        (WHOLE + b"Content-Length: 9999\r\n\r\nsome of it", 1),
+        (b"", b""),
+        (b"GET / HT", b""),
+        (WHOLE, b""),
+        (WHOLE + b"\r\n", b""),
+        (WHOLE + b"\r\n", WHOLE),
+        (WHOLE + b"Content-Length: 9999\r\n\r\nsome of it", b"more of it"),
     ],
 )
 def test_a_request_that_is_not_sent_to_its_end_ends_its_connection(
-    site: Site, monkeypatch: pytest.MonkeyPatch, sent: bytes, answers: int
+    site: Site, monkeypatch: pytest.MonkeyPatch, first: bytes, more: bytes
 ) -> None:
+    """Also after a request that was answered."""
     monkeypatch.setattr(server, "HEAD_S", 0.1)
-    monkeypatch.setattr(app, "MOST_SEARCHES", 1)
-    assert closed_by_server(site.port, sent).count(b"HTTP/1.1 200") == answers
+    with socket.create_connection(("127.0.0.1", site.port), timeout=30) as connection:
+        connection.sendall(first)
+        answer = connection.recv(12)
+        assert answer == (b"HTTP/1.1 200" if b"\r\n\r\n" in first else b"")
+        if answer:
+            connection.sendall(more)
+            while connection.recv(1 << 16):  # until the server closes it
+                pass
 
 
+@pytest.mark.guarantee("serve-local")
 def test_a_search_may_take_longer_than_its_request(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(server, "HEAD_S", 0.1)
     began, may_end = threading.Event(), threading.Event()
@@ -237,14 +295,16 @@ def test_a_search_may_take_longer_than_its_request(monkeypatch: pytest.MonkeyPat
     with served(Slow([OWL])) as site, ThreadPoolExecutor(1) as threads:
         first = threads.submit(site.search, "owls")
         assert began.wait(30)
-        closed_by_server(site.port, b"GET")  # whose time began later, and is over
+        with socket.create_connection(("127.0.0.1", site.port), timeout=30) as later:
+            assert later.recv(1) == b""  # whose time began later, and is over
         may_end.set()
         assert first.result().status == 200
 
 
-def test_more_connections_than_the_limit_are_closed(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.guarantee("serve-local")
+def test_more_connections_than_the_limit_are_closed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(server, "MOST_CONNECTIONS", 2)
-    with contextlib.ExitStack() as kept:
+    with served(Fixed([OWL])) as site, contextlib.ExitStack() as kept:
         for _ in range(2):
             connection = kept.enter_context(socket.create_connection(("127.0.0.1", site.port), timeout=30))
             connection.sendall(WHOLE + b"\r\n")

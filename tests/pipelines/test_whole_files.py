@@ -67,6 +67,14 @@ def test_a_window_above_the_limit_is_no_damage(words: str) -> None:
         assert complaint(error, "xz").startswith("in/a.gz: its xz window takes more than 128 MiB of memory: compress")
 
 
+@pytest.mark.guarantee("truncated-input")
+def test_a_file_that_needs_a_dictionary_of_zstds_is_no_damage_of_others() -> None:
+    error = OSError("ZSTD decompression failed: Dictionary mismatch")
+    assert complaint(error, "zstd").startswith("in/a.gz: compressed with a dictionary of zstd's, or damaged: unpack")
+    assert complaint(error, "gzip").startswith("in/a.gz: damaged or cut short (gzip: ZSTD")
+    assert complaint(OSError("unexpected end"), "zstd").startswith("in/a.gz: damaged or cut short (zstd: unexpected")
+
+
 def unxz(data: bytes, packed_bytes: int, monkeypatch: pytest.MonkeyPatch) -> bytes:
     monkeypatch.setattr(streams, "PACKED_BYTES", packed_bytes)
     parts = list(streams._unxz(io.BytesIO(data)))

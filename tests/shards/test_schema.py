@@ -57,6 +57,7 @@ def test_ids_take_two_bytes_where_the_vocabulary_allows(vocabulary: int, expecte
     assert str(token_type(vocabulary)) == expected
 
 
+@pytest.mark.guarantee("hostile-archives")
 def test_the_columns_of_another_kind_are_not_this_ones(batches: list[pa.RecordBatch]) -> None:
     with pytest.raises(
         MemberError, match=r"00000: columns \['id', 'tokens', 'source'\] are not the columns of sentences"
@@ -88,6 +89,38 @@ def test_a_decompression_bomb_is_refused_before_it_is_decompressed() -> None:
     assert len(bomb) < 1 << 20
     with pytest.raises(MemberError, match="outside the limit of 1,073,741,824"):
         unpacked(bomb)
+
+
+@pytest.mark.guarantee("hostile-archives")
+def test_a_member_of_the_limit_is_unpacked_and_a_larger_one_is_refused_by_its_size(
+    batches: list[pa.RecordBatch], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stream = arrow_stream(batches[0])
+    monkeypatch.setattr(layouts, "MAX_MEMBER_BYTES", len(stream))
+    assert unpacked(zstandard.compress(stream)).equals(batches[0])
+    monkeypatch.setattr(layouts, "MAX_MEMBER_BYTES", len(stream) - 1)
+    with pytest.raises(MemberError, match=rf"^member: a frame of {len(stream):,} bytes is outside the limit of"):
+        unpacked(zstandard.compress(stream))
+
+
+@pytest.mark.guarantee("hostile-archives")
+@pytest.mark.parametrize(
+    ("offsets", "source"),
+    [([0, 2, 3], b"a:0a:1"), ([0, 9, 3], b"a:0a:1"), ([0, 2, 3], b"a:0\xff:1")],
+)
+def test_offsets_beyond_the_values_and_broken_texts_are_refused(offsets: list[int], source: bytes) -> None:
+    positions = pa.py_buffer(np.array(offsets, np.int32))
+    tokens = pa.ListArray.from_buffers(
+        FIELDS.field("tokens").type, 2, [None, positions], children=[pa.array([1, 2, 3], pa.uint16())]
+    )
+    sources = pa.StringArray.from_buffers(2, pa.py_buffer(np.array([0, 3, 6], np.int32)), pa.py_buffer(source))
+    batch = pa.RecordBatch.from_arrays([pa.array([1, 2], pa.int64()), tokens, sources], schema=FIELDS)
+    data = zstandard.compress(arrow_stream(batch))
+    if offsets == [0, 2, 3] and source.isascii():
+        assert unpacked(data).column("tokens").to_pylist() == [[1, 2], [3]]
+        return
+    with pytest.raises(MemberError, match="member: not a zstd-compressed Arrow stream"):
+        unpacked(data)
 
 
 @pytest.mark.guarantee("hostile-archives")
