@@ -18,10 +18,9 @@ from clearspan.eval.models.prompted import Prompted
 from clearspan.eval.models.ranks import Chunks, ranks
 from clearspan.pipelines.__main__ import main as pipelines
 from clearspan.shards import Dataset
-from tests.adapt.test_updating import Ran, line, ran, still
+from tests.adapt.conftest import Ran
 from tests.pipelines.conftest import without_beam
 
-__all__ = ["line", "ran", "still"]
 TOKENS = 24
 
 
