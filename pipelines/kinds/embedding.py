@@ -172,10 +172,10 @@ class VectorWorker:
 
         Chunks are short enough.
         """
-        most = self.model.most_tokens
-        if not known or most is None or self.kind.chunk_tokens is not None:
+        if not known or self.kind.chunk_tokens is not None or self.model.most_tokens is None:
             return np.zeros(len(known), bool)
-        return np.array(self.model.count_tokens([self.kind.prompt + text for text in known])) > most
+        counts = self.model.count_tokens([self.kind.prompt + text for text in known])
+        return np.array(counts) > self.model.most_tokens
 
     def _stored(self, embedded: Embedded) -> tuple[pa.RecordBatch, np.ndarray]:
         """Return n embeddings in the form in which the dataset stores them, and a mask of the finite ones, (n,) bool.
