@@ -24,6 +24,7 @@ from clearspan.common.encoder.prompts import Prompts, Sides
 from clearspan.common.sealed_folder import set_aside
 from clearspan.eval.verdict import TRAINED
 from clearspan.pipelines.search.collection import SearchSettings, write_collection
+from clearspan.pipelines.units import plan as planning
 from clearspan.pipelines.units import update
 from clearspan.pipelines.units.ownership import own_files
 
@@ -44,7 +45,8 @@ def _models(options: Adapt) -> dict[str, Path]:
 def deliver(outcome: Outcome, state: dict[str, Any], options: Adapt) -> None:
     """Copy the winner's model, or the best untrained model if BM25 alone wins, to `model` in the output folder.
 
-    If an earlier call copied another model, its copy and the vectors made with it are removed, but no other files.
+    If an earlier call copied another model, its copy and the vectors made with it are removed, but no other files. The
+    vectors are also removed if they are of chunks of another length.
 
     Args:
         state: the content of adapt.json, which is changed and saved.
@@ -55,13 +57,20 @@ def deliver(outcome: Outcome, state: dict[str, Any], options: Adapt) -> None:
             f"{folder}: the verdict has changed: the model is now {outcome.model}, not {state['delivered']}"
         )
         _remove(folder, _copied(folder, _models(options).get(state["delivered"])))
-        vectors = options.output / VECTORS
-        update.discard(str(vectors))
-        _remove(vectors, own_files(str(vectors)))
-        state["steps"].pop("embed", None)
+        _remove_vectors(state, options)
+    began = planning.began(str(options.output / VECTORS))
+    if began and began["options"].get("chunk_tokens") != options.chunk_tokens:
+        _remove_vectors(state, options)
     copy(model, folder)
     state["delivered"] = outcome.model
     save(options.output, state)
+
+
+def _remove_vectors(state: dict[str, Any], options: Adapt) -> None:
+    vectors = options.output / VECTORS
+    update.discard(str(vectors))
+    _remove(vectors, own_files(str(vectors)))
+    state["steps"].pop("embed", None)
 
 
 def _copied(folder: Path, model: Path | None) -> list[str]:

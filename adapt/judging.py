@@ -11,10 +11,13 @@ import dataclasses
 import functools
 import json
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, ClassVar
+
+import numpy as np
+from annotated_types import Ge
 
 from clearspan.adapt.options import UNTRAINED
 from clearspan.common import files
@@ -22,19 +25,25 @@ from clearspan.common.command import Command, Errors, Printed, Result
 from clearspan.common.compute import AUTO, Precision, resolve
 from clearspan.common.encoder.cache import folder_of
 from clearspan.common.encoder.fingerprint import digest, model_sha256
+from clearspan.common.encoder.sentence_encoder import Encoder, FolderEncoder
 from clearspan.common.files import sha256
+from clearspan.common.flags import flag
 from clearspan.common.model_folder import EncoderError
 from clearspan.common.options import Flag
 from clearspan.common.records import DataError
 from clearspan.common.sealed import seal, unseal
 from clearspan.common.stemming import STEMMERS
 from clearspan.common.terminal import notice
+from clearspan.eval.models.ranks import Chunks
 from clearspan.eval.verdict import TRAINED, Entrant, Verdict, judge
+from clearspan.pipelines.text.chunks import Chunker
 from clearspan.shards.held_out import folder_of as held_out_folder
 from clearspan.shards.manifest import NAME as MANIFEST
 
 VERSION = 2
 """Version of how a verdict is reached, increased whenever that changes."""
+BLOCK_TEXTS = 8192
+"""Number of documents that are cut into chunks at a time."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,6 +65,7 @@ class Judging(Command):
     prompt_name: Annotated[
         tuple[str, ...], Flag("names of the models' prompts, as for `clearspan eval`", "NAME", commas=True)
     ] = ()
+    chunk_tokens: Annotated[int | None, Flag("rank texts by their best chunk of at most N tokens", "N"), Ge(8)] = None
     precision: Precision = "fp32"
     output: Annotated[Path, Flag("file to write", "FILE")]
 
@@ -112,27 +122,59 @@ def write_verdicts(options: Judging) -> None:
                 return
         except (ValueError, KeyError) as error:
             notice(f"{options.output}: damaged ({error}): the verdict is computed again")
+    cut, notes = None, tuple[str, ...]()
+    if options.chunk_tokens is not None:
+        cut = functools.partial(chunks_of, options.chunk_tokens)
+        notes = (f"a text has the rank of its best chunk of at most {options.chunk_tokens} tokens, as in a search",)
     judged = functools.partial(
         judge,
         options.entrants,
         options.data,
         stemmer=options.stemmer,
+        cut=cut,
         prompt_name=options.prompt_name,
         cache=folder_of(None),
         compute=resolve(AUTO, options.precision),
         progress=sys.stderr.isatty(),
         say=notice,
     )
-    held_out = judged()
-    questions = judged(options.queries) if options.queries else None
-    found = {"held_out": held_out.to_json(), "questions": questions and questions.to_json()}
+    every = {"held_out": judged(), "questions": judged(options.queries) if options.queries else None}
+    found = {
+        name: each and dataclasses.replace(each, notes=(*each.notes, *notes)).to_json() for name, each in every.items()
+    }
     files.write_bytes(options.output, seal(json.loads(json.dumps({"inputs": inputs, **found})), indent=1))
+
+
+def chunks_of(chunk_tokens: int, model: Encoder, prompt: str, documents: Sequence[str]) -> Chunks:
+    """Cut documents into chunks, as `clearspan embed --chunk-tokens` cuts them for a search.
+
+    Args:
+        chunk_tokens: the most tokens of a chunk.
+        model: the model that embeds the chunks; its tokenizer counts the tokens.
+        prompt: the model's prompt for documents, which counts towards the model's limit.
+        documents: the texts of the documents.
+
+    Raises:
+        EncoderError: the model has no tokenizer, or a text cannot be tokenized.
+    """
+    if not isinstance(model, FolderEncoder):
+        raise EncoderError(f"{flag('--chunk-tokens')}: a model without a folder has no tokenizer to cut texts with")
+    chunker = Chunker(model.count_tokens, chunk_tokens, 0, model.most_tokens)
+    texts: list[str] = []
+    starts = np.empty(len(documents), np.int64)
+    for first in range(0, len(documents), BLOCK_TEXTS):
+        block = documents[first : first + BLOCK_TEXTS]
+        for row, spans in enumerate(chunker.chunks(block, [prompt] * len(block))):
+            starts[first + row] = len(texts)
+            texts += [block[row][start:end].strip() for start, end in spans]
+    return Chunks(texts, starts)
 
 
 def fingerprint(options: Judging) -> str:
     """Return a hash of everything that the verdicts depend on: models, dataset, questions and options."""
     models = [(each.name, model_sha256(Path(each.model))) for each in options.entrants]
     models += [("stemmer", options.stemmer)] if options.stemmer else []
+    models += [("chunks", str(options.chunk_tokens))] if options.chunk_tokens else []
     folders = (str(options.data), held_out_folder(str(options.data)))
     parts = [sha256(Path(folder, MANIFEST)) for folder in folders]
     queries = options.queries and sha256(options.queries)

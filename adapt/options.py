@@ -55,6 +55,10 @@ UPDATED = (
     "verdict stay as they are"
 )
 SHORT = "drop texts of fewer tokens; only for texts without titles (default 16)"
+CHUNKS = (
+    "judge and embed texts in chunks of whole sentences, of at most N tokens (default: cut texts after the model's "
+    "maximum)"
+)
 PROMPTS = (
     "name of the model's prompt before titles and texts; TITLES,TEXTS: two names; none: no prompt (default: as "
     "encode_query and encode_document choose)"
@@ -80,6 +84,7 @@ class Adapt(Options):
     prompt_name: Annotated[tuple[str, ...], Flag(PROMPTS, "NAME", commas=True)] = ()
     recipe: Annotated[str | None, Flag(RECIPE, "NAME-or-FILE", path=True)] = None
     queries: Annotated[Path | None, Flag(QUERIES, "FILE")] = None
+    chunk_tokens: Annotated[int | None, Flag(CHUNKS, "N"), Ge(8)] = None
     precision: Precision = AUTO
     keep_fields: Annotated[tuple[str, ...], Flag(KEPT, "A,B", commas=True)] = ()
     skip_given: Annotated[bool, Flag(SKIPPED)] = False

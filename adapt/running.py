@@ -9,7 +9,7 @@ from typing import Any
 
 from clearspan.adapt.options import Adapt
 from clearspan.adapt.state import save
-from clearspan.adapt.steps import Step, embedding, steps, title, without_inputs
+from clearspan.adapt.steps import Step, embedding, steps, title, without_chunks, without_inputs
 from clearspan.adapt.updating import OF_TEXTS, UPDATED, is_finished
 from clearspan.common import terminal
 from clearspan.common.child_commands import run_module
@@ -48,12 +48,13 @@ def check_finished(state: Mapping[str, Any], options: Adapt) -> None:
 def _check_same(step: Step, state: Mapping[str, Any], options: Adapt) -> None:
     """Raise UsageError if an earlier call finished a step with another command.
 
-    The inputs may differ once the folder is finished, because it can then be updated (`adapt.updating`).
+    The inputs may differ once the folder is finished, because it can then be updated (`adapt.updating`), and so may
+    the length of chunks, because the vectors are then made again (`adapt.delivery`).
     """
     done = state["steps"].get(step.name)
     is_same = done in (None, step.recorded)
     if done and (is_finished(state) or state.get(UPDATED)):
-        is_same = without_inputs(done) == without_inputs(step.recorded)
+        is_same = without_inputs(without_chunks(done)) == without_inputs(without_chunks(step.recorded))
     if not is_same and step.name not in FOLLOWING:
         raise UsageError(
             f"{flag('--output')} {options.output}: its step {step.name} was made by another command; name another "

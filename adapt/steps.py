@@ -29,8 +29,8 @@ COMPARING = (PIPELINES, QUESTIONS, JUDGE)
 """Modules whose commands compare inputs and outputs with an earlier call, and redo only the work that has changed."""
 VERDICT, QUESTIONS_FILE, VECTORS = "verdict.json", "questions.jsonl", "vectors"
 """Names in the output folder."""
-INPUT = "--input="
-"""Beginning of the words of a step's command that name the inputs."""
+INPUT, CHUNK_TOKENS = "--input=", "--chunk-tokens="
+"""Beginnings of the words of a step's command that name the inputs, and the length of chunks."""
 MINED, NEAREST = 8, 128
 """Number of hard negatives for each title, and number of nearest texts from which the negatives are taken."""
 MIN_TOKENS = 16
@@ -77,6 +77,11 @@ class Step(NamedTuple):
 def without_inputs(command: str) -> list[str]:
     """Return the words of a step's command without those that name the inputs."""
     return [word for word in shlex.split(command) if not word.startswith(INPUT)]
+
+
+def without_chunks(command: str) -> str:
+    """Return a step's command without the length of chunks."""
+    return shlex.join(word for word in shlex.split(command) if not word.startswith(CHUNK_TOKENS))
 
 
 def names(options: Adapt) -> list[str]:
@@ -217,6 +222,7 @@ def _judge(options: Adapt, texts: Path, questions: Path | None) -> Step:
     line: dict[str, Option] = {"data": texts, "trained": options.trained, "untrained": untrained}
     line["stemmer"] = options.stemmer
     line |= {"queries": questions, "prompt_name": ",".join(options.prompt_name) or None}
+    line["chunk_tokens"] = options.chunk_tokens
     line["precision"] = next(filter(None, map(options.precision_of, options.untrained.values())), None)
     what = "held-out titles" if options.titles else "crops of held-out texts"
     about = f"which of BM25, {', '.join(options.untrained)}, trained, and these beside BM25 finds the text of {what}"
@@ -240,6 +246,7 @@ def embedding(options: Adapt, source: Path | None = None, updates: bool = False)
     line: dict[str, Option] = {"model": model, "title_field": options.titles[0] if options.titles else None}
     line |= {"keep_text": True, "keep_fields": ",".join(options.shown_fields) or None}
     line["prompt_name"] = options.prompt_name[-1] if options.prompt_name else None
+    line["chunk_tokens"] = options.chunk_tokens
     line["precision"] = options.precision_of(source or options.base)
     command = _line("embed", options, **line, output=options.output / VECTORS)
     about = "the vectors of all texts, by the model of the verdict, to search"

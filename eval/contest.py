@@ -20,7 +20,7 @@ from clearspan.common.records import DataError
 from clearspan.eval.data.heldout_data import FEWEST_TEXTS, HeldOutTexts, hold_out_more, is_of_picking_half
 from clearspan.eval.data.retrieval_data import Ints, RetrievalSet
 from clearspan.eval.models.hybrid import MOST_CHOOSING, WEIGHTS, CombinedVectors, best_weight
-from clearspan.eval.models.ranks import Ranks, ranks
+from clearspan.eval.models.ranks import Chunks, Ranks, ranks
 from clearspan.eval.models.similarity import Vectors
 
 BESIDE = " + BM25"
@@ -118,7 +118,12 @@ class Contest:
         return np.concatenate([choosing for choosing, _ in self.rounds])
 
     def uncombined(
-        self, name: str, description: str, is_trained: bool, vectors: tuple[Vectors, Vectors]
+        self,
+        name: str,
+        description: str,
+        is_trained: bool,
+        vectors: tuple[Vectors, Vectors],
+        chunks: Chunks | None = None,
     ) -> ContestResult:
         """Return the result of a model, or of BM25, that is not combined with another system.
 
@@ -129,8 +134,9 @@ class Contest:
             vectors: the vectors of all queries, (queries, dim), and of all documents, (documents, dim). The dot product
                 of a query's and a document's vector is the score. A model's vectors are dense; those of BM25 are
                 sparse, with a component for each word.
+            chunks: the chunks of the documents, if they are cut: the vectors of documents are then those of the chunks.
         """
-        all_ranks = ranks(*vectors, self.collection)
+        all_ranks = ranks(*vectors, self.collection, chunks)
         choosing_mrr = all_ranks.reciprocal[self.choosing].mean()
         return ContestResult(name, description, is_trained, None, float(choosing_mrr), all_ranks.select(self.judged))
 
@@ -152,7 +158,7 @@ class Contest:
         for chooses, judged in self.rounds:
             weight = best_weight(grid[:, np.isin(choosing, chooses)])
             part = self.collection.select(judged.tolist())
-            by_round.append(ranks(*vectors.select(judged).vectors(weight), part))
+            by_round.append(ranks(*vectors.select(judged).vectors(weight), part, vectors.chunks))
         whole = Ranks.concatenate(by_round)
         weight = best_weight(grid)
         is_crossed = len(self.rounds) > 1  # on the queries that chose it, a weight looks better than it is

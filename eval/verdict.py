@@ -21,6 +21,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from clearspan.common.compute import AUTO, Compute, resolve
+from clearspan.common.encoder.sentence_encoder import Encoder
 from clearspan.common.progress import counted, duration
 from clearspan.common.stemming import Words
 from clearspan.eval.contest import BESIDE, Contest, ContestResult
@@ -31,9 +32,13 @@ from clearspan.eval.models.hybrid import CombinedVectors
 from clearspan.eval.models.lexical import Lexical
 from clearspan.eval.models.load import load_encoder
 from clearspan.eval.models.prompted import Prompted
+from clearspan.eval.models.ranks import Chunks
+from clearspan.eval.models.similarity import Vectors
 from clearspan.eval.scores import Examples, difference, figure, interval
 from clearspan.eval.tasks.queries import few
 
+Cut = Callable[[Encoder, str, Sequence[str]], Chunks]
+"""Function of a model, its prompt for documents, and documents, which cuts the documents into chunks."""
 Word = Literal["better", "worse", "no difference"]
 Task = Literal["titles", "crops", "questions"]
 BM25 = "BM25"
@@ -199,6 +204,7 @@ def judge(
     *,
     prompt_name: tuple[str, ...] = (),
     stemmer: str | None = None,
+    cut: Cut | None = None,
     cache: Path | None = None,
     compute: Compute | None = None,
     batch_tokens: int = 16384,
@@ -215,6 +221,9 @@ def judge(
         prompt_name: the name of one prompt for every text, or the names of two prompts, for queries and for documents;
             () for each model's own prompts.
         stemmer: the language whose word endings BM25 ignores, such as `german`; None to compare whole words.
+        cut: a function of a model, its prompt for documents and the documents, which cuts the documents into chunks. A
+            document then has the score of its best chunk, and BM25 alone ranks the chunks of the first model that is
+            not trained. None to rank whole documents, whose ends a model may not read.
         cache: the folder of cached embeddings; None for no cache.
         compute: the device and the precision; None for fp32 on the GPU, or on the CPU if there is no GPU.
         batch_tokens: the most tokens in a batch of texts to embed.
@@ -236,19 +245,29 @@ def judge(
         contest = Contest.of_questions(held)
         task = "questions"
     compute = compute or resolve(AUTO, "fp32")
-    documents = contest.collection.documents
-    words = Lexical("bm25", Words(stemmer)).ranking(contest.collection.queries, documents)
-    results = [contest.uncombined(BM25, "the words of the query alone, without a model", False, words)]
+    queried, documents = contest.collection.queries, contest.collection.documents
+    lexical: dict[str, tuple[Chunks | None, tuple[Vectors, Vectors]]] = {}
+    results: list[ContestResult] = []
     warnings = [f"questions {name}: {number:,}" for name, number in held.counts.items()] if queries else []
     for entrant in entrants:
         model = load_encoder(entrant.model, None, compute.precision, compute.device)
         similarity = Prompted.of(model, prompt_name, cache, batch_tokens, progress)
-        if (seconds := similarity.expected_s(documents)) > SAID_S:
-            say(f"{entrant.name}: embedding {len(documents):,} texts takes about {duration(seconds)}")
-        vectors = similarity.ranking(contest.collection.queries, documents)
-        kind = (entrant.name, entrant.about, entrant.is_trained)
-        results += [contest.uncombined(*kind, vectors), contest.combined(*kind, CombinedVectors.of(vectors, words))]
+        chunks = cut(model, similarity.prompts.document, documents) if cut else None
+        texts = chunks.texts if chunks else documents
+        known = (each for each in lexical.values() if not chunks or (each[0] and each[0].texts == texts))
+        words = next((of_words for _, of_words in known), None)
+        if words is None:
+            words = Lexical("bm25", Words(stemmer)).ranking(queried, texts)
+        lexical[entrant.name] = chunks, words
+        if (seconds := similarity.expected_s(texts)) > SAID_S:
+            say(f"{entrant.name}: embedding {len(texts):,} texts takes about {duration(seconds)}")
+        vectors = similarity.ranking(queried, texts)
+        kind, combined = (entrant.name, entrant.about, entrant.is_trained), CombinedVectors.of(vectors, words, chunks)
+        results += [contest.uncombined(*kind, vectors, chunks), contest.combined(*kind, combined)]
         warnings += [f"{entrant.name}: {line}" for line in similarity.warnings()]
+    chunks, words = lexical[next((each.name for each in entrants if not each.is_trained), entrants[0].name)]
+    about = "the words of the query alone, without a model"
+    results.insert(0, contest.uncombined(BM25, about, False, words, chunks))
     return decide(results, contest, task, held.num_texts, warnings)
 
 

@@ -161,8 +161,8 @@ class Embedded(NamedTuple):
 
     Attributes:
         vectors: the embeddings, each of width `dim`, (n, dim) float32.
-        truncated: whether each text was truncated, because it is longer than the model's limit, (n,) bool. Models
-            without a transformer, such as static models, truncate without reporting it: all are False.
+        truncated: whether each text was truncated, because it is longer than the model's limit, (n,) bool. Models that
+            sentence-transformers runs and that have no transformer do not report it: all are False.
     """
 
     vectors: NDArray[np.float32]

@@ -101,13 +101,29 @@ class StaticEncoder(FolderEncoder):
         self._table = table if normalize else np.ascontiguousarray(table[:, :dim])
 
     def _embed(self, texts: Sequence[str], batch_tokens: int, progress: bool, prompt: str) -> Embedded:
-        out = np.empty((len(texts), self.dim), dtype=np.float32)
+        out, truncated = np.empty((len(texts), self.dim), dtype=np.float32), np.zeros(len(texts), dtype=bool)
         with ProgressBar(len(texts), f"embedding {len(texts):,} texts", not progress) as bar:
             for rows in _blocks(texts):
-                means = self._means(self._ids([prompt + text for text in texts[rows]]))
+                block = [prompt + text for text in texts[rows]]
+                ids = self._ids(block)
+                truncated[rows] = self._are_truncated(block, ids.lengths)
+                means = self._means(ids)  # which sorts the ids in place
                 out[rows] = (_unit(means) if self._normalize else means)[:, : self.dim]
                 bar.update(len(means))
-        return Embedded(out, np.zeros(len(texts), dtype=bool))
+        return Embedded(out, truncated)
+
+    def _are_truncated(self, texts: Sequence[str], lengths: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """Return whether each of n texts has more tokens than the model reads, (n,) bool.
+
+        Args:
+            texts: the texts, each with its prompt.
+            lengths: the number of tokens that the model reads of each text, (n,).
+        """
+        truncated = np.zeros(len(texts), dtype=bool)
+        if self._most_tokens is not None:
+            full = np.flatnonzero(lengths == self._most_tokens).tolist()
+            truncated[full] = np.array(self._count_tokens([texts[row] for row in full]), np.int64) > self._most_tokens
+        return truncated
 
     @property
     def most_tokens(self) -> int | None:

@@ -20,6 +20,7 @@ from clearspan.common.ranking import DECIMALS, DEPTH, HYBRID_WEIGHT, scale_and_s
 from clearspan.eval.data.retrieval_data import Ints, RetrievalSet
 from clearspan.eval.models import ranks
 from clearspan.eval.models.lexical import Lexical
+from clearspan.eval.models.ranks import Chunks
 from clearspan.eval.models.similarity import Floats, Joined, Similarity, Vectors, products
 
 WEIGHTS = tuple(number / 10 for number in range(11))
@@ -38,15 +39,19 @@ class CombinedVectors:
         dense_scales: a scale and a shift for each query, (m,) each. The model's scores of a query, times the scale plus
             the shift, have mean 0 and standard deviation 1 over all documents.
         words_scales: a scale and a shift for each query, (m,) each, which do the same to the scores of BM25.
+        chunks: the chunks of the documents, if they are cut: the vectors of documents are then those of the chunks.
     """
 
     dense: tuple[Floats, Floats]
     words: tuple[csr_array, csr_array]
     dense_scales: tuple[NDArray[np.float64], NDArray[np.float64]]
     words_scales: tuple[NDArray[np.float64], NDArray[np.float64]]
+    chunks: Chunks | None = None
 
     @classmethod
-    def of(cls, dense: tuple[Vectors, Vectors], words: tuple[Vectors, Vectors]) -> "CombinedVectors":
+    def of(
+        cls, dense: tuple[Vectors, Vectors], words: tuple[Vectors, Vectors], chunks: Chunks | None = None
+    ) -> "CombinedVectors":
         """Return a `CombinedVectors` of the given vectors.
 
         It computes, for each query, the scale and the shift with which the model's scores of all documents have mean 0
@@ -56,10 +61,12 @@ class CombinedVectors:
         Args:
             dense: the model's vectors of m queries and of n documents, (m, dim) and (n, dim).
             words: BM25's vectors of the queries and of the documents, (m, vocabulary) and (n, vocabulary).
+            chunks: the chunks of the documents; None if the documents are not cut.
         """
         assert isinstance(dense[0], np.ndarray) and isinstance(dense[1], np.ndarray)
         assert isinstance(words[0], csr_array) and isinstance(words[1], csr_array)
-        return cls((dense[0], dense[1]), (words[0], words[1]), _over_documents(*dense), _over_documents(*words))
+        scales = _over_documents(*dense), _over_documents(*words)
+        return cls((dense[0], dense[1]), (words[0], words[1]), *scales, chunks)
 
     def select(self, rows: slice | Ints) -> "CombinedVectors":
         """Return a `CombinedVectors` with all documents and with the queries whose indices are in `rows`."""
@@ -68,6 +75,7 @@ class CombinedVectors:
             (self.words[0][rows], self.words[1]),
             (self.dense_scales[0][rows], self.dense_scales[1][rows]),
             (self.words_scales[0][rows], self.words_scales[1][rows]),
+            self.chunks,
         )
 
     def vectors(self, weight: float) -> tuple[Joined, Joined]:
@@ -99,15 +107,14 @@ class CombinedVectors:
         for start, dense in ranks.score_blocks(*self.dense):
             words = products(self.words[0][start : start + len(dense)], self.words[1])
             for row, (by_model, by_words) in enumerate(zip(dense, words, strict=True), start=start):
-                by_right = [
-                    _ranks_by_weight(
-                        self.dense_scales[0][row] * (by_model - by_model[right]).astype(np.float64),
-                        self.words_scales[0][row] * (by_words - by_words[right]).astype(np.float64),
-                        right,
-                        collection.tie_keys,
+                by_right = []
+                for right in collection.relevant[row]:
+                    first = self.chunks.starts[right] if self.chunks else right
+                    scaled = (
+                        self.dense_scales[0][row] * (by_model - by_model[first]).astype(np.float64),
+                        self.words_scales[0][row] * (by_words - by_words[first]).astype(np.float64),
                     )
-                    for right in collection.relevant[row]
-                ]
+                    by_right.append(_ranks_by_weight(*scaled, right, collection.tie_keys, self.chunks))
                 best = np.min(by_right, axis=0)
                 values[:, row] = np.where(best <= DEPTH, 1 / best, 0)
         return values
@@ -138,22 +145,33 @@ def best_weight(reciprocal_ranks: NDArray[np.float64]) -> float:
     return min(zip(-means, WEIGHTS, strict=True), key=lambda pair: (pair[0], abs(pair[1] - HYBRID_WEIGHT)))[1]
 
 
-def _ranks_by_weight(by_model: Floats, by_words: Floats, right: int, precedence: Ints) -> Ints:
+def _ranks_by_weight(by_model: Floats, by_words: Floats, right: int, precedence: Ints, chunks: Chunks | None) -> Ints:
     """Return the rank of a relevant document among n documents with each of 11 weights, (11,) int64, from 1.
 
     The weights of the model's scores are WEIGHTS: 0, 0.1, ..., 1.
 
     Args:
-        by_model: the model's scaled score of each document, minus its scaled score of the relevant document, (n,).
-        by_words: BM25's scaled score of each document, minus its scaled score of the relevant document, (n,).
+        by_model: the model's scaled score of each document, minus its scaled score of the relevant document, (n,). If
+            the documents are cut into r chunks: of each chunk, minus that of the relevant document's first chunk, (r,).
+        by_words: the same for BM25's scaled scores.
         right: the position of the relevant document.
         precedence: the tie-break keys of the documents, (n,). Among equal scores, the larger key ranks first.
+        chunks: the chunks of the documents; None if the documents are not cut.
     """
     step = 10.0**-DECIMALS / 2
-    rows = np.flatnonzero((by_model >= -step) | (by_words >= -step))
+    own = chunks.rows(right) if chunks else slice(right, right + 1)
     weights = np.array(WEIGHTS)[:, None]
-    ahead = weights * by_model[rows] + (1 - weights) * by_words[rows]
-    is_before = (ahead > step) | ((np.abs(ahead) <= step) & (precedence[rows] > precedence[right]))
+    bound = (weights * by_model[own] + (1 - weights) * by_words[own]).max(axis=1, keepdims=True)
+    is_ahead = np.ones(len(by_model), bool)
+    for best in {own.start + int(scores[own].argmax()) for scores in (by_model, by_words)}:
+        is_ahead &= (by_model >= by_model[best] - step) | (by_words >= by_words[best] - step)
+    rows = np.flatnonzero(is_ahead)
+    ahead = weights * by_model[rows] + (1 - weights) * by_words[rows] - bound
+    documents = rows
+    if chunks:
+        documents, starts = np.unique(chunks.documents[rows], return_index=True)
+        ahead = np.maximum.reduceat(ahead, starts, axis=1)
+    is_before = (ahead > step) | ((np.abs(ahead) <= step) & (precedence[documents] > precedence[right]))
     places: Ints = 1 + is_before.sum(axis=1)
     return places
 

@@ -3,9 +3,11 @@
     vectors of queries and documents ──> a block of scores ──> number of documents before the best relevant document
 
 The ranks are the same as in `eval.tasks.retrieval.search`, which computes whole rankings. Scores that agree to six
-decimals count as equal. Among equal scores, the document with the larger `RetrievalSet.tie_keys` ranks first.
+decimals count as equal. Among equal scores, the document with the larger `RetrievalSet.tie_keys` ranks first. If
+documents are cut into chunks, a document has the score of its best chunk, as in a search.
 """
 
+import functools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -19,6 +21,34 @@ from clearspan.eval.models.similarity import Floats, Vectors, products
 BLOCK_SCORES = 1 << 24
 """The number of scores in a block. Memory holds a few arrays of this size, which take 64 MB each in float32."""
 _STEP = 10.0**-DECIMALS
+
+
+@dataclass(frozen=True)
+class Chunks:
+    """The chunks of n documents, which are compared with queries in place of the documents.
+
+    Attributes:
+        texts: the r chunks of all documents: those of the first document, those of the second one, and so on.
+        starts: the index of each document's first chunk, (n,) int64. Every document has a chunk.
+    """
+
+    texts: list[str]
+    starts: Ints
+
+    @functools.cached_property
+    def documents(self) -> Ints:
+        """The index of each chunk's document, (r,) int64."""
+        return np.repeat(np.arange(len(self.starts)), np.diff(self.starts, append=len(self.texts)))
+
+    def rows(self, document: int) -> slice:
+        """Return the indices of a document's chunks."""
+        end = self.starts[document + 1] if document + 1 < len(self.starts) else len(self.texts)
+        return slice(int(self.starts[document]), int(end))
+
+    def best(self, scores: Floats) -> Floats:
+        """Return the score of each document's best chunk, (k, n), from the scores of all chunks, (k, r)."""
+        best: Floats = np.maximum.reduceat(scores, self.starts, axis=1)
+        return best
 
 
 @dataclass(frozen=True)
@@ -48,20 +78,22 @@ class Ranks:
         return cls(np.concatenate([part.ranks for part in parts]), np.concatenate([part.first for part in parts]))
 
 
-def ranks(queries: Vectors, documents: Vectors, collection: RetrievalSet) -> Ranks:
+def ranks(queries: Vectors, documents: Vectors, collection: RetrievalSet, chunks: Chunks | None = None) -> Ranks:
     """Rank all documents of a collection for every query; return the rank of each query's best relevant document.
 
     Memory holds the scores of one block of queries, never of all queries.
 
     Args:
         queries: the vectors of the m queries, (m, dim).
-        documents: the vectors of the n documents, (n, dim), of the same type.
+        documents: the vectors of the n documents, (n, dim), of the same type; if they are cut into r chunks, the
+            vectors of the chunks, (r, dim).
         collection: the collection. Its `candidates` and `own_document`, which exclude documents from rankings, must be
             None.
+        chunks: the chunks of the documents; None if the documents are not cut.
     """
     right_ranks, nearest = np.empty(queries.shape[0], np.int64), np.empty(queries.shape[0], np.int64)
     for start, block in score_blocks(queries, documents):
-        for row, scores in enumerate(block, start=start):
+        for row, scores in enumerate(chunks.best(block) if chunks else block, start=start):
             right, right_ranks[row] = _rank(scores, collection.relevant[row], collection.tie_keys)
             nearest[row] = right if right_ranks[row] == 1 else int(scores.argmax())
     return Ranks(right_ranks, nearest)

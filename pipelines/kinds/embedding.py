@@ -148,9 +148,8 @@ class VectorWorker:
         """
         number = len(window.new)
         is_finite = np.ones(len(window.place), bool)
-        truncated = np.zeros(len(window.place), bool)
+        truncated = np.concatenate([embedded.truncated, self._are_truncated([*window.place][number:])])
         table = window.known
-        truncated[:number] = embedded.truncated
         if number:
             stored, is_finite[:number] = self._stored(embedded)
             table = pa.concat_batches([stored, table]) if table else stored
@@ -167,6 +166,16 @@ class VectorWorker:
         size = max(1, BATCH_BYTES // (table.nbytes // len(table) + 1))
         for first in range(0, len(kept), size):
             yield self._batch(kept[first : first + size], table)
+
+    def _are_truncated(self, known: list[str]) -> np.ndarray:
+        """Return whether the model reads only the beginning of each of n texts that are not embedded again, (n,) bool.
+
+        Chunks are short enough.
+        """
+        if not known or self.kind.chunk_tokens is not None or self.model.most_tokens is None:
+            return np.zeros(len(known), bool)
+        counts = self.model.count_tokens([self.kind.prompt + text for text in known])
+        return np.array(counts) > self.model.most_tokens
 
     def _stored(self, embedded: Embedded) -> tuple[pa.RecordBatch, np.ndarray]:
         """Return n embeddings in the form in which the dataset stores them, and a mask of the finite ones, (n,) bool.

@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +11,7 @@ from bm25s import BM25
 from scipy.sparse import csr_array
 
 from clearspan import make_dataset
+from clearspan.common.encoder.sentence_encoder import Encoder
 from clearspan.common.plugins import load_function
 from clearspan.common.records import DataError
 from clearspan.common.words import words
@@ -20,9 +21,9 @@ from clearspan.eval.data.dataset_texts import DatasetTexts
 from clearspan.eval.data.heldout_data import HeldOutTexts
 from clearspan.eval.data.retrieval_data import RetrievalSet
 from clearspan.eval.models.hybrid import WEIGHTS, CombinedVectors
-from clearspan.eval.models.ranks import Ranks
+from clearspan.eval.models.ranks import Chunks, Ranks
 from clearspan.eval.scores import Difference, Examples, interval, resampled
-from clearspan.eval.verdict import Entrant, Verdict, decide, judge
+from clearspan.eval.verdict import Cut, Entrant, Verdict, decide, judge
 
 LETTERS = """
 import zlib
@@ -95,10 +96,26 @@ def unit(vectors: np.ndarray) -> np.ndarray:
     return vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
 
 
+def best_of(scores: np.ndarray, starts: np.ndarray) -> np.ndarray:
+    return np.maximum.reduceat(scores, starts, axis=1)
+
+
+def halves(text: str) -> list[str]:
+    split = text.split()
+    return [" ".join(split[: len(split) // 2]), " ".join(split[len(split) // 2 :])]
+
+
+def cut_in_halves(_: Encoder, prompt: str, documents: Sequence[str]) -> Chunks:
+    assert prompt == ""
+    return Chunks([half for text in documents for half in halves(text)], np.arange(0, 2 * len(documents), 2))
+
+
 @pytest.mark.guarantee("verdict-among-all")
 @pytest.mark.slow
-def test_plain_numpy_over_all_texts_gives_the_same_verdict(dataset: Path, models: str) -> None:
-    verdict = judge(entrants(models, "pairs", "embed"), dataset)
+@pytest.mark.parametrize("cut", [None, cut_in_halves])
+def test_plain_numpy_over_all_texts_gives_the_same_verdict(dataset: Path, models: str, cut: Cut | None) -> None:
+    """If texts are cut, all scores are of their parts, and a text has the score of its best part."""
+    verdict = judge(entrants(models, "pairs", "embed"), dataset, cut=cut)
     held, trained = (dict(DatasetTexts(folder, 10_000)) for folder in (dataset / "validation", dataset))
     texts = [parts[1] for parts in (*held.values(), *trained.values())]
     picks = np.array([heldout_data.is_of_picking_half(title) for title, _ in held.values()])
@@ -106,16 +123,18 @@ def test_plain_numpy_over_all_texts_gives_the_same_verdict(dataset: Path, models
     assert (verdict.num_texts, verdict.num_queries) == (len({*texts}), (~picks).sum())
     assert 250 < verdict.num_texts == verdict.num_collection and 40 < verdict.num_queries < 110
     right = list(range(len(titles)))
+    parts = [part for text in texts for part in (halves(text) if cut else [text])]
+    starts = np.arange(0, len(parts), len(parts) // len(texts))
     index = BM25()
-    index.index([words(text.lower()) for text in texts], show_progress=False)
+    index.index([words(part.lower()) for part in parts], show_progress=False)
     by_words = np.array([index.get_scores(words(title.lower())) for title in titles])
-    scores = {"BM25": (by_words, None)}
+    scores = {"BM25": (best_of(by_words, starts), None)}
     for name, function in (("trained", function_of(f"{models}:pairs")), ("embed", function_of(f"{models}:embed"))):
-        cosines = unit(function(titles)) @ unit(function(texts)).T
-        mixed = [weight * z(cosines) + (1 - weight) * z(by_words) for weight in WEIGHTS]
+        cosines = unit(function(titles)) @ unit(function(parts)).T
+        mixed = [best_of(weight * z(cosines) + (1 - weight) * z(by_words), starts) for weight in WEIGHTS]
         means = [reciprocal(each, right, texts)[picks].mean() for each in mixed]
         best = max(range(len(WEIGHTS)), key=lambda place, means=means: (round(means[place], 9), -abs(place - 7)))
-        scores |= {name: (cosines, None), f"{name} + BM25": (mixed[best], WEIGHTS[best])}
+        scores |= {name: (best_of(cosines, starts), None), f"{name} + BM25": (mixed[best], WEIGHTS[best])}
     values = {name: reciprocal(each, right, texts) for name, (each, _) in scores.items()}
     assert {system.name for system in verdict.systems} == {*values}
     for system in verdict.systems:

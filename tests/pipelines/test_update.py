@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tokenizers import Tokenizer
 
 from clearspan.common.encoder.static import StaticEncoder
 from clearspan.common.files import locked
@@ -431,6 +432,26 @@ def test_an_update_keeps_the_types_of_fields(embed: Command, made: Path, lines: 
     (tmp_path / "a.jsonl").write_text("".join(json.dumps(row) + "\n" for row in found), encoding="utf-8")
     assert embed("--update").code == 0
     assert [row["field_place"] for row in rows(made)] == list(range(400))
+
+
+@pytest.mark.guarantee("update-as-new")
+def test_texts_whose_ends_are_cut_off_are_counted_whether_they_are_copied_or_new(
+    embed: Command, still: Path, lines: list[str], tmp_path: Path
+) -> None:
+    short = shutil.copytree(still, tmp_path / "short")
+    tokenizer = Tokenizer.from_file(str(short / "tokenizer.json"))
+    tokenizer.enable_truncation(24)
+    tokenizer.save(str(short / "tokenizer.json"))
+    tokenizer.no_truncation()
+
+    def cut(texts: list[str]) -> int:
+        return sum(len(tokenizer.encode(text, add_special_tokens=False)) > 24 for text in texts)
+
+    for texts, more in ((lines, ()), (changed(lines), ("--update",)), (changed(lines), ("--update",))):
+        write(tmp_path / "a.jsonl", texts)
+        ended = embed("--model", short, *more)
+        assert ended.code == 0 and 100 < cut(texts) < 300
+        assert f"{cut(texts)} texts are longer than the model reads: their ends were cut off" in ended.out
 
 
 @pytest.mark.guarantee("update-as-new")

@@ -105,6 +105,23 @@ def test_a_text_is_embedded_as_it_is_judged_without_white_space_at_its_ends(
 
 
 @pytest.mark.slow
+@pytest.mark.guarantee("update-as-new")
+def test_an_update_counts_the_truncated_texts_that_a_new_run_counts(
+    direct: Command, encoder: Path, sentences: list[str], tmp_path: Path
+) -> None:
+    def run(texts: list[str], *more: str | Path) -> dict[str, int]:
+        (tmp_path / "a.jsonl").write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
+        ended = direct("embed", "--input", tmp_path / "a.jsonl", "--model", encoder, "--json", *more)
+        assert ended.code == 0, ended.err
+        sums: dict[str, int] = json.loads(ended.out)["sums"]
+        return sums
+
+    run(sentences)
+    updated = run([*sentences, "Owls hunt."], "--update")
+    assert updated == run([*sentences, "Owls hunt."], "--output", tmp_path / "anew") and updated["truncated"] > 1
+
+
+@pytest.mark.slow
 def test_the_vectors_are_the_librarys_and_every_text_is_counted(
     embed: Command, encoder: Path, sentences: list[str], expected, tmp_path: Path
 ) -> None:

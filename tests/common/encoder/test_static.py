@@ -24,6 +24,9 @@ from tests.processes import environment
 SETTINGS = {"prompts": {"query": "Find: ", "passage": "Read: "}, "default_prompt_name": "query", "truncate_dim": 10}
 
 
+MOST_TOKENS = 128
+
+
 @pytest.fixture(scope="module")
 def made(
     shared_data: Path, minilm: Path, roberta_tokenizer: Path, tmp_path_factory: pytest.TempPathFactory
@@ -74,7 +77,14 @@ def test_a_static_folder_encodes_as_its_library_does(
     assert (model.name, model.dim) == (folder.parent.name, settings.get("truncate_dim", 16))
     embedded = model.embed(texts)
     np.testing.assert_allclose(embedded.vectors, theirs.encode(texts), atol=1e-5)
-    assert not embedded.truncated.any() and model.encode([]).shape == (0, model.dim)
+    whole = Tokenizer.from_str(theirs[0].tokenizer.to_str())
+    whole.no_truncation()
+    whole.encode_special_tokens = True
+    read = [model.prompts.of_side("other") + text for text in texts]
+    lengths = [len(each) for each in whole.encode_batch(read, add_special_tokens=False)]
+    assert model.most_tokens == (MOST_TOKENS if tokenizer == "truncating" else None)
+    assert embedded.truncated.tolist() == [model.most_tokens is not None and each > MOST_TOKENS for each in lengths]
+    assert embedded.truncated.any() == (tokenizer == "truncating") and model.encode([]).shape == (0, model.dim)
     if settings:
         others = theirs.encode(texts, prompt_name="passage")
         np.testing.assert_allclose(model.encode(texts, prompt_name="passage"), others, atol=1e-5)
