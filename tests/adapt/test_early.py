@@ -77,6 +77,14 @@ def test_a_record_that_the_last_step_would_refuse_is_refused_before_the_first(
     assert complaint in message and message.count("\n") == int(bool(complaint)) and not (tmp_path / "adapted").exists()
 
 
+@pytest.mark.guarantee("adapt-reads-all-inputs")
+def test_as_many_bad_records_as_the_steps_allow_end_nothing(tmp_path: Path) -> None:
+    """One of 1,000 is the fraction itself."""
+    owls = records(at_900={"text": ["It rains."]})[:1000]
+    assert adapt.main([*written(tmp_path, owls), "--dry-run"]) == 0
+    assert adapt.main([*written(tmp_path, owls[:999]), "--dry-run"]) == 1
+
+
 def finished(tmp_path: Path) -> list[str]:
     """Write adapt.json as after a finished call with the field `_id`; return the command line without that field."""
     line = written(tmp_path, records())
