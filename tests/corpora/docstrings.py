@@ -83,22 +83,26 @@ def write_documents(modules: Sequence[Module], tokenizer: Tokenizer, path: Path)
     """Write 1,426 documents: 163 long ones, each of one or several modules, and single docstrings of other modules."""
     draws = random.Random(0)
     pages = [["\n\n".join(paragraphs(docstring)) for docstring in module.docstrings] for module in modules]
-    long, parts = [], [""]
+    parts = [""]
     for page in pages[::2]:
         parts[-1] += "\n\n".join(page)
-        if len(parts[-1]) > 11_000 + 25_000 * draws.random() ** 4:
+        if len(parts[-1]) > 12_000 + 25_000 * draws.random() ** 4:
             parts.append("")
-    for text in draws.sample(parts[:-1], len(parts) - 1):
-        num_tokens = len(tokenizer.encode(text[:58_000], add_special_tokens=False).ids)
-        long += [(num_tokens, text[:58_000])] if num_tokens >= LONG and len(long) < NUM_LONG else []
-    some = dict.fromkeys(text for page in pages[1::2] for text in page if 1000 <= len(text) <= 9000)
-    encodings = tokenizer.encode_batch_fast(list(some), add_special_tokens=False)
-    sized = [(len(each.ids), text) for each, text in zip(encodings, some, strict=True) if len(each.ids) < LONG]
-    by_length = sorted(sized, key=lambda each: draws.random() ** (1000 / each[0]))  # a longer one more likely
-    short, rows = draws.sample(by_length[NUM_LONG - NUM_DOCUMENTS :], NUM_DOCUMENTS - NUM_LONG), []
+    draws.shuffle(parts := [part[:58_000] for part in parts[:-1]])
+    some = dict.fromkeys(text for page in pages[1::2] for text in page if 1000 <= len(text) <= 8000)
+    by_length = sorted(some, key=lambda text: draws.random() ** (3000 / len(text)))  # a longer one more likely
+    draws.shuffle(short := by_length[-NUM_DOCUMENTS:])
+
+    def counted(texts: list[str], is_long: bool, number: int) -> list[tuple[int, str]]:
+        encodings = tokenizer.encode_batch_fast(texts, add_special_tokens=False)
+        sized = [(len(each.ids), text) for each, text in zip(encodings, texts, strict=True)]
+        return [each for each in sized if (each[0] >= LONG) == is_long][:number]
+
+    found = {True: counted(parts[:220], True, NUM_LONG), False: counted(short, False, NUM_DOCUMENTS - NUM_LONG)}
+    rows = []
     for number in range(NUM_DOCUMENTS):
         is_long = (number + 7) * NUM_LONG // NUM_DOCUMENTS > (number + 6) * NUM_LONG // NUM_DOCUMENTS
-        num_tokens, text = (long if is_long else short).pop()
+        num_tokens, text = found[is_long].pop()
         rows.append({"id": number, "source": "docstrings", "n_gpt2_tokens": num_tokens, "text": text})
     write_lines(path, rows)
 

@@ -48,7 +48,7 @@ def write_folders(folder: Path) -> None:
 
 def write_tars(folder: Path) -> None:
     """Write ImageNet's layout: 60 tars of 120 JPEGs of 64 x 64."""
-    draws, sources = random.Random(3), photographs()
+    draws, sources = random.Random(3), [each.reduce(3) for each in photographs()]
     folder.mkdir(parents=True)
     for label in range(60):
         name = f"n{1_443_537 + 98_765 * label:08}"
