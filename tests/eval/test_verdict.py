@@ -13,7 +13,7 @@ from scipy.sparse import csr_array
 from clearspan import make_dataset
 from clearspan.common.plugins import load_function
 from clearspan.common.records import DataError
-from clearspan.common.words import words
+from clearspan.common.stemming import PLAIN
 from clearspan.eval.contest import Contest, ContestResult
 from clearspan.eval.data import heldout_data
 from clearspan.eval.data.dataset_texts import DatasetTexts
@@ -107,8 +107,8 @@ def test_plain_numpy_over_all_texts_gives_the_same_verdict(dataset: Path, models
     assert 250 < verdict.num_texts == verdict.num_collection and 40 < verdict.num_queries < 110
     right = list(range(len(titles)))
     index = BM25()
-    index.index([words(text.lower()) for text in texts], show_progress=False)
-    by_words = np.array([index.get_scores(words(title.lower())) for title in titles])
+    index.index([PLAIN(text) for text in texts], show_progress=False)
+    by_words = np.array([index.get_scores(PLAIN(title)) for title in titles])
     scores = {"BM25": (by_words, None)}
     for name, function in (("trained", function_of(f"{models}:pairs")), ("embed", function_of(f"{models}:embed"))):
         cosines = unit(function(titles)) @ unit(function(texts)).T
