@@ -20,7 +20,7 @@ import numpy as np
 from annotated_types import Ge
 
 from clearspan.adapt.options import UNTRAINED
-from clearspan.common import files
+from clearspan.common import files, words
 from clearspan.common.command import Command, Errors, Printed, Result
 from clearspan.common.compute import AUTO, Precision, resolve
 from clearspan.common.encoder.cache import folder_of
@@ -179,7 +179,7 @@ def fingerprint(options: Judging) -> str:
     parts = [sha256(Path(folder, MANIFEST)) for folder in folders]
     queries = options.queries and sha256(options.queries)
     how = {"prompts": options.prompt_name, "precision": options.precision}
-    return digest(version=VERSION, models=models, data=parts, queries=queries, **how)
+    return digest(version=VERSION, words=words.VERSION, models=models, data=parts, queries=queries, **how)
 
 
 main = Judging.main

@@ -2,8 +2,8 @@
 
     " The  Owl ", "ＴＨＥ OWL" ──> NFKC_Casefold (letter case, Unicode form) ──> one space between words ──> "the owl"
 
-Only deduplication, the choice of the held-out part and the tasks on held-out texts use keys. The text itself is
-tokenized, shown and hashed to an id without any change.
+Only deduplication, the choice of the held-out part, the tasks on held-out texts and the words that BM25 compares
+(`common.words`) use keys. The text itself is tokenized, shown and hashed to an id without any change.
 """
 
 import hashlib
@@ -36,11 +36,16 @@ def key(text: str, is_spaced: bool = False) -> str:
     if text.isascii():
         folded = text.lower()
     else:
-        shown = _MANY_MARKS.sub(r"\1", _INVISIBLE.sub("", text)) if _RARE.search(text) else text
-        normal = unicodedata.normalize("NFKC", shown)
-        folded = unicodedata.normalize("NFKC", normal.casefold())
-        is_spaced = is_spaced and normal == text  # a form, or what is not shown, may hold or part spaces
+        form = normal(text)
+        folded = unicodedata.normalize("NFKC", form.casefold())
+        is_spaced = is_spaced and form == text  # a form, or what is not shown, may hold or part spaces
     return folded if is_spaced else " ".join(folded.split())
+
+
+def normal(text: str) -> str:
+    """Return a text in the form NFKC, without characters that are not shown and marks beyond thirty on a letter."""
+    shown = _MANY_MARKS.sub(r"\1", _INVISIBLE.sub("", text)) if _RARE.search(text) else text
+    return unicodedata.normalize("NFKC", shown)
 
 
 def digest(text: str, is_spaced: bool = False) -> bytes:

@@ -1,4 +1,6 @@
-"""Split a text into the words that BM25 compares: in lower case and, if a language is chosen, without endings.
+"""Split a text into the words that BM25 compares: folded and, if a language is chosen, without endings.
+
+    "Ein Ärger mit HÄUSERN" ──> folded (`common.words`): ein, ärger, mit, häusern ──> endings: ein, arg, mit, haus
 
 BM25 takes any `WordFunction`: it splits a text into words, and has a key that becomes part of the names of stored
 indexes. Commands use `Words`. The stemmers are Snowball's, from PyStemmer (extra `search`).
@@ -6,10 +8,12 @@ indexes. Commands use `Words`. The stemmers are Snowball's, from PyStemmer (extr
 
 import dataclasses
 import functools
+import unicodedata
 from collections.abc import Callable
 from importlib.metadata import version
 from typing import Any, Protocol
 
+from clearspan.common import same_text
 from clearspan.common import words as plain
 from clearspan.common.flags import flag
 
@@ -19,6 +23,8 @@ STEMMERS = (
     "romanian", "russian", "serbian", "spanish", "swedish", "tamil", "turkish", "yiddish",
 )  # fmt: skip
 """Languages whose endings PyStemmer removes."""
+TURKIC = ("turkish",)
+"""Languages of STEMMERS whose alphabet has the letters ı and i, where others have i alone."""
 
 
 class WordFunction(Protocol):
@@ -33,10 +39,13 @@ class WordFunction(Protocol):
 
 @dataclasses.dataclass(frozen=True)
 class Words:
-    """The function that commands use to split a text into the words that BM25 compares, in lower case.
+    """The function that commands use to split a text into the words that BM25 compares.
+
+    Words are compared without letter case and in one Unicode form (`common.words.folded`).
 
     Attributes:
         stemmer: the language whose word endings are removed, such as `german` (one of STEMMERS); None to keep them.
+            With `turkish`, the lower case of I is ı.
 
     Raises:
         ValueError: the language is not one of STEMMERS.
@@ -50,17 +59,18 @@ class Words:
 
     @property
     def key(self) -> dict[str, str | int]:
-        """The versions of `common.words` and `regex` and, if a `stemmer` is set, its name and PyStemmer's version."""
+        """The versions of the words, their form, `regex` and Python's Unicode, and the stemmer and its version."""
         key: dict[str, str | int] = {"words": plain.VERSION, "regex": version("regex")}
+        key |= {"same_text": same_text.VERSION, "unicode": unicodedata.unidata_version}
         return key | {"stemmer": self.stemmer, "PyStemmer": version("PyStemmer")} if self.stemmer else key
 
     def __call__(self, text: str) -> list[str]:
-        found = plain.words(text.lower())
+        found = plain.words(plain.folded(text, self.stemmer in TURKIC))
         return _stemmer(self.stemmer)(found) if self.stemmer else found
 
 
 PLAIN = Words()
-"""Words in lower case, without stemming."""
+"""Words without stemming."""
 
 
 @functools.cache

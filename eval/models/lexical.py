@@ -5,8 +5,9 @@
     bm25    BM25's score of a document for a query                            computed by bm25s (Lucene, k1 1.5, b 0.75)
 
 A baseline is fitted on the texts that the task scores: the documents of a collection, or all texts of a task that
-scores pairs. It uses no labels. All three baselines compare the same lower-cased words (`common.words`), including stop
-words. Their vectors are sparse, so memory never holds a dense array (texts, vocabulary).
+scores pairs. It uses no labels. All three baselines compare words in one form (`common.words`), including stop words;
+`bow` and `tfidf`, as scikit-learn, compare no words of one letter, except in scripts without spaces between words. The
+vectors are sparse, so memory never holds a dense array (texts, vocabulary).
 """
 
 import functools
@@ -19,8 +20,8 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
 from clearspan.common.ranking import BM25
+from clearspan.common.scripts import is_unspaced
 from clearspan.common.stemming import PLAIN, WordFunction
-from clearspan.common.words import words
 from clearspan.eval.models.similarity import Similarity, TextPairs, UnscoredError, Vectors
 
 _DECIMALS = 12  # as common.encoder.embedder.cosines
@@ -89,11 +90,14 @@ class Lexical(Similarity):
         return similarities
 
     def _fit(self, documents: Sequence[str]) -> _Fitted:
-        if not any((self._split if self.name == "bm25" else words)(text) for text in documents):
-            raise UnscoredError(
-                f"its texts hold no word of two or more letters, which the baseline {self.name} compares"
-            )
+        split, kind = (self._split, "word") if self.name == "bm25" else (_of_two_letters, "word of two or more letters")
+        if not any(map(split, documents)):
+            raise UnscoredError(f"its texts hold no {kind}, which the baseline {self.name} compares")
         return _bm25(documents, self._split) if self.name == "bm25" else BASELINES[self.name](documents)
+
+
+def _of_two_letters(text: str) -> list[str]:
+    return [word for word in PLAIN(text) if len(word) > 1 or is_unspaced(word)]
 
 
 def _tfidf(documents: Sequence[str], use_idf: bool = True) -> _Fitted:
@@ -106,7 +110,7 @@ def _tfidf(documents: Sequence[str], use_idf: bool = True) -> _Fitted:
     """
     from sklearn.feature_extraction.text import TfidfVectorizer
 
-    weights = TfidfVectorizer(tokenizer=words, token_pattern=None, use_idf=use_idf)
+    weights = TfidfVectorizer(analyzer=_of_two_letters, use_idf=use_idf)
     of_documents = weights.fit_transform(documents)
     return _Fitted(lambda texts: csr_array(weights.transform(texts)), csr_array(of_documents))
 

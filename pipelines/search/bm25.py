@@ -201,9 +201,7 @@ def _write(texts: Texts, words: WordFunction, path: Path) -> None:
     """
     index = BM25.of(_texts(texts), "float32", words)
     if not index.vocabulary:
-        raise PipelineError(
-            f"{texts.datasets[0].folder}: its texts hold no word of two or more letters: search without BM25"
-        )
+        raise PipelineError(f"{texts.datasets[0].folder}: its texts hold no letter and no digit: search without BM25")
     numbers = np.frombuffer("\n".join(index.vocabulary).encode(), np.uint8)
     weights = index.weights
     weights.sort_indices()

@@ -6,14 +6,17 @@ Stop words are not marked, unless the query has no other words. They are the sto
 English if there is no stemmer.
 """
 
+import functools
 from collections import Counter
 from collections.abc import Set
 
-from clearspan.common.stemming import PLAIN, WordFunction
-from clearspan.common.words import places
+from clearspan.common.stemming import PLAIN, TURKIC, WordFunction
+from clearspan.common.words import folded, places
 
 Span = tuple[int, int]
 """(start, end) of a part of a text, as indices of characters; `end` is excluded."""
+ENGLISH = "en_plus"
+"""The name in bm25s of the list of English stop words that includes parts of contractions."""
 REACH = 24
 """Maximum number of characters by which an end of a passage moves, so that it does not cut a word."""
 
@@ -26,13 +29,20 @@ def content_words(query: str, words: WordFunction = PLAIN) -> set[str]:
     Args:
         words: function that splits a text into the words that BM25 compares.
     """
+    spelled = [query[start:end] for start, end in places(query)]
+    language = getattr(words, "stemmer", None) or ENGLISH
+    is_turkic, ignored = language in TURKIC, _stop_words(language)
+    telling = [word for word in spelled if folded(word, is_turkic) not in ignored] or spelled
+    return {compared for word in telling for compared in words(word)}
+
+
+@functools.cache
+def _stop_words(language: str) -> frozenset[str]:
+    """Return the folded stop words of a language; English stop words if there is no list."""
     from bm25s import stopwords
 
-    spelled = [query[start:end] for start, end in places(query)]
-    language = getattr(words, "stemmer", None) or "en_plus"
-    ignored = getattr(stopwords, f"STOPWORDS_{language.upper()}", stopwords.STOPWORDS_EN_PLUS)
-    telling = [word for word in spelled if word.lower() not in ignored] or spelled
-    return {compared for word in telling for compared in words(word)}
+    listed = getattr(stopwords, f"STOPWORDS_{language.upper()}", stopwords.STOPWORDS_EN_PLUS)
+    return frozenset(folded(word, language in TURKIC) for word in listed)
 
 
 def marked_spans(text: str, query_words: Set[str], words: WordFunction = PLAIN) -> list[Span]:
@@ -95,7 +105,7 @@ def passage(text: str, marks: list[Span], width: int) -> Span:
 
 
 def _word(text: str, mark: Span) -> str:
-    return text[slice(*mark)].lower()
+    return folded(text[slice(*mark)])
 
 
 def _on_to_word(text: str, start: int, end: int) -> int:

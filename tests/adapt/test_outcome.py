@@ -1,8 +1,10 @@
 """What the verdicts of `adapt` come to: which decides, what to take, and the model and the weight that it needs."""
 
+from pathlib import Path
+
 import pytest
 
-from clearspan.adapt.judging import Verdicts
+from clearspan.adapt.judging import Judging, Verdicts, fingerprint
 from clearspan.adapt.outcome import decide
 from clearspan.eval.tasks.queries import FEW
 from clearspan.eval.verdict import System, Verdict
@@ -46,3 +48,15 @@ def test_the_users_questions_decide_if_there_are_enough_of_them(number: int, dec
     assert outcome.verdict.task == decides and outcome.model == ("owl" if decides == "questions" else "trained")
     (other,) = outcome.to_json()["others"]
     assert {other, decides} == {"titles", "questions"}
+
+
+def test_a_kept_verdict_is_of_the_words_that_bm25_compares(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    data, model = tmp_path / "texts", tmp_path / "model"
+    for name in (data / "manifest.json", data / "validation" / "manifest.json", model / "config.json"):
+        name.parent.mkdir(parents=True, exist_ok=True)
+        name.write_text("{}")
+    options = Judging(data=data, trained=model, output=tmp_path / "verdict.json")
+    before = fingerprint(options)
+    assert fingerprint(options) == before
+    monkeypatch.setattr("clearspan.common.words.VERSION", "other")
+    assert fingerprint(options) != before

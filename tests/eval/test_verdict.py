@@ -14,7 +14,7 @@ from clearspan import make_dataset
 from clearspan.common.encoder.sentence_encoder import Encoder
 from clearspan.common.plugins import load_function
 from clearspan.common.records import DataError
-from clearspan.common.words import words
+from clearspan.common.stemming import PLAIN
 from clearspan.eval.contest import Contest, ContestResult
 from clearspan.eval.data import heldout_data
 from clearspan.eval.data.dataset_texts import DatasetTexts
@@ -126,8 +126,8 @@ def test_plain_numpy_over_all_texts_gives_the_same_verdict(dataset: Path, models
     parts = [part for text in texts for part in (halves(text) if cut else [text])]
     starts = np.arange(0, len(parts), len(parts) // len(texts))
     index = BM25()
-    index.index([words(part.lower()) for part in parts], show_progress=False)
-    by_words = np.array([index.get_scores(words(title.lower())) for title in titles])
+    index.index([PLAIN(part) for part in parts], show_progress=False)
+    by_words = np.array([index.get_scores(PLAIN(title)) for title in titles])
     scores = {"BM25": (best_of(by_words, starts), None)}
     for name, function in (("trained", function_of(f"{models}:pairs")), ("embed", function_of(f"{models}:embed"))):
         cosines = unit(function(titles)) @ unit(function(parts)).T

@@ -22,9 +22,8 @@ from tokenizers import Tokenizer
 
 import clearspan
 from clearspan.common import ranking
-from clearspan.common.stemming import STEMMERS, Words
+from clearspan.common.stemming import PLAIN, STEMMERS, Words
 from clearspan.common.terminal import UsageError
-from clearspan.common.words import words
 from clearspan.pipelines.__main__ import main
 from clearspan.pipelines.errors import PipelineError
 from clearspan.pipelines.search import exact, texts
@@ -129,7 +128,7 @@ def everything(
     model: Path,
     weight: float,
     keeps: Callable[[dict[str, Any]], bool] = lambda _: True,
-    of: Callable[[str], list[str]] = lambda text: words(text.lower()),
+    of: Callable[[str], list[str]] = PLAIN,
 ) -> list[list[Row]]:
     """The hits of each query: all texts are scored, the best chunk stays for a document, and all are sorted."""
     rows = table_of(folders)
@@ -408,7 +407,7 @@ def test_pystemmer_has_every_language_that_can_be_chosen() -> None:
 def test_bm25_alone_needs_no_model_and_finds_only_texts_with_a_word_of_the_query(embedded: Make) -> None:
     collection = clearspan.open_collection(embedded("lines"))
     (hits, none) = collection.search(["Wikipedia encyclopedia philosophy", "zzzz"], 500, weight=0)
-    assert none == [] and all(set(words(str(hit.text).lower())) & set(words(hits[0].text.lower())) for hit in hits)
+    assert none == [] and all(set(PLAIN(str(hit.text))) & set(PLAIN(hits[0].text)) for hit in hits)
     with pytest.raises(PipelineError, match="names no model: pass model DIR"):
         collection.search("owls", weight=0.5)
 

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from unicodedata import normalize
 
 import bm25s
 import numpy as np
@@ -18,7 +19,7 @@ from tokenizers import Tokenizer
 import clearspan
 from clearspan.common import same_text
 from clearspan.common.encoder.folder import load_folder
-from clearspan.common.words import words
+from clearspan.common.stemming import PLAIN
 from clearspan.pipelines.mining import miner, ranking
 from clearspan.pipelines.mining.choice import ChoiceOptions, allowed_texts, negatives_of_rows
 from clearspan.pipelines.mining.ranking import NONE, BestTexts, LexicalSearch, Nearest
@@ -317,13 +318,19 @@ def test_the_search_is_exact_in_any_tiles(tile: int, device: str, monkeypatch: p
 def test_bm25_finds_what_its_library_scores_highest(records: list[dict[str, str]]) -> None:
     texts, queries = [row["text"] for row in records], [row["title"] for row in records[:40]]
     index = bm25s.BM25(dtype="float64")
-    index.index([words(text.lower()) for text in texts], show_progress=False)
+    index.index([PLAIN(text) for text in texts], show_progress=False)
     found = LexicalSearch(texts).search(queries, [np.array([3, row]) for row in range(40)], 12)
     for row, query in enumerate(queries):
-        scores = index.get_scores([word for word in words(query.lower()) if word in index.vocab_dict]).round(6)
+        scores = index.get_scores([word for word in PLAIN(query) if word in index.vocab_dict]).round(6)
         allowed = [number for number in range(len(texts)) if scores[number] > 0 and number not in (3, row)]
         best = sorted(allowed, key=lambda number: (-scores[number], number))[:12]
         assert [number for number in found.indices[row].tolist() if number != NONE] == best
+
+
+def test_bm25_finds_texts_in_every_form_of_unicode() -> None:
+    texts = [normalize("NFD", "Die Häuser am See"), "STRASSENBAHN", "An owl."]
+    found = LexicalSearch(texts).search(["häuser", "straßenbahn"], [np.array([], np.int64)] * 2, 1)
+    assert found.indices.tolist() == [[0], [1]]
 
 
 def test_margins_leave_out_what_may_be_right_and_count_it() -> None:

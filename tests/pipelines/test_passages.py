@@ -1,11 +1,13 @@
 """Where a text has a query's words, and the part of it that is shown."""
 
 import string
+from unicodedata import normalize
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from clearspan.common.stemming import Words
 from clearspan.pipelines.serve.passages import content_words, marked_spans, passage
 
 TEXT = (
@@ -25,6 +27,15 @@ def test_words_are_marked_whatever_their_case_and_neighbors_without_a_space_are_
     text = "Ein ÄRGER, kein Ärgernis"
     assert [text[slice(*mark)] for mark in marked_spans(text, {"ärger"})] == ["ÄRGER"]
     assert marked_spans("夜里猫头鹰捕鼠", {"猫", "头", "鹰"}) == [(2, 5)]
+
+
+def test_words_are_marked_whatever_their_unicode_form() -> None:
+    text = normalize("NFD", "Die Häuser von İzmir") + " an der STRASSE"
+    marks = marked_spans(text, content_words("häuser izmir Straße"))
+    assert [normalize("NFC", text[slice(*mark)]) for mark in marks] == ["Häuser", "İzmir", "STRASSE"]
+    turkish = Words("turkish")
+    marks = marked_spans("ISI POMPASI", content_words("bir ısı için", turkish), turkish)
+    assert marks == [(0, 3)], "bir and için are stop words"
 
 
 @pytest.mark.parametrize("width", [40, 90])

@@ -6,6 +6,7 @@ import shutil
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
+from unicodedata import normalize
 
 import numpy as np
 import pyarrow as pa
@@ -15,7 +16,7 @@ from sentence_transformers import SentenceTransformer
 
 import clearspan
 from clearspan.common.ranking import HYBRID_WEIGHT
-from clearspan.common.words import words
+from clearspan.common.stemming import PLAIN
 from clearspan.pipelines.__main__ import main
 from clearspan.pipelines.search import bm25, exact
 from clearspan.pipelines.search.best import Best
@@ -133,9 +134,9 @@ def test_a_hybrid_search_is_that_of_scoring_every_text(
     found = clearspan.search(made, QUERIES, encoder, top=7, hybrid=0.3)
     table = pa.Table.from_batches(list(Dataset(made)))
     index = BM25()
-    index.index([words(text.lower()) for text in table["text"].to_pylist()], show_progress=False)
+    index.index([PLAIN(text) for text in table["text"].to_pylist()], show_progress=False)
     for query, hits, dense in zip(QUERIES, found, scores(encoder, made), strict=True):
-        both = 0.3 * z(dense) + 0.7 * z(index.get_scores(words(query.lower())))
+        both = 0.3 * z(dense) + 0.7 * z(index.get_scores(PLAIN(query)))
         best = np.argsort(-both, kind="stable")[:7]
         assert [hit.id for hit in hits] == [table["id"][place].as_py() for place in best]
         assert [hit.text for hit in hits] == [table["text"][place].as_py() for place in best]
@@ -185,7 +186,7 @@ def test_another_version_of_what_builds_an_index_builds_another(
     monkeypatch.setenv("CLEARSPAN_CACHE", str(tmp_path / "cache"))
     clearspan.search(made, QUERIES, encoder, hybrid=True)
     if change == "words":
-        monkeypatch.setattr("clearspan.common.words.VERSION", 2)
+        monkeypatch.setattr("clearspan.common.words.VERSION", "other")
     else:
         monkeypatch.setattr(bm25, "version", lambda name: "9.9" if name == change else version(name))
     clearspan.search(made, QUERIES, encoder, hybrid=True)
@@ -205,8 +206,27 @@ def test_other_words_of_bm25_are_one_function_and_its_version(
 
     assert found() == []
     monkeypatch.setattr("clearspan.common.words.words", lambda text: [text[i : i + 4] for i in range(len(text) - 3)])
-    monkeypatch.setattr("clearspan.common.words.VERSION", 2)
+    monkeypatch.setattr("clearspan.common.words.VERSION", "other")
     assert len(hits := found()) == 3 and all("includ" in text for text in hits)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("text", "query", "stemmer"),
+    [("Die Häuser am See", "häuser", None), ("학점인정 안내", "학점인정", None), ("Tiếng Việt", "việt", None),
+     ("İstanbul'da kar", "istanbul", None), ("ISI POMPASI", "ısı", "turkish"), ("A tutorial of C++", "c", None)],
+)  # fmt: skip
+def test_bm25_finds_a_word_in_every_form_of_unicode(
+    direct: Command, encoder: Path, tmp_path: Path, text: str, query: str, stemmer: str | None
+) -> None:
+    """Files of macOS and texts of PDFs have marks of their own beside the letters."""
+    forms = [text, normalize("NFD", text), normalize("NFKC", text).upper().replace("I\u0307", "İ")]
+    (tmp_path / "lines.txt").write_text("\n".join([*forms, "An owl."]), encoding="utf-8")
+    words = ["--input", tmp_path / "lines.txt", "--text-per", "line", "--model", encoder, "--keep-text", "--no-dedup"]
+    assert direct("embed", *words).code == 0
+    collection = clearspan.open_collection(tmp_path / "out", stemmer=stemmer)
+    found = collection.search([query, normalize("NFD", query)], 5, weight=0)
+    assert [{hit.record for hit in hits} for hits in found] == [{1, 2, 3}] * 2
 
 
 def test_a_hybrid_search_needs_texts(direct: Command, pipeline: Command, encoder: Path, tmp_path: Path) -> None:

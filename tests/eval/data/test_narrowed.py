@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from bm25s import BM25
 
-from clearspan.common.words import words
+from clearspan.common.stemming import PLAIN
 from clearspan.eval.data.narrowed import narrowed
 from clearspan.eval.data.retrieval_data import RetrievalSet
 
@@ -25,9 +25,9 @@ def test_the_right_texts_and_the_nearest_by_words_are_kept(collection: Retrieval
     for row, (relevant,) in enumerate(few.relevant):
         assert few.documents[relevant] == collection.documents[row]
     index = BM25()
-    index.index([words(text.lower()) for text in collection.documents], show_progress=False)
+    index.index([PLAIN(text) for text in collection.documents], show_progress=False)
     for query in collection.queries:
-        scores = index.get_scores(words(query.lower()))
+        scores = index.get_scores(PLAIN(query))
         assert collection.documents[int(scores.argmax())] in few.documents
     twice = narrowed(collection, 100)
     assert twice.documents == few.documents

@@ -1,6 +1,7 @@
 """Baselines of words: the figures of scikit-learn and bm25s themselves."""
 
 from pathlib import Path
+from unicodedata import normalize
 
 import numpy as np
 import pytest
@@ -10,7 +11,6 @@ from sklearn.feature_extraction.text import CountVectorizer, TfidfVectorizer
 from sklearn.metrics.pairwise import cosine_similarity
 
 from clearspan.common.stemming import PLAIN, Words
-from clearspan.common.words import words
 from clearspan.eval.data.retrieval_data import RetrievalSet, read_cranfield
 from clearspan.eval.models.lexical import BASELINES, Lexical
 from clearspan.eval.models.similarity import UnscoredError
@@ -44,15 +44,28 @@ def test_a_stemmer_finds_other_forms_of_a_word() -> None:
         assert np.count_nonzero((queries @ documents.T).toarray()) == found
 
 
+@pytest.mark.parametrize("name", BASELINES)
+def test_a_word_is_found_in_every_form_of_unicode(name: str) -> None:
+    texts = [normalize("NFD", "Die Häuser am See"), "STRASSENBAHN", "An owl."]
+    queries, documents = Lexical(name).ranking(["häuser", "straßenbahn"], texts)
+    assert ((queries @ documents.T).toarray() > 0).tolist() == [[True, False, False], [False, True, False]]
+
+
+@pytest.mark.parametrize(("name", "num_found"), [("bow", 0), ("tfidf", 0), ("bm25", 1)])
+def test_scikit_learn_alone_ignores_words_of_one_letter(name: str, num_found: int) -> None:
+    queries, documents = Lexical(name).ranking(["C"], ["A tutorial of C++", "An owl in snow"])
+    assert np.count_nonzero((queries @ documents.T).toarray()) == num_found
+
+
 @pytest.mark.slow
 def test_bm25_scores_are_those_of_bm25s(cranfield: RetrievalSet) -> None:
     queries, documents = Lexical("bm25").ranking(cranfield.queries, cranfield.documents)
     assert issparse(queries) and issparse(documents)
     index = BM25()
-    index.index([words(text.lower()) for text in cranfield.documents], show_progress=False)
-    expected = [index.get_scores(words(text.lower())) for text in cranfield.queries]
+    index.index([PLAIN(text) for text in cranfield.documents], show_progress=False)
+    expected = [index.get_scores(PLAIN(text)) for text in cranfield.queries]
     np.testing.assert_allclose((queries @ documents.T).toarray(), expected, rtol=1e-5, atol=1e-5)
-    counts = [words(text.lower()) for text in cranfield.queries]
+    counts = [PLAIN(text) for text in cranfield.queries]
     assert any(len(set(each)) < len(each) for each in counts)  # a word that a query repeats counts twice
 
 
@@ -93,3 +106,5 @@ def test_texts_without_words_are_not_compared() -> None:
     collection = RetrievalSet(["...", "!"], ["?"], [np.array([0])], [np.array([1])])
     with pytest.raises(UnscoredError, match="no word of two or more letters, which the baseline bow compares"):
         RetrievalTask("none", collection).score(TaskContext(Lexical("bow")))
+    with pytest.raises(UnscoredError, match="hold no word, which the baseline bm25 compares"):
+        RetrievalTask("none", collection).score(TaskContext(Lexical("bm25")))
