@@ -293,6 +293,7 @@ def unit(rng: np.random.Generator, *shape: int) -> np.ndarray:
     return rows / np.linalg.norm(rows, axis=1, keepdims=True)
 
 
+@pytest.mark.guarantee("mined-negatives")
 @pytest.mark.parametrize("tile", [5, 64, 1000])
 @pytest.mark.parametrize("device", ["cpu", "torch"])
 def test_the_search_is_exact_in_any_tiles(tile: int, device: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -314,6 +315,7 @@ def test_the_search_is_exact_in_any_tiles(tile: int, device: str, monkeypatch: p
         np.testing.assert_array_equal(found.scores[row], cosines[row, best])
 
 
+@pytest.mark.guarantee("mined-negatives")
 def test_bm25_finds_what_its_library_scores_highest(records: list[dict[str, str]]) -> None:
     texts, queries = [row["text"] for row in records], [row["title"] for row in records[:40]]
     index = bm25s.BM25(dtype="float64")
@@ -326,6 +328,7 @@ def test_bm25_finds_what_its_library_scores_highest(records: list[dict[str, str]
         assert [number for number in found.indices[row].tolist() if number != NONE] == best
 
 
+@pytest.mark.guarantee("mined-negatives")
 def test_margins_leave_out_what_may_be_right_and_count_it() -> None:
     scores = np.array([[0.9, 0.77, 0.75, 0.5, 0.2, -np.inf], [0.1, -0.19, -0.4, -np.inf, -np.inf, -np.inf]])
     numbers = np.where(np.isneginf(scores), NONE, np.arange(6) + np.array([[0], [10]]))
@@ -343,7 +346,7 @@ def test_margins_leave_out_what_may_be_right_and_count_it() -> None:
     assert left(range_min=1, range_max=3) == ([[1, 2], [11, 12]], {})
 
 
-@pytest.mark.guarantee("any-workers")
+@pytest.mark.guarantee("any-workers", "mined-negatives")
 def test_random_choices_depend_on_the_row_alone() -> None:
     numbers = np.tile(np.arange(20), (6, 1))
     scores, ids = np.zeros((6, 20)), np.array([4, 9, 4, 1, 2, 3])
@@ -354,6 +357,7 @@ def test_random_choices_depend_on_the_row_alone() -> None:
     assert sorted(found[0].tolist()) == list(range(20)) != found[0].tolist()
 
 
+@pytest.mark.guarantee("mined-negatives")
 def test_one_of_model_and_bm25_fills_in_for_the_other() -> None:
     def of(*lists: list[int]) -> Any:
         numbers = np.array([each + [NONE] * (6 - len(each)) for each in lists])

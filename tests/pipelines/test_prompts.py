@@ -110,6 +110,7 @@ def test_the_ids_of_pairs_are_those_that_the_model_reads_later(
     assert made.prompts == {"tokens": "query: ", "positive": "passage: "}
 
 
+@pytest.mark.guarantee("prompts-trained")
 def test_a_prompt_that_spells_out_a_special_token_has_the_ids_that_the_model_reads_later(
     direct: Command, model: Path, rows: Path, tmp_path: Path
 ) -> None:
@@ -157,6 +158,7 @@ def test_a_prompt_is_tokenized_with_its_text_and_changes_nothing_else(
         assert len(sides[0].queries) > 10
 
 
+@pytest.mark.guarantee("prompts-trained")
 def test_the_models_prompts_are_chosen_by_name(direct: Command, model: Path, rows: Path, tmp_path: Path) -> None:
     def prompts(command: str, *words: str) -> tuple[dict[str, str], str]:
         output = tmp_path / f"made{len(list(tmp_path.iterdir()))}"

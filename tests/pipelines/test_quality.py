@@ -154,7 +154,7 @@ def test_c4_drops_pages_with_code_or_filler(paragraph: str, addition: str, expec
     assert reason("c4", "It is one sentence, no more.") == "c4_sentences"
 
 
-@pytest.mark.guarantee("records-counted")
+@pytest.mark.guarantee("records-counted", "own-filter")
 @pytest.mark.parametrize("kind", ["documents", "sentences"])
 def test_a_run_counts_each_reason_and_keeps_the_rest(direct, head: Path, tmp_path: Path, kind: str) -> None:
     texts = [json.loads(line)["text"] for line in head.read_text().splitlines()]
@@ -255,7 +255,7 @@ def test_a_changed_filter_is_noticed_and_an_unused_one_does_not_matter(
     assert fingerprint["options"]["quality"] == [{"name": "gopher", "version": 1}]
 
 
-@pytest.mark.guarantee("records-counted")
+@pytest.mark.guarantee("records-counted", "own-filter")
 @pytest.mark.parametrize(
     ("name", "message"),
     [

@@ -139,6 +139,7 @@ def test_the_prompts_of_the_export_are_those_of_the_texts(
     assert notes[0].startswith("model.path has other prompts than the training texts, and the export has theirs: query")
 
 
+@pytest.mark.guarantee("prompts-trained")
 def test_a_model_without_prompts_gets_those_of_the_texts_and_one_with_the_same_keeps_them_in_silence() -> None:
     texts = {"tokens": "query: ", "positive": "passage: "}
     after, notes = trained_prompts(Inference(), {"text": of_dataset(texts), "more": of_dataset({}, "view_0")})
@@ -152,6 +153,7 @@ def test_a_model_without_prompts_gets_those_of_the_texts_and_one_with_the_same_k
         trained_prompts(Inference(), {"a": of_dataset(texts), "b": of_dataset({})})
 
 
+@pytest.mark.guarantee("prompts-trained")
 def test_a_span_leaves_the_prompt_of_its_text_behind(tokenizer_folder: Path) -> None:
     tokenizer = load_tokenizer(tokenizer_folder)
     dataset = of_dataset({"tokens": "", "positive": "passage: "})
