@@ -95,7 +95,7 @@ class Banding:
         entries = np.empty((len(rows), self.num_bands), BAND)
         entries["band"] = keyed.mix(np.arange(self.num_bands), *np.moveaxis(used, 2, 0)).view(np.uint64)
         entries["row"] = first + rows[:, None]
-        return entries.reshape(-1)
+        return entries.ravel()
 
 
 def describe(ids: np.ndarray, sketches: np.ndarray) -> np.ndarray:

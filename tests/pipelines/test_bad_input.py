@@ -168,6 +168,7 @@ def test_a_full_disk(pipeline, head: Path, tmp_path: Path, monkeypatch: pytest.M
     (tmp_path / "out" / "manifest.json").unlink()
 
 
+@pytest.mark.guarantee("same-ids")
 def test_ids_that_cannot_be_proved_stop_the_run(
     pipeline, head: Path, texts: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -57,6 +57,7 @@ def test_the_held_out_part_is_a_dataset_of_its_own(direct, corpus: Path, texts: 
         assert (Dataset(folder).local_tokenizer() / "tokenizer.json").exists()
 
 
+@pytest.mark.guarantee("held-out-share")
 @pytest.mark.slow
 def test_a_fraction_that_leaves_a_side_empty_is_an_error(direct, corpus: Path, tmp_path: Path) -> None:
     assert direct("--input", corpus, *UNIT, "--output", tmp_path / "all").code == 0

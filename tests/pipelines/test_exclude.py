@@ -1,11 +1,13 @@
 """Excluded texts: no text of a test set stays, whatever the form of its file, and nothing else is dropped."""
 
+import dataclasses
 import json
 import re
 import textwrap
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -14,8 +16,10 @@ from clearspan.common import files
 from clearspan.eval.data.labeled import Labeled, read_snli, read_sst, read_trec, read_two_classes
 from clearspan.eval.data.sts_data import ScoredPairs, read_sts_subset
 from clearspan.pipelines.errors import PipelineError
+from clearspan.pipelines.kinds import text as text_kind
 from clearspan.pipelines.kinds.text import containing_excluded
 from clearspan.pipelines.kinds.text_inputs import text_id
+from clearspan.pipelines.tally import Tally
 from clearspan.pipelines.text.exclude import Excluded, read_texts
 from clearspan.pipelines.text.segmentation import normalize
 from clearspan.pipelines.text.word_hashes import comparable
@@ -39,6 +43,7 @@ SWIMMING = "他每天早上都在海里游泳。"
 HOME = "昨天晚上我和朋友一起回家"
 
 
+@pytest.mark.guarantee("excluded-texts")
 @pytest.mark.parametrize(
     ("excluded", "text", "met"),
     [
@@ -81,6 +86,7 @@ def test_a_text_is_met_by_words_or_letters_in_a_row_or_as_a_whole_sentence(exclu
 WALKING = "A man is walking home. He looks old and tired."
 
 
+@pytest.mark.guarantee("excluded-texts")
 @pytest.mark.parametrize(
     ("text", "as_document", "as_sentence"),
     [
@@ -101,6 +107,7 @@ def test_a_short_sentence_of_a_longer_text_is_met_among_sentences(
     assert containing_excluded(["Nobody looks.", text], excluded) == [1] * as_sentence
 
 
+@pytest.mark.guarantee("excluded-texts")
 @pytest.mark.parametrize(
     ("one", "other"),
     [
@@ -132,16 +139,80 @@ def test_words_are_the_same_however_they_are_written(one: str, other: str) -> No
     assert Excluded.of([one]).contains_excluded(other) and Excluded.of([other]).contains_excluded(one)
 
 
+@pytest.mark.guarantee("excluded-texts")
 def test_vowel_signs_are_part_of_the_word_and_count_as_none() -> None:
     excluded = Excluded.of(["मैं घर जा रहा हूँ आज"])
     assert excluded.contains_excluded("मैं घर जा रहा हूँ आज।") and not excluded.contains_excluded("मैं घर जी रही हूँ आज")
     assert not Excluded.of(["हिन्दी में लिखा"]).contains_excluded("हिन्दी में लिखा। आज")  # three words
 
 
+@pytest.mark.guarantee("excluded-texts")
 @pytest.mark.parametrize("marks", ["\u0301\u0323", "\uff9e\u0323"])
 def test_of_a_heap_of_marks_on_one_letter_only_the_first_count(marks: str) -> None:
     """NFKC takes quadratic time to sort the marks of a letter."""
     assert comparable("a" + marks * 100) == comparable("a" + marks * 15) != comparable("a" + marks)
+
+
+@pytest.mark.guarantee("excluded-texts")
+@pytest.mark.parametrize(
+    ("text", "compared"),
+    [
+        ("Straße ‘n’ ﬃce &Eacute;", "strasse 'n' ffice é"),
+        ("ℌello 𝛓", "hello σ"),
+        ("a&amp;amp;b &#39;c&#x27; &d", "a&b 'c' &d"),
+        ("co\u00adope\u200brate na\u0308ive", "cooperate näive"),
+        ("I wan na go, I 've got\nta; he can not, she gon na", "i wanna go, ive gotta; he cannot, she gonna"),
+        ("it `s said -LRB-so-RRB- b-", "its said  so  b-"),
+        ("one—two • three…four。", "one two   three...four. "),
+    ],
+)
+def test_texts_are_compared_in_a_normal_form(text: str, compared: str) -> None:
+    assert comparable(text) == compared
+
+
+@pytest.mark.guarantee("excluded-texts")
+@pytest.mark.parametrize("among_sentences", [False, True])
+def test_each_excluded_text_is_met_and_named_by_its_beginning(texts: list[str], among_sentences: bool) -> None:
+    given = ["...", *texts[:30], "They met at the café", "Two words", "", f"  {SICK}\t", "The half \ud83d of a pair"]
+    excluded = Excluded.of(iter(given), among_sentences)
+    assert (excluded.texts, excluded.short, excluded.ignored) == (36, 3, 2)
+    assert (excluded.hashes.dtype, excluded.owners.dtype) == (np.uint64, np.uint32)
+    assert (np.diff(excluded.hashes) > 0).all() and "café".encode() in excluded.heads
+    for text in filter(str.strip, given[1:]):
+        name = text.strip()[:300].replace("\ud83d", "?")
+        assert excluded.found_in(text) == excluded.found_in(text.upper()) == name
+    again = Excluded.of([SICK, f"{SICK} again"])
+    assert again.found_in(f"{SICK} again") == SICK
+    assert Excluded.of([]).found_in(SICK) is None
+
+
+@pytest.mark.guarantee("excluded-texts")
+def test_a_text_whose_hash_only_begins_like_an_excluded_ones_is_kept() -> None:
+    made = Excluded.of([GUITAR])
+    other = dataclasses.replace(made, hashes=made.hashes ^ np.uint64(1))
+    assert (made.found_in(GUITAR), other.found_in(GUITAR)) == (GUITAR, None)
+
+
+@pytest.mark.guarantee("excluded-texts")
+def test_every_text_is_looked_at_however_many_are_looked_at_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(text_kind, "EXCLUDE_TOGETHER", 3)
+    excluded = Excluded.of([SICK, GUITAR, "The man slept."])
+    others = ["Nobody looks.", "It was late.", "A man is playing", "a guitar."]
+    looked_at = [SICK, *others[:2], GUITAR, "The man slept!", others[0], *others, f"So: {SICK}.", others[0], GUITAR]
+    assert containing_excluded(looked_at, excluded) == [0, 3, 4, 10, 12]
+    assert containing_excluded(others, excluded) == containing_excluded([], excluded) == []
+
+
+@pytest.mark.guarantee("excluded-texts")
+def test_each_dropped_example_is_counted_and_has_a_line() -> None:
+    tally = Tally(("excluded",), 0.0)
+    tally.exclude("a.jsonl:0", 7, GUITAR)
+    tally.exclude("b.txt:12", 9, SWIMMING)
+    assert tally.counts.filtered["excluded"] == 2
+    assert [json.loads(line) for line in tally.excluded.splitlines()] == [
+        {"source": "a.jsonl:0", "id": 7, "text": GUITAR},
+        {"source": "b.txt:12", "id": 9, "text": SWIMMING},
+    ]
 
 
 def words_of(text: str) -> list[str]:
@@ -155,6 +226,7 @@ def runs_of(text: str) -> set[tuple[str, ...]]:
     return {run for run in runs if (len(run) == 12) is bool({"日", "本"} & set(run))}
 
 
+@pytest.mark.guarantee("excluded-texts")
 @pytest.mark.slow
 @pytest.mark.parametrize("other", ["日本", "나 네"])
 @given(st.lists(st.sampled_from(["a", "b", "Ä", "?", "c3", ",", "."]), max_size=40), st.integers(0, 30))
@@ -204,6 +276,7 @@ def test_no_text_of_a_test_set_is_kept_that_its_own_files_exclude(shared_data: P
     assert sum(not excluded.contains_excluded(text) for text in wrapped) == num_short
 
 
+@pytest.mark.guarantee("excluded-texts")
 @pytest.mark.parametrize(
     ("lines", "text"),
     [
@@ -221,6 +294,7 @@ def test_a_label_beside_each_text_is_no_part_of_it(tmp_path: Path, lines: list[s
     assert Excluded.of(read_texts([str(tmp_path / "test.txt")])).contains_excluded(text)
 
 
+@pytest.mark.guarantee("excluded-texts")
 def test_excluded_texts_are_read_as_test_sets_are_written(tmp_path: Path) -> None:
     (tmp_path / "sts.txt").write_text("3.5\tA cat sits.\tA dog runs.\n\n")
     (tmp_path / "stsb.csv").write_text('"One, two",three\n')
@@ -232,6 +306,7 @@ def test_excluded_texts_are_read_as_test_sets_are_written(tmp_path: Path) -> Non
     ]
 
 
+@pytest.mark.guarantee("excluded-texts")
 @pytest.mark.parametrize("number", ["3.5", "-2", "1,234.5", "0", "1e-05", "40 %", "2.0,3.1,0"])
 def test_numbers_are_no_texts_to_look_for(tmp_path: Path, number: str) -> None:
     (tmp_path / "sts.txt").write_text(f"{number}\nA cat sits.\n")
@@ -275,6 +350,7 @@ def test_a_hole_in_a_list_is_damage(tmp_path: Path, name: str) -> None:
         list(read_texts([str(tmp_path / name)]))
 
 
+@pytest.mark.guarantee("excluded-texts")
 @pytest.mark.parametrize(
     ("name", "text", "complaint"),
     [
@@ -326,6 +402,7 @@ def test_what_went_is_written_down_with_the_text_that_it_holds(
     assert tree(tmp_path / "out") == finished
 
 
+@pytest.mark.guarantee("excluded-texts")
 @pytest.mark.parametrize("switches", [("--no-split", "--text-per", "line"), ("--pack", "100")])
 def test_sentences_and_pieces_that_went_are_written_down(direct, wiki: Path, tmp_path: Path, switches: tuple) -> None:
     lines = wiki.read_text(encoding="utf-8").splitlines()
@@ -342,6 +419,7 @@ def test_sentences_and_pieces_that_went_are_written_down(direct, wiki: Path, tmp
         assert {line["source"].split(":")[0] for line in found} == {"wiki.txt"}
 
 
+@pytest.mark.guarantee("excluded-texts")
 def test_the_excluded_texts_lie_beside_the_shards(direct, corpus: Path, tmp_path: Path) -> None:
     (tmp_path / "test.txt").write_text(f"{SICK}\n...\ntoo short\nA man is playing a guitar.\n")
     assert direct("--input", corpus, *UNIT, "--exclude", tmp_path / "test.txt").code == 0

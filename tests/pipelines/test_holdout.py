@@ -3,6 +3,7 @@
 import csv
 import errno
 import json
+import math
 import os
 import re
 from collections.abc import Callable
@@ -11,11 +12,16 @@ from pathlib import Path
 from pydoc_data.topics import topics
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from clearspan.shards import storage
+from clearspan.pipelines.kinds.groups import digests, group_of
+from clearspan.pipelines.records import Record
+from clearspan.pipelines.tally import RecordError
+from clearspan.pipelines.units.curation import held_out_share
+from clearspan.shards import Manifest, storage
 from tests.pipelines.conftest import Command, rows, summary
 
 LETTERS = "abcdefghij"
@@ -38,6 +44,7 @@ def written(tmp_path: Path):
     return write
 
 
+@pytest.mark.guarantee("held-out-share")
 @pytest.mark.guarantee("linked-rows")
 def test_a_title_that_half_of_the_rows_share_is_trained_on_and_the_share_is_kept(
     direct: Command, written, tmp_path: Path, decoded
@@ -75,6 +82,26 @@ def test_a_smaller_share_is_told_and_none_is_an_error(direct: Command, written, 
     ended = direct(*written(common), "--holdout-fraction", "0.1", "--output", tmp_path / "none")
     assert ended.code == 1
     assert "0.1 of 600 triplets, of which those that share a text stay together, leaves none to validat" in ended.err
+
+
+@pytest.mark.guarantee("held-out-share")
+@pytest.mark.parametrize(
+    ("asked", "filtered", "line"),
+    [
+        (0.1, {"held_out": 200}, "held out 200 of 2,000 triplets: 10 % (asked: 10 %)"),
+        (0.25, {"held_out": 1800, "duplicate": 7}, "held out 1,800 of 3,600 triplets: 50 % (asked: 25 %)"),
+        (0.015, {"held_out": 1}, "held out 1 of 1,801 triplets: 0.0555 % (asked: 1.5 %)"),
+        (0.1, {"held_out": 0}, "held out 0 of 1,800 triplets: 0 % (asked: 10 %)"),
+        *((asked, {"held_out": 200}, "") for asked in (None, 0.0)),
+        (0.1, {"duplicate": 7}, ""),
+    ],
+)
+def test_the_share_is_that_of_all_that_is_trained_on_or_held_out(
+    asked: float | None, filtered: dict[str, int], line: str
+) -> None:
+    options = {} if asked is None else {"holdout_fraction": asked}
+    manifest = Manifest("triplets", {"options": options}, [], {"read": 9000, "kept": 1800, "filtered": filtered})
+    assert held_out_share(manifest) == line
 
 
 def passages() -> list[dict[str, Any]]:
@@ -154,6 +181,57 @@ def test_a_row_without_a_group_is_alone_and_a_large_group_is_trained_on(
     assert f"trained on as parts of large groups: {len(records[::3])} rows" in ended.out
 
 
+def recorded(value: Any) -> Record:
+    return Record("packages.jsonl", 0, value, b"")
+
+
+@pytest.mark.guarantee("groups-apart")
+@pytest.mark.parametrize(
+    ("value", "group"),
+    [
+        *(({"topic": text}, "bash") for text in ("bash", "  bash\n", "\tbash ")),
+        ({"Topic ": "bash"}, "bash"),
+        ({"topic": "Bash", "Topic": "sed"}, "Bash"),
+        *(
+            ({"topic": number}, text)
+            for number, text in ((7, "7"), ("7", "7"), (0, "0"), (7.5, "7.5"), (1e300, "1e+300"))
+        ),
+        *(({"topic": value}, text) for value, text in ((False, "false"), (True, "true"), (math.inf, "Infinity"))),
+        *(({"topic": value}, "") for value in (None, math.nan, "", " \n")),
+        *((value, "") for value in ({}, {"text": "bash"}, "the topic of a text", ["topic"], None)),
+    ],
+)
+def test_a_records_group_is_the_value_of_its_field_as_a_text(value: Any, group: str) -> None:
+    assert group_of(recorded(value), "topic") == group
+    assert group_of(recorded(value), None) == ""
+
+
+@pytest.mark.guarantee("groups-apart")
+@pytest.mark.parametrize(
+    ("value", "complaint"),
+    [
+        (["bash"], 'its "topic" is an array: '),
+        ({"name": "bash"}, 'its "topic" is an object: '),
+        ("bash \ud83d", "half of a surrogate pair at character 5"),
+    ],
+)
+def test_a_value_that_names_no_group_makes_its_record_bad(value: Any, complaint: str) -> None:
+    with pytest.raises(RecordError, match=re.escape(complaint)):
+        group_of(recorded({"topic": value}), "topic")
+
+
+@pytest.mark.guarantee("groups-apart")
+def test_rows_of_one_group_have_one_hash_in_every_process_and_a_row_without_a_group_its_own() -> None:
+    own = np.array([11, 12, 13, 14, 15, 16], np.uint64)
+    hashes = digests(["", "bash", "", "Bash", "bash", "bash "], own)
+    assert hashes.shape == (6, 1) and own.tolist() == [11, 12, 13, 14, 15, 16]
+    alone, bash, other, upper, again, spaced = hashes[:, 0].tolist()
+    assert (alone, other) == (11, 13)
+    assert bash == again == 0xBBB51B9480825918
+    assert len({bash, upper, spaced}) == 3
+
+
+@pytest.mark.guarantee("groups-apart")
 def test_a_group_is_no_text_of_a_row(direct: Command, tmp_path: Path, decoded) -> None:
     """Neither a third column of texts, nor linked to a text that is spelled as it is."""
     records = [{"a": f"On {word(n)}", "b": f"It is {word(n)}.", "family": f"on {word(n + 1)}"} for n in range(60)]
@@ -166,6 +244,7 @@ def test_a_group_is_no_text_of_a_row(direct: Command, tmp_path: Path, decoded) -
     assert "60 rows are 60 groups of one family or text" in ended.out
 
 
+@pytest.mark.guarantee("groups-apart")
 def test_the_parts_of_one_text_can_be_held_out_together(direct: Command, tmp_path: Path, decoded) -> None:
     records = [
         {"id": n, "text": "".join(f"# {word(n)} {word(part)}\n\nThe text of {word(n)}.{part}\n\n" for part in range(4))}
@@ -178,6 +257,7 @@ def test_the_parts_of_one_text_can_be_held_out_together(direct: Command, tmp_pat
     assert len(train) + len(held) == 400 and not documents[0] & documents[1] and documents[1]
 
 
+@pytest.mark.guarantee("groups-apart")
 @pytest.mark.parametrize(
     ("words", "code", "complaint"),
     [
@@ -194,6 +274,7 @@ def test_a_group_that_cannot_be_told_is_one_line(
     assert ended.code == code and complaint in ended.err and ended.err.count("\n") == 1
 
 
+@pytest.mark.guarantee("groups-apart")
 def test_a_later_group_that_is_a_list_is_a_bad_record(direct: Command, tmp_path: Path) -> None:
     records = passages()[:40]
     paths = in_form(records[:38], "jsonl", tmp_path)
@@ -204,7 +285,7 @@ def test_a_later_group_that_is_a_list_is_a_bad_record(direct: Command, tmp_path:
     assert found["bad"] == 1
 
 
-@pytest.mark.guarantee("any-workers")
+@pytest.mark.guarantee("any-workers", "linked-rows")
 def test_the_sides_depend_on_no_order_and_no_unit(direct: Command, written, tmp_path: Path, decoded) -> None:
     pairs = [(f"On {word(n // 2)}", f"The text of {word(n)} is here.") for n in range(300)]
     assert direct(*written(pairs), "--holdout-fraction", "0.2").code == 0

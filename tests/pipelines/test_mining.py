@@ -7,11 +7,13 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from unicodedata import normalize
 
 import bm25s
 import numpy as np
+import pyarrow as pa
 import pytest
 from safetensors.numpy import save_file
 from tokenizers import Tokenizer
@@ -20,9 +22,11 @@ import clearspan
 from clearspan.common import same_text
 from clearspan.common.encoder.folder import load_folder
 from clearspan.common.stemming import PLAIN
+from clearspan.pipelines.errors import PipelineError
 from clearspan.pipelines.mining import miner, ranking
 from clearspan.pipelines.mining.choice import ChoiceOptions, allowed_texts, negatives_of_rows
 from clearspan.pipelines.mining.ranking import NONE, BestTexts, LexicalSearch, Nearest
+from clearspan.pipelines.mining.source import read_source
 from clearspan.shards import Dataset, verify
 from tests.conftest import ROOT
 from tests.pipelines.conftest import Command, killed, rows
@@ -294,6 +298,7 @@ def unit(rng: np.random.Generator, *shape: int) -> np.ndarray:
     return rows / np.linalg.norm(rows, axis=1, keepdims=True)
 
 
+@pytest.mark.guarantee("mined-negatives")
 @pytest.mark.parametrize("tile", [5, 64, 1000])
 @pytest.mark.parametrize("device", ["cpu", "torch"])
 def test_the_search_is_exact_in_any_tiles(tile: int, device: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -315,6 +320,7 @@ def test_the_search_is_exact_in_any_tiles(tile: int, device: str, monkeypatch: p
         np.testing.assert_array_equal(found.scores[row], cosines[row, best])
 
 
+@pytest.mark.guarantee("mined-negatives")
 def test_bm25_finds_what_its_library_scores_highest(records: list[dict[str, str]]) -> None:
     texts, queries = [row["text"] for row in records], [row["title"] for row in records[:40]]
     index = bm25s.BM25(dtype="float64")
@@ -333,6 +339,7 @@ def test_bm25_finds_texts_in_every_form_of_unicode() -> None:
     assert found.indices.tolist() == [[0], [1]]
 
 
+@pytest.mark.guarantee("mined-negatives")
 def test_margins_leave_out_what_may_be_right_and_count_it() -> None:
     scores = np.array([[0.9, 0.77, 0.75, 0.5, 0.2, -np.inf], [0.1, -0.19, -0.4, -np.inf, -np.inf, -np.inf]])
     numbers = np.where(np.isneginf(scores), NONE, np.arange(6) + np.array([[0], [10]]))
@@ -350,7 +357,7 @@ def test_margins_leave_out_what_may_be_right_and_count_it() -> None:
     assert left(range_min=1, range_max=3) == ([[1, 2], [11, 12]], {})
 
 
-@pytest.mark.guarantee("any-workers")
+@pytest.mark.guarantee("any-workers", "mined-negatives")
 def test_random_choices_depend_on_the_row_alone() -> None:
     numbers = np.tile(np.arange(20), (6, 1))
     scores, ids = np.zeros((6, 20)), np.array([4, 9, 4, 1, 2, 3])
@@ -361,6 +368,7 @@ def test_random_choices_depend_on_the_row_alone() -> None:
     assert sorted(found[0].tolist()) == list(range(20)) != found[0].tolist()
 
 
+@pytest.mark.guarantee("mined-negatives")
 def test_one_of_model_and_bm25_fills_in_for_the_other() -> None:
     def of(*lists: list[int]) -> Any:
         numbers = np.array([each + [NONE] * (6 - len(each)) for each in lists])
@@ -371,3 +379,99 @@ def test_one_of_model_and_bm25_fills_in_for_the_other() -> None:
         of([1, 2, 3, 4, 5], [1], [1, 2, 3, 4], []), of([2, 1, 8, 9], [7, 8, 9, 6], [], [5]), ChoiceOptions(bm25=2)
     )
     assert [list(each) for each in taken] == [[1, 2, 8, 9], [1, 7, 8, 9], [1, 2, 3, 4], [5]]
+
+
+class Given(list[pa.RecordBatch]):
+    """A dataset of triplets of a few rows, in batches, with the tokenizer of a folder."""
+
+    folder = "owls"
+
+    def __init__(self, tokenizer: Path, prompts: dict[str, str], *batches: list[tuple[str, ...]]) -> None:
+        self.tokenizer, self.manifest = tokenizer, SimpleNamespace(prompts=prompts)
+        self.num_examples = sum(map(len, batches))
+        made = Tokenizer.from_file(str(tokenizer / "tokenizer.json"))
+        for batch in batches:
+            columns = {}
+            names = ("tokens", "positive", "positive_1", "negative")
+            for name, texts in zip(names, zip(*batch, strict=True), strict=True):
+                prompt = prompts.get(name.partition("_")[0], "")
+                ids = [made.encode(prompt + text, add_special_tokens=False).ids if text else [] for text in texts]
+                columns[name] = pa.array(ids, pa.list_(pa.uint16()))
+            self.append(pa.record_batch(columns))
+
+    def local_tokenizer(self) -> Path:
+        return self.tokenizer
+
+
+OWLS = (
+    [
+        ("How do owls hunt?", "They hunt by ear.", "", "It rains."),
+        ("Why are the streets wet?", "It rains.", "It snows.", ""),
+        ("HOW do  owls hunt?", "They hunt at night.", "", "Snow falls."),
+    ],
+    [("It rains.", "The streets are wet.", "", ""), ("It SNOWS.", "they hunt by EAR.", "", "It snows.")],
+)
+
+
+@pytest.mark.guarantee("mined-negatives")
+def test_what_is_right_for_a_title_is_right_for_all_of_its_rows_and_a_title_is_not_its_own_negative(
+    roberta_tokenizer: Path,
+) -> None:
+    source = read_source(Given(roberta_tokenizer, SIDES, *OWLS), quiet=True)
+    assert len(source.texts) == len({*source.texts}) == 6
+    barred = [{source.texts[number] for number in source.not_negatives(row)} for row in range(5)]
+    assert barred == [
+        {"They hunt by ear.", "They hunt at night.", "It rains."},
+        {"It rains.", "It snows."},
+        {"They hunt by ear.", "They hunt at night.", "Snow falls."},
+        {"It rains.", "The streets are wet."},
+        {"It snows.", "They hunt by ear."},
+    ]
+    assert source.titles == ["How do owls hunt?", "Why are the streets wet?", "It rains.", "It SNOWS."]
+    assert source.title_of.tolist() == [0, 1, 0, 2, 3]
+    positives, negatives = (
+        [[source.texts[number] for number in each] for each in side] for side in (source.positives, source.negatives)
+    )
+    ear, night, wet = (["They hunt by ear."], ["They hunt at night."], ["The streets are wet."])
+    assert positives == [ear, ["It rains.", "It snows."], night, wet, ear]
+    assert negatives == [["It rains."], [], ["Snow falls."], [], ["It snows."]]
+    made = Tokenizer.from_file(str(roberta_tokenizer / "tokenizer.json"))
+    assert [made.decode(ids.tolist()) for ids in source.tokens] == [f"read: {text}" for text in source.texts]
+    assert source.tokens.values.dtype == np.uint16
+
+
+SIDES = {"tokens": "find: ", "positive": "read: ", "negative": "read: "}
+
+
+@pytest.mark.guarantee("mined-negatives")
+def test_positives_and_negatives_with_different_prompts_are_refused(roberta_tokenizer: Path) -> None:
+    with pytest.raises(
+        PipelineError, match="owls: its positives have the prompt 'read: ' and its negatives the prompt ''"
+    ):
+        read_source(Given(roberta_tokenizer, {**SIDES, "negative": ""}, *OWLS), quiet=True)
+    assert len(read_source(Given(roberta_tokenizer, SIDES), quiet=True).texts) == 0
+
+
+@pytest.mark.guarantee("mined-negatives")
+def test_the_words_of_a_pool_are_searched_and_few_of_many_are_the_best(records: list[dict[str, str]]) -> None:
+    texts = [row["text"] for row in records]
+    pool = np.arange(0, 300, 2)
+    found = LexicalSearch(texts, pool).search(["the of and", "qqq"], [np.array([4, 8]), np.array([0])], 5)
+    everything = LexicalSearch(texts).search(["the of and"], [np.array([4, 8])], 300)
+    best = [number for number in everything.indices[0].tolist() if number != NONE and number % 2 == 0]
+    assert len(best) > 30 and found.indices.tolist() == [best[:5], [NONE] * 5]
+    assert np.isneginf(found.scores[1]).all() and (np.diff(found.scores[0]) <= 0).all()
+
+
+@pytest.mark.guarantee("mined-negatives")
+@pytest.mark.parametrize(
+    ("limit", "beyond"),
+    [({"relative_margin": 0.25}, 0), ({"absolute_margin": 0.25}, 0), ({"max_score": 0.75}, 0), ({"min_score": 0.5}, 1)],
+)
+def test_a_text_at_the_limit_itself_may_be_a_negative(limit: dict[str, float], beyond: int) -> None:
+    scores = np.array([[0.75, 0.5]])
+    options = ChoiceOptions(negatives=1, **{"relative_margin": None, **limit})  # type: ignore[arg-type]
+    for shift, left in ((0.0, [0, 1]), (0.001 if beyond == 0 else -0.001, [1 - beyond, NONE])):
+        ranked = BestTexts(np.array([[0, 1]]), scores + shift * (np.arange(2) == beyond))
+        found = allowed_texts(ranked, ranked.scores, np.array([1.0]), np.array([3]), options)
+        assert found.indices.tolist() == [left]

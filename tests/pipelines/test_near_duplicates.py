@@ -4,8 +4,10 @@ import json
 import random
 import signal
 from pathlib import Path
+from typing import cast
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -14,7 +16,9 @@ from clearspan.common import files
 from clearspan.pipelines.text import minhash
 from clearspan.pipelines.text.minhash import NUM_HASHES, sketches
 from clearspan.pipelines.text.word_hashes import WordHashes
-from clearspan.pipelines.units import near
+from clearspan.pipelines.units import decisions, near, unit
+from clearspan.pipelines.units.curation import Curation
+from clearspan.pipelines.units.job import Job
 from clearspan.shards import verify
 from tests.pipelines.conftest import killed, logged, rows
 
@@ -44,6 +48,7 @@ def plain(texts: list[str]) -> list[str]:
     return [text for text in texts if text.isascii() and 200 < len(text.split()) < 600][:40]
 
 
+@pytest.mark.guarantee("near-duplicates")
 def test_estimates_are_the_similarities_of_ngrams(plain: list[str]) -> None:
     copies = [edited(text, number % 8 / 80, number) for number, text in enumerate(plain)]
     first, second = sketches(plain), sketches(copies)
@@ -106,6 +111,7 @@ def slowly(entries: np.ndarray, accepted: float) -> dict[int, int]:
     return found
 
 
+@pytest.mark.guarantee("near-duplicates")
 @pytest.mark.parametrize("seed", range(5))
 def test_each_document_is_compared_with_those_that_stay(seed: int) -> None:
     rng = np.random.default_rng(seed)
@@ -121,6 +127,7 @@ def test_each_document_is_compared_with_those_that_stay(seed: int) -> None:
     assert entries["band"][dropped].tolist() == entries["band"][kept].tolist()
 
 
+@pytest.mark.guarantee("near-duplicates")
 @pytest.mark.parametrize("threshold", [0.5, 0.7, 0.8, 0.9, 1.0])
 def test_bands_find_documents_at_the_threshold(threshold: float) -> None:
     banding = near.Banding(threshold)
@@ -154,6 +161,7 @@ def test_of_similar_documents_the_first_stays(direct, corpus: Path, tmp_path: Pa
     assert all(0.75 < line["similarity"] <= 1 for line in lines)
 
 
+@pytest.mark.guarantee("near-duplicates")
 def test_exact_copies_count_as_duplicates_and_the_limit_counts_what_stays(direct, corpus: Path, tmp_path: Path) -> None:
     lines = corpus.read_text().splitlines(keepends=True)
     corpus.write_text("".join([*lines[:10], *lines[40:50], *lines[10:40]]))
@@ -203,6 +211,7 @@ def test_what_is_lost_is_made_again_from_its_own_unit(
     assert tree(tmp_path / "out") == before
 
 
+@pytest.mark.guarantee("near-duplicates")
 def test_sentences_are_compared_too(direct, tmp_path: Path) -> None:
     sentence = "The old bridge over the river was closed to all traffic in the spring of that year for repairs"
     lines = [sentence + ".", sentence.replace("old ", "") + ".", "An unlike sentence of some words stands here, too."]
@@ -211,3 +220,89 @@ def test_sentences_are_compared_too(direct, tmp_path: Path) -> None:
     assert direct("sentences", "--input", tmp_path / "lines.txt", *words).code == 0
     assert len(rows(tmp_path / "out")) == 2
     assert [set(line) for line in logged(tmp_path / "out" / "_near_duplicates")] == [{"id", "kept", "similarity"}]
+
+
+@pytest.mark.guarantee("near-duplicates")
+def test_each_number_of_a_sketch_counts_for_its_own_band_and_a_text_without_words_has_none() -> None:
+    banding = near.Banding(0.8)
+    width, num_bands = banding.width, banding.num_bands
+    assert width > 1 and num_bands > 1
+    sketch = np.random.default_rng(0).integers(1, 1 << 40, NUM_HASHES)
+    sketch[width : 2 * width] = sketch[:width]
+    changed = np.tile(sketch, (width * num_bands, 1))
+    np.fill_diagonal(changed, 0)
+    entries = banding.bands(np.stack([sketch, np.zeros_like(sketch), *changed]), 100)
+    assert entries["row"].tolist() == [row for row in (100, *range(102, 102 + len(changed))) for _ in range(num_bands)]
+    hashes = entries["band"].reshape(-1, num_bands)
+    assert len({*hashes[0].tolist()}) == num_bands
+    for number, each in enumerate(hashes[1:]):
+        assert np.flatnonzero(each != hashes[0]).tolist() == [number // width]
+    assert banding.bands(np.zeros((2, NUM_HASHES), np.int64), 0).shape == (0,)
+
+
+@pytest.mark.guarantee("near-duplicates")
+@pytest.mark.parametrize(
+    ("bands", "expected"),
+    [
+        ([5, 3, 5, 7, 3, 5], [0, 1, 2, 4, 5]),
+        ([1, 2, 2], [1, 2]),
+        ([2, 2, 3], [0, 1]),
+        ([2, 1], []),
+        ([1], []),
+        ([], []),
+    ],
+)
+def test_bands_that_several_documents_have_are_found(bands: list[int], expected: list[int]) -> None:
+    assert near.shared(np.array(bands, np.uint64)).tolist() == expected
+
+
+def candidates(*changed: int) -> np.ndarray:
+    """Return candidates of one band: of each, as many numbers of the code as are given differ from the first one's."""
+    entries = np.zeros(len(changed), near.CANDIDATE)
+    for number, count in enumerate(changed):
+        entries["code"][number, :count] = number + 1
+    entries["row"], entries["id"] = np.arange(len(changed)) + 20, np.arange(len(changed)) * 1000 + 7
+    return entries
+
+
+@pytest.mark.guarantee("near-duplicates")
+def test_a_document_as_similar_as_the_estimate_allows_is_dropped_for_the_one_that_it_resembles() -> None:
+    curation = Curation(near_dedup=0.8)
+    accepted = 0.8 - 2 * (0.8 * 0.2 / NUM_HASHES) ** 0.5
+    for changed in range(NUM_HASHES):
+        similarity = (1 - changed / NUM_HASHES - 1 / 256) / (1 - 1 / 256)
+        dropped, answers = decisions.similar(candidates(0, changed), curation)
+        assert dropped.tolist() == [1] * (similarity >= accepted)
+        assert [(row, kept) for row, kept, _ in answers.tolist()] == [(21, 7)] * (similarity >= accepted)
+        assert answers["similarity"].tolist() == pytest.approx([similarity] * len(dropped), abs=1e-6)
+    assert (candidates()["row"].size, *map(len, near.compare(candidates(), 0.8))) == (0, 0, 0, 0)
+    similarity = near.similarity(*candidates(0, 9)["code"][:, None])[0]
+    assert [len(near.compare(candidates(0, 9), least)[0]) for least in (similarity, np.nextafter(similarity, 1))] == [
+        1,
+        0,
+    ]
+
+
+@pytest.mark.guarantee("near-duplicates")
+def test_the_document_that_a_dropped_one_resembles_most_is_named() -> None:
+    found = [(3, 50, 0.875), (1, 7, 0.75), (3, 40, 0.875), (1, 9, 0.9375), (2, 5, 0.75), (3, 30, 0.8125)]
+    merged = near.merge(np.array(found, near.DROPPED))
+    assert merged.tolist() == [(1, 9, 0.9375), (2, 5, 0.75), (3, 40, 0.875)]
+    assert len(near.merge(np.empty(0, near.DROPPED))) == 0
+
+
+@pytest.mark.guarantee("near-duplicates")
+def test_each_dropped_document_of_all_batches_has_a_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = np.array([(4, 11, 0.87654), (5, 12, 1.0), (9, 11, 0.9)], near.DROPPED)
+    monkeypatch.setattr(decisions, "near_duplicates", lambda job, unit: found if (job, unit) == ("a job", 3) else [])
+    batches = [pa.record_batch({"id": ids, "tokens": ids, "source": [f"a:{n}" for n in ids]}) for ids in ([1, 2], [3])]
+    lines = [json.loads(line) for line in unit._near_duplicates(cast(Job, "a job"), 3, batches)]
+    assert lines == [
+        {"source": "a:1", "id": 1, "kept": 11, "similarity": 0.877},
+        {"source": "a:2", "id": 2, "kept": 12, "similarity": 1.0},
+        {"source": "a:3", "id": 3, "kept": 11, "similarity": 0.9},
+    ]
+    without = list(unit._near_duplicates(cast(Job, "a job"), 3, [batch.select(["id"]) for batch in batches]))
+    assert [json.loads(line) for line in without] == [
+        {name: value for name, value in line.items() if name != "source"} for line in lines
+    ]

@@ -37,6 +37,7 @@ def test_pieces_are_consecutive_sentences(
     assert verify(tmp_path / "out") == []
 
 
+@pytest.mark.guarantee("excluded-texts")
 @pytest.mark.slow
 def test_what_is_excluded_together_is_what_is_excluded_alone(wiki: Path) -> None:
     texts = wiki.read_text(encoding="utf-8").splitlines()

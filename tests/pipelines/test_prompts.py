@@ -3,14 +3,20 @@
 import json
 import shutil
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import numpy as np
 import pytest
 from sentence_transformers import SentenceTransformer
 
 import clearspan
+from clearspan.common.encoder.prompts import Prompts
 from clearspan.common.model_folder import INFERENCE
 from clearspan.eval.data.heldout_data import read_dataset
+from clearspan.pipelines.kinds.pairs import Pairs
+from clearspan.pipelines.kinds.triplets import Triplets
+from clearspan.pipelines.text.prompts import of_columns
 from clearspan.shards import Dataset, vectors
 from clearspan.train.prompts import prompt_tokens
 from tests.pipelines.conftest import Command, without_beam
@@ -110,6 +116,7 @@ def test_the_ids_of_pairs_are_those_that_the_model_reads_later(
     assert made.prompts == {"tokens": "query: ", "positive": "passage: "}
 
 
+@pytest.mark.guarantee("prompts-trained")
 def test_a_prompt_that_spells_out_a_special_token_has_the_ids_that_the_model_reads_later(
     direct: Command, model: Path, rows: Path, tmp_path: Path
 ) -> None:
@@ -157,6 +164,7 @@ def test_a_prompt_is_tokenized_with_its_text_and_changes_nothing_else(
         assert len(sides[0].queries) > 10
 
 
+@pytest.mark.guarantee("prompts-trained")
 def test_the_models_prompts_are_chosen_by_name(direct: Command, model: Path, rows: Path, tmp_path: Path) -> None:
     def prompts(command: str, *words: str) -> tuple[dict[str, str], str]:
         output = tmp_path / f"made{len(list(tmp_path.iterdir()))}"
@@ -198,3 +206,25 @@ def test_prompts_of_a_model_that_are_no_texts_are_named(direct: Command, model: 
     settings.write_text(settings.read_text().replace('"query: "', "7"))
     ended = direct("pairs", "--input", rows, "--tokenizer", model)
     assert ended.code == 1 and f"{settings}: the prompt 'query' must be a text" in ended.err
+
+
+@pytest.mark.guarantee("prompts-trained")
+def test_each_text_of_a_row_has_the_prompt_of_its_side() -> None:
+    known = Prompts({"query": "query: ", "document": "passage: ", "same": "Compare: "}, "same")
+    assert Pairs.usual_prompts(cast(Pairs, None), known) == ("query: ", "passage: ")
+    for prompts, negative in ((("q", "d", "n"), "n"), (("q", "d"), "")):
+        kind = cast(Triplets, SimpleNamespace(prompts=prompts, num_positives=2))
+        assert Triplets.prompts_of(kind, 5) == ("q", "d", "d", negative, negative)
+    assert Triplets.prompts_of(cast(Triplets, SimpleNamespace(prompts=(), num_positives=2)), 5) == ()
+
+
+@pytest.mark.guarantee("prompts-trained")
+def test_the_last_prompt_is_for_the_other_columns() -> None:
+    columns = ("tokens", "positive", "negative")
+    for given, expected in (
+        ((), ("", "", "")),
+        (("q",), ("q",) * 3),
+        (("q", "d"), ("q", "d", "d")),
+        (columns, columns),
+    ):
+        assert of_columns(given) == dict(zip(columns, expected, strict=True))

@@ -1,18 +1,26 @@
 """Gopher's and C4's heuristics: against slow references on real text, and each on a text that it is made for."""
 
 import dataclasses
+import hashlib
 import json
 import re
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from clearspan.pipelines.text.filters import FilteredText, text_filter
+from clearspan.common.plugins import PluginError
+from clearspan.pipelines.kinds import text as text_kind
+from clearspan.pipelines.kinds.text import Selected, TextKind
+from clearspan.pipelines.tally import Counts, RecordError
+from clearspan.pipelines.text.filters import FilteredText, NamedFilter, text_filter
 from clearspan.plugins.quality import C4
 from clearspan.shards import Manifest
 from clearspan.shards.manifest import MOST_REASONS, Reconciliation
@@ -154,7 +162,7 @@ def test_c4_drops_pages_with_code_or_filler(paragraph: str, addition: str, expec
     assert reason("c4", "It is one sentence, no more.") == "c4_sentences"
 
 
-@pytest.mark.guarantee("records-counted")
+@pytest.mark.guarantee("records-counted", "own-filter")
 @pytest.mark.parametrize("kind", ["documents", "sentences"])
 def test_a_run_counts_each_reason_and_keeps_the_rest(direct, head: Path, tmp_path: Path, kind: str) -> None:
     texts = [json.loads(line)["text"] for line in head.read_text().splitlines()]
@@ -255,7 +263,7 @@ def test_a_changed_filter_is_noticed_and_an_unused_one_does_not_matter(
     assert fingerprint["options"]["quality"] == [{"name": "gopher", "version": 1}]
 
 
-@pytest.mark.guarantee("records-counted")
+@pytest.mark.guarantee("records-counted", "own-filter")
 @pytest.mark.parametrize(
     ("name", "message"),
     [
@@ -316,3 +324,154 @@ def test_a_run_that_stopped_is_not_continued_with_a_changed_filter(
     assert refused.code == 1 and f"quality[{module}:filtering].version: " in refused.err
     assert "choose another --output" in refused.err and refused.err.count("\n") == 1
     assert direct(*words, "--output", tmp_path / "mended").code == 0
+
+
+def answering(answer: Any) -> NamedFilter:
+    return NamedFilter("owls:mine", lambda document: answer, 1)
+
+
+@pytest.mark.guarantee("own-filter")
+@pytest.mark.parametrize(
+    ("answer", "reason"),
+    [
+        *((kept, "") for kept in (True, np.True_, (True, ""), (True, "short"))),
+        *((dropped, "mine") for dropped in (False, np.False_, (False, ""))),
+        ((False, "short"), "mine_short"),
+        ((False, "x" * 80), f"mine_{'x' * 80}"),
+    ],
+)
+def test_a_reason_is_counted_under_the_filters_name(answer: Any, reason: str) -> None:
+    chosen = answering(answer)
+    assert chosen.reason(FilteredText("An owl.")) == reason
+    assert dataclasses.replace(chosen, declared=("short", "long")).reasons == ("mine_short", "mine_long")
+    assert chosen.described() == {"name": "owls:mine", "version": 1}
+
+
+@pytest.mark.guarantee("own-filter")
+@pytest.mark.parametrize("answer", [None, "short", 0, (False, 1), (False, "short", 2), (None, ""), (False,)])
+def test_an_answer_that_is_neither_yes_nor_no_makes_the_record_bad(answer: Any) -> None:
+    wanted = "the filter owls:mine must return True to keep a document, or (False, reason), and leave its text a string"
+    with pytest.raises(RecordError, match=re.escape(wanted)):
+        answering(answer).reason(FilteredText("An owl."))
+
+
+@pytest.mark.guarantee("own-filter")
+@pytest.mark.parametrize("reason", ["x" * 81, "two\nlines", "a bell\a"])
+def test_a_reason_is_one_short_line(reason: str) -> None:
+    with pytest.raises(RecordError, match="must return a reason in one line of at most 80 characters; it returned '"):
+        answering((False, reason)).reason(FilteredText("An owl."))
+
+
+@pytest.mark.guarantee("own-filter")
+@pytest.mark.parametrize(
+    ("error", "message"),
+    [
+        (KeyError("owl"), "the filter owls:mine raised KeyError: "),
+        (SystemExit(3), "the filter owls:mine raised SystemExit"),
+        (RecordError("the text is no page"), "^the text is no page$"),
+    ],
+)
+def test_a_filter_that_raises_makes_the_record_bad(error: BaseException, message: str) -> None:
+    def raising(document: FilteredText) -> bool:
+        raise error
+
+    with pytest.raises(RecordError, match=message):
+        NamedFilter("owls:mine", raising, 1).reason(FilteredText("An owl."))
+
+
+@pytest.mark.guarantee("own-filter")
+def test_a_filter_that_leaves_no_text_makes_the_record_bad() -> None:
+    def emptying(document: FilteredText) -> bool:
+        document.text = cast(str, None)
+        return True
+
+    with pytest.raises(RecordError, match="leave its text a string"):
+        NamedFilter("owls:mine", emptying, 1).reason(FilteredText("An owl."))
+
+
+@pytest.mark.guarantee("own-filter")
+def test_a_filter_has_the_version_that_it_states_or_that_of_its_source(
+    tmp_path: Path, own_module: Callable[[str], str]
+) -> None:
+    source = """
+def plain(document): return True
+def numbered(document): return True
+def named(document): return True
+numbered.version, named.version, named.reasons = 7, "7b", ["short", "long"]
+class Counting:
+    version = 3
+    reasons = ("few",)
+    def __call__(self, document): return False
+class Without: pass
+def halved(document): return True
+halved.version = 1.5
+def worded(document): return True
+worded.reasons = "short"
+def counted(document): return True
+counted.reasons = ["short", 1]
+"""
+    module = own_module(source)
+    found = {name: text_filter(f"{module}:{name}") for name in ("plain", "numbered", "named", "Counting")}
+    digest = hashlib.sha256((tmp_path / f"{module}.py").read_bytes()).hexdigest()
+    assert [each.version for each in found.values()] == [digest[:16], 7, "7b", 3]
+    assert [each.declared for each in found.values()] == [(), (), ("short", "long"), ("few",)]
+    assert [each.name for each in found.values()] == [f"{module}:{name}" for name in found]
+    assert [each.reason(FilteredText("An owl.")) for each in found.values()] == ["", "", "", "Counting"]
+    assert (text_filter("c4").name, text_filter("c4").version) == ("c4", 1)
+    for name, complaint in (
+        ("Without", "has no __call__, which filters a document"),
+        ("halved", "its version must be a number or a text, not 1.5"),
+        ("worded", "its reasons must be texts, not 'short'"),
+        ("counted", r"its reasons must be texts, not \['short', 1\]"),
+    ):
+        with pytest.raises(PluginError, match=f"^{module}:{name}: {complaint}$"):
+            text_filter(f"{module}:{name}")
+    with pytest.raises(ValueError, match=r"^owls: choose gopher, c4, or a filter of your own as module:name$"):
+        text_filter("owls")
+    (tmp_path / f"{module}.py").unlink()
+    text_filter.cache_clear()
+    with pytest.raises(PluginError, match=r"the source of its module cannot be read \(No such .*: give it a `version`"):
+        text_filter(f"{module}:plain")
+    assert text_filter(f"{module}:numbered").version == 7
+
+
+@pytest.mark.guarantee("own-filter")
+def test_each_filter_reads_what_the_one_before_left_and_what_they_drop_is_counted(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def trimming(document: FilteredText) -> bool:
+        kept = [line for line in document.text.split("\n") if not line.isupper()]
+        document.removed["capitals"] += document.text.count("\n") + 1 - len(kept)
+        document.text = "\n".join(kept)
+        return True
+
+    def german(document: FilteredText) -> Any:
+        return document.language == "en" or (False, "language")
+
+    filters = {
+        "owls:trimming": NamedFilter("owls:trimming", trimming, 1),
+        "owls:short": NamedFilter("owls:short", lambda document: len(document.text) > 8 or (False, "letters"), 1),
+        "owls:german": NamedFilter("owls:german", german, 1),
+    }
+    monkeypatch.setattr(text_kind, "text_filter", filters.__getitem__)
+    likeliest = {"en": ("en", 0.9), "de": ("de", 0.9), "": ("en", 0.5)}
+    detector = SimpleNamespace(likeliest=lambda text, languages: likeliest[text[:2] if text[:2] in languages else ""])
+    monkeypatch.setattr(text_kind, "detector", lambda: detector)
+    kind = SimpleNamespace(min_words=3, languages=("en", "de"), least_probability=0.9, quality=(*filters,))
+
+    def selected(text: str, counted: str | None = None) -> Selected | None:
+        return TextKind.selected(cast(TextKind, kind), text, counts, counted)
+
+    counts = Counts(filtered={"few_words": 0, "language": 0})
+    assert selected("en owls hunt\nBUY NOW\nby night\nBUY") == Selected("en owls hunt\nby night", "en")
+    assert selected("en BUY NOW\nBUY\nBUY NOW TOO") is not None
+    assert selected("en owl\nBUY OWLS NOW") is None
+    assert selected("de eine Eule jagt") is None
+    assert selected("en owls hunt", "two words") is None and selected("en owls") is None
+    assert selected("fr un hibou chasse") is None
+    assert counts.filtered == {"few_words": 2, "language": 1, "short_letters": 1, "german_language": 1}
+    assert counts.sums == {"trimming_capitals": 5}
+    assert counts.longest["words"] == 8
+    kind.min_words, kind.languages, kind.quality = None, (), ()
+    counts = Counts()
+    assert selected("owls") == Selected("owls", None) and counts == Counts()

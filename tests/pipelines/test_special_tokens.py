@@ -91,6 +91,7 @@ def columns(dataset: Dataset) -> Iterator[tuple[str, np.ndarray]]:
             yield name, column.flatten().to_numpy()
 
 
+@pytest.mark.guarantee("special-tokens-are-text")
 @pytest.mark.parametrize("model", ["Unigram", "WordLevel"])
 def test_a_models_own_entry_for_a_special_token_is_no_piece_of_text(model: str) -> None:
     """T5 and XLM-R have such entries, which `split_special_tokens` alone still gives."""
@@ -110,6 +111,7 @@ def test_a_models_own_entry_for_a_special_token_is_no_piece_of_text(model: str) 
     assert made.token_to_id("</s>") == 1 and made.decode([3, 1], skip_special_tokens=False).endswith("</s>")
 
 
+@pytest.mark.guarantee("special-tokens-are-text")
 def test_an_added_token_that_is_not_special_keeps_its_id(shared_data: Path) -> None:
     tokenizer = Tokenizer.from_file(str(shared_data / "tokenizers" / "gpt2" / "tokenizer.json"))
     tokenizer.add_tokens([AddedToken("<drug>", normalized=False)])
@@ -118,6 +120,7 @@ def test_an_added_token_that_is_not_special_keeps_its_id(shared_data: Path) -> N
         assert 50257 in ids.tolist()
 
 
+@pytest.mark.guarantee("special-tokens-are-text")
 def test_a_learned_tokenizer_makes_no_special_token_of_text(tmp_path: Path, texts: list[str]) -> None:
     """Not even where a corpus is full of them, so that merges could make them."""
     some = [f"<s>{text[:300]}</s><mask> {' <s>' * 50}" for text in texts[:50]]

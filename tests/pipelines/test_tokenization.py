@@ -90,6 +90,7 @@ def test_special_tokens_written_out_in_a_text_give_the_same_ids(roberta: bytes, 
     check()
 
 
+@pytest.mark.guarantee("same-ids")
 @pytest.mark.slow
 def test_a_sentencepiece_tokenizer_gives_the_same_ids(texts: list[str]) -> None:
     tokenizer = Tokenizer(models.BPE(byte_fallback=True, unk_token="<unk>", fuse_unk=True))
@@ -114,6 +115,7 @@ def bert(shared_data: Path) -> bytes:
     return (shared_data / "tokenizers" / "bert-base-uncased" / "tokenizer.json").read_bytes()
 
 
+@pytest.mark.guarantee("same-ids")
 def test_wordpiece_by_words_gives_the_same_ids(bert: bytes, texts: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fast_tokenizer, "MOST_IDS", 10_000)
     made = Tokenization(bert, 30522)
@@ -150,6 +152,7 @@ def test_any_text_has_the_ids_of_its_words(bert: bytes, normalizer: str | None) 
     check()
 
 
+@pytest.mark.guarantee("same-ids")
 @pytest.mark.parametrize(
     "change",
     [
@@ -183,6 +186,7 @@ def wrong(word: str) -> Callable[[Tokenizer], Any]:
     return fast
 
 
+@pytest.mark.guarantee("same-ids")
 @pytest.mark.slow
 def test_a_backend_that_differs_on_awkward_text_is_not_used(roberta: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fast_tokenizer, "_fast", wrong("🏳️‍🌈"))
@@ -201,6 +205,7 @@ def test_a_difference_in_the_sample_stops_the_run_with_the_source(
     assert_exact(Tokenization(roberta, 50265, "tokenizers"), roberta, texts[:1])
 
 
+@pytest.mark.guarantee("same-ids")
 @pytest.mark.slow
 def test_of_a_very_long_text_the_head_is_proved(
     of_roberta: Tokenization, roberta: bytes, texts: list[str], monkeypatch: pytest.MonkeyPatch
@@ -215,7 +220,7 @@ def test_of_a_very_long_text_the_head_is_proved(
     assert ids.tolist() == reference(roberta).encode(texts[0], add_special_tokens=False).ids
 
 
-@pytest.mark.guarantee("any-workers")
+@pytest.mark.guarantee("any-workers", "same-ids")
 @pytest.mark.slow
 def test_the_sample_is_a_small_part_and_depends_on_the_unit_alone(
     of_roberta: Tokenization, texts: list[str], monkeypatch: pytest.MonkeyPatch

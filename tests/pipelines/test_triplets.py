@@ -149,6 +149,7 @@ def test_an_id_is_of_the_sentence_above_and_of_the_row_below(direct, rows: Rows,
     assert len({number & 0xFFFF_FFFF for number in ids}) == 3 and min(ids) >= 0
 
 
+@pytest.mark.guarantee("excluded-texts")
 def test_limits_and_excluded_texts_hold_for_every_text_of_a_row(direct, decoded, tmp_path: Path) -> None:
     rows: Rows = [
         ("A man is eating food.", "A man eats.", "Nobody is eating anything here."),
@@ -165,6 +166,7 @@ def test_limits_and_excluded_texts_hold_for_every_text_of_a_row(direct, decoded,
     assert decoded(tmp_path / "out") == rows[:1]
 
 
+@pytest.mark.guarantee("linked-rows")
 @pytest.mark.slow
 def test_no_text_of_a_held_out_row_is_in_a_row_to_train_on(direct, decoded, rows: Rows, tmp_path: Path) -> None:
     mirrored = [pair for one, other, _ in rows[:700] for pair in ((one, other), (other, one))]

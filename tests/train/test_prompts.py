@@ -128,6 +128,7 @@ def of_dataset(prompts: dict[str, str], column: str = "positive") -> Any:
         ({"tokens": "compare ", "positive": "compare "}, "same", Sides(*["compare "] * 3)),
         ({"tokens": "query: ", "positive": "query: "}, "same", Sides(*["query: "] * 3)),
         ({"tokens": "query: ", "positive": ""}, None, Sides("query: ", "", "")),
+        ({"tokens": "compare ", "positive": "passage: "}, "same", Sides("compare ", "passage: ", "")),
     ],
 )
 def test_the_prompts_of_the_export_are_those_of_the_texts(
@@ -136,9 +137,12 @@ def test_the_prompts_of_the_export_are_those_of_the_texts(
     before = Inference(prompts=PROMPTS, default_prompt_name=default)
     after, notes = trained_prompts(before, {"text": of_dataset(texts)})
     assert after.sides == sides and after.prompts["same"] == "compare "
+    assert after.prompts.keys() == PROMPTS.keys() and after.default_prompt_name in (None, "query", "same")
+    assert (after.default_prompt_name is None) == (not sides.other)
     assert notes[0].startswith("model.path has other prompts than the training texts, and the export has theirs: query")
 
 
+@pytest.mark.guarantee("prompts-trained")
 def test_a_model_without_prompts_gets_those_of_the_texts_and_one_with_the_same_keeps_them_in_silence() -> None:
     texts = {"tokens": "query: ", "positive": "passage: "}
     after, notes = trained_prompts(Inference(), {"text": of_dataset(texts), "more": of_dataset({}, "view_0")})
@@ -152,6 +156,24 @@ def test_a_model_without_prompts_gets_those_of_the_texts_and_one_with_the_same_k
         trained_prompts(Inference(), {"a": of_dataset(texts), "b": of_dataset({})})
 
 
+@pytest.mark.guarantee("prompts-trained")
+@pytest.mark.parametrize("texts", [{"tokens": "query: "}, {"positive": "passage: "}])
+def test_a_prompt_of_one_side_is_exported_alone(texts: dict[str, str]) -> None:
+    one_sided = of_dataset({}, "view_0")
+    one_sided.manifest.lengths = {"positive": {}}
+    after, notes = trained_prompts(Inference(), {"views": one_sided, "text": of_dataset(texts)})
+    query, document = (texts.get(column, "") for column in ("tokens", "positive"))
+    assert after.prompts == {"query": query, "document": document} and after.sides == Sides(query, document, "")
+    shown = ", ".join(
+        f"{side} {prompt!r}" if prompt else f"{side} none" for side, prompt in after.sides._asdict().items()
+    )
+    assert notes == [f"the export has the prompts of the training texts: {shown}"]
+    noted = trained_prompts(Inference(prompts=PROMPTS), {"text": of_dataset(texts)})[1][0]
+    before = "query 'query: ', document 'passage: ', other none"
+    assert f"{before} became {shown} (`clearspan pairs --tokenizer MODEL` puts a model's own" in noted
+
+
+@pytest.mark.guarantee("prompts-trained")
 def test_a_span_leaves_the_prompt_of_its_text_behind(tokenizer_folder: Path) -> None:
     tokenizer = load_tokenizer(tokenizer_folder)
     dataset = of_dataset({"tokens": "", "positive": "passage: "})

@@ -177,8 +177,7 @@ def test_texts_are_read_as_by_the_library(made: Callable, shared_data: Path, kin
     assert reader._quick.is_fast
 
 
-@pytest.mark.guarantee("one-model-a-gpu")
-@pytest.mark.guarantee("same-vectors")
+@pytest.mark.guarantee("one-model-a-gpu", "same-vectors", "special-tokens-are-text")
 @pytest.mark.slow
 @pytest.mark.parametrize("prompt", PROMPTS[:2], ids=["none", "short"])
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)

@@ -44,6 +44,7 @@ def test_a_text_with_special_tokens_is_embedded_as_text(model: tuple[Path, Calla
     assert np.abs(ours.encode([TEXT]) - theirs.encode([TEXT])).max() > 1e-3
 
 
+@pytest.mark.guarantee("special-tokens-are-text")
 @pytest.mark.slow
 def test_a_prompt_with_a_special_token_works_as_in_the_library(model: tuple[Path, Callable], tmp_path: Path) -> None:
     folder, loading = shutil.copytree(model[0], tmp_path / "model"), model[1]
