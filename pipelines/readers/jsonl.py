@@ -3,7 +3,7 @@
 import contextlib
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from decimal import Decimal
 from numbers import Number
 from typing import Any, BinaryIO
@@ -20,8 +20,8 @@ from clearspan.pipelines.suffixes import suffixes_of
 
 _OPENING = re.compile(rb'\{\s*("(?:[^"\\]|\\.)*"\s*:|\}|$)')
 """Pattern of the first bytes of a JSON object, which may be incomplete."""
-_MANY_DIGITS = re.compile(rb":[ \t]*+(-?+[0-9][0-9.]{15,}+(?:[eE][+-]?[0-9]+)?)")
-"""Pattern of a number, in a field, of so many digits that a float might not hold it exactly."""
+_MANY_DIGITS = re.compile(rb":[ \t]*+(-?+[0-9](?:[0-9.]{15,}+(?:[eE][+-]?[0-9]+)?|[0-9.]{0,14}[eE][+-]?[0-9]{3,}))")
+"""Pattern of a number, in a field, of so many digits or so large an exponent that a float might not hold it exactly."""
 _MAY_BE_ROUNDED = {float, type(None)}
 """Types of a field's value that may be a rounded number; None if the field is absent, nested or written differently."""
 UINT64 = 1 << 64
@@ -40,9 +40,11 @@ class JsonlFiles(LineFormat):
 
     def read(self, stream: BinaryIO, piece: Piece, reading: Reading) -> Iterator[Record]:
         """Yield the lines of a piece as records. A record's offset is the line's offset in the decompressed file."""
-        name = piece.input.name
+        name, keep = piece.input.name, reading.keep
         for number, offset, line, problem in lines(stream, reading.max_bytes, piece.start, piece.end, piece.lines):
-            value, problem, is_not_utf8 = (None, problem, False) if problem else parse(line, reading.keep)
+            value, problem, is_not_utf8 = (None, problem, False) if problem else parse(line)
+            if keep and value is not None and _may_be_rounded(value, line, keep):
+                value, problem, is_not_utf8 = parse_exactly(line)
             yield Record(name, offset, value, line, problem, number=number, is_not_utf8=is_not_utf8)
 
 
@@ -69,47 +71,48 @@ Parsed = tuple[Any, str, bool]
 reason is that the line is not UTF-8."""
 
 
-def parse(line: bytes, exact_fields: Sequence[str] = ()) -> Parsed:
-    """Parse a line that must be a JSON object.
-
-    Args:
-        exact_fields: names of fields whose numbers must be exact: if neither an int nor a float holds the number
-            exactly, it is a Decimal (`exact_number`). Numbers in other fields may be rounded to floats.
-    """
-    parsed = parse_any(line, exact_fields)
+def parse(line: bytes) -> Parsed:
+    """Parse a line that must be a JSON object. A number of too many digits may be rounded to a float."""
+    parsed = parse_any(line)
     if not parsed[1] and not isinstance(parsed[0], dict):
         return None, f"not a JSON object but {json_name(parsed[0])}", False
     return parsed
 
 
-def parse_any(line: bytes, exact_fields: Sequence[str] = ()) -> Parsed:
-    """Parse a line of JSON.
+def parse_any(line: bytes) -> Parsed:
+    """Parse a line of JSON. A number of too many digits may be rounded to a float."""
+    try:
+        return orjson.loads(line), "", False
+    except orjson.JSONDecodeError as error:
+        # Python's json writes and reads NaN; orjson is strict.
+        return _parse_slowly(line, str(error), float)
+
+
+def parse_exactly(line: bytes) -> Parsed:
+    """Parse a line of JSON. A number that neither an int nor a float holds exactly is a Decimal (`exact_number`)."""
+    return _parse_slowly(line, "a number has too many digits", exact_number)
+
+
+def _parse_slowly(line: bytes, problem: str, fraction: Callable[[str], float | Decimal]) -> Parsed:
+    """Parse a line of JSON, which may hold NaN and integers of any size.
 
     Args:
-        exact_fields: names of fields whose numbers must be exact, as in `parse`.
+        problem: the reason to state if the line is no JSON.
+        fraction: function that parses numbers with a decimal point or an exponent.
     """
     try:
-        value = orjson.loads(line)
-        if not (exact_fields and _may_be_rounded(value, line, exact_fields)):
-            return value, "", False
-        problem = "a number has too many digits"
-    except orjson.JSONDecodeError as error:
-        problem = str(error)
-    # Python's json is slower than orjson, but reads NaN, which it also writes, and numbers of many digits.
-    try:
-        return json.loads(line.decode("utf-8"), parse_float=exact_number if exact_fields else None), "", False
+        return json.loads(line.decode("utf-8"), parse_float=fraction), "", False
     except UnicodeDecodeError as utf8:
         return None, invalid_utf8(utf8.start, "line"), True
     except (ValueError, RecursionError):
         return None, f"broken JSON: {problem}", False
 
 
-def _may_be_rounded(value: Any, line: bytes, names: Sequence[str]) -> bool:
-    """Return whether orjson may have rounded a number in one of the named fields of a JSON object to a float."""
-    if type(value) is not dict or _MAY_BE_ROUNDED.isdisjoint(map(type, map(value.get, names))):
+def _may_be_rounded(value: dict[str, Any], line: bytes, names: Sequence[str]) -> bool:
+    """Return whether a number in one of the named fields of a JSON object may have been rounded to a float."""
+    if _MAY_BE_ROUNDED.isdisjoint(map(type, map(value.get, names))):
         return False
-    numbers = _MANY_DIGITS.findall(line)
-    return bool(numbers) and any(map(_is_rounded, numbers))
+    return any(map(_is_rounded, _MANY_DIGITS.findall(line)))
 
 
 def _is_rounded(number: bytes) -> bool:

@@ -1,5 +1,6 @@
 """Numbers in fields that are stored with texts: exact in every format, or stored as texts, or refused."""
 
+import io
 import json
 import uuid
 from decimal import Decimal
@@ -14,8 +15,8 @@ from clearspan.common.parsing import exact_number
 from clearspan.pipelines.errors import PipelineError
 from clearspan.pipelines.kinds.groups import group_of
 from clearspan.pipelines.kinds.kept_fields import KeptFields, types_of
-from clearspan.pipelines.readers.jsonl import parse
-from clearspan.pipelines.records import Reading, Record
+from clearspan.pipelines.readers.jsonl import JsonlFiles
+from clearspan.pipelines.records import Input, Piece, Reading, Record
 from clearspan.pipelines.tally import RecordError
 from tests.pipelines.packings import arrow, parquet, read_all
 
@@ -26,6 +27,14 @@ TEXTS = ["An owl hunts at night.", "Moss grows on the north side.", "A political
 
 def json_rows(numbers: list[str]) -> list[str]:
     return [f'{{"text": {json.dumps(text)}, "id": {number}}}' for text, number in zip(TEXTS, numbers, strict=True)]
+
+
+def parsed(line: str, field: str) -> dict:
+    """Return a line of JSON as it is read where a field is kept."""
+    piece = Piece(Input("a.jsonl", len(line), "jsonl", None, ""), 0, None)
+    (record,) = JsonlFiles().read(io.BytesIO(line.encode()), piece, Reading(10**6, keep=(field,)))
+    assert not record.problem
+    return record.value
 
 
 def table(ids: pa.Array) -> pa.Table:
@@ -105,6 +114,7 @@ def test_a_nested_or_differently_written_name_is_exact_too(tmp_path: Path) -> No
         (["0.1", "0.10000000000000001", "0.7142857142857143"], "double", [0.1, 0.1, 0.7142857142857143]),
         (["0.1234567890123456789", "0.5", "1e400"], "string", ["0.1234567890123456789", "0.5", "1E+400"]),
         (["9007199254740993.0", "1", "2"], "string", ["9007199254740993.0", "1", "2"]),
+        (["1e-400", "0.5", "2.5e-308"], "string", ["1E-400", "0.5", "2.5e-308"]),
         (["NaN", "Infinity", '"a"'], "string", [None, "Infinity", "a"]),
     ],
 )
@@ -118,26 +128,26 @@ def test_the_type_of_a_field_holds_its_values(numbers: list[str], kind: str, val
 @pytest.mark.parametrize("number", [*LONG, "9007199254740993", "9007199254740993.0"])
 def test_a_whole_number_that_the_type_does_not_hold_is_refused(number: str) -> None:
     for written in (number, f'"{number}"'):
-        value = parse(f'{{"id": {written}}}'.encode(), ("id",))[0]
+        value = parsed(f'{{"id": {written}}}', "id")
         with pytest.raises(RecordError, match=r"write id:string to keep all values as text"):
             KeptFields({"id": "double"}, ["id"]).of(Record("a.jsonl", 0, value, b""))
 
 
 @pytest.mark.guarantee("traced-hits")
 def test_a_fraction_is_rounded_only_where_the_user_chose_double() -> None:
-    record = Record("a.jsonl", 0, parse(b'{"score": 0.33333333333333333333}', ("score",))[0], b"")
+    record = Record("a.jsonl", 0, parsed('{"score": 0.33333333333333333333}', "score"), b"")
     assert KeptFields({"score": "double"}, ["score"]).of(record) == (1 / 3,)
     with pytest.raises(RecordError, match=r'its "score" is 0\.33333333333333333333, not double'):
         KeptFields({"score": "double"}).of(record)
 
 
 def test_digits_in_a_text_are_no_number() -> None:
-    line = b'{"score": 0.5, "text": "an owl: 10.0.0.1.10.0.0.1.10, a moss: 12345678901234567890"}'
-    assert parse(line, ("score",)) == (json.loads(line), "", False)
+    line = '{"score": 0.5, "text": "an owl: 10.0.0.1.10.0.0.1.10, a moss: 12345678901234567890"}'
+    assert parsed(line, "score") == json.loads(line)
 
 
 def test_groups_of_long_numbers_are_apart_and_nan_is_no_group() -> None:
-    values = [parse(f'{{"package": {number}}}'.encode(), ("package",))[0] for number in [*LONG, "NaN"]]
+    values = [parsed(f'{{"package": {number}}}', "package") for number in [*LONG, "NaN"]]
     assert [group_of(Record("a.jsonl", 0, value, b""), "package") for value in values] == [*LONG, ""]
 
 
