@@ -140,6 +140,9 @@ def asked(answer: bool) -> tuple[list[bool], Callable[[], bool]]:
         (["id,text\n", "1,a\n"], True, "\t"),
         (["id\ttext\n", "1\ta\n"], True, "\t"),
         ([], True, "\t"),
+        (["sep=;\n", "a,b;c\n", "1,2;3\n"], False, ";"),
+        (["sep=;\n", "a\tb;c\n"], True, ";"),
+        (["sep=\t\n", "a,b\tc,d\n"], False, "\t"),
     ],
 )
 def test_the_delimiter_that_parts_most_rows_alike_is_taken_and_only_tabs_ask_for_quotes(

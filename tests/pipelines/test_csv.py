@@ -55,6 +55,7 @@ def test_what_parts_the_cells_and_the_column_of_texts_are_found(data: bytes, tex
     assert read(data)[0].value == text
 
 
+@pytest.mark.guarantee("quotes-in-tables")
 @pytest.mark.parametrize("name", ["a.csv", "a.tsv"])
 @pytest.mark.parametrize(
     "line", ["sep=;\r\n", "SEP=;\n", '"sep=;"\n', "\ufeffsep=;\n", "sep=~\n", "sep=\t\n", "sep=;\r"]
