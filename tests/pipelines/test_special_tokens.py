@@ -134,18 +134,18 @@ def test_a_learned_tokenizer_makes_no_special_token_of_text(tmp_path: Path, text
 
 def of_owls(model: str, byte_fallback: bool = False) -> Tokenizer:
     """Return a tokenizer with two special tokens that its model knows, too."""
-    pieces = ["<unk>", "</s>", "▁", "the", "owl", "<", "/", "s", ">", "[MASK]"]
+    pieces = ["[UNK]", "</s>", "▁", "the", "owl", "<", "/", "s", ">", "[MASK]"]
     ids = {piece: number for number, piece in enumerate(pieces)}
     made = {
         "Unigram": lambda: models.Unigram([(piece, -float(i)) for i, piece in enumerate(pieces)], 0, byte_fallback),
-        "WordLevel": lambda: models.WordLevel(ids, unk_token="<unk>"),
-        "WordPiece": lambda: models.WordPiece(ids, unk_token="<unk>"),
-        "BPE": lambda: models.BPE(ids, [], unk_token="<unk>", dropout=0.5),
+        "WordLevel": lambda: models.WordLevel(ids, unk_token="[UNK]"),
+        "WordPiece": lambda: models.WordPiece(ids, unk_token="[UNK]"),
+        "BPE": lambda: models.BPE(ids, [], unk_token="[UNK]", dropout=0.5),
     }[model]()
     tokenizer = Tokenizer(made)
     by_words = pre_tokenizers.BertPreTokenizer() if model == "WordPiece" else pre_tokenizers.WhitespaceSplit()
     tokenizer.pre_tokenizer = by_words
-    tokenizer.add_special_tokens(["<unk>", "</s>", "[MASK]"])
+    tokenizer.add_special_tokens(["[UNK]", "</s>", "[MASK]"])
     tokenizer.add_tokens(["owl"])
     return tokenizer
 
@@ -162,9 +162,9 @@ def test_a_tokenizer_that_reads_special_tokens_as_text_is_described_as_it_was(mo
     read_special_as_text(tokenizer)
     assert tokenizer.encode_special_tokens
     now = json.loads(tokenizer.to_str())["model"]
-    hides = {"Unigram": 3, "WordLevel": 2}.get(model, 0)  # <unk> of words that are not known stays
+    hides = {"Unigram": 3, "WordLevel": 2}.get(model, 0)  # [UNK] of words that are not known stays
     known = [entry[0] if model == "Unigram" else entry for entry in now["vocab"]]
-    assert sum(entry in known for entry in ("<unk>", "</s>", "[MASK]")) == 3 - hides and "owl" in known
+    assert sum(entry in known for entry in ("[UNK]", "</s>", "[MASK]")) == 3 - hides and "owl" in known
     described = json.loads(json_without_hiding(tokenizer))
     assert described["model"] == before["model"] and described["added_tokens"] == before["added_tokens"]
 
@@ -173,6 +173,7 @@ def test_a_tokenizer_that_reads_special_tokens_as_text_is_described_as_it_was(mo
 @KNOWING
 def test_a_special_token_is_recognized_only_if_a_prompt_spells_it_out(model: str) -> None:
     tokenizer = of_owls(model)
+    assert all(spell_special(tokenizer, ["query: ", f"the{token}"]) for token in ("[UNK]", "</s>", "[MASK]"))
     tokenizer.enable_truncation(2)
     tokenizer.enable_padding(length=9)
     data = tokenizer.to_str().encode()
