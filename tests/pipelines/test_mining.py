@@ -348,6 +348,8 @@ def test_margins_leave_out_what_may_be_right_and_count_it() -> None:
     def left(**options: Any) -> tuple[list[list[int]], dict[str, int]]:
         given = ChoiceOptions(**{"negatives": 1, "relative_margin": None, **options})
         found = allowed_texts(ranked, scores, positives, ids, given)
+        is_none = found.indices == NONE
+        assert is_none.tolist() == np.sort(is_none, axis=1).tolist() == np.isneginf(found.scores).tolist()
         return [[n for n in row if n != NONE] for row in found.indices.tolist()], dict(found.left_out)
 
     assert left() == ([[0, 1, 2, 3, 4], [10, 11, 12]], {})

@@ -442,6 +442,7 @@ def test_each_filter_reads_what_the_one_before_left_and_what_they_drop_is_counte
     def trimming(document: FilteredText) -> bool:
         kept = [line for line in document.text.split("\n") if not line.isupper()]
         document.removed["capitals"] += document.text.count("\n") + 1 - len(kept)
+        document.removed["seen"] += 1
         document.text = "\n".join(kept)
         return True
 
@@ -466,11 +467,12 @@ def test_each_filter_reads_what_the_one_before_left_and_what_they_drop_is_counte
     assert selected("en owls hunt\nBUY NOW\nby night\nBUY") == Selected("en owls hunt\nby night", "en")
     assert selected("en BUY NOW\nBUY\nBUY NOW TOO") is not None
     assert selected("en owl\nBUY OWLS NOW") is None
+    assert selected("en owls hunt") == Selected("en owls hunt", "en")
     assert selected("de eine Eule jagt") is None
     assert selected("en owls hunt", "two words") is None and selected("en owls") is None
     assert selected("fr un hibou chasse") is None
     assert counts.filtered == {"few_words": 2, "language": 1, "short_letters": 1, "german_language": 1}
-    assert counts.sums == {"trimming_capitals": 5}
+    assert counts.sums == {"trimming_capitals": 5, "trimming_seen": 5}
     assert counts.longest["words"] == 8
     kind.min_words, kind.languages, kind.quality = None, (), ()
     counts = Counts()

@@ -10,7 +10,9 @@ from tokenizers import AddedToken, Tokenizer, models, pre_tokenizers
 from transformers import AutoTokenizer
 
 from clearspan.common import fast_tokenizer
+from clearspan.common.encoder.tokens import PostProcessing, TokenReader
 from clearspan.common.fast_tokenizer import FastTokenizer
+from clearspan.common.special_tokens import json_without_hiding, read_special_as_text, spell_special
 from clearspan.pipelines.__main__ import main
 from clearspan.pipelines.text.byte_level_bpe import learn_tokenizer
 from clearspan.pipelines.text.tokenization import BACKENDS, Tokenization
@@ -128,3 +130,71 @@ def test_a_learned_tokenizer_makes_no_special_token_of_text(tmp_path: Path, text
     made = Tokenization((tmp_path / "tokenizer.json").read_bytes())
     ids = made.tokenize(some, some).values
     assert len(special_ids(made.tokenizer)) == 5 and special_ids(made.tokenizer).isdisjoint(ids.tolist())
+
+
+def of_owls(model: str, byte_fallback: bool = False) -> Tokenizer:
+    """Return a tokenizer with two special tokens that its model knows, too."""
+    pieces = ["[UNK]", "</s>", "▁", "the", "owl", "<", "/", "s", ">", "[MASK]"]
+    ids = {piece: number for number, piece in enumerate(pieces)}
+    made = {
+        "Unigram": lambda: models.Unigram([(piece, -float(i)) for i, piece in enumerate(pieces)], 0, byte_fallback),
+        "WordLevel": lambda: models.WordLevel(ids, unk_token="[UNK]"),
+        "WordPiece": lambda: models.WordPiece(ids, unk_token="[UNK]"),
+        "BPE": lambda: models.BPE(ids, [], unk_token="[UNK]", dropout=0.5),
+    }[model]()
+    tokenizer = Tokenizer(made)
+    by_words = pre_tokenizers.BertPreTokenizer() if model == "WordPiece" else pre_tokenizers.WhitespaceSplit()
+    tokenizer.pre_tokenizer = by_words
+    tokenizer.add_special_tokens(["[UNK]", "</s>", "[MASK]"])
+    tokenizer.add_tokens(["owl"])
+    return tokenizer
+
+
+KNOWING = pytest.mark.parametrize("model", ["Unigram", "WordLevel", "WordPiece", "BPE"])
+
+
+@pytest.mark.guarantee("special-tokens-are-text")
+@KNOWING
+@pytest.mark.parametrize("byte_fallback", [False, True])
+def test_a_tokenizer_that_reads_special_tokens_as_text_is_described_as_it_was(model: str, byte_fallback: bool) -> None:
+    tokenizer = of_owls(model, byte_fallback)
+    before = json.loads(tokenizer.to_str())
+    read_special_as_text(tokenizer)
+    assert tokenizer.encode_special_tokens
+    now = json.loads(tokenizer.to_str())["model"]
+    hides = {"Unigram": 3, "WordLevel": 2}.get(model, 0)  # [UNK] of words that are not known stays
+    known = [entry[0] if model == "Unigram" else entry for entry in now["vocab"]]
+    assert sum(entry in known for entry in ("[UNK]", "</s>", "[MASK]")) == 3 - hides and "owl" in known
+    described = json.loads(json_without_hiding(tokenizer))
+    assert described["model"] == before["model"] and described["added_tokens"] == before["added_tokens"]
+
+
+@pytest.mark.guarantee("special-tokens-are-text")
+@KNOWING
+def test_a_special_token_is_recognized_only_if_a_prompt_spells_it_out(model: str) -> None:
+    tokenizer = of_owls(model)
+    assert all(spell_special(tokenizer, ["query: ", f"the{token}"]) for token in ("[UNK]", "</s>", "[MASK]"))
+    tokenizer.enable_truncation(2)
+    tokenizer.enable_padding(length=9)
+    data = tokenizer.to_str().encode()
+    for prompts, is_special in (((), False), (("query: ", ""), False), (("query: ", "the [MASK] "), True)):
+        assert spell_special(tokenizer, prompts) is is_special
+        loaded = fast_tokenizer.load_tokenizer(data, prompts=iter(prompts))
+        ids = loaded.encode("the [MASK] </s> owl the", add_special_tokens=False).ids
+        assert ({9, 1} <= {*ids}) is is_special and ({9, 1}.isdisjoint(ids)) is not is_special
+        assert 4 in ids and len(ids) >= 5 and getattr(loaded.model, "dropout", None) is None
+        assert len(fast_tokenizer.load_tokenizer(data, True, prompts).encode("the owl the").ids) == 2
+
+
+@pytest.mark.guarantee("special-tokens-are-text")
+@KNOWING
+@pytest.mark.parametrize("prompt", ["", "[MASK] "])
+def test_a_reader_by_its_description_reads_special_tokens_as_the_first_one(model: str, prompt: str) -> None:
+    loaded = fast_tokenizer.load_tokenizer(of_owls(model).to_str().encode(), prompts=[prompt])
+    reader = TokenReader(loaded, PostProcessing([1], [9], 12, False, [0, 1, 9]), 10, "owls")
+    description = json.loads(json.dumps(reader.description()))
+    again = TokenReader.from_description(description)
+    assert again.description() == description
+    texts = ["the [MASK] owl", "</s> the", ""]
+    assert again.read(texts).ids.tolist() == reader.read(texts).ids.tolist()
+    assert (sorted(reader.read(texts[:1]).ids.tolist())[-2:] == [9, 9]) is bool(prompt)

@@ -151,7 +151,8 @@ def test_a_model_without_prompts_gets_those_of_the_texts_and_one_with_the_same_k
         "the export has the prompts of the training texts: query 'query: ', document 'passage: ', other none"
     ]
     assert trained_prompts(Inference(prompts=PROMPTS), {"text": of_dataset(texts)})[1] == []
-    assert trained_prompts(Inference(), {"text": of_dataset({})}) == (Inference(), [])
+    for untitled in ({"text": of_dataset({})}, {"more": of_dataset({}, "view_0")}, {}):
+        assert trained_prompts(Inference(), untitled) == (Inference(), [])
     with pytest.raises(RecipeError, match=r"data\.a has the prompts 'query: ' and 'passage: ', data\.b '' and ''"):
         trained_prompts(Inference(), {"a": of_dataset(texts), "b": of_dataset({})})
 
