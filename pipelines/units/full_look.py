@@ -36,7 +36,7 @@ class FullLook:
 
 
 def look_at_all(
-    inputs: Inputs, reading: Reading, texts: EmbeddedTexts, max_bad_fraction: float, quiet: bool = False
+    inputs: Inputs, reading: Reading, texts: EmbeddedTexts, max_bad_fraction: float, quiet: bool
 ) -> FullLook:
     """Read all records, and make the texts to embed of them.
 

@@ -2,19 +2,23 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from clearspan.adapt import __main__ as adapt
-from clearspan.adapt.fields import find_titles
+from clearspan.adapt import fields
+from clearspan.adapt.fields import Titles, find_titles
 from clearspan.common.terminal import UsageError
+from clearspan.pipelines.records import Reading
+from clearspan.pipelines.units.plan import find_inputs
 
 TITLED = {"title": "Owls at night", "text": "They hunt by ear, and fly without a sound."}
 ALONE = {"text": "It rains, and the streets are wet."}
 ASKED = {"question": "Does it rain?", "text": "It does, and the streets are wet."}
 
 
-def written(folder: Path, **files: list[dict[str, str]]) -> list[str]:
+def written(folder: Path, **files: list[dict[str, Any]]) -> list[str]:
     for name, records in files.items():
         (folder / f"{name}.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
     return [str(folder / "*")]
@@ -43,6 +47,7 @@ def test_a_mixture_is_refused_before_the_work_with_the_two_ways_out(
         assert adapt.main([*line, *way, "--dry-run"]) == 0
 
 
+@pytest.mark.guarantee("adapt-reads-all-inputs")
 def test_a_plain_text_or_a_table_without_titles_beside_them_is_a_mixture(tmp_path: Path) -> None:
     patterns = written(tmp_path, a=[TITLED] * 9)
     (tmp_path / "b.txt").write_text(ALONE["text"] * 20)
@@ -75,9 +80,78 @@ def test_families_are_held_out_by_the_pairs_of_titles_and_texts(
     assert "--group-field has no effect, since --text-field takes texts without titles" in capsys.readouterr().err
 
 
+@pytest.mark.guarantee("adapt-reads-all-inputs")
 def test_many_files_are_looked_at_a_few_records_each(tmp_path: Path) -> None:
     inputs = written(tmp_path, **{f"f{number:03}": [TITLED] * 50 for number in range(40)})
     assert find_titles(inputs).names == ("title", "text") and find_titles(inputs).note == ""
     inputs = written(tmp_path, **{f"f{number:03}": [ALONE] * 50 for number in range(40)})
     assert find_titles(inputs).names is None
-    assert find_titles([str(tmp_path / "missing")]).names is None
+    assert find_titles([str(tmp_path / "missing")]) == find_titles(inputs) == Titles(None)
+
+
+@pytest.mark.guarantee("adapt-reads-all-inputs")
+def test_the_most_bytes_say_which_names_are_meant(tmp_path: Path) -> None:
+    """Three small files of another kind come before one large file, in which a record lacks the title."""
+    headline = {"headline": "Owls at night", "text": TITLED["text"]}
+    inputs = written(tmp_path, a=[TITLED], b=[TITLED], c=[TITLED], d=[*[headline] * 150, ALONE, *[headline] * 300])
+    assert find_titles(inputs) == Titles(("headline", "text"), "in 249 of the first 253 records")
+
+
+@pytest.mark.guarantee("adapt-reads-all-inputs")
+def test_a_hundredth_of_the_bytes_may_have_other_names(tmp_path: Path) -> None:
+    titled, asked = {"title": "Owls", "text": "They hunt."}, {"question": "Owls?", "text": "Yes."}
+    asked["text"] += "." * (len(json.dumps(titled)) - len(json.dumps(asked)))
+    assert len(json.dumps(asked)) == len(json.dumps(titled))
+    assert find_titles(written(tmp_path, a=[asked], b=[titled] * 99)).names == ("title", "text")
+    with pytest.raises(UsageError, match=r"question and text in a\.jsonl"):
+        find_titles(written(tmp_path, a=[asked], b=[titled] * 98))
+
+
+@pytest.mark.guarantee("adapt-reads-all-inputs")
+@pytest.mark.parametrize(
+    ("records", "names"),
+    [
+        ([*[TITLED] * 10, *[ALONE] * 10], None),
+        ([*[TITLED] * 11, *[ALONE] * 10], ("title", "text")),
+        ([*[ASKED] * 10, *[TITLED] * 30], ("title", "text")),
+        ([*[TITLED] * 30, *[ASKED] * 10], ("title", "text")),
+        ([{**TITLED, "title": "  "}] * 20, None),
+        ([{**TITLED, "title": 7}] * 20, None),
+    ],
+)
+def test_a_file_has_the_titles_of_more_than_half_of_its_records(
+    records: list[dict[str, Any]], names: tuple[str, str] | None, tmp_path: Path
+) -> None:
+    assert find_titles(written(tmp_path, a=records)).names == names
+
+
+@pytest.mark.guarantee("adapt-reads-all-inputs")
+def test_titles_are_read_in_the_encoding_and_beside_files_of_unknown_type(tmp_path: Path) -> None:
+    rows = "title,text\n" + "Eulen in Köln,Sie jagen über den Dächern.\n" * 20
+    (tmp_path / "a.csv").write_bytes(rows.encode("cp1252"))
+    (tmp_path / "b.bin").write_bytes(bytes(range(256)) * 9)
+    assert find_titles([str(tmp_path)], "cp1252").names == find_titles([str(tmp_path)], "windows-1252").names
+    assert find_titles([str(tmp_path)], "cp1252").names == ("title", "text")
+    assert find_titles([str(tmp_path)]) == find_titles([str(tmp_path)], "klingon") == Titles(None)
+
+
+@pytest.mark.guarantee("adapt-reads-all-inputs")
+@pytest.mark.parametrize(
+    ("num_files", "read"), [(3, {0: 1, 1: 1, 2: 1}), (4, {0: 1, 1: 1, 2: 1, 3: 1}), (9, {0: 1, 3: 1, 6: 1})]
+)
+def test_the_files_that_are_looked_at_are_spread_over_all(
+    num_files: int, read: dict[int, int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fields, "SAMPLE", 4)
+    inputs = written(tmp_path, **{f"f{number}": [TITLED] * 5 for number in range(num_files)})
+    reading = Reading(columns=(("title", "text"),))
+    found = list(fields._sampled(find_inputs(inputs, reading), reading))
+    assert {int(file.entry.name[1]): file.records for file in found} == read
+
+
+@pytest.mark.guarantee("adapt-reads-all-inputs")
+def test_a_single_file_is_looked_at_as_far_as_the_sample_goes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fields, "SAMPLE", 4)
+    reading = Reading(columns=(("title", "text"),))
+    (file,) = fields._sampled(find_inputs(written(tmp_path, a=[TITLED] * 9), reading), reading)
+    assert (file.titled, file.records) == (4, 4)
