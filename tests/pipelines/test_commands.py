@@ -113,7 +113,7 @@ def test_progress_counts_the_input_of_the_units_that_finish(tmp_path: Path, monk
     done = tmp_path / "_done"
     done.mkdir()
     (done / "00000.json").touch()
-    units = tuple(cut("corpus", [Input("a.jsonl", 1000, "jsonl", None, "")], 300))
+    units = tuple(cut("corpus", [Input("a.parquet", 1000, "parquet", None, "")], 300))
     watched = progress.Progress(str(tmp_path), units, quiet=False)
     assert (watched.n, watched.total, watched.desc) == (0, 700, "3 units")
     (done / "00003.json").touch()
