@@ -93,10 +93,12 @@ def shared_data(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPat
     """Return the folder of corpora, tokenizers and evaluation sets: the published ones, or for parts that this machine
     does not have, docstrings, pictures and sounds of the same layout. In CI a part that is missing is a failure.
     """
-    cache = request.config.cache
     try:
         return data_folder(
-            DATA, IN_CI, lambda: stand_in(cache.mkdir("corpora")), lambda: tmp_path_factory.mktemp("data")
+            DATA,
+            IN_CI,
+            lambda: stand_in(request.config.cache.mkdir("corpora")),
+            lambda: tmp_path_factory.mktemp("data"),
         )
     except MissingPartsError as error:
         pytest.fail(str(error))

@@ -18,8 +18,8 @@ PACKAGES = ("matplotlib", "networkx", "numpy", "scipy", "sklearn")
 """Not the standard library, which differs between versions of Python; the versions of these are constrained."""
 LONG = 2048
 """Tokens of a long document."""
-NUM_DOCUMENTS, NUM_LONG = 1426, 163
-PLAIN = re.compile(r"[A-Z][A-Za-z0-9 ,;'\"()-]{21,395} (?!etc)[a-z]{3,}\.")
+NUM_DOCUMENTS, NUM_LONG, NUM_ARTICLES = 1426, 163, 160
+PLAIN = re.compile(r"[A-Z][A-Za-z0-9 ,;'\"()-]{41,395} (?!etc)[a-z]{3,}\.")
 """A sentence without other points, symbols or a last word that may be short for another."""
 MARKUP = re.compile(r">>>|--|==|::|\.\. |[|{}\\@]")
 
@@ -108,9 +108,9 @@ def write_documents(modules: Sequence[Module], tokenizer: Tokenizer, path: Path)
 
 
 def write_articles(modules: Sequence[Module], path: Path) -> None:
-    """Write 122 articles with headings as in WikiText."""
+    """Write articles with headings as in WikiText."""
     whole = [module for module in modules if 4000 < len(module.text) < 80_000]
-    chosen = sorted(random.Random(1).sample(whole, 122), key=lambda module: module.name)
+    chosen = sorted(random.Random(1).sample(whole, NUM_ARTICLES), key=lambda module: module.name)
     rows = []
     for number, module in enumerate(chosen):
         lines = [" ".join(part.split()) for each in module.docstrings for part in paragraphs(each)]

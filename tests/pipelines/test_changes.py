@@ -41,11 +41,24 @@ def old_head(head: Path) -> Path:
     return head
 
 
+def unsampled(data: bytes | bytearray, at: int) -> int:
+    """Return the place of the first letter from a byte on that planning does not sample."""
+    starts = [number * (len(data) - 8192) // 8 for number in range(9)]
+    places = (i for i in range(at, len(data)) if not any(start <= i < start + 8192 for start in starts))
+    return next(i for i in places if chr(data[i]).isalpha())
+
+
+def units_before_an_unsampled_line(path: Path) -> int:
+    """Return after how many units the line that ends the last one has a letter in the next that is not sampled."""
+    data = path.read_bytes()
+    ends = {number: number * UNIT_BYTES for number in range(2, 5)}
+    return next(number for number, end in ends.items() if unsampled(data, end + 1) < data.index(b"\n", end))
+
+
 def edit(path: Path, at: int) -> None:
     """Change one letter in place, near a byte: the same size and inode, and none of the bytes that planning samples."""
     data = bytearray(path.read_bytes())
-    starts = [number * (len(data) - 8192) // 8 for number in range(9)]
-    at = next(i for i in range(at, len(data)) if chr(data[i]).isalpha() and not any(s <= i < s + 8192 for s in starts))
+    at = unsampled(data, at)
     data[at] = ord("x") if data[at] != ord("x") else ord("y")
     with path.open("r+b") as file:
         file.write(data)
@@ -75,10 +88,11 @@ def kill() -> None:
 def test_an_edit_between_a_kill_and_the_next_run_never_gives_a_dataset_of_neither_file(
     direct, old_head: Path, tmp_path: Path, tree, monkeypatch: pytest.MonkeyPatch, where: str
 ) -> None:
+    done = units_before_an_unsampled_line(old_head)
     with monkeypatch.context() as patch:
-        patch.setattr(run, "_run_beam", stopped_after(2, kill))
+        patch.setattr(run, "_run_beam", stopped_after(done, kill))
         assert direct("--input", old_head, *WORDS).err == "pipelines: killed\n"
-    edit(old_head, {"done": 50_000, "last line of what is done": 2 * UNIT_BYTES + 1, "to do": 5 * UNIT_BYTES}[where])
+    edit(old_head, {"done": 50_000, "last line of what is done": done * UNIT_BYTES + 1, "to do": 5 * UNIT_BYTES}[where])
     again = direct("--input", old_head, *WORDS)
     if where == "to do":
         fresh = direct("--input", old_head, *WORDS, "--output", tmp_path / "fresh")
