@@ -8,12 +8,13 @@ import contextlib
 import functools
 import io
 import os
+import shutil
 import signal
 import sys
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from importlib import metadata
 from types import FrameType
-from typing import Any, Literal, NoReturn
+from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
 from clearspan.common.failures import STOPPED, Failure, report, report_in_handler, types_of
 from clearspan.common.flags import command_line, flag
@@ -21,8 +22,15 @@ from clearspan.common.former import advice
 from clearspan.common.parsing import NUMBERS, did_you_mean
 from clearspan.common.working_folder import exclude_working_folder
 
+if TYPE_CHECKING:
+    from rich.table import Table
+
 GAP = 3
 """Number of cells between the columns of a table."""
+CUT = " ..."
+"""End of a text that was cut."""
+LONG_WORD = 24
+"""Number of characters by which a text is cut before its limit at most, so that it ends with a word."""
 MOST_SAID = 300
 """Limit in characters for a library's message, which may take pages, at the end of a message of ours."""
 
@@ -207,17 +215,59 @@ def table(headings: Sequence[str], rows: Iterable[Sequence[str]], right: Contain
         right: indices of the right-aligned columns.
         indent: number of spaces before each line.
     """
-    from rich.console import Console  # imported here because a pipeline's workers print no tables
-    from rich.table import Table
+    from rich.table import Table  # imported here because a pipeline's workers print no tables
 
     grid = Table(box=None, header_style="", pad_edge=False, padding=(0, GAP, 0, 0))
     for column, heading in enumerate(headings):
         side: Literal["left", "right"] = "right" if column in right else "left"
         grid.add_column(visible(heading), justify=side)
     for row in rows:
-        grid.add_row(*(visible(" ".join(text.split())) for text in row))
+        grid.add_row(*map(_in_a_line, row))
+    return _rendered(grid, 1 << 16, indent)
+
+
+def hanging(rows: Iterable[tuple[str, Iterable[str]]], width: int, indent: int = 2) -> str:
+    """Return rows as text: a label, right-aligned, and beside it paragraphs that are wrapped between words.
+
+    Args:
+        rows: the label and the paragraphs of each row.
+        width: the maximum number of cells of a line; a letter of Chinese takes two.
+        indent: number of spaces before each line.
+    """
+    from rich.table import Table
+
+    grid = Table.grid(padding=(0, GAP, 0, 0), pad_edge=False)
+    grid.add_column(justify="right", no_wrap=True)
+    grid.add_column(overflow="fold")
+    for label, paragraphs in rows:
+        grid.add_row(_in_a_line(label), "\n".join(map(_in_a_line, paragraphs)))
+    return _rendered(grid, width - indent, indent)
+
+
+def width() -> int:
+    """Return the number of cells of a line of the terminal; 100 if stdout is no terminal."""
+    return shutil.get_terminal_size((100, 24)).columns
+
+
+def shortened(text: str, length: int) -> str:
+    """Return a text in one line, cut to at most `length` characters, and after a word if one ends near there."""
+    line = " ".join(text.split())
+    if len(line) <= length:
+        return line
+    end = length - len(CUT)
+    space = line.rfind(" ", max(0, end - LONG_WORD), end + 1)
+    return line[: end if space < 1 else space] + CUT
+
+
+def _in_a_line(text: str) -> str:
+    return visible(" ".join(text.split()))
+
+
+def _rendered(grid: "Table", width: int, indent: int) -> str:
+    from rich.console import Console
+
     output = io.StringIO()
-    Console(file=output, width=1 << 16, color_system=None, markup=False, emoji=False).print(grid)
+    Console(file=output, width=width, color_system=None, markup=False, emoji=False).print(grid)
     return "\n".join((" " * indent + line).rstrip() for line in output.getvalue().splitlines())
 
 

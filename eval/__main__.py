@@ -57,7 +57,6 @@ related commands:
 
 import contextlib
 import json
-import shutil
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -93,7 +92,7 @@ class EvalResult(Result):
     failure: str = ""
 
     def __str__(self) -> str:
-        return terminal_summary(ScoreSummary(self.scored), shutil.get_terminal_size((100, 24)).columns)
+        return terminal_summary(ScoreSummary(self.scored), terminal.width())
 
     def to_json(self) -> str:
         first, *others = [each.results.to_json() for each in self.scored]

@@ -6,7 +6,7 @@ interactive runner, and a worker that dies would end the notebook.
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, overload
 
 from clearspan.common.child_commands import Option, run_module
 from clearspan.common.options import checked_words
@@ -116,6 +116,36 @@ def mine_negatives(
     return Dataset(output)
 
 
+@overload
+def search(  # type: ignore[overload-overlap]  # a str is a sequence of str, too
+    vectors: str | Path,
+    queries: str,
+    model: str | Path,
+    *,
+    top: int = 10,
+    prompt_name: str | None = None,
+    index: str | None = None,
+    hybrid: float | bool | None = False,
+    where: str | None = None,
+    device: str = "auto",
+) -> list[Hit]: ...
+
+
+@overload
+def search(
+    vectors: str | Path,
+    queries: Sequence[str],
+    model: str | Path,
+    *,
+    top: int = 10,
+    prompt_name: str | None = None,
+    index: str | None = None,
+    hybrid: float | bool | None = False,
+    where: str | None = None,
+    device: str = "auto",
+) -> list[list[Hit]]: ...
+
+
 @checked
 def search(
     vectors: str | Path,
@@ -128,12 +158,12 @@ def search(
     hybrid: float | bool | None = False,
     where: str | None = None,
     device: str = "auto",
-) -> list[list[Hit]]:
-    """Find the texts of a dataset that are nearest to queries; return the hits of each query, best first.
+) -> list[Hit] | list[list[Hit]]:
+    """Find the texts of a dataset that are nearest to a query; return its hits, best first.
 
     Args:
         vectors: a dataset that `make_dataset("embed", ...)` made, or a folder that `adapt` made.
-        queries: a text, or several.
+        queries: a text, or several; for a sequence of texts, also of one, return a list of hits for each.
         model: the folder of the model that made the vectors.
         top: number of hits for each query.
         prompt_name: name of the model's prompt to put before each query, or `none`; None: the query prompt.
@@ -159,7 +189,8 @@ def search(
         options = Search(folder=str(vectors), model=str(model), query=texts, quiet=True, **given)
     except ValueError as error:
         raise UsageError(str(error)) from None
-    return options.run().hits
+    hits = options.run().hits
+    return hits[0] if isinstance(queries, str) else hits
 
 
 @checked

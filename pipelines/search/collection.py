@@ -2,7 +2,7 @@
 
     write_collection(folder, settings)      search.json: where vectors and model are, by paths relative to the folder
     Collection.open(folder)                 a folder with search.json, or a dataset that `embed` made
-        .search(["How do owls hunt?"], 5)   -> the hits of each query, best first
+        .search("How do owls hunt?", 5)     -> its hits, best first; for several queries, the hits of each
 
 The model and the index of words are loaded by the first search that needs them and stay loaded. One search runs at a
 time; a search from another thread waits for it.
@@ -14,7 +14,7 @@ import os
 import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, overload
 
 import numpy as np
 from annotated_types import Ge, Le
@@ -256,6 +256,28 @@ class Collection:
         before: str = self.options.get("prompt", self.prompts.of_side(OTHER, self.options.get("prompt_name")))
         return before
 
+    @overload
+    def search(  # type: ignore[overload-overlap]  # a str is a sequence of str, too
+        self,
+        queries: str,
+        top: int = 10,
+        *,
+        weight: float | None = None,
+        where: str | None = None,
+        prompt_name: str | None = None,
+    ) -> list[Hit]: ...
+
+    @overload
+    def search(
+        self,
+        queries: Sequence[str],
+        top: int = 10,
+        *,
+        weight: float | None = None,
+        where: str | None = None,
+        prompt_name: str | None = None,
+    ) -> list[list[Hit]]: ...
+
     @checked
     def search(
         self,
@@ -265,8 +287,8 @@ class Collection:
         weight: float | None = None,
         where: str | None = None,
         prompt_name: str | None = None,
-    ) -> list[list[Hit]]:
-        """Return the `top` best texts for each query, best first. If documents are cut into chunks, return documents.
+    ) -> list[Hit] | list[list[Hit]]:
+        """Return the `top` best texts for a query, best first. If documents are cut into chunks, return documents.
 
         If the weight is 1, the score of a text is the model's similarity. If it is 0, the score is BM25's, and only
         texts that hold a word of the query are found. For a weight w between them, the score is
@@ -275,7 +297,7 @@ class Collection:
         rounding to six decimals; among equal scores, the text with the higher id is first.
 
         Args:
-            queries: a query, or several.
+            queries: a query, or several; for a sequence of queries, also of one, return a list of hits for each.
             top: the maximum number of texts for each query.
             weight: weight of the model's scores, 0 to 1; BM25 has the weight 1 - `weight`. None: the collection's
                 weight. If it is 0, no model is loaded.
@@ -290,7 +312,8 @@ class Collection:
                 stored.
             ShardError: a shard is damaged.
         """
-        return self.texts.hits(self.ranked(queries, top, weight=weight, where=where, prompt_name=prompt_name))
+        hits = self.texts.hits(self.ranked(queries, top, weight=weight, where=where, prompt_name=prompt_name))
+        return hits[0] if isinstance(queries, str) else hits
 
     def ranked(
         self,

@@ -8,8 +8,7 @@ Queries are embedded as by sentence-transformers' `encode_query`: with the model
 import dataclasses
 import json
 import sys
-import textwrap
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Annotated, Any, ClassVar
 
@@ -188,7 +187,7 @@ class SearchResults(Result):
         lines = []
         for number, (query, hits) in enumerate(zip(self.queries, self.hits, strict=True)):
             rank = self.answers.ranks[number] if self.answers else None
-            lines += [query if rank is None else f"{query} (the right text ranks {rank:,})", self._table(hits)]
+            lines += [query if rank is None else f"{query} (the right text ranks {rank:,})", self._hits(hits)]
         if self.answers:
             lines.append(str(self.answers))
         if self.compute:
@@ -204,23 +203,22 @@ class SearchResults(Result):
             lines.append(self.unused)
         return "\n".join(lines)
 
-    def _table(self, hits: Sequence[Hit]) -> str:
-        """Return a table of the hits of one query as text. A column in which no hit has a value is left out."""
-        if not hits:
-            return "  no hit"
-        names = list(dict.fromkeys(name for hit in hits for name in hit.fields if name != hit.id_field))
-        columns = [
-            ("score", [f"{hit.score:.4f}" for hit in hits]),
-            ("id", [_short(hit.name) for hit in hits]),
-            ("collection", [hit.collection if len(self.folders) > 1 else "" for hit in hits]),
-            ("source", [hit.source if hit.record is None else f"{hit.source}:{hit.record}" for hit in hits]),
-            *((name, [_short(hit.fields.get(name)) for hit in hits]) for name in names),
-            ("text", [textwrap.shorten(hit.text or "", WIDTH, placeholder=" ...") for hit in hits]),
-        ]
-        filled = [(name, cells) for name, cells in columns if any(cells) or name == "text"]
-        rows = zip(*(cells for _, cells in filled), strict=True)
-        return terminal.table([name for name, _ in filled], rows, right=(0, 1))
+    def _hits(self, hits: Sequence[Hit]) -> str:
+        """Return the hits of one query as text, as wide as the terminal: scores, and beside them places and texts."""
+        rows = [(f"{hit.score:.4f}", self._paragraphs(hit)) for hit in hits]
+        return terminal.hanging(rows, terminal.width()) if hits else "  no hit"
+
+    def _paragraphs(self, hit: Hit) -> Iterator[str]:
+        """Yield the place of a text in the inputs, its stored fields except the id, and its beginning."""
+        place = hit.source if hit.record is None else f"{hit.source}:{hit.record}"
+        inside = f" in {hit.collection}" if len(self.folders) > 1 else ""
+        yield f"{place}, {hit.id_field or 'id'} {_short(hit.name)}{inside}"
+        fields = {name: value for name, value in hit.fields.items() if name != hit.id_field and value not in (None, "")}
+        if fields:
+            yield "; ".join(f"{name}: {_short(value)}" for name, value in fields.items())
+        if hit.text:
+            yield terminal.shortened(hit.text, WIDTH)
 
 
 def _short(value: Any) -> str:
-    return "" if value is None else textwrap.shorten(str(value), 60, placeholder=" ...")
+    return terminal.shortened(str(value), 60)

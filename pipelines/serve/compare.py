@@ -156,7 +156,7 @@ class SideBySide:
                 f"{self.collection.folder}: names no model, and stores no texts for BM25: pass {flag('--model')} DIR"
             )
         for _, _, weight in self.systems():
-            for hit in self.collection.search(["text"], 1, weight=weight)[0]:
+            for hit in self.collection.search("text", 1, weight=weight):
                 self.example = self.example or example(hit.fields)
 
     def about(self) -> dict[str, Any]:
@@ -188,7 +188,7 @@ class SideBySide:
             for key, name, weight in self.systems(request.weight):
                 with as_keys():
                     where = request.where or None
-                    (hits,) = self.collection.search([request.q], request.top, weight=weight, where=where)
+                    hits = self.collection.search(request.q, request.top, weight=weight, where=where)
                 results.append((key, name, weight, hits))
             self.num_searches += 1
         seconds = time.perf_counter() - began

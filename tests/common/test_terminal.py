@@ -8,7 +8,7 @@ import pytest
 from clearspan.common import failures
 from clearspan.common.child_commands import run_module
 from clearspan.common.parsing import closest, did_you_mean, finite_number, whole_number
-from clearspan.common.terminal import OutputClosedError, Parser, UsageError, one_line, run
+from clearspan.common.terminal import OutputClosedError, Parser, UsageError, hanging, one_line, run, shortened
 
 
 @pytest.mark.guarantee("nearest-name")
@@ -149,3 +149,23 @@ def test_what_is_no_plain_number_is_refused(text: str) -> None:
     for read in (whole_number, finite_number):
         with pytest.raises(ValueError):
             read(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [("Owls hunt at night.", "Owls hunt at night."), ("Owls  hunt\nat night", "Owls hunt at night"),
+     ("Owls hunt at night, and bats", "Owls hunt at ..."), ("a" * 30, "a" * 16 + " ..."),
+     ("猫头鹰" * 9, "猫头鹰" * 5 + "猫 ...")],
+)  # fmt: skip
+def test_a_text_is_cut_after_a_word_or_within_one_that_is_too_long(text: str, shown: str) -> None:
+    assert shortened(text, 20) == shown and len(shown) <= 20
+
+
+def test_paragraphs_are_wrapped_beside_their_label_and_cannot_steer_the_terminal() -> None:
+    rows = [("0.9", ["owls.csv", "Owls hunt at night.\x1b[2J"]), ("-0.91", ["bats"])]
+    assert hanging(rows, 24).splitlines() == [
+        "    0.9   owls.csv",
+        "          Owls hunt at",
+        "          night.\\x1b[2J",
+        "  -0.91   bats",
+    ]

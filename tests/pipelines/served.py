@@ -100,7 +100,7 @@ class Fixed:
     def num_texts(self) -> int:
         return len(self.hits)
 
-    def search(self, queries: Sequence[str], top: int = 10, **options: Any) -> list[list[Hit]]:
+    def search(self, query: str, top: int = 10, **options: Any) -> list[Hit]:
         if self.error:
             raise self.error
-        return [list(self.hits[:top]) for _ in queries]
+        return list(self.hits[:top])

@@ -5,9 +5,11 @@ from pathlib import Path
 
 import pytest
 
+import clearspan
 from clearspan.__main__ import main as command
 from clearspan.pipelines.errors import PipelineError
 from clearspan.pipelines.search.collection import NAME, Collection, SearchSettings, check_queries, write_collection
+from clearspan.pipelines.search.hits import Hit
 from clearspan.shards.manifest import Manifest
 from tests.pipelines.conftest import Command
 
@@ -30,6 +32,15 @@ def test_a_folder_names_its_vectors_model_and_weight(made: Path, encoder: Path, 
     (hits,) = collection.search([TEXTS[0]], 2)
     assert hits[0].text == TEXTS[0] and hits[0].collection == str(tmp_path / "adapted") and len(hits) == 2
     assert Collection.open(made, encoder).search([TEXTS[0]], 2, weight=0.5)[0][0].score == hits[0].score
+
+
+def test_a_query_gives_its_hits_and_a_list_of_queries_a_list_of_them(made: Path, encoder: Path) -> None:
+    collection = Collection.open(made, encoder)
+    for search in (collection.search, lambda queries, top: clearspan.search(made, queries, encoder, top=top)):
+        hits = search(TEXTS[0], 2)
+        assert [type(hit) for hit in hits] == [Hit, Hit] and hits[0].text == TEXTS[0]
+        assert search([TEXTS[0]], 2) == [hits] and search(tuple(TEXTS), 2)[0] == hits
+        assert search([], 2) == [] if search == collection.search else True
 
 
 def test_vectors_whose_record_calls_the_pooler_cls_are_searched_by_the_pooler(

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from clearspan.pipelines.errors import PipelineError
+from clearspan.pipelines.search.collection import SearchSettings, write_collection
 from clearspan.pipelines.search.hits import Hit
 from tests.chromium import Tab, browser
 from tests.pipelines.served import Fixed, served
@@ -132,6 +133,53 @@ def test_a_hostile_text_is_text_and_only_web_addresses_are_links(tab: Tab) -> No
             "document.body.append(document.createRange().createContextualFragment('<script>window.broken=2</script>'))"
         )
         assert tab.value("window.broken") is None and "Content Security Policy" in tab.errors[-1]
+
+
+WRAPPED = """Owls are birds of prey that hunt at night, and whose feathers are
+so soft that a mouse does not hear them: their wings make no sound, as
+farmers know, who welcome them in their barns.
+
+- barn owl
+- tawny owl
+
+Owls of the north, whose wings are wide,
+Fly over snow
+And do not hide."""
+
+
+def test_lines_that_a_file_breaks_at_a_width_flow_and_others_stay(tab: Tab) -> None:
+    chinese = "猫头鹰在夜里捕鼠，" * 6
+    hits = [Hit(0.9, 1, "a.txt", WRAPPED), Hit(0.8, 2, "b.txt", f"{chinese}\n{chinese}\n猫头鹰。")]
+    with served(Fixed(hits)) as site:
+        tab.open(f"{site.address}/?q=mouse+farmers+barns")
+        assert tab.wait(SHOWN) == 6
+        tab.value("document.querySelectorAll('.more:not([hidden])').forEach((each) => each.click())")
+        first, second = texts(tab, "[data-key=model] .text span")
+        paragraph, *others = first.split("\n")
+        assert paragraph == " ".join(WRAPPED.split("\n\n")[0].split("\n"))
+        assert others == ["", "- barn owl", "- tawny owl", "", *WRAPPED.splitlines()[-3:]]
+        assert texts(tab, "[data-key=model] li:first-child mark") == ["mouse", "farmers", "barns"]
+        assert second.replace("\u200b", "") == f"{chinese}{chinese}猫头鹰。"
+
+
+@pytest.mark.parametrize(
+    ("weight", "first"), [(None, "small + BM25"), (0.0, "BM25"), (1.0, "small"), (0.6, "small + BM25")]
+)
+def test_a_phone_shows_the_chosen_system_first(tab: Tab, tmp_path: Path, weight: float | None, first: str) -> None:
+    wide, folder = ["small", "small + BM25", "BM25"], tmp_path / "adapted"
+    folder.mkdir()
+    if weight is not None:
+        write_collection(folder, SearchSettings(str(tmp_path), weight=weight))
+    with served(Fixed(BIRDS, folder=str(folder), weight=0.5 if weight is None else weight)) as site:
+        tab.view(400, 900)
+        tab.open(f"{site.address}/?q=owls")
+        assert tab.wait(SHOWN) == 6
+        narrow = texts(tab, "h2")
+        assert narrow[0] == first and sorted(narrow) == sorted(wide)
+        assert texts(tab, "#jump button")[0] == {"small": "model", "small + BM25": "both", "BM25": "BM25"}[first]
+        tab.view(1280, 900)
+        tab.wait(f"columns.querySelector('h2').innerText === '{wide[0]}'")
+        assert texts(tab, "h2") == wide
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

@@ -12,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from bm25s import BM25
+from rich.cells import cell_len
 from sentence_transformers import SentenceTransformer
 
 import clearspan
@@ -21,6 +22,7 @@ from clearspan.pipelines.__main__ import main
 from clearspan.pipelines.search import bm25, exact
 from clearspan.pipelines.search.best import Best
 from clearspan.pipelines.search.hits import Hit
+from clearspan.pipelines.search.search_command import SearchResults
 from clearspan.shards import Dataset, vectors
 from tests.conftest import exit_code
 from tests.pipelines.conftest import Command
@@ -88,14 +90,14 @@ def test_texts_with_one_vector_are_found_by_id(
     made: Path, encoder: Path, monkeypatch: pytest.MonkeyPatch, beside: float | bool
 ) -> None:
     monkeypatch.setattr(vectors, "decoded", lambda batch: np.ones((batch.num_rows, 32), np.float32))
-    (hits,) = clearspan.search(made, QUERIES[0], encoder, top=20, hybrid=beside)
+    hits = clearspan.search(made, QUERIES[0], encoder, top=20, hybrid=beside)
     ids = pa.Table.from_batches(list(Dataset(made)))["id"].to_pylist()
     assert [hit.id for hit in hits] == sorted(ids, reverse=True)[:20] != ids[:20]
 
 
 @pytest.mark.slow
 def test_fewer_vectors_than_asked_for_are_all_hits(made: Path, encoder: Path) -> None:
-    (hits,) = clearspan.search(made, QUERIES[0], encoder, top=5000)
+    hits = clearspan.search(made, QUERIES[0], encoder, top=5000)
     assert len(hits) == Dataset(made).num_examples
     assert [hit.score for hit in hits] == sorted((hit.score for hit in hits), reverse=True)
 
@@ -227,6 +229,29 @@ def test_bm25_finds_a_word_in_every_form_of_unicode(
     collection = clearspan.open_collection(tmp_path / "out", stemmer=stemmer)
     found = collection.search([query, normalize("NFD", query)], 5, weight=0)
     assert [{hit.record for hit in hits} for hits in found] == [{1, 2, 3}] * 2
+
+
+@pytest.mark.parametrize("columns", [60, 100])
+def test_hits_are_as_wide_as_the_terminal_and_no_word_is_cut(columns: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", str(columns))
+    text = "At night they hunt mice, and their wings make no sound. " * 20
+    fields = {"doc": "Q-17", "title": "Owls of the northern forests", "year": 2021, "note": None, "source": "a book"}
+    hits = [
+        Hit(0.91, 7, "birds/owls.csv", text, 3, fields, collection="birds", id_field="doc"),
+        Hit(-10.5, 5812048120481204812, "birds/bats.csv", "Bats hunt\nat night, too."),
+        Hit(0.1, 9, "城市.txt", "东京塔" * 200),
+    ]
+    shown = str(SearchResults(["data"], ["How do owls hunt?"], [hits]))
+    lines = shown.splitlines()
+    assert lines[0] == "How do owls hunt?" and max(map(cell_len, lines)) <= columns < max(map(cell_len, lines)) + 10
+    assert [line.split()[0] for line in lines if line.lstrip(" -")[:1].isdigit()] == ["0.9100", "-10.5000", "0.1000"]
+    words = " ".join(shown.split())
+    assert "birds/owls.csv:3, doc Q-17 title: Owls of the northern forests; year: 2021; source: a book At" in words
+    assert f"birds/bats.csv, id {hits[1].id} Bats hunt at night, too. 0.1000 城市.txt, id 9 东京塔" in words
+    assert words.count("...") == 2 and "mice, and their wings make no sound. At night" in words
+    assert set(words.partition(" At ")[2].split()[:40]) <= set(text.split())
+    both = str(SearchResults(["birds", "cities"], ["owls"], [hits[:1]]))
+    assert "doc Q-17 in birds" in both
 
 
 def test_a_hybrid_search_needs_texts(direct: Command, pipeline: Command, encoder: Path, tmp_path: Path) -> None:

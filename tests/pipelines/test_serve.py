@@ -63,14 +63,14 @@ def test_the_hits_are_those_of_search_also_of_many_at_once(made: Path, encoder: 
     collection = Collection.open(made, encoder)
     expected = {
         query: {
-            key: [(hit.id, hit.score) for hit in collection.search([query], 7, weight=weight)[0]]
+            key: [(hit.id, hit.score) for hit in collection.search(query, 7, weight=weight)]
             for key, weight in weights.items()
         }
         for query in QUERIES
     }
     for query in QUERIES:
-        (alone,) = clearspan.search(made, query, encoder, top=7)
-        (beside,) = clearspan.search(made, query, encoder, top=7, hybrid=0.3)
+        alone = clearspan.search(made, query, encoder, top=7)
+        beside = clearspan.search(made, query, encoder, top=7, hybrid=0.3)
         assert [[(hit.id, hit.score) for hit in hits] for hits in (alone, beside)] == [
             expected[query]["model"],
             expected[query]["both"],
@@ -287,7 +287,7 @@ def test_a_search_may_take_longer_than_its_request(monkeypatch: pytest.MonkeyPat
     began, may_end = threading.Event(), threading.Event()
 
     class Slow(Fixed):
-        def search(self, *words: Any, **options: Any) -> list[list[Hit]]:
+        def search(self, *words: Any, **options: Any) -> list[Hit]:
             began.set()
             assert may_end.wait(30)
             return super().search(*words, **options)
@@ -397,7 +397,7 @@ def test_more_searches_than_can_wait_are_refused(monkeypatch: pytest.MonkeyPatch
     began, may_end = threading.Event(), threading.Event()
 
     class Slow(Fixed):
-        def search(self, *words: Any, **options: Any) -> list[list[Hit]]:
+        def search(self, *words: Any, **options: Any) -> list[Hit]:
             began.set()
             assert may_end.wait(30)
             return super().search(*words, **options)

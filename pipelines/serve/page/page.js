@@ -6,6 +6,9 @@ const form = $("form"), columns = $("columns"), status_ = $("status");
 const ABOUT = { model: "nearest in meaning", bm25: "the same words" };
 const SHORT = { model: "model", both: "both", bm25: "BM25" };
 const LINKS = ["url", "link", "href", "uri"];
+const NARROW = matchMedia("(max-width: 54rem)"); // as in style.css
+const WRAPPED = [40, 100]; // the least and the most characters of a line that ends where a file breaks its lines
+const UNSPACED = /[\p{sc=Han}\p{sc=Hiragana}\p{sc=Katakana}\p{sc=Thai}\p{sc=Lao}\p{sc=Khmer}\p{sc=Myanmar}\u3000-\u303f\uff00-\uff65]/u;
 let collection = null, running = null;
 
 const number = (value) => value.toLocaleString("en");
@@ -92,7 +95,7 @@ async function search() {
     const found = await answer(`/api/search?${parameters}`, { signal: mine.signal });
     columns.replaceChildren(...found.systems.map((system) => section(system, found)));
     link_hits();
-    $("jump").replaceChildren(...[...columns.children].map(jump));
+    order();
     $("jump").hidden = columns.children.length < 2;
     const filter = found.where ? `; hits where ${found.where}` : "";
     say(`Compared with ${counted(found.num_texts, collection.unit)} in ${duration(found.seconds)}${filter}`);
@@ -125,6 +128,15 @@ function help() {
 }
 
 // ---- hits
+
+/** Put the systems side by side as compared; one under the other, the one that the folder chose is first, or else both. */
+function order() {
+  const asked = NARROW.matches ? [collection.chosen, "both", "model", "bm25"] : ["model", "both", "bm25"];
+  const place = (section) => asked.indexOf(section.dataset.key);
+  const sections = [...columns.querySelectorAll("section")].sort((one, other) => place(one) - place(other));
+  if (sections.some((section, at) => section !== columns.children[at])) columns.append(...sections);
+  $("jump").replaceChildren(...sections.map(jump));
+}
 
 function section(system, found) {
   const made = $("system").content.cloneNode(true).firstElementChild;
@@ -187,7 +199,7 @@ function web(value) {
 
 function write_text(place, button, hit) {
   if (hit.text == null) return place.parentElement.remove();
-  const characters = Array.from(hit.text); // positions count characters, not UTF-16 units
+  const characters = flowing(Array.from(hit.text)); // positions count characters, not UTF-16 units
   const [first, last] = hit.passage;
   const folded = () => {
     const inside = hit.marks.filter(([start, end]) => start >= first && end <= last);
@@ -202,6 +214,34 @@ function write_text(place, button, hit) {
   button.hidden = first === 0 && last === characters.length;
   button.addEventListener("click", () => show(button.getAttribute("aria-expanded") === "false"));
   show(false);
+}
+
+/**
+ * Return a text in which the lines of paragraphs that a file has broken at a width are joined; as many characters.
+ *
+ * A break is one of these if the next line's first word had no room before it. A paragraph with few of them is a verse,
+ * a list or code, and stays as it is.
+ */
+function flowing(characters) {
+  const lines = characters.join("").split("\n"), found = [...characters];
+  const words = lines.map((line) => Array.from(line.trim()));
+  const isBroken = (at) => words[at].length > 0 && words[at + 1]?.length > 0;
+  const width = Math.max(0, ...words.filter((line, at) => isBroken(at)).map((line) => line.length));
+  if (width < WRAPPED[0] || width > WRAPPED[1]) return characters;
+  const first_word = (line) => line.findIndex((character) => /\s/.test(character)) + 1 || line.length + 1;
+  const ends = []; // of the lines, in characters
+  for (const line of lines) ends.push((ends.at(-1) ?? -1) + Array.from(line).length + 1);
+  for (let first = 0; first < lines.length; first += 1) {
+    let last = first;
+    while (isBroken(last)) last += 1;
+    const breaks = lines.slice(first, last).map((line, at) => first + at);
+    const full = breaks.filter((at) => words[at].length + first_word(words[at + 1]) > width);
+    for (const at of full.length > breaks.length / 2 ? full : []) {
+      found[ends[at]] = [words[at].at(-1), words[at + 1][0]].every((character) => UNSPACED.test(character)) ? "\u200b" : " ";
+    }
+    first = last;
+  }
+  return found;
 }
 
 /** Return a stretch of a text as strings and marked words. */
@@ -293,6 +333,7 @@ async function start() {
   form.addEventListener("submit", (event) => (event.preventDefault(), submit()));
   for (const name of ["weight", "top"]) $(name).addEventListener("change", () => form.reportValidity() && submit());
   $("weight").addEventListener("input", show_weight);
+  NARROW.addEventListener("change", order);
   addEventListener("popstate", () => (fill(new URLSearchParams(location.search)), search()));
   addEventListener("keydown", move);
   for (const name of ["mouseover", "focusin"]) columns.addEventListener(name, (event) => highlight(event.target));
