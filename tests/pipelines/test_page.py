@@ -135,9 +135,12 @@ def test_a_hostile_text_is_text_and_only_web_addresses_are_links(tab: Tab) -> No
         assert tab.value("window.broken") is None and "Content Security Policy" in tab.errors[-1]
 
 
-WRAPPED = """Owls are birds of prey that hunt at night, and whose feathers are
-so soft that a mouse does not hear them: their wings make no sound, as
-farmers know, who welcome them in their barns.
+WRAPPED = """Owls
+Owls are birds of prey that hunt at night, and whose feathers are so
+soft that a mouse does not hear them: their wings make no sound, as
+farmers know, who welcome them in their barns, as long as they are
+quiet.
+They nest in towers.
 
 - barn owl
 - tawny owl
@@ -155,8 +158,8 @@ def test_lines_that_a_file_breaks_at_a_width_flow_and_others_stay(tab: Tab) -> N
         assert tab.wait(SHOWN) == 6
         tab.value("document.querySelectorAll('.more:not([hidden])').forEach((each) => each.click())")
         first, second = texts(tab, "[data-key=model] .text span")
-        paragraph, *others = first.split("\n")
-        assert paragraph == " ".join(WRAPPED.split("\n\n")[0].split("\n"))
+        heading, paragraph, last, *others = first.split("\n")
+        assert (heading, paragraph, last) == ("Owls", " ".join(WRAPPED.splitlines()[1:5]), "They nest in towers.")
         assert others == ["", "- barn owl", "- tawny owl", "", *WRAPPED.splitlines()[-3:]]
         assert texts(tab, "[data-key=model] li:first-child mark") == ["mouse", "farmers", "barns"]
         assert second.replace("\u200b", "") == f"{chinese}{chinese}猫头鹰。"

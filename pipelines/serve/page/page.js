@@ -8,6 +8,10 @@ const SHORT = { model: "model", both: "both", bm25: "BM25" };
 const LINKS = ["url", "link", "href", "uri"];
 const NARROW = matchMedia("(max-width: 54rem)"); // as in style.css
 const WRAPPED = [40, 100]; // the least and the most characters of a line that ends where a file breaks its lines
+const FULL = 0.8; // a line that is longer with the next word, as a share of the width, had no room for it
+const ONWARD = /^\s*[\p{Ll}\p{Lo}]/u; // a line that begins with a letter, but no capital
+const FILLED = 0.7; // a line that is shorter, as a share of the width, ends of itself
+const ITEM = /^\s*([-*+•]|\d+[.)])\s/; // the beginning of an item of a list
 const UNSPACED = /[\p{sc=Han}\p{sc=Hiragana}\p{sc=Katakana}\p{sc=Thai}\p{sc=Lao}\p{sc=Khmer}\p{sc=Myanmar}\u3000-\u303f\uff00-\uff65]/u;
 let collection = null, running = null;
 
@@ -219,27 +223,29 @@ function write_text(place, button, hit) {
 /**
  * Return a text in which the lines of paragraphs that a file has broken at a width are joined; as many characters.
  *
- * A break is one of these if the next line's first word had no room before it. A paragraph with few of them is a verse,
- * a list or code, and stays as it is.
+ * In such a paragraph, the next line's first word had hardly any room before most breaks, and most lines begin with a
+ * small letter. Verses, lists and code differ, and stay as they are. So do breaks after a short line, such as a heading,
+ * and before an item of a list.
  */
 function flowing(characters) {
   const lines = characters.join("").split("\n"), found = [...characters];
-  const words = lines.map((line) => Array.from(line.trim()));
-  const isBroken = (at) => words[at].length > 0 && words[at + 1]?.length > 0;
-  const width = Math.max(0, ...words.filter((line, at) => isBroken(at)).map((line) => line.length));
+  const lengths = lines.map((line) => Array.from(line.trimEnd()).length);
+  const isBroken = (at) => lengths[at] > 0 && lengths[at + 1] > 0;
+  const width = Math.max(0, ...lengths.filter((length, at) => isBroken(at)));
   if (width < WRAPPED[0] || width > WRAPPED[1]) return characters;
-  const first_word = (line) => line.findIndex((character) => /\s/.test(character)) + 1 || line.length + 1;
+  const first_word = (line) => Array.from(line.trim().split(/\s/, 1)[0]).length;
+  const isFull = (at) => lengths[at] + 1 + first_word(lines[at + 1]) > FULL * width && ONWARD.test(lines[at + 1]);
   const ends = []; // of the lines, in characters
   for (const line of lines) ends.push((ends.at(-1) ?? -1) + Array.from(line).length + 1);
-  for (let first = 0; first < lines.length; first += 1) {
-    let last = first;
-    while (isBroken(last)) last += 1;
+  for (let first = 0, last = 0; first < lines.length; first = last + 1) {
+    for (last = first; isBroken(last); ) last += 1;
     const breaks = lines.slice(first, last).map((line, at) => first + at);
-    const full = breaks.filter((at) => words[at].length + first_word(words[at + 1]) > width);
-    for (const at of full.length > breaks.length / 2 ? full : []) {
-      found[ends[at]] = [words[at].at(-1), words[at + 1][0]].every((character) => UNSPACED.test(character)) ? "\u200b" : " ";
+    if (breaks.filter(isFull).length <= breaks.length / 2) continue;
+    for (const at of breaks) {
+      if (lengths[at] < FILLED * width || ITEM.test(lines[at + 1])) continue;
+      const around = [lines[at].trimEnd().slice(-1), lines[at + 1].trimStart()[0]];
+      found[ends[at]] = around.every((character) => UNSPACED.test(character)) ? "\u200b" : " ";
     }
-    first = last;
   }
   return found;
 }
