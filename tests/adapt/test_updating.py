@@ -12,8 +12,10 @@ from clearspan.adapt import __main__ as adapt
 from clearspan.adapt import running, state
 from clearspan.adapt.updating import UPDATED
 from clearspan.common.terminal import UsageError
+from clearspan.pipelines.units import update
 from clearspan.shards import Dataset
 from tests.adapt.conftest import NUM_TEXTS, Ran, owls
+from tests.pipelines.test_ownership import files_of
 
 
 def texts(line: list[str]) -> list[str]:
@@ -109,6 +111,61 @@ def test_a_killed_update_is_continued_by_the_same_option(
     assert adapt.main([*given, "--update"]) == 0 and len(texts(line)) == 998
 
 
+@pytest.mark.slow
+@pytest.mark.guarantee("update-as-new")
+def test_an_update_killed_at_its_last_step_is_completed_by_the_next_call_that_is_no_dry_run(
+    line: list[str], ran: Ran, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given, vectors = [*line, str(grown(tmp_path))], Path(line[1], "vectors")
+
+    class Killed(BaseException):
+        pass
+
+    def killed(folder: str) -> None:
+        raise Killed
+
+    with monkeypatch.context() as patch:
+        patch.setattr(update, "replace", killed)
+        with pytest.raises(Killed):
+            adapt.main([*given, "--update"])
+    before = files_of(vectors)
+    assert adapt.main([*given, "--dry-run"]) == 2 and files_of(vectors) == before and len(texts(line)) == NUM_TEXTS
+    assert adapt.main(given) == 0 and len(texts(line)) == 998 and not (vectors / update.FOLDER).exists()
+
+
+@pytest.mark.slow
+@pytest.mark.guarantee("update-as-new")
+def test_the_same_files_named_otherwise_are_an_update_without_new_texts(
+    line: list[str], ran: Ran, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The command of the step `embed` holds the names."""
+    given = [*line, str(tmp_path / "owl*.jsonl")]
+    assert adapt.main(given) == 2 and not ran
+    assert "(texts: 0 new, 0 gone, 1,000 kept): add --update" in capsys.readouterr().err
+    assert adapt.main([*given, "--update"]) == 0 and len(texts(line)) == NUM_TEXTS
+    assert adapt.main(given) == 0
+
+
+@pytest.mark.guarantee("update-as-new")
+@pytest.mark.parametrize(
+    ("name", "content", "complaint"),
+    [
+        ("more.jsonl", "{an owl\n" * 50, "records are bad"),
+        ("barn/owls.xyz", "\0An owl\0", "owls.xyz"),
+    ],
+)
+def test_inputs_that_cannot_be_read_are_a_line_before_any_step(
+    name: str, content: str, complaint: str, line: list[str], ran: Ran, tmp_path: Path, capsys: Any
+) -> None:
+    (tmp_path / name).parent.mkdir(exist_ok=True)
+    (tmp_path / name).write_text(content)
+    given = [*line, str(tmp_path / "owls.jsonl"), str(tmp_path / Path(name).parts[0])]
+    assert adapt.main([*given, "--update"]) != 0
+    told = capsys.readouterr().err
+    assert complaint in told and told.count("\n") == 1 and not ran and len(texts(line)) == NUM_TEXTS
+
+
+@pytest.mark.guarantee("update-as-new")
 @pytest.mark.parametrize(
     ("more", "fields", "complaint"),
     [
@@ -134,6 +191,7 @@ def test_an_update_refuses_before_any_step_what_its_last_step_would(
     assert bool(ran) != bool(complaint)
 
 
+@pytest.mark.guarantee("update-as-new")
 def test_the_option_has_no_effect_on_a_new_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     line = ["--input", str(owls(tmp_path / "owls.jsonl", range(400))), "--output", str(tmp_path / "new"), "--dry-run"]
     assert adapt.main([*line, "--update"]) == 0

@@ -1,12 +1,14 @@
 """`embed --update`: a collection follows its inputs, as if it was made anew, and stays usable whatever is killed."""
 
 import contextlib
+import dataclasses
 import errno
 import json
 import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -14,10 +16,14 @@ import pytest
 from tokenizers import Tokenizer
 
 from clearspan.common.encoder.static import StaticEncoder
-from clearspan.common.files import locked
+from clearspan.common.files import locked, sha256
+from clearspan.pipelines.errors import PipelineError
+from clearspan.pipelines.kinds.copied import Copied
+from clearspan.pipelines.kinds.vectors import Vectors
+from clearspan.pipelines.records import Reading
 from clearspan.pipelines.units import update
 from clearspan.pipelines.units.job import Job
-from clearspan.pipelines.units.update import FOLDER, SECOND
+from clearspan.pipelines.units.update import FOLDER, SECOND, Claim
 from clearspan.shards import Dataset, verify
 from tests.pipelines.conftest import Command, killed, rows
 from tests.pipelines.test_ownership import files_of
@@ -218,6 +224,7 @@ def test_a_failed_update_leaves_the_old_collection_and_nothing_else(embed: Comma
     assert files_of(made) == before
 
 
+@pytest.mark.guarantee("update-as-new")
 @pytest.mark.guarantee("full-disk")
 def test_an_update_that_a_full_disk_ended_goes_on(
     embed: Command, made: Path, anew: list[dict[str, Any]], embedded: list[str], monkeypatch: pytest.MonkeyPatch
@@ -335,6 +342,7 @@ def test_files_of_a_user_stay_whatever_they_are_called(embed: Command, made: Pat
     assert left == records | {"vectors-00000-000.tar"}
 
 
+@pytest.mark.guarantee("update-as-new")
 @pytest.mark.guarantee("output-kept")
 @pytest.mark.parametrize("name", ["vectors-50009-000.tar", ".clearspan/00009.json", "_rejected", "_done/00009.json"])
 def test_an_update_that_would_replace_a_users_file_is_refused_until_it_is_moved(
@@ -356,6 +364,7 @@ def test_an_update_that_would_replace_a_users_file_is_refused_until_it_is_moved(
     assert ended.code == 0 and len(rows(made)) == len(anew) + len(lines) and not verify(made), ended.err
 
 
+@pytest.mark.guarantee("update-as-new")
 @pytest.mark.guarantee("output-kept")
 @pytest.mark.parametrize("name", [".update/plan.json", ".update/vectors-50000-000.tar", ".update"])
 def test_an_update_needs_its_own_names_in_the_subfolder(embed: Command, made: Path, name: str, tmp_path: Path) -> None:
@@ -473,3 +482,134 @@ def test_stored_values_are_copied_as_they_are(
     new = [row["text"] for row in found if row["id"] not in stored]
     assert set(new) == set(embedded) - {"a text", "another text to try it on"} and 0 < len(new) < 8
     assert np.isfinite([row["vector"] for row in found]).all()
+
+
+@pytest.fixture
+def job(embed: Command, still: Path, lines: list[str], tmp_path: Path) -> Job:
+    """The description of an update of a small collection."""
+    write(tmp_path / "a.jsonl", lines[:50])
+    assert embed().code == 0
+    return Job(str(tmp_path / "out"), "", "", Vectors(model=str(still)), {}, 3, Reading(), 0)
+
+
+@pytest.mark.slow
+@pytest.mark.guarantee("update-as-new")
+def test_a_killed_replacement_is_continued_with_nothing_but_what_it_left(
+    job: Job, embed: Command, lines: list[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    write(tmp_path / "a.jsonl", lines[:130])
+    with monkeypatch.context() as patch:
+        patch.setattr(update, "replace", lambda folder: (_ for _ in ()).throw(Killed))
+        with pytest.raises(Killed):
+            embed("--update")
+    usual, left = {name: getattr(Path, name) for name in ("replace", "unlink")}, 0
+
+    def counted(name: str) -> Callable[..., Any]:
+        def one(*arguments: Any, **options: Any) -> Any:
+            nonlocal left
+            left -= 1
+            if not left:
+                raise Killed
+            return usual[name](*arguments, **options)
+
+        return one
+
+    found: list[dict[str, str]] = []
+    while left <= 0:
+        left = len(found) + 1
+        folder = shutil.copytree(job.folder, tmp_path / f"killed{len(found)}")
+        with monkeypatch.context() as patch, contextlib.suppress(Killed):
+            for name in usual:
+                patch.setattr(Path, name, counted(name))
+            update.replace(str(folder))
+        assert all((folder / shard.name).is_file() for shard in Dataset(folder).shards)
+        update.complete_killed_update(str(folder))
+        found.append({name: each for name, each in files_of(folder).items() if not name.startswith(FOLDER)})
+    assert not (folder / FOLDER).exists() and len(found) > 15
+    assert all(each == found[-1] for each in found) and not verify(folder)
+    assert all(shard.unit >= SECOND for shard in Dataset(folder).shards)
+
+
+@pytest.mark.guarantee("update-as-new")
+@pytest.mark.parametrize("changed", ["", "plan", "plan is lost", "dataset"])
+def test_an_unfinished_update_goes_on_only_if_its_plan_and_its_dataset_are_the_same(job: Job, changed: str) -> None:
+    beside, plan = update.begin(job, SECOND, b"the plan"), b"the plan"
+    assert (beside / "plan.json").read_bytes() == plan
+    done = ("vectors-50002-000.tar", ".index.npy")
+    for name in done:
+        (beside / name).write_bytes(b"of the killed run")
+    if changed == "plan":
+        plan = b"another plan"
+    elif changed == "plan is lost":
+        (beside / "plan.json").unlink()
+    elif changed == "dataset":
+        Path(job.path("manifest.json")).write_bytes(b"another manifest")
+    assert update.begin(job, SECOND, plan) == beside and (beside / "plan.json").read_bytes() == plan
+    assert [(beside / name).exists() for name in done] == [not changed] * 2
+    claim = Claim.read(beside)
+    assert claim is not None and claim.manifest == sha256(job.path("manifest.json")) and not claim.new
+
+
+@pytest.mark.guarantee("update-as-new")
+def test_an_update_needs_each_of_its_names_in_the_subfolder(job: Job) -> None:
+    beside = Path(job.folder, FOLDER)
+    (beside / "_done").mkdir(parents=True)
+    for name in ("_done/00003.json", "vectors-00000-000.tar", "vectors-50003-000.tar", "notes.txt"):
+        (beside / name).write_text("mine")
+    before = files_of(Path(job.folder))
+    update.begin(job, SECOND, b"the plan")
+    assert before.items() <= files_of(Path(job.folder)).items(), "these names the update does not need"
+    update.discard(job.folder)
+    assert before == files_of(Path(job.folder))
+    (beside / "vectors-50002-000.tar").write_text("mine")
+    with pytest.raises(PipelineError, match=r"vectors-50002-000\.tar: update needs this name"):
+        update.begin(job, SECOND, b"the plan")
+    assert Claim.read(beside) is None and not (beside / "plan.json").exists()
+
+
+@pytest.mark.guarantee("update-as-new")
+def test_what_an_update_cannot_bring_up_to_date_is_refused(job: Job, embed: Command) -> None:
+    before = files_of(Path(job.folder))
+    ended = embed("--update", "--holdout-fraction", "0.1")
+    assert ended.code == 1 and ended.err.count("\n") == 1 and files_of(Path(job.folder)) == before
+    assert "--update: a dataset with --holdout-fraction cannot be updated: choose a new --output" in ended.err
+    plan: Any = None
+    with pytest.raises(PipelineError, match="update: gs://bucket/vectors is not on this machine"):
+        update.is_outdated(dataclasses.replace(job, folder="gs://bucket/vectors"), plan, quiet=True)
+
+
+@pytest.mark.guarantee("update-as-new")
+@pytest.mark.parametrize(
+    ("old", "new", "counts"),
+    [
+        ([], [], (0, 0, 0)),
+        ([], [5, 3, 5], (3, 0, 0)),
+        ([5, 3, 5], [], (0, 3, 0)),
+        ([5, 3, 5], [3, 5, 5], (0, 0, 3)),
+        ([1, 7, 7, 7, 9], [7, 9, 9, 9, 4], (3, 3, 2)),
+        ([2**62, 7, 7, 7], [-(2**62), 7, 7], (1, 2, 2)),
+    ],
+)
+def test_a_text_that_occurs_three_times_counts_three_times(
+    old: list[int], new: list[int], counts: tuple[int, int, int]
+) -> None:
+    found = update.changed(np.array(old, np.int64), np.array(new, np.int64))
+    assert found == dict(zip(("new", "gone", "kept"), counts, strict=True))
+
+
+@pytest.mark.guarantee("update-as-new")
+@pytest.mark.parametrize(
+    ("ids", "rows", "wanted", "found"),
+    [
+        ([], [], [4, 8], [-1, -1]),
+        ([4], [0], [3, 4, 5], [-1, 0, -1]),
+        ([4, 8, 2**62], [2, 0, 1], [2**62, 2**62 + 1, 8, 9, 4, 0, 8], [1, -1, 0, -1, 2, -1, 0]),
+    ],
+)
+def test_a_vector_is_copied_from_the_row_of_its_id(
+    ids: list[int], rows: list[int], wanted: list[int], found: list[int], tmp_path: Path, monkeypatch: Any
+) -> None:
+    np.save(tmp_path / "index.npy", np.array([ids, rows], np.int64).reshape(2, -1))
+    monkeypatch.setattr("clearspan.pipelines.kinds.copied.Dataset", lambda folder: SimpleNamespace(shards=[]))
+    rows_of = Copied("old", tmp_path / "index.npy").rows
+    assert rows_of(wanted).tolist() == found and rows_of([]).tolist() == []
