@@ -89,6 +89,7 @@ def test_a_cut_beyond_the_models_dimension_cuts_nothing(
     np.testing.assert_array_equal(model.encode(TEXTS), loaded(minilm).encode(TEXTS))
 
 
+@pytest.mark.guarantee("embeds-as-the-library")
 @pytest.mark.slow
 @pytest.mark.parametrize("pooling", OF_PLAIN_FOLDER)
 def test_a_plain_folder_is_pooled_as_asked_and_cut_where_its_positions_end(
