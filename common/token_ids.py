@@ -55,12 +55,12 @@ def without_prompt(tokenizer: Any, texts: Sequence[list[int]], prompt: str) -> l
         texts: for each text, the ids of its tokens, with those of the prompt at the start.
         prompt: the prompt; "" if the texts have none.
     """
-    start, number = prompt.strip().lower(), len(leading_ids(tokenizer, prompt))
+    start, number = prompt.strip(), len(leading_ids(tokenizer, prompt))
     whole: list[str] = tokenizer.decode_batch(texts)
     if not start:
         return [text.strip() for text in whole]
     behind = tokenizer.decode_batch([ids[number:] for ids in texts])
     return [
-        (text[len(start) :] if text.lower().startswith(start) else rest).strip()
+        (text[len(start) :] if text[: len(start)].lower() == start.lower() else rest).strip()
         for text, rest in zip((text.lstrip() for text in whole), behind, strict=True)
     ]

@@ -2,6 +2,8 @@
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,14 +13,17 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import StaticEmbedding
 from tokenizers import Tokenizer
 
+from clearspan.common.encoder.embedder import cache_of
 from clearspan.common.encoder.folder import load_folder
-from clearspan.common.encoder.prompts import Sides
+from clearspan.common.encoder.prompts import Prompts, Sides
+from clearspan.common.encoder.sentence_encoder import Encoder
 from clearspan.common.model_folder import INFERENCE
 from clearspan.eval.__main__ import main
 from clearspan.eval.models.embed import EmbeddingSimilarity
 from clearspan.eval.models.lexical import Lexical
 from clearspan.eval.models.prompted import Prompted
 from clearspan.eval.models.similarity import Vectors
+from clearspan.eval.report.summary import ScoreSummary
 from tests.conftest import exit_code
 
 WORDS = ["owl", "rain", "party", "snow", "dark", "north", "street", "night"]
@@ -176,3 +181,99 @@ def test_bad_usage_is_one_line(
     assert exit_code(main, *given, "--quiet", *words) == code
     error = capsys.readouterr().err
     assert complaint in error and error.count("\n") == 1
+
+
+class Named(Encoder):
+    """A model that is known by its fingerprint alone."""
+
+    dim = 8
+    fingerprint = None
+
+    def __init__(self, fingerprint: str | None, **prompts: str) -> None:
+        self.fingerprint, self.prompts = fingerprint, Prompts(prompts)
+
+    def encode_list(self, *_: Any) -> Any:
+        raise NotImplementedError
+
+
+@pytest.mark.guarantee("prompts-recorded")
+def test_each_model_and_each_of_its_prompts_has_a_cache_of_its_own(tmp_path: Path) -> None:
+    prompts = {"query": "query: ", "document": "passage: ", "empty": ""}
+    models = [Named("owls", **prompts), Named("herons", **prompts)]
+    keys = [model.cache_key(prompt) for model in models for prompt in ("", "query: ", "passage: ", "query:")]
+    assert len({*keys, "owls", "herons", None}) == len(keys) + 3
+    assert keys == [model.cache_key(prompt) for model in models for prompt in ("", "query: ", "passage: ", "query:")]
+    for without in (Named("owls"), Named("owls", query="", document="")):
+        assert without.cache_key("") == "owls", "a cache from before there were prompts is that of no prompt"
+    assert Named(None, **prompts).cache_key("query: ") is None and Named(None).cache_key("") is None
+
+
+@pytest.mark.guarantee("prompts-recorded")
+def test_embeddings_are_cached_in_the_folder_of_their_key(tmp_path: Path) -> None:
+    model = Named("owls", query="query: ")
+    vectors = np.arange(16, dtype=np.float32).reshape(2, 8)
+    written = cache_of(model, "query: ", tmp_path)
+    assert written is not None
+    written.add(["owl", "rain"], vectors)
+    key = model.cache_key("query: ")
+    assert key is not None and {path.name for path in tmp_path.iterdir()} == {key}
+    same, other = (cache_of(model, prompt, tmp_path) for prompt in ("query: ", ""))
+    assert same is not None and other is not None
+    assert cache_of(model, "query: ", None) is None and cache_of(Named(None), "", tmp_path) is None
+    assert cache_of(Named(None), "", None) is None
+
+
+@pytest.mark.guarantee("prompts-recorded")
+@pytest.mark.parametrize(
+    "sides",
+    [
+        Sides("find: ", "passage: ", ""),
+        Sides("", "passage: ", "compare: "),
+        Sides("find: ", "", "find: "),
+        Sides(*["find: "] * 3),
+        Sides(),
+    ],
+)
+def test_each_side_is_embedded_with_its_own_prompt(sides: Sides) -> None:
+    made: list[str] = []
+
+    def embedder(prompt: str) -> EmbeddingSimilarity:
+        made.append(prompt)
+        return EmbeddingSimilarity(lambda texts: np.array([[len(prompt) + 1, len(text)] for text in texts], float))
+
+    def angle(vectors: Any) -> list[float]:
+        return [float(round(row[1] / row[0], 4)) for row in np.asarray(vectors)]
+
+    model = Prompted(sides, embedder)
+    queries, documents = model.ranking(["an owl"], ["the owls"])
+    found = [angle(queries), angle(documents), angle(model.embed(["owl"]))]
+    expected = [
+        len(text) / (len(prompt) + 1) for text, prompt in zip(("an owl", "the owls", "owl"), sides, strict=True)
+    ]
+    assert found == [[pytest.approx(each, abs=1e-3)] for each in expected]
+    assert made == list(dict.fromkeys(sides)) and len(model.embedders) == len(made) and model.prompts == sides
+
+
+@pytest.mark.guarantee("prompts-recorded")
+@pytest.mark.parametrize(
+    ("models", "lines"),
+    [
+        ({"owls": Sides("query: ", "passage: ")}, ["{}"]),
+        ({"owls": None}, []),
+        ({"owls": Sides("query: ", "passage: "), "bm25": None}, ["owls: {}"]),
+        ({"bm25": None, "owls": Sides("query: ", "passage: ")}, ["owls: {}"]),
+        (
+            {"owls": Sides("query: ", "passage: "), "herons": Sides()},
+            ["owls: {}", "herons: no prompt before every text"],
+        ),
+    ],
+)
+def test_a_report_names_the_prompts_of_each_model_that_has_some(
+    models: dict[str, Sides | None], lines: list[str]
+) -> None:
+    environments = {name: {"prompts": sides._asdict()} if sides else {} for name, sides in models.items()}
+    scored: Any = [
+        SimpleNamespace(results=SimpleNamespace(model=name, environment=each)) for name, each in environments.items()
+    ]
+    told = "'query: ' before queries, 'passage: ' before documents, no prompt before other texts"
+    assert ScoreSummary(scored).prompts == [line.format(told) for line in lines]

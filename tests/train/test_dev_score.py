@@ -4,18 +4,24 @@ import json
 import os
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
+import numpy as np
 import pytest
 import yaml
 
 from clearspan.common.encoder.library import load_with_library
+from clearspan.common.encoder.prompts import Sides
+from clearspan.common.records import DataError
 from clearspan.eval.data.heldout_data import read_dataset
 from clearspan.eval.models.embed import EmbeddingSimilarity
+from clearspan.eval.models.prompted import Prompted
 from clearspan.eval.tasks.heldout import mean_mrr
 from clearspan.train.card import Origin, card, metric_fields
 from clearspan.train.config.options import RecipeError
 from clearspan.train.engine.checkpoint import Checkpoints
 from clearspan.train.recipe import load_recipe
+from clearspan.train.selection import dev_score
 from clearspan.train.selection.dev_score import evaluator
 from tests.train.conftest import write_dataset
 from tests.train.ranks import train_alone, train_on_ranks
@@ -120,3 +126,42 @@ def test_each_score_has_its_own_name() -> None:
     assert names == {"heldout": "held-out texts", "a/SENTEVAL": "STS-B dev", "b/de.tsv": "de.tsv"}
     text = card(ENCODER, "mine", "training: {eval_data: heldout}\n", Origin(4, {}, {4: {"dev_score": 51.5}}))
     assert "| held-out texts, MRR in percent |  | 51.5 |" in text
+
+
+@pytest.mark.guarantee("prompts-held-out")
+def test_each_dataset_of_text_with_a_held_out_part_is_scored_with_the_prompts_of_the_model(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    data = {
+        "images": SimpleNamespace(path="images", validation="images/validation"),
+        "whole": SimpleNamespace(path="whole", validation=None),
+        "owls": SimpleNamespace(path="owls", validation="owls/validation"),
+        "rain": SimpleNamespace(path="rain", validation="rain/validation"),
+    }
+    datasets: Any = {name: SimpleNamespace(kind=SimpleNamespace(has_tokens=name != "images")) for name in data}
+    recipe: Any = SimpleNamespace(data=data, training=SimpleNamespace(eval_texts=500))
+    looked, picked, scored = [], [], []
+    monkeypatch.setattr(dev_score.heldout_data, "read_dataset", lambda *args, **more: looked.append((*args, more)))
+    monkeypatch.setattr(dev_score, "picking", lambda *args: picked.append(args) or args[0])
+
+    def mean(model: Prompted, collections: list[str]) -> float:
+        queries, documents = model.ranking(["an owl"], ["rain"])
+        scored.append((np.asarray(queries).tolist(), np.asarray(documents).tolist(), model.prompts, collections))
+        return 42.0
+
+    monkeypatch.setattr(dev_score, "mean_mrr", mean)
+    score = dev_score._on_held_out(recipe, datasets)
+    more = {"picking": True, "max_ranked": dev_score.MOST_LOOKED_AT}
+    assert looked == [("owls/validation", more), ("rain/validation", more)] and not picked
+
+    def encoded(prompt: str) -> Any:
+        return lambda texts: np.array([[3.0, 4.0] if prompt == "query: " else [0.0, 1.0] for _ in texts])
+
+    for _ in range(2):
+        assert score(encoded, Sides("query: ", "passage: ")) == 42.0
+    assert picked == [("owls", "owls/validation", 500), ("rain", "rain/validation", 500)], "they are read once"
+    unit = ([[pytest.approx(0.6), pytest.approx(0.8)]], [[0.0, 1.0]])
+    assert scored == [(*unit, Sides("query: ", "passage: "), ["owls", "rain"])] * 2
+    del data["owls"], data["rain"]
+    with pytest.raises(DataError, match=r"no dataset of text has held-out examples: set data\.NAME\.validation"):
+        dev_score._on_held_out(recipe, datasets)
