@@ -4,10 +4,11 @@ import importlib
 import os
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import pytest
 
-from clearspan.__main__ import main
+from clearspan.__main__ import dispatch, main
 from clearspan.common.catalog import COMMANDS, PIPELINES
 from clearspan.pipelines import registry
 from tests.conftest import ROOT
@@ -45,6 +46,7 @@ def test_help_begins_with_what_the_command_does(name: str, capsys: pytest.Captur
     assert f"\n\n{first}\n" in capsys.readouterr().out
 
 
+@pytest.mark.guarantee("installed-wheel")
 @pytest.mark.guarantee("nearest-name")
 @pytest.mark.parametrize(
     ("words", "message"),
@@ -66,9 +68,50 @@ def test_a_mistyped_command_is_one_line(
     assert line.startswith("clearspan") and line.endswith(f"{message}\n") and line.count("\n") == 1
 
 
+@pytest.mark.guarantee("installed-wheel")
 @pytest.mark.guarantee("nearest-name")
 @pytest.mark.parametrize("typed", ["documents", "train", "sweep", "search", "shards ls"])
 def test_an_error_names_the_command_as_typed(typed: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit, match="2"):
         main([*typed.split(), "--no-such-option"])
     assert capsys.readouterr().err.startswith(f"clearspan {typed}: ")
+
+
+@pytest.mark.guarantee("installed-wheel")
+@pytest.mark.parametrize("prog", ["clearspan", "python -m clearspan"])
+@pytest.mark.parametrize("name", COMMANDS)
+def test_each_command_gets_its_words_and_its_name(name: str, prog: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    called: list[tuple[str, list[str], str]] = []
+
+    def imported(module: str) -> SimpleNamespace:
+        return SimpleNamespace(main=lambda words, prog: called.append((module, words, prog)) or 7)
+
+    monkeypatch.setattr("clearspan.__main__.importlib", SimpleNamespace(import_module=imported))
+    words = [name, "--input", "a:b", name]
+    assert dispatch(words, prog) == 7
+    takes_name = COMMANDS[name].takes_name
+    expected = (words, prog) if takes_name else (["--input", "a:b", name], f"{prog} {name}")
+    assert called == [(COMMANDS[name].module, *expected)]
+    assert dispatch([name], prog) == 7 and called[1][1] == ([name] if takes_name else [])
+
+
+@pytest.mark.guarantee("installed-wheel")
+def test_a_command_of_the_users_own_gets_its_words(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("clearspan.__main__.run_own", lambda words, prog: [*words, prog])
+    assert dispatch(["owls:Count", "documents", "--help"], "clearspan") == [
+        "owls:Count",
+        "documents",
+        "--help",
+        "clearspan",
+    ]
+
+
+@pytest.mark.guarantee("installed-wheel")
+@pytest.mark.parametrize("words", [["--help"], ["--version"], ["--help", "documents"]])
+def test_without_a_command_help_and_the_version_are_printed(
+    words: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit, match="0"):
+        main(words)
+    printed = capsys.readouterr().out
+    assert printed == "clearspan 0.1.0\n" or all(f"\n  {name:<12}" in printed for name in COMMANDS)

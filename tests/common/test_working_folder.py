@@ -50,6 +50,7 @@ def test_a_command_imports_nothing_from_the_working_folder(words: list[str], tra
     assert done.returncode in (0, 1) and "Error" not in done.stderr, done.stdout + done.stderr
 
 
+@pytest.mark.guarantee("installed-wheel")
 @pytest.mark.guarantee("no-code-beside-data")
 def test_a_clone_that_is_not_installed_is_found_by_the_processes_that_it_starts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -65,6 +66,15 @@ def test_a_clone_that_is_not_installed_is_found_by_the_processes_that_it_starts(
     assert environment == {"PYTHONSAFEPATH": "1"}
     exclude_working_folder(environment := {"PYTHONPATH": str(ROOT), "PYTHONSAFEPATH": ""})
     assert environment == {"PYTHONSAFEPATH": "1", "PYTHONPATH": str(ROOT)}
+
+
+@pytest.mark.guarantee("installed-wheel")
+def test_a_deleted_working_folder_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "owls").mkdir()
+    monkeypatch.chdir(tmp_path / "owls")
+    (tmp_path / "owls").rmdir()
+    with pytest.raises(FileNotFoundError, match="the working folder has been deleted: change to another folder"):
+        exclude_working_folder({})
 
 
 @pytest.mark.guarantee("own-parts")
