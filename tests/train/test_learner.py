@@ -183,6 +183,7 @@ def test_a_model_whose_head_is_not_known_is_refused_with_mlm_only(tiny: list[str
         learner_and_batch([*given, *albert, *config])
 
 
+@pytest.mark.guarantee("no-network")
 def test_a_tokenizer_without_padding_gets_one_for_the_export(tokenizer_folder: Path, tmp_path: Path) -> None:
     tokenizer = load_tokenizer(tokenizer_folder)
     tokenizer.pad_token = None

@@ -68,6 +68,7 @@ def with_id(source: Path, folder: Path, number: int, bare: bool) -> Path:
     return folder
 
 
+@pytest.mark.guarantee("no-network")
 @pytest.mark.slow
 @pytest.mark.parametrize("bare", [True, False])
 @pytest.mark.parametrize("name", ["roberta-base", "bert-base-uncased"])

@@ -116,6 +116,7 @@ def test_a_plain_folder_is_pooled_as_asked_and_cut_where_its_positions_end(
         np.testing.assert_array_equal(loaded(roberta).encode(TEXTS), together)
 
 
+@pytest.mark.guarantee("no-network")
 @pytest.mark.slow
 def test_the_pooler_needs_the_head_that_it_goes_through(roberta: Path, minilm: Path, tmp_path: Path) -> None:
     """A random head would give meaningless scores, and [CLS] without a head is another published figure."""
