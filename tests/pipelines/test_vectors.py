@@ -8,6 +8,7 @@ import shutil
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -21,6 +22,7 @@ from sentence_transformers import SentenceTransformer
 from clearspan.common import compute
 from clearspan.common.encoder.library import Model
 from clearspan.common.encoder.sentence_encoder import Embedded
+from clearspan.common.model_folder import EncoderError
 from clearspan.pipelines.errors import PipelineError
 from clearspan.pipelines.kinds import model_processes
 from clearspan.pipelines.kinds import vectors as kind
@@ -327,6 +329,48 @@ def test_a_worker_whose_models_process_is_gone_says_so_in_a_line(
         (folder / f"0{model_processes.SOCKET}").touch()
     with pytest.raises(PipelineError, match=r"^the model's process has ended \(.+\): run again$"):
         model_processes.connected()
+
+
+@pytest.mark.guarantee("one-model-a-gpu")
+def test_the_workers_are_divided_among_the_processes_with_the_model(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv(model_processes.FOLDER, raising=False)
+    monkeypatch.setattr(model_processes, "SharedModel", Path)
+    assert model_processes.connected() is None, "there is no such process"
+    for name in ("2.socket", "0.socket", "1.socket", "notes.txt"):
+        (tmp_path / name).touch()
+    monkeypatch.setenv(model_processes.FOLDER, str(tmp_path))
+    found = [model_processes.connected() for _ in range(7)]
+    assert found == [tmp_path / f"{number % 3}.socket" for number in range(7)]
+
+    def unreachable(address: str) -> None:
+        raise EncoderError("the process of the model\ncannot be reached")
+
+    monkeypatch.setattr(model_processes, "SharedModel", unreachable)
+    told = r"^the model's process has ended \(the process of the model cannot be reached\): run again$"
+    with pytest.raises(PipelineError, match=told):
+        model_processes.connected()
+
+
+@pytest.mark.guarantee("one-model-a-gpu")
+def test_a_gpus_model_is_held_once_for_several_workers(monkeypatch: pytest.MonkeyPatch) -> None:
+    held: list[Any] = []
+    monkeypatch.setattr(model_processes, "holding", lambda *given: held.append(given) or contextlib.nullcontext())
+    monkeypatch.setattr(kind, "gpus", lambda device: [f"{device}:0", f"{device}:1"])
+    options = {"pooling": "cls-before-head", "precision": "bf16"}
+    own = {"folder": "owls", "sha256": "4a", **options}
+    for device, num_processes, expected in [
+        ("cpu", 1, []),
+        ("cpu", 4, []),
+        ("cuda", 1, []),
+        ("cuda", 2, [(["cuda:0", "cuda:1"], own)]),
+        ("cuda:1", 8, [(["cuda:1:0", "cuda:1:1"], own)]),
+    ]:
+        held.clear()
+        options_of: Any = SimpleNamespace(model="owls", model_sha256="4a", device=device, **options)
+        with kind.Vectors.shared_by(options_of, num_processes):
+            assert held == expected
 
 
 def test_without_torch_the_extra_is_named(encoder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,24 +1,27 @@
 """Several processes embed with a model that one process holds: the same vectors, errors in one line."""
 
 import json
+import queue
 import shutil
 import subprocess
 import sys
 import tempfile
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from multiprocessing.connection import Listener
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
+from tokenizers import Tokenizer
 from torch import Tensor
 from transformers import BertTokenizer
 
 from clearspan.common.encoder import ahead, stream
-from clearspan.common.encoder.model_server import ModelServer
+from clearspan.common.encoder.model_server import ModelServer, _Request
 from clearspan.common.encoder.sentence_encoder import Embedded
 from clearspan.common.encoder.shared_model import SharedModel
 from clearspan.common.encoder.tokens import PostProcessing, TokenReader
@@ -154,3 +157,172 @@ def test_messages_are_json_and_arrays(reader: TokenReader) -> None:
     read, same = reader.read(TEXTS, "[SEP] "), again.read(TEXTS, "[SEP] ")
     np.testing.assert_array_equal(read.ids, same.ids)
     assert read.prompt_tokens == same.prompt_tokens
+
+
+class Line:
+    """A connection of a client that ends at a call, or gives an answer."""
+
+    def __init__(self, answer: dict[str, Any] | None, ends: type[Exception] | None = None, at: str = "") -> None:
+        self.sent: list[bytes] = []
+        self._answer, self._ends, self._at = answer, ends, at
+        self._waiting = [json.dumps({**(answer or {}), "types": ["<f4"]}).encode(), np.float32(3).tobytes()]
+
+    def send_bytes(self, content: Any) -> None:
+        if self._ends and self._at == "send":
+            raise self._ends
+        self.sent.append(bytes(content))
+
+    def recv_bytes(self) -> bytes:
+        if self._ends and self._at == "receive":
+            raise self._ends
+        return self._waiting.pop(0)
+
+
+def client(line: Line) -> SharedModel:
+    """A client with one connection."""
+    model = object.__new__(SharedModel)
+    model._free = queue.SimpleQueue()
+    model._free.put(line)  # type: ignore[arg-type]
+    return model
+
+
+@pytest.mark.guarantee("one-model-a-gpu")
+def test_an_answer_is_the_message_and_its_arrays() -> None:
+    line = Line({"dim": 8})
+    answer, (found,) = client(line)._request({"do": "ids"}, np.arange(3, dtype=np.int16))
+    assert answer == {"dim": 8} and found.tolist() == [3.0]
+    assert json.loads(line.sent[0]) == {"do": "ids", "types": ["<i2"]} and line.sent[1] == b"\0\0\1\0\2\0"
+
+
+@pytest.mark.guarantee("one-model-a-gpu")
+@pytest.mark.parametrize("at", ["send", "receive"])
+@pytest.mark.parametrize("ends", [EOFError, BrokenPipeError, ConnectionResetError, OSError])
+def test_a_connection_that_ends_is_one_line_and_may_be_tried_again(ends: type[Exception], at: str) -> None:
+    model = client(Line({}, ends, at))
+    for _ in range(2):
+        with pytest.raises(EncoderError, match=rf"^the process of the model has ended \({ends.__name__}\): run again$"):
+            model._request({"do": "describe"})
+    assert model._free.qsize() == 1
+
+
+@pytest.mark.guarantee("one-model-a-gpu")
+def test_an_error_of_the_process_is_the_clients() -> None:
+    model = client(Line({"error": "held: out of memory"}))
+    with pytest.raises(EncoderError, match=r"^held: out of memory$"):
+        model._request({"do": "ids"})
+    assert model._free.qsize() == 1
+
+
+def asked(server: ModelServer, message: dict[str, Any]) -> Any:
+    """The answer to a request that is computed at once."""
+    request = _Request(message, [], Future())
+    server._answer_now(request)
+    return request.answer.result(0)
+
+
+@pytest.mark.guarantee("one-model-a-gpu")
+@pytest.mark.parametrize(
+    ("is_packed", "has_reader", "is_fast"),
+    [(True, True, True), (False, True, True), (True, False, False), (True, True, False)],
+)
+def test_a_client_reads_the_tokens_if_the_model_is_packed_and_its_tokenizer_is_fast(
+    is_packed: bool, has_reader: bool, is_fast: bool
+) -> None:
+    reader = SimpleNamespace(is_fast=is_fast, description=lambda: {"tokenizer": "owls"}) if has_reader else None
+    model: Any = SimpleNamespace(name="held", dim=8, most_tokens=10, packed=is_packed or None, reader=reader)
+    told, arrays = asked(ModelServer(model, Listener.__new__(Listener)), {"do": "describe"})
+    expected = {"tokenizer": "owls"} if is_packed and is_fast else None
+    assert told == {"name": "held", "dim": 8, "most_tokens": 10, "reader": expected} and arrays == []
+
+
+@pytest.mark.guarantee("one-model-a-gpu")
+def test_texts_are_embedded_and_counted_as_asked() -> None:
+    calls: list[Any] = []
+
+    def embed(*given: Any, **named: Any) -> Embedded:
+        calls.append((*given, named))
+        return Embedded(np.ones((2, 8), np.float32), np.array([True, False]))
+
+    model: Any = SimpleNamespace(embed=embed, count_tokens=lambda texts: [len(text) for text in texts])
+    server = ModelServer(model, Listener.__new__(Listener))
+    assert asked(server, {"do": "count", "texts": ["owl", ""]}) == ({"counts": [3, 0]}, [])
+    message = {"do": "texts", "texts": ["owl", "rain"], "batch_tokens": 99, "prompt": "find: "}
+    told, (vectors, truncated) = asked(server, message)
+    assert told == {} and vectors.shape == (2, 8) and truncated.tolist() == [True, False]
+    assert calls == [(["owl", "rain"], 99, {"prompt": "find: "})]
+
+
+@pytest.mark.guarantee("one-model-a-gpu")
+@pytest.mark.parametrize("do", ["describe", "count", "texts"])
+def test_an_error_in_a_request_is_one_line_of_its_answer(do: str) -> None:
+    def fails(*_: Any, **__: Any) -> Any:
+        raise EncoderError("held: out of memory:\n  no more")
+
+    reader = SimpleNamespace(is_fast=True, description=fails)
+    model: Any = SimpleNamespace(embed=fails, count_tokens=fails, packed=True, reader=reader)
+    message = {"do": do, "texts": ["owl"], "batch_tokens": 9, "prompt": ""}
+    assert asked(ModelServer(model, Listener.__new__(Listener)), message) == (
+        {"error": "held: out of memory: no more"},
+        [],
+    )
+
+
+class Steps(ModelServer):
+    """A server that keeps what it starts and finishes."""
+
+    def __init__(self) -> None:
+        super().__init__(SimpleNamespace(), Listener.__new__(Listener))  # type: ignore[arg-type]
+        self.done: list[str] = []
+
+    def _accept(self) -> None:
+        self.done.append("accept")
+
+    def _started(self, request: _Request) -> Any:
+        if request.message.get("fails"):
+            raise EncoderError("held: too long:\n  no more")
+        self.done.append(f"start {request.message['number']}")
+        return request.message["number"]
+
+    def _finish(self, request: _Request, running: Any) -> None:
+        self.done.append(f"finish {running}")
+        request.answer.set_result(({"number": request.message["number"]}, []))
+
+    def _answer_now(self, request: _Request) -> None:
+        self.done.append(f"answer {request.message['number']}")
+        request.answer.set_result(({}, []))
+
+
+@pytest.mark.guarantee("one-model-a-gpu")
+def test_a_few_windows_are_computed_at_once_and_each_is_answered_in_its_turn() -> None:
+    server, before = Steps(), {*threading.enumerate()}
+    requests = [
+        _Request({"do": do, "number": number, "fails": number == 3}, [], Future())
+        for number, do in enumerate(["ids", "ids", "count", "ids", "ids"])
+    ]
+    for request in requests:
+        server._requests.put(request)
+    threading.Thread(target=server.run, daemon=True).start()
+    answers = [request.answer.result(5) for request in requests]
+    assert answers[3] == ({"error": "held: too long: no more"}, [])
+    assert [message.get("number") for message, _ in answers] == [0, 1, None, None, 4]
+    assert "accept" in server.done
+    steps = [step for step in server.done if step != "accept"]
+    assert steps == ["start 0", "start 1", "finish 0", "answer 2", "start 4", "finish 1", "finish 4"]
+    later = _Request({"do": "ids", "number": 9}, [], Future())
+    server._requests.put(later)
+    assert later.answer.result(5) == ({"number": 9}, [])
+    assert all(thread.daemon for thread in {*threading.enumerate()} - before)
+    assert ahead.IN_FLIGHT == 2
+
+
+@pytest.mark.guarantee("one-model-a-gpu")
+@pytest.mark.parametrize("as_text", [False, True])
+def test_a_reader_is_known_by_its_description(as_text: bool, shared_data: Path) -> None:
+    tokenizer = Tokenizer.from_file(str(shared_data / "tokenizers/bert-base-uncased/tokenizer.json"))
+    tokenizer.encode_special_tokens = as_text
+    own = PostProcessing([101], [102], 12, False, [101, 102])
+    again = TokenReader.from_description(
+        json.loads(json.dumps(TokenReader(tokenizer, own, 30522, "owls").description()))
+    )
+    assert again.post_processing == own and (again._name, again._num_embeddings) == ("owls", 30522)
+    assert (103 in again.read(["[MASK] owl"], "").ids) is not as_text
