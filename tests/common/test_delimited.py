@@ -56,6 +56,8 @@ EITHER = '3\t"All."\n'
         (['1\t""\n'], False),
         (['1\t""""\n'], True),
         (['1\t"\n'], False),
+        ([NO, '3\tat least 5"\t1\n'], False),  # no cell is open in the second line
+        (['1\t"a" b\t"c" d\t"e"\n', YES], False),
     ],
 )
 def test_the_cells_that_begin_with_a_quote_decide_by_majority(rows: list[str], expected: bool) -> None:
@@ -63,6 +65,11 @@ def test_the_cells_that_begin_with_a_quote_decide_by_majority(rows: list[str], e
     for size in (1, 7, len(data)):
         assert are_quotes(data[at : at + size] for at in range(0, len(data), size)) == expected
     assert are_quotes([("\ufeff" + data.decode()).encode()]) == expected
+
+
+@pytest.mark.guarantee("quotes-in-tables")
+def test_an_empty_table_has_no_quotes() -> None:
+    assert not are_quotes([]) and not are_quotes([b""])
 
 
 @pytest.mark.guarantee("quotes-in-tables")
@@ -140,6 +147,8 @@ def asked(answer: bool) -> tuple[list[bool], Callable[[], bool]]:
         (["id,text\n", "1,a\n"], True, "\t"),
         (["id\ttext\n", "1\ta\n"], True, "\t"),
         ([], True, "\t"),
+        (["id\ttext, en\n", '1\t"Yes", he said.\n', '2\t"No" she said.\n'], False, "\t"),  # as characters
+        (["id\ttext, en\n", '1\t"one, a\ttwo"\n', '2\t"a\tb"\n'], False, "\t"),  # only around cells
         (["sep=;\n", "a,b;c\n", "1,2;3\n"], False, ";"),
         (["sep=;\n", "a\tb;c\n"], True, ";"),
         (["sep=\t\n", "a,b\tc,d\n"], False, "\t"),
