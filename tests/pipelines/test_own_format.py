@@ -15,9 +15,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from clearspan.common.plugins import PluginError
 from clearspan.pipelines.errors import PipelineError
-from clearspan.pipelines.readers import read_pieces
-from clearspan.pipelines.readers.formats import BUILT_IN, Format, built_in, described
+from clearspan.pipelines.readers import formats as known_formats
+from clearspan.pipelines.readers import read_pieces, sniff
+from clearspan.pipelines.readers.formats import BUILT_IN, Format, blaming_own_format, built_in, described
+from clearspan.pipelines.readers.streams import DamagedFileError
 from clearspan.pipelines.records import Reading
 from clearspan.pipelines.units.plan import cut, find_inputs
 from tests.conftest import ROOT
@@ -208,6 +211,7 @@ def test_a_format_that_raises_is_one_line_with_the_file_the_format_and_the_error
     assert f"texts/a.fortunes: the format {fortunes}:{name} raised {error}" in ended.err
 
 
+@pytest.mark.guarantee("own-format")
 @pytest.mark.parametrize(
     ("changes", "error"),
     [
@@ -227,6 +231,7 @@ def test_a_record_with_a_wrong_attribute_is_one_line(
     assert f"a.fortunes: the format {fortunes}:Counted raised TypeError: {error}" in ended.err
 
 
+@pytest.mark.guarantee("own-format")
 @pytest.mark.parametrize("value", [5, b"Call me Ishmael.", ["Call me Ishmael."], object(), {"text": 1.5}])
 def test_a_value_that_is_no_text_is_a_bad_record(
     fortunes: str, direct, value: object, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -327,6 +332,163 @@ def test_a_format_of_ones_own_is_one_file_that_says_how_it_is_cut_and_which_fiel
     assert len(set(identities)) == len(pieces)
     data = (tmp_path / "wiki.mbox").read_bytes()
     assert all(data[record.offset :].startswith(b"From ") for record in found)
+
+
+STANZAS = '''
+"""Formats that know their files by the first word."""
+
+from clearspan.pipelines.errors import PipelineError
+from clearspan.pipelines.readers.formats import Format
+from clearspan.pipelines.records import Record
+
+CUT = []
+
+
+class Poems(Format):
+    word = b"POEM"
+
+    def recognizes(self, head, path):
+        return head.startswith(self.word) and head.is_whole and path.endswith("a.stanzas")
+
+    def read(self, stream, piece, reading):
+        for line in stream.read().splitlines():
+            yield Record(piece.input.name, None, line.decode(), b"", number=7)
+
+    def cut(self, *arguments):
+        CUT.append(arguments)
+        return super().cut(*arguments)
+
+
+class Plays(Poems):
+    word = b"PLAY"
+
+
+class Verses(Poems):
+    word = b"P"
+    is_numbered = True
+
+
+class Sought(Poems):
+    seeks = True
+
+
+class Needy(Poems):
+    def check(self, path):
+        raise PipelineError(f"{path}: install elocution")
+'''
+
+
+@pytest.mark.guarantee("own-format")
+@pytest.mark.parametrize(
+    ("names", "text", "expected"),
+    [
+        ((), "POEM", None),
+        (("Poems",), "POEM", "Poems"),
+        (("Poems",), "PROSE", None),
+        (("Poems", "Plays", "Sought"), "POEM", "Poems"),
+        (("Plays", "Sought", "Poems"), "POEM", "Sought"),
+        (("Plays", "Poems", "Verses"), "PROSE", "Verses"),
+        (("Verses", "Plays", "Poems"), "POEM", "Verses"),
+        (("Plays", "Verses", "Needy"), "POEM", "Verses"),
+        (("Plays", "Needy"), "PLAY", "Plays"),
+        (("Plays", "Needy"), "PROSE", None),
+        (("Plays", "Needy", "Verses"), "POEM", "install elocution"),
+    ],
+)
+def test_each_format_is_asked_and_the_first_that_recognizes_a_file_reads_it(
+    names: tuple[str, ...], text: str, expected: str | None, own_module: Callable[[str], str], tmp_path: Path
+) -> None:
+    module = own_module(STANZAS)
+    specs = [f"{module}:{name}" for name in names]
+    path = tmp_path / "a.stanzas"
+    for compression, packed in ((None, text.encode()), ("gzip", gzip.compress(text.encode()))):
+        path.write_bytes(packed)
+        if expected and " " in expected:
+            with pytest.raises(PipelineError, match=f"^{path}: {expected}$"):
+                sniff.recognized(str(path), specs)
+            continue
+        if expected == "Sought" and compression:  # it cannot seek in what is decompressed as it is read
+            expected = "Poems"
+        found = sniff.recognized(str(path), specs)
+        assert found == (expected and (f"{module}:{expected}", compression))
+
+
+@pytest.mark.guarantee("own-format")
+def test_all_formats_that_the_user_names_are_asked_in_their_order(own_module: Callable[[str], str], direct) -> None:
+    module = own_module(STANZAS)
+    for name, text in (("a", "POEM\n"), ("b", "PLAY\nof three\nacts\n"), ("c", "PROSE,\nnot in verse\n")):
+        Path(name).mkdir()
+        Path(name, "a.stanzas").write_text(text)
+    words = [word for name in ("Plays", "Poems", "Verses") for word in ("--format", f"{module}:{name}")]
+    ended = direct("--input", "[abc]", *words, "--min-tokens", "1", "--json")
+    assert ended.code == 0 and json.loads(ended.out)["read"] == 6
+    manifest = json.loads(Path("out", "manifest.json").read_text())
+    assert manifest["fingerprint"]["options"]["formats"] == words[1::2]
+
+
+@pytest.mark.guarantee("own-format")
+def test_a_damaged_compressed_file_is_named_before_a_format_is_asked(
+    own_module: Callable[[str], str], tmp_path: Path
+) -> None:
+    path = tmp_path / "a.stanzas"
+    path.write_bytes(gzip.compress(b"POEM" * 999)[:-9])
+    with pytest.raises(PipelineError, match=f"^{path}: damaged or cut short"):
+        sniff.recognized(str(path), [f"{own_module(STANZAS)}:Poems"])
+
+
+@pytest.mark.guarantee("own-format")
+@pytest.mark.parametrize(
+    ("name", "compression", "error", "told"),
+    [
+        ("own:Poems", None, PipelineError("a: a line is missing"), None),
+        ("own:Poems", None, DamagedFileError("it ends at byte 9"), None),
+        ("own:Poems", None, FileNotFoundError(2, "No such file"), None),
+        ("own:Poems", None, OSError("Not a gzipped file"), "OSError: Not a gzipped file"),
+        ("own:Poems", None, EOFError("It ended\nbefore the end"), "EOFError: It ended before the end"),
+        ("own:Poems", "gzip", EOFError("It ended before the end"), None),
+        ("own:Poems", "gzip", OSError("Not a gzipped file"), None),
+        ("own:Poems", "gzip", ValueError("No rhyme"), "ValueError: No rhyme"),
+        ("own:Poems", None, ValueError("No rhyme"), "ValueError: No rhyme"),
+        ("own:Poems", None, SystemExit(0), "SystemExit: 0"),
+        ("own:Poems", None, KeyboardInterrupt(), None),
+        ("jsonl", None, ValueError("No rhyme"), None),
+        ("jsonl", "gzip", EOFError("It ended before the end"), None),
+    ],
+)
+def test_what_the_code_of_a_format_raises_is_blamed_on_it_and_nothing_else(
+    name: str, compression: str | None, error: BaseException, told: str | None
+) -> None:
+    with pytest.raises(BaseException) as caught, blaming_own_format(name, "a", compression):
+        raise error
+    if told is None:
+        assert caught.value is error
+    else:
+        assert type(caught.value) is PipelineError and str(caught.value) == f"a: the format {name} raised {told}"
+
+
+@pytest.mark.guarantee("own-format")
+def test_a_format_is_asked_for_pieces_of_the_wanted_size_and_has_the_name_that_the_user_writes(
+    own_module: Callable[[str], str], tmp_path: Path
+) -> None:
+    module = own_module(STANZAS)
+    spec, path = f"{module}:Poems", str(tmp_path / "a.stanzas")
+    assert known_formats.pieces(spec, path, 90, 40, True) == [(0, None)]
+    assert [(path, 90, 40, True)] == sys.modules[module].CUT
+    assert known_formats.own_format(spec).name == known_formats.format_named(spec).name == spec
+    with pytest.raises(PluginError, match="not an input format"):
+        known_formats.own_format("json:JSONDecoder")
+
+
+@pytest.mark.guarantee("own-format")
+@pytest.mark.parametrize(("name", "numbers"), [("Poems", [1, 2, 3]), ("Verses", [7, 7, 7])])
+def test_records_are_numbered_unless_their_format_does(
+    name: str, numbers: list[int], own_module: Callable[[str], str], tmp_path: Path
+) -> None:
+    (tmp_path / "a.stanzas").write_text("POEM\nof two\nlines\n")
+    reading = Reading(10**6, formats=(f"{own_module(STANZAS)}:{name}",))
+    inputs = find_inputs([str(tmp_path / "a.stanzas")], reading)
+    pieces = [piece for unit in cut(inputs.root, inputs.files, 1000) for piece in unit.pieces]
+    assert [record.number for record in read_pieces(inputs.root, pieces, reading)] == numbers
 
 
 def test_every_format_of_the_package_is_registered() -> None:
