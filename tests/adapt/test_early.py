@@ -8,11 +8,15 @@ import pytest
 
 from clearspan.adapt import __main__ as adapt
 from clearspan.adapt import running, state
+from clearspan.adapt.enough import checked_fields
 from clearspan.adapt.options import Adapt
 from clearspan.adapt.steps import QUESTIONS_FILE, steps
+from clearspan.common.child_commands import CommandError
 from clearspan.common.records import DataError
 from clearspan.common.sealed import seal
+from clearspan.common.terminal import UsageError
 from clearspan.pipelines.api import make_dataset, make_tokenizer
+from clearspan.pipelines.kinds import embedded_texts
 
 NUM_RECORDS = 1500
 """More records than those by which `embed` infers the types of the fields, the first 1,000."""
@@ -150,3 +154,54 @@ def test_questions_that_no_text_answers_are_refused_before_a_model_is_made(tmp_p
         for step in steps(Adapt(inputs=(line[1],), output=output, queries=tmp_path / "questions.csv")):
             ran.append(step.name)
     assert ran == ["questions", "tokenizer", "texts"]
+
+
+@pytest.mark.guarantee("adapt-reads-all-inputs")
+@pytest.mark.parametrize(
+    ("files", "keep", "expected"),
+    [
+        ({"a.jsonl": [{"_id": 7}]}, (), ("title", "_id")),
+        ({"a.jsonl": [{"_id": 7}], "b.jsonl": [{"_id": 8}, {"_id": "county-9"}]}, (), ("title", "_id:string")),
+        ({"a.jsonl": [{"_id": 7}], "b.jsonl": [{"_id": 8}, {"_id": OBJECT}]}, (), ("title",)),
+        ({"a.jsonl": [{"_id": 7}], "b.jsonl": [{"_id": 8}, {"_id": OBJECT}]}, ("_id:string",), CommandError),
+        ({"a.jsonl": [{"_id": 7}], "b.jsonl": [{"_id": 8}, {"_id": "county-9"}]}, ("_id",), CommandError),
+        ({"a.jsonl": [{"_id": 7}], "b.jsonl": [{"_id": 8}, {"text": ["It rains."]}]}, (), CommandError),
+        ({"a.jsonl": [{"_id": 7}]}, ("_id", "title", "_id:string"), UsageError),
+        ({"a.jsonl": [{"_id": 7}]}, ("_id", "year"), UsageError),
+        ({"a.jsonl": []}, (), UsageError),
+        ({}, (), CommandError),
+    ],
+)
+def test_the_fields_to_show_are_those_that_all_records_can_store(
+    files: dict[str, list[dict[str, Any]]],
+    keep: tuple[str, ...],
+    expected: Any,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(embedded_texts, "LOOKED_AT", 2)  # the first record of each file
+    for name, owls in files.items():
+        lines = [json.dumps({**record, **fields}) for record, fields in zip(records(), owls, strict=False)]
+        (tmp_path / name).write_text("\n".join(lines))
+    options = Adapt(
+        inputs=(str(tmp_path / "*.jsonl"),),
+        output=tmp_path / "adapted",
+        keep_fields=keep,
+        fields=("title", "text"),
+        quiet=True,
+    )
+    if isinstance(expected, tuple):
+        assert checked_fields(options) == expected
+        return
+    with pytest.raises(expected) as caught:
+        checked_fields(options)
+    assert type(caught.value) is expected and "\n" not in str(caught.value)
+
+
+@pytest.mark.guarantee("adapt-reads-all-inputs")
+def test_a_file_of_unknown_type_is_refused_before_the_first_step(tmp_path: Path) -> None:
+    """`embed` would refuse it: it takes no file in silence for one that describes the others."""
+    inputs = written(tmp_path, records()[:400])
+    (tmp_path / "owls.bin").write_bytes(bytes(range(256)))
+    with pytest.raises(CommandError, match=r"owls\.bin"):
+        checked_fields(Adapt(inputs=(str(tmp_path / "owls.*"),), output=Path(inputs[3]), quiet=True))

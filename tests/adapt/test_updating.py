@@ -166,6 +166,7 @@ def test_inputs_that_cannot_be_read_are_a_line_before_any_step(
 
 
 @pytest.mark.guarantee("update-as-new")
+@pytest.mark.guarantee("adapt-reads-all-inputs")
 @pytest.mark.parametrize(
     ("more", "fields", "complaint"),
     [

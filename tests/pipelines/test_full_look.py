@@ -1,0 +1,54 @@
+"""All records are read by the rules of `embed` before a model exists."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from clearspan.pipelines import tally
+from clearspan.pipelines.errors import PipelineError
+from clearspan.pipelines.kinds.embedded_texts import EmbeddedTexts
+from clearspan.pipelines.kinds.text_inputs import text_id
+from clearspan.pipelines.records import Reading
+from clearspan.pipelines.units.full_look import FullLook, look_at_all
+from clearspan.pipelines.units.plan import find_inputs
+
+BARN = {"text": "They roost in barns.", "year": 1999, "place": "Kent"}
+EAR = {"text": "They hunt by ear.", "year": 2001, "place": "Fife"}
+
+
+def looked(folder: Path, max_bad_fraction: float = 0.001, **files: list[dict[str, Any]]) -> FullLook:
+    """Look at all records of files of JSON lines, of which the fields `year` and `place` are to be stored."""
+    for name, records in files.items():
+        (folder / f"{name}.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
+    texts = EmbeddedTexts(keep_fields=("year", "place"), kept=(("year", "int64"), ("place", "string")))
+    reading = texts.reading(Reading(10**6))
+    return look_at_all(find_inputs([str(folder)], reading), reading, texts, max_bad_fraction, quiet=True)
+
+
+@pytest.mark.guarantee("adapt-reads-all-inputs")
+def test_all_records_of_all_files_are_looked_at(tmp_path: Path) -> None:
+    named, listed = {**BARN, "year": "in spring"}, {**EAR, "place": ["Fife", "Kent"]}
+    look = looked(
+        tmp_path, a=[EAR, {**BARN, "text": " "}, BARN], b=[named, listed], c=[{"text": ["Owls"]}, EAR, listed, named]
+    )
+    ids = [text_id(record["text"].encode()) for record in (EAR, BARN, EAR)]
+    assert look.ids.tolist() == ids and look.ids.dtype == np.int64
+    assert (look.counts.read, look.counts.bad, look.counts.filtered) == (9, 5, {"empty": 1})
+    assert list(look.wrong) == ["year", "place"]
+    assert look.wrong["year"].startswith('b.jsonl:0: its "year" is a string, not int64')
+    at = len(json.dumps(named)) + 1
+    assert look.wrong["place"].startswith(f'b.jsonl:{at}: its "place" is an array, not string')
+
+
+@pytest.mark.guarantee("adapt-reads-all-inputs")
+def test_the_look_ends_early_if_most_records_are_bad_and_so_many_are_not_allowed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tally, "EARLY_STOP", 2)
+    bad = {"text": ["Owls"]}
+    with pytest.raises(PipelineError, match="2 of 2 records are bad"):
+        looked(tmp_path, a=[bad] * 9)
+    assert looked(tmp_path, 0.5, a=[bad] * 9).counts.bad == 9
