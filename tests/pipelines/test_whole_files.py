@@ -114,6 +114,23 @@ def test_a_bomb_of_xz_is_decompressed_a_buffer_at_a_time(monkeypatch: pytest.Mon
 
 
 @pytest.mark.guarantee("truncated-input")
+@pytest.mark.parametrize(("dictionary", "is_read"), [(1 << 16, True), (1 << 20, True), (3 << 19, False)])
+def test_xz_is_decompressed_in_the_memory_of_a_window_and_a_buffer(
+    monkeypatch: pytest.MonkeyPatch, dictionary: int, is_read: bool
+) -> None:
+    monkeypatch.setattr(streams, "WINDOW_BYTES", 1 << 20)
+    monkeypatch.setattr(streams, "BUFFER_BYTES", 1 << 18)
+    text = b"Call me Ishmael.\n" * 90
+    packed = lzma.compress(text, filters=[{"id": lzma.FILTER_LZMA2, "preset": 0, "dict_size": dictionary}])
+    for data in (packed, lzma.compress(b"", preset=0) + packed):
+        if is_read:
+            assert unxz(data, 1 << 16, monkeypatch) == text
+        else:
+            with pytest.raises(lzma.LZMAError, match="Memory usage limit exceeded"):
+                unxz(data, 1 << 16, monkeypatch)
+
+
+@pytest.mark.guarantee("truncated-input")
 @pytest.mark.parametrize("mode", ["r|", "r:"])
 def test_a_tar_cut_anywhere_before_its_end_mark_is_damaged(mode: Literal["r:", "r|"]) -> None:
     data = tar({"a.txt": b"Call me Ishmael.", "b.txt": b"x" * 700, "c.txt": b""})
@@ -235,6 +252,12 @@ def test_an_element_that_is_too_large_to_parse_is_damage_and_a_long_one_is_bad(m
         with pytest.raises(DamagedFileError, match="or not JSON at byte "):
             elements(array, 5, max_bytes=20)
         assert "b" in [record.value for record in elements(array, 5, max_bytes=100)]
+    for before in (b"[", b'["b",', b" [ "):  # 41 characters with what parts it
+        most = 40 if before != b" [ " else 38
+        (*_, last) = elements(before + b'"' + b"a" * (most - 2) + b'"]', 1, max_bytes=40)
+        assert last.value == "a" * (most - 2)
+        with pytest.raises(DamagedFileError, match="or not JSON at byte "):
+            elements(before + b'"' + b"a" * (most - 1) + b'"]', 1, max_bytes=40)
 
 
 @pytest.mark.guarantee("truncated-input")
