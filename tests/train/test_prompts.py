@@ -1,6 +1,7 @@
 """Prompts from the folder that training begins with to the export: what the texts were trained with, and no other."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from pydoc_data.topics import topics
 from types import SimpleNamespace
@@ -155,6 +156,75 @@ def test_a_model_without_prompts_gets_those_of_the_texts_and_one_with_the_same_k
         assert trained_prompts(Inference(), untitled) == (Inference(), [])
     with pytest.raises(RecipeError, match=r"data\.a has the prompts 'query: ' and 'passage: ', data\.b '' and ''"):
         trained_prompts(Inference(), {"a": of_dataset(texts), "b": of_dataset({})})
+
+
+OTHERS = "model.path has other prompts than the training texts, and the export has theirs: "
+ADDED = "the export has the prompts of the training texts: "
+
+
+@pytest.mark.guarantee("prompts-trained")
+@pytest.mark.parametrize(
+    ("prompts", "default", "trained", "expected_default", "note"),
+    [
+        (PROMPTS, None, ("query: ", "passage: "), None, ""),
+        (PROMPTS, "query", ("query: ", "passage: "), None, OTHERS),
+        (PROMPTS, "document", ("query: ", "passage: "), None, OTHERS),
+        (PROMPTS, "query", ("query: ", "query: "), "query", OTHERS),
+        (PROMPTS, "document", ("query: ", "query: "), "query", OTHERS),
+        (PROMPTS, "same", ("compare ", "compare "), "same", OTHERS),
+        (PROMPTS, None, ("compare ", "compare "), "query", OTHERS),
+        (PROMPTS, "same", ("", ""), None, OTHERS),
+        (PROMPTS, None, ("", ""), None, OTHERS),
+        (PROMPTS, "same", ("", "passage: "), None, OTHERS),
+        (dict.fromkeys(("query", "document", "same"), "compare "), "same", ("compare ", "compare "), "same", ""),
+        ({"same": "compare "}, "same", ("compare ", "compare "), "same", OTHERS),
+        ({"same": "compare "}, "same", ("", ""), None, OTHERS),
+        ({"same": "compare "}, None, ("", ""), None, ""),
+        ({"same": "compare "}, None, ("query: ", ""), None, OTHERS),
+        ({"same": ""}, "same", ("query: ", ""), None, ADDED),
+        ({"same": ""}, "same", ("query: ", "query: "), "query", ADDED),
+        ({"same": ""}, None, ("", "passage: "), None, ADDED),
+        ({}, None, ("query: ", "query: "), "query", ADDED),
+    ],
+)
+def test_the_default_of_the_export_is_a_prompt_of_all_texts_or_none(
+    prompts: dict[str, str],
+    default: str | None,
+    trained: tuple[str, str],
+    expected_default: str | None,
+    note: str,
+) -> None:
+    texts = dict(zip(("tokens", "positive"), trained, strict=True))
+    before = Inference(max_tokens=64, normalize=True, prompts=prompts, default_prompt_name=default)
+    after, notes = trained_prompts(before, {"text": of_dataset(texts)})
+    own = {"query": trained[0], "document": trained[1]}
+    assert after == replace(before, prompts={**prompts, **own}, default_prompt_name=expected_default)
+    assert [line[: len(note)] for line in notes] == ([note] if note else [])
+
+
+@pytest.mark.guarantee("prompts-trained")
+@pytest.mark.parametrize("settings", [Inference(), Inference(prompts={"same": ""}, default_prompt_name="same")])
+def test_settings_without_prompts_stay_as_they_are_for_texts_without(settings: Inference) -> None:
+    for texts in ({}, {"tokens": "", "positive": ""}):
+        after, notes = trained_prompts(settings, {"text": of_dataset(texts)})
+        assert after is settings and notes == []
+
+
+@pytest.mark.guarantee("prompts-trained")
+def test_all_datasets_of_pairs_need_the_same_prompts() -> None:
+    pairs, others = {"tokens": "query: ", "positive": "passage: "}, {"tokens": "query: ", "positive": ""}
+    mined = of_dataset({**pairs, "negative": "passage: "})
+    mined.manifest.lengths["negative"] = {}
+    spans = of_dataset({"tokens": "compare "}, "view_0")
+    same = {"spans": spans, "text": of_dataset(pairs), "mined": mined}
+    assert trained_prompts(Inference(), same)[0].prompts == {"query": "query: ", "document": "passage: "}
+    assert trained_prompts(Inference(), {"mined": mined})[0].prompts == {"query": "query: ", "document": "passage: "}
+    assert trained_prompts(Inference(), {"spans": spans}) == (Inference(), [])
+    for last in (others, {"tokens": "query: "}):
+        with pytest.raises(
+            RecipeError, match=r"data\.text has .* 'passage: ', data\.last 'query: ' and ''"
+        ):
+            trained_prompts(Inference(), {**same, "last": of_dataset(last)})
 
 
 @pytest.mark.guarantee("prompts-trained")
