@@ -493,7 +493,70 @@ def test_a_file_that_is_edited_while_it_is_read_is_an_error_at_its_end(inputs: P
     )
     with pytest.raises(PipelineError) as caught:
         list(records)
-    assert str(caught.value).startswith((f"{path}: {MODIFIED}", f"{path}: has changed since the run was planned"))
+    complaint = "has changed since the run was planned" if how == "appended to" else MODIFIED
+    assert str(caught.value).startswith(f"{path}: {complaint}") and len(contents) == (how != "appended to")
+
+
+@pytest.mark.guarantee("changed-input")
+@pytest.mark.parametrize("change", [b"river", b"rivers\n", b""])
+def test_an_edit_behind_the_piece_that_is_read_is_an_error_too(inputs: Path, change: bytes) -> None:
+    path = inputs / "a.txt"
+    records = read_pieces(str(inputs), [Piece(described(path), 0, 30)], Reading(10**6))
+    next(records)
+    path.write_bytes(path.read_bytes()[:100] + change)
+    with pytest.raises(PipelineError, match=f"^{path}: {MODIFIED}"):
+        list(records)
+
+
+HASTY = """
+from clearspan.pipelines.readers.formats import Format
+from clearspan.pipelines.records import Record
+
+class Hasty(Format):
+    def recognizes(self, head, path):
+        return True
+
+    def read(self, stream, piece, reading):
+        yield Record(piece.input.name, 0, stream.readline().decode(), b"")
+
+class Sought(Hasty):
+    seeks = True
+"""
+
+
+@pytest.mark.guarantee("changed-input")
+@pytest.mark.guarantee("own-format")
+@pytest.mark.parametrize(
+    ("name", "end", "size", "complaint"),
+    [
+        ("Hasty", None, 104, "{spec} read 13 of 104 bytes, not all"),
+        ("Hasty", None, 60, "has changed since the run was planned"),
+        ("Hasty", None, 0, "has changed since the run was planned"),
+        ("Hasty", 104, 104, ""),
+        ("Hasty", 104, 60, MODIFIED),
+        ("Sought", None, 104, ""),
+        ("Sought", None, 60, MODIFIED),
+    ],
+)
+def test_a_format_that_does_not_read_to_the_end_is_blamed_unless_the_file_was_shortened(
+    name: str,
+    end: int | None,
+    size: int,
+    complaint: str,
+    inputs: Path,
+    own_module: Callable[[str], str],
+) -> None:
+    spec, path = f"{own_module(HASTY)}:{name}", inputs / "a.txt"
+    records = read_pieces(str(inputs), [Piece(described(path, format=spec), 0, end)], Reading(10**6))
+    next(records)
+    if size < 104:
+        os.truncate(path, size)
+    if not complaint:
+        assert list(records) == []
+        return
+    with pytest.raises(PipelineError) as caught:
+        list(records)
+    assert str(caught.value).startswith(f"{path}: {complaint.format(spec=spec)}")
 
 
 @pytest.mark.guarantee("changed-input")

@@ -221,9 +221,7 @@ def test_all_datasets_of_pairs_need_the_same_prompts() -> None:
     assert trained_prompts(Inference(), {"mined": mined})[0].prompts == {"query": "query: ", "document": "passage: "}
     assert trained_prompts(Inference(), {"spans": spans}) == (Inference(), [])
     for last in (others, {"tokens": "query: "}):
-        with pytest.raises(
-            RecipeError, match=r"data\.text has .* 'passage: ', data\.last 'query: ' and ''"
-        ):
+        with pytest.raises(RecipeError, match=r"data\.text has .* 'passage: ', data\.last 'query: ' and ''"):
             trained_prompts(Inference(), {**same, "last": of_dataset(last)})
 
 
