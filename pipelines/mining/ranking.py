@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from clearspan.common.ranking import BM25, DECIMALS, rounded
+from clearspan.common.ranking import BM25, DECIMALS, rounded, top_indices
 
 TILE = 1 << 14
 """Number of texts that are compared with a block of queries at once."""
@@ -164,10 +164,7 @@ class LexicalSearch:
         for row, ((found, values), barred) in enumerate(zip(self._scored(queries), excluded, strict=True)):
             allowed = (values > 0) & self._is_searched[found] & ~np.isin(found, barred)
             found, values = found[allowed], values[allowed]
-            if len(found) > depth + SPARE:
-                kept = np.argpartition(-values, depth + SPARE)[: depth + SPARE]
-                found, values = found[kept], values[kept]
-            best = np.lexsort((found, -rounded(values)))[:depth]
+            best = top_indices(values, depth, -found)
             indices[row, : len(best)], scores[row, : len(best)] = found[best], rounded(values[best])
         return BestTexts(indices, scores)
 

@@ -5,6 +5,7 @@ import os
 import shutil
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -24,7 +25,7 @@ from clearspan.common.encoder.folder import load_folder
 from clearspan.common.stemming import PLAIN
 from clearspan.pipelines.errors import PipelineError
 from clearspan.pipelines.mining import miner, ranking
-from clearspan.pipelines.mining.choice import ChoiceOptions, allowed_texts, negatives_of_rows
+from clearspan.pipelines.mining.choice import Allowed, ChoiceOptions, allowed_texts, negatives_of_rows
 from clearspan.pipelines.mining.ranking import NONE, BestTexts, LexicalSearch, Nearest
 from clearspan.pipelines.mining.source import read_source
 from clearspan.shards import Dataset, verify
@@ -383,6 +384,71 @@ def test_one_of_model_and_bm25_fills_in_for_the_other() -> None:
     assert [list(each) for each in taken] == [[1, 2, 8, 9], [1, 7, 8, 9], [1, 2, 3, 4], [5]]
 
 
+@pytest.mark.guarantee("mined-negatives")
+@pytest.mark.parametrize(
+    ("negatives", "bm25", "by_model", "by_words", "taken"),
+    [
+        (4, 2, [1, 2, 3, 4, 5], [2, 1, 8, 9, 7], [1, 2, 8, 9]),
+        (4, 0, [1, 2], [3, 4, 5], [1, 2, 3, 4]),
+        (4, 4, [2, 1], [3], [3, 2, 1]),
+        (4, 4, [2, 1], [3, 4, 5, 6], [3, 4, 5, 6]),
+        (5, 1, [1], [1, 2, 4, 3], [1, 2, 4, 3]),
+        (3, 1, [5, 4, 3, 2], [], [5, 4, 3]),
+        (3, 1, [], [5, 4, 3, 2], [5, 4, 3]),
+        (2, 1, [1], [1], [1]),
+        (2, 1, [], [], []),
+        (2, 0, [3, 4, 5], None, [3, 4]),
+        (2, 2, None, [3, 4, 5], [3, 4]),
+        (2, 1, None, [3, 4, 5], [3, 4]),
+        (2, 1, [3, 4, 5], None, [3, 4]),
+    ],
+)
+def test_a_row_has_as_many_negatives_of_each_search_as_it_can(
+    negatives: int, bm25: int, by_model: list[int] | None, by_words: list[int] | None, taken: list[int]
+) -> None:
+    def allowed(numbers: list[int] | None) -> Allowed | None:
+        if numbers is None:
+            return None
+        indices = np.array([[*numbers, *[NONE] * (6 - len(numbers))], [11, *[NONE] * 5]])
+        return Allowed(indices, np.where(indices == NONE, -np.inf, indices / 100), Counter())
+
+    rows = list(negatives_of_rows(allowed(by_model), allowed(by_words), ChoiceOptions(negatives=negatives, bm25=bm25)))
+    assert [list(row.items()) for row in rows] == [[(number, number / 100) for number in taken], [(11, 0.11)]]
+    with pytest.raises(ValueError, match="zip"):
+        alone = Allowed(np.array([[1]]), np.array([[0.5]]), Counter())
+        list(negatives_of_rows(allowed([1]), alone, ChoiceOptions(negatives=2, bm25=1)))
+
+
+@pytest.mark.guarantee("mined-negatives")
+def test_each_option_counts_the_texts_that_the_ones_before_it_left() -> None:
+    scores = np.array([[0.9, 0.8, 0.7, 0.6, 0.5, 0.4], [0.3, 0.2, 0.1, 0.0, -0.1, -0.2]])
+    options = ChoiceOptions(
+        negatives=1, range_max=5, relative_margin=0.05, absolute_margin=0.25, max_score=0.6, min_score=0.0
+    )
+    ranked = BestTexts(np.arange(12).reshape(2, 6), scores)
+    found = allowed_texts(ranked, scores, np.array([0.9, 0.25]), np.array([1, 2]), options)
+    assert found.indices.tolist() == [[3, 4, *[NONE] * 4], [9, *[NONE] * 5]]
+    assert found.left_out == {"relative_margin": 2, "absolute_margin": 4, "max_score": 0, "min_score": 1}
+    assert found.scores[0, :2].tolist() == [0.6, 0.5] and np.isneginf(found.scores[1, 1:]).all()
+
+
+@pytest.mark.guarantee("mined-negatives")
+def test_a_random_choice_is_drawn_by_the_seed_and_the_row_and_stays_from_version_to_version() -> None:
+    scores = np.tile(np.linspace(0.9, 0.0, 10), (3, 1))
+    ranked = BestTexts(np.tile(np.arange(10), (3, 1)), scores)
+
+    def drawn(seed: int) -> list[list[int]]:
+        options = ChoiceOptions(negatives=2, sampling_strategy="random", range_min=1, max_score=0.75, seed=seed)
+        return allowed_texts(ranked, scores, np.ones(3), np.array([4, 5, 4]), options).indices.tolist()
+
+    assert (
+        drawn(0)
+        == [[5, 2, 7, 4, 8, 3, 6, 9, -1, -1], [6, 2, 4, 7, 8, 5, 9, 3, -1, -1], [5, 2, 7, 4, 8, 3, 6, 9, -1, -1]]
+        != drawn(1)
+    )
+    assert all(sorted(row) == [NONE, NONE, *range(2, 10)] and row[-2:] == [NONE, NONE] for row in drawn(0))
+
+
 class Given(list[pa.RecordBatch]):
     """A dataset of triplets of a few rows, in batches, with the tokenizer of a folder."""
 
@@ -395,7 +461,7 @@ class Given(list[pa.RecordBatch]):
         for batch in batches:
             columns = {}
             names = ("tokens", "positive", "positive_1", "negative")
-            for name, texts in zip(names, zip(*batch, strict=True), strict=True):
+            for name, texts in zip(names, zip(*batch, strict=True), strict=False):
                 prompt = prompts.get(name.partition("_")[0], "")
                 ids = [made.encode(prompt + text, add_special_tokens=False).ids if text else [] for text in texts]
                 columns[name] = pa.array(ids, pa.list_(pa.uint16()))
@@ -452,6 +518,46 @@ def test_positives_and_negatives_with_different_prompts_are_refused(roberta_toke
     ):
         read_source(Given(roberta_tokenizer, {**SIDES, "negative": ""}, *OWLS), quiet=True)
     assert len(read_source(Given(roberta_tokenizer, SIDES), quiet=True).texts) == 0
+
+
+@pytest.mark.guarantee("mined-negatives")
+@pytest.mark.parametrize("prompts", [{}, {"tokens": "find: "}, {"positive": "read: "}, SIDES])
+def test_pairs_are_read_without_their_prompts_and_one_text_is_enough(
+    prompts: dict[str, str], roberta_tokenizer: Path
+) -> None:
+    source = read_source(Given(roberta_tokenizer, prompts, [("How do owls hunt?", "By ear.")]), quiet=True)
+    assert (source.titles, source.texts) == (["How do owls hunt?"], ["By ear."])
+    assert [each.tolist() for each in (source.title_of, *source.positives, *source.negatives)] == [[0], [0], []]
+    assert source.not_negatives(0).tolist() == [0] and source.not_negatives(0).dtype == np.int64
+    two = read_source(Given(roberta_tokenizer, prompts, [("Owls", "Rivers")], [("RIVERS", "owls")]), quiet=True)
+    assert [sorted(two.not_negatives(row).tolist()) for row in (0, 1)] == [[0, 1], [0, 1]]
+    empty = read_source(Given(roberta_tokenizer, prompts), quiet=True)
+    assert empty.title_of.dtype == np.int64 and len(empty.title_of) == 0
+
+
+@pytest.mark.guarantee("mined-negatives")
+def test_a_search_for_no_queries_or_in_no_texts_finds_none() -> None:
+    vectors = unit(np.random.default_rng(2), 7, DIM)
+    none, barred = np.empty((0, DIM), np.float32), [np.array([3]), np.array([], np.int64)]
+    assert Nearest(vectors).search(none, [], 3).indices.shape == (0, 3)
+    assert Nearest(vectors, np.array([], np.int64)).search(vectors[:2], barred, 3).indices.shape == (2, 0)
+    assert Nearest(vectors, np.array([3])).search(vectors[:2], barred, 3).indices.tolist() == [[NONE], [3]]
+    assert LexicalSearch(["Owls"]).search([], [], 3).indices.shape == (0, 3)
+    with pytest.raises(ValueError, match="zip"):
+        LexicalSearch(["Owls"]).search(["owls"], [], 3)
+
+
+@pytest.mark.guarantee("mined-negatives")
+@pytest.mark.parametrize("depth", [1, 5, 16, 60, 99, 100, 120])
+def test_of_many_texts_with_equal_scores_the_first_are_found(depth: int) -> None:
+    texts = [*(f"Owls of county {number}" for number in range(100)), "An owl is not owls.", "Rivers", "Owls"]
+    found = LexicalSearch(texts).search(["owls"], [np.array([2, 7])], depth)
+    best = [102, *(number for number in range(100) if number not in (2, 7)), 100][:depth]
+    assert found.indices.tolist() == [[*best, *[NONE] * (depth - len(best))]]
+    scores = found.scores[0][: len(best)]
+    np.testing.assert_array_equal(scores, scores.round(6))
+    assert np.isneginf(found.scores[0][len(best) :]).all() and (np.diff(scores) <= 0).all()
+    assert len(set(scores.tolist())) == min(len(best), 2 + (len(best) > 99))
 
 
 @pytest.mark.guarantee("mined-negatives")
