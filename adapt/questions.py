@@ -6,6 +6,7 @@
 The inputs are read once, and only if the file has ids.
 """
 
+import contextlib
 import dataclasses
 import json
 import sys
@@ -22,9 +23,10 @@ from clearspan.common.progress import counted
 from clearspan.common.queries import Query, read_queries
 from clearspan.common.terminal import UsageError
 from clearspan.pipelines.errors import PipelineError
+from clearspan.pipelines.kinds.kept_fields import FieldError, KeptFields
 from clearspan.pipelines.kinds.text_inputs import encoding_named
 from clearspan.pipelines.readers import read_pieces
-from clearspan.pipelines.readers.columns import chosen
+from clearspan.pipelines.readers.columns import DEFAULT, matching_name
 from clearspan.pipelines.readers.formats import format_named
 from clearspan.pipelines.records import Piece, Reading
 from clearspan.pipelines.units.plan import find_inputs
@@ -127,28 +129,24 @@ def _texts_of(queries: Sequence[Query], options: Questions) -> dict[str, list[st
 
 
 def _records(options: Questions, id_field: str) -> Iterator[tuple[str, str]]:
-    """Yield (id, text) of every record of the inputs that has both.
+    """Yield (id, text) of every record of the inputs that has both. The id is a text, as search results show it.
 
     Args:
         id_field: the name of the field that holds the id.
     """
-    names = (id_field, options.text_field or "text")
     encoding = options.encoding and encoding_named(options.encoding)
-    reading = Reading(
-        encoding=encoding,
-        skip_unknown=True,
-        columns=(names,),
-        option=f"{flag('--keep-fields')} and {flag('--text-field')}",
-    )
+    reading = Reading(encoding=encoding, skip_unknown=True, field=options.text_field, keep=(id_field,))
     inputs = find_inputs(options.inputs, reading)
     pieces = [Piece(entry, 0, None) for entry in inputs.files if format_named(entry.format).has_fields]
+    ids = KeptFields({id_field: "string"})
     for record in read_pieces(inputs.root, pieces, dataclasses.replace(reading, whole=True)):
         if not isinstance(record.value, dict):
             continue
-        if columns := chosen(list(record.value), reading):
-            name, text = (record.value[column] for column in columns)
-            if isinstance(text, str) and name is not None and not isinstance(name, float):
-                yield str(name), text
+        text = record.value.get(matching_name(record.value, reading.field or DEFAULT) or "")
+        with contextlib.suppress(FieldError):  # an object or a list is no id
+            (name,) = ids.of(record)
+            if isinstance(text, str) and isinstance(name, str):
+                yield name, text
 
 
 main = Questions.main

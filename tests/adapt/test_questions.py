@@ -2,8 +2,12 @@
 
 import csv
 import json
+import uuid
+from decimal import Decimal
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from clearspan.adapt import questions
@@ -49,6 +53,34 @@ def test_a_question_has_a_line_for_every_text_of_its_id(tmp_path: Path, articles
     wanted = [("Who flies silently?", text) for text in texts] + [("Who digs?", "Voles dig.")]
     wanted += [("Who hunts voles?", text) for text in texts]
     assert asked(tmp_path, articles, by_id, "--id-field", "id") == wanted
+
+
+BIRD, BEAST = "6b1d3c5e-0f7a-4c2e-9a53-1f0f7d9a1b01", "6b1d3c5e-0f7a-4c2e-9a53-1f0f7d9a1b02"
+
+
+@pytest.mark.guarantee("verdict-among-all")
+@pytest.mark.parametrize(
+    ("ids", "name"),
+    [
+        (pa.array([uuid.UUID(each).bytes for each in (BIRD, BEAST)], pa.uuid()), BEAST),
+        (pa.array([Decimal(7), Decimal(8)], pa.decimal128(38, 0)), "8"),
+        (pa.array([7.0, 8.0]), "8.0"),
+    ],
+)
+def test_an_id_of_a_table_is_named_as_hits_show_it(ids: pa.Array, name: str, tmp_path: Path) -> None:
+    pq.write_table(pa.table({"id": ids, "text": [OWLS, FOXES]}), tmp_path / "articles.parquet")
+    lines = f"query,id\nWho hunts by day?,{name}\n"
+    found = asked(tmp_path, tmp_path / "articles.parquet", lines, "--id-field", "id")
+    assert found == [("Who hunts by day?", FOXES)]
+
+
+def test_an_id_of_many_digits_names_one_text_of_json(tmp_path: Path) -> None:
+    ids = ["123456789012345678901234567890", "123456789012345678901234567891"]  # equal as doubles
+    rows = [f'{{"id": {name}, "text": {json.dumps(text)}}}\n' for name, text in zip(ids, (OWLS, FOXES), strict=True)]
+    (tmp_path / "articles.jsonl").write_text("".join(rows))
+    lines = f"query,id\nWho hunts by day?,{ids[1]}\n"
+    found = asked(tmp_path, tmp_path / "articles.jsonl", lines, "--id-field", "id")
+    assert found == [("Who hunts by day?", FOXES)]
 
 
 @pytest.mark.guarantee("verdict-among-all")
