@@ -39,6 +39,10 @@ class InputChangedError(PipelineError):
         )
 
 
+class ModelFailedError(PipelineError):
+    """A model cannot embed texts, for example because its device has no memory left at the moment."""
+
+
 def check_extra(extra: str, *packages: str, feature: str) -> None:
     """Raise PipelineError if a package that a feature needs is not installed.
 
@@ -74,11 +78,11 @@ def carrying_errors() -> Iterator[None]:
 def carried_error(error: BaseException) -> Exception | None:
     """Return the expected error of a worker, decoded from the message of a runner's exception.
 
-    The result is an InputChangedError or an OSError if the worker raised one, and a PipelineError for every other type.
-    It is None if the message holds no such error.
+    The result is an InputChangedError, a ModelFailedError or an OSError if the worker raised one, and a PipelineError
+    for every other type. It is None if the message holds no such error.
     """
     if not (codes := _CARRIED.findall(str(error))):
         return None
     record = json.loads(base64.b64decode(codes[-1]))
     failure = Failure(PREFIX, record["message"], types=tuple(record["types"]))
-    return failure.exception([InputChangedError, OSError], PipelineError)
+    return failure.exception([InputChangedError, ModelFailedError, OSError], PipelineError)

@@ -31,7 +31,7 @@ from clearspan.common.flags import flag
 from clearspan.common.options import Flag
 from clearspan.common.progress import counted
 from clearspan.pipelines.command import BeamOptions
-from clearspan.pipelines.errors import InputChangedError, PipelineError
+from clearspan.pipelines.errors import EXPECTED, InputChangedError, ModelFailedError, PipelineError
 from clearspan.pipelines.execution.progress import Progress
 from clearspan.pipelines.execution.quiet import quiet_beam
 from clearspan.pipelines.kinds import CorpusOptions, Kind
@@ -336,9 +336,9 @@ def _update(job: Job, plan: Plan, files: Mapping[str, bytes], options: RunOption
         if (summary := _run(new, plan, units, options)) is None:
             return None
         changes = update.changes(job.folder, new.folder)
-    except OSError:  # such as a full disk: the same command goes on
+    except (OSError, ModelFailedError):  # such as a full disk, or a device without memory: the same command goes on
         raise
-    except Exception:
+    except EXPECTED:
         update.discard(job.folder)
         raise
     update.replace(job.folder)

@@ -16,7 +16,7 @@ from clearspan.common.encoder.shared_model import SharedModel
 from clearspan.common.model_folder import EncoderError
 from clearspan.common.terminal import one_line
 from clearspan.pipelines.attached import HASHES, attach
-from clearspan.pipelines.errors import PipelineError
+from clearspan.pipelines.errors import ModelFailedError
 from clearspan.pipelines.kinds.copied import Copied
 from clearspan.pipelines.kinds.embedded_texts import EmbeddedTexts, Text
 from clearspan.pipelines.kinds.text_inputs import grouped, text_id, utf8
@@ -97,7 +97,7 @@ class VectorWorker:
         Every record is counted in `tally`. If texts are split into chunks, each chunk counts as one record.
 
         Raises:
-            PipelineError: the model cannot embed the texts; the message says why.
+            ModelFailedError: the model cannot embed the texts; the message says why.
         """
         texts = tally.made(records, lambda record: self.texts.of(record, tally.counts))
         if self.kind.chunk_tokens is not None:
@@ -114,7 +114,7 @@ class VectorWorker:
             for embedded in made:
                 yield from self._examples(ahead.popleft(), embedded, tally)
         except EncoderError as error:
-            raise PipelineError(one_line(error)) from None
+            raise ModelFailedError(one_line(error)) from None
 
     @functools.cached_property
     def texts(self) -> EmbeddedTexts:

@@ -12,7 +12,13 @@ import pytest
 
 from clearspan.common import files
 from clearspan.pipelines import errors
-from clearspan.pipelines.errors import InputChangedError, PipelineError, carried_error, carrying_errors
+from clearspan.pipelines.errors import (
+    InputChangedError,
+    ModelFailedError,
+    PipelineError,
+    carried_error,
+    carrying_errors,
+)
 from clearspan.pipelines.execution import progress
 from clearspan.pipelines.execution.runners import num_processes
 from clearspan.pipelines.records import Input, Piece
@@ -177,6 +183,12 @@ def test_a_full_disk_is_still_one_outside_of_the_worker() -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "out/vectors-00000-000.tar")
     found = carried_error(raised.value)
     assert type(found) is OSError and "No space left on device: 'out/vectors-00000-000.tar'" in str(found)
+
+
+def test_a_failed_model_is_still_one_outside_of_the_worker() -> None:
+    with pytest.raises(RuntimeError) as raised, carrying_errors():
+        raise ModelFailedError("encoder: cannot encode every text (CUDA out of memory)")
+    assert type(carried_error(raised.value)) is ModelFailedError
 
 
 def test_a_defect_keeps_its_traceback() -> None:

@@ -214,6 +214,28 @@ def test_a_second_run_leaves_the_subfolder_of_a_running_update(embed: Command, m
 
 
 @pytest.mark.guarantee("update-as-new")
+def test_an_update_whose_device_had_no_memory_goes_on(
+    embed: Command, made: Path, lines: list[str], embedded: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = "Owls hunt at night.", lines[200] + "!"
+    with monkeypatch.context() as patch:
+        usual = StaticEncoder._embed
+
+        def short(self: StaticEncoder, given: list[str], *options: Any) -> Any:
+            if second in given:
+                raise RuntimeError("CUDA out of memory")
+            return usual(self, given, *options)
+
+        patch.setattr(StaticEncoder, "_embed", short)
+        ended = embed("--update")
+        assert ended.code == 1 and "cannot encode every text (CUDA out of memory)" in ended.err
+    assert first in embedded and (made / FOLDER / "_done/00000.json").exists()
+    embedded.clear()
+    assert embed("--update").code == 0 and not (made / FOLDER).exists()
+    assert second in embedded and first not in embedded
+
+
+@pytest.mark.guarantee("update-as-new")
 def test_a_failed_update_leaves_the_old_collection_and_nothing_else(embed: Command, made: Path, tmp_path: Path) -> None:
     before = files_of(made)
     with (tmp_path / "a.jsonl").open("a", encoding="utf-8") as stream:
