@@ -11,10 +11,14 @@ MIN_SIMILARITY = 0.6
 """Least similarity, from 0 to 1, at which an unknown name counts as a mistyped known name."""
 
 
-def closest(name: str, known: Iterable[str]) -> str | None:
-    """Return the known name that is most similar to `name`, ignoring case; None if none is similar enough."""
+def closest(name: str, known: Iterable[str], min_similarity: float = MIN_SIMILARITY) -> str | None:
+    """Return the known name that is most similar to `name`, ignoring case; None if none is similar enough.
+
+    Args:
+        min_similarity: the least similarity that is enough, from 0, for any name, to 1.
+    """
     folded = {candidate.casefold(): candidate for candidate in reversed(list(known))}  # of equal names the first stays
-    near = difflib.get_close_matches(name.casefold(), folded, 1, MIN_SIMILARITY)
+    near = difflib.get_close_matches(name.casefold(), folded, 1, min_similarity)
     return folded[near[0]] if near else None
 
 

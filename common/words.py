@@ -15,11 +15,11 @@ import regex
 from clearspan.common import same_text
 from clearspan.common.scripts import LETTERS, UNSPACED
 
-VERSION = 2
+VERSION = 3
 """Version of the definition and the form of a word, increased whenever one changes; a part of BM25 indexes' names."""
 _APOSTROPHES = "['\u2019]"
-_ONE_LETTER = rf"(?<!\p{{L}}{_APOSTROPHES})[[\p{{L}}\p{{Nd}}]--{LETTERS}]"
-_WORD = regex.compile(rf"[{UNSPACED}]|[^\W{UNSPACED}]{{2,}}|{_ONE_LETTER}", regex.V1)
+_ONE = rf"(?<!\p{{L}}{_APOSTROPHES})[\p{{L}}--{LETTERS}]|\p{{Nd}}"
+_WORD = regex.compile(rf"[{UNSPACED}]|[^\W_{UNSPACED}]{{2,}}|{_ONE}", regex.V1)
 _UNIT = regex.compile(rf"[{UNSPACED}]|[^\s{UNSPACED}]+")
 _BETWEEN_SPACES = regex.compile(r"\S+")
 _CHARACTER = regex.compile(r"\X")
@@ -44,7 +44,7 @@ def words(text: str) -> list[str]:
     """Return the words of a folded text, without punctuation.
 
     A word is a run of letters or digits, or a single character of a script that is written without spaces between
-    words. A single letter after an apostrophe (don't, the owl's) is not a word.
+    words. An underscore is punctuation. A single letter after an apostrophe (don't, the owl's) is not a word.
     """
     found: list[str] = _WORD.findall(text)
     return found

@@ -15,7 +15,6 @@ are compared by their exact values. A quote in a text is doubled, as in 'it''s'.
 
 import ast
 import dataclasses
-import difflib
 import itertools
 import re
 import sys
@@ -28,6 +27,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from clearspan.common.flags import flag
+from clearspan.common.parsing import closest
 from clearspan.common.typed import short_repr
 from clearspan.shards.schema import FIELD
 
@@ -131,7 +131,7 @@ class Condition:
                     f"no field {name!r}: the vectors were stored without fields: run embed again with "
                     f"{flag('--keep-fields')} {name}"
                 )
-            near = difflib.get_close_matches(name, known, 1, 0)[0]
+            near = closest(name, known, 0)
             raise ConditionError(f"no field {name!r}: did you mean {near!r}? The stored fields are {', '.join(known)}")
 
     def __call__(self, batch: pa.RecordBatch) -> NDArray[np.bool_]:

@@ -39,7 +39,8 @@ def test_in_turkish_i_without_a_dot_is_another_letter(word: str) -> None:
 @pytest.mark.parametrize(
     ("text", "expected"),
     [("C++ or R?", "c or r"), ("vitamin C: 5 mg", "vitamin c 5 mg"), ("물 한 잔", "물 한 잔"), ("C's", "c"),
-     ("don't, the owl’s", "don the owl"), ("コーヒー", "コ ヒ"), ("_ - +", "")],
+     ("don't, the owl’s", "don the owl"), ("コーヒー", "コ ヒ"), ("_ - +", ""),
+     ("_very_ snake_case __5", "very snake case 5"), ("rock'5", "rock 5")],
 )  # fmt: skip
 def test_a_letter_or_digit_is_a_word_but_not_the_end_of_a_contraction(text: str, expected: str) -> None:
     assert PLAIN(text) == expected.split()

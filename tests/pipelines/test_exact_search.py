@@ -543,6 +543,7 @@ def test_a_condition_may_be_as_long_and_as_deep_as_the_limits() -> None:
     [
         ([], "no field 'Year': the vectors were stored without fields: run embed again with --keep-fields Year"),
         (["lang", "year"], "no field 'Year': did you mean 'year'? The stored fields are lang, year"),
+        (["tear", "YEAR"], "no field 'Year': did you mean 'YEAR'? The stored fields are tear, YEAR"),
         (["lang"], "no field 'Year': did you mean 'lang'? The stored fields are lang"),
     ],
 )
