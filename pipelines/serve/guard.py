@@ -48,13 +48,16 @@ def name_of(host: str) -> str:
     return (parts["ipv6"] or parts["name"]).lower()
 
 
-def names_of(host: str) -> set[str] | None:
-    """Return the host names that a server on the address `host` answers to: localhost, 127.0.0.1, ::1 and `host`.
+def names_of(*hosts: str) -> set[str] | None:
+    """Return the host names that a server answers to: localhost, 127.0.0.1, ::1 and its hosts.
 
-    Return None if `host` stands for all addresses of this machine, as 0.0.0.0 does: the server then answers to
+    Return None if a host stands for all addresses of this machine, as 0.0.0.0 does: the server then answers to
     localhost and to any IP address.
+
+    Args:
+        hosts: the host on which the server listens, as the user wrote it, and the address that it stands for.
     """
-    return None if host in ("0.0.0.0", "::", "") else {*LOOPBACK, host.lower()}
+    return None if {"0.0.0.0", "::", ""} & set(hosts) else {*LOOPBACK, *map(str.lower, hosts)}
 
 
 def is_address(name: str, kind: Callable[[str], object] = ipaddress.ip_address) -> bool:

@@ -63,7 +63,8 @@ class Serve(CollectionCommand):
             comparison = SideBySide(self.opened(keep=True), self.weight)
             comparison.load()
             terminal.notice(f"{comparison}\n{server.address(listener)} (Ctrl-C ends it)")
-            server.Server.of(application(comparison, guard.names_of(self.host))).run([listener])
+            names = guard.names_of(self.host, listener.getsockname()[0])
+            server.Server.of(application(comparison, names)).run([listener])
         return ServeSummary(comparison.num_searches)
 
 

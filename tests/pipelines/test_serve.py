@@ -11,6 +11,7 @@ import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from urllib.parse import urlencode
 
@@ -25,6 +26,7 @@ from clearspan.pipelines.search.hits import Hit
 from clearspan.pipelines.search.where import Condition
 from clearspan.pipelines.serve import app, guard, server
 from clearspan.pipelines.serve.compare import example
+from clearspan.pipelines.serve.serve_command import Serve
 from clearspan.shards.reader import ShardError
 from tests.conftest import ROOT
 from tests.listening import addresses
@@ -201,17 +203,35 @@ LOCAL = {"localhost", "127.0.0.1", "::1"}
 
 @pytest.mark.guarantee("serve-local")
 @pytest.mark.parametrize(
-    ("host", "names"),
+    ("hosts", "names"),
     [
-        ("127.0.0.1", LOCAL),
-        ("Owls.example", LOCAL | {"owls.example"}),
-        ("0.0.0.0", None),
-        ("::", None),
-        ("", None),
+        (["127.0.0.1"], LOCAL),
+        (["Owls.example"], LOCAL | {"owls.example"}),
+        (["owls.example", "10.0.0.7"], LOCAL | {"owls.example", "10.0.0.7"}),
+        (["0.0.0.0"], None),
+        (["::"], None),
+        ([""], None),
+        (["0", "0.0.0.0"], None),
+        (["::0", "::"], None),
     ],
 )
-def test_the_guard_knows_the_names_of_its_host(host: str, names: set[str] | None) -> None:
-    assert guard.names_of(host) == names
+def test_the_guard_knows_the_names_of_its_host(hosts: list[str], names: set[str] | None) -> None:
+    assert guard.names_of(*hosts) == names
+
+
+@pytest.mark.guarantee("serve-local")
+@pytest.mark.parametrize("host", ["0", "127.1"])
+def test_the_printed_address_is_answered_however_the_host_is_written(
+    host: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    made: list[set[str] | None] = []
+    monkeypatch.setattr(app, "application", lambda comparison, names: made.append(names))
+    monkeypatch.setattr(server.Server, "of", lambda application: SimpleNamespace(run=lambda sockets: None))
+    monkeypatch.setattr(Serve, "opened", lambda self, keep: Fixed([OWL]))
+    Serve(folder="notes", host=host, port=0).run()
+    address = capsys.readouterr().out.split("http://")[1].split(" ")[0]
+    headers = Headers({"host": address})
+    assert guard.Guard(nothing, made[0]).problem(headers, is_page=True) is None
 
 
 async def nothing(*_: Any) -> None: ...
