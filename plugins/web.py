@@ -45,10 +45,13 @@ OTHER, STATUS, NO_TEXT, TRUNCATED = "other_record", "http_status", "not_text", "
 """Reasons for which an archive record is skipped: records of its type hold no page, its HTTP status is not 200, its
 content is neither HTML nor text, or its body is cut short according to a header (Content-Length, WARC-Truncated)."""
 INFLATED = {"gzip", "x-gzip", "deflate"}
-"""Content encodings that `_inflated` decompresses."""
+"""Content and transfer encodings that `_inflated` decompresses."""
+CHUNKED = "chunked"
 HTML = ("text/html", "application/xhtml+xml")
 _START = re.compile(rb"WARC/1\.\d\r?\n")
 _LENGTH = re.compile(rb"\nContent-Length:[ \t]*(\d{1,18})[ \t]*\r?\n", re.IGNORECASE)
+_CHUNK = re.compile(rb"(?:\r?\n)?([0-9A-Fa-f]{1,15})[ \t]*(?:;[^\n]*)?\r?\n")
+"""The line before a chunk of an HTTP body, with the end of the chunk before it."""
 _TOO_DEEP = " > ".join(["*"] * DEPTH)
 
 
@@ -194,7 +197,7 @@ def _record(frame: _Frame, name: str, max_bytes: int) -> Record:
         if record_type == "response":
             if not record.is_http:
                 return skipped(OTHER)
-            record.parse_http("transfer")
+            record.parse_http("none")
             status = record.http_headers.status_code
             if status is None:
                 return bad("no HTTP status line")
@@ -229,31 +232,57 @@ def _record(frame: _Frame, name: str, max_bytes: int) -> Record:
 def _body(record: "WarcRecord", data: bytes, num_bytes: int) -> bytes:
     """Return the decoded body of an HTTP response, at most its first `num_bytes` bytes.
 
-    This function, and not fastwarc, decompresses gzip and deflate, because fastwarc takes a body that ends early for a
-    whole one.
+    This function, and not fastwarc, decodes chunks, gzip and deflate, because fastwarc takes a body that ends early for
+    a whole one.
 
     Args:
         record: the archive record, whose HTTP header is parsed, and whose body is not yet read.
         data: the bytes of the same record.
 
     Raises:
-        ShortBodyError: the body is shorter than the HTTP header says.
-        EOFError, OSError, zlib.error: the body is cut short, or cannot be decoded.
+        ShortBodyError: the body is shorter than the HTTP header says, or its last chunk is missing.
+        EOFError, OSError, ValueError, zlib.error: the body is cut short, or cannot be decoded.
     """
     headers = record.http_headers
-    encodings = [name.strip().lower() for name in (headers.get("Content-Encoding") or "").split(",")]
-    encodings = [name for name in encodings if name not in ("", "identity")]
-    if not set(encodings) <= INFLATED:
+    transfer, content = (
+        [name.strip().lower() for name in (headers.get(header) or "").split(",")]
+        for header in ("Transfer-Encoding", "Content-Encoding")
+    )
+    encodings = [name for name in (*content, *transfer) if name not in ("", "identity")]  # the last one comes off first
+    if not set(encodings) <= {*INFLATED, CHUNKED}:
         whole = type(record).from_bytes(data)
         whole.parse_http("all")
         return bytes(whole.reader.read(num_bytes))
     body = record.reader.read(num_bytes if not encodings else -1)
     stated = headers.get("Content-Length") or ""
-    if stated.isdecimal() and not headers.get("Transfer-Encoding") and len(body) < min(int(stated[:18]), num_bytes):
+    if stated.isdecimal() and not any(transfer) and len(body) < min(int(stated[:18]), num_bytes):
         raise ShortBodyError
-    for number in range(len(encodings)):
-        body = _inflated(body, num_bytes if number == len(encodings) - 1 else len(data) + num_bytes)
-    return bytes(body)
+    for number, encoding in enumerate(reversed(encodings), start=1):
+        limit = num_bytes if number == len(encodings) else len(data) + num_bytes
+        body = _joined(body) if encoding == CHUNKED else _inflated(body, limit)
+    return bytes(body[:num_bytes])
+
+
+def _joined(body: bytes) -> bytes:
+    """Return the content of the chunks of a body (RFC 9112, 7.1).
+
+    Raises:
+        EOFError: the body is cut short within a chunk.
+        ShortBodyError: the last chunk, which is empty, is missing.
+        ValueError: no chunk begins where one must.
+    """
+    parts, at = list[bytes](), 0
+    while head := _CHUNK.match(body, at):
+        size, at = int(head[1], 16), head.end()
+        if not size:
+            return b"".join(parts)
+        parts.append(body[at : at + size])
+        at += size
+        if at > len(body):
+            raise EOFError("its body is cut short within a chunk")
+    if body[at:].strip(b"\r\n"):
+        raise ValueError(f"no chunk at byte {at:,} of its body: {body[at : at + 40]!r}")
+    raise ShortBodyError
 
 
 def _inflated(body: bytes, num_bytes: int) -> bytes:

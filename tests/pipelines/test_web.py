@@ -162,6 +162,33 @@ def test_a_compressed_body_is_whole_or_bad(tmp_path: Path, encoding: str) -> Non
         assert (cut.value, cut.problem) == (None, "not readable: its compressed body is cut short")
 
 
+def chunked(body: bytes, size: int = 700) -> bytes:
+    parts = [body[start : start + size] for start in range(0, len(body), size)]
+    return b"".join(b"%X; a=b\r\n%b\r\n" % (len(part), part) for part in parts) + b"0\r\nname: value\r\n\r\n"
+
+
+@pytest.mark.parametrize("encoding", ["gzip", "x-gzip", "deflate"])
+def test_a_body_that_was_compressed_on_the_way_is_whole_or_bad(tmp_path: Path, encoding: str) -> None:
+    body, header = ENCODED[encoding], f"Content-Type: text/html\r\nTransfer-Encoding: {encoding}"
+    for end in (-1, -9, -len(body) // 3):
+        whole, cut = read(tmp_path, of(body, header) + of(body[:end], header))
+        assert whole.value["text"].count(TEXT) == 200
+        assert (cut.value, cut.problem) == (None, "not readable: its compressed body is cut short")
+        parts = [of(chunked(each, 20), f"{header}, chunked") for each in (body, body[:end])]
+        whole, cut = read(tmp_path, b"".join(parts))
+        assert whole.value["text"].count(TEXT) == 200
+        assert (cut.value, cut.problem) == (None, "not readable: its compressed body is cut short")
+
+
+def test_a_body_without_its_last_chunk_is_skipped(tmp_path: Path) -> None:
+    header, body = "Content-Type: text/html\r\nTransfer-Encoding: chunked", chunked(BODY)
+    last = body.rindex(b"0\r\nname")
+    ends = [len(body), last, last - 2, last - 9]
+    found = read(tmp_path, b"".join(of(body[:end], header) for end in ends))
+    assert [one.skipped for one in found] == ["", web.TRUNCATED, web.TRUNCATED, ""]
+    assert [one.problem for one in found] == ["", "", "", "not readable: its body is cut short within a chunk"]
+
+
 @pytest.mark.parametrize("body", [BODY, ENCODED["gzip"]])
 def test_a_body_that_is_shorter_than_its_header_says_is_skipped(tmp_path: Path, body: bytes) -> None:
     headers = "Content-Type: text/html\r\n" + ("" if body is BODY else "Content-Encoding: gzip\r\n")
