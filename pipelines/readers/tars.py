@@ -32,7 +32,7 @@ from clearspan.pipelines.readers.streams import (
 from clearspan.pipelines.records import HEAD_BYTES, Input, Piece, Reading, Record
 from clearspan.pipelines.suffixes import TARS, type_suffix
 from clearspan.shards import storage
-from clearspan.shards.finding import is_below_hidden
+from clearspan.shards.finding import is_below_auxiliary, is_below_hidden
 
 PEEK_BYTES = 1 << 14
 HEADER_BYTES = 1 << 20
@@ -43,9 +43,10 @@ PADDING_BYTES = tarfile.RECORDSIZE
 """Maximum number of zero bytes after a tar's end mark, where writers fill up a record.
 More zeros may be lost members.
 """
-CLASS_LABEL, UNKNOWN_TYPE = "class_label", "unknown_type"
-"""Reasons for which a member is skipped: it states the class of a sample (webdataset's .cls), or it holds no plain text
-and the user chose to skip files of unknown type.
+CLASS_LABEL, UNKNOWN_TYPE, AUXILIARY = "class_label", "unknown_type", "auxiliary_name"
+"""Reasons for which a member is skipped: it states the class of a sample (webdataset's .cls); it holds no plain text,
+and the user chose to skip files of unknown type; or its name, or that of a folder in it, begins with an underscore, as
+engines name files that are not data (`finding.is_auxiliary`).
 """
 SPARSE = "a sparse member, which is not supported: pack it without --sparse"
 
@@ -76,8 +77,8 @@ class Tars(Format):
             return
         reading = dataclasses.replace(reading, text_per="file")  # --text-per line does not apply to members of tars
         for name, _, member in members:
-            if member is None:
-                yield Record(name, None, None, b"", LINK)
+            if (unread := _of_name(name, piece.input.name, member)) is not None:
+                yield unread
             else:
                 yield from unpack(member, name, reading)
 
@@ -131,13 +132,28 @@ def unpack(stream: BinaryIO, name: str, reading: Reading) -> Iterator[Record]:
             yield from _documents(content, head, name, compression, reading)
             return
         for inner, _, member in _members(content, name):
-            if member is None:
-                yield Record(inner, None, None, b"", LINK)
+            if (unread := _of_name(inner, name, member)) is not None:
+                yield unread
             else:
                 with naming_damage(inner, "tar"):
                     buffered = _peeking(member)
                     head = _head(buffered)
                     yield from _documents(cast(BinaryIO, buffered), head, inner, compression_of(head), reading)
+
+
+def _of_name(name: str, archive: str, member: BinaryIO | None) -> Record | None:
+    """Return a record that says why a member cannot be read or is skipped, whatever it holds; None if it may be read.
+
+    Args:
+        name: the name of the member, as ARCHIVE/MEMBER.
+        archive: the name of the tar.
+        member: the content of the member; None if it is not a file.
+    """
+    if member is None:
+        return Record(name, None, None, b"", LINK)
+    if is_below_auxiliary(name.removeprefix(f"{archive}/"), ""):
+        return Record(name, None, None, b"", skipped=AUXILIARY)
+    return None
 
 
 def _peeking(stream: BinaryIO) -> io.BufferedReader:

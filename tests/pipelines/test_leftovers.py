@@ -8,7 +8,7 @@ import pytest
 
 from clearspan.pipelines.errors import PipelineError
 from tests.pipelines.conftest import Command, summary
-from tests.pipelines.packings import parquet, read_all, write
+from tests.pipelines.packings import jsonl, parquet, read_all, tar, write
 
 TEXTS = ["An owl hunts at night.", "Moss grows on the north side.", "A political party won in 1980."]
 
@@ -24,6 +24,15 @@ def test_unfinished_parts_of_a_job_are_not_read_and_are_told(direct: Command, tm
     both = ["--input", tmp_path / "in", tmp_path / "in" / "_temporary", "--min-tokens", "1"]
     told = direct(*both, "--output", tmp_path / "both").out
     assert "1 file left out" in told and "_SUCCESS" in told
+
+
+@pytest.mark.parametrize("nested", [False, True])
+def test_they_are_left_out_of_tars_too_and_counted(direct: Command, tmp_path: Path, nested: bool) -> None:
+    files = {"part-0.jsonl": jsonl(TEXTS), "_temporary/0/part-0.jsonl": jsonl(TEXTS), "_SUCCESS": b""}
+    archive = tar({f"out/{name}": data for name, data in {**files, "_year=2020/a.txt": b"An owl."}.items()})
+    write(tmp_path / "_in", {"a.tar": tar({"inner.tar": archive}) if nested else archive})
+    counts = summary(direct("--input", tmp_path / "_in", "--min-tokens", "1", "--json"))
+    assert (counts["kept"], counts["filtered"]["auxiliary_name"]) == (len(TEXTS) + 1, 2)
 
 
 @pytest.mark.parametrize("options", [[], ["--skip-unknown"]])
