@@ -29,7 +29,7 @@ from clearspan.eval.details import Table, cell_text
 from clearspan.eval.files import json_text
 from clearspan.eval.report.text import text_table
 from clearspan.eval.results import Results
-from clearspan.eval.scores import LEVEL, Examples, comparable, figure, num_resamples, tested
+from clearspan.eval.scores import FEWEST_DECIDING, LEVEL, Examples, comparable, figure, num_resamples, tested
 
 _EXAMPLE = "clearspan compare runs/baseline/eval runs/mine/eval"
 _NOTES = "A and B are output folders of `clearspan eval`, which hold results.json and examples.npz."
@@ -49,7 +49,8 @@ class ComparedFigure:
         low, high: the ends of the 95 % interval of the difference.
         p: the p-value of the difference, not corrected for the number of comparisons.
         p_holm: the p-value after Holm's correction for the number of comparisons.
-        exceeds_noise: whether `p_holm` is below 0.05.
+        exceeds_noise: whether `p_holm` is below 0.05, and there are at least 20 examples.
+        num_examples: the number of examples of the task.
     """
 
     task: str
@@ -62,6 +63,12 @@ class ComparedFigure:
     p: float
     p_holm: float
     exceeds_noise: bool
+    num_examples: int
+
+    @property
+    def is_undecided(self) -> bool:
+        """Return whether the difference would exceed noise, but is of fewer than 20 examples (`FEWEST_DECIDING`)."""
+        return self.p_holm < LEVEL and not self.exceeds_noise
 
 
 @dataclass(frozen=True)
@@ -97,7 +104,7 @@ class Comparison(Result):
                 row.difference if math.isnan(row.difference) else f"{row.difference:+.2f}",
                 f"[{cell_text(row.low)}, {cell_text(row.high)}]",
                 *("" if math.isnan(p) else f"{p:.4f}" for p in (row.p, row.p_holm)),
-                "yes" if row.exceeds_noise else "",
+                "yes" if row.exceeds_noise else "too few" if row.is_undecided else "",
             )
             for row in self.rows
         ]
@@ -108,6 +115,8 @@ class Comparison(Result):
             f"{number} of {len(rows)} differences exceed noise: p corrected by Holm over all {len(rows)} figures, "
             f"below {LEVEL}; paired bootstrap over examples, {self.resamples} samples"
         )
+        if any(row.is_undecided for row in self.rows):
+            lines.append(f"too few: fewer than {FEWEST_DECIDING} examples decide nothing, whatever their p")
         lines += [f"note: {note}" for note in self.notes]
         lines += [f"not compared: {task}: {reason}" for task, reason in self.not_compared.items()]
         return "\n".join(printable(line) for line in lines)
@@ -156,7 +165,7 @@ def compare_folders(first: Path, second: Path, progress: bool = False) -> Compar
     rows = [
         ComparedFigure(
             task, metric, figure(one), figure(other), change.value, change.low, change.high, change.p, change.p_holm,
-            change.exceeds_noise,
+            change.exceeds_noise, len(one),
         )
         for ((task, metric), (one, other)), change in zip(pairs.items(), changes, strict=True)
     ]  # fmt: skip

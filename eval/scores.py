@@ -25,6 +25,11 @@ Ints = NDArray[np.int64]
 
 RESAMPLES = 1000
 LEVEL = 0.05
+FEWEST_DECIDING = 20
+"""The fewest examples by which a difference can exceed noise. With fewer, the bootstrap's intervals are too narrow: of
+the verdicts on equal systems, of which 2.5 % should be `better`, 5.5 % were `better` with ten queries, 3.4 % with
+twenty, and 2.2 % with a hundred.
+"""
 _BLOCK = 1 << 22  # resampled values in memory at a time: 32 MB per float64 array
 
 
@@ -159,6 +164,7 @@ class Difference:
             sample whose difference is undefined is in both counts. p is NaN if `value` is NaN.
         p_holm: the p-value after Holm's correction for the number of all differences that are tested together; NaN
             before the correction.
+        has_few: whether there are fewer than 20 examples (`FEWEST_DECIDING`), too few to decide.
     """
 
     value: float
@@ -166,11 +172,12 @@ class Difference:
     high: float
     p: float
     p_holm: float = math.nan
+    has_few: bool = False
 
     @property
     def exceeds_noise(self) -> bool:
-        """Return whether the corrected p-value `p_holm` is below 0.05 (LEVEL)."""
-        return self.p_holm < LEVEL
+        """Return whether the corrected p-value `p_holm` is below 0.05 (LEVEL), and there are enough examples."""
+        return self.p_holm < LEVEL and not self.has_few
 
 
 def figure(examples: Examples) -> float:
@@ -219,7 +226,8 @@ def difference(first: Examples, second: Examples, resamples: int = RESAMPLES) ->
     p = min(1.0, 2 * (float(tail) + 1) / (resamples + 1))
     value = figure(second) - figure(first)
     # A difference is undefined if, for example, all predictions are equal and so have no correlation.
-    return Difference(value, low, high, math.nan if math.isnan(value) else p)
+    p = math.nan if math.isnan(value) else p
+    return Difference(value, low, high, p, has_few=len(first) < FEWEST_DECIDING)
 
 
 def num_resamples(num_figures: int) -> int:

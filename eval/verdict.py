@@ -34,7 +34,7 @@ from clearspan.eval.models.load import load_encoder
 from clearspan.eval.models.prompted import Prompted
 from clearspan.eval.models.ranks import Chunks
 from clearspan.eval.models.similarity import Vectors
-from clearspan.eval.scores import Examples, difference, figure, interval
+from clearspan.eval.scores import FEWEST_DECIDING, Examples, difference, figure, interval
 from clearspan.eval.tasks.queries import few
 
 Cut = Callable[[Encoder, str, Sequence[str]], Chunks]
@@ -42,11 +42,6 @@ Cut = Callable[[Encoder, str, Sequence[str]], Chunks]
 Word = Literal["better", "worse", "no difference"]
 Task = Literal["titles", "crops", "questions"]
 BM25 = "BM25"
-FEWEST_DECIDING = 20
-"""The fewest queries for a verdict other than `no difference`. With fewer queries, the bootstrap's intervals are too
-narrow: of the verdicts on equal systems, of which 2.5 % should be `better`, 5.5 % were `better` with ten queries, 3.4 %
-with twenty, and 2.2 % with a hundred.
-"""
 TRAINED = "trained"
 """The name of the trained model if there is only one. `Verdict.sentence` calls it `the trained model`."""
 SAID_S = 30

@@ -134,8 +134,9 @@ def _sentence_on_one_task(summary: ScoreSummary, task: str) -> str:
         return (
             f"{best} {verb}: {metric} {score}, {abs(change.value):.1f} {side} {other} [{low:.1f}, {high:.1f}]{where}."
         )
+    decided = "Too few examples to decide" if change.has_few else "No difference beyond noise"
     return (
-        f"No difference beyond noise: {best} has the best {metric}, {score}, and {other} {rival} "
+        f"{decided}: {best} has the best {metric}, {score}, and {other} {rival} "
         f"({change.value:+.1f} [{change.low:+.1f}, {change.high:+.1f}]){where}."
     )
 

@@ -1,6 +1,7 @@
 """`python -m clearspan.eval.compare`: differences of two models that exceed noise, and what is not compared and why."""
 
 import json
+import re
 from pathlib import Path
 
 import numpy as np
@@ -100,6 +101,23 @@ def test_a_difference_that_is_found_alone_is_noise_among_several() -> None:
     assert alone.p == among.p and 0.05 / 3 < among.p < 0.05
     assert alone.exceeds_noise and not among.exceeds_noise
     assert among.p_holm == pytest.approx(3 * among.p)
+
+
+@pytest.mark.guarantee("compare-noise")
+@pytest.mark.parametrize(("number", "cell"), [(19, "too few"), (20, "yes")])
+def test_few_examples_decide_nothing(
+    number: int, cell: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    gold = np.ones(number)
+    a, b = (
+        write(tmp_path / name, {"MR": {"acc": Examples.of("accuracy", predicted, gold)}})
+        for name, predicted in (("a", 0 * gold), ("b", gold))
+    )
+    (row,) = compared(capsys, a, b)["rows"]
+    assert row["p_holm"] < 0.05 and row["exceeds_noise"] == (cell == "yes") and row["num_examples"] == number
+    assert main([str(a), str(b)]) == 0
+    out = capsys.readouterr().out
+    assert re.search(rf"\b{cell}$", out, re.MULTILINE) and ("fewer than 20 examples" in out) == (cell == "too few")
 
 
 @pytest.mark.slow

@@ -136,6 +136,11 @@ def test_the_outcome_says_where_nothing_exceeds_noise() -> None:
     assert text.endswith("), among 500 texts.")
 
 
+@pytest.mark.parametrize(("number", "begin"), [(19, "Too few examples to decide: "), (20, "trained finds most: ")])
+def test_the_outcome_of_few_examples_says_so(number: int, begin: str) -> None:
+    assert outcome(ranking("BM25", [9] * number), ranking("trained", [1] * number)).startswith(begin)
+
+
 def test_the_outcome_of_one_model_has_its_interval_and_the_number_of_texts() -> None:
     low, high = BM25.results.intervals["heldout/texts"]["mrr"]
     assert outcome(BM25) == f"BM25: MRR 70.0 [{low:.1f}, {high:.1f}] among 500 texts."
