@@ -6,6 +6,7 @@ Page checksums are verified if the file has them. Rows are decoded in batches of
 from collections.abc import Iterator
 from typing import BinaryIO
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 
 from clearspan.pipelines.errors import PipelineError
@@ -40,8 +41,9 @@ class ParquetTables(Format):
         with pq.ParquetFile(
             stream, buffer_size=BUFFER_BYTES, pre_buffer=False, page_checksum_verification=True
         ) as table:
-            columns = arrow_columns(table.schema_arrow, name, reading)
-            kept = kept_arrow_columns(table.schema_arrow, name, reading) if reading.keep else None
+            schema = _with_uuids(table)
+            columns = arrow_columns(schema, name, reading)
+            kept = kept_arrow_columns(schema, name, reading) if reading.keep else None
             row = 0
             for number in range(table.num_row_groups):
                 group = table.metadata.row_group(number)
@@ -52,7 +54,7 @@ class ParquetTables(Format):
                     rows = min(ROWS, max(1, BATCH_BYTES * group.num_rows // max(1, group.total_byte_size)))
                     stored = [".".join(path) for path in [*columns.values(), *(kept or {}).values()]]
                     for batch in table.iter_batches(rows, row_groups=[number], columns=stored, use_threads=False):
-                        beside = None if kept is None else with_columns(batch, kept)
+                        beside = None if kept is None else with_columns(_typed(batch, schema), kept)
                         yield from arrow_records(with_columns(batch, columns), name, reading, first, beside)
                         first += batch.num_rows
                     if first != row + group.num_rows:
@@ -73,6 +75,27 @@ class ParquetTables(Format):
         end, of_file = piece.start + piece.bytes, piece.input.bytes
         last = max([end, *(_end(group) for group in groups if _is_in(group, piece))])
         return [(end, last), (max(0, of_file - metadata.serialized_size - TRAILER_BYTES), of_file)]
+
+
+def _with_uuids(table: pq.ParquetFile) -> pa.Schema:
+    """Return the schema of a file, in which columns of UUIDs have this type; pyarrow before 21 reads them as bytes."""
+    stored = map(table.schema.column, range(len(table.schema)))
+    uuids = {column.path for column in stored if column.logical_type.type == "UUID"}
+    fields = (
+        field.with_type(pa.uuid()) if field.name in uuids and field.type == pa.binary(16) else field
+        for field in table.schema_arrow
+    )
+    return pa.schema(fields)
+
+
+def _typed(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    """Return a batch in which the columns of UUIDs have this type."""
+    kinds = [schema.field(field.name).type if field.type == pa.binary(16) else field.type for field in batch.schema]
+    columns = [
+        column if column.type == kind else pa.ExtensionArray.from_storage(kind, column)
+        for column, kind in zip(batch.columns, kinds, strict=True)
+    ]
+    return pa.record_batch(columns, names=batch.schema.names)
 
 
 def _columns(group: pq.RowGroupMetaData) -> list[pq.ColumnChunkMetaData]:

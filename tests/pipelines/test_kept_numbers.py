@@ -1,5 +1,6 @@
 """Numbers in fields that are stored with texts: exact in every format, or stored as texts, or refused."""
 
+import functools
 import io
 import json
 import uuid
@@ -7,6 +8,7 @@ from decimal import Decimal
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -89,6 +91,17 @@ def test_uuids_and_json_are_stored_as_texts(pack, tmp_path: Path) -> None:
     data = pack(pa.table(columns))
     assert stored({name: data}, tmp_path, "id") == ({"id": "string"}, list(map(str, ids)))
     assert stored({name: data}, tmp_path, "meta") == ({"meta": "string"}, ['{"year": 1980}', None, "[]"])
+
+
+def test_uuids_that_parquet_reads_as_bytes_are_stored_as_texts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in versions of pyarrow before 21."""
+    monkeypatch.setattr(pq, "ParquetFile", functools.partial(pq.ParquetFile, arrow_extensions_enabled=False))
+    ids = [uuid.UUID(int=7), None, uuid.UUID(int=2**127)]
+    stream = io.BytesIO()
+    column = pa.array([each and each.bytes for each in ids], pa.uuid())
+    pq.write_table(table(column), stream, store_schema=False)
+    found = stored({"a.parquet": stream.getvalue()}, tmp_path, "id")
+    assert found == ({"id": "string"}, [each and str(each) for each in ids])
 
 
 def test_an_interval_is_refused(tmp_path: Path) -> None:
