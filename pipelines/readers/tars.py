@@ -77,8 +77,10 @@ class Tars(Format):
             return
         reading = dataclasses.replace(reading, text_per="file")  # --text-per line does not apply to members of tars
         for name, _, member in members:
-            if (unread := _of_name(name, piece.input.name, member)) is not None:
-                yield unread
+            if member is None:
+                yield Record(name, None, None, b"", LINK)
+            elif _is_auxiliary(name, piece.input.name):
+                yield Record(name, None, None, b"", skipped=AUXILIARY)
             else:
                 yield from unpack(member, name, reading)
 
@@ -132,8 +134,10 @@ def unpack(stream: BinaryIO, name: str, reading: Reading) -> Iterator[Record]:
             yield from _documents(content, head, name, compression, reading)
             return
         for inner, _, member in _members(content, name):
-            if (unread := _of_name(inner, name, member)) is not None:
-                yield unread
+            if member is None:
+                yield Record(inner, None, None, b"", LINK)
+            elif _is_auxiliary(inner, name):
+                yield Record(inner, None, None, b"", skipped=AUXILIARY)
             else:
                 with naming_damage(inner, "tar"):
                     buffered = _peeking(member)
@@ -141,19 +145,9 @@ def unpack(stream: BinaryIO, name: str, reading: Reading) -> Iterator[Record]:
                     yield from _documents(cast(BinaryIO, buffered), head, inner, compression_of(head), reading)
 
 
-def _of_name(name: str, archive: str, member: BinaryIO | None) -> Record | None:
-    """Return a record that says why a member cannot be read or is skipped, whatever it holds; None if it may be read.
-
-    Args:
-        name: the name of the member, as ARCHIVE/MEMBER.
-        archive: the name of the tar.
-        member: the content of the member; None if it is not a file.
-    """
-    if member is None:
-        return Record(name, None, None, b"", LINK)
-    if is_below_auxiliary(name.removeprefix(f"{archive}/"), ""):
-        return Record(name, None, None, b"", skipped=AUXILIARY)
-    return None
+def _is_auxiliary(name: str, archive: str) -> bool:
+    """Return whether the name of a member, ARCHIVE/MEMBER, is one that engines give to files that are not data."""
+    return is_below_auxiliary(name.removeprefix(f"{archive}/"), "")
 
 
 def _peeking(stream: BinaryIO) -> io.BufferedReader:
