@@ -44,6 +44,34 @@ def test_a_loss_in_training_marks_no_best_step_and_few_points_are_no_curve(tmp_p
     assert learning_curves({"run": tmp_path / "none.jsonl"}) == []
 
 
+@pytest.mark.guarantee("evaluation-charts")
+def test_each_run_is_a_curve_of_all_its_points_under_the_caption(tmp_path: Path) -> None:
+    values = {"one": [4.0, 9.0, 8.0, 9.0], "other": [3.0, 2.0], "third": [1.0, 1.5, 2.5]}
+    runs = {
+        name: metrics(
+            tmp_path / f"{name}.jsonl",
+            *(
+                {"step": 10 * step, "dev_score": value, "validation/loss": -value, "loss": 9.0}
+                for step, value in enumerate(each)
+            ),
+        )
+        for name, each in values.items()
+    }
+    (curves,) = learning_curves(runs, "Two sweeps")
+    assert (curves.caption, curves.x, curves.y) == ("Two sweeps", "step", "dev score")
+    assert curves.series == [
+        Curve(name, [(10.0 * step, value) for step, value in enumerate(each)], marked)
+        for (name, each), marked in zip(values.items(), (1, 0, 2), strict=True)
+    ]
+    assert learning_curves(dict(list(runs.items())[:1]))[0].caption == "While training"
+    metrics(
+        tmp_path / "third.jsonl", {"step": 0, "dev_score": 1.0}, {"step": 10, "loss": 2.0}, {"step": 0, "loss": 3.0}
+    )
+    assert [curves.y for curves in learning_curves(runs)] == ["loss in training"], "which all have at two steps"
+    metrics(tmp_path / "third.jsonl", {"step": 0, "dev_score": 1.0})
+    assert learning_curves(runs) == [] and learning_curves({}) == []
+
+
 @pytest.mark.guarantee("export-of-the-start")
 def test_a_run_that_bettered_nothing_is_told_from_its_metrics(tmp_path: Path) -> None:
     def told(*lines: dict[str, float]) -> bool:

@@ -121,6 +121,9 @@ def test_a_long_name_is_cut_in_the_middle_and_whole_in_the_tooltip(tmp_path: Pat
 def test_the_best_are_first_and_undefined_ones_last() -> None:
     rows = [ScoreBar("a", math.nan), ScoreBar("b", 1.0), ScoreBar("c", 3.0), ScoreBar("d", 3.0)]
     assert "".join(row.name for row in best_first(rows)) == "cdba"
+    rows.append(ScoreBar("e", math.nan))
+    assert "".join(row.name for row in best_first([*rows, ScoreBar("f", -2.0)])) == "cdbfae"
+    rows.pop()
     assert "".join(row.name for row in best_first(rows, more_is_better=False)) == "bcda"
 
 
@@ -153,3 +156,67 @@ def test_a_figure_without_rows_is_an_empty_one() -> None:
 def test_characters_are_ascii_where_the_terminal_has_no_others(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.stdout", io.TextIOWrapper(io.BytesIO(), "ascii"))
     assert text_bars(Bars([BM25]), 60) == ["BM25  ==============================|--|  40.90 [39.0, 43.0]"]
+
+
+@pytest.mark.guarantee("evaluation-charts")
+def test_what_is_drawn_of_bars_is_all_of_them() -> None:
+    """Scores, intervals and names in the order given, on one scale that has room for each of them and for zero."""
+    name, note = "all-MiniLM-L6-v2-with-hard-negatives", "after 1,200 steps of training"
+    rows = [
+        ScoreBar("a\nb", 40.0, 30.0, 50.0, "of\n3", True),
+        ScoreBar("worse", -10.0, -30.0, -5.0),
+        ScoreBar("collapsed", math.nan, math.nan, math.nan),
+        ScoreBar("one end", 12.3456, math.nan, 70.0, note),
+        ScoreBar(name, 20.0, 10.0, math.nan, note),
+        ScoreBar("a model with a name", 20.0, note=note),
+    ]
+    found = drawn(Bars(rows, "MRR, %", "Owls"))
+    kept = ("name", "note", "title", "value", "interval", "is_strong", "start", "length", "interval_at")
+    assert [tuple(row[key] for key in kept) for row in found["rows"]] == [
+        (r"a\nb", r"of\n3", r"a\nb (of\n3) 40.00 [30.0, 50.0]", "40.00", "[30.0, 50.0]", True, 30.0, 40.0, (60, 80)),
+        ("worse", "", "worse -10.00 [-30.0, -5.0]", "-10.00", "[-30.0, -5.0]", False, 20.0, 10.0, (0.0, 25.0)),
+        ("collapsed", "", "collapsed undefined", "undefined", "", False, 30.0, 0.0, ()),
+        ("one end", note, f"one end ({note}) 12.35", "12.35", "", False, 30.0, 12.35, ()),
+        ("all-MiniLM-L6-v…h-hard-negatives", "", f"{name} ({note}) 20.00", "20.00", "", False, 30.0, 20.0, ()),
+        (
+            "a model with a name",
+            "after 1,…training",
+            f"a model with a name ({note}) 20.00",
+            "20.00",
+            "",
+            False,
+            30,
+            20,
+            (),
+        ),
+    ]
+    assert [row["y"] for row in found["rows"]] == [0, 40, 80, 120, 160, 200] and found["plot"] == 240
+    marks = [("-20", 10), ("0", 30), ("20", 50), ("40", 70), ("60", 90)]
+    assert [(tick["text"], tick["at"]) for tick in found["ticks"]] == marks
+    assert found["label"] == f"Owls: {'; '.join(row['title'] for row in found['rows'])}"
+    assert (found["caption"], found["unit"], found["height"]) == ("Owls", "MRR, %", 284)
+
+
+@pytest.mark.guarantee("evaluation-charts")
+@pytest.mark.parametrize(
+    ("unit", "caption", "height", "label"),
+    [("MRR, %", "Owls", 84, "Owls: a 40.00"), ("MRR, %", "", 84, "MRR, %: a 40.00"), ("", "", 64, "a 40.00")],
+)
+def test_a_figure_is_called_by_its_caption_or_its_unit(unit: str, caption: str, height: int, label: str) -> None:
+    found = drawn(Bars([ScoreBar("a", 40.0)], unit, caption))
+    assert (found["height"], found["label"]) == (height, label)
+
+
+@pytest.mark.guarantee("evaluation-charts")
+@pytest.mark.parametrize(
+    ("values", "ends"),
+    [([40.0, 50.0], (0, 50)), ([10.0, 0.5], (0, 10)), ([-3.0, -1.0], (-3, 0)), ([0.0], (0, 1)), ([math.nan], (0, 1))],
+)
+def test_the_scale_of_bars_reaches_from_zero_to_the_farthest(values: list[float], ends: tuple[float, float]) -> None:
+    rows = drawn(Bars([ScoreBar("a", value) for value in values]))["rows"]
+    low, high = ends
+    for row, value in zip(rows, values, strict=True):
+        known = value if math.isfinite(value) else 0.0
+        start, end = sorted((0.0, known))
+        assert row["start"] == pytest.approx(100 * (start - low) / (high - low), abs=0.01)
+        assert row["length"] == pytest.approx(100 * (end - start) / (high - low), abs=0.02)
