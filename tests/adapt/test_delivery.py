@@ -3,6 +3,8 @@
 import dataclasses
 import json
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -10,8 +12,11 @@ from clearspan.adapt import delivery
 from clearspan.adapt.judging import Verdicts
 from clearspan.adapt.options import Adapt
 from clearspan.adapt.outcome import decide
+from clearspan.common.encoder.prompts import Prompts
+from clearspan.common.files import temporary_name
 from clearspan.common.sealed import unseal
 from tests.adapt.test_outcome import verdict
+from tests.pipelines.test_ownership import files_of
 
 
 @pytest.fixture
@@ -47,6 +52,7 @@ def test_the_winners_model_and_weight_are_delivered(
     assert winner in (out / "report.html").read_text()
 
 
+@pytest.mark.guarantee("adapted-folder-searches")
 @pytest.mark.guarantee("verdict-among-all")
 def test_another_winner_replaces_the_model_and_its_vectors(options: Adapt, capsys: pytest.CaptureFixture[str]) -> None:
     state: dict[str, dict[str, str]] = {"steps": {}}
@@ -59,6 +65,7 @@ def test_another_winner_replaces_the_model_and_its_vectors(options: Adapt, capsy
     assert "the verdict has changed: the model is now owl, not trained" in capsys.readouterr().out
 
 
+@pytest.mark.guarantee("adapted-folder-searches")
 @pytest.mark.guarantee("output-kept")
 def test_what_a_user_put_beside_the_model_and_the_vectors_stays_when_another_wins(
     options: Adapt, capsys: pytest.CaptureFixture[str]
@@ -76,6 +83,7 @@ def test_what_a_user_put_beside_the_model_and_the_vectors_stays_when_another_win
     assert capsys.readouterr().out.count("holds files that are not of this command: moved to ") == 2
 
 
+@pytest.mark.guarantee("adapted-folder-searches")
 def test_a_copy_that_differs_is_moved_out_of_the_way(options: Adapt, capsys: pytest.CaptureFixture[str]) -> None:
     outcome, state = decide(Verdicts(verdict("owl"))), {"steps": {}}
     delivery.deliver(outcome, state, options)
@@ -93,3 +101,130 @@ def test_the_prompt_of_queries_that_was_chosen_travels_with_the_folder(options: 
     delivery.deliver(outcome, state, named)
     delivery.finish(outcome, state, named)
     assert unseal((options.output / "search.json").read_bytes())["prompt_name"] == "none"
+
+
+@pytest.mark.guarantee("adapted-folder-searches")
+def test_a_model_is_copied_once_and_what_is_recorded_of_it_is_saved(
+    options: Adapt, capsys: pytest.CaptureFixture[str]
+) -> None:
+    outcome, out = decide(Verdicts(verdict("owl"))), options.output
+    state: dict[str, Any] = {"steps": {"embed": "embed"}}
+    left = out / temporary_name("model")
+    left.mkdir()
+    (options.output.parent / "owl/1_Pooling").mkdir()
+    (options.output.parent / "owl/1_Pooling/config.json").write_text("{}")
+    delivery.deliver(outcome, state, options)
+    assert files_of(out / "model") == files_of(options.output.parent / "owl") and not left.exists()
+    assert state == {"steps": {"embed": "embed"}, "delivered": "owl"}
+    saved = json.loads((out / "adapt.json").read_text())
+    assert (saved["steps"], saved["delivered"]) == (state["steps"], "owl")
+    before = (out / "model/config.json").stat()
+    delivery.deliver(outcome, state, options)
+    after = (out / "model/config.json").stat()
+    assert (after.st_ino, after.st_mtime_ns) == (before.st_ino, before.st_mtime_ns)
+    assert capsys.readouterr().out == "" and {path.name for path in out.iterdir()} == {"adapt.json", "model", "run"}
+
+
+@pytest.mark.guarantee("adapted-folder-searches")
+@pytest.mark.parametrize("damage", ["a file", "modules", "a name"])
+def test_what_is_not_the_model_is_moved_out_of_the_way(
+    damage: str, options: Adapt, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = options.output / "model"
+    if damage == "a file":
+        folder.write_text("mine")
+    else:
+        folder.mkdir()
+        name = "modules.json" if damage == "modules" else "other.json"
+        (folder / name).write_text("{mine")
+        (folder / "config.json").write_text("owl")
+    delivery.copy(options.output.parent / "owl", folder)
+    assert (folder / "config.json").read_text() == "owl" and (options.output / "model.damaged").exists()
+    told = capsys.readouterr().out
+    assert f"of which it was a copy: moved to {options.output / 'model.damaged'}, and copied again" in told
+
+
+@pytest.mark.guarantee("adapted-folder-searches")
+@pytest.mark.parametrize(("of_vectors", "of_call"), [(None, None), (64, 64), (None, 64), (64, None), (32, 64)])
+def test_vectors_stay_if_they_are_of_chunks_of_the_same_length(
+    of_vectors: int | None, of_call: int | None, options: Adapt, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    began = {"options": {"dtype": "int8"} if of_vectors is None else {"dtype": "int8", "chunk_tokens": of_vectors}}
+    monkeypatch.setattr(delivery.planning, "began", lambda folder: began if Path(folder).is_dir() else {})
+    state: dict[str, Any] = {"steps": {"texts": "documents", "embed": "embed"}}
+    given, outcome = dataclasses.replace(options, chunk_tokens=of_call), decide(Verdicts(verdict("owl")))
+    delivery.deliver(outcome, state, given)
+    assert "embed" in state["steps"], "there are no vectors"
+    (options.output / "vectors").mkdir()
+    delivery.deliver(outcome, state, given)
+    is_same = of_vectors == of_call
+    assert (options.output / "vectors").exists() is is_same and ("embed" in state["steps"]) is is_same
+    assert state["steps"]["texts"] == "documents"
+    saved = json.loads((options.output / "adapt.json").read_text())
+    assert saved["steps"] == state["steps"]
+
+
+@pytest.mark.guarantee("adapted-folder-searches")
+@pytest.mark.parametrize(("winner", "origin"), [("trained + BM25", "the trained model"), ("owl", "{owl}, unchanged")])
+def test_all_that_a_search_and_a_later_call_need_is_written(
+    winner: str, origin: str, options: Adapt, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = decide(Verdicts(verdict(winner), verdict("owl", "questions", 60)))
+    outcome = dataclasses.replace(found, model=winner.partition(" ")[0], weight=0.8)
+    owl, out = options.output.parent / "owl", options.output
+    written: list[Any] = []
+    monkeypatch.setattr(
+        delivery.report, "write", lambda *given, **named: written.append((given, named)) or out / "r.html"
+    )
+    asked: list[Any] = []
+    monkeypatch.setattr(delivery, "find_originals", lambda *given: asked.append(given) or {"an owl": "An owl."})
+    monkeypatch.setattr(delivery, "with_originals", lambda verdict, originals: ("shown", verdict, originals))
+    state = {"steps": {"embed": "embed"}, "updated": True, "originals": {"rain": "Rain."}, "delivered": outcome.model}
+    prompts = Prompts({"query": "find: ", "document": "passage: "})
+    monkeypatch.setattr(delivery.Prompts, "read", lambda folder: {out / "model": prompts}[folder])
+    delivery.deliver(outcome, state, options)
+    values = {
+        "prompt_name": ("query", "document"),
+        "stemmer": "german",
+        "id_field": "isbn",
+        "titles": ("title", "body"),
+    }
+    given: Any = SimpleNamespace(
+        output=out, trained=options.trained, untrained=options.untrained, chunk_tokens=None, **values
+    )
+    result = delivery.finish(outcome, state, given)
+    settings = unseal((out / "search.json").read_bytes())
+    expected = {"vectors": "vectors", "model": "model", "weight": 0.8, "stemmer": "german", "prompt_name": "query"}
+    assert settings == {**expected, "id_field": "isbn"}
+    saved = json.loads((out / "adapt.json").read_text())
+    assert {key: saved[key] for key in ("steps", "updated", "delivered")} == {
+        "steps": {"embed": "embed"},
+        "updated": True,
+        "delivered": outcome.model,
+    }
+    assert saved["originals"] == {"an owl": "An owl."}
+    assert saved["model"] == str(options.trained if outcome.model == "trained" else owl)
+    assert saved["prompts"] == {"query": "find: ", "document": "passage: ", "other": saved["prompts"]["other"]}
+    verdicts = json.loads(json.dumps(outcome.to_json()))
+    assert all(saved[key] == value for key, value in verdicts.items() if key != "model")
+    assert asked == [(outcome.verdict, out / "vectors", "title", {"rain": "Rain."})]
+    remark = "The texts to search were brought up to date: model and verdict are of the 5,237 texts before that."
+    told = origin.format(owl=owl)
+    shown = ("shown", outcome.verdict, {"an owl": "An owl."})
+    named = {"metrics": options.trained.parent / "metrics.jsonl", "steps": {"embed": "embed"}, "remark": remark}
+    assert written == [((out, shown, outcome.other), {**named, "origin": told})]
+    sides = (result.prompts.query, result.prompts.document)
+    assert (result.folder, result.origin, sides, result.report) == (out, told, ("find: ", "passage: "), out / "r.html")
+    assert result.remark == remark and result.outcome is outcome
+
+
+@pytest.mark.guarantee("adapted-folder-searches")
+def test_without_prompts_and_titles_a_folder_names_none(options: Adapt, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[Any] = []
+    monkeypatch.setattr(delivery, "find_originals", lambda *given: asked.append(given) or {})
+    outcome, state = decide(Verdicts(verdict("trained"))), {"steps": {}}
+    delivery.deliver(outcome, state, options)
+    result = delivery.finish(outcome, state, options)
+    settings = unseal((options.output / "search.json").read_bytes())
+    assert (settings["prompt_name"], settings["stemmer"], settings["id_field"]) == (None, None, None)
+    assert asked[0][2:] == (None, {}) and result.remark == ""

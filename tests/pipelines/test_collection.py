@@ -2,13 +2,22 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import clearspan
 from clearspan.__main__ import main as command
+from clearspan.common.sealed import seal
 from clearspan.pipelines.errors import PipelineError
-from clearspan.pipelines.search.collection import NAME, Collection, SearchSettings, check_queries, write_collection
+from clearspan.pipelines.search.collection import (
+    NAME,
+    Collection,
+    SearchSettings,
+    check_queries,
+    read_settings,
+    write_collection,
+)
 from clearspan.pipelines.search.hits import Hit
 from clearspan.shards.manifest import Manifest
 from tests.pipelines.conftest import Command
@@ -133,3 +142,57 @@ def test_the_id_that_hits_show_is_the_one_that_queries_name(
 def test_a_query_is_read_without_white_space_at_its_ends_as_texts_are_embedded() -> None:
     assert check_queries("  owls at night\n") == ["owls at night"]
     assert check_queries(["owls ", "\tnight"]) == ["owls", "night"]
+
+
+@pytest.mark.guarantee("adapted-folder-searches")
+def test_a_folder_may_be_moved_with_what_lies_in_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """search.json holds paths relative to its folder, wherever it was written from."""
+    settings = SearchSettings("owls/vectors", "owls/model", 0.5, "german", "query", "isbn")
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "owls").mkdir()
+    assert write_collection("owls", settings) == Path("owls/search.json")
+    assert '"vectors": "vectors"' in (tmp_path / "owls/search.json").read_text(), "which a person may read"
+    written = (tmp_path / "owls/search.json").read_text()
+    assert written.count("\n") > 5 and '\n "model": "model"' in written
+    assert read_settings("owls") == settings
+    (tmp_path / "owls").rename(tmp_path / "herons")
+    monkeypatch.chdir(tmp_path.parent)
+    folder = str(tmp_path / "herons")
+    expected = SearchSettings(f"{folder}/vectors", f"{folder}/model", 0.5, "german", "query", "isbn")
+    assert read_settings(folder) == expected
+    write_collection(folder, SearchSettings(str(tmp_path / "elsewhere"), None))
+    assert read_settings(folder) == SearchSettings(str(tmp_path / "elsewhere"), None)
+
+
+@pytest.mark.guarantee("adapted-folder-searches")
+def test_a_folder_without_settings_is_a_dataset_of_vectors(tmp_path: Path) -> None:
+    assert read_settings(str(tmp_path)) == SearchSettings(str(tmp_path))
+
+
+@pytest.mark.guarantee("adapted-folder-searches")
+@pytest.mark.parametrize("damage", ["", "{", "[]", '{"vectors": "out"}', '{"vectors": "out", "sha256": "0"}'])
+def test_damaged_settings_are_one_line(damage: str, tmp_path: Path) -> None:
+    (tmp_path / NAME).write_text(damage)
+    with pytest.raises(PipelineError, match=r"search\.json: damaged \([^\n]*\): make the collection again$"):
+        read_settings(str(tmp_path))
+
+
+@pytest.mark.guarantee("adapted-folder-searches")
+@pytest.mark.parametrize("change", [{"weight": 1.5}, {"prompt_name": 5}, {"vectors_": "out"}, {"stemmer": "latin"}])
+def test_settings_that_cannot_be_are_not_written_nor_read(change: dict[str, Any], tmp_path: Path) -> None:
+    write_collection(tmp_path, SearchSettings("vectors", "model", 0.5))
+    before = (tmp_path / NAME).read_bytes()
+    if "weight" in change or "prompt_name" in change:
+        with pytest.raises(ValueError, match=next(iter(change))):
+            write_collection(tmp_path, SearchSettings("vectors", "model", **change))
+        assert (tmp_path / NAME).read_bytes() == before
+    (tmp_path / NAME).write_bytes(seal({"vectors": "vectors", **change}))
+    with pytest.raises(PipelineError, match=r"search\.json: damaged"):
+        read_settings(str(tmp_path))
+
+
+@pytest.mark.guarantee("adapted-folder-searches")
+def test_each_path_of_the_settings_is_changed_and_nothing_else() -> None:
+    settings = SearchSettings("vectors", "model", 0.5, "german", "query", "isbn")
+    assert settings.with_paths(str.upper) == SearchSettings("VECTORS", "MODEL", 0.5, "german", "query", "isbn")
+    assert SearchSettings("vectors").with_paths(str.upper) == SearchSettings("VECTORS")
