@@ -493,6 +493,7 @@ EXAMPLE = "write, for example, year > 2020 and lang = 'de'"
             "is nested more than 100 deep: write it with in (...), or si",
         ),
         ("year = = 1", f"'year = = 1' is not a condition: {EXAMPLE}"),
+        ("year > " + "-" * 9_000 + "1", f"'year > {'-' * 53}' is not a condition: {EXAMPLE}"),
         ("y" * 70 + " =", f"'{'y' * 60}' is not a condition: {EXAMPLE}"),
         (
             "year = 1 ; lang",
@@ -532,7 +533,10 @@ def test_a_condition_that_cannot_be_is_told_why(where: str, message: str) -> Non
 
 @pytest.mark.guarantee("conditions-run-nothing")
 def test_a_condition_may_be_as_long_and_as_deep_as_the_limits() -> None:
-    for where in ("year = 1" + " " * 9_992, "not " * 100 + "year = 1", f"year < {sys.float_info.max!r}"):
+    nested = "year = 1"
+    for number in range(100):
+        nested = f"(year = 1 {'and' if number % 2 else 'or'} {nested})"
+    for where in ("year = 1" + " " * 9_992, "not " * 100 + "year = 1", f"year < {sys.float_info.max!r}", nested):
         assert Condition.parse(where).fields == {"year"}
 
 
@@ -552,6 +556,14 @@ def test_a_field_that_is_not_stored_is_named_with_the_nearest_one(known: list[st
     with pytest.raises(ConditionError, match=f"^{re.escape(message)}$"):
         condition.check_fields(known)
     assert Condition.parse("lang = 'de'").check_fields(["lang", "year"]) is None
+
+
+@pytest.mark.guarantee("conditions-run-nothing")
+def test_of_several_fields_that_are_not_stored_the_first_by_name_is_told() -> None:
+    names = [f"field{number:02}" for number in range(40)]
+    condition = Condition.parse(" and ".join(f"{name} = 1" for name in reversed(names)))
+    with pytest.raises(ConditionError, match=r"^no field 'field01': did you mean 'field00'"):
+        condition.check_fields(["field00"])
 
 
 @pytest.mark.guarantee("conditions-run-nothing")
@@ -601,7 +613,25 @@ def test_a_missing_value_is_neither_true_nor_false(where: str, expected: list[bo
 
 @pytest.mark.guarantee("conditions-run-nothing")
 @pytest.mark.parametrize(
-    "name", ["〇0", "〇", "Ⅷ1", "ⅷ", "ﬁeld0", "ªf0", "f0", "ｆ０", "_0", "Straße", "год", "²", "e\u0301t"]
+    "name",
+    [
+        "and",
+        "NOT",
+        "null",
+        "〇0",
+        "〇",
+        "Ⅷ1",
+        "ⅷ",
+        "ﬁeld0",
+        "ªf0",
+        "f0",
+        "ｆ０",
+        "_0",
+        "Straße",
+        "год",
+        "²",
+        "e\u0301t",
+    ],
 )
 def test_a_name_in_any_script_means_its_own_field_alone(name: str) -> None:
     columns = {"field_year": pa.array([1, 2, 3]), f"field_{name}": pa.array([3, 2, 1])}
