@@ -302,6 +302,27 @@ def test_a_request_that_is_not_sent_to_its_end_ends_its_connection(
 
 
 @pytest.mark.guarantee("serve-local")
+def test_requests_that_come_in_parts_are_answered_one_after_another(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    receive, parts = server.HttpConnection.data_received, threading.Semaphore(0)
+
+    def received(connection: server.HttpConnection, data: bytes) -> None:
+        receive(connection, data)
+        parts.release()
+
+    monkeypatch.setattr(server.HttpConnection, "data_received", received)
+    with socket.create_connection(("127.0.0.1", site.port), timeout=30) as connection:
+        answers = connection.makefile("rb")
+        for _ in range(3):
+            for part in (WHOLE[:9], WHOLE[9:] + b"\r\n"):
+                connection.sendall(part)
+                assert parts.acquire(timeout=30)
+            head = dict(line.lower().split(b": ", 1) for line in iter(answers.readline, b"\r\n") if b": " in line)
+            assert b":root {" in answers.read(int(head[b"content-length"]))
+
+
+@pytest.mark.guarantee("serve-local")
 def test_a_search_may_take_longer_than_its_request(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(server, "HEAD_S", 0.1)
     began, may_end = threading.Event(), threading.Event()
