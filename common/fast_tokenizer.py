@@ -18,6 +18,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain, count
 from typing import Any
+from unicodedata import is_normalized, normalize
 
 import gigatoken
 import numpy as np
@@ -141,7 +142,7 @@ class FastTokenizer:
             return self.exact(texts)
         with _encoding():
             ids = self._fast(texts)
-        careful = [row for row, text in enumerate(texts) if self._careful.search(text)] if self._careful else []
+        careful = [row for row, text in enumerate(texts) if _is_found(self._careful, text)] if self._careful else []
         if not careful:
             return Ragged(ids.values.astype(self._dtype, copy=False), ids.offsets)
         parts = list(ids)
@@ -264,10 +265,17 @@ def _careful_tokens(tokenizer: Tokenizer) -> re.Pattern[str] | None:
     A text in which the pattern is found must be tokenized by `tokenizers` itself. A normalizer, or an added token that
     is white space, can make gigatoken match the other added tokens wrongly. If the tokenizer has either, the pattern is
     for all added tokens but those that are white space. Otherwise it is only for added tokens with the setting
-    `single_word`, which gigatoken ignores.
+    `single_word`, which gigatoken ignores. A token is looked for as it is spelled and in NFC, the only Unicode form
+    that gigatoken can produce.
     """
     added = _matched(tokenizer)
     words = [token for token in added if not token.content.isspace()]
     if tokenizer.normalizer is None and len(words) == len(added):
         words = [token for token in words if token.single_word]
-    return re.compile("|".join(re.escape(token.content) for token in words)) if words else None
+    forms = dict.fromkeys(form for token in words for form in (token.content, normalize("NFC", token.content)))
+    return re.compile("|".join(map(re.escape, forms))) if words else None
+
+
+def _is_found(tokens: re.Pattern[str], text: str) -> bool:
+    """Return whether the pattern of careful tokens is found in a text, as it is spelled or in NFC."""
+    return bool(tokens.search(text) or (not is_normalized("NFC", text) and tokens.search(normalize("NFC", text))))
