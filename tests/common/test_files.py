@@ -72,6 +72,18 @@ def test_a_folder_is_locked_by_one_process_at_a_time(tmp_path: Path) -> None:
         again.__enter__()
     with files.locked(tmp_path / "run"):
         pass
+    with pytest.raises(ValueError), files.locked(tmp_path / "run"):
+        raise ValueError("the run failed")
+    with files.locked(tmp_path / "run"), files.locked(tmp_path / "other"):
+        pass
+
+
+@pytest.mark.guarantee("one-run-a-folder")
+def test_an_output_folder_is_made_with_all_above_it_and_locked(tmp_path: Path) -> None:
+    folder = tmp_path / "corpora" / "owls" / "run"
+    with files.locked(str(folder)), pytest.raises(files.InUseError, match="wait for that run, or stop it"):
+        files.locked(folder).__enter__()
+    assert list(tmp_path.rglob("*")) == [tmp_path / "corpora", tmp_path / "corpora" / "owls", folder]
 
 
 @pytest.mark.guarantee("one-run-a-folder")

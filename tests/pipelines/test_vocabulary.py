@@ -2,13 +2,16 @@
 
 import json
 import os
+import shutil
 from pathlib import Path
 
 import pytest
 from tokenizers import Tokenizer
 
+from clearspan.common.sealed import seal, unseal
 from clearspan.pipelines import vocabulary_command
 from clearspan.pipelines.__main__ import main
+from clearspan.pipelines.text.byte_level_bpe import learn_tokenizer
 from tests.conftest import exit_code
 
 SIZE = ("--size", "600")
@@ -128,3 +131,126 @@ def test_a_tokenizer_whose_run_was_stopped_or_that_is_damaged_is_made_again(
             (folder / name).write_text("{")
     assert learn("--input", head, *SIZE)[0] == 0
     assert tree(folder) == made
+
+
+OWLS = ["The tawny owl calls at night.", "Die Schleiereule ruft in der Nacht.", "Le hibou moyen-duc vole sans bruit."]
+SMALL = ("--size", "300")
+
+
+@pytest.fixture
+def owls(tmp_path: Path) -> Path:
+    """A folder of three files, of one text or two each."""
+    (tmp_path / "owls").mkdir()
+    for number, text in enumerate(OWLS):
+        lines = [json.dumps({"text": text}), *([json.dumps({"text": text.upper()})] if number else [])]
+        (tmp_path / "owls" / f"{number}.jsonl").write_text("\n".join(lines))
+    return tmp_path / "owls"
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()}
+
+
+@pytest.mark.guarantee("learned-as-written")
+@pytest.mark.parametrize("piece_bytes", [30, 16_000_000])
+def test_it_is_learned_from_every_text_of_every_file_in_order(
+    learn, owls: Path, tmp_path: Path, piece_bytes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(vocabulary_command, "PIECE_BYTES", piece_bytes)
+    code, out, err = learn("--input", owls, *SMALL, "--json")
+    assert (code, err) == (0, "") and json.loads(out)["texts"] == 5 == json.loads(out)["read"]
+    texts = [OWLS[0], OWLS[1], OWLS[1].upper(), OWLS[2], OWLS[2].upper()]
+    assert json.loads(out)["text_bytes"] == sum(len(text.encode()) for text in texts)
+    learn_tokenizer(texts, 300, tmp_path)
+    for name in ("tokenizer.json", "tokenizer_config.json"):
+        assert (tmp_path / "learned" / name).read_bytes() == (tmp_path / name).read_bytes()
+    code, again, err = learn("--input", owls, *SMALL, "--json")
+    assert (code, err, json.loads(again)) == (0, "", {**json.loads(out), "is_new": False})
+
+
+@pytest.mark.guarantee("learned-as-written")
+def test_texts_in_another_encoding_are_read_whole(learn, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(vocabulary_command, "PIECE_BYTES", 20)
+    text = "Der Rauhfußkauz brütet in Höhlen\n" * 5
+    (tmp_path / "a.txt").write_text(text, encoding="utf-16")
+    words = ("--input", tmp_path / "a.txt", "--text-per", "line", "--encoding", "utf-16", *SMALL, "--json")
+    for is_new in (True, False):
+        code, out, err = learn(*words)
+        assert (code, err) == (0, "")
+        found = json.loads(out)
+        assert [found[name] for name in ("texts", "bad", "text_bytes", "is_new")] == [5, 0, 5 * 35, is_new]
+
+
+@pytest.mark.guarantee("learned-as-written")
+def test_each_file_that_it_wrote_is_made_again_if_it_is_lost_or_differs(learn, owls: Path, tmp_path: Path) -> None:
+    assert learn("--input", owls, *SMALL)[0] == 0
+    folder = tmp_path / "learned"
+    made = contents(folder)
+    for name in made.keys() - {"plan.json", "summary.json"}:
+        for damaged in (None, made[name][:-1], made[name] + b" ", made[name].replace(b"e", b"a", 1)):
+            (folder / name).unlink()
+            if damaged is not None:
+                (folder / name).write_bytes(damaged)
+            code, out, _ = learn("--input", owls, *SMALL)
+            assert (code, "already learned" in out) == (0, False), (name, damaged)
+            assert contents(folder) == made
+
+
+@pytest.mark.guarantee("learned-as-written")
+@pytest.mark.parametrize("lacking", ["plan", "files", "the name of a file", "a record"])
+def test_a_summary_that_does_not_say_what_was_written_is_none(learn, owls: Path, tmp_path: Path, lacking: str) -> None:
+    assert learn("--input", owls, *SMALL)[0] == 0
+    path = tmp_path / "learned" / "summary.json"
+    made, record = contents(tmp_path / "learned"), unseal(path.read_bytes())
+    record |= {"files": ["tokenizer.json"]} if lacking == "the name of a file" else {}
+    path.write_bytes(b"[]" if lacking == "a record" else seal({k: v for k, v in record.items() if k != lacking}))
+    code, out, err = learn("--input", owls, *SMALL)
+    assert (code, "already learned" in out, err) == (0, False, "")
+    assert contents(tmp_path / "learned") == made
+
+
+@pytest.mark.guarantee("learned-as-written")
+def test_files_of_another_tokenizer_are_not_kept(learn, owls: Path, tmp_path: Path) -> None:
+    assert learn("--input", owls, *SMALL)[0] == 0
+    assert learn("--input", owls, "--size", "280", "--output", tmp_path / "smaller")[0] == 0
+    made = contents(tmp_path / "learned")
+    for name in made.keys() - {"plan.json"}:
+        shutil.copy(tmp_path / "smaller" / name, tmp_path / "learned" / name)
+    code, out, _ = learn("--input", owls, *SMALL)
+    assert (code, "already learned" in out) == (0, False)
+    assert contents(tmp_path / "learned") == made
+
+
+@pytest.mark.guarantee("learned-as-written", "changed-input")
+def test_other_texts_or_options_are_refused_and_change_nothing(learn, owls: Path, tmp_path: Path) -> None:
+    assert learn("--input", owls, *SMALL)[0] == 0
+    made = contents(tmp_path / "learned")
+    code, _, err = learn("--input", owls, "--size", "280")
+    assert code == 1 and "was begun with other inputs or options (options.size: 300 there, 280 now)" in err
+    edited = owls / "2.jsonl"
+    before, status = edited.read_bytes(), edited.stat()
+    edited.write_bytes(before.replace(b"bruit", b"bruyt"))
+    os.utime(edited, ns=(status.st_atime_ns, status.st_mtime_ns + 1))
+    code, _, err = learn("--input", owls, *SMALL)
+    assert code == 1 and err.startswith("pipelines: ")
+    assert contents(tmp_path / "learned") == made
+    edited.write_bytes(before)
+    assert "was already learned" in learn("--input", owls, *SMALL)[1]
+
+
+@pytest.mark.guarantee("learned-as-written")
+def test_a_folder_that_was_moved_is_said_by_its_new_name(learn, owls: Path, tmp_path: Path) -> None:
+    assert learn("--input", owls, *SMALL)[0] == 0
+    (tmp_path / "learned").rename(tmp_path / "moved")
+    code, out, _ = learn("--input", owls, *SMALL, "--output", tmp_path / "moved")
+    assert code == 0 and out.startswith(f"{tmp_path / 'moved'}: a tokenizer of 300 ids") and "already learned" in out
+
+
+@pytest.mark.guarantee("learned-as-written")
+def test_what_was_bad_and_allowed_when_it_was_learned_is_no_reason_to_refuse_it(
+    learn, owls: Path, tmp_path: Path
+) -> None:
+    (owls / "0.jsonl").write_text("no record\n" + json.dumps({"text": OWLS[0]}))
+    assert learn("--input", owls, *SMALL, "--max-bad-fraction", "0.5")[0] == 0
+    code, out, err = learn("--input", owls, *SMALL)
+    assert (code, err) == (0, "") and "was already learned" in out
