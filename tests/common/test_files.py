@@ -38,6 +38,90 @@ def test_nothing_has_the_final_name_before_it_is_on_disk(tmp_path: Path, monkeyp
     assert after == ["manifest.json"]
 
 
+@pytest.mark.guarantee("full-disk")
+@pytest.mark.parametrize(
+    ("error", "named"),
+    [
+        (OSError(errno.ENOSPC, "No space left on device"), "owls.tar"),
+        (OSError(errno.ENOSPC, "No space left on device", "part-owls"), "owls.tar"),
+        (OSError(errno.EIO, "Input/output error", Path("part-owls")), "owls.tar"),
+        (OSError(errno.ENOENT, "No such file or directory", "corpus.jsonl"), None),
+        (OSError("owls.tar: no room"), None),
+        (ValueError("No space left on device"), None),
+    ],
+    ids=["no name", "temporary", "temporary as path", "another file", "a sentence", "no error of files"],
+)
+def test_an_error_without_a_name_or_with_a_temporary_one_gets_the_name_of_the_file(
+    error: Exception, named: str | None
+) -> None:
+    with pytest.raises(type(error)) as caught, files.path_in_errors("owls.tar", written_as=Path("part-owls")):
+        raise error
+    if named is None:
+        assert caught.value is error
+    else:
+        assert isinstance(error, OSError) and isinstance(caught.value, OSError)
+        assert caught.value.args == (error.errno, error.strerror) and caught.value.filename == named
+    with files.path_in_errors("owls.tar"):
+        pass
+
+
+@pytest.mark.guarantee("full-disk")
+@pytest.mark.parametrize("filled", ["write", "close", "rename"])
+def test_a_full_disk_is_named_by_the_file_and_leaves_what_was_there(
+    tmp_path: Path, filled: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "new" / "folder" / "owls.tar"
+    files.write_bytes(path, b"old")
+    full = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    with monkeypatch.context() as patch:
+        if filled == "rename":
+            patch.setattr(Path, "replace", lambda source, target: source.rename("/proc/owls.tar"))
+        else:
+            patch.setattr(Path, "open", lambda path, mode: open("/dev/full", "wb"))  # noqa: PTH123
+        with pytest.raises(OSError) as caught, files.atomic_write(path) as stream:
+            stream.write(b"new" * (10 if filled == "close" else 100_000))
+    assert caught.value.filename == str(path)
+    assert filled == "rename" or caught.value.args == full.args
+    assert path.read_bytes() == b"old" and list(path.parent.iterdir()) == [path]
+    files.write_bytes(path, b"new")
+    assert path.read_bytes() == b"new" and list(path.parent.iterdir()) == [path]
+
+
+@pytest.mark.guarantee("full-disk")
+def test_what_is_being_written_has_a_temporary_name_beside_the_old_file(tmp_path: Path) -> None:
+    path = tmp_path / "owls.tar"
+    files.write_bytes(path, b"old")
+    with files.atomic_write(path) as stream:
+        stream.write(b"new")
+        (other,) = set(tmp_path.iterdir()) - {path}
+        assert other.name.startswith(files.TEMPORARY) and path.read_bytes() == b"old"
+        assert files._TEMPORARY_NAME.fullmatch(other.name)
+    assert path.read_bytes() == b"new" and list(tmp_path.iterdir()) == [path]
+    with pytest.raises(KeyboardInterrupt), files.atomic_write(path) as stream:
+        stream.write(b"half")
+        raise KeyboardInterrupt
+    assert path.read_bytes() == b"new" and list(tmp_path.iterdir()) == [path]
+
+
+@pytest.mark.guarantee("full-disk")
+def test_a_file_is_moved_after_it_is_on_disk_or_stays_where_it_was(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spool, path = tmp_path / "spool", tmp_path / "owls.tar"
+    steps: list[str] = []
+    replace = Path.replace
+    monkeypatch.setattr(files, "sync", lambda path: steps.append(f"sync {path.name}"))
+    monkeypatch.setattr(Path, "replace", lambda source, to: (steps.append("replace"), replace(source, to))[1])
+    spool.write_bytes(b"whole")
+    files.move(spool, path)
+    assert steps == ["sync spool", "replace", f"sync {tmp_path.name}"]
+    assert path.read_bytes() == b"whole" and not spool.exists()
+    monkeypatch.undo()
+    with pytest.raises(FileNotFoundError) as caught:
+        files.move(spool, path)
+    assert caught.value.filename == str(path) and path.read_bytes() == b"whole"
+
+
 @pytest.mark.guarantee("output-kept")
 def test_temporaries_of_killed_processes_are_removed_and_nothing_else(tmp_path: Path) -> None:
     theirs = [tmp_path / name for name in (f"{files.TEMPORARY}mine", f"{files.TEMPORARY}1-a.tar", "a.tar", ".a.part")]

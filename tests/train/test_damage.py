@@ -6,6 +6,7 @@ A run of six steps that saves every second one keeps steps 4 and 6.
 import json
 import os
 import random
+import re
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,6 +20,7 @@ from clearspan.common.sealed_folder import NAME as MANIFEST
 from clearspan.common.sealed_folder import read_manifest, seal_folder
 from clearspan.train.config.options import Recipe
 from clearspan.train.curves import lines_up_to
+from clearspan.train.engine import checkpoint
 from clearspan.train.engine.checkpoint import STATES, CheckpointError, Checkpoints, safe_load, write_states
 from clearspan.train.engine.display import Display
 from clearspan.train.engine.tracking import Tracker
@@ -76,7 +78,7 @@ def test_a_flip_or_a_cut_anywhere_in_the_last_checkpoint_leaves_the_one_before(
     )
 
 
-@pytest.mark.guarantee("bit-equal-resume")
+@pytest.mark.guarantee("bit-equal-resume", "full-disk")
 def test_the_two_last_are_kept_and_the_best_of_each(tmp_path: Path) -> None:
     """A replaced best checkpoint stays until both remaining manifests name the new one; other files are not deleted."""
     checkpoints, kept = Checkpoints(tmp_path), []
@@ -256,6 +258,90 @@ def test_a_disk_that_fills_up_while_saving_leaves_the_checkpoint_before(
     assert len(told) == 1 and "File too large: '" in told[0] and ".pt'" in told[0] and "--resume" in told[0]
     assert [path.name for path in (run / "checkpoints").iterdir()] == ["step-00000002"]
     assert Checkpoints(run).last()[0] == "step-00000002"
+
+
+@pytest.mark.guarantee("full-disk")
+def test_what_torch_makes_of_a_full_disk_is_an_error_that_names_the_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / STATES
+    states = {"module": {"weight": torch.zeros(1000, 100)}}
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "open", lambda path, mode: open("/dev/full", "wb"))  # noqa: PTH123
+        with pytest.raises(OSError, match=f"No space left on device: '{path}'"):
+            write_states(states, path)
+    assert list(tmp_path.iterdir()) == []
+    with monkeypatch.context() as patch:
+        patch.setattr(torch, "save", lambda states, stream: "half a tensor" + 1)  # type: ignore[operator]
+        with pytest.raises(TypeError):
+            write_states(states, path)
+
+    def failing(states: object, stream: object) -> None:
+        raise RuntimeError("a tensor on another device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(torch, "save", failing)
+        with pytest.raises(RuntimeError, match=r"^a tensor on another device$"):
+            write_states(states, path)
+    write_states(states, path)
+    assert safe_load(path)["module"]["weight"].shape == (1000, 100) and list(tmp_path.iterdir()) == [path]
+
+
+@pytest.mark.guarantee("full-disk")
+@pytest.mark.parametrize("filled", ["write_states", "seal_folder"])
+def test_a_checkpoint_that_a_full_disk_ended_is_gone_and_written_when_there_is_room(
+    tmp_path: Path, filled: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    checkpoints = Checkpoints(tmp_path)
+
+    def full(folder: object, *_: object) -> None:
+        part = next((tmp_path / "checkpoints").glob(f"{TEMPORARY}*"))
+        (part / STATES).write_bytes(b"half")
+        raise OSError(28, "No space left on device", "a file")
+
+    for step, remedy in ((3, "run it again"), (4, "continue with resume from the step before it")):
+        tag = f"step-{step:08d}"
+        for left in ("step-00000001", tag, "step-00000009"):  # by a run that was killed during a save
+            (tmp_path / "checkpoints" / f"{TEMPORARY}{left}").mkdir(parents=True)
+            (tmp_path / "checkpoints" / f"{TEMPORARY}{left}" / STATES).write_bytes(b"half")
+        with monkeypatch.context() as patch:
+            patch.setattr(checkpoint, filled, full)
+            said = f"{tag}: could not be saved ([Errno 28] No space left on device: 'a file'): make room and {remedy}"
+            with pytest.raises(CheckpointError, match=f"{re.escape(said)}$"):
+                checkpoints.write(step, {"module": {"step": step}}, best=True)
+        left_over = sorted(path.name for path in (tmp_path / "checkpoints").iterdir())
+        assert left_over == ["step-00000003"][: step - 3]
+        checkpoints.write(step, {"module": {"step": step}}, best=step == 3)
+        assert Checkpoints(tmp_path).last() == (tag, "step-00000003")
+        assert safe_load(tmp_path / "checkpoints" / tag / STATES)["module"] == {"step": step}
+
+
+@pytest.mark.guarantee("full-disk")
+def test_a_checkpoint_gets_its_name_when_it_is_whole_and_replaces_a_damaged_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    checkpoints, folder = Checkpoints(tmp_path), tmp_path / "checkpoints"
+    checkpoints.write(1, {"module": {}}, best=False)
+    assert checkpoints.last() == ("step-00000001", None)
+    (folder / "step-00000002").mkdir()
+    (folder / "step-00000002" / STATES).write_bytes(b"half")
+    synced: list[tuple[str, list[str]]] = []
+    monkeypatch.setattr(checkpoint, "sync", lambda path: synced.append((path.name, checkpoints.tags())))
+    rename = Path.rename
+
+    def checked(source: Path, target: Path) -> Path:
+        assert sorted(path.name for path in source.iterdir()) == [MANIFEST, STATES] and not target.exists()
+        return rename(source, target)
+
+    monkeypatch.setattr(Path, "rename", checked)
+    checkpoints.write(2, {"module": {"step": 2}}, best=True)
+    checkpoints.write(3, {"module": {"step": 3}}, best=False)
+    assert synced == [
+        ("checkpoints", ["step-00000002", "step-00000001"]),
+        ("checkpoints", ["step-00000003", "step-00000002", "step-00000001"]),
+    ]
+    assert Checkpoints(tmp_path).last() == ("step-00000003", "step-00000002")
+    assert safe_load(folder / "step-00000002" / STATES)["module"] == {"step": 2}
 
 
 @pytest.mark.guarantee("full-disk")
