@@ -18,6 +18,7 @@ import hashlib
 import io
 import itertools
 import os
+import re
 import shutil
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -39,6 +40,8 @@ AHEAD = 1000
 """Number of files whose results are in memory at a time, at most, so that memory does not
 grow with the number of files.
 """
+_ANY_FOLDERS = re.compile(r"(?<=/)(\*\*/)+(?!$)")
+"""The part of a glob that stands for any number of folders."""
 
 
 class StoreError(OSError):
@@ -249,8 +252,7 @@ def find(pattern: str, left_out: set[str] | None = None) -> dict[str, Status]:
         everything = "**" if pattern.endswith("/") else ""
         readings = [glob.escape(pattern) + everything, pattern.replace("[", "[[]"), pattern]
         with _naming(pattern):
-            matches = (_beam().match([reading])[0].metadata_list for reading in dict.fromkeys(readings))
-            entries: list[Any] = next(filter(None, matches), [])
+            entries: list[Any] = next(filter(None, map(_matched, dict.fromkeys(readings))), [])
         statuses = {entry.path: _status_of(entry) for entry in entries}
         # Some consoles create an object that ends in "/" for a folder.
         paths = [path for path in statuses if not path.endswith("/") and not finding.is_below_hidden(path, pattern)]
@@ -268,6 +270,16 @@ def find(pattern: str, left_out: set[str] | None = None) -> dict[str, Status]:
     if not files:
         raise FileNotFoundError(f"{pattern}: no files in it" if is_folder(pattern) else f"{pattern}: no such file")
     return files
+
+
+def _matched(pattern: str) -> list[Any]:
+    """Return Beam's entries of the objects that a glob matches. `**/` matches no folder too, other than for Beam."""
+    from apache_beam.io.filesystem import FileSystem
+
+    broad = _ANY_FOLDERS.sub("**", pattern)
+    narrow = FileSystem.translate_pattern(_ANY_FOLDERS.sub("**/", pattern)).replace("/.*/", "/(?:.*/)?")
+    entries = _beam().match([broad])[0].metadata_list
+    return entries if broad == pattern else [entry for entry in entries if re.match(narrow, entry.path)]
 
 
 def is_folder(pattern: str) -> bool:

@@ -1,6 +1,7 @@
 """The whole way on gs:// and s3://: input, output, the commands on shards, and the trainer's stream."""
 
 import json
+import re
 import shutil
 from pathlib import Path
 
@@ -141,6 +142,91 @@ def test_folders_and_globs_hold_no_hidden_names_unless_they_are_named(bucket: st
         for name in HIDDEN:
             assert list(storage.find(storage.join(folder, name))) == [storage.join(folder, name)]
         assert list(storage.find(f"{folder}/.g*/*")) == [storage.join(folder, ".git/d.txt")]
+
+
+LAID_OUT = ("a/c.txt", "a/d.jsonl", "a/deep/e.txt", "b.txt", "run1/y.txt", "run[1]/s2.txt", "run[1]/s[2].txt")
+LEFTOVERS = ("_SUCCESS", "_temporary/0/part.txt", "a/_z.txt")
+
+
+@pytest.mark.guarantee("object-stores")
+def test_a_folder_or_glob_means_the_same_files_in_a_bucket_as_on_a_disk(bucket: str, tmp_path: Path) -> None:
+    folders = [str(tmp_path / "set"), f"{bucket}/set"]
+    for folder in folders:
+        for name in (*LAID_OUT, *LEFTOVERS, "a/.g.txt", ".hidden/f.txt"):
+            storage.publish_bytes(name.encode(), storage.join(folder, name))
+    storage.publish_bytes(b" ", f"{bucket}/set/empty/")  # as some consoles make for a folder
+    expected: dict[str, tuple[list[str], int]] = {
+        "": ([*LAID_OUT], 3),
+        "**": ([*LAID_OUT], 3),
+        "**/*.txt": ([name for name in LAID_OUT if name != "a/d.jsonl"], 2),
+        "**/c.txt": (["a/c.txt"], 0),
+        "a/**/**/*.txt": (["a/c.txt", "a/deep/e.txt"], 1),
+        "**/deep/**/e.txt": (["a/deep/e.txt"], 0),
+        "a/": (["a/c.txt", "a/d.jsonl", "a/deep/e.txt"], 1),
+        "*/*.txt": (["a/c.txt", "run1/y.txt", "run[1]/s2.txt", "run[1]/s[2].txt"], 1),
+        "[ab]/*.txt": (["a/c.txt"], 1),
+        "[a-b].txt": (["b.txt"], 0),
+        "run[1]/": (["run[1]/s2.txt", "run[1]/s[2].txt"], 0),
+        "run[1]/*.txt": (["run[1]/s2.txt", "run[1]/s[2].txt"], 0),
+        "run[1]/s[2].txt": (["run[1]/s[2].txt"], 0),
+        "b.txt": (["b.txt"], 0),
+        "_temporary/": (["_temporary/0/part.txt"], 0),
+        "_SUCCESS": (["_SUCCESS"], 0),
+        ".hidden/*": ([".hidden/f.txt"], 0),
+    }
+    for folder in folders:
+        for pattern, (names, num_left_out) in expected.items():
+            left_out: set[str] = set()
+            files = storage.find(f"{folder}/{pattern}", left_out)
+            assert list(files) == list(storage.find(f"{folder}/{pattern}")), "without the set too"
+            assert [path.removeprefix(f"{folder}/") for path in files] == names, (folder, pattern)
+            assert [status.bytes for status in files.values()] == [len(name) for name in names]
+            assert len(left_out) == num_left_out and not left_out & files.keys()
+    storage.publish_bytes(b"1", f"{bucket}/left/_b.txt")
+    storage.publish_bytes(b"1", f"{bucket}/left/_a.txt")
+    for pattern, complaint in (
+        ("left/", "only files below names that begin with _, e.g. {}/left/_a.txt, which"),
+        ("absent/", "{}/absent/: no files in it"),
+        ("*.csv", "{}/*.csv: no such file"),
+        ("set/empty/", "{}/set/empty/: no files in it"),
+    ):
+        with pytest.raises(FileNotFoundError, match=re.escape(complaint.format(bucket))):
+            storage.find(f"{bucket}/{pattern}")
+
+
+@pytest.mark.guarantee("object-stores")
+@pytest.mark.parametrize("name", ["a.tar", "b.jsonl.zst", "c.txt.gz", "d.bz2"])
+def test_the_bytes_of_an_object_are_those_of_the_file_whatever_its_name(bucket: str, tmp_path: Path, name: str) -> None:
+    data = bytes(range(256)) * 5
+    (tmp_path / "local").write_bytes(data)
+    storage.publish_bytes(data, f"{bucket}/{name}")
+    storage.publish_file(tmp_path / "local", f"{bucket}/files/{name}")
+    assert (tmp_path / "local").exists(), "it is copied"
+    for path in (f"{bucket}/{name}", f"{bucket}/files/{name}"):
+        assert storage.read_bytes(path) == data and storage.size(path) == len(data)
+        with storage.open_input(path) as stream:
+            assert stream.read(3) == data[:3]
+            assert storage.read_at(stream, 300, 20) == data[300:320] and stream.tell() == 3
+            assert stream.read() == data[3:]
+            assert stream.seek(-2, 2) == len(data) - 2 and stream.read() == data[-2:]
+    assert storage.tree(bucket) == sorted([name, f"files/{name}"])
+
+
+@pytest.mark.guarantee("object-stores")
+@pytest.mark.parametrize("stopped", [KeyboardInterrupt, MemoryError, OSError])
+def test_an_upload_that_is_stopped_leaves_no_object_and_says_why(
+    bucket: str, stopped: type[BaseException], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = f"{bucket}/a.tar"
+    raised = stopped if stopped is KeyboardInterrupt else storage.StoreError
+    with pytest.raises(raised) as caught, storage._upload(path) as stream:
+        stream.write(b"half")
+        raise stopped("by somebody")
+    assert "by somebody" in str(caught.value) and not storage.exists(path)
+    monkeypatch.setattr(storage, "_delete", lambda path: 1 / 0)
+    with pytest.raises(raised, match="by somebody"), storage._upload(path) as stream:
+        stream.write(b"half")
+        raise stopped("by somebody")
 
 
 def test_a_bucket_that_is_not_there_is_one_line(

@@ -268,7 +268,7 @@ def test_what_a_piece_is_compared_by_covers_all_that_is_read_for_it(
 
 
 @pytest.mark.slow
-@pytest.mark.guarantee("changed-input")
+@pytest.mark.guarantee("changed-input", "learned-as-written")
 def test_a_tokenizer_is_not_kept_when_a_text_that_it_was_learned_from_was_edited(
     direct, old_head: Path, tmp_path: Path, tree, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -250,7 +250,15 @@ def test_a_folder_that_was_moved_is_said_by_its_new_name(learn, owls: Path, tmp_
 def test_what_was_bad_and_allowed_when_it_was_learned_is_no_reason_to_refuse_it(
     learn, owls: Path, tmp_path: Path
 ) -> None:
-    (owls / "0.jsonl").write_text("no record\n" + json.dumps({"text": OWLS[0]}))
-    assert learn("--input", owls, *SMALL, "--max-bad-fraction", "0.5")[0] == 0
+    (owls / "0.jsonl").write_text("no record\n" * 9 + json.dumps({"text": OWLS[0]}))
+    assert learn("--input", owls, *SMALL, "--max-bad-fraction", "0.7")[0] == 0
     code, out, err = learn("--input", owls, *SMALL)
     assert (code, err) == (0, "") and "was already learned" in out
+
+
+@pytest.mark.guarantee("learned-as-written")
+def test_it_is_learned_from_the_field_that_the_command_names(learn, owls: Path, tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_text("".join(json.dumps({"body": text}) + "\n" for text in OWLS))
+    assert learn("--input", tmp_path / "a.jsonl", *SMALL, "--text-field", "body")[0] == 0
+    learn_tokenizer(OWLS, 300, tmp_path)
+    assert (tmp_path / "learned" / "tokenizer.json").read_bytes() == (tmp_path / "tokenizer.json").read_bytes()
