@@ -1,10 +1,11 @@
 """Make a tokenizer read special tokens that a text spells out, such as `</s>` or `[MASK]`, as plain text."""
 
 import json
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from typing import Any
 
 from tokenizers import Tokenizer
-from tokenizers.models import Unigram, WordLevel
+from tokenizers.models import BPE
 
 
 def spell_special(tokenizer: Tokenizer, texts: Iterable[str]) -> bool:
@@ -16,32 +17,35 @@ def spell_special(tokenizer: Tokenizer, texts: Iterable[str]) -> bool:
 def read_special_as_text(tokenizer: Tokenizer) -> None:
     """Change a tokenizer in place so that it reads a special token in a text, such as `[MASK]`, as plain text.
 
-    For most models, the setting `encode_special_tokens` suffices. A Unigram or WordLevel model would still find the
-    special token in its vocabulary, so the entry in the vocabulary is renamed to a text that never occurs. All ids stay
-    the same.
+    For a model that makes its tokens by merges, the setting `encode_special_tokens` suffices. Any other model would
+    still find the special token in its vocabulary if the pre-tokenizer keeps it whole, so the entry in the vocabulary
+    is renamed to a text that never occurs. All ids stay the same. The token of unknown words keeps its name.
     """
     tokenizer.encode_special_tokens = True
-    special = _special(tokenizer)
-    if isinstance(tokenizer.model, (Unigram, WordLevel)):
+    unknown = getattr(tokenizer.model, "unk_token", None)
+    special = {token for token in _special(tokenizer) if tokenizer.model.token_to_id(token) is not None} - {unknown}
+    if special and not (isinstance(tokenizer.model, BPE) and not tokenizer.model.ignore_merges):
         model = json.loads(tokenizer.to_str())["model"]
-        if isinstance(tokenizer.model, Unigram):
-            pieces = [(_hidden(piece) if piece in special else piece, score) for piece, score in model["vocab"]]
-            tokenizer.model = Unigram(pieces, model["unk_id"], model.get("byte_fallback", False))
-        else:
-            hidden = special - {model["unk_token"]}
-            words = {_hidden(word) if word in hidden else word: number for word, number in model["vocab"].items()}
-            tokenizer.model = WordLevel(words, model["unk_token"])
+        special -= {"".join(pair) for pair in model.get("merges", ())}  # merges find their result by its name
+
+        def renamed(token: str) -> str:
+            return _hidden(token) if token in special else token
+
+        tokenizer.model = Tokenizer.from_str(json.dumps({"model": _with_names(model, renamed)})).model
 
 
 def json_without_hiding(tokenizer: Tokenizer) -> str:
     """Return a tokenizer as JSON, with the vocabulary that it had before `read_special_as_text` renamed entries."""
-    record = json.loads(tokenizer.to_str())
-    vocabulary, mark = record["model"].get("vocab"), _hidden("")
-    if isinstance(tokenizer.model, Unigram):
-        record["model"]["vocab"] = [[piece.removeprefix(mark), score] for piece, score in vocabulary]
-    elif isinstance(tokenizer.model, WordLevel):
-        record["model"]["vocab"] = {word.removeprefix(mark): number for word, number in vocabulary.items()}
-    return json.dumps(record)
+    record, mark = json.loads(tokenizer.to_str()), _hidden("")
+    return json.dumps({**record, "model": _with_names(record["model"], lambda token: token.removeprefix(mark))})
+
+
+def _with_names(model: dict[str, Any], name: Callable[[str], str]) -> dict[str, Any]:
+    """Return a model of a tokenizer.json with other names in its vocabulary, which is a list for Unigram alone."""
+    vocabulary = model["vocab"]
+    if isinstance(vocabulary, list):
+        return {**model, "vocab": [(name(token), score) for token, score in vocabulary]}
+    return {**model, "vocab": {name(token): number for token, number in vocabulary.items()}}
 
 
 def _special(tokenizer: Tokenizer) -> set[str]:

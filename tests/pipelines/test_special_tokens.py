@@ -113,6 +113,56 @@ def test_a_models_own_entry_for_a_special_token_is_no_piece_of_text(model: str) 
     assert made.token_to_id("</s>") == 1 and made.decode([3, 1], skip_special_tokens=False).endswith("</s>")
 
 
+PIECES = ["[UNK]", "[MASK]", "</s>", "the", "owl", "[", "]", "<", "/", "s", ">", "##MASK", "##]", "##/", "##s", "##>"]
+
+
+@pytest.mark.guarantee("special-tokens-are-text")
+@pytest.mark.parametrize(
+    ("model", "before", "expected"),
+    [
+        ("WordPiece", pre_tokenizers.WhitespaceSplit(), "the [ ##MASK ##] owl < ##/ ##s ##>"),
+        ("WordPiece", pre_tokenizers.Split(" ", "removed"), "the [ ##MASK ##] owl < ##/ ##s ##>"),
+        ("WordPiece", pre_tokenizers.BertPreTokenizer(), "the [ [UNK] ] owl < / s >"),
+        ("merges ignored", pre_tokenizers.WhitespaceSplit(), "the [ [UNK] ] owl < / s >"),
+        ("BPE", pre_tokenizers.WhitespaceSplit(), "the [ [UNK] ] owl < / s >"),
+        ("WordLevel", pre_tokenizers.WhitespaceSplit(), "the [UNK] owl [UNK]"),
+        ("Unigram", pre_tokenizers.WhitespaceSplit(), "the [ [UNK] ] owl < / s >"),
+    ],
+)
+def test_a_special_token_that_stays_a_whole_word_is_no_word_of_the_model(
+    model: str, before: pre_tokenizers.PreTokenizer, expected: str
+) -> None:
+    ids = {piece: number for number, piece in enumerate([*PIECES, *"theowl"])}
+    merges = [("t", "h"), ("th", "e"), ("o", "w"), ("ow", "l")]
+    ids |= {"".join(pair): ids.get("".join(pair), len(ids) + number) for number, pair in enumerate(merges)}
+    made = {
+        "WordPiece": lambda: models.WordPiece(ids, unk_token="[UNK]"),
+        "BPE": lambda: models.BPE(ids, merges, unk_token="[UNK]", fuse_unk=True),
+        "merges ignored": lambda: models.BPE(ids, merges, unk_token="[UNK]", fuse_unk=True, ignore_merges=True),
+        "WordLevel": lambda: models.WordLevel(ids, unk_token="[UNK]"),
+        "Unigram": lambda: models.Unigram([(piece, -float(number)) for piece, number in ids.items()], 0),
+    }[model]()
+    tokenizer = Tokenizer(made)
+    tokenizer.pre_tokenizer = before
+    tokenizer.add_special_tokens(["[UNK]", "[MASK]", "</s>"])
+    loaded = fast_tokenizer.load_tokenizer(tokenizer.to_str().encode())
+    assert loaded.encode("the [MASK] owl </s>").ids == [ids[piece] for piece in expected.split(" ")]
+    assert [loaded.token_to_id(token) for token in ("[UNK]", "[MASK]", "</s>")] == [0, 1, 2]
+    assert json.loads(json_without_hiding(loaded))["model"] == json.loads(tokenizer.to_str())["model"]
+
+
+@pytest.mark.guarantee("special-tokens-are-text")
+def test_a_special_token_that_merges_make_is_found_by_its_name() -> None:
+    """A model that ignores merges for whole words would lose the merges with it."""
+    ids = {piece: number for number, piece in enumerate(["[UNK]", "<", "s", ">", "<s", "<s>", "[MASK]"])}
+    made = models.BPE(ids, [("<", "s"), ("<s", ">")], unk_token="[UNK]", ignore_merges=True)
+    tokenizer = Tokenizer(made)
+    tokenizer.add_special_tokens(["[UNK]", "<s>", "[MASK]"])
+    loaded = fast_tokenizer.load_tokenizer(tokenizer.to_str().encode())
+    assert loaded.encode("<s").ids == [4] and loaded.token_to_id("<s>") == 5
+    assert 6 not in loaded.encode("[MASK]").ids
+
+
 @pytest.mark.guarantee("special-tokens-are-text")
 def test_an_added_token_that_is_not_special_keeps_its_id(shared_data: Path) -> None:
     tokenizer = Tokenizer.from_file(str(shared_data / "tokenizers" / "gpt2" / "tokenizer.json"))
@@ -162,7 +212,7 @@ def test_a_tokenizer_that_reads_special_tokens_as_text_is_described_as_it_was(mo
     read_special_as_text(tokenizer)
     assert tokenizer.encode_special_tokens
     now = json.loads(tokenizer.to_str())["model"]
-    hides = {"Unigram": 3, "WordLevel": 2}.get(model, 0)  # [UNK] of words that are not known stays
+    hides = {"Unigram": 3, "BPE": 0}.get(model, 2)  # [UNK] of words that are not known stays
     known = [entry[0] if model == "Unigram" else entry for entry in now["vocab"]]
     assert sum(entry in known for entry in ("[UNK]", "</s>", "[MASK]")) == 3 - hides and "owl" in known
     described = json.loads(json_without_hiding(tokenizer))
