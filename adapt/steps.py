@@ -27,7 +27,7 @@ QUESTIONS, JUDGE = "clearspan.adapt.questions", "clearspan.adapt.judging"
 """Modules of the steps."""
 COMPARING = (PIPELINES, QUESTIONS, JUDGE)
 """Modules whose commands compare inputs and outputs with an earlier call, and redo only the work that has changed."""
-VERDICT, QUESTIONS_FILE, VECTORS = "verdict.json", "questions.jsonl", "vectors"
+VERDICT, QUESTIONS_FILE, TEXTS, VECTORS = "verdict.json", "questions.jsonl", "texts", "vectors"
 """Names in the output folder."""
 INPUT, CHUNK_TOKENS = "--input=", "--chunk-tokens="
 """Beginnings of the words of a step's command that name the inputs, and the length of chunks."""
@@ -111,7 +111,7 @@ def steps(options: Adapt, runs: bool = True) -> Iterator[Step]:
     Raises:
         DataError: the dataset of the texts, once it is written, has too few held-out texts, or the text of no question.
     """
-    folder, texts, given, base = options.output, options.output / "texts", options.encoder, options.base
+    folder, texts, given, base = options.output, options.output / TEXTS, options.encoder, options.base
     tokenizer = given or folder / "tokenizer"
     questions = folder / QUESTIONS_FILE if options.queries else None
     if options.queries:  # before any work, since a mistake in the file would show only after training

@@ -13,7 +13,7 @@ from typing import Any
 
 from clearspan.adapt.enough import check_bad, look_at, reading_of
 from clearspan.adapt.options import Adapt
-from clearspan.adapt.steps import INPUT, VECTORS
+from clearspan.adapt.steps import INPUT, TEXTS, VECTORS
 from clearspan.common import terminal
 from clearspan.common.child_commands import CommandError
 from clearspan.common.flags import flag
@@ -46,14 +46,14 @@ def remark(state: Mapping[str, Any], num_texts: int) -> str:
     return f"The texts to search were brought up to date: model and verdict are of the {num_texts:,} texts before that."
 
 
-def check_update(options: Adapt, state: Mapping[str, Any]) -> bool:
+def check_update(options: Adapt, state: dict[str, Any]) -> bool:
     """Return whether this call has to bring a finished folder up to date, and tell the user what is new.
 
     If the folder is not finished, or its inputs have not changed, return False.
 
     Args:
         options: the options of the call.
-        state: the content of adapt.json.
+        state: the content of adapt.json; the mark of an update goes if the texts are those of the verdict again.
 
     Raises:
         UsageError: the inputs have changed, and the user did not choose `--update`.
@@ -67,9 +67,17 @@ def check_update(options: Adapt, state: Mapping[str, Any]) -> bool:
             update.complete_killed_update(folder)
         reading = reading_of(options, skip_unknown=False)
         inputs = planning.find_inputs(options.inputs, reading)
-        named = [word for word in shlex.split(state["steps"]["embed"]) if word.startswith(INPUT)]
-        is_same_list = named == [f"{INPUT}{pattern}" for pattern in options.inputs]
-        if is_same_list and not have_changed(folder, inputs, reading, options.quiet):
+
+        def is_of(step: str, dataset: str) -> bool:
+            """Return whether a step has read these inputs, which have not changed since."""
+            named = [word for word in shlex.split(state["steps"].get(step, "")) if word.startswith(INPUT)]
+            is_same_list = named == [f"{INPUT}{pattern}" for pattern in options.inputs]
+            return is_same_list and not have_changed(dataset, inputs, reading, options.quiet)
+
+        if is_of("embed", folder):
+            texts = str(options.output / TEXTS)
+            if state.get(UPDATED) and planning.began(texts) and is_of("texts", texts):
+                del state[UPDATED]  # an update was killed, and its inputs were taken back; or one led back to them
             return False
         types = planning.began(folder).get("options", {}).get("keep_fields", {})
         look = look_at(options, inputs, options.shown_fields, types)

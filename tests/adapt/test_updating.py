@@ -1,6 +1,7 @@
 """A finished folder and inputs that have changed: what is new is said, and one option brings the folder up to date."""
 
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -109,6 +110,27 @@ def test_a_killed_update_is_continued_by_the_same_option(
     assert adapt.main(given) == 2
     assert "(texts: 3 new, 5 gone, 995 kept)" in capsys.readouterr().err
     assert adapt.main([*given, "--update"]) == 0 and len(texts(line)) == 998
+
+
+@pytest.mark.guarantee("update-as-new")
+def test_a_killed_update_whose_inputs_were_taken_back_was_none(
+    line: list[str], ran: Ran, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shutil.copytree(Path(line[1], "vectors"), Path(line[1], "texts"))  # a plan of the same inputs
+    Path(line[1], "texts", "manifest.json").unlink()
+    given = [*line, str(grown(tmp_path))]
+
+    def killed(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(running, "run_module", killed)
+        assert adapt.main([*given, "--update"]) == 130
+    assert UPDATED in json.loads(Path(line[1], state.STATE).read_text())
+    owls(tmp_path / "owls.jsonl", range(NUM_TEXTS))
+    capsys.readouterr()
+    assert adapt.main(given) == 0 and "brought up to date" not in capsys.readouterr().out
+    assert UPDATED not in json.loads(Path(line[1], state.STATE).read_text())
 
 
 @pytest.mark.slow
