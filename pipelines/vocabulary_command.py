@@ -36,6 +36,7 @@ from clearspan.pipelines.text.byte_level_bpe import SMALLEST, learn_tokenizer
 from clearspan.pipelines.units import plan as planning
 from clearspan.pipelines.units.changes import check_inputs, save_read
 from clearspan.pipelines.units.first_look import check_first
+from clearspan.pipelines.units.inputs import left_out_lines
 from clearspan.pipelines.units.plan import Plan, Unit
 from clearspan.shards import storage
 from clearspan.shards.claim import claim
@@ -107,8 +108,10 @@ class Vocabulary(TextReading, CorpusOptions, StoreCommand):
         claim(self.output, planning.NAME, plan.to_json())
         known = _earlier_summary(output, plan)
         if known and check_inputs(self.output, plan, {all_pieces.number}, self.quiet):
-            return TokenizerSummary(**{**known, "output": self.output, "is_new": False})
-        return _learn(self, output, plan)
+            summary = TokenizerSummary(**{**known, "output": self.output, "is_new": False})
+        else:
+            summary = _learn(self, output, plan)
+        return dataclasses.replace(summary, left_out=inputs.left_out)
 
 
 @dataclasses.dataclass
@@ -127,6 +130,7 @@ class TokenizerSummary(Result):
         encodings: encoding -> number of input files in this encoding, for files that are not UTF-8.
         recoded: [file, encoding] of the first 20 files that are not UTF-8.
         is_new: True if this run learned the tokenizer, False if an earlier run did.
+        left_out: the paths of files that were not read, since their names begin with an underscore.
     """
 
     output: str
@@ -140,6 +144,7 @@ class TokenizerSummary(Result):
     encodings: dict[str, int] = dataclasses.field(default_factory=dict)
     recoded: list[list[str]] = dataclasses.field(default_factory=list)
     is_new: bool = True
+    left_out: Sequence[str] = ()
 
     def to_json(self) -> str:
         return json.dumps(dataclasses.asdict(self))
@@ -149,6 +154,7 @@ class TokenizerSummary(Result):
         return (
             f"{self.output}: a tokenizer of {self.ids:,} ids, of {self.text_bytes:,} bytes of text\n"
             f"  read {self.read:,} = texts {self.texts:,}, empty {self.empty:,}, bad {self.bad:,}{bad}"
+            + "".join(f"\n  {line}" for line in left_out_lines(self.left_out))
             + "".join(f"\n  {line}" for line in encoding_lines(self.encodings, self.recoded))
             + ("" if self.is_new else "\n  was already learned from these inputs: nothing to do")
         )

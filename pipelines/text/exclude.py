@@ -36,12 +36,14 @@ from clearspan.common.delimited import (
     form_of,
 )
 from clearspan.common.flags import flag
+from clearspan.common.terminal import warn
 from clearspan.pipelines.errors import PipelineError
 from clearspan.pipelines.readers.jsonl import parse_any
 from clearspan.pipelines.readers.sniff import detect_format, is_about
 from clearspan.pipelines.readers.streams import BOM, naming_damage, opened
 from clearspan.pipelines.suffixes import type_suffix
 from clearspan.pipelines.text.word_hashes import NORMALIZATION, SHORTEST, WordHashes
+from clearspan.pipelines.units.inputs import left_out_lines
 from clearspan.shards import storage
 
 TABLE_LINES = 100
@@ -225,16 +227,20 @@ def _files(pattern: str) -> list[str]:
 
     Args:
         pattern: the path of a file, which is always read; or a folder or glob, whose licenses and readmes are left out.
+            So are files whose names begin with an underscore, which a message on stderr names.
 
     Raises:
         PipelineError: there is no such file, or only licenses and readmes.
     """
     try:
-        files = storage.find(pattern)
+        left_out = set[str]()
+        files = storage.find(pattern, left_out)
     except FileNotFoundError as error:
         raise PipelineError(f"{flag('--exclude')} {error}") from None
     if not storage.is_folder(pattern) and storage.exists(pattern):
         return list(files)
+    for line in left_out_lines(sorted(left_out)):
+        warn(f"{flag('--exclude')} {pattern}: {line}")
     data_files = [path for path in files if not is_about(path)]
     if not data_files:
         raise PipelineError(

@@ -331,6 +331,17 @@ def test_what_a_folder_holds_about_a_test_set_is_passed_over_and_read_where_it_i
         list(read_texts([str(tmp_path)]))
 
 
+def test_a_file_of_a_folder_that_is_left_out_by_its_name_is_told(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("dev.txt", "_test.txt"):
+        (tmp_path / name).write_text(f"The words of {name} are here for all to read.\n")
+    assert len(list(read_texts([str(tmp_path)]))) == 1
+    told = capsys.readouterr().err
+    assert f"exclude {tmp_path}: 1 file left out, since names that begin with _" in told and "_test.txt" in told
+    assert len(list(read_texts([str(tmp_path / "_test.txt")]))) == 1 and not capsys.readouterr().err
+
+
 def test_a_broken_line_of_json_is_no_text(tmp_path: Path) -> None:
     (tmp_path / "pretty.jsonl").write_text('{\n "text": "He said \\"no\\" to the caf\\u00e9 owner"\n}\n')
     with pytest.raises(PipelineError, match=r"pretty.jsonl: line 1 is no JSON: correct it, or give the texts as lines"):

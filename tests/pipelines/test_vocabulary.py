@@ -116,6 +116,15 @@ def test_the_same_command_again_keeps_its_tokenizer_and_says_so(
         os.utime(head)
 
 
+def test_files_that_are_left_out_by_their_names_are_told(learn, head: Path, tmp_path: Path) -> None:
+    (tmp_path / "in").mkdir()
+    head.rename(tmp_path / "in" / "head.jsonl")
+    (tmp_path / "in" / "_SUCCESS").touch()
+    for _ in range(2):
+        code, out, _ = learn("--input", tmp_path / "in", *SIZE)
+        assert code == 0 and "\n  1 file left out, since names that begin with _ are no data" in out
+
+
 @pytest.mark.guarantee("learned-as-written")
 @pytest.mark.parametrize("lost", ["tokenizer.json", "summary.json", "all but plan.json", "damaged"])
 def test_a_tokenizer_whose_run_was_stopped_or_that_is_damaged_is_made_again(
