@@ -23,6 +23,9 @@ TABLE_SUFFIXES = (".csv", ".tsv")
 DELIMITERS = ",;|"
 CELL_BYTES = 1 << 24
 """A quote that is not closed within this many bytes is a plain character."""
+MAX_CELL_BYTES = 1 << 26
+"""Longest cell of a table that is read, unless the caller raises the limit; Python's own limit is 128 KiB."""
+csv.field_size_limit(max(csv.field_size_limit(), MAX_CELL_BYTES))
 _OPENING = re.compile(rb'(?:\A|\t)"')
 _INSIDE = rb'[^"]*+(?:""[^"]*+)*+'
 _CLOSED = re.compile(rb'(%b)"(?=[\t\r\n]|\Z)' % _INSIDE)

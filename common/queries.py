@@ -70,7 +70,7 @@ def read_queries(path: str | Path) -> list[Query]:
 def _read(path: Path) -> Iterator[Query]:
     suffix = path.suffix.lower()
     if suffix in TABLE_SUFFIXES:
-        for place, row in csv_records(path, ("query",), normalized_name):
+        for place, row in csv_records(path, ("query",), normalized_name, ("text", "id")):
             yield _query(row, place)
     elif suffix in JSON_LINES:
         for place, record in json_records(path):

@@ -92,18 +92,22 @@ def csv_rows(path: Path) -> Iterator[tuple[int, list[str]]]:
 
 
 def csv_records(
-    path: Path, required_fields: Collection[str], field_of: Callable[[str], str] = str
+    path: Path,
+    required_fields: Collection[str],
+    field_of: Callable[[str], str] = str,
+    optional_fields: Collection[str] = (),
 ) -> Iterator[tuple[str, dict[str, str]]]:
     """Yield the place (`FILE:LINE`) and the record (field -> text) of each row of a UTF-8 csv or tsv with a header.
 
     Args:
         required_fields: names of fields that the header must contain.
         field_of: function that turns a name in the header into the name of the field; by default, it is the same name.
+        optional_fields: names of further fields that the caller uses if the header has them.
 
     Raises:
         MissingDataError: the file does not exist.
-        DataError: the header lacks a required field; a row, such as a blank line, has more or fewer cells than the
-            header; a line is not UTF-8; or quotes do not match.
+        DataError: the header lacks a required field, or names a field twice that the caller uses; a row, such as a
+            blank line, has more or fewer cells than the header; a line is not UTF-8; or quotes do not match.
     """
     header: list[str] = []
     for number, row in csv_rows(path):
@@ -113,6 +117,9 @@ def csv_records(
             if not set(required_fields) <= set(header):
                 expected = ", ".join(required_fields)
                 raise DataError(f"{place}: expected a header with {expected}, found {head(','.join(row))}")
+            for name in (*required_fields, *optional_fields):
+                if (times := header.count(name)) > 1:
+                    raise DataError(f'{place}: {times} columns are named "{name}": keep one, or rename the others')
         elif len(row) != len(header):
             raise DataError(f"{place}: expected {len(header)} fields, as in the header, found {len(row)}")
         else:

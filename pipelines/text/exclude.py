@@ -48,7 +48,6 @@ from clearspan.shards import storage
 
 TABLE_LINES = 100
 """Number of first lines of a file from which the delimiter and the labels are inferred."""
-csv.field_size_limit(1 << 26)
 FORMATS = ("text", "csv", "jsonl", "json")
 _NUMBER = re.compile(r"\s*[-+]?(\d[\d.,;|]*|[.,]\d+)(e[-+]?\d+)?\s*%?\s*", re.IGNORECASE)
 """Pattern of a number, or of a row of numbers."""

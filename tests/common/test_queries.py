@@ -84,6 +84,23 @@ def test_a_mistake_is_one_line_that_names_the_row(name: str, content: bytes, mes
     assert "\n" not in str(error.value)
 
 
+@pytest.mark.parametrize("name", ["query", "text", "id"])
+def test_two_columns_of_one_name_are_refused(name: str, tmp_path: Path) -> None:
+    """The second one would have been read, without a word."""
+    path = tmp_path / "questions.csv"
+    path.write_text(f"query,{name.upper()} ,{name},note,note\nhow do owls hunt?,by ear,17,,\n")
+    with pytest.raises(DataError, match=rf'questions.csv:1: [23] columns are named "{name}": keep one'):
+        read_queries(path)
+    path.write_text("query,note,note\nhow do owls hunt?,,\n")
+    assert len(read_queries(path)) == 1
+
+
+def test_the_text_to_find_may_be_longer_than_pythons_limit_of_a_cell(tmp_path: Path) -> None:
+    path, text = tmp_path / "questions.csv", "owl, " * 60_000
+    path.write_text(f'query,text\nhow do owls hunt?,"{text}"\n')
+    assert _plain(read_queries(path)) == [("how do owls hunt?", text.strip(), None)]
+
+
 def test_a_missing_file_or_a_folder_is_named(tmp_path: Path) -> None:
     for path in (tmp_path / "none.txt", tmp_path):
         with pytest.raises(DataError, match=str(path)):
