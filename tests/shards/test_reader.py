@@ -1,7 +1,9 @@
 """The reader: what the manifest says, or an error that names the shard."""
 
+import io
 import subprocess
 import sys
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,7 +12,7 @@ import pytest
 import zstandard
 
 from clearspan.common.files import sha256
-from clearspan.shards import Dataset, Manifest, ShardError, ustar, verify
+from clearspan.shards import Dataset, Manifest, ShardError, storage, ustar, verify
 
 SHARD = "documents-00001-000.tar"
 
@@ -47,6 +49,75 @@ def test_a_flipped_byte_anywhere_is_found_and_named(dataset: Path, position: int
 def test_a_missing_shard_is_found_and_named(dataset: Path) -> None:
     (dataset / SHARD).unlink()
     with pytest.raises(ShardError, match=f"{SHARD}: .* missing: run the pipeline again"):
+        list(Dataset(dataset))
+
+
+@pytest.mark.guarantee("damaged-shard")
+@pytest.mark.parametrize("size", [-512, 1])
+def test_a_shard_of_another_size_is_named_with_both_sizes_and_left_where_it_is(dataset: Path, size: int) -> None:
+    data = (dataset / SHARD).read_bytes()
+    changed = data[:size] if size < 0 else data + bytes(size)
+    (dataset / SHARD).write_bytes(changed)
+    said = f"{SHARD}: {len(changed):,} bytes where the manifest says {len(data):,}: the shard is damaged; delete it and"
+    with pytest.raises(ShardError, match=f"^{dataset}: {said} run the pipeline again$"):
+        list(Dataset(dataset))
+    assert (dataset / SHARD).read_bytes() == changed
+
+
+@pytest.mark.guarantee("damaged-shard")
+def test_a_remote_shard_is_downloaded_once_and_a_damaged_copy_is_neither_read_nor_kept(
+    dataset: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """On an object store that serves the files of a folder."""
+    remote, downloads = Dataset(dataset), []
+    remote.folder = "gs://corpus/documents"
+    shard = next(shard for shard in remote.shards if shard.name == SHARD)
+
+    def download(path: str, local: Path) -> None:
+        downloads.append(path)
+        local.parent.mkdir(parents=True, exist_ok=True)
+        local.write_bytes((dataset / path.removeprefix("gs://corpus/documents/")).read_bytes())
+
+    monkeypatch.setattr(storage, "download", download)
+    monkeypatch.setenv("CLEARSPAN_CACHE", str(tmp_path / "cache"))
+    copy = tmp_path / "cache" / f"{shard.sha256}.tar"
+    whole = (dataset / SHARD).read_bytes()
+    for damaged, said in ((whole[:-512], "bytes where the manifest says"), (b"\1" + whole[1:], "its sha256 is not")):
+        (dataset / SHARD).write_bytes(damaged)
+        with pytest.raises(ShardError, match=rf"^gs://corpus/documents: {SHARD}: .*{said}"):
+            remote.fetch(shard)
+        assert not copy.exists()
+    (dataset / SHARD).write_bytes(whole)
+    downloads.clear()
+    assert remote.fetch(shard) == remote.fetch(shard) == copy and copy.read_bytes() == whole
+    assert downloads == [f"gs://corpus/documents/{SHARD}"]
+    copy.write_bytes(b"\1" + whole[1:])
+    assert remote.fetch(shard).read_bytes() == whole and len(downloads) == 2
+    assert f"{copy}: damaged in the cache" in capsys.readouterr().err
+
+
+def tar_of(*members: tuple[str, bytes]) -> bytes:
+    data = b"".join(ustar.header(name, len(data)) + data + ustar.padding(len(data)) for name, data in members)
+    return data + ustar.ending(len(data))
+
+
+@pytest.mark.guarantee("damaged-shard")
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda data: data[:-512], r": not a readable tar \(unexpected end after byte \d"),
+        (lambda data: b"\1" + data[1:], r": not a readable tar \(unexpected header at byte 0"),
+        (lambda data: tar_of(("00001-000-00000.arrow.zst", b"no frame")), r"/00001-000-00000\.arrow\.zst: not a zstd-"),
+        (lambda data: tar_of(*list(ustar.members(io.BytesIO(data)))[:-1]), r": holds batches = \d+ where the manifest says"),
+        (lambda data: tar_of(), r": holds batches = 0 where the manifest says \d+; examples = 0 where"),
+    ],
+)
+def test_what_a_shard_holds_is_compared_even_if_its_hash_is_the_manifests(
+    dataset: Path, change: Callable[[bytes], bytes], said: str
+) -> None:
+    (dataset / SHARD).write_bytes(change((dataset / SHARD).read_bytes()))
+    redeclare(dataset)
+    with pytest.raises(ShardError, match=rf"^{SHARD}{said}"):
         list(Dataset(dataset))
 
 
