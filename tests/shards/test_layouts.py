@@ -5,6 +5,7 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pytest
 import webdataset as wds
@@ -13,8 +14,8 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from clearspan.common.files import sha256
-from clearspan.shards import Dataset, Manifest, ShardError, ShardWriter, verify
-from clearspan.shards.layouts import MemberError
+from clearspan.shards import Dataset, Manifest, ShardError, ShardWriter, layouts, verify
+from clearspan.shards.layouts import MemberError, array_of
 from clearspan.shards.schema import KINDS, schema
 
 IMAGES = KINDS["images"]
@@ -125,3 +126,33 @@ def test_members_out_of_place_are_refused_by_name(
     change(members)
     with pytest.raises(MemberError, match=complaint):
         list(IMAGES.layout.batches(members, IMAGES.check))
+
+
+@pytest.mark.guarantee("plain-webdataset")
+def test_a_batch_has_at_most_the_rows_that_a_key_can_number(
+    pictures: list[pa.RecordBatch], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(layouts, "MAX_ROWS", 4)
+    names = [name for name, _ in IMAGES.layout.members(pictures[0], "00000-000-00000")]
+    assert names == [f"00000-000-00000-{row:05d}-{row:016x}.{end}" for row in range(4) for end in ("jpg", "cls")]
+    monkeypatch.setattr(layouts, "MAX_ROWS", 3)
+    with pytest.raises(ValueError, match="^a batch of 4 samples: make it of at most 3$"):
+        list(IMAGES.layout.members(pictures[0], "00000-000-00000"))
+
+
+@pytest.mark.guarantee("plain-webdataset")
+def test_plain_webdataset_opens_the_clips(audio: Path) -> None:
+    (batch,) = Dataset(audio)
+    tars = sorted(map(str, audio.glob("*.tar")))
+    samples = list(wds.WebDataset(tars, shardshuffle=False).decode())
+    clips = [array_of(value) for value in batch.column("frames")]
+    assert [len(clip) for clip in clips] == [100, 60, 30]
+    for sample, clip in zip(samples, clips, strict=True):
+        assert sample["npy"].dtype == np.float16
+        np.testing.assert_array_equal(sample["npy"], clip)
+    assert [sample["cls"] for sample in samples] == [0, 1, 1]
+    assert [int(sample["__key__"].rpartition("-")[2], 16) for sample in samples] == [7, 8, 9]
+    for sample, clip in zip(wds.WebDataset(tars, shardshuffle=False), clips, strict=True):
+        file = io.BytesIO()
+        np.save(file, clip)
+        assert sample["npy"] == file.getvalue()

@@ -93,3 +93,9 @@ def test_a_tar_cut_anywhere_or_with_more_behind_it_is_refused() -> None:
 def test_a_tar_that_another_wrote_is_not_taken_for_ours(made: Callable[[], bytes]) -> None:
     with pytest.raises(tarfile.ReadError, match="unexpected header at byte 0"):
         list(ustar.members(io.BytesIO(made())))
+
+
+@pytest.mark.guarantee("plain-webdataset")
+@pytest.mark.parametrize("name", ["7", "a" * 100])
+def test_a_name_may_have_one_character_or_a_hundred(name: str) -> None:
+    assert ours([(name, b"owls")]) == by_tarfile([(name, b"owls")])
