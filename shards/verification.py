@@ -58,7 +58,11 @@ def _check_tokenizer(dataset: Dataset) -> None:
         vocabulary = Tokenizer.from_file(str(path)).get_vocab(with_added_tokens=True)
     except Exception:  # a file of another version of `tokenizers`, which raises no more specific type
         return
-    if (size := vocab_size(vocabulary)) != dataset.vocab_size:
+    try:
+        size = vocab_size(vocabulary)
+    except ValueError as error:
+        raise ShardError(f"{path}: {error}") from None
+    if size != dataset.vocab_size:
         raise ShardError(f"{path}: has {size:,} token ids where the manifest says {dataset.vocab_size:,}")
 
 

@@ -136,7 +136,7 @@ def test_a_batch_has_at_most_the_rows_that_a_key_can_number(
     names = [name for name, _ in IMAGES.layout.members(pictures[0], "00000-000-00000")]
     assert names == [f"00000-000-00000-{row:05d}-{row:016x}.{end}" for row in range(4) for end in ("jpg", "cls")]
     monkeypatch.setattr(layouts, "MAX_ROWS", 3)
-    with pytest.raises(ValueError, match="^a batch of 4 samples: make it of at most 3$"):
+    with pytest.raises(ValueError, match=r"^a batch of 4 samples: make it of at most 3$"):
         list(IMAGES.layout.members(pictures[0], "00000-000-00000"))
 
 

@@ -2,6 +2,7 @@
 
 import copy
 import json
+import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from clearspan.common.sealed import seal
+from clearspan.shards import Manifest
 from clearspan.shards.__main__ import main
+from clearspan.shards.manifest import ManifestError
 from tests.shards.test_manifest import edit
 
 Place = tuple[str | int, ...]
@@ -142,3 +145,49 @@ def test_a_vocabulary_and_a_number_of_classes_are_compared_with_the_files(
     edit(images, lambda record: record["fingerprint"]["options"]["taken"].update(classes=4))
     assert main(["verify", str(images)]) == 1
     assert "names 3 classes where the manifest says 4" in capsys.readouterr().out
+
+
+def last(record: dict[str, Any]) -> dict[str, Any]:
+    """Return the entry of the last shard."""
+    shard: dict[str, Any] = record["shards"][-1]
+    return shard
+
+
+@pytest.mark.guarantee("verify-every-figure")
+@pytest.mark.parametrize(
+    ("kind", "change", "said"),
+    [
+        ("dataset", lambda r: last(r)["lengths"]["tokens"].update({"0": 2}), "its lengths or classes do not fit"),
+        ("dataset", lambda r: last(r).update(lengths={"tokens": {"01": last(r)["examples"]}}), "are not numbers of"),
+        ("dataset", lambda r: last(r)["lengths"]["tokens"].update({"0": 0}), "are not numbers of examples"),
+        ("dataset", lambda r: last(r)["lengths"]["tokens"].update(many=1), "are not numbers of examples"),
+        ("dataset", lambda r: last(r).update(classes={"0": 1}), "its lengths or classes do not fit"),
+        ("dataset", lambda r: last(r)["column_tokens"].update(tokens=1), "the tokens of its columns are not"),
+        ("with_views", lambda r: last(r)["lengths"].update(view_1={"1": 19}), "do not fit 20 examples"),
+        ("with_views", lambda r: last(r)["column_tokens"].update(view_1=0), "the tokens of its columns are not"),
+        ("images", lambda r: last(r).update(classes={}), "its lengths or classes do not fit 9 examples"),
+        ("images", lambda r: last(r).update(classes={"0": 10, "1": -1}), "are not numbers of examples"),
+        ("images", lambda r: r["counts"].update(bad=-1, filtered={"small": 1}), "counts are not numbers of records"),
+        ("images", lambda r: r["counts"].update(read=8, filtered={"small": 1, "dup": -2}), "counts are not numbers"),
+        ("images", lambda r: r["counts"].update(read=8, kept=8), "8 kept, but its shards hold 9 examples"),
+        ("images", lambda r: r["counts"].update(read=8), "read 8 is not the sum of kept, filtered and bad"),
+        ("audio", lambda r: r["statistics"].update(std=1.0), "statistics do not match the shards: {"),
+        ("audio", lambda r: r.pop("statistics"), "statistics do not match the shards: null"),
+        ("audio", lambda r: r["totals"].update(bytes=1), "totals do not match the shards: {"),
+    ],
+)
+def test_figures_that_contradict_each_other_are_refused_before_a_shard_is_read(
+    kind: str, change: Callable[[dict[str, Any]], object], said: str, request: pytest.FixtureRequest
+) -> None:
+    folder = request.getfixturevalue(kind)
+    edit(folder, change)
+    with pytest.raises(ManifestError, match=re.escape(said)) as error:
+        Manifest.load(str(folder))
+    shards = [path.name for path in folder.glob("*.tar") if path.name in str(error.value)]
+    assert not shards or shards == [max(path.name for path in folder.glob("*.tar"))]
+
+
+@pytest.mark.guarantee("verify-every-figure")
+def test_a_count_of_one_and_of_none_is_a_count(images: Path) -> None:
+    edit(images, lambda record: record["counts"].update(read=10, filtered={"small": 1, "dup": 0}))
+    assert Manifest.load(str(images)).counts["filtered"] == {"small": 1, "dup": 0}

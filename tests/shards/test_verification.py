@@ -4,16 +4,19 @@ import dataclasses
 import hashlib
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pytest
+from tokenizers import Tokenizer, models
 
-from clearspan.shards import Dataset, Manifest, ShardError, verify
+from clearspan.shards import Dataset, Manifest, ShardError, ShardWriter, vectors, verify
 from clearspan.shards.contents import Contents
 from clearspan.shards.layouts import array_column
 from clearspan.shards.reader import read_back, read_batches
 from clearspan.shards.schema import KINDS, MEL_BINS, schema
+from clearspan.shards.verification import _check_shard, _check_tokenizer
 from tests.shards.conftest import publish_labelled
 from tests.shards.test_manifest import edit
 
@@ -85,3 +88,131 @@ def test_frames_that_are_not_finite_are_named_with_shard_and_key(tmp_path: Path,
     assert verify(folder) == [f"{name}: holds values that are not finite (NaN or infinity)"]
     with pytest.raises(ShardError, match="not finite"):
         list(Dataset(folder))
+
+
+@pytest.mark.guarantee("verify-every-figure")
+def test_every_file_and_every_shard_is_compared_and_each_problem_is_named_once(
+    dataset: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    files = {"synonyms.json": "0" * 64, "words.json": "1" * 64}
+    edit(dataset, lambda record: record["fingerprint"]["options"].update(files=files))
+    (dataset / "tokenizer" / "tokenizer_config.json").unlink()
+    shards = sorted(dataset.glob("*.tar"))
+    for path in shards:
+        path.write_bytes(path.read_bytes()[:-512])
+    (dataset / "documents-00007-000.tar").write_bytes(b"left over")
+    tokenizer, first, second, *damaged, unnamed = verify(dataset)
+    missing = "the manifest names this file, but it is missing: put it back, or run the pipeline again"
+    assert tokenizer == f"{dataset}/tokenizer/tokenizer_config.json: {missing}"
+    assert [first, second] == [f"{dataset}/_files/{name}: {missing}" for name in files]
+    assert len(shards) > 2 and [problem.split(": ")[1] for problem in damaged] == [path.name for path in shards]
+    assert unnamed.startswith("documents-00007-000.tar: a tar that manifest.json does not name")
+    assert capsys.readouterr().err == ""
+
+
+@pytest.mark.guarantee("verify-every-figure")
+def test_the_table_of_classes_is_named_once_though_two_checks_read_it(images: Path) -> None:
+    (images / "_files" / "classes.json").unlink()
+    (problem,) = verify(images)
+    assert problem.startswith(f"{images}/_files/classes.json: the manifest names this file, but it is missing")
+
+
+@pytest.mark.guarantee("verify-every-figure")
+def test_vectors_that_are_as_the_manifest_says_have_no_problem(embedded: Path) -> None:
+    assert verify(embedded) == []
+
+
+@pytest.mark.guarantee("verify-every-figure")
+@pytest.mark.parametrize("value", [np.nan, -np.inf])
+def test_a_vector_that_is_not_finite_is_named_in_any_batch(tmp_path: Path, value: float) -> None:
+    writer = ShardWriter(tmp_path, "vectors", 0)
+    for start in (0, 2):
+        column = vectors.columns(np.array([[0.5, start], [1, 65504]], np.float32), "float32")["vector"]
+        if start:
+            values = np.array([0.5, 2, value, 1], np.float32)
+            column = pa.FixedSizeListArray.from_arrays(pa.array(values), type=column.type)
+        rows = [pa.array([start, start + 1]), pa.array(["owls.csv:1", "owls.csv:2"]), column]
+        fields = KINDS["vectors"].schema(vector=column.type)
+        writer.write(pa.record_batch(rows, schema=fields))
+        counts = {"read": start + 2, "kept": start + 2, "filtered": {}, "bad": 0}
+    Manifest("vectors", {"options": {}}, writer.close(), counts).save(str(tmp_path))
+    assert verify(tmp_path) == ["vectors-00000-000.tar: holds a vector with a NaN or an infinity"]
+
+
+@pytest.mark.guarantee("verify-every-figure")
+def test_an_id_outside_the_vocabulary_is_found_in_any_column_of_any_batch(tmp_path: Path) -> None:
+    """The largest id is in the last view of the second batch; a column without an id has none outside."""
+    rows = [
+        [{"id": 0, "tokens": [5, 6], "view_0": [], "view_1": [7]}],
+        [{"id": 1, "tokens": [8], "view_0": [], "view_1": [2, 41]}],
+    ]
+    writer = ShardWriter(tmp_path, "sentences", 0)
+    for each in rows:
+        writer.write(pa.RecordBatch.from_pylist(each, schema=schema("sentences", pa.uint16(), views=2)))
+    (shard,) = writer.close()
+    known = {"sha256": "0" * 64, "vocab_size": 42, "files": {"tokenizer.json": "0" * 64}}
+    counts = {"read": 2, "kept": 2, "filtered": {}, "bad": 0}
+    Manifest("sentences", {"tokenizer": known, "options": {}}, [shard], counts).save(str(tmp_path))
+    _check_shard(Dataset(tmp_path), shard)
+    known["vocab_size"] = 41
+    Manifest("sentences", {"tokenizer": known, "options": {}}, [shard], counts).save(str(tmp_path))
+    with pytest.raises(ShardError, match=r"^sentences-00000-000\.tar: token id 41 is outside the vocabulary$"):
+        _check_shard(Dataset(tmp_path), shard)
+
+
+def retokenize(folder: Path, data: bytes, vocab_size: int) -> list[str]:
+    """Replaces tokenizer.json, seals the manifest with its hash, and returns what `_check_tokenizer` says."""
+    (folder / "tokenizer" / "tokenizer.json").write_bytes(data)
+    sha256 = hashlib.sha256(data).hexdigest()
+
+    def change(record: dict[str, Any]) -> None:
+        known = record["fingerprint"]["tokenizer"]
+        known.update(sha256=sha256, vocab_size=vocab_size, files={**known["files"], "tokenizer.json": sha256})
+
+    edit(folder, change)
+    try:
+        _check_tokenizer(Dataset(folder))
+    except ShardError as error:
+        return [str(error)]
+    return []
+
+
+def tokenizer_of(vocabulary: dict[str, int], *added: str) -> bytes:
+    tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token="owls"))
+    tokenizer.add_tokens(list(added))
+    return tokenizer.to_str().encode()
+
+
+@pytest.mark.guarantee("verify-every-figure")
+def test_the_size_of_a_vocabulary_includes_added_tokens_and_gaps(dataset: Path) -> None:
+    path = f"{dataset}/tokenizer/tokenizer.json"
+    added = tokenizer_of({"owls": 0, "hunt": 1}, "mice", "voles")
+    assert retokenize(dataset, added, 4) == []
+    assert retokenize(dataset, added, 2) == [f"{path}: has 4 token ids where the manifest says 2"]
+    gaps = tokenizer_of({"owls": 0, "hunt": 5})
+    assert retokenize(dataset, gaps, 6) == []
+    assert retokenize(dataset, gaps, 2) == [f"{path}: has 6 token ids where the manifest says 2"]
+    (problem,) = retokenize(dataset, tokenizer_of({"owls": 0, "hunt": 1 << 20}), 2)
+    assert problem == f"{path}: 'hunt' has id 1,048,576 in a vocabulary of 2 tokens: correct the id"
+    assert retokenize(dataset, b'{"version": "9.0"}', 2) == []  # of a later `tokenizers`
+    assert verify(dataset) != []
+
+
+@pytest.mark.guarantee("verify-every-figure")
+def test_the_figures_of_several_batches_are_those_of_all_their_rows() -> None:
+    contents = Contents()
+    for clips, labels in ((([1.0] * 3, [2.0] * 5), (0, 2)), (([-0.5] * 3, [4.0] * 9), (2, 2))):
+        frames = [np.repeat(np.array(clip, np.float16)[:, None], MEL_BINS, axis=1) for clip in clips]
+        columns = [pa.array([7, 8]), array_column(frames, MEL_BINS), pa.array(labels)]
+        contents.add(pa.record_batch(columns, schema=schema("audio")), KINDS["audio"])
+    total = (3 * 1 + 5 * 2 + 3 * -0.5 + 9 * 4) * MEL_BINS
+    squares = (3 * 1 + 5 * 4 + 3 * 0.25 + 9 * 16) * MEL_BINS
+    assert vars(contents) == {
+        "batches": 2,
+        "examples": 4,
+        "tokens": 0,
+        "column_tokens": {},
+        "lengths": {"frames": {"3": 2, "4": 1, "8": 1}},
+        "classes": {"0": 1, "2": 3},
+        "moments": {"values": 20 * MEL_BINS, "sum": int(total * 2**24), "squares": int(squares * 2**48)},
+    }
