@@ -3,8 +3,10 @@
 import io
 import itertools
 import pickle
-from collections.abc import Iterable
+import re
+from collections.abc import Callable, Iterable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -17,6 +19,8 @@ from webdataset.autodecode import ImageHandler
 import clearspan
 from clearspan.shards import Dataset, Manifest, ShardError, vectors
 from clearspan.shards.as_webdataset import _decoded, _samples, webdataset_pipeline
+from clearspan.shards.layouts import Samples, _from_npy, npy
+from clearspan.shards.schema import KINDS
 
 
 def rows(folder: Path) -> list[dict[str, Any]]:
@@ -160,6 +164,7 @@ def test_further_stages_are_webdatasets_own(dataset: Path) -> None:
     assert next(iter(lengths)) == [len(row["tokens"]) for row in rows(dataset)[:10]]
 
 
+@pytest.mark.guarantee("webdataset-pipeline")
 def test_a_folder_that_looks_like_a_command_is_a_folder(
     embedded: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -178,3 +183,120 @@ def test_what_cannot_work_is_refused_at_once(dataset: Path, tmp_path: Path) -> N
     Manifest("images", {"options": {}}, [], counts).save(str(tmp_path / "empty"))
     with pytest.raises(ShardError, match="empty: holds no example"):
         webdataset_pipeline(tmp_path / "empty")
+
+
+@pytest.mark.guarantee("webdataset-pipeline")
+def test_shards_and_the_examples_of_one_are_shuffled_by_the_seed(embedded: Path, with_views: Path) -> None:
+    """With a buffer of one example, only the order of the shards changes."""
+
+    def order(folder: Path, **options: int) -> list[str]:
+        return [sample["__key__"] for sample in webdataset_pipeline(folder, **options)]
+
+    shards = {tuple(key[:9] for key in order(embedded, shuffle=1, seed=seed)) for seed in range(4)}
+    assert len({tuple(dict.fromkeys(each)) for each in shards}) > 1
+    assert all(sorted(each) == sorted(min(shards)) for each in shards)
+    examples = [order(with_views, shuffle=10, seed=seed) for seed in range(4)]
+    plain = order(with_views)
+    assert plain == sorted(plain) == order(with_views, seed=3) and plain not in examples
+    assert len(set(map(tuple, examples))) == 4 and all(sorted(each) == plain for each in examples)
+    assert order(with_views, shuffle=10) == examples[0]
+
+
+@pytest.mark.guarantee("webdataset-pipeline")
+def test_a_key_is_that_of_the_member_and_a_row_of_a_batch_adds_its_number(images: Path, dataset: Path) -> None:
+    for sample in webdataset_pipeline(images):
+        assert sample["__key__"] == f"00000-000-00000-{sample['id']:05d}-{sample['id']:016x}"
+        assert sample["__url__"] == str(images / "images-00000-000.tar")
+    first = [sample["__key__"] for sample in webdataset_pipeline(dataset)][:7]
+    assert first == [*(f"00000-000-00000-{row:05d}" for row in range(6)), "00000-000-00001-00000"]
+
+
+@pytest.mark.guarantee("webdataset-pipeline")
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda data: data.replace(b"IDAT", b"\1DAT").replace(b"\1DAT", b"IDAT", 1), "broken PNG file"),
+        (lambda data: data[:-400], "image file is truncated"),
+        (lambda data: data[1:], "not an image that Pillow reads"),
+    ],
+)
+def test_whatever_pillow_raises_names_shard_and_sample(change: Callable[[bytes], bytes], said: str) -> None:
+    """Pillow raises a SyntaxError for a broken part of a picture of several, and an OSError for what ends early."""
+    file = io.BytesIO()
+    noise = np.random.default_rng(0).integers(0, 255, (160, 160, 3), np.uint8)
+    Image.fromarray(noise).save(file, "PNG")
+    key = "00000-000-00000-00004-0000000000000017"
+    files = {"cls": b"1", "jpg": change(file.getvalue())}
+    with pytest.raises(ShardError, match=rf"^zoo\.tar: sample {key}: {said}"):
+        list(decoded("images", [{"__key__": key, "__url__": "zoo.tar", **files}]))
+
+
+@pytest.mark.guarantee("webdataset-pipeline")
+def test_each_of_several_samples_is_decoded_with_an_id_in_hexadecimal(images: Path) -> None:
+    files = {"jpg": rows(images)[0]["image"], "cls": b"2"}
+    keys = [f"00000-000-00000-0000{row}-{number:016x}" for row, number in enumerate((26, 2**63 - 1))]
+    samples = [{"__key__": key, "__url__": "zoo.tar", **files} for key in keys]
+    found = list(decoded("images", samples))
+    assert [(sample["__key__"], sample["__url__"], sample["id"], sample["label"]) for sample in found] == [
+        (keys[0], "zoo.tar", 26, 2),
+        (keys[1], "zoo.tar", 2**63 - 1, 2),
+    ]
+
+
+def file_of(array: np.ndarray, version: tuple[int, int] = (1, 0)) -> bytes:
+    file = io.BytesIO()
+    np.lib.format.write_array(file, array, version=version)
+    return file.getvalue()
+
+
+def with_value(row: int, column: int, value: float) -> np.ndarray:
+    frames = FRAMES.copy()
+    frames[row, column] = value
+    return frames
+
+
+FRAMES = np.linspace(-65504, 65504, 12, dtype=np.float16).reshape(4, 3)
+
+
+@pytest.mark.guarantee("webdataset-pipeline")
+@pytest.mark.parametrize("frames", [FRAMES, FRAMES[:1], FRAMES[:0], -FRAMES, np.abs(FRAMES)])
+def test_any_finite_frames_are_read_from_a_file_of_numpy(frames: np.ndarray) -> None:
+    found = _from_npy(file_of(frames), 3)
+    assert found.dtype == np.float16 and found.shape == frames.shape
+    np.testing.assert_array_equal(found, frames)
+
+
+@pytest.mark.guarantee("webdataset-pipeline")
+@pytest.mark.parametrize(
+    ("data", "said"),
+    [
+        (file_of(FRAMES, (2, 0)), "not an array of numpy's format 1.0"),
+        (file_of(np.asfortranarray(FRAMES)), "an array (4, 3) of float16, not (n, 3) of float16 in C order"),
+        (file_of(FRAMES.astype(np.float32)), "an array (4, 3) of float32, not (n, 3)"),
+        (file_of(FRAMES.view(np.int16)), "an array (4, 3) of int16, not (n, 3)"),
+        (file_of(FRAMES.astype(">f2")), "an array (4, 3) of >f2, not (n, 3)"),
+        (file_of(FRAMES.reshape(-1)), "an array (12,) of float16, not (n, 3)"),
+        (file_of(FRAMES.reshape(4, 3, 1)), "an array (4, 3, 1) of float16, not (n, 3)"),
+        (file_of(FRAMES.reshape(3, 4)), "an array (3, 4) of float16, not (n, 3)"),
+        (file_of(FRAMES)[:-2], "150 bytes, which is not the size of an array (4, 3)"),
+        (file_of(FRAMES) + b"\0\0", "154 bytes, which is not the size of an array (4, 3)"),
+        (file_of(with_value(3, 2, np.inf)), "values that are not finite"),
+        (file_of(with_value(0, 0, -np.inf)), "values that are not finite"),
+        (file_of(with_value(1, 2, np.nan)), "values that are not finite"),
+    ],
+)
+def test_a_file_of_another_array_is_refused_by_what_it_holds(data: bytes, said: str) -> None:
+    with pytest.raises(ValueError, match=re.escape(said)):
+        _from_npy(data, 3)
+
+
+@pytest.mark.guarantee("webdataset-pipeline")
+def test_pictures_and_arrays_are_decoded_in_any_column(images: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a kind of one's own, which has its class first."""
+    layout = Samples(label="cls", image="jpg", frames=npy(3))
+    monkeypatch.setitem(KINDS, "films", SimpleNamespace(layout=layout))
+    key = "00000-000-00000-00000-0000000000000017"
+    files = {"cls": b"2", "jpg": rows(images)[0]["image"], "npy": file_of(FRAMES)}
+    (sample,) = decoded("films", [{"__key__": key, "__url__": "films.tar", **files}])
+    assert sample["label"] == 2 and isinstance(sample["image"], Image.Image)
+    assert sample["frames"].flags.writeable and np.array_equal(sample["frames"], FRAMES)

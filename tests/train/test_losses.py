@@ -5,12 +5,17 @@ import functools
 import pytest
 import torch
 from pytorch_metric_learning.losses import NTXentLoss
+from torch.distributed.nn import functional
 
+from clearspan.train import collectives
+from clearspan.train.collectives import gather
+from clearspan.train.model import losses
 from clearspan.train.model.chunked_cross_entropy import masked_lm
 from clearspan.train.model.losses import (
     _class_index,
     accuracy,
     alignment,
+    gathered_index,
     info_nce,
     nt_xent,
     sup_con,
@@ -26,6 +31,7 @@ def pairs(count: int, dim: int = 16, seed: int = 0) -> tuple[torch.Tensor, torch
     return anchors.requires_grad_(), positives.requires_grad_()
 
 
+@pytest.mark.guarantee("ranks-as-one")
 @pytest.mark.parametrize("temperature", [0.05, 0.5])
 @pytest.mark.parametrize("count", [2, 7, 64])
 def test_nt_xent_equals_pytorch_metric_learning(count: int, temperature: float) -> None:
@@ -51,6 +57,18 @@ def nt_xent_on_a_rank(rank: int, ranks: int) -> list[torch.Tensor]:
     anchors, positives = pairs(8)
     part = slice(rank * 8 // ranks, (rank + 1) * 8 // ranks)
     loss = nt_xent(anchors[part], positives[part], 0.05)
+    loss.backward()
+    return [loss.detach(), anchors.grad, positives.grad]
+
+
+def masked_nt_xent_on_a_rank(rank: int, ranks: int) -> list[torch.Tensor]:
+    """With false negatives and a memory of more negatives, of which a row is empty."""
+    (anchors, positives), (memory, _) = pairs(8), pairs(5, seed=1)
+    memory = torch.nn.functional.normalize(memory.detach(), dim=1) * (torch.arange(5) != 3)[:, None]
+    same = torch.zeros(8, 8, dtype=torch.bool)
+    same[:, [1, 6]] = True
+    part = slice(rank * 8 // ranks, (rank + 1) * 8 // ranks)
+    loss = nt_xent(anchors[part], positives[part], 0.05, memory, same[part])
     loss.backward()
     return [loss.detach(), anchors.grad, positives.grad]
 
@@ -94,6 +112,7 @@ def masked_lm_on_a_rank(rank: int, ranks: int) -> list[torch.Tensor]:
     "on_a_rank",
     [
         nt_xent_on_a_rank,
+        masked_nt_xent_on_a_rank,
         info_nce_on_a_rank,
         *(functools.partial(sup_con_on_a_rank, variant=variant) for variant in SUP_CON),
         masked_lm_on_a_rank,
@@ -106,6 +125,7 @@ def test_two_ranks_give_the_loss_and_gradients_of_one(on_a_rank) -> None:
         torch.testing.assert_close((two[0][index] + two[1][index]) / 2, expected, atol=1e-6, rtol=1e-5)
 
 
+@pytest.mark.guarantee("ranks-as-one")
 def test_masked_lm_of_no_masked_token_is_zero_and_differentiable() -> None:
     logits = torch.randn(3, 30, requires_grad=True)
     loss, accuracy = masked_lm(logits, UNCHANGED, torch.full((3,), -100), measured=True)
@@ -130,6 +150,7 @@ def cosine(first: torch.Tensor, second: torch.Tensor) -> torch.Tensor:
     return first @ second / (first.norm() * second.norm())
 
 
+@pytest.mark.guarantee("ranks-as-one")
 @pytest.mark.guarantee("several-negatives")
 def test_info_nce_is_simcses_equations_written_out() -> None:
     anchors, positives, negatives = doubles(5)
@@ -174,6 +195,7 @@ def reference_sup_con(
     return torch.stack(losses).mean()
 
 
+@pytest.mark.guarantee("ranks-as-one")
 @pytest.mark.parametrize("variant", SUP_CON)
 def test_sup_con_is_its_definition_written_out(variant: str) -> None:
     first, second, _ = doubles(8)
@@ -219,3 +241,33 @@ def test_two_ranks_give_the_accuracy_of_one() -> None:
     """Each anchor is to be told from as many, however they are shared out."""
     one, two = accuracy_on_a_rank(0, 1), run_on_ranks(accuracy_on_a_rank, 2)
     assert 0 < one < 1 and (two[0] + two[1]) / 2 == one
+
+
+@pytest.mark.guarantee("ranks-as-one")
+@pytest.mark.parametrize("masked", [1, 2, 5])
+def test_masked_lm_is_the_mean_over_the_masked_tokens_and_measures_only_if_asked(masked: int) -> None:
+    logits = torch.randn(6, 30, generator=torch.Generator().manual_seed(3))
+    labels = torch.full((6,), -100)
+    labels[:masked] = torch.arange(masked)
+    logits[0, 0] = 9.0
+    loss, correct = masked_lm(logits, UNCHANGED, labels, measured=True)
+    torch.testing.assert_close(loss, torch.nn.functional.cross_entropy(logits, labels))
+    assert correct.item() == pytest.approx((logits.argmax(1) == labels).sum().item() / masked) != 0
+    assert masked_lm(logits, UNCHANGED, labels)[1].item() == 0
+
+
+@pytest.mark.guarantee("ranks-as-one")
+def test_on_one_rank_rows_and_their_places_are_as_they_are() -> None:
+    rows = torch.randn(5, 3)
+    assert gather(rows) is rows and gathered_index(rows).tolist() == [0, 1, 2, 3, 4]
+
+
+@pytest.mark.guarantee("ranks-as-one")
+def test_a_later_rank_gathers_all_rows_and_its_own_come_after_those_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on the third of four ranks, each with its number in its rows."""
+    monkeypatch.setattr(losses, "world", lambda: (2, 4))
+    monkeypatch.setattr(collectives, "world", lambda: (2, 4))
+    monkeypatch.setattr(functional, "all_gather", lambda rows: [rows + number for number in range(4)])
+    rows = torch.zeros(2, 3)
+    assert gathered_index(rows).tolist() == [4, 5]
+    assert gather(rows)[:, 0].tolist() == [0, 0, 1, 1, 2, 2, 3, 3]

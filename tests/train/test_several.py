@@ -61,6 +61,7 @@ def test_the_columns_are_declared_verified_and_counted(folder: Path) -> None:
         KINDS["triplets"].check(wrong)
 
 
+@pytest.mark.guarantee("ranks-as-one")
 @pytest.mark.guarantee("several-negatives")
 @pytest.mark.parametrize("count", [1, 2, 4])
 def test_the_loss_is_that_of_sentence_transformers_on_tuples(count: int) -> None:
@@ -73,6 +74,7 @@ def test_the_loss_is_that_of_sentence_transformers_on_tuples(count: int) -> None
     torch.testing.assert_close(of_ours, of_theirs)
 
 
+@pytest.mark.guarantee("ranks-as-one")
 @pytest.mark.guarantee("several-negatives")
 def test_with_one_negative_the_loss_is_that_of_earlier_versions_to_the_bit() -> None:
     (anchors, positives), (negatives, _) = pairs(8), pairs(8, seed=1)

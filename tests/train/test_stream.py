@@ -67,6 +67,7 @@ def test_micro_batches_share_out_the_examples_of_a_step_before_ranks_do(dataset_
         found = list(zip(*(part[4 * step : 4 * step + 4] for part in parts), strict=True))
         shared = [own for micro_batch in found for own, _ in micro_batch]
         assert torch.equal(batch.ids, torch.cat([own.ids for own in shared]))
+        assert torch.equal(tokens(batch).values, torch.cat([tokens(own).values for own in shared]))
         assert {after for micro_batch in found for _, after in micro_batch} == {state}
 
 
@@ -199,3 +200,74 @@ def test_epochs_are_of_the_share_and_a_resume_goes_on_in_it(dataset_folder: Path
 def test_a_share_too_small_for_a_step_is_refused(dataset_folder: Path) -> None:
     with pytest.raises(StreamError, match=r"documents of a share of 0\.001 are fewer than .* or raise the share"):
         stream(dataset_folder, share=0.001)
+
+
+@pytest.mark.guarantee("ranks-as-one")
+@pytest.mark.parametrize("ranks", [1, 2, 4])
+def test_a_step_that_is_contrasted_whole_is_cut_for_the_ranks_first(dataset_folder: Path, ranks: int) -> None:
+    whole = take(stream(dataset_folder, batch_size=16), 3)
+    options = {"batch_size": 16, "micro_batches": 4, "whole": True}
+    parts = [take(stream(dataset_folder, rank, ranks, **options), 12) for rank in range(ranks)]
+    for step, (batch, _) in enumerate(whole):
+        shared = [own for part in parts for own, _ in part[4 * step : 4 * step + 4]]
+        assert torch.equal(batch.ids, torch.cat([own.ids for own in shared]))
+        assert torch.equal(tokens(batch).values, torch.cat([tokens(own).values for own in shared]))
+
+
+@pytest.mark.guarantee("ranks-as-one")
+@pytest.mark.parametrize(
+    ("changes", "together"), [({}, 8), ({"micro_batches": 2}, 4), ({"micro_batches": 2, "whole": True}, 8)]
+)
+def test_a_peer_is_any_other_example_of_what_is_contrasted_on_any_number_of_ranks(
+    sentences_folder: Path, changes: dict[str, int], together: int
+) -> None:
+    def peers(rank: int, ranks: int) -> tuple[dict[int, list[int]], dict[int, list[list[int]]]]:
+        drawn: dict[int, list[int]] = {}
+        texts: dict[int, list[list[int]]] = {}
+
+        def draw(rows: Rows) -> dict[str, Columns]:
+            assert rows.peer is not None and rows.dataset == "text" and rows.epoch == 0
+            for row, number in enumerate(rows.ids.tolist()):
+                found = [rows.peer(row, (place + 0.5) / (together - 1)) for place in range(together - 1)]
+                found += [rows.peer(row, 0.0), rows.peer(row, 1 - 2**-53)]
+                drawn[number] = [each["id"] for each in found]
+                texts.update((each["id"], [each[name].tolist() for name in ("tokens", "view_1")]) for each in found)
+            return plain(rows)
+
+        source = stream(sentences_folder, rank, ranks, **changes)
+        next(source.batches(StreamState(), ["tokens", "view_1"], draw))
+        return drawn, texts
+
+    alone, texts = peers(0, 1)
+    halves = [peers(rank, 2) for rank in range(2)]
+    assert {**halves[0][0], **halves[1][0]} == alone
+    assert {**halves[0][1], **halves[1][1]} == texts
+    numbers = list(alone)
+    for first in range(0, 8, together):
+        group = numbers[first : first + together]
+        for place, number in enumerate(group):
+            assert alone[number] == [*group[place + 1 :], *group[:place], alone[number][0], alone[number][-3]]
+    for batch in Dataset(sentences_folder):
+        for row in batch.to_pylist():
+            assert texts.get(row["id"], [row["tokens"], row["view_1"]]) == [row["tokens"], row["view_1"]]
+
+
+@pytest.mark.guarantee("bit-equal-resume")
+@pytest.mark.parametrize("shuffle_shards", [1, 2, 3])
+def test_from_any_position_an_epoch_goes_on_with_the_rest_of_its_order(
+    dataset_folder: Path, shuffle_shards: int
+) -> None:
+    source = stream(dataset_folder, shuffle_shards=shuffle_shards)
+
+    def order(position: int, epoch: int = 2) -> list[int]:
+        windows = source._windows(epoch, position, ["tokens"])
+        return [number for rows, window in windows for number in window.ids[rows].tolist()]
+
+    whole = order(0)
+    examples = [number for batch in source.dataset for number in batch.column("id").to_pylist()]
+    assert sorted(whole) == sorted(examples) and whole != examples != order(0, 3) != whole
+    sizes = [len(rows) for rows, _ in source._windows(2, 0, ["tokens"])]
+    assert len(sizes) == -(-len(source.dataset.shards) // shuffle_shards) > 1
+    ends = np.cumsum(sizes).tolist()
+    for position in (1, sizes[0] - 1, sizes[0], sizes[0] + 1, ends[-2] - 1, ends[-2], ends[-1] - 1, ends[-1]):
+        assert order(position) == whole[position:]
