@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from clearspan.common import flags
 from clearspan.common.files import TEMPORARY
 from clearspan.common.sealed import seal, unseal
 from clearspan.common.sealed_folder import NAME as MANIFEST
@@ -380,3 +381,88 @@ def test_a_checkpoint_cannot_run_code(tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match=r"states\.pt"):
         safe_load(tmp_path / "states.pt")
     assert not (tmp_path / "harmed").exists()
+
+
+@pytest.mark.guarantee("bit-equal-resume")
+def test_a_save_replaces_what_a_killed_one_left_and_a_damaged_checkpoint_of_its_step(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced: list[Path] = []
+    monkeypatch.setattr(checkpoint, "sync", synced.append)
+    folder = Checkpoints(tmp_path).folder
+    for name in (f"{TEMPORARY}step-00000002", f"{TEMPORARY}step-00000003", f"{TEMPORARY}step-00000004"):
+        (folder / name).mkdir(parents=True)
+        (folder / name / STATES).write_bytes(b"half")
+    (folder / "step-00000003").mkdir()
+    for name in FILES:
+        (folder / "step-00000003" / name).write_bytes(b"damaged")
+    states = {"module": {"weight": torch.ones(2)}, "optimizer": {}, "clearspan": {"step": 3}}
+    Checkpoints(tmp_path).write(3, states, best=False)
+    assert [path.name for path in folder.iterdir()] == ["step-00000003"]
+    assert Checkpoints(tmp_path).states("step-00000003")[1] == {"step": 3}
+    assert Checkpoints(tmp_path).last() == ("step-00000003", None)
+    assert synced[-1] == folder
+
+
+@pytest.mark.guarantee("bit-equal-resume")
+def test_after_a_resume_the_checkpoint_before_and_its_best_stay(tmp_path: Path) -> None:
+    first = Checkpoints(tmp_path)
+    for step in (1, 2, 3, 4):
+        first.write(step, {"step": step}, best=step == 1)
+    resumed = Checkpoints(tmp_path)
+    resumed.latest = [resumed.last()]
+    resumed.write(5, {"step": 5}, best=False)
+    assert resumed.tags() == [f"step-{step:08d}" for step in (5, 4, 1)]
+    assert resumed.latest == [("step-00000004", "step-00000001"), ("step-00000005", "step-00000001")]
+    resumed.write(6, {"step": 6}, best=True)
+    assert resumed.tags() == [f"step-{step:08d}" for step in (6, 5, 1)]
+
+
+@pytest.mark.guarantee("bit-equal-resume")
+@pytest.mark.parametrize(
+    ("before", "remedy"), [(0, "run it again"), (1, "continue with --resume from the step before it")]
+)
+def test_a_save_that_fails_leaves_only_the_checkpoints_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, before: int, remedy: str
+) -> None:
+    monkeypatch.setenv(flags.VARIABLE, flags.COMMAND_LINE)
+    checkpoints = Checkpoints(tmp_path)
+    for step in range(before):
+        checkpoints.write(step + 1, {"step": step}, best=False)
+    latest = list(checkpoints.latest)
+
+    def full(states: object, path: Path) -> None:
+        path.write_bytes(b"half")
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(checkpoint, "write_states", full)
+    said = (
+        f"{checkpoints.folder}/step-00000002: could not be saved ([Errno 28] No space left on device): make room and "
+    )
+    with pytest.raises(CheckpointError, match=f"^{re.escape(said + remedy)}$"):
+        checkpoints.write(2, {"step": 2}, best=True)
+    assert [path.name for path in checkpoints.folder.iterdir()] == ["step-00000001"][:before]
+    assert checkpoints.latest == latest
+
+
+@pytest.mark.guarantee("bit-equal-resume")
+def test_damaged_checkpoints_are_all_named_before_the_newest_whole_one_is_used(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    checkpoints = Checkpoints(tmp_path)
+    with pytest.raises(CheckpointError, match=f"^{checkpoints.folder}: no checkpoint here; is it the folder of a run?"):
+        checkpoints.last()
+    for step in (1, 2, 3):
+        checkpoints.write(step, {"step": step}, best=step == 1)
+    assert checkpoints.last() == ("step-00000003", "step-00000001") and capsys.readouterr() == ("", "")
+    paths = [checkpoints.folder / f"step-0000000{step}" / STATES for step in (3, 2, 1)]
+    for path in paths[:2]:
+        path.write_bytes(b"\x1b[2J")
+    assert Checkpoints(tmp_path).last()[0] == "step-00000001"
+    output, error = capsys.readouterr()
+    assert output == "" and error.startswith(f"train: {paths[0]}: ") and f"; {paths[1]}: " in error
+    assert error.endswith(": using step-00000001, which is complete\n")
+    paths[2].unlink()
+    with pytest.raises(CheckpointError, match="no checkpoint is complete") as refused:
+        Checkpoints(tmp_path).last()
+    assert all(str(path) in str(refused.value) for path in paths) and capsys.readouterr() == ("", "")
