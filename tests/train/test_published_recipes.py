@@ -64,6 +64,22 @@ PUBLISHED = {
 and temperature of images or audio; epochs."""
 
 
+LANGUAGES = ("chinese", "french", "german", "russian")
+EXTENDED = {
+    "declutr-small": ("declutr-base",),
+    "declutr-v1": ("declutr-base",),
+    **{f"simcse-{language}": ("simcse-unsup-bert-base",) for language in LANGUAGES},
+    **{f"visualcse-{language}": ("visualcse-bert-base",) for language in LANGUAGES},
+    **{f"visualcse-cifar-{model}": (f"visualcse-{model}",) for model in ("bert-base", "roberta-base")},
+    **{
+        f"{method}-simclr-{model}": (f"{method}-{model}", f"objectives.{kind}.loss=simclr")
+        for method, kind in (("visualcse", "images"), ("audiocse", "audio"))
+        for model in ("bert-base", "roberta-base")
+    },
+}
+"""Recipes for which a paper gives no numbers but those of another, and what they change."""
+
+
 OURS = {"crops", "crops-mlm", "demo", "combined-demo", "pairs", "static", "static-pairs"}
 """Recipes of no paper."""
 
@@ -196,8 +212,11 @@ def test_published_recipes_hold_the_papers_numbers(name: str) -> None:
     assert (optimizer.learning_rate, optimizer.weight_decay, optimizer.max_grad_norm) == (5e-5, 0.1, 1.0)
     assert (optimizer.schedule, optimizer.cut_fraction) == ("slanted_triangular", 0.1)
     assert set(loaded.objectives) == {"contrastive-only": {"spans"}, "mlm-only": {"mlm"}}.get(name, {"spans", "mlm"})
+    assert (optimizer.ratio, loaded.model.pooling) == (32.0, "mean")
     for options in loaded.objectives.values():
         assert options.weight == 1.0
+    if mlm := loaded.objectives.get("mlm"):
+        assert (mlm.probability, mlm.input) == (0.15, "separate" if name == "mlm-only" else "anchor")
     (spans,) = (o.sampler for o in loaded.objectives.values() if o.sampler is not None)
     assert (spans.num_anchors, spans.min_span, spans.max_span, spans.anchor_beta) == (2, 32, 512, [4.0, 2.0])
     assert (spans.placement, spans.distance) == ("grid", 512)
@@ -240,3 +259,30 @@ def test_every_number_of_a_published_recipe_has_its_source(name: str) -> None:
     lines = (layers.FOLDER / f"{name}.yaml").read_text().splitlines()
     numbers = [line for line in lines if re.match(r"\s*\w+: \[?[\d.]", line)]
     assert [line for line in numbers if "#" not in line] == []
+
+
+@pytest.mark.guarantee("paper-recipes")
+@pytest.mark.parametrize("name", EXTENDED)
+def test_recipes_of_other_data_or_another_loss_have_all_other_numbers_of_their_paper(name: str) -> None:
+    base, *changes = EXTENDED[name]
+    assert filled(name) == filled(base, *changes)
+
+
+@pytest.mark.guarantee("paper-recipes")
+@pytest.mark.parametrize("method, kind", [("visualcse", "images"), ("audiocse", "audio")])
+def test_supervised_recipes_hold_the_numbers_of_the_published_script(method: str, kind: str) -> None:
+    """NonLing-CSE, section 4.6, and the code's `run_sup_example.sh`."""
+    loaded = filled(f"{method}-sup-bert-base")
+    simcse, other, turn = loaded.objectives["simcse"], loaded.objectives[kind], loaded.optimizers()[kind]
+    assert (loaded.data["text"].batch_size, loaded.data[kind].batch_size, loaded.training.epochs) == (128, 48, 3)
+    assert (simcse.head, loaded.model.head, simcse.hard_negative_weight) == ("none", "tanh", 0)
+    assert (other.weight, other.temperature, turn.learning_rate) == (100, 0.07, 1e-7)
+    assert loaded.optimizers()["simcse"].learning_rate == 3e-5
+
+
+@pytest.mark.guarantee("paper-recipes")
+def test_every_recipe_of_a_paper_is_compared_with_its_numbers() -> None:
+    published = {f"{name}-published" for name in PUBLISHED}
+    supervised = {"visualcse-sup-bert-base", "audiocse-sup-bert-base"}
+    others = {"declutr-base", "contrastive-only", "mlm-only", "combined"}
+    assert {*CLEAR, *SIMCSE, *TABLE_C1, *EXTENDED, *published, *supervised, *others} == {*layers.names()} - OURS

@@ -1,13 +1,16 @@
 """Recipes: the papers' numbers, overrides, and errors that name the key."""
 
+import copy
 import itertools
 import subprocess
 import sys
 from importlib import metadata
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from clearspan.train.config.layers import merge_layers, read_layers
 from clearspan.train.config.options import RecipeError
 from clearspan.train.recipe import load_recipe
 from clearspan.train.sweeps import grid
@@ -212,3 +215,74 @@ def test_no_file_of_train_hides_a_module_of_the_users() -> None:
     words = [sys.executable, "-c", code.format(str(ROOT / "train"), str(ROOT / "train" / "run.py"))]
     shown = subprocess.run(words, capture_output=True, text=True, cwd=ROOT, check=True).stdout
     assert repr(str(ROOT / "train")) not in shown
+
+
+SMALL = {
+    "model": {"path": "m", "config": {"model_type": "bert", "hidden_size": 64}},
+    "training": {"max_steps": 9, "seed": 5},
+}
+
+
+@pytest.mark.guarantee("paper-recipes")
+@pytest.mark.parametrize(
+    ("layer", "changed"),
+    [
+        ({"optimizer": {"eps": 1e-6}}, {"optimizer": {"eps": 1e-6}}),
+        ({"training": {"seed": 7}}, {"training": {"max_steps": 9, "seed": 7}}),
+        ({"training": {"epochs": 2}}, {"training": {"seed": 5, "epochs": 2}}),
+        ({"training": {"max_steps": 4}}, {"training": {"seed": 5, "max_steps": 4}}),
+        ({"training": {"epochs": 0}}, {"training": {"max_steps": 9, "seed": 5, "epochs": 0}}),
+        ({"training": None}, {"training": None}),
+        (
+            {"model": {"config": {"hidden_size": 32}}},
+            {"model": {"path": "m", "config": {"model_type": "bert", "hidden_size": 32}}},
+        ),
+        ({"model": {"config": {"model_type": "bert"}}}, {}),
+        ({"model": {"config": {"model_type": "gpt2"}}}, {"model": {"path": "m", "config": {"model_type": "gpt2"}}}),
+        ({"model": {"config": None, "path": "n"}}, {"model": {"path": "n", "config": None}}),
+        ({"model": None, "output": {"folder": "o"}}, {"model": None, "output": {"folder": "o"}}),
+    ],
+)
+def test_a_layer_replaces_what_it_states_and_what_cannot_stay_beside_it(
+    layer: dict[str, Any], changed: dict[str, Any]
+) -> None:
+    base = copy.deepcopy(SMALL)
+    assert merge_layers([base, layer]) == {**SMALL, **changed}
+    assert base == SMALL
+
+
+@pytest.mark.guarantee("paper-recipes")
+@pytest.mark.parametrize(
+    ("bases", "merged"),
+    [
+        ([{"training": "long"}, {"training": {"epochs": 2}}], {"training": {"epochs": 2}}),
+        (
+            [{"training": {"epochs": 2, "seed": 1}}, {"training": {"max_steps": 4}}],
+            {"training": {"seed": 1, "max_steps": 4}},
+        ),
+        ([{}, {"training": {"epochs": 2}}], {"training": {"epochs": 2}}),
+        (
+            [{"model": {"config": {"hidden_size": 8}}}, {"model": {"config": {"model_type": "bert"}}}],
+            {"model": {"config": {"hidden_size": 8, "model_type": "bert"}}},
+        ),
+        (
+            [{"a": 1, "b": {"c": 1, "d": 1}}, {"b": {"c": 2}}, {"b": {"c": 3, "e": 3}}],
+            {"a": 1, "b": {"c": 3, "d": 1, "e": 3}},
+        ),
+        ([], {}),
+    ],
+)
+def test_layers_are_merged_in_their_order(bases: list[dict[str, Any]], merged: dict[str, Any]) -> None:
+    assert merge_layers(bases) == merged
+
+
+@pytest.mark.guarantee("paper-recipes")
+def test_the_layers_of_a_file_begin_with_what_extends_nothing_and_a_name_is_from_its_own_folder(tmp_path: Path) -> None:
+    (tmp_path / "small").mkdir()
+    (tmp_path / "base.yaml").write_text("seed: 1")
+    (tmp_path / "small" / "middle.yaml").write_text("extends: ../base.yaml\nseed: 2")
+    (tmp_path / "top.yml").write_text("seed: 3\nextends: small/middle.yaml")
+    assert read_layers(tmp_path / "top.yml") == [{"seed": 1}, {"seed": 2}, {"seed": 3}]
+    (tmp_path / "base.yaml").write_text("extends: small/../top.yml")
+    with pytest.raises(RecipeError, match=r"base\.yaml: extends: 'small/\.\./top\.yml' extends itself, directly or"):
+        read_layers(tmp_path / "small" / ".." / "top.yml")
