@@ -7,17 +7,20 @@ import numpy as np
 import pytest
 import torch
 from sentence_transformers import SentenceTransformer
-from torch import Tensor
+from sentence_transformers.sentence_transformer.modules import Normalize, StaticEmbedding
+from torch import Tensor, nn
 
 from clearspan.pipelines.text.byte_level_bpe import learn_tokenizer
 from clearspan.shards import Dataset
 from clearspan.train import distill
 from clearspan.train.config.options import RecipeError
 from clearspan.train.export import save_model
+from clearspan.train.model.packing import SpecialTokens
 from clearspan.train.model.tokenizer import load_tokenizer, special_tokens
 from clearspan.train.recipe import load_recipe
+from clearspan.train.start import static_start
 from clearspan.train.start.build_encoder import build_encoder
-from clearspan.train.start.static_start import rank_weights
+from clearspan.train.start.static_start import _embedded_alone, distilled, rank_weights
 from clearspan.train.start.token_weights import inverse_frequencies
 from tests.conftest import exit_code
 from tests.train.conftest import TINY_MODEL
@@ -158,3 +161,59 @@ def test_frequent_words_weigh_less_where_nothing_is_counted() -> None:
     vocabulary = {"[PAD]": 0, "[unused1]": 1, "a": 2, "the": 3, "##ing": 4, "owl": 5}
     weights = rank_weights(vocabulary, 7)
     assert weights[3] < weights[4] < weights[5] and weights[[0, 1, 2, 6]].tolist() == [weights[3].item()] * 4
+
+
+class Embedding(nn.Module):
+    """A module whose embedding of a row is made of the vectors of all its tokens, by their places."""
+
+    def __init__(self, vectors: Tensor) -> None:
+        super().__init__()
+        self.vectors, self.calls = vectors, []
+
+    def forward(self, features: dict[str, Tensor]) -> dict[str, Tensor]:
+        rows = features["input_ids"]
+        assert torch.equal(features["attention_mask"], torch.ones_like(rows))
+        self.calls.append(rows)
+        places = torch.arange(1.0, rows.shape[1] + 1)
+        return {"sentence_embedding": (self.vectors[rows] * places[:, None]).sum(1).half()}
+
+
+class Doubled(nn.Module):
+    """A layer after the embedding."""
+
+    def forward(self, features: dict[str, Tensor]) -> dict[str, Tensor]:
+        return {"sentence_embedding": 2 * features["sentence_embedding"]}
+
+
+@pytest.mark.guarantee("encoders-of-any-class")
+@pytest.mark.parametrize("dims", [2, 4])
+def test_tokens_are_embedded_between_special_tokens_centered_and_projected(
+    dims: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By all layers but the normalization, a few tokens at a time."""
+    monkeypatch.setattr(static_start, "TOGETHER", 4)
+    vectors = torch.randn(9, 4, generator=torch.Generator().manual_seed(1)) * torch.tensor([1.0, 4, 2, 8])
+    embedding = Embedding(vectors)
+    special = SpecialTokens([7, 8], [6], 0, None)
+    found = distilled(nn.Sequential(embedding, Normalize(), Doubled(), Normalize()), special, 6, dims)
+    assert [rows.tolist() for rows in embedding.calls] == [
+        [[7, 8, token, 6] for token in tokens] for tokens in ([0, 1, 2, 3], [4, 5])
+    ]
+    rows = torch.stack([vectors[7] + 2 * vectors[8] + 3 * vectors[token] + 4 * vectors[6] for token in range(6)])
+    rows = 2 * rows.half().float()
+    _, _, axes = torch.linalg.svd(rows - rows.mean(0), full_matrices=False)
+    expected = torch.nn.functional.normalize((rows - rows.mean(0)) @ axes[:dims].T, dim=1)
+    torch.testing.assert_close(found.abs(), expected.abs(), atol=1e-3, rtol=1e-3)
+    assert found.dtype == torch.float32 and found.shape == (6, dims)
+
+
+@pytest.mark.guarantee("encoders-of-any-class")
+def test_a_tokenizer_without_special_tokens_and_a_static_model_embed_the_token_alone(tokenizer_folder: Path) -> None:
+    vectors = torch.randn(1500, 3, generator=torch.Generator().manual_seed(1))
+    embedding, ids = Embedding(vectors), torch.tensor([3, 1, 4])
+    none = SpecialTokens([], [], 0, None)
+    torch.testing.assert_close(_embedded_alone(nn.Sequential(embedding), none, ids), vectors[ids].half().float())
+    tokenizer = load_tokenizer(tokenizer_folder).backend_tokenizer
+    table = StaticEmbedding(tokenizer, embedding_weights=vectors.numpy())
+    special = SpecialTokens([0], [2], 1, None)
+    assert torch.equal(_embedded_alone(nn.Sequential(table, Normalize()), special, ids), vectors[ids])
