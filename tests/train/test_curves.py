@@ -85,3 +85,10 @@ def test_a_run_that_bettered_nothing_is_told_from_its_metrics(tmp_path: Path) ->
     assert told({"step": 0, "validation/loss": 2.0}, {"step": 10, "validation/loss": 2.5})
     assert not told({"step": 0, "validation/loss": 2.0}, {"step": 10, "validation/loss": 1.5})
     assert not told({"step": 10, "loss": 2.0}), "nothing picks a checkpoint"
+    assert not told(start, {"step": 10, "dev_score": 59.0}, {"step": 20, "dev_score": 61.0}), "the last is better"
+    assert told({"step": 0, "loss": 9.0}, given, start, {"step": 10, "loss": 1.0}, {"step": 20, "dev_score": 64.0})
+    assert not told(given, {"step": 0, "dev_score": 70.0}, {"step": 10, "dev_score": 71.0})
+    assert not told(start) and not told({"step": 10, "dev_score": 59.0}), "one of both was not measured"
+    loss = {"step": 0, "given/validation/loss": 1.75}
+    assert told(loss, {"step": 0, "validation/loss": 2.0}, {"step": 10, "validation/loss": 1.8})
+    assert told(start, loss, {"step": 10, "dev_score": 59.0, "validation/loss": 1.0}), "a dev score counts first"
