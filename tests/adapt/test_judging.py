@@ -3,10 +3,13 @@
 import json
 from dataclasses import replace
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
+from clearspan.adapt import judging
 from clearspan.adapt.judging import Judging, fingerprint
+from clearspan.common import words
 
 TYPE = "sentence_transformers.models.Transformer"
 
@@ -60,11 +63,22 @@ def test_a_changed_file_is_judged_anew(options: Judging, file: str) -> None:
         {"stemmer": "english"},
         {"prompt_name": ("query",)},
         {"precision": "bf16"},
+        {"chunk_tokens": 256},
     ],
     ids=lambda change: next(iter(change)),
 )
 def test_another_option_is_judged_anew(options: Judging, change: dict[str, object]) -> None:
     assert fingerprint(replace(options, **change)) != fingerprint(options)
+
+
+@pytest.mark.guarantee("verdict-among-all")
+@pytest.mark.parametrize("module", [judging, words])
+def test_another_version_of_the_verdict_or_of_words_judges_anew(
+    options: Judging, module: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = fingerprint(options)
+    monkeypatch.setattr(module, "VERSION", module.VERSION + 1)
+    assert fingerprint(options) != before
 
 
 @pytest.mark.guarantee("verdict-among-all")
@@ -77,6 +91,8 @@ def test_another_model_or_another_name_of_it_is_judged_anew(options: Judging) ->
         replace(options, untrained=(f"given={folder / 'given'}", f"other={folder / 'other'}")),
         replace(options, untrained=(f"given={folder / 'given'}", f"other={folder / 'given'}")),
         replace(options, trained=folder / "other"),
+        replace(options, chunk_tokens=128),
+        replace(options, chunk_tokens=256),
     ]
     assert len({fingerprint(each) for each in several}) == len(several)
     assert fingerprint(replace(options, output=folder / "elsewhere.json")) == fingerprint(options)
