@@ -8,7 +8,7 @@ from typing import BinaryIO
 
 from clearspan.common.line_ends import end_with_cr, with_lf
 from clearspan.pipelines.readers.formats import FirstBytes, Format, byte_ranges
-from clearspan.pipelines.readers.streams import BOM, BUFFER_BYTES, DamagedFileError, buffered, check_holes
+from clearspan.pipelines.readers.streams import BOM, BUFFER_BYTES, HOLE, DamagedFileError, buffered, check_holes
 from clearspan.pipelines.records import HEAD_BYTES, Piece, Reading, Record
 from clearspan.shards import storage
 
@@ -93,8 +93,8 @@ def lines(
         number += 1
         size, problem = len(line), ""
         if size > max_bytes and not line.endswith(b"\n"):
+            size += _skip_line(stream, offset + size, line)
             line = line[:HEAD_BYTES]
-            size += _skip_line(stream, offset + size)
             problem = f"longer than {max_bytes:,} bytes: {size:,}"
         else:
             line = line.removeprefix(BOM)  # of this file, or of a file that was appended to it
@@ -117,19 +117,21 @@ def _with_line_feeds(stream: BinaryIO) -> BinaryIO:
     return buffered(map(with_lf, parts) if end_with_cr(head) else parts)
 
 
-def _skip_line(stream: BinaryIO, offset: int) -> int:
+def _skip_line(stream: BinaryIO, offset: int, before: bytes = b"") -> int:
     """Skip the rest of a line, in bounded memory; return the number of bytes skipped.
 
     Args:
         offset: the stream's position in the file, for error messages.
+        before: the bytes of the line before this position, as far as they are known.
 
     Raises:
-        DamagedFileError: there is a hole (a long run of zero bytes) in the line.
+        DamagedFileError: there is a hole (a long run of zero bytes) in the line, also one that begins in `before`.
     """
     size = 0
     while part := stream.readline(BUFFER_BYTES):
-        check_holes(part, offset + size)
-        size += len(part)
+        end = before[1 - len(HOLE) :]  # a hole may begin in the bytes that were read before
+        check_holes(end + part, offset + size - len(end))
+        size, before = size + len(part), part
         if part.endswith(b"\n"):
             break
     return size

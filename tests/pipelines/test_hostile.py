@@ -270,3 +270,21 @@ def test_the_rest_of_a_line_is_skipped_a_buffer_at_a_time(size: int) -> None:
         lines._skip_line(Counted(b"o" * (BUFFER_BYTES + 5) + bytes(600)), 7)
     with pytest.raises(DamagedFileError, match="more than 512 zero bytes in a row at byte"):
         lines._skip_line(Counted(b"o" * size + bytes(2000)), 7)
+
+
+@pytest.mark.guarantee("hostile-archives")
+@pytest.mark.parametrize("zeros", [512, 513])
+def test_a_hole_in_a_long_line_is_found_across_two_reads(zeros: int) -> None:
+    for start in (BUFFER_BYTES - 300, BUFFER_BYTES - 512, 2 * BUFFER_BYTES - 1):
+        rest = io.BytesIO(b"o" * start + bytes(zeros) + b"\n")
+        if zeros == 512:
+            assert lines._skip_line(rest, 7) == start + zeros + 1
+        else:
+            with pytest.raises(DamagedFileError, match=f"in a row at byte {start + 7:,}"):
+                lines._skip_line(rest, 7)
+    whole = io.BytesIO(b"o" * 900 + bytes(zeros) + b"o\n")  # a line of at most 1,000 bytes is read at once
+    if zeros == 512:
+        assert [problem[:4] for *_, problem in lines.lines(whole, 1000)] == ["long"]
+    else:
+        with pytest.raises(DamagedFileError, match="in a row at byte 900"):
+            list(lines.lines(whole, 1000))
