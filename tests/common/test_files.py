@@ -66,16 +66,22 @@ def test_an_error_without_a_name_or_with_a_temporary_one_gets_the_name_of_the_fi
 
 
 @pytest.mark.guarantee("full-disk")
-@pytest.mark.parametrize("filled", ["write", "close", "rename"])
+@pytest.mark.parametrize("filled", ["open", "write", "close", "rename"])
 def test_a_full_disk_is_named_by_the_file_and_leaves_what_was_there(
     tmp_path: Path, filled: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "new" / "folder" / "owls.tar"
     files.write_bytes(path, b"old")
     full = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    def refuse(path: Path, mode: str) -> None:
+        raise OSError(*full.args, str(path))
+
     with monkeypatch.context() as patch:
         if filled == "rename":
             patch.setattr(Path, "replace", lambda source, target: source.rename("/proc/owls.tar"))
+        elif filled == "open":
+            patch.setattr(Path, "open", refuse)
         else:
             patch.setattr(Path, "open", lambda path, mode: open("/dev/full", "wb"))  # noqa: PTH123
         with pytest.raises(OSError) as caught, files.atomic_write(path) as stream:

@@ -280,6 +280,17 @@ def test_what_torch_makes_of_a_full_disk_is_an_error_that_names_the_file(
     def failing(states: object, stream: object) -> None:
         raise RuntimeError("a tensor on another device")
 
+    def failing_as_torch_does(states: object, stream: object) -> None:
+        try:
+            raise OSError(28, "No space left on device")
+        except OSError:
+            raise RuntimeError("unexpected pos 64 vs 0")  # noqa: B904
+
+    with monkeypatch.context() as patch:
+        patch.setattr(torch, "save", failing_as_torch_does)
+        with pytest.raises(OSError, match=f"No space left on device: '{path}'"):
+            write_states(states, path)
+
     with monkeypatch.context() as patch:
         patch.setattr(torch, "save", failing)
         with pytest.raises(RuntimeError, match=r"^a tensor on another device$"):
@@ -315,6 +326,16 @@ def test_a_checkpoint_that_a_full_disk_ended_is_gone_and_written_when_there_is_r
         checkpoints.write(step, {"module": {"step": step}}, best=step == 3)
         assert Checkpoints(tmp_path).last() == (tag, "step-00000003")
         assert safe_load(tmp_path / "checkpoints" / tag / STATES)["module"] == {"step": step}
+
+
+@pytest.mark.guarantee("full-disk", "output-kept")
+def test_what_a_user_put_into_an_unfinished_checkpoint_stays(tmp_path: Path) -> None:
+    notes = tmp_path / "checkpoints" / f"{TEMPORARY}step-00000001" / "notes.txt"
+    notes.parent.mkdir(parents=True)
+    notes.write_text("mine")
+    Checkpoints(tmp_path).write(1, {"module": {}}, best=False)
+    assert [path.read_text() for path in tmp_path.rglob("notes.txt")] == ["mine"]
+    assert Checkpoints(tmp_path).last() == ("step-00000001", None)
 
 
 @pytest.mark.guarantee("full-disk")
