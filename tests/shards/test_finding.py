@@ -25,6 +25,7 @@ def found(folder: Path, pattern: str) -> list[str]:
 ALL = ["a/c.txt", "a/d.jsonl", "a/deep/e.txt", "b.txt"]
 
 
+@pytest.mark.guarantee("object-stores")
 @pytest.mark.parametrize(
     ("pattern", "names"),
     [

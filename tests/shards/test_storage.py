@@ -4,6 +4,7 @@ import io
 import os
 import threading
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -32,7 +33,9 @@ def test_a_published_shard_is_the_spools_own_file_and_was_on_disk_before_it_had_
 
 
 @pytest.mark.guarantee("object-stores")
-def test_a_file_is_published_below_folders_that_exist_or_not(tmp_path: Path) -> None:
+def test_a_file_is_published_below_folders_that_exist_or_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(storage, "_upload")
+    monkeypatch.delattr(storage, "_beam")
     for name in ("a.tar", "b.tar"):
         (tmp_path / name).write_bytes(name.encode())
         storage.publish_file(tmp_path / name, str(tmp_path / "new" / "set" / name))
@@ -42,6 +45,21 @@ def test_a_file_is_published_below_folders_that_exist_or_not(tmp_path: Path) -> 
             "a.tar": b"a.tar",
             "b.tar": b"b.tar",
         }
+
+
+@pytest.mark.guarantee("object-stores")
+def test_what_a_store_lists_is_sorted_and_what_it_refuses_names_the_pattern(monkeypatch: pytest.MonkeyPatch) -> None:
+    def listed(pattern: str) -> list[SimpleNamespace]:
+        names = ["gs://owls/b.txt", "gs://owls/a.txt", "gs://owls/a/c.txt"]
+        return [SimpleNamespace(path=name, size_in_bytes=3, last_updated_in_seconds=1.5) for name in names]
+
+    monkeypatch.setattr(storage, "_matched", listed)
+    found = storage.find("gs://owls/")
+    assert list(found) == ["gs://owls/a.txt", "gs://owls/a/c.txt", "gs://owls/b.txt"]
+    assert found["gs://owls/a.txt"] == (3, 1_500_000_000, 0, 0)
+    monkeypatch.setattr(storage, "_matched", lambda pattern: 1 / 0)
+    with pytest.raises(storage.StoreError, match=r"^gs://owls/\*\.txt: ZeroDivisionError: division by zero$"):
+        storage.find("gs://owls/*.txt")
 
 
 class Chunks(io.BytesIO):
