@@ -1,0 +1,229 @@
+"""What a run that was killed has left to do: the functions that decide, on small folders that are made here."""
+
+import dataclasses
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from clearspan.common.files import TEMPORARY, sha256
+from clearspan.common.sealed import seal, seal_bytes, unseal
+from clearspan.pipelines.kinds.documents import Documents
+from clearspan.pipelines.mining.miner import Figures, MinedUnit
+from clearspan.pipelines.tally import Counts
+from clearspan.pipelines.units import decisions, update
+from clearspan.pipelines.units.commit import load_results
+from clearspan.pipelines.units.job import DONE, STAGED, Job, UnitResult
+from clearspan.pipelines.units.rounds import Round
+from clearspan.shards import ShardInfo
+
+PLAN = "the plan"
+
+
+def shard(path: Path, unit: int, content: bytes = b"shard") -> ShardInfo:
+    """Write a shard; return its entry."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(content)
+    return ShardInfo(path.name, len(content), sha256(path), 1, 1, unit, 1, {}, {}, {}, {})
+
+
+@pytest.fixture
+def job(tmp_path: Path) -> Job:
+    return Job(str(tmp_path), PLAN, str(tmp_path), Documents, {}, 3, None, 0)  # type: ignore[arg-type]
+
+
+def write_result(job: Job, unit: int, stage: str = DONE, of: dict[str, Any] | None = None) -> None:
+    """Write two shards of a unit, one that is held out, and two lists; and the result that names them."""
+    folder = Path(job.folder)
+    inside = folder / STAGED if stage == STAGED else folder
+    shards = [shard(inside / f"documents-{unit:05d}-{number:03d}.tar", unit) for number in range(2)]
+    held = [shard(folder / "validation" / f"documents-{unit:05d}-000.tar", unit)]
+    lists = {}
+    for name in ("_rejected", "_excluded"):
+        (folder / name).mkdir(exist_ok=True)
+        (folder / name / f"{unit:05d}.jsonl.zst").write_bytes(b"list")
+        lists[f"{name}/{unit:05d}.jsonl.zst"] = sha256(folder / name / f"{unit:05d}.jsonl.zst")
+    path = Path(job.result_path(unit, stage))
+    path.parent.mkdir(exist_ok=True)
+    written = {"plan": PLAN, "unit": unit} | (of or {})
+    path.write_bytes(UnitResult(shards, Counts(kept=unit), held, lists).to_json(**written))
+
+
+@pytest.mark.guarantee("killed-run")
+@pytest.mark.parametrize("stage", [DONE, STAGED])
+def test_a_unit_is_done_if_all_that_its_result_names_is_there(job: Job, tmp_path: Path, stage: str) -> None:
+    assert load_results(job, stage) == {}
+    for unit in (2, 0, 3):
+        write_result(job, unit, stage)
+    found = load_results(job, stage)
+    assert list(found) == [0, 2] and [result.counts.kept for result in found.values()] == [0, 2]
+    assert load_results(job, STAGED if stage == DONE else DONE) == {}
+    inside = STAGED if stage == STAGED else "."
+    for name in (
+        f"{inside}/documents-00002-000.tar",
+        f"{inside}/documents-00002-001.tar",
+        "validation/documents-00002-000.tar",
+        "_rejected/00002.jsonl.zst",
+        "_excluded/00002.jsonl.zst",
+        f"{stage}/00002.json",
+    ):
+        path = tmp_path / name
+        whole = path.read_bytes()
+        for damaged in (None, whole[:-3], whole + b"more"):
+            path.unlink(missing_ok=True)
+            if damaged is not None:
+                path.write_bytes(damaged)
+            assert list(load_results(job, stage)) == [0], name
+        path.write_bytes(whole)
+        assert list(load_results(job, stage)) == [0, 2]
+
+
+@pytest.mark.guarantee("killed-run")
+@pytest.mark.parametrize("of", [{"plan": "another"}, {"unit": 0}])
+def test_a_result_of_another_plan_or_unit_is_not_done(job: Job, of: dict[str, Any]) -> None:
+    write_result(job, 0)
+    write_result(job, 1, of=of)
+    write_result(job, 2)
+    assert list(load_results(job)) == [0, 2]
+
+
+@pytest.mark.guarantee("killed-run")
+def test_of_a_round_what_is_missing_or_damaged_remains(
+    job: Job, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(decisions, "num_slices", lambda job: 5)
+    names = ["duplicates-{:05d}.rows", "{:05d}.zst"]
+    (tmp_path / "_curated").mkdir()
+    for name in names:
+        each = Round(
+            "Find", lambda *_: None, lambda job, number, name=name: f"{tmp_path}/_curated/{name.format(number)}"
+        )
+        by_slice = dataclasses.replace(each, elements_of=lambda _, slices: slices)
+        assert each.elements(job) == [(0, 5), (1, 5), (2, 5)]
+        assert by_slice.elements(job) == [(number, 5) for number in range(5)]
+        (tmp_path / "_curated" / name.format(1)).write_bytes(seal_bytes(b"decided"))
+        (tmp_path / "_curated" / name.format(4)).write_bytes(seal_bytes(b"decided"))
+        assert each.elements(job) == [(0, 5), (2, 5)] and by_slice.elements(job) == [(0, 5), (2, 5), (3, 5)]
+        (tmp_path / "_curated" / name.format(4)).write_bytes(b"decided")
+        is_checked = name.endswith(".rows")
+        assert by_slice.elements(job) == [(0, 5), (2, 5), (3, 5), *([(4, 5)] if is_checked else [])]
+        assert ("00004.rows: damaged since it was written: made again" in capsys.readouterr().err) is is_checked
+        assert dataclasses.replace(each, is_over=lambda job: True).elements(job) == []
+    monkeypatch.setattr(decisions, "have_verdicts", lambda job: True)
+    assert each.elements(job) == [] and len(dataclasses.replace(each, decides=False).elements(job)) == 2
+
+
+@pytest.mark.guarantee("killed-run")
+def test_a_unit_is_mined_again_unless_its_result_and_shards_are_whole(tmp_path: Path) -> None:
+    shards = [shard(tmp_path / f"triplets-00001-00{number}.tar", 1) for number in range(2)]
+    made = MinedUnit(shards, Figures(rows=3, by_number={"2": 3}))
+    (tmp_path / DONE).mkdir()
+    assert MinedUnit.load(str(tmp_path), 1, PLAN) is None
+    made.save(str(tmp_path), 1, PLAN)
+    assert MinedUnit.load(str(tmp_path), 1, PLAN) == made
+    assert MinedUnit.load(str(tmp_path), 1, "another") is None is MinedUnit.load(str(tmp_path), 0, PLAN)
+    result = tmp_path / DONE / "00001.json"
+    whole = result.read_bytes()
+    shutil.copy(result, tmp_path / DONE / "00002.json")
+    assert MinedUnit.load(str(tmp_path), 2, PLAN) is None
+    record = unseal(whole)
+    damages: list[dict[str, Any]] = [
+        *({name: value for name, value in record.items() if name != lacking} for lacking in record),
+        {**record, "shards": 5},
+        {**record, "shards": [{"name": "a.tar"}]},
+        {**record, "figures": []},
+    ]
+    for content in (whole[:-9], whole.replace(b"00001-000", b"00001-001"), b"[]", *map(seal, damages)):
+        result.write_bytes(content)
+        assert MinedUnit.load(str(tmp_path), 1, PLAN) is None, content
+    result.write_bytes(whole)
+    for each in shards:
+        for damaged in (None, b"shar", b"SHARD"):
+            (tmp_path / each.name).unlink(missing_ok=True)
+            if damaged is not None:
+                (tmp_path / each.name).write_bytes(damaged)
+            assert MinedUnit.load(str(tmp_path), 1, PLAN) is None
+        (tmp_path / each.name).write_bytes(b"shard")
+        assert MinedUnit.load(str(tmp_path), 1, PLAN) == made
+
+
+OLD = [
+    "manifest.json",
+    "documents-00000-000.tar",
+    "documents-00001-000.tar",
+    "tokenizer/tokenizer.json",
+    "_done/00000.json",
+]
+NEW = [
+    "documents-00001-000.tar",
+    "documents-00007-000.tar",
+    "tokenizer/tokenizer.json",
+    "_done/00000.json",
+    "plan.json",
+]
+
+
+@pytest.fixture
+def updated(tmp_path: Path) -> Path:
+    """A dataset with a user's file, and a finished one in its subfolder `.update`."""
+    target = tmp_path / "set"
+    for folder, names in (
+        (target, [*OLD, "notes.txt", "_done/notes.txt"]),
+        (target / ".update", ["manifest.json", *NEW]),
+    ):
+        for name in names:
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            (folder / name).write_text(f"{name} of {folder.name}")
+    claim = update.Claim(sha256(target / "manifest.json"), "documents", 7, 1, OLD, ["manifest.json", *NEW])
+    claim.save(target / ".update")
+    return target
+
+
+def contents(folder: Path) -> dict[str, str]:
+    """Return the files in a folder, except those that a killed process was writing."""
+    paths = [path for path in folder.rglob("*") if path.is_file() and not path.name.startswith(TEMPORARY)]
+    return {path.relative_to(folder).as_posix(): path.read_text() for path in paths}
+
+
+@pytest.mark.guarantee("killed-run")
+def test_an_update_that_is_killed_at_any_step_is_the_old_or_the_new_dataset_and_goes_on(
+    updated: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    expected = {name: f"{name} of .update" for name in ["manifest.json", *NEW]}
+    expected |= {name: f"{name} of set" for name in ("notes.txt", "_done/notes.txt")}
+    steps = [0]
+
+    def counted(call: Callable[..., Any], most: int) -> Callable[..., Any]:
+        def step(*arguments: Any, **options: Any) -> Any:
+            steps[0] += 1
+            if steps[0] > most:
+                raise KeyboardInterrupt
+            return call(*arguments, **options)
+
+        return step
+
+    for most in range(100):
+        folder = tmp_path / f"killed-{most}"
+        shutil.copytree(updated, folder)
+        steps[0] = 0
+        with monkeypatch.context() as patch:
+            for name in ("replace", "unlink"):
+                patch.setattr(Path, name, counted(getattr(Path, name), most))
+            try:
+                update.replace(str(folder))
+                break
+            except KeyboardInterrupt:
+                found = contents(folder)
+        is_new = found["manifest.json"].endswith(".update")
+        needed = [name for name in (NEW if is_new else OLD) if name.endswith(".tar")]
+        assert set(needed) <= found.keys(), "each dataset that has a manifest has its shards"
+        assert found["notes.txt"] == "notes.txt of set"
+        if (folder / ".update" / "manifest.json").exists():
+            update.replace(str(folder))
+        else:  # as the next update does
+            update.discard(str(folder))
+        assert contents(folder) == expected
+    assert most >= 10
+    assert contents(folder) == expected and not (folder / ".update").exists()
