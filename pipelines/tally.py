@@ -7,6 +7,7 @@ For every unit, and for the dataset as the sum of its units, this equation holds
 
 import dataclasses
 import json
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
@@ -15,6 +16,8 @@ from clearspan.pipelines.errors import PipelineError
 from clearspan.pipelines.records import HEAD_BYTES, Record
 
 Made = TypeVar("Made")
+_CUT_ESCAPE = re.compile(rb"\\(?:x[0-9a-f]?)?\Z")
+"""Pattern of the beginning of an escape such as \\xff, of which the rest was cut off."""
 EARLY_STOP = 1000
 """Number of bad records from which a unit stops the run at once, if it also has more bad records than good records."""
 MOST_LACKING = 100
@@ -233,7 +236,9 @@ class Tally:
         counts.not_utf8 += record.is_not_utf8
         if len(counts.bad_examples) < NUM_EXAMPLES:
             counts.bad_examples.append([record.source, reason])
-        safe = record.raw[:HEAD_BYTES].decode("utf-8", "backslashreplace").encode()[:HEAD_BYTES]
+        safe = record.raw[:HEAD_BYTES].decode("utf-8", "backslashreplace").encode()
+        if len(safe) > HEAD_BYTES:
+            safe = _CUT_ESCAPE.sub(b"", safe[:HEAD_BYTES])
         head = safe.decode("utf-8", "ignore").rstrip("\r\n")
         self.rejected += json_line({"source": record.name, "offset": record.offset, "reason": reason, "head": head})
         if counts.bad >= EARLY_STOP and 2 * counts.bad > counts.read and self.max_bad_fraction < 0.5:
