@@ -21,7 +21,7 @@ from clearspan.pipelines.readers import formats as known_formats
 from clearspan.pipelines.readers import read_pieces, sniff
 from clearspan.pipelines.readers.formats import BUILT_IN, Format, blaming_own_format, built_in, described
 from clearspan.pipelines.readers.streams import DamagedFileError
-from clearspan.pipelines.records import Reading
+from clearspan.pipelines.records import Piece, Reading
 from clearspan.pipelines.units.plan import cut, find_inputs
 from tests.conftest import ROOT
 from tests.processes import environment, run_commands
@@ -262,6 +262,7 @@ def test_a_value_that_is_no_text_is_a_bad_record(
         ([(0, None), (5, 9)], "cuts out a piece from 5 to 9"),
         ([(0, 7.5), (7.5, None)], "cuts out a piece from 0 to 7.5"),
         ([("0", None)], "cuts out a piece from '0' to None"),
+        ([(0.0, None)], "cuts out a piece from 0.0 to None"),
         ([(0, 9)], "cuts out no piece from 9 to "),
         ([], "cuts out no piece from 0 to "),
         ([4, 9], "raised TypeError: cannot unpack non-iterable int object"),
@@ -477,6 +478,35 @@ def test_a_format_is_asked_for_pieces_of_the_wanted_size_and_has_the_name_that_t
     assert known_formats.own_format(spec).name == known_formats.format_named(spec).name == spec
     with pytest.raises(PluginError, match="not an input format"):
         known_formats.own_format("json:JSONDecoder")
+
+
+@pytest.mark.guarantee("own-format")
+def test_a_piece_may_be_empty_and_an_empty_file_has_one(fortunes: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    spec = f"{fortunes}:Badly"
+    assert known_formats.own_format(spec).name == spec  # loads the module
+
+    def pieces(num_bytes: int, *ranges: tuple[int, int | None]) -> list[tuple[int, int | None]]:
+        monkeypatch.setattr(sys.modules[fortunes], "PIECES", ranges, raising=False)
+        return known_formats.pieces(spec, "a.fortunes", num_bytes, 10, False)
+
+    assert pieces(9, (0, 0), (0, 4), (4, 4), (4, 9), (9, None)) == [(0, 0), (0, 4), (4, 4), (4, 9), (9, None)]
+    assert pieces(0, (0, None)) == [(0, None)] and pieces(0, (0, 0)) == [(0, 0)]
+    with pytest.raises(PipelineError, match=f"^a.fortunes: the format {spec} cuts out no piece from 0 to 0: "):
+        pieces(0)
+
+
+@pytest.mark.guarantee("own-format")
+def test_damage_behind_the_beginning_of_a_compressed_file_is_no_fault_of_its_format(
+    own_module: Callable[[str], str], tmp_path: Path
+) -> None:
+    path, lines = tmp_path / "a.stanzas", "".join(f"{number**9:b}\n" for number in range(9999))
+    path.write_bytes(gzip.compress(f"POEM\n{lines}".encode())[:-9])
+    spec = own_module(STANZAS.replace(" and head.is_whole", "")) + ":Poems"
+    reading = Reading(10**6, formats=(spec,))
+    inputs = find_inputs([str(path)], reading)
+    assert [entry.format for entry in inputs.files] == [spec]
+    with pytest.raises(PipelineError, match=f"^{path}: damaged or cut short"):
+        list(read_pieces(inputs.root, [Piece(inputs.files[0], 0, None)], reading))
 
 
 @pytest.mark.guarantee("own-format")
