@@ -284,6 +284,27 @@ def test_a_document_as_similar_as_the_estimate_allows_is_dropped_for_the_one_tha
 
 
 @pytest.mark.guarantee("near-duplicates")
+def test_of_a_band_the_first_that_stay_are_compared_in_the_order_of_the_plan(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(near, "MAX_KEPT", 3)
+    unlike = np.random.default_rng(3).integers(0, 256, (5, NUM_HASHES))
+    order = [0, 1, 0, 2, 3, 4, 3, 2, 4, 1, 0]
+    entries = np.zeros(300 * len(order), near.CANDIDATE)
+    entries["code"], entries["band"] = np.tile(unlike[order], (300, 1)), np.repeat(np.arange(300)[::-1] % 250, 11)
+    entries = entries[np.argsort(np.tile(np.arange(len(order)), 300), kind="stable")]
+    dropped, kept, similarity = near.compare(entries, 0.9)
+    first: dict[tuple[int, int], int] = {}
+    number = np.argsort(unlike[:, 0])[np.searchsorted(np.sort(unlike[:, 0]), entries["code"][:, 0])]
+    expected = {}
+    for at, (band, code) in enumerate(zip(entries["band"].tolist(), number.tolist(), strict=True)):
+        if code > 2:
+            continue  # the fourth and the fifth of a band are compared with no later one
+        if (band, code) in first:
+            expected[at] = first[band, code]
+        first.setdefault((band, code), at)
+    assert dict(zip(dropped.tolist(), kept.tolist(), strict=True)) == expected and (similarity == 1).all()
+
+
+@pytest.mark.guarantee("near-duplicates")
 def test_the_document_that_a_dropped_one_resembles_most_is_named() -> None:
     found = [(3, 50, 0.875), (1, 7, 0.75), (3, 40, 0.875), (1, 9, 0.9375), (2, 5, 0.75), (3, 30, 0.8125)]
     merged = near.merge(np.array(found, near.DROPPED))
