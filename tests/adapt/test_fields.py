@@ -10,7 +10,7 @@ from clearspan.adapt import __main__ as adapt
 from clearspan.adapt import fields
 from clearspan.adapt.fields import Titles, find_titles
 from clearspan.common.terminal import UsageError
-from clearspan.pipelines.records import Reading
+from clearspan.pipelines.records import Inputs, Reading
 from clearspan.pipelines.units.plan import find_inputs
 
 TITLED = {"title": "Owls at night", "text": "They hunt by ear, and fly without a sound."}
@@ -133,6 +133,21 @@ def test_titles_are_read_in_the_encoding_and_beside_files_of_unknown_type(tmp_pa
     assert find_titles([str(tmp_path)], "cp1252").names == find_titles([str(tmp_path)], "windows-1252").names
     assert find_titles([str(tmp_path)], "cp1252").names == ("title", "text")
     assert find_titles([str(tmp_path)]) == find_titles([str(tmp_path)], "klingon") == Titles(None)
+
+
+@pytest.mark.guarantee("adapt-reads-all-inputs")
+@pytest.mark.parametrize("names", [["owls.bin"], ["dataset_info.json", "state.json"], []])
+def test_inputs_without_a_file_of_texts_have_no_titles(names: list[str], tmp_path: Path) -> None:
+    for name in names:
+        (tmp_path / name).write_bytes(bytes(range(256)) if name.endswith("bin") else b"{}")
+    assert find_titles([str(tmp_path)]) == Titles(None)
+
+
+@pytest.mark.guarantee("adapt-reads-all-inputs")
+def test_no_files_at_all_have_no_titles(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As where all files of a folder only describe others."""
+    monkeypatch.setattr(fields, "find_inputs", lambda *_: Inputs(str(tmp_path), ()))
+    assert find_titles([str(tmp_path)]) == Titles(None)
 
 
 @pytest.mark.guarantee("adapt-reads-all-inputs")
