@@ -429,6 +429,22 @@ def test_times_of_another_plan_are_not_those_of_this_one(
 
 
 @pytest.mark.guarantee("changed-input")
+def test_an_input_that_was_modified_a_moment_ago_is_compared_each_time(
+    inputs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    os.utime(inputs / "b.txt")
+    made = planned(inputs)
+    recorded(tmp_path, made)
+    found = compared(monkeypatch)
+    for _ in range(2):
+        assert changes.check_inputs(str(tmp_path), made, {0, 1, 2}) == {0, 1, 2}
+    assert set(found) == {("b.txt", 0)} and len(found) == 2
+    (inputs / "b.txt").write_bytes((inputs / "b.txt").read_bytes()[:-2] + b"x\n")
+    with pytest.raises(PipelineError, match=r"b\.txt: has changed since the run was planned"):
+        changes.check_inputs(str(tmp_path), made, {0, 1, 2})
+
+
+@pytest.mark.guarantee("changed-input")
 @pytest.mark.parametrize(
     ("age_s", "is_trusted"), [(0, False), (1.9, False), (2.0, False), (2.000000001, True), (60, True)]
 )
@@ -521,7 +537,37 @@ class Hasty(Format):
 
 class Sought(Hasty):
     seeks = True
+
+class Framed(Hasty):
+    def overhang(self, stream, piece):
+        return [(0, 4), (90, 95)]
+
+class Broken(Hasty):
+    def overhang(self, stream, piece):
+        raise KeyError("no frame")
 """
+
+
+@pytest.mark.guarantee("changed-input")
+@pytest.mark.guarantee("own-format")
+def test_what_a_format_reads_beside_a_piece_is_hashed_with_each_part_of_a_file(
+    inputs: Path, own_module: Callable[[str], str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    module, path = own_module(HASTY), inputs / "a.txt"
+    data = path.read_bytes()
+    entries = {name: described(path, format=f"{module}:{name}") for name in ("Framed", "Broken")}
+
+    def hashed(name: str, start: int, end: int | None) -> str:
+        return content_hash(str(inputs), Piece(entries[name], start, end))
+
+    monkeypatch.setattr(sniff, "WHOLE_BYTES", 50)
+    for start, end in ((0, 30), (0, 103), (20, 30), (1, None), (20, 104)):
+        read = data[start:end] + data[:4] + data[90:95]
+        assert hashed("Framed", start, end) == hashlib.sha256(read).hexdigest()
+    for end in (None, 104):
+        assert hashed("Framed", 0, end) == hashed("Broken", 0, end) == hashlib.sha256(data).hexdigest()
+    with pytest.raises(PipelineError, match=f"^{path}: the format {module}:Broken raised KeyError: 'no frame'"):
+        hashed("Broken", 20, None)
 
 
 @pytest.mark.guarantee("changed-input")
