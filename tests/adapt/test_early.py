@@ -205,3 +205,18 @@ def test_a_file_of_unknown_type_is_refused_before_the_first_step(tmp_path: Path)
     (tmp_path / "owls.bin").write_bytes(bytes(range(256)))
     with pytest.raises(CommandError, match=r"owls\.bin"):
         checked_fields(Adapt(inputs=(str(tmp_path / "owls.*"),), output=Path(inputs[3]), quiet=True))
+
+
+@pytest.mark.guarantee("adapt-reads-all-inputs")
+@pytest.mark.parametrize("lines", ["", "\n\n"])
+def test_inputs_without_records_are_refused_before_the_first_step(lines: str, tmp_path: Path) -> None:
+    (tmp_path / "owls.jsonl").write_text(lines)
+    options = Adapt(
+        inputs=(str(tmp_path / "owls.jsonl"),),
+        output=tmp_path / "adapted",
+        text_field="text",
+        keep_fields=("none",),
+        quiet=True,
+    )
+    with pytest.raises(UsageError, match="the inputs hold no records"):
+        checked_fields(options)
