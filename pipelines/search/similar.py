@@ -21,9 +21,9 @@ from numpy.typing import NDArray
 from clearspan.common.encoder.sentence_encoder import FolderEncoder
 from clearspan.pipelines.search.bm25 import scale_and_shift
 from clearspan.pipelines.search.index import index_of, save
-from clearspan.pipelines.search.texts import Texts
+from clearspan.pipelines.search.texts import Texts, lengths_of
 
-VERSION = 1
+VERSION = 2
 """Version of the mean and covariance in the cache, increased whenever their computation changes."""
 SHORTEST = np.float32(1e-12)
 """Minimum length by which a vector is divided for the cosine, so that a zero vector has similarity 0 with any other."""
@@ -44,8 +44,7 @@ class SimilarityFunction:
         """Return vectors, (n, dim), scaled to unit length if the similarity is the cosine; otherwise unchanged."""
         if self.name != "cosine":
             return vectors
-        lengths = np.sqrt(np.einsum("ij,ij->i", vectors, vectors))[:, None]
-        return np.asarray(vectors / np.maximum(lengths, SHORTEST), np.float32)
+        return np.asarray(vectors / np.maximum(lengths_of(vectors)[:, None], SHORTEST), np.float32)
 
     def scores(
         self, queries: Vectors, vectors: Vectors, lengths: Vectors | None, scales: NDArray[np.float64] | None = None

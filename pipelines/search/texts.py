@@ -37,6 +37,21 @@ BLOCK_BYTES = 1 << 26
 """Maximum size of a block's vectors in bytes."""
 
 
+def lengths_of(vectors: np.ndarray) -> np.ndarray:
+    """Return the Euclidean lengths of finite vectors, (n, dim) float32, as (n,) float32.
+
+    The squares of numbers above 1e19 exceed the range of float32 although the lengths do not: such vectors are measured
+    in float64.
+    """
+    with np.errstate(over="ignore"):
+        squares = np.einsum("ij,ij->i", vectors, vectors)
+    lengths = np.asarray(np.sqrt(squares))
+    if len(beyond := np.flatnonzero(np.isinf(squares))):
+        exact = np.linalg.norm(vectors[beyond].astype(np.float64), axis=1)
+        lengths[beyond] = np.minimum(exact, np.finfo(np.float32).max)
+    return lengths
+
+
 @dataclasses.dataclass(frozen=True)
 class RowBlock:
     """Consecutive rows of a `Texts`, which may belong to several datasets.
@@ -74,7 +89,7 @@ class RowBlock:
         """
         if "lengths" not in self._known:
             rows = self.vectors() if vectors is None else vectors
-            self._known["lengths"] = np.sqrt(np.einsum("ij,ij->i", rows, rows))
+            self._known["lengths"] = lengths_of(rows)
         return self._known["lengths"]
 
     def joined(self) -> "RowBlock":

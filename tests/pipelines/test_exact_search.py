@@ -5,6 +5,7 @@ import json
 import math
 import operator
 import re
+import shutil
 import sys
 import warnings
 from collections.abc import Callable, Iterable, Iterator
@@ -16,6 +17,7 @@ import pyarrow as pa
 import pytest
 import torch
 from bm25s import BM25
+from safetensors.numpy import load_file, save_file
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import StaticEmbedding
 from tokenizers import Tokenizer
@@ -324,6 +326,31 @@ def test_the_model_chooses_the_similarity(embedded: Make, model: Path, measure: 
         for hits, row in zip(found, all_scores, strict=True):
             scores = row if weight == 1 else z(row)
             np.testing.assert_allclose([hit.score for hit in hits], np.sort(scores)[::-1][:TOP], rtol=1e-4, atol=1e-3)
+
+
+def test_a_vector_whose_squares_exceed_float32_has_its_length() -> None:
+    rows = np.array([[3e20, 4e20], [3, 4], [0, 0], [3e38, -3e38]], np.float32)
+    np.testing.assert_allclose(texts.lengths_of(rows), [5e20, 5, 0, np.finfo(np.float32).max], rtol=1e-6)
+
+
+@pytest.mark.guarantee("exact-search")
+@pytest.mark.parametrize("weight", [1.0, 0.6])
+@pytest.mark.slow
+def test_the_cosine_of_very_long_vectors_is_that_of_their_directions(
+    embedded: Make, model: Path, weight: float, tmp_path: Path
+) -> None:
+    made = embedded("lines")
+    long = shutil.copytree(model, tmp_path / "long")
+    table = load_file(weights := long / "model.safetensors")
+    save_file({name: values * np.float32(1e20) for name, values in table.items()}, weights)
+    given = ["--input", str(made.parent / "in.jsonl"), "--output", str(tmp_path / "out"), "--model", str(long)]
+    assert exit_code(main, "embed", *given, "--keep-text", "--quiet") == 0
+    expected = Collection.open(made, model).search(QUERIES[:3], TOP, weight=weight)
+    for hits, usual in zip(
+        Collection.open(tmp_path / "out", long).search(QUERIES[:3], TOP, weight=weight), expected, strict=True
+    ):
+        assert [hit.id for hit in hits] == [hit.id for hit in usual]
+        np.testing.assert_allclose([hit.score for hit in hits], [hit.score for hit in usual], atol=1e-5)
 
 
 @pytest.mark.guarantee("ties-by-id")
