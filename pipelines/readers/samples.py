@@ -10,7 +10,7 @@ shorter one. If a sample has no image or clip, its files count as files of unkno
 """
 
 import dataclasses
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import BinaryIO, Generic, NamedTuple, TypeVar
 
 from clearspan.common.flags import flag
@@ -69,6 +69,29 @@ def listing(members: Iterable[Member], reading: Reading) -> Iterator[Sample]:
         if names and label is None and not reading.wanted.label_pattern:
             _check_stated(names[0], others, reading)
         yield Sample(start, [Listed(name, label) for name in names], [] if names else others)
+
+
+def check_together(samples: Sequence[Sample]) -> None:
+    """Raise PipelineError if a file that may state a class lies apart from the image or clip of the same name.
+
+    The class would be lost: files of a sample follow each other in a webdataset, as `tar --sort=name` packs them.
+
+    Args:
+        samples: all samples of one tar.
+    """
+    from webdataset.tariterators import base_plus_ext
+
+    apart = [name for sample in samples for name in sample.unknown if type_suffix(name) in CLASS_FILES]
+    if not apart:
+        return
+    examples = {base_plus_ext(listed.name)[0]: listed.name for sample in samples for listed in sample.listed}
+    for name in apart:
+        if (key := base_plus_ext(name)[0]) is not None and key in examples:
+            raise PipelineError(
+                f"{name}: does not follow {examples[key].rpartition('/')[2]}, whose class it may state: the files of a "
+                f"sample must follow each other: pack the tar again (tar --sort=name), or take the class from the "
+                f"file's name with {flag('--label-pattern')}"
+            )
 
 
 def read(members: Iterable[Member], reading: Reading) -> Iterator[Record]:

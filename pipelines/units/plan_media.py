@@ -163,7 +163,8 @@ def _tar(root: str, name: str, status: Status, reading: Reading) -> tuple[Input,
         reading: the rules for reading the files.
 
     Raises:
-        PipelineError: the tar is damaged, or only some of its samples state their class.
+        PipelineError: the tar is damaged, only some of its samples state their class, or the files of a sample do not
+            follow each other.
     """
     path = storage.join(root, name)
     with storage.open_input(path) as stored:
@@ -173,6 +174,8 @@ def _tar(root: str, name: str, status: Status, reading: Reading) -> tuple[Input,
         seekable = compression is None and not storage.is_remote(path)
         with naming_damage(path, compression or "tar"), decompressed(stored, compression) as stream:
             groups = list(samples.listing(tars.listing(stream, name, seekable), reading))
+    if not reading.wanted.label_pattern:
+        samples.check_together(groups)
     _check_all_labelled(groups)
     return Input(name, status.bytes, tars.Tars.name, compression, content_hash, status=status), groups
 

@@ -100,7 +100,7 @@ def test_the_order_of_a_samples_files_decides_nothing(
         (["1.jpg", "1.cls=\udcff"], r"a.tar/1.cls: b'\xff' is not the name of a class"),
         (["1.jpg", f"1.cls={'An ant on a leaf. ' * 20}"], "a.tar/1.cls: b'An ant on a leaf. "),
         (["1.jpg", '1.json={"label": ""}'], 'a.tar/1.json: b\'{"label": ""}\' is not the name of a class'),
-        (["1.jpg", "2.jpg", "1.cls=ant", "2.cls=bee"], "files of unknown type, e.g. a.tar/1.cls"),
+        (["1.jpg", "2.jpg", "1.cls=ant", "2.cls=bee"], "a.tar/1.cls: does not follow 1.jpg, whose class it may state"),
     ],
 )
 def test_samples_whose_class_is_in_doubt_are_refused(
@@ -108,5 +108,7 @@ def test_samples_whose_class_is_in_doubt_are_refused(
 ) -> None:
     parts = [member.partition("=") for member in members]
     sides = [(name, text.encode(errors="surrogateescape") or picture()) for name, _, text in parts]
-    done = direct("images", "--input", write_tar(tmp_path / "a.tar", sides))
-    assert done.code == 1 and said in done.err
+    tar = write_tar(tmp_path / "a.tar", sides)
+    for options in ((), ("--skip-unknown",)):
+        done = direct("images", "--input", tar, *options)
+        assert done.code == 1 and said in done.err
