@@ -46,6 +46,7 @@ class RetrievalSet:
             ranked for each query.
         num_dropped: the number of queries that were left out, because they have no relevant document, or because all of
             their candidates are relevant.
+        num_unknown: the number of queries with a relevant document whose text is missing; they are left out, too.
         names: the ids of the documents, which break ties between equal scores; None to break ties by the hashes of the
             texts.
     """
@@ -58,6 +59,7 @@ class RetrievalSet:
     absent: list[Ints] | None = None
     candidates: list[Ints] | None = None
     num_dropped: int = 0
+    num_unknown: int = 0
     names: Sequence[str] | None = None
 
     def select(self, rows: Iterable[int]) -> "RetrievalSet":
@@ -139,7 +141,7 @@ def read_collection(folder: Path) -> RetrievalSet:
     corpus = _read_jsonl(folder / "corpus.jsonl", fields=("title", "text"))
     queries = _read_jsonl(folder / "queries.jsonl", fields=("text",))
     path = folder / "qrels" / "test.tsv"
-    return _collection(path, corpus, queries, _read_qrels(path, queries), by_id=True)
+    return _collection(path, corpus, queries, _read_qrels(path), by_id=True)
 
 
 def read_cranfield(folder: Path) -> RetrievalSet:
@@ -258,23 +260,26 @@ def _collection(
     judged: Mapping[str, Mapping[str, int]],
     by_id: bool = False,
 ) -> RetrievalSet:
-    """Build a collection; leave out queries without a relevant document.
+    """Build a collection; leave out queries without a relevant document, or without a text.
 
     Args:
         path: the file of the judgments, for error messages.
         corpus: document id -> text.
         queries: query id -> text.
         judged: query id -> document id -> grade; 0 or less if the document is not relevant. The document may be
-            missing in `corpus`.
+            missing in `corpus`, and the query in `queries`.
         by_id: whether a query and a document with the same id are the same text. Such a document is not ranked for its
             query, unless it is judged relevant to it.
 
     Raises:
-        DataError: no query has a relevant document in the corpus.
+        DataError: no query of `queries` has a relevant document in the corpus.
     """
     position = {document: i for i, document in enumerate(corpus)}
     judged = {query: {name: grade for name, grade in graded.items() if grade > 0} for query, graded in judged.items()}
     answerable = [query for query in queries if judged.get(query)]
+    unknown = [query for query in judged if judged[query] and query not in queries]
+    if not answerable and unknown:
+        raise DataError(f"{path}: there is no query-id {head(unknown[0])}, nor any other of it")
     if not answerable:
         raise DataError(f"{path}: grades no document above 0, so there is nothing to find")
     by_position = [
@@ -293,6 +298,7 @@ def _collection(
         own_document=np.array(itself, np.int64) if by_id and max(itself) >= 0 else None,
         absent=[np.array(grades, np.int64) for grades in absent] if any(absent) else None,
         num_dropped=len(queries) - len(answerable),
+        num_unknown=len(unknown),
         names=list(corpus),
     )
 
@@ -346,42 +352,46 @@ def _read_jsonl(path: Path, fields: tuple[str, ...]) -> dict[str, str]:
     """Return the texts of a jsonl file by their ids (the field `_id`), in the order of the file.
 
     A text consists of the values of `fields`, joined by spaces. All of `fields` except the last may be absent or null.
+    A record that occurs twice counts once. An id that is a whole number is returned as a string.
 
     Raises:
         MissingDataError: the file does not exist.
-        DataError: the file is malformed, or two texts have the same id.
+        DataError: the file is malformed, or two different texts have the same id.
     """
     texts: dict[str, str] = {}
     for place, row in json_records(path):
+        if isinstance(row.get("_id"), int) and not isinstance(row["_id"], bool):
+            row["_id"] = str(row["_id"])
         text_id = string_field(row, "_id", place)
-        if text_id in texts:
-            raise DataError(f"{place}: _id {head(text_id)} occurs twice; ids must be unique")
         optional = [string_field(row, field, place) for field in fields[:-1] if row.get(field) is not None]
-        texts[text_id] = " ".join([*optional, string_field(row, fields[-1], place)]).strip()
+        text = " ".join([*optional, string_field(row, fields[-1], place)]).strip()
+        if texts.setdefault(text_id, text) != text:
+            raise DataError(f"{place}: _id {head(text_id)} occurs twice, with two texts: remove one, or rename its _id")
     return texts
 
 
-def _read_qrels(path: Path, queries: Mapping[str, str]) -> dict[str, dict[str, int]]:
-    """Return the grades in a file of judgments: query id -> document id -> grade.
+def _read_qrels(path: Path) -> dict[str, dict[str, int]]:
+    """Return the grades in a file of judgments: query id -> document id -> grade. A line that occurs twice counts once.
 
     Args:
         path: the file, in the format of BEIR's `qrels/test.tsv`.
-        queries: the queries by their ids; a judgment must name one of them.
 
     Raises:
         MissingDataError: the file does not exist.
-        DataError: a line is malformed, repeats a judgment, or names an unknown query.
+        DataError: a line is malformed, or contradicts another one.
     """
     judged: dict[str, dict[str, int]] = {}
-    for number, (query, document, grade, *_) in table_rows(path, 3, "query-id"):
+    for number, (query, document, score, *_) in table_rows(path, 3, "query-id"):
         place = f"{path}:{number}"
-        _check_known(place, ("query-id", query, queries))
-        if document in judged.setdefault(query, {}):
-            raise DataError(f"{place}: query-id {head(query)} with corpus-id {head(document)} occurs twice")
         try:
-            judged[query][document] = whole_number(grade)
+            grade = whole_number(score)
         except ValueError:
-            raise DataError(f"{place}: score must be a whole number, found {head(grade)}") from None
-        if judged[query][document] >= _LARGEST_GRADE:
-            raise DataError(f"{place}: score must be below {_LARGEST_GRADE:,}, found {head(grade)}")
+            raise DataError(f"{place}: score must be a whole number, found {head(score)}") from None
+        if grade >= _LARGEST_GRADE:
+            raise DataError(f"{place}: score must be below {_LARGEST_GRADE:,}, found {head(score)}")
+        if (before := judged.setdefault(query, {}).setdefault(document, grade)) != grade:
+            raise DataError(
+                f"{place}: query-id {head(query)} with corpus-id {head(document)} has the score {grade} here, and "
+                f"{before} above: keep one of them"
+            )
     return judged

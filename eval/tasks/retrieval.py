@@ -188,6 +188,8 @@ class RetrievalTask:
             counts["queries that are documents"] = int((itself >= 0).sum())
         if self.collection.num_dropped:
             counts["queries left out"] = self.collection.num_dropped
+        if self.collection.num_unknown:
+            counts["queries without a text"] = self.collection.num_unknown
         if self.collection.num_absent:
             counts["relevant documents not in the corpus"] = self.collection.num_absent
         return TaskScores(
@@ -241,16 +243,21 @@ class RetrievalTask:
 
 
 def remarks(tasks: Iterable[Task]) -> list[str]:
-    """Return a warning for each retrieval task whose judgments name documents that the corpus lacks.
+    """Return warnings for each retrieval task whose judgments name documents or queries that have no text.
 
     Args:
         tasks: the tasks of the run, of any family.
     """
-    lacking = [task for task in tasks if isinstance(task, RetrievalTask) and task.collection.num_absent]
+    found = [(task.name, task.collection) for task in tasks if isinstance(task, RetrievalTask)]
     return [
-        f"{task.name}: {counted(task.collection.num_absent, 'relevant document')} not in the corpus: counted as not "
-        "found, as in trec_eval"
-        for task in lacking
+        f"{name}: {counted(texts.num_absent, 'relevant document')} not in the corpus: counted as not found, as in "
+        "trec_eval"
+        for name, texts in found
+        if texts.num_absent
+    ] + [
+        f"{name}: {counted(texts.num_unknown, 'query-id')} of judgments not in queries.jsonl: left out"
+        for name, texts in found
+        if texts.num_unknown
     ]
 
 

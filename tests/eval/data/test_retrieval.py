@@ -9,6 +9,7 @@ import pytest
 
 from clearspan.common.records import DataError
 from clearspan.eval.data.retrieval_data import RetrievalSet, read_collection, read_cranfield, read_flickr8k, read_trecqa
+from clearspan.eval.tasks.retrieval import RetrievalTask, remarks
 
 
 def beir(folder: Path, corpus: Sequence[dict], queries: Sequence[dict], qrels: Sequence[tuple[str, str, int]]) -> Path:
@@ -42,22 +43,49 @@ def test_a_relevant_document_that_the_corpus_lacks_is_kept_apart(tmp_path: Path)
     assert [a.tolist() for a in collection.select([1]).absent or ()] == [[1]]
 
 
+def test_a_judged_query_without_a_text_is_left_out_and_counted(tmp_path: Path) -> None:
+    qrels = [("lost", "d", 1), ("lost too", "d", 2), ("irrelevant", "d", 0), ("found", "d", 1)]
+    folder = beir(tmp_path / "c", [{"_id": "d", "text": "one"}], [{"_id": "found", "text": "q"}], qrels)
+    collection = read_collection(folder)
+    assert (collection.queries, collection.num_unknown, collection.num_dropped) == (["q"], 2, 0)
+    expected = "retrieval/c: 2 query-ids of judgments not in queries.jsonl: left out"
+    assert remarks([RetrievalTask("retrieval/c", collection)]) == [expected]
+
+
+def test_what_occurs_twice_counts_once(tmp_path: Path) -> None:
+    corpus = [{"_id": "d1", "text": "one"}, {"_id": "d2", "text": "two"}, {"_id": "d1", "title": "", "text": "one "}]
+    queries = [{"_id": "q", "text": "which?"}] * 2
+    collection = read_collection(beir(tmp_path / "c", corpus, queries, [("q", "d1", 1), ("q", "d2", 2)] * 2))
+    assert (collection.documents, collection.queries) == (["one", "two"], ["which?"])
+    assert [graded.tolist() for graded in collection.grades] == [[1, 2]]
+
+
+def test_an_id_may_be_a_whole_number(tmp_path: Path) -> None:
+    corpus = [{"_id": 17, "text": "one"}, {"_id": 2**70, "text": "two"}]
+    collection = read_collection(beir(tmp_path / "c", corpus, [{"_id": 0, "text": "q"}], [("0", str(2**70), 1)]))
+    assert collection.names == ["17", str(2**70)] and [r.tolist() for r in collection.relevant] == [[1]]
+
+
 @pytest.mark.parametrize(
     ("file", "content", "message"),
     [
         ("corpus.jsonl", '{"_id": "d1", "text": "one"}\n{"_id": \n', r"corpus\.jsonl:2: not JSON"),
         ("corpus.jsonl", "[1]\n", r"corpus\.jsonl:1: expected a JSON object"),
         ("corpus.jsonl", '{"_id": "d1"}\n', r"corpus\.jsonl:1: field text must be a string, found None"),
-        ("corpus.jsonl", '{"_id": "d1", "text": "a"}\n{"_id": "d1", "text": "b"}\n', r":2: _id 'd1' occurs twice"),
+        (
+            "corpus.jsonl",
+            '{"_id": "d1", "text": "a"}\n{"_id": "d1", "text": "b"}\n',
+            r":2: _id 'd1' occurs twice, with two texts",
+        ),
         ("qrels/test.tsv", "q\td1\t1\n", r"test\.tsv:1: expected a header with a field query-id"),
         ("qrels/test.tsv", "query-id\tcorpus-id\tscore\nq\td1\n", r"test\.tsv:2: expected 3 .* found 2"),
         ("qrels/test.tsv", "query-id\tcorpus-id\tscore\nq\td9\t1\n", r"test\.tsv: there is no corpus-id 'd9'"),
-        ("qrels/test.tsv", "query-id\tcorpus-id\tscore\nx\td1\t1\n", r":2: there is no query-id 'x'"),
+        ("qrels/test.tsv", "query-id\tcorpus-id\tscore\nx\td1\t1\n", r"test\.tsv: there is no query-id 'x'"),
         ("qrels/test.tsv", "query-id\tcorpus-id\tscore\nq\td1\thigh\n", r":2: score must be a whole number"),
         ("qrels/test.tsv", f"query-id\tcorpus-id\tscore\nq\td1\t{10**30}\n", r":2: score must be below"),
         ("corpus.jsonl", '{"_id": "d1", "text": "\\ud800"}\n', r":1: field text holds '\\ud800', half of a character"),
         ("corpus.jsonl", '{"_id":' + "[" * 100_000, r"corpus\.jsonl:1: not JSON \(maximum recursion"),
-        ("qrels/test.tsv", "query-id\tcorpus-id\tscore\nq\td1\t1\nq\td1\t1\n", r":3: .* occurs twice"),
+        ("qrels/test.tsv", "query-id\tcorpus-id\tscore\nq\td1\t1\nq\td1\t2\n", r":3: .* score 2 here, and 1 above"),
         ("qrels/test.tsv", "query-id\tcorpus-id\tscore\nq\td1\t0\n", r"test\.tsv: grades no document above 0"),
     ],
 )
