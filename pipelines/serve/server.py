@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import errno
 import logging
 import signal
 import socket
@@ -22,6 +23,8 @@ LONGEST = 32_768
 """Maximum size in bytes of a request's first line and headers. A query of 2,000 characters needs up to 18,000."""
 HEAD_S = 10
 """Time in seconds within which a client must send the first line and the headers of its next request."""
+PORT_FAULTS = (errno.EADDRINUSE, errno.EACCES)
+"""Errors for which another port helps: it is in use, or below 1024. Any other error is one of the host."""
 MOST_CONNECTIONS = 256
 """Maximum number of connections at once. A browser opens about six."""
 
@@ -41,9 +44,13 @@ def listening(host: str, port: int) -> Iterator[socket.socket]:
         listener = socket.create_server(address[:2], family=family)
     except (OSError, UnicodeError) as error:
         why = str(getattr(error, "strerror", None) or error).partition(" (while ")[0]
-        raise PipelineError(
-            f"{flag('--host')} {host} {flag('--port')} {port}: {why}: try {flag('--port')} 0, which picks a free port"
-        ) from None
+        advice = (
+            f"try {flag('--port')} 0, which picks a free port"
+            if not isinstance(error, socket.gaierror) and getattr(error, "errno", None) in PORT_FAULTS
+            else f"give a name or an address of this machine, or 0.0.0.0 for all; without {flag('--host')}, only this "
+            "machine can read the page"
+        )
+        raise PipelineError(f"{flag('--host')} {host} {flag('--port')} {port}: {why}: {advice}") from None
     with listener:
         yield listener
 
