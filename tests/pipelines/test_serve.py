@@ -220,7 +220,7 @@ def test_the_guard_knows_the_names_of_its_host(hosts: list[str], names: set[str]
 
 
 @pytest.mark.guarantee("serve-local")
-@pytest.mark.parametrize("host", ["0", "127.1"])
+@pytest.mark.parametrize("host", ["0", "127.1", "*"])
 def test_the_printed_address_is_answered_however_the_host_is_written(
     host: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
