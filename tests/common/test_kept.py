@@ -2,13 +2,17 @@
 
 import os
 import random
+import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from clearspan.common import kept as module
+from clearspan.common.files import temporary_name
 from clearspan.common.kept import RECORD, cached_file, checksums
+from clearspan.common.sealed import seal
 from clearspan.common.stemming import PLAIN
 from clearspan.common.words import VERSION
 
@@ -148,6 +152,84 @@ def test_a_failed_try_leaves_nothing(cache: Path) -> None:
     with pytest.raises(ValueError, match="no texts"), cached_file("a.index", fail):
         pass
     assert list(cache.iterdir()) == []
+
+
+@pytest.mark.guarantee("kept-things-checked")
+def test_a_cache_is_made_where_there_is_none_and_swept_of_what_killed_runs_left(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cache = tmp_path / "of/owls/cache"
+    monkeypatch.setenv("CLEARSPAN_CACHE", str(cache))
+    make = Maker()
+    assert read(make) == CONTENT and make.times == 1
+    old, young = (cache / temporary_name("b.index") for _ in range(2))
+    for path, age_s in ((old, module.STALE_S + 60), (young, module.STALE_S - 600)):
+        path.write_bytes(b"half")
+        os.utime(path, (time.time() - age_s,) * 2)
+    (cache / "a.index").write_bytes(b"damaged")
+    assert read(make) == CONTENT and make.times == 2
+    assert sorted(path.name for path in cache.iterdir()) == sorted(["a.index", f"a.index{RECORD}", young.name])
+
+
+@pytest.mark.guarantee("kept-things-checked")
+@pytest.mark.parametrize("error", [PermissionError(13, "Permission denied", "cache"), OSError("no space")])
+def test_a_folder_that_takes_no_file_is_noticed_before_a_file_is_made(
+    error: OSError, cache: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    places: list[Path] = []
+
+    def refuse(path: Path) -> None:
+        raise error
+
+    monkeypatch.setattr(Path, "touch", refuse)
+    with cached_file(
+        "a.index", lambda path: places.append(path.parent) or (path.write_bytes(CONTENT) and None)
+    ) as path:
+        assert path.read_bytes() == CONTENT and path.name == "a.index"
+    assert places == [path.parent] and cache not in places and not path.parent.exists()
+    reason = "cache: Permission denied" if error.filename else "no space"
+    told = f"the cache cannot be used ({reason}): the content is made again, and not cached\n"
+    assert capsys.readouterr().err == told
+
+
+@pytest.mark.guarantee("kept-things-checked")
+@pytest.mark.parametrize(
+    ("record", "told"),
+    [
+        ({"file": module.sha256, "name": "a.index"}, ""),
+        ({"file": module.sha256}, ""),
+        ({"name": "a.index"}, "('file'): the file is made again"),
+        ({"file": module.sha256, "name": "b.index"}, "(it belongs to b.index): the file is made again"),
+        ({"file": "0" * 64, "name": "a.index"}, "a.index: damaged in the cache: made again"),
+    ],
+)
+def test_a_file_is_used_only_with_its_own_record(
+    record: dict[str, Any], told: str, cache: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Earlier versions wrote no name."""
+    make = Maker()
+    read(make)
+    content = {key: value(cache / "a.index") if callable(value) else value for key, value in record.items()}
+    (cache / f"a.index{RECORD}").write_bytes(seal(content))
+    is_own = set(record) == {"file", "name"} and not told
+    assert read(make) == CONTENT and make.times == (1 if is_own else 2)
+    said = capsys.readouterr().err
+    assert told in said and said.count("\n") == bool(told)
+    assert read(make) == CONTENT and make.times == (1 if is_own else 2) and capsys.readouterr().err == ""
+
+
+@pytest.mark.guarantee("kept-things-checked")
+def test_a_record_without_its_file_is_no_damage(cache: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    make = Maker()
+    read(make)
+    (cache / "a.index").unlink()
+    assert read(make) == CONTENT and make.times == 2 and capsys.readouterr().err == ""
+    path = cache / "owls"
+    assert not module.has_sha256(path, "") and capsys.readouterr().err == ""
+    path.write_bytes(CONTENT)
+    assert module.has_sha256(path, module.sha256(path)) and capsys.readouterr().err == ""
+    assert not module.has_sha256(path, "0" * 64)
+    assert capsys.readouterr().err == f"{path}: damaged in the cache: made again\n"
 
 
 @pytest.mark.guarantee("kept-things-checked")

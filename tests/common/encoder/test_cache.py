@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from clearspan.common.encoder import cache as module
 from clearspan.common.encoder.cache import Cache
 from clearspan.common.encoder.embedder import Embedder
 from clearspan.common.files import TEMPORARY
@@ -154,3 +155,107 @@ def test_a_folder_that_cannot_be_made_is_a_warning(place: str) -> None:
     assert cache.find(["a"]).tolist() == [-1]
     (warning,) = cache.warnings
     assert place in warning and "\n" not in warning
+
+
+def numbered(first: int, number: int) -> np.ndarray:
+    return np.arange(3 * first, 3 * (first + number), dtype=np.float32).reshape(number, 3)
+
+
+@pytest.mark.guarantee("kept-things-checked")
+def test_each_text_finds_its_own_row_whatever_lies_in_other_files(tmp_path: Path) -> None:
+    """Of a text that was kept twice, the newer row."""
+    texts = [f"owl {number}" for number in range(40)]
+    for first, last in ((0, 1), (1, 9), (9, 40), (5, 7)):
+        Cache(tmp_path, 3).add(texts[first:last], numbered(first + 100 * (last == 7), last - first))
+    again = Cache(tmp_path, 3)
+    rows = np.concatenate(again.blocks)
+    expected = np.array([number + 100 * (5 <= number < 7) for number in range(40)])
+    for order in (range(40), range(39, -1, -1), [7, 7, 0], [39], []):
+        places = again.find([texts[number] for number in order])
+        np.testing.assert_array_equal(rows[places][:, 0], 3 * expected[list(order)])
+    assert again.find(["heron", texts[3], "", "owl 40"]).tolist()[:1] == [-1]
+    assert (again.find(["heron", texts[3], "", "owl 40"]) >= 0).tolist() == [False, True, False, False]
+    unknown = [f"heron {number}" for number in range(200)]
+    assert again.find(unknown).tolist() == [-1] * 200, "whose hashes are before, between and behind the others"
+    assert Cache(tmp_path / "empty", 3).find(["owl", "rain"]).tolist() == [-1, -1]
+
+
+@pytest.mark.guarantee("kept-things-checked")
+def test_half_a_hash_is_not_enough(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    hashes = {"owl": (5, 7), "rain": (5, 8), "moss": (6, 7), "snow": (4, 9)}
+    monkeypatch.setattr(
+        module, "_hashes", lambda texts: np.array([hashes[text] for text in texts], "<u8").reshape(-1, 2)
+    )
+    Cache(tmp_path, 3).add(["owl", "snow"], numbered(0, 2))
+    again = Cache(tmp_path, 3)
+    assert [place >= 0 for place in again.find(["owl", "rain", "moss", "snow"])] == [True, False, False, True]
+
+
+@pytest.mark.guarantee("kept-things-checked")
+def test_damaged_rows_of_each_file_are_counted_and_no_other_is_lost(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    texts = [f"owl {number}" for number in range(12)]
+    for first, last in ((0, 4), (4, 8), (8, 12)):
+        Cache(tmp_path, 3).add(texts[first:last], numbered(first, last - first))
+    oldest, middle, newest = sorted(tmp_path.glob("*.rows.npy"))
+    damaged = {oldest: [1], newest: [0, 3]}
+    for path, rows in damaged.items():
+        content = np.load(path)
+        content[rows] += 0.5
+        np.save(path, content)
+    again = Cache(tmp_path, 3)
+    kept = again.find(texts)
+    assert [place >= 0 for place in kept] == [number not in (1, 8, 11) for number in range(12)]
+    np.testing.assert_array_equal(
+        np.concatenate(again.blocks)[kept[kept >= 0]][:, 0] // 3, [0, 2, 3, 4, 5, 6, 7, 9, 10]
+    )
+    lines = sorted(capsys.readouterr().err.splitlines())
+    assert lines == [
+        f"{oldest}: 1 row damaged since kept: computed again",
+        f"{newest}: 2 rows damaged since kept: computed again",
+    ]
+    assert middle.exists()
+
+
+@pytest.mark.guarantee("kept-things-checked")
+@pytest.mark.parametrize(
+    ("entries", "rows"),
+    [
+        (np.zeros(2, module._ENTRY), np.zeros((2, 3), np.float64)),
+        (np.zeros(2, module._ENTRY), np.zeros((2, 3), np.float16)),
+        (np.zeros(2, module._ENTRY), np.zeros(2, np.float32)),
+        (np.zeros(2, module._ENTRY), np.zeros((2, 3, 1), np.float32)),
+        (np.zeros(2, module._ENTRY), np.zeros((3, 3), np.float32)),
+        (np.zeros((2, 3), module._ENTRY), np.zeros((2, 3), np.float32)),
+        (np.zeros(2, np.float32), np.zeros((2, 3), np.float32)),
+        (np.zeros(2, np.uint64), np.zeros((2, 3), np.float32)),
+    ],
+)
+def test_arrays_that_no_cache_wrote_are_refused(entries: np.ndarray, rows: np.ndarray, tmp_path: Path) -> None:
+    path = tmp_path / "a.hashes.npy"
+    np.save(path, np.zeros(2, module._ENTRY))
+    np.save(tmp_path / "a.rows.npy", np.zeros((2, 3), np.float32))
+    read, mapped = module._read(path)
+    assert len(read) == 2 and mapped.shape == (2, 3) and isinstance(mapped, np.memmap)
+    np.save(path, entries)
+    np.save(tmp_path / "a.rows.npy", rows)
+    with pytest.raises(ValueError, match=r"arrays .* instead of n entries and n rows"):
+        module._read(path)
+
+
+@pytest.mark.guarantee("kept-things-checked")
+def test_a_pickle_or_a_longer_file_is_refused(tmp_path: Path) -> None:
+    path, rows = tmp_path / "a.hashes.npy", tmp_path / "a.rows.npy"
+    np.save(path, np.zeros(2, module._ENTRY))
+    np.save(rows, np.zeros((2, 3), np.float32))
+    rows.write_bytes(rows.read_bytes() + b"more")
+    with pytest.raises(ValueError, match=r"rows \(2, 3\) do not fill a\.rows\.npy"):
+        module._read(path)
+    np.save(rows, np.array([{}, {}], object), allow_pickle=True)
+    with pytest.raises(ValueError, match=r"allow_pickle|objects"):
+        module._read(path)
+    np.save(rows, np.zeros((2, 3), np.float32))
+    np.save(path, np.array([{}, {}], object), allow_pickle=True)
+    with pytest.raises(ValueError, match="allow_pickle"):
+        module._read(path)
