@@ -1,6 +1,7 @@
 """The projections of images and captions equal those of SentEval's loop, and ties gain nothing."""
 
 import copy
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -138,3 +139,61 @@ def test_folds_are_of_a_thousand_pictures_and_of_fewer_where_there_are_fewer() -
     model = ranking._Projections(16, 12)
     sizes: Any = lambda num: [len(fold) for fold in ranking._ranks(model, made_up(num, 1), "cpu").image_to_text]  # noqa: E731
     assert (sizes(3), sizes(12), sizes(5003)) == ([1, 1, 1], [3, 3, 2, 2, 2], [1000] * 5)
+
+
+@pytest.mark.guarantee("coco-captions")
+@pytest.mark.parametrize(
+    ("recalls", "best", "passes"),
+    [
+        ([10, 9, 8, 7, 6], 0, 5),
+        ([10, 10, 10, 10, 10], 0, 5),
+        ([1, 2, 1, 3, 1, 1, 1, 9], 3, 7),
+        (range(40), 20, 21),
+        ([0, 0, 0, 1, 1, 2, 2, 9], 5, 7),
+    ],
+)
+def test_training_ends_after_the_fourth_pass_that_is_no_better_and_keeps_the_best(
+    recalls: Any, best: int, passes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A weight counts the passes, so that the projections of each can be told apart."""
+    dev, test, seen = made_up(3, 1), made_up(4, 2), []
+
+    def loss(model: Any, images: Any, captions: Any, *batch: torch.Tensor) -> torch.Tensor:
+        seen.append([each.tolist() for each in batch])
+        return (model.image.bias * 0).sum() + model.sentence.bias.sum()
+
+    def ranks(model: Any, side: ranking.Side, device: str) -> Any:
+        assert device == "cpu"
+        number = round((start - float(model.sentence.bias[0].detach())) / 1e-3 / 2)
+        if side is dev:
+            return SimpleNamespace(mean_recall=lambda: recalls[number - 1], number=number)
+        assert side is test
+        return number
+
+    def batches(num_rows: int, generator: np.random.RandomState) -> Any:
+        assert num_rows == 15
+        return [(np.array([0]), np.array([[1]]), np.array([[2]])), (np.array([3]), np.array([[4]]), np.array([[5]]))]
+
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(SEED)
+        start = float(ranking._Projections(16, 12).sentence.bias[0].detach())
+    for name, function in (("_loss", loss), ("_ranks", ranks), ("_batches", batches)):
+        monkeypatch.setattr(ranking, name, function)
+    state = torch.get_rng_state()
+    found: Any = ranking.train(made_up(3, 0), dev, test, SEED, "cpu")
+    assert (found.dev.number, found.test, found.passes) == (best + 1, best + 1, passes)
+    assert len(seen) == 2 * passes and seen[:2] == [[[0], [[1]], [[2]]], [[3], [[4]], [[5]]]]
+    assert torch.equal(torch.get_rng_state(), state)
+
+
+@pytest.mark.guarantee("coco-captions")
+@pytest.mark.parametrize("per_image", [1, 3])
+def test_ranks_are_those_of_sorting_with_the_first_of_equals_first(per_image: int) -> None:
+    products = np.random.default_rng(2).integers(0, 4, (7, 7 * per_image)) / 4
+    to_text, to_image = ranking.ranks_of(products, per_image)
+    for image, row in enumerate(products):
+        order = np.argsort(-row, kind="stable").tolist()
+        assert to_text[image] == 1 + min(order.index(per_image * image + number) for number in range(per_image))
+    for caption, column in enumerate(products.T):
+        assert to_image[caption] == 1 + np.argsort(-column, kind="stable").tolist().index(caption // per_image)
+    assert (to_text.dtype, to_image.dtype) == (np.int64, np.int64)

@@ -182,3 +182,59 @@ def test_a_printed_difference_is_that_of_the_printed_averages(table: PaperTable,
             value, base = cells[head], table.cell(other, head)
             assert isinstance(value, float) and isinstance(base, float)
             assert cells[column.head] == pytest.approx(value - base, abs=0.0101), row.name
+
+
+@pytest.mark.guarantee("coco-captions")
+@pytest.mark.parametrize(
+    ("name", "num_tasks", "min_tasks", "is_given"),
+    [
+        ("downstream_declutr", 8, None, False),
+        ("downstream_declutr", 9, None, True),
+        ("downstream_declutr", 8, 8, True),
+        ("downstream_declutr", 8, 9, False),
+        ("downstream_declutr", 1, 0, True),
+        ("downstream_declutr", 0, 0, False),
+        ("sts_simcse", 1, None, True),
+        ("sts_simcse", 1, 2, False),
+        ("sts_simcse", 0, None, False),
+        ("sts_simcse", 1, 1, True),
+    ],
+)
+def test_an_average_needs_as_many_tasks_as_its_rule_or_the_caller_says(
+    name: str, num_tasks: int, min_tasks: int | None, is_given: bool
+) -> None:
+    tasks = list(AVERAGES[name].metrics)
+    some = {task: SENTEVAL[task] for task in tasks[:num_tasks]}
+    found = average(name, some, min_tasks)
+    assert (found is not None) is is_given
+    if found is not None:
+        assert found["tasks"] == list(some) and found["missing"] == tasks[num_tasks:]
+
+
+@pytest.mark.guarantee("coco-captions")
+def test_a_mean_of_two_averages_needs_both_and_names_the_tasks_of_both() -> None:
+    downstream, probing = HALVES["declutr_v1"]
+    scores = {task: score for task, score in SENTEVAL.items() if task not in ("MR", next(iter(PROBING)))}
+    found = average("declutr_v1", scores)
+    both = [average(half, scores) for half in (downstream, probing)]
+    assert found is not None and all(each is not None for each in both)
+    assert found == {
+        "value": (both[0]["value"] + both[1]["value"]) / 2,  # type: ignore[index]
+        "tasks": [task for each in both for task in each["tasks"]],  # type: ignore[index]
+        "missing": ["MR", next(iter(PROBING))],
+    }
+    for half in (downstream, probing):
+        others = {task: score for task, score in SENTEVAL.items() if task not in AVERAGES[half].metrics}
+        assert average("declutr_v1", others) is None
+    few = {task: SENTEVAL[task] for task in ("MR", next(iter(PROBING)))}
+    assert average("declutr_v1", few) is None and average("declutr_v1", few, 1) is not None
+
+
+@pytest.mark.guarantee("coco-captions")
+def test_only_simcses_values_are_rounded_to_two_decimals() -> None:
+    scores = {"STS12": {"spearman_all": 70.126}, "STS13": {"spearman_all": 70.121}}
+    found = average("sts_simcse", scores)
+    assert found is not None and found["value"] == pytest.approx((70.13 + 70.12) / 2, abs=1e-9)
+    probing = {task: {"acc": 70.126} for task in PROBING}
+    found = average("probing_declutr", probing)
+    assert found is not None and found["value"] == pytest.approx(70.126, abs=1e-9)
