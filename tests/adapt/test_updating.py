@@ -4,15 +4,19 @@ import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 
 import clearspan
 from clearspan.adapt import __main__ as adapt
 from clearspan.adapt import running, state
-from clearspan.adapt.updating import UPDATED
+from clearspan.adapt.updating import UPDATED, check_update
+from clearspan.common.child_commands import CommandError
 from clearspan.common.terminal import UsageError
+from clearspan.pipelines.errors import PipelineError
 from clearspan.pipelines.units import update
 from clearspan.shards import Dataset
 from tests.adapt.conftest import NUM_TEXTS, Ran, owls
@@ -238,3 +242,97 @@ def test_python_updates_as_the_command_line_does(tmp_path: Path) -> None:
     assert len(clearspan.open_collection(adapted).search("Owls of county 1002", top=3)) > 0
     assert Dataset(adapted / "vectors").num_examples == 998
     assert call(path, adapted, overrides=keys, quiet=True) == first
+
+
+class Called:
+    """A call of `check_update` with stand-ins for what it calls; their arguments are in `calls`."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, has_changed: bool = True, fields: Any = None) -> None:
+        self.calls: list[tuple[Any, ...]] = []
+        began = {"options": {} if fields is None else {"keep_fields": fields}}
+        look = SimpleNamespace(counts="counts", ids=np.array([3, 4, 5, 5]))
+        returned = {
+            "update.complete_killed_update": None,
+            "reading_of": "reading",
+            "planning.find_inputs": "inputs",
+            "have_changed": has_changed,
+            "planning.began": began,
+            "look_at": look,
+            "check_bad": None,
+            "update.ids_of": np.array([1, 2, 3]),
+            "terminal.notice": None,
+        }
+        for name, value in returned.items():
+            monkeypatch.setattr(f"clearspan.adapt.updating.{name}", self._recorded(name.split(".")[-1], value))
+
+    def _recorded(self, name: str, value: Any) -> Callable[..., Any]:
+        return lambda *given, **named: self.calls.append((name, *given, *named.items())) or value
+
+    def __call__(self, *inputs: str, state: Any = None, update: bool = True, dry_run: bool = False) -> bool:
+        named = {"inputs": inputs, "update": update, "dry_run": dry_run, "quiet": True, "shown_fields": ("id", "title")}
+        self.options: Any = SimpleNamespace(output=Path("adapted"), **named)
+        embed = "embed --input=a.jsonl '--input=more owls/*.jsonl' --output=adapted/vectors"
+        return check_update(self.options, state or {"steps": {"texts": "documents", "embed": embed}})
+
+
+GIVEN = ("a.jsonl", "more owls/*.jsonl")
+
+
+@pytest.mark.guarantee("update-as-new")
+@pytest.mark.parametrize("fields", [None, {"id": "int64"}])
+def test_what_is_new_is_found_on_the_inputs_as_they_are_now(monkeypatch: pytest.MonkeyPatch, fields: Any) -> None:
+    called = Called(monkeypatch, fields=fields)
+    assert called(*GIVEN) is True
+    folder, told = str(Path("adapted", "vectors")), "3 new, 2 gone, 1 kept: new ones are embedded; the model and the"
+    *calls, notice = called.calls
+    assert calls == [
+        ("complete_killed_update", folder),
+        ("reading_of", called.options, ("skip_unknown", False)),
+        ("find_inputs", GIVEN, "reading"),
+        ("have_changed", folder, "inputs", "reading", True),
+        ("began", folder),
+        ("look_at", called.options, "inputs", ("id", "title"), fields or {}),
+        ("check_bad", "counts"),
+        ("ids_of", folder),
+    ]
+    assert notice[0] == "notice" and f"adapted: texts: {told}" in notice[1]
+
+
+@pytest.mark.guarantee("update-as-new")
+def test_a_dry_run_leaves_a_killed_update_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    called = Called(monkeypatch)
+    assert called(*GIVEN, dry_run=True) is True
+    assert called.calls[0][0] == "reading_of"
+
+
+@pytest.mark.guarantee("update-as-new")
+@pytest.mark.parametrize("update", [False, True])
+def test_inputs_that_have_not_changed_need_no_update(monkeypatch: pytest.MonkeyPatch, update: bool) -> None:
+    called = Called(monkeypatch, has_changed=False)
+    assert called(*GIVEN, update=update) is False and called.calls[-1][0] == "have_changed"
+    assert called(*GIVEN, state={"steps": {"texts": "documents"}}, update=update) is False
+    assert called.calls[-1][0] == "have_changed", "the folder is not finished: nothing was looked at"
+
+
+@pytest.mark.guarantee("update-as-new")
+@pytest.mark.parametrize(
+    "inputs", [GIVEN[:1], GIVEN[::-1], (*GIVEN, "b.jsonl"), ("b.jsonl", GIVEN[1]), ("a.jsonl", "b")]
+)
+def test_another_list_of_inputs_is_a_change(monkeypatch: pytest.MonkeyPatch, inputs: tuple[str, ...]) -> None:
+    called = Called(monkeypatch, has_changed=False)
+    assert called(*inputs) is True
+    told = r"--input|input: the inputs have changed since adapted was made \(texts: 3 new, 2 gone, 1 kept\): add "
+    with pytest.raises(UsageError, match=told):
+        called(*inputs, update=False)
+
+
+@pytest.mark.guarantee("update-as-new")
+def test_what_stops_the_last_step_is_an_error_of_the_command(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(*_: Any) -> None:
+        raise PipelineError("a.jsonl: damaged\n at byte 3")
+
+    for name in ("update.complete_killed_update", "planning.find_inputs", "look_at", "update.ids_of"):
+        called = Called(monkeypatch)
+        monkeypatch.setattr(f"clearspan.adapt.updating.{name}", fails)
+        with pytest.raises(CommandError, match=r"^a\.jsonl: damaged at byte 3$"):
+            called(*GIVEN)
