@@ -1,15 +1,19 @@
 """Poolings, masks and batches of packed texts, each compared with a loop over the texts."""
 
 import dataclasses
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from torch import Tensor
+from sentence_transformers.sentence_transformer.modules import Pooling
+from torch import Tensor, nn
 
 from clearspan.common.encoder import packed_batches
 from clearspan.common.encoder.attention import ScoreOptions
+from clearspan.common.encoder.library_pooling import FirstLast
+from clearspan.common.encoder.packed import PackedModel
 from clearspan.common.encoder.packed_batches import embed_ids
 from clearspan.common.encoder.packed_pooling import FUNCTIONS, first, maximum, pooled
 from clearspan.common.encoder.packing import Packed, pack_ids
@@ -139,3 +143,37 @@ def test_a_gpu_gets_all_texts_as_one_batch() -> None:
         assert embed_ids(ids, np.array(lengths), 4, embed, 8).shape == (len(lengths), 4)
     assert [batch.lengths for batch in batches] == [[3, 0, 2], [0, 0, 1], [5]]
     assert all(batch.ids.dtype == torch.int64 and batch.ids.device.type == "meta" for batch in batches)
+
+
+def model_of(pooling: Any, weights: Any = None) -> PackedModel:
+    """A model without a transformer: its head gives twice the state of the first token."""
+    model = object.__new__(PackedModel)
+    model._pooling, model._weights = pooling, weights
+    model._forward = SimpleNamespace(through_head=lambda hidden, batch: 2 * first(hidden, batch))  # type: ignore[assignment]
+    return model
+
+
+@pytest.mark.guarantee("embeds-as-the-library")
+@pytest.mark.parametrize("modes", ["mean", "cls", ("cls", "max", "mean"), ("weightedmean", "lasttoken")])
+@pytest.mark.parametrize("include_prompt", [True, False])
+@pytest.mark.parametrize("weighted", [True, False])
+def test_all_poolings_of_a_model_stand_side_by_side_with_and_without_its_prompt(
+    modes: Any, include_prompt: bool, weighted: bool
+) -> None:
+    states = torch.randn(6, 5, generator=torch.Generator().manual_seed(2))
+    batch = pack_ids([[7, 3, 2], [7], [2, 2]])
+    table = torch.tensor([[0.0, -1.0], [0.1, -1.0], [0.2, -1.0], [0.3, -1.0], [0, 0], [0, 0], [0, 0], [0.7, -1.0]])
+    model = model_of(Pooling(5, modes, include_prompt), nn.Embedding.from_pretrained(table) if weighted else None)
+    weights = torch.tensor([0.7, 0.3, 0.2, 0.7, 0.2, 0.2]) if weighted else None
+    for prompt_tokens in (0, 2):
+        skipped = 0 if include_prompt else prompt_tokens
+        each = [modes] if isinstance(modes, str) else modes
+        expected = [pooled(states, batch, mode, skipped, weights) for mode in each]
+        torch.testing.assert_close(model._pooled(states, batch, prompt_tokens), torch.cat(expected, dim=1))
+
+
+@pytest.mark.guarantee("embeds-as-the-library")
+def test_a_head_or_the_mean_of_two_layers_pools_where_the_model_says_so() -> None:
+    states, batch = torch.arange(12.0).reshape(4, 3), pack_ids([[7, 3], [7, 2]])
+    assert model_of(None)._pooled(states, batch, 1).tolist() == [[0, 2, 4], [12, 14, 16]]
+    assert model_of(FirstLast(3))._pooled(states, batch, 1).tolist() == [[1.5, 2.5, 3.5], [7.5, 8.5, 9.5]]
