@@ -553,6 +553,26 @@ def test_a_killed_replacement_is_continued_with_nothing_but_what_it_left(
 
 
 @pytest.mark.guarantee("update-as-new")
+def test_a_replacement_that_would_take_a_users_file_changes_nothing(
+    job: Job, embed: Command, lines: list[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    write(tmp_path / "a.jsonl", lines[:60])
+    with monkeypatch.context() as patch:
+        patch.setattr(update, "replace", lambda folder: (_ for _ in ()).throw(Killed))
+        with pytest.raises(Killed):
+            embed("--update")
+    mine = Path(job.path("vectors-50000-000.tar"))
+    mine.write_text("mine")
+    before = files_of(Path(job.folder))
+    with pytest.raises(PipelineError, match=rf"^{mine}: not of this dataset"):
+        update.replace(job.folder)
+    assert files_of(Path(job.folder)) == before
+    mine.unlink()
+    update.replace(job.folder)
+    assert [row["text"] for row in rows(Path(job.folder))] == lines[:60]
+
+
+@pytest.mark.guarantee("update-as-new")
 @pytest.mark.parametrize("changed", ["", "plan", "plan is lost", "dataset"])
 def test_an_unfinished_update_goes_on_only_if_its_plan_and_its_dataset_are_the_same(job: Job, changed: str) -> None:
     beside, plan = update.begin(job, SECOND, b"the plan"), b"the plan"
