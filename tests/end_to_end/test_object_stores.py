@@ -3,9 +3,12 @@
 import json
 import re
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+from apache_beam.io.filesystem import FileSystem
 
 from clearspan.pipelines.__main__ import main as pipelines_main
 from clearspan.shards import Dataset, ShardError, storage, verify
@@ -142,6 +145,44 @@ def test_folders_and_globs_hold_no_hidden_names_unless_they_are_named(bucket: st
         for name in HIDDEN:
             assert list(storage.find(storage.join(folder, name))) == [storage.join(folder, name)]
         assert list(storage.find(f"{folder}/.g*/*")) == [storage.join(folder, ".git/d.txt")]
+
+
+class Listed:
+    """A store that holds these objects, and finds them by patterns as Beam does."""
+
+    def __init__(self, names: Sequence[str]) -> None:
+        self.names = names
+
+    def match(self, patterns: list[str]) -> list[SimpleNamespace]:
+        (pattern,) = patterns
+        found = re.compile(FileSystem.translate_pattern(pattern + "*" * pattern.endswith("/")))
+        names = [f"gs://owls/{name}" for name in self.names if found.match(f"gs://owls/{name}")]
+        entries = [SimpleNamespace(path=name, size_in_bytes=3, last_updated_in_seconds=1) for name in names]
+        return [SimpleNamespace(metadata_list=entries)]
+
+
+@pytest.mark.guarantee("object-stores")
+@pytest.mark.parametrize(
+    ("pattern", "names"),
+    [
+        ("**/c.txt", ["a/b/c.txt", "a/c.txt", "c.txt"]),
+        ("a/**/c.txt", ["a/b/c.txt", "a/c.txt"]),
+        ("a/**/**/c.txt", ["a/b/c.txt", "a/c.txt"]),
+        ("**/b/**/c.txt", ["a/b/c.txt"]),
+        ("**/*c.txt", ["a/b/c.txt", "a/bc.txt", "a/c.txt", "c.txt"]),
+        ("**/?c.txt", ["a/bc.txt"]),
+        ("**c.txt", ["a/b/c.txt", "a/bc.txt", "a/c.txt", "c.txt"]),
+        ("a/**", ["a/b/c.txt", "a/bc.txt", "a/c.txt", "a/c.txt2"]),
+        ("a/", ["a/b/c.txt", "a/bc.txt", "a/c.txt", "a/c.txt2"]),
+        ("a/*", ["a/bc.txt", "a/c.txt", "a/c.txt2"]),
+        ("a/c.txt", ["a/c.txt"]),
+        ("c.txt", ["c.txt"]),
+    ],
+)
+def test_any_number_of_folders_is_also_none(pattern: str, names: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    listed = Listed(["a/b/c.txt", "a/bc.txt", "a/c.txt", "a/c.txt2", "c.txt", "c.txt2", "d/c.csv"])
+    monkeypatch.setattr(storage, "_beam", lambda: listed)
+    assert list(storage.find(f"gs://owls/{pattern}")) == [f"gs://owls/{name}" for name in names]
 
 
 LAID_OUT = (
