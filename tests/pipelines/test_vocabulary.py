@@ -271,3 +271,12 @@ def test_it_is_learned_from_the_field_that_the_command_names(learn, owls: Path, 
     assert learn("--input", tmp_path / "a.jsonl", *SMALL, "--text-field", "body")[0] == 0
     learn_tokenizer(OWLS, 300, tmp_path)
     assert (tmp_path / "learned" / "tokenizer.json").read_bytes() == (tmp_path / "tokenizer.json").read_bytes()
+
+
+@pytest.mark.guarantee("learned-as-written")
+def test_files_that_are_left_out_are_named_each_time(learn, owls: Path) -> None:
+    (owls / "_part.jsonl").write_text(json.dumps({"text": "an unfinished text"}))
+    for is_new in (True, False):
+        code, out, _ = learn("--input", owls, *SMALL)
+        assert (code, "already learned" not in out) == (0, is_new)
+        assert "_part.jsonl" in out and "unfinished" not in out
