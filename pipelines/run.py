@@ -44,13 +44,13 @@ from clearspan.pipelines.units.changes import check_inputs
 from clearspan.pipelines.units.commit import commit, load_results
 from clearspan.pipelines.units.curation import Curation, held_out_share
 from clearspan.pipelines.units.decisions import have_verdicts
-from clearspan.pipelines.units.inputs import left_out_lines
 from clearspan.pipelines.units.job import FOLDERS, STAGED, Job, done_units
 from clearspan.pipelines.units.numbering import numbered
 from clearspan.pipelines.units.ownership import fruitless, own_files
 from clearspan.pipelines.units.plan import Plan, Unit
 from clearspan.shards import Manifest, classes, lengths, storage
 from clearspan.shards.claim import ClaimError, claim
+from clearspan.shards.finding import left_out_lines
 from clearspan.shards.manifest import NAME as MANIFEST
 from clearspan.shards.manifest import Reconciliation
 

@@ -36,10 +36,10 @@ from clearspan.pipelines.text.byte_level_bpe import SMALLEST, learn_tokenizer
 from clearspan.pipelines.units import plan as planning
 from clearspan.pipelines.units.changes import check_inputs, save_read
 from clearspan.pipelines.units.first_look import check_first
-from clearspan.pipelines.units.inputs import left_out_lines
 from clearspan.pipelines.units.plan import Plan, Unit
 from clearspan.shards import storage
 from clearspan.shards.claim import claim
+from clearspan.shards.finding import left_out_lines
 
 SUMMARY = "summary.json"
 PIECE_BYTES = 16_000_000

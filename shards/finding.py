@@ -13,9 +13,11 @@ import fnmatch
 import glob
 import os
 import stat
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
+
+from clearspan.common.progress import counted
 
 LITTER = ("__macosx", "thumbs.db", "desktop.ini")
 """Names of files and folders that macOS and Windows leave beside data, in lower case."""
@@ -177,6 +179,16 @@ def matches(pattern: str, left_out: set[str]) -> Iterator[str]:
                 yield from matches(f"{folder.rstrip('/')}/{rest.lstrip('/')}", left_out)
             for below in auxiliary.difference(files):
                 left_out.update(matches(below + deep + rest, left_out))
+
+
+def left_out_lines(paths: Sequence[str]) -> list[str]:
+    """Return a list with one line for the user about the files that `matches` left out; [] if there are none."""
+    if not paths:
+        return []
+    return [
+        f"{counted(len(paths), 'file')} left out, since names that begin with _ are no data unless a pattern names "
+        f"them, e.g. {paths[0]}"
+    ]
 
 
 def _walk(top: str) -> Iterator[tuple[str, list[str], set[str]]]:

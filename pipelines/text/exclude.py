@@ -43,8 +43,8 @@ from clearspan.pipelines.readers.sniff import detect_format, is_about
 from clearspan.pipelines.readers.streams import BOM, naming_damage, opened
 from clearspan.pipelines.suffixes import type_suffix
 from clearspan.pipelines.text.word_hashes import NORMALIZATION, SHORTEST, WordHashes
-from clearspan.pipelines.units.inputs import left_out_lines
 from clearspan.shards import storage
+from clearspan.shards.finding import left_out_lines
 
 TABLE_LINES = 100
 """Number of first lines of a file from which the delimiter and the labels are inferred."""

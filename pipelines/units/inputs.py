@@ -76,16 +76,6 @@ def check_known(root: str, unknown_files: Mapping[str, str], known_types: str, a
         )
 
 
-def left_out_lines(paths: Sequence[str]) -> list[str]:
-    """Return a list with one line for the user about the files that `find` left out; [] if there are none."""
-    if not paths:
-        return []
-    return [
-        f"{counted(len(paths), 'file')} left out, since names that begin with _ are no data unless a pattern names "
-        f"them, e.g. {paths[0]}"
-    ]
-
-
 def absolute(path: str) -> str:
     """Return the absolute form of a path.
 
