@@ -32,6 +32,7 @@ def test_a_text_is_read_without_its_prompt_even_if_a_token_belongs_to_both(
         ("", " Query an owl ", "Query an owl"),
         ("Query ", "Query an owl", "Query an owl"),
         ("İİ: ", "an owl", "an owl"),
+        ("  Find", "ing of an owl", "ing of an owl"),
         ("QUERY: ", "an owl", "an owl"),
         ("  query: ", "an owl  ", "an owl"),
         ("ask  the\n\towls : ", "an owl", "an owl"),

@@ -61,7 +61,7 @@ def test_a_text_is_cut_where_the_dataset_cuts_it_behind_its_prompt(
     ],
 )
 def test_each_column_is_read_without_its_own_prompt(tokenizer: Any, name: str, prompt: str) -> None:
-    prompts = {"tokens": "Query ", "positive": "passage ", "negative": "never ", "negative_1": "other "}
+    prompts = {"tokens": "Query ", "positive": "passage ", "negative": "never ever find ", "negative_1": "other "}
     texts = [None, "an owl", "query an owl", None, "the passage of owls", ""]
     ids = [None if text is None else tokenizer.encode(prompt + text, add_special_tokens=False).ids for text in texts]
     found = texts_of(tokenizer, "triplets", prompts)._texts(pa.array(ids, pa.list_(pa.int32())), name)
