@@ -272,6 +272,7 @@ def test_the_rest_of_a_line_is_skipped_a_buffer_at_a_time(size: int) -> None:
         lines._skip_line(Counted(b"o" * size + bytes(2000)), 7)
 
 
+@pytest.mark.guarantee("nested-fields")
 @pytest.mark.guarantee("hostile-archives")
 @pytest.mark.parametrize("zeros", [512, 513])
 def test_a_hole_in_a_long_line_is_found_across_two_reads(zeros: int) -> None:
