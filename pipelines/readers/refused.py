@@ -64,13 +64,12 @@ def refusal(path: str, head: FirstBytes = NOTHING) -> str:
     """
     suffix = type_suffix(path)
     packing = compressions.packing_of(head, suffix)
-    if not packing and suffix in compressions.SUFFIXES:
-        return ""
+    by_name = BY_NAME.get(suffix) if packing or suffix not in compressions.SUFFIXES else None
     is_promised = any(suffix in known.suffixes and known.recognizes(head, path) for known in formats.texts())
     magic = NO_TEXT.match(head) or (None if is_promised else _MARKUP.match(head))
     by_content = BY_NAME.get(f".{magic.lastgroup}") if magic else None
     if packing:
         by_content = _ARCHIVE if packing in compressions.ARCHIVES else (compressions.described(packing), _UNPACK)
-    what, mend = BY_NAME.get(suffix) or by_content or ("", "")
+    what, mend = by_name or by_content or ("", "")
     pages = f"{flag('--format')} {PAGES}"
     return f"{what}: {mend.format(pages=pages)}" if what else ""

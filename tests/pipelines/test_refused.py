@@ -13,7 +13,7 @@ import pytest
 from clearspan.pipelines.errors import PipelineError
 from clearspan.pipelines.readers import samples, tars
 from clearspan.pipelines.readers.formats import FirstBytes
-from clearspan.pipelines.readers.refused import BY_NAME, refusal
+from clearspan.pipelines.readers.refused import BY_NAME, NOTHING, refusal
 from clearspan.pipelines.readers.sniff import check_extensions
 from clearspan.pipelines.records import Reading, Record
 from clearspan.pipelines.suffixes import suffixes_of, type_suffix
@@ -231,6 +231,19 @@ def test_a_file_that_begins_as_no_text_does_is_refused_whatever_its_name(data: b
     for name in ("paper", "paper.txt", "paper.MD", "paper.csv", "paper.jsonl", "paper.cgi", "paper.gz"):
         assert refusal(name, FirstBytes(data, is_whole=True)).startswith(f"{what}: ")
         assert not refusal(name, FirstBytes(b" " + data, is_whole=True))
+
+
+@pytest.mark.guarantee("no-markup")
+@pytest.mark.parametrize("name", ["Europarl.br", "EUROPARL.BR", "lines.jsonl.br", "a.lz4", "a.txt.Z", "a.deb", "a.lzh"])
+def test_an_extension_of_a_compression_is_that_of_a_text_unless_the_content_is_packed_or_no_text(name: str) -> None:
+    packed, packing = b"\x1b\x03\0\0\xa4\xe0", type_suffix(name)
+    kinds = {".br": "compressed with brotli", ".lz4": "compressed with lz4", ".z": "compressed with compress"}
+    for head in (FirstBytes(packed, is_whole=True), NOTHING):
+        assert refusal(name, head).startswith(f"{kinds.get(packing, 'an archive of files')}: unpack it")
+    for text in TEXTS:
+        assert (refusal(name, FirstBytes(text, is_whole=True)) == "") == bool(text), text
+    for data, what in ((PAGE, "an HTML page"), (b"<?xml version='1.0'?>", "XML"), (rb"{\rtf1\ansi Owls}", "rich text")):
+        assert refusal(name, FirstBytes(data, is_whole=True)).startswith(f"{what}: ")
 
 
 MARKUP = {
