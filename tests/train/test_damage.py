@@ -5,11 +5,13 @@ A run of six steps that saves every second one keeps steps 4 and 6.
 
 import json
 import os
+import pickle
 import random
 import re
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -390,6 +392,41 @@ def test_odd_lines_among_the_figures_are_left_out(tmp_path: Path) -> None:
     path = tmp_path / "metrics.jsonl"
     path.write_bytes(b'{"step": 1}\n\0\xff\n' + b"[" * 100_000 + b'\n5\n{"step": "x"}\n{"step": 2}\n{"step": 3}\n')
     assert lines_up_to(path, 2) == ['{"step": 1}', '{"step": 2}']
+
+
+@pytest.mark.guarantee("no-foreign-code")
+@pytest.mark.parametrize(
+    "content", [["owls"], {"optimizer": {}}, {"module": [torch.ones(2)]}, {"module": None}, torch.ones(2)]
+)
+def test_a_checkpoint_without_weights_is_named(content: Any, tmp_path: Path) -> None:
+    torch.save(content, tmp_path / "states.pt")
+    with pytest.raises(CheckpointError, match=r"states\.pt: holds no weights$"):
+        safe_load(tmp_path / "states.pt")
+
+
+@pytest.mark.guarantee("no-foreign-code")
+def test_weights_and_plain_values_of_a_checkpoint_are_loaded(tmp_path: Path) -> None:
+    torch.save({"module": {"owls": torch.arange(3)}, "clearspan": {"step": 7}}, tmp_path / "states.pt")
+    states = safe_load(tmp_path / "states.pt")
+    assert states.keys() == {"module", "clearspan"} and states["clearspan"] == {"step": 7}
+    assert states["module"]["owls"].tolist() == [0, 1, 2]
+
+
+@pytest.mark.guarantee("no-foreign-code")
+@pytest.mark.parametrize("error", [OSError, RuntimeError, EOFError, ValueError, IndexError, pickle.UnpicklingError])
+@pytest.mark.parametrize(
+    ("message", "reason"), [("Ran out of owls\nand of mice", "Ran out of owls"), (" \n", ""), ("", "")]
+)
+def test_why_a_checkpoint_cannot_be_read_is_one_line(
+    error: type[Exception], message: str, reason: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(*_: Any, **__: Any) -> None:
+        raise error(message)
+
+    monkeypatch.setattr(torch, "load", fails)
+    with pytest.raises(CheckpointError) as raised:
+        safe_load(tmp_path / "states.pt")
+    assert str(raised.value).endswith(f"states.pt: cannot be read as a checkpoint ({reason or error.__name__})")
 
 
 @pytest.mark.guarantee("no-foreign-code")

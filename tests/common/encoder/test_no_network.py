@@ -96,6 +96,7 @@ class Recorder:
     from_pretrained = __call__
 
 
+@pytest.mark.guarantee("no-foreign-code")
 @pytest.mark.guarantee("no-network")
 @pytest.mark.parametrize("device", ["cpu", "cuda:1"])
 def test_sentence_transformers_is_told_to_read_the_disk_alone(device: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -106,6 +107,7 @@ def test_sentence_transformers_is_told_to_read_the_disk_alone(device: str, monke
     assert loading.calls == [(("owls/hunt",), {"device": device, "model_kwargs": weights, **LOCAL})]
 
 
+@pytest.mark.guarantee("no-foreign-code")
 @pytest.mark.guarantee("no-network")
 @pytest.mark.parametrize(
     ("tokens", "pad"),
