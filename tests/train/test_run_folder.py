@@ -226,3 +226,32 @@ def test_the_same_call_trains_continues_and_then_does_nothing(
     assert clearspan.train_model(recipe).model == tmp_path / "run" / "model"
     assert len(started) == 2
     assert capsys.readouterr().out == f"{tmp_path / 'run'}: this run has finished already: nothing to do\n"
+
+
+@pytest.mark.guarantee("finished-work-checked")
+@pytest.mark.parametrize("damage", ["missing", "a folder", "truncated"])
+def test_metrics_that_are_gone_are_refused_and_before_the_end_none_are_asked_for(
+    damage: str, recipe: Recipe, tmp_path: Path
+) -> None:
+    begin(recipe)
+    metrics = tmp_path / "run" / "metrics.jsonl"
+    run_folder.check_metrics(tmp_path / "run")
+    metrics.write_text('{"step": 1, "loss": 1.5}\n')
+    run_folder.check_metrics(tmp_path / "run")
+    end(tmp_path / "run")
+    metrics.write_text('{"step": 2') if damage == "truncated" else metrics.unlink()
+    if damage == "a folder":
+        metrics.mkdir()
+    with pytest.raises(RecipeError, match=r"metrics\.jsonl: missing or changed since the run ended: put it back, or"):
+        run_folder.check_metrics(tmp_path / "run")
+
+
+@pytest.mark.guarantee("finished-work-checked")
+def test_a_folder_that_holds_another_run_is_never_taken_for_the_recipes(recipe: Recipe, tmp_path: Path) -> None:
+    begin(recipe, finish=True)
+    for change in ("training.max_steps=3", "training.max_steps=3 optimizer.learning_rate=1e-3"):
+        with pytest.raises(RecipeError, match=r"^output .*the run in it has another .*(max_steps|learning_rate)"):
+            repeated(load_recipe("demo", words(tmp_path, *change.split())))
+    (tmp_path / "run" / "checkpoints" / "step-00000002").rmdir()
+    shutil.rmtree(tmp_path / "run" / "model")
+    assert repeated(recipe) == "new"

@@ -1,0 +1,99 @@
+"""A sealed folder names the first of its files that changed, is missing or is new, whichever that is."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from clearspan.common.sealed_folder import FolderChangedError, check_folder, seal_folder, set_aside
+
+FILES = {"README.md": "A card.", "config.json": "{}", "model.safetensors": "weights", "2_Dense/CARD.MD": "Dense."}
+
+
+@pytest.fixture
+def sealed(tmp_path: Path) -> Path:
+    folder = tmp_path / "model"
+    (folder / "2_Dense").mkdir(parents=True)
+    for name, text in FILES.items():
+        (folder / name).write_text(text)
+    (folder / ".cache").write_text("hidden")
+    seal_folder(folder, "model", {"step": 7, "best": None})
+    return folder
+
+
+def put(name: str, text: str = "weightz") -> Callable[[Path], Any]:
+    return lambda folder: (folder / name).write_text(text)
+
+
+def drop(name: str) -> Callable[[Path], Any]:
+    return lambda folder: (folder / name).unlink()
+
+
+MISSING: dict[str, Any] = {"refuse_missing": False}
+UNLISTED: dict[str, Any] = {"refuse_unlisted": False}
+CARDS: dict[str, Any] = {"unchecked_suffixes": (".txt", ".md")}
+
+
+@pytest.mark.guarantee("finished-work-checked")
+@pytest.mark.parametrize(
+    ("change", "options", "named"),
+    [
+        (put("model.safetensors"), {}, r"model\.safetensors: damaged \(its sha256 is not the manifest's\)"),
+        (put("model.safetensors"), MISSING | UNLISTED | CARDS, r"model\.safetensors: damaged"),
+        (put("model.safetensors", "w"), {}, r"model\.safetensors: damaged \(1 bytes where the manifest says 7\)"),
+        (put("config.json", "[]"), MISSING, r"config\.json: damaged"),
+        (put("README.md"), {}, r"README\.md: damaged"),
+        (put("2_Dense/CARD.MD"), {"unchecked_suffixes": (".txt",)}, r"2_Dense/CARD\.MD: damaged"),
+        (drop("model.safetensors"), {}, r"model\.safetensors: missing"),
+        (drop("2_Dense/CARD.MD"), UNLISTED, r"2_Dense/CARD\.MD: missing"),
+        (put("2_Dense/owls.safetensors"), {}, r"2_Dense/owls\.safetensors: is not a file of this folder"),
+        (put("owls.json"), MISSING | CARDS, r"owls\.json: is not a file of this folder"),
+        (drop("manifest.json"), MISSING | UNLISTED, r"manifest\.json: missing"),
+        (put("manifest.json", "{}"), MISSING | UNLISTED, r"manifest\.json: damaged"),
+        (lambda folder: seal_folder(folder, "checkpoint"), MISSING | UNLISTED, r"manifest\.json: damaged .*not "),
+    ],
+)
+def test_what_changed_in_a_sealed_folder_is_named(
+    change: Callable[[Path], Any], options: dict[str, Any], named: str, sealed: Path
+) -> None:
+    change(sealed)
+    with pytest.raises(FolderChangedError, match=named) as error:
+        check_folder(sealed, "model", **options)
+    assert str(error.value).startswith(str(sealed))
+
+
+@pytest.mark.guarantee("finished-work-checked")
+@pytest.mark.parametrize(
+    ("change", "options"),
+    [
+        (lambda folder: None, {}),
+        (put(".cache"), {}),
+        (put(".owls"), {}),
+        (put("README.md"), CARDS),
+        (put("2_Dense/CARD.MD"), CARDS),
+        (drop("README.md"), CARDS),
+        (put("NOTES.md"), CARDS),
+        (drop("model.safetensors"), MISSING),
+        (put("owls.json"), UNLISTED),
+    ],
+)
+def test_what_does_not_count_may_change_and_what_the_manifest_says_besides_is_returned(
+    change: Callable[[Path], Any], options: dict[str, Any], sealed: Path
+) -> None:
+    change(sealed)
+    assert check_folder(sealed, "model", **options) == {"step": 7, "best": None}
+
+
+@pytest.mark.guarantee("finished-work-checked")
+def test_a_link_to_nowhere_in_place_of_a_file_is_named(sealed: Path) -> None:
+    (sealed / "config.json").unlink()
+    (sealed / "config.json").symlink_to(sealed / "owls.json")
+    with pytest.raises(FolderChangedError, match=r"config\.json: missing"):
+        check_folder(sealed, "model", refuse_missing=False)
+
+
+def test_a_folder_is_set_aside_under_a_name_that_nothing_has(sealed: Path) -> None:
+    (sealed.parent / "model.damaged").write_text("mine")
+    assert set_aside(sealed) == sealed.parent / "model.damaged-2" and not sealed.exists()
+    assert (sealed.parent / "model.damaged-2/config.json").read_text() == "{}"
