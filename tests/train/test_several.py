@@ -1,6 +1,7 @@
 """Rows with several hard negatives and positives: the loss, what a step draws, rows that have fewer, caching, ranks."""
 
 import dataclasses
+import itertools
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +18,7 @@ from clearspan.train.config.options import RecipeError
 from clearspan.train.data.several import drawn
 from clearspan.train.data.stream import ExampleStream, StreamState
 from clearspan.train.model.losses import info_nce
+from clearspan.train.objectives.simcse import Context, SimCSE
 from tests.train.conftest import publish, text_id
 from tests.train.ranks import run_on_ranks
 from tests.train.test_gradient_caching import EXAMPLES, cached_step, whole_step
@@ -124,6 +126,55 @@ def test_drawn_texts_are_different_ones_of_the_row_by_its_key_alone() -> None:
     assert [list(map(list, column)) for column in alone] == [list(map(list, column))[3:] for column in taken]
     whole = columns_of(*rows)
     assert all(one is other for one, other in zip(drawn(whole, keys, 4), whole, strict=True))
+
+
+def mask_of(keys: torch.Tensor | None, absent: torch.Tensor) -> torch.Tensor | None:
+    simcse = object.__new__(SimCSE)
+    simcse.negatives = tuple(f"negative_{number}" for number in range(absent.shape[1]))
+    return simcse._false_negatives(Context(keys, absent))
+
+
+@pytest.mark.guarantee("several-negatives")
+@pytest.mark.parametrize("negatives", [0, 1, 3])
+@pytest.mark.parametrize("positives", [0, 1, 2])
+def test_what_is_equal_to_a_row_or_absent_is_masked_for_it_and_nothing_else(negatives: int, positives: int) -> None:
+    """As the definition: keys are an id, a sentence, positives and hard negatives."""
+    draws = np.random.default_rng(10 * negatives + positives)
+    keys = torch.tensor(draws.integers(0, 8, (7, 2 + positives + negatives)))
+    keys[:, 0] = torch.tensor([0, 1, 2, 0, 4, 5, 6])  # ids, which are no texts
+    keys[:, 1:] += 100
+    absent = torch.tensor(draws.integers(0, 2, (7, negatives)))
+    texts = [set(row[1 : 2 + positives]) for row in keys.tolist()]
+    ids = keys[:, 0].tolist()
+    blocks = [[[ids[i] == ids[j] or bool(texts[i] & texts[j]) for j in range(7)] for i in range(7)]]
+    for place in range(negatives):
+        hard = keys[:, 2 + positives + place].tolist()
+        blocks.append([[hard[j] in texts[i] or bool(absent[j, place]) for j in range(7)] for i in range(7)])
+    mask = mask_of(keys, absent)
+    assert mask is not None and mask.tolist() == [[*itertools.chain(*(block[i] for block in blocks))] for i in range(7)]
+
+
+@pytest.mark.guarantee("several-negatives")
+def test_without_keys_only_absent_negatives_are_masked() -> None:
+    absent = torch.tensor([[0, 1], [0, 0], [1, 1]])
+    row = [False] * 3 + [False, False, True] + [True, False, True]
+    mask = mask_of(None, absent)
+    assert mask is not None and mask.dtype == torch.bool and mask.tolist() == [row] * 3
+    assert mask_of(None, absent[:, :0]) is None
+    simcse = object.__new__(SimCSE)
+    simcse.negatives = ("negative",)
+    assert simcse._false_negatives(None) is None
+
+
+@pytest.mark.guarantee("several-negatives")
+def test_contexts_are_joined_in_their_order_with_keys_or_without() -> None:
+    simcse = object.__new__(SimCSE)
+    parts = [(torch.full((rows, 3), rows), torch.full((rows, 2), -rows)) for rows in (2, 1, 3)]
+    joined = simcse.joined([Context(*part) for part in parts])
+    assert joined.keys is not None and joined.keys.tolist() == [[2] * 3] * 2 + [[1] * 3] + [[3] * 3] * 3
+    assert joined.absent.tolist() == [[-2] * 2] * 2 + [[-1] * 2] + [[-3] * 2] * 3
+    without = simcse.joined([Context(None, absent) for _, absent in parts])
+    assert without.keys is None and torch.equal(without.absent, joined.absent)
 
 
 def of_run(folder: Path, *more: str) -> list[str]:

@@ -10,7 +10,8 @@ import pytest
 from sentence_transformers import SentenceTransformer
 
 from clearspan.common.encoder.folder import load_folder
-from clearspan.common.encoder.prompts import DOCUMENT, QUERY, Prompts, Sides
+from clearspan.common.encoder.prompts import DOCUMENT, OTHER, QUERY, Prompts, Side, Sides
+from clearspan.common.encoder.sentence_encoder import Encoder
 from clearspan.common.model_folder import INFERENCE, EncoderError
 from clearspan.eval.models.load import load_encoder
 
@@ -111,3 +112,76 @@ def test_a_function_has_no_prompts_and_the_same_vectors_on_each_side(own_module:
     assert model.encode_query(TEXTS).tolist() == model.encode_document(TEXTS).tolist() == model.encode(TEXTS).tolist()
     with pytest.raises(EncoderError, match="the model has no prompts"):
         model.encode(TEXTS, prompt_name="query")
+
+
+ALL = {"query": "query: ", "document": "passage: ", "sts": "Compare: ", "other": "Other: ", "": "Empty: "}
+
+
+@pytest.mark.guarantee("prompts-of-a-side")
+@pytest.mark.parametrize(
+    ("texts", "default", "expected"),
+    [
+        (ALL, "sts", ("query: ", "passage: ", "Compare: ")),
+        (ALL, "query", ("query: ", "passage: ", "query: ")),
+        ({"query": "query: "}, "query", ("query: ", "", "query: ")),
+        ({"document": "passage: ", "other": "Other: "}, None, ("", "passage: ", "")),
+        ({"passage": "passage: ", "queries": "query: "}, "passage", ("", "", "passage: ")),
+        ({}, None, ("", "", "")),
+    ],
+)
+def test_each_side_has_its_own_prompt_and_the_default_is_for_other_texts_alone(
+    texts: dict[str, str], default: str | None, expected: tuple[str, str, str]
+) -> None:
+    prompts = Prompts(texts, default)
+    assert tuple(prompts.of_side(side) for side in (QUERY, DOCUMENT, OTHER)) == prompts.sides() == expected
+    for side in (QUERY, DOCUMENT, OTHER):
+        assert prompts.of_side(side, "none") == "" and [prompts.of_side(side, name) for name in texts] == [
+            *texts.values()
+        ]
+
+
+@pytest.mark.guarantee("prompts-of-a-side")
+def test_a_prompt_of_the_name_none_is_that_prompt() -> None:
+    assert Prompts({"none": "Nothing: "}).sides(["none"]) == Sides("Nothing: ", "Nothing: ", "Nothing: ")
+
+
+@pytest.mark.guarantee("prompts-of-a-side")
+def test_two_names_are_of_queries_and_documents_in_this_order_and_other_texts_keep_the_default() -> None:
+    prompts = Prompts(ALL, "sts")
+    assert prompts.sides(["document", "query"]) == Sides("passage: ", "query: ", "Compare: ")
+    assert prompts.sides(["none", "none"]) == Sides("", "", "Compare: ")
+    assert prompts.sides(["query"]) == Sides("query: ", "query: ", "query: ")
+    for names in (["title"], ["title", "query"], ["query", "title"]):
+        with pytest.raises(EncoderError, match="title: the model has query, document, sts"):
+            prompts.sides(names)
+
+
+class Told(Encoder):
+    """An encoder that notes what it is asked for; a text's vector is its length and that of the prompt."""
+
+    dim, fingerprint, prompts = 2, None, Prompts(ALL, "sts")
+
+    def __init__(self) -> None:
+        self.calls: list[tuple] = []
+
+    def encode_list(self, texts: list[str], batch_tokens: int, progress: bool) -> np.ndarray:
+        raise AssertionError
+
+    def encode_after(self, prompt: str, texts: object, *options: object) -> np.ndarray:
+        self.calls.append((prompt, texts, *options))
+        return np.array([[len(prompt), len(text)] for text in texts], np.float32)  # type: ignore[attr-defined]
+
+
+@pytest.mark.guarantee("prompts-of-a-side")
+@pytest.mark.parametrize(
+    ("side", "method"), [(QUERY, "encode_query"), (DOCUMENT, "encode_document"), (OTHER, "encode")]
+)
+def test_each_method_puts_the_prompt_of_its_side_or_the_named_one_before_every_text(side: Side, method: str) -> None:
+    model = Told()
+    own, encode = model.prompts.of_side(side), getattr(model, method)
+    assert encode(TEXTS).tolist() == [[len(own), len(text)] for text in TEXTS]
+    assert encode(TEXTS[0], 64, True).tolist() == [len(own), len(TEXTS[0])]
+    assert encode(TEXTS, 8, prompt_name="document").shape == (3, 2)
+    assert encode("", prompt_name="none").tolist() == [0, 0]
+    calls = [(own, TEXTS, 16384, False), (own, TEXTS[:1], 64, True), ("passage: ", TEXTS, 8, False)]
+    assert model.calls == [*calls, ("", [""], 16384, False)]
