@@ -97,6 +97,7 @@ def test_losses_of_other_settings_rank_nothing(changes: list[str], differs: str,
             Ranking("", f"dev scores of other training.eval_data (pairs.csv, other.csv) cannot be compared{REMEDY}"),
         ),
         ([SCORED, SCORED.replace("pairs", "other")], ["loss"], Ranking("loss")),
+        ([SCORED, SCORED.replace("pairs", "other")], ["score"], Ranking("score")),
         ([], ["loss"], Ranking("loss")),
         (["", "data.text.path=b"], [], Ranking("", "there is nothing to rank")),
     ],
@@ -105,6 +106,24 @@ def test_the_first_figure_ranks_runs_if_it_means_the_same_in_each(
     changes: list[str], figures: list[str], ranked: Ranking
 ) -> None:
     assert ranking(recipes(*changes), figures) == ranked
+
+
+@pytest.mark.guarantee("losses-not-ranked")
+def test_a_further_dataset_means_other_negatives_whatever_else_differs() -> None:
+    reason = ranking(recipes("", f"{TWO} data.text.path=b"), ["loss"]).reason
+    assert reason.startswith("losses of other data.text.path (a, b) and data.more.batch_size (none, 16)")
+    assert f" cannot be compared{NEGATIVES}: rank by a score" in reason
+
+
+@pytest.mark.guarantee("losses-not-ranked")
+@pytest.mark.parametrize(
+    ("pairs", "steps", "figure"), [("", 10, "loss"), ("p.csv", 0, "loss"), ("p.csv", 10, "dev_score")]
+)
+def test_a_dev_score_needs_pairs_and_steps_at_which_they_are_scored(pairs: str, steps: int, figure: str) -> None:
+    runs = recipes(SCORED, SCORED)
+    runs["1"].training.eval_data, runs["1"].training.eval_steps = pairs, steps
+    runs["0"].training.eval_data = "p.csv"
+    assert expected(runs, False).figure == figure
 
 
 @pytest.mark.guarantee("losses-not-ranked")
