@@ -7,6 +7,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, ClassVar
 
 import joblib
@@ -108,12 +109,12 @@ def test_ctrl_c_is_passed_on_once_and_the_process_is_heard_to_its_end(
 ) -> None:
     monkeypatch.setattr(Process, "output", [["step 1\n", KeyboardInterrupt()], ["saved ", "step 1\n"]])
     told = child_commands.Failure("train", "stopped: continue with --resume", 130)
-    monkeypatch.setattr("clearspan.common.failures.Channel.read", lambda _: [told])
+    monkeypatch.setattr("clearspan.common.failures.Channel.read", lambda _: [told, told])
     monkeypatch.setattr(Process, "code", 130)
     with pytest.raises(KeyboardInterrupt):
-        run_module("clearspan.train", [], quiet)
+        run_module("clearspan.train", [], **({"quiet": True} if quiet else {}))
     assert [process.signals for process in started.made] == [[signal.SIGINT]]
-    printed = "" if quiet else f"step 1\nsaved step 1\n{told.line}\n"
+    printed = "" if quiet else f"step 1\nsaved step 1\n{told.line}\n{told.line}\n"
     assert capsys.readouterr().out == printed
 
 
@@ -243,3 +244,75 @@ def test_one_call_after_the_other_needs_no_further_thread_and_ends_at_the_first_
     with pytest.raises(KeyboardInterrupt):
         parallel_map(work, range(4))
     assert begun == [0, 1]
+
+
+@pytest.mark.guarantee("interrupt-reaches-all")
+def test_an_interrupt_while_a_process_starts_reaches_it(
+    started: type[Process], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    processes = Processes()
+    thread = threading.Thread(target=processes.interrupt, daemon=True)
+
+    class Starting(Process):
+        def __init__(self, command: list[str], **options: Any) -> None:
+            super().__init__(command, **options)
+            thread.start()
+            thread.join(0.05)  # it waits for the process
+
+    monkeypatch.setattr(subprocess, "Popen", Starting)
+    with processes.started(["train"], {}) as process:
+        thread.join(20)
+        assert process.signals == [signal.SIGINT]  # type: ignore[attr-defined]
+
+
+@pytest.mark.guarantee("interrupt-reaches-all")
+def test_a_process_that_ends_during_the_interrupt_keeps_it_from_no_other(
+    started: type[Process], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    processes, is_running, may_end = Processes(), threading.Event(), threading.Event()
+
+    def run() -> None:
+        with processes.started(["short"], {}):
+            is_running.set()
+            may_end.wait(20)
+
+    (thread := threading.Thread(target=run, daemon=True)).start()
+
+    def send_signal(process: Process, number: int) -> None:
+        process.signals.append(number)
+        may_end.set()
+        thread.join(0.05)  # its end waits for the interrupt
+
+    monkeypatch.setattr(Process, "send_signal", send_signal)
+    with processes.started(["long"], {}):
+        is_running.wait(20)
+        processes.interrupt()
+    thread.join(20)
+    assert [process.signals for process in started.made] == [[signal.SIGINT]] * 2
+
+
+@pytest.mark.guarantee("interrupt-reaches-all")
+def test_a_failure_stops_what_waits_although_an_earlier_call_still_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    ended, begun = threading.Event(), list[int]()
+    shutdown = ThreadPoolExecutor.shutdown
+
+    def noted(pool: ThreadPoolExecutor, *given: Any, **options: Any) -> None:
+        ended.set()
+        shutdown(pool, *given, **options)
+
+    monkeypatch.setattr(ThreadPoolExecutor, "shutdown", noted)
+
+    def work(number: int) -> None:
+        begun.append(number)
+        if number == 0:
+            ended.wait(20)
+        elif number == 2:
+            raise CommandError("failed", 1)
+        elif number == 199:
+            ended.set()
+        elif number > 2:
+            ended.wait(0.002)
+
+    with pytest.raises(CommandError):
+        parallel_map(work, range(200), 2)
+    assert len(begun) < 200
