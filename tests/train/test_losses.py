@@ -1,6 +1,7 @@
 """Losses against other people's implementations and against one rank."""
 
 import functools
+import itertools
 
 import pytest
 import torch
@@ -271,3 +272,48 @@ def test_a_later_rank_gathers_all_rows_and_its_own_come_after_those_before(monke
     rows = torch.zeros(2, 3)
     assert gathered_index(rows).tolist() == [4, 5]
     assert gather(rows)[:, 0].tolist() == [0, 0, 1, 1, 2, 2, 3, 3]
+
+
+@pytest.mark.guarantee("ranks-as-one")
+@pytest.mark.parametrize(
+    "on_a_rank",
+    [
+        nt_xent_on_a_rank,
+        masked_nt_xent_on_a_rank,
+        info_nce_on_a_rank,
+        *(functools.partial(sup_con_on_a_rank, variant=variant) for variant in SUP_CON),
+    ],
+)
+def test_a_loss_is_the_mean_over_ranks_that_see_the_rows_of_all(on_a_rank, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of ranks that take turns: what a rank sends in its first turn, the other gets in its second."""
+    expected, found = on_a_rank(0, 1)[0], []
+    sent: dict[int, list[torch.Tensor]] = {0: [], 1: []}
+    for is_second, rank in ((False, 0), (False, 1), (True, 0), (True, 1)):
+        calls = itertools.count()
+
+        def gathered(rows: torch.Tensor, is_second=is_second, rank=rank, calls=calls) -> torch.Tensor:
+            place = next(calls)
+            if not is_second:
+                sent[rank].append(rows.detach())
+                return torch.cat([rows, rows])
+            return torch.cat([rows if of == rank else sent[of][place] for of in range(2)])
+
+        monkeypatch.setattr(losses, "gather", gathered)
+        monkeypatch.setattr(losses, "gather_labels", gathered)
+        monkeypatch.setattr(losses, "world", lambda rank=rank: (rank, 2))
+        loss = on_a_rank(rank, 2)[0]
+        found += [loss] if is_second else []
+    torch.testing.assert_close((found[0] + found[1]) / 2, expected, atol=1e-6, rtol=1e-5)
+    assert not torch.isclose(found[0], found[1])
+
+
+@pytest.mark.guarantee("ranks-as-one")
+def test_a_false_negative_is_as_if_it_were_not_there_and_a_positive_always_is() -> None:
+    (anchors, positives), (negatives, _) = pairs(4), pairs(4, seed=1)
+    same = torch.zeros(4, 8, dtype=torch.bool)
+    same[:, 2] = same[:, 5] = True
+    found = info_nce(anchors, positives, 0.5, [negatives], 0.7, same)
+    blocks = [torch.nn.functional.normalize(rows, dim=1) for rows in (anchors, positives, negatives)]
+    logits = blocks[0] @ torch.cat(blocks[1:]).T / 0.5 + 0.7 * torch.eye(4, 8).roll(4, 1)
+    terms = logits.exp() * (~same | (torch.eye(4, 8) == 1))
+    torch.testing.assert_close(found, -torch.log(terms.diagonal() / terms.sum(1)).mean())

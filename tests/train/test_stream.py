@@ -47,7 +47,7 @@ def test_an_epoch_holds_every_document_once_then_another_order_begins(dataset_fo
 
 
 @pytest.mark.guarantee("ranks-as-one")
-@pytest.mark.parametrize("ranks", [2, 4])
+@pytest.mark.parametrize("ranks", [2, 4, 8])
 def test_ranks_share_out_the_same_batches(dataset_folder: Path, ranks: int) -> None:
     whole = take(stream(dataset_folder), 12)
     parts = [take(stream(dataset_folder, rank, ranks), 12) for rank in range(ranks)]
@@ -227,6 +227,7 @@ def test_a_peer_is_any_other_example_of_what_is_contrasted_on_any_number_of_rank
 
         def draw(rows: Rows) -> dict[str, Columns]:
             assert rows.peer is not None and rows.dataset == "text" and rows.epoch == 0
+            assert list(rows.columns) == ["tokens", "view_1"]
             for row, number in enumerate(rows.ids.tolist()):
                 found = [rows.peer(row, (place + 0.5) / (together - 1)) for place in range(together - 1)]
                 found += [rows.peer(row, 0.0), rows.peer(row, 1 - 2**-53)]
