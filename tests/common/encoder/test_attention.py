@@ -312,3 +312,37 @@ def test_the_last_state_is_of_the_last_token_that_is_no_filler_nor_of_the_prompt
     first_is_empty = batch([0, 2])
     assert last(hidden[:2], first_is_empty)[:, 0].tolist() == [0, 2]
     assert last(hidden[:1].half(), batch([1])).dtype == torch.float32
+
+
+@pytest.mark.guarantee("packed-equals-padded")
+@pytest.mark.parametrize("is_known", [True, False], ids=["by length", "padded"])
+def test_attention_drops_weights_at_the_rate_that_is_asked_for(is_known: bool) -> None:
+    """Of values of 1 alone, an output is the sum of the weights that stay, scaled to the same mean."""
+    torch.manual_seed(0)
+    packed = batch() if is_known else dataclasses.replace(batch(), lengths=None)
+    query, key, value = drawn()
+    ones = torch.ones_like(value)
+
+    def found(dropout: float) -> Tensor:
+        return packed_attention(layer(False), query, key, ones, None, dropout, packed=packed)[0]
+
+    torch.testing.assert_close(found(0.0), torch.ones(1, sum(LENGTHS), HEADS, 8))
+    sums = torch.cat([found(0.5) for _ in range(40)])
+    alone = sums[:, 5]  # of a sequence of one token: its only weight
+    assert 0.9 < sums.mean() < 1.1 and {*alone.unique().tolist()} == {0.0, 2.0} and 0.3 < alone.mean() / 2 < 0.7
+    assert not found(1.0).any()
+
+
+@pytest.mark.guarantee("packed-equals-padded")
+@pytest.mark.parametrize("lengths", [[7], [7, 7], [0, 7], [0, 0, 3, 3, 0]])
+def test_sequences_of_one_length_and_empty_ones_are_a_batch_too(lengths: list[int]) -> None:
+    packed, tokens = batch(lengths), sum(lengths)
+    states = [each[:, :, :tokens] for each in drawn()]
+    found, _ = packed_attention(layer(False), *states, None, packed=packed)
+    rows = torch.split(torch.arange(tokens), lengths)
+    alone = [
+        packed_attention(layer(False), *(each[:, :, at] for each in states), None, packed=batch([len(at)]))[0]
+        for at in rows
+        if len(at)
+    ]
+    torch.testing.assert_close(found, torch.cat(alone, dim=1), atol=1e-6, rtol=1e-5)
