@@ -451,6 +451,7 @@ def test_a_save_replaces_what_a_killed_one_left_and_a_damaged_checkpoint_of_its_
     for name in (f"{TEMPORARY}step-00000002", f"{TEMPORARY}step-00000003", f"{TEMPORARY}step-00000004"):
         (folder / name).mkdir(parents=True)
         (folder / name / STATES).write_bytes(b"half")
+    (folder / f"{TEMPORARY}step-00000003" / "notes").write_text("mine")
     (folder / "step-00000003").mkdir()
     for name in FILES:
         (folder / "step-00000003" / name).write_bytes(b"damaged")
@@ -478,12 +479,17 @@ def test_after_a_resume_the_checkpoint_before_and_its_best_stay(tmp_path: Path) 
 
 @pytest.mark.guarantee("bit-equal-resume")
 @pytest.mark.parametrize(
-    ("before", "remedy"), [(0, "run it again"), (1, "continue with --resume from the step before it")]
+    ("before", "caller", "remedy"),
+    [
+        (0, flags.COMMAND_LINE, "run it again"),
+        (1, flags.COMMAND_LINE, "continue with --resume from the step before it"),
+        (1, flags.PYTHON, "continue with resume from the step before it"),
+    ],
 )
 def test_a_save_that_fails_leaves_only_the_checkpoints_before(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, before: int, remedy: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, before: int, caller: str, remedy: str
 ) -> None:
-    monkeypatch.setenv(flags.VARIABLE, flags.COMMAND_LINE)
+    monkeypatch.setenv(flags.VARIABLE, caller)
     checkpoints = Checkpoints(tmp_path)
     for step in range(before):
         checkpoints.write(step + 1, {"step": step}, best=False)

@@ -178,11 +178,11 @@ class Embedding(nn.Module):
         return {"sentence_embedding": (self.vectors[rows] * places[:, None]).sum(1).half()}
 
 
-class Doubled(nn.Module):
+class Positive(nn.Module):
     """A layer after the embedding."""
 
     def forward(self, features: dict[str, Tensor]) -> dict[str, Tensor]:
-        return {"sentence_embedding": 2 * features["sentence_embedding"]}
+        return {"sentence_embedding": features["sentence_embedding"].abs()}
 
 
 @pytest.mark.guarantee("encoders-of-any-class")
@@ -195,12 +195,12 @@ def test_tokens_are_embedded_between_special_tokens_centered_and_projected(
     vectors = torch.randn(9, 4, generator=torch.Generator().manual_seed(1)) * torch.tensor([1.0, 4, 2, 8])
     embedding = Embedding(vectors)
     special = SpecialTokens([7, 8], [6], 0, None)
-    found = distilled(nn.Sequential(embedding, Normalize(), Doubled(), Normalize()), special, 6, dims)
+    found = distilled(nn.Sequential(embedding, Normalize(), Positive(), Normalize()), special, 6, dims)
     assert [rows.tolist() for rows in embedding.calls] == [
         [[7, 8, token, 6] for token in tokens] for tokens in ([0, 1, 2, 3], [4, 5])
     ]
     rows = torch.stack([vectors[7] + 2 * vectors[8] + 3 * vectors[token] + 4 * vectors[6] for token in range(6)])
-    rows = 2 * rows.half().float()
+    rows = rows.half().float().abs()
     _, _, axes = torch.linalg.svd(rows - rows.mean(0), full_matrices=False)
     expected = torch.nn.functional.normalize((rows - rows.mean(0)) @ axes[:dims].T, dim=1)
     torch.testing.assert_close(found.abs(), expected.abs(), atol=1e-3, rtol=1e-3)

@@ -141,6 +141,7 @@ def test_a_mask_says_which_tokens_attend_and_is_none_where_all_do(reach: str) ->
     assert torch.equal(biased, BIAS[..., :9, :9].half().masked_fill(~allowed, -torch.inf))
 
 
+@pytest.mark.guarantee("encoders-of-any-class")
 @pytest.mark.guarantee("packed-equals-padded")
 @pytest.mark.parametrize(("training", "learned"), [(True, False), (False, True), (False, False)])
 def test_bf16_is_computed_in_fp32_where_something_is_learned(training: bool, learned: bool) -> None:
@@ -193,6 +194,7 @@ def test_a_kernel_of_a_gpu_gets_tokens_lengths_and_how_far_they_attend(
         assert torch.equal(ours, theirs[0].transpose(0, 1).repeat_interleave(2, dim=1))
 
 
+@pytest.mark.guarantee("encoders-of-any-class")
 @pytest.mark.guarantee("packed-equals-padded")
 @pytest.mark.parametrize("refused", ["kernel", "bias"])
 def test_what_a_kernel_of_a_gpu_does_not_support_is_padded(refused: str, monkeypatch: pytest.MonkeyPatch) -> None:
