@@ -536,6 +536,15 @@ def test_pairs_are_read_without_their_prompts_and_one_text_is_enough(
 
 
 @pytest.mark.guarantee("mined-negatives")
+def test_texts_behind_a_tile_without_a_better_one_are_searched(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ranking, "TILE", 20)
+    cosine = np.repeat([0.5, 0.1, 0.9], 20) + np.arange(60) / 1000
+    vectors = np.stack([cosine, np.sqrt(1 - cosine**2)], axis=1).astype(np.float32)
+    found = Nearest(vectors).search(np.array([[1, 0]], np.float32), [np.array([58])], 2)
+    assert found.indices.tolist() == [[59, 57]]
+
+
+@pytest.mark.guarantee("mined-negatives")
 def test_a_search_for_no_queries_or_in_no_texts_finds_none() -> None:
     vectors = unit(np.random.default_rng(2), 7, DIM)
     none, barred = np.empty((0, DIM), np.float32), [np.array([3]), np.array([], np.int64)]
