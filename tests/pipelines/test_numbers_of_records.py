@@ -131,6 +131,8 @@ BIG = 2**63
         ([], "string"),
         ([True, False], "bool"),
         ([True, 3], "string"),
+        (["007", "3"], "string"),
+        ([3, "4"], "string"),
         ([3, True], "string"),
         (["an owl", 3], "string"),
         ([3, "an owl"], "string"),
