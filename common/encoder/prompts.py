@@ -99,7 +99,8 @@ class Prompts:
         """
         if name is not None:
             return self._named(name)
-        return self.texts.get(side if side != OTHER else self.default_name or "", "")
+        of_side: str | None = side if side != OTHER else self.default_name
+        return "" if of_side is None else self.texts.get(of_side, "")
 
     def sides(self, names: Sequence[str] = ()) -> Sides:
         """Return the prompts to put before queries, before documents and before other texts.

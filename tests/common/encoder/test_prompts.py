@@ -122,6 +122,8 @@ ALL = {"query": "query: ", "document": "passage: ", "sts": "Compare: ", "other":
     ("texts", "default", "expected"),
     [
         (ALL, "sts", ("query: ", "passage: ", "Compare: ")),
+        (ALL, None, ("query: ", "passage: ", "")),
+        (ALL, "", ("query: ", "passage: ", "Empty: ")),
         (ALL, "query", ("query: ", "passage: ", "query: ")),
         ({"query": "query: "}, "query", ("query: ", "", "query: ")),
         ({"document": "passage: ", "other": "Other: "}, None, ("", "passage: ", "")),
