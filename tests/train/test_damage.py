@@ -133,6 +133,7 @@ def test_an_export_deletes_nothing_but_an_export(run: Path, tmp_path: Path, caps
 
 
 @pytest.mark.guarantee("bit-equal-resume")
+@pytest.mark.slow
 def test_where_no_checkpoint_is_whole_nothing_is_lost_on_advice(
     run: Path, tiny: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:

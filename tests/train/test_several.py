@@ -98,6 +98,7 @@ def several_on_a_rank(rank: int, ranks: int) -> list[torch.Tensor]:
 
 
 @pytest.mark.guarantee("ranks-as-one")
+@pytest.mark.slow
 def test_two_ranks_give_the_loss_and_gradients_of_one_with_several_negatives() -> None:
     one, two = several_on_a_rank(0, 1), run_on_ranks(several_on_a_rank, 2)
     for index, expected in enumerate(one):
