@@ -15,10 +15,13 @@ from clearspan.common.ragged import Ragged
 from clearspan.shards import Dataset, keyed, verify
 from clearspan.shards.schema import KINDS
 from clearspan.train.config.options import RecipeError
+from clearspan.train.data.batch import Batch, TokenLists
 from clearspan.train.data.several import drawn
 from clearspan.train.data.stream import ExampleStream, StreamState
 from clearspan.train.model.losses import info_nce
-from clearspan.train.objectives.simcse import Context, SimCSE
+from clearspan.train.model.packing import SpecialTokens, TokenSlices
+from clearspan.train.objectives import Setting
+from clearspan.train.objectives.simcse import Context, SimCSE, SimcseConfig
 from tests.train.conftest import publish, text_id
 from tests.train.ranks import run_on_ranks
 from tests.train.test_gradient_caching import EXAMPLES, cached_step, whole_step
@@ -27,6 +30,7 @@ from tests.train.test_losses import pairs
 from tests.train.test_simcse import overrides, write_triplets
 
 POSITIVES, NEGATIVES = 2, 4
+BLOCKS = ("tokens", "positive", "negative", "negative_1")
 
 
 def write_several(folder: Path, sentences: list[list[int]], tokenizer: Path) -> Path:
@@ -127,6 +131,42 @@ def test_drawn_texts_are_different_ones_of_the_row_by_its_key_alone() -> None:
     assert [list(map(list, column)) for column in alone] == [list(map(list, column))[3:] for column in taken]
     whole = columns_of(*rows)
     assert all(one is other for one, other in zip(drawn(whole, keys, 4), whole, strict=True))
+
+
+@pytest.mark.guarantee("several-negatives")
+@pytest.mark.parametrize(
+    "blocks", [("tokens",), ("tokens", "positive"), ("tokens", "positive", "negative", "negative_1")]
+)
+def test_a_request_has_the_texts_of_each_block_their_own_keys_and_the_negatives_that_are_absent(
+    blocks: tuple[str, ...],
+) -> None:
+    texts = {
+        "tokens": [[1, 2, 3, 4, 5], [6, 7], [8, 9, 10]],
+        "positive": [[11, 12], [13, 14, 15, 16, 17, 18], [19]],
+        "negative": [[20, 21], [], [22, 23, 24, 25, 26, 27]],
+        "negative_1": [[], [], [28]],
+    }
+    columns = {name: Ragged.of([np.array(row, np.int64) for row in texts[name]], np.int32) for name in blocks}
+    ids, special = torch.tensor([101, 102, 103]), SpecialTokens([], [], 0, None)
+    setting = Setting("own", "text", 7, 4, 100, 8, special, dataset=None)  # type: ignore[arg-type]
+    objective = SimCSE(SimcseConfig(negatives=2, mask_equal=True), setting, blocks)
+    batch = Batch({name: TokenLists.of(column) for name, column in columns.items()}, ids, torch.tensor([5, 5, 6]))
+    request = objective.request(batch)
+
+    expected = {"positive": texts["tokens"], **{name: texts[name] for name in blocks}}
+    assert set(request.sequences) == {"tokens", *expected}
+    for name, sequences in request.sequences.items():
+        of = sequences.content
+        assert isinstance(of, TokenSlices)
+        rows = [of.tokens[start : start + length].tolist() for start, length in zip(of.starts, of.lengths, strict=True)]
+        assert rows == [row[:4] for row in expected[name]], "cut to the setting's capacity"
+    keys = torch.cat([sequences.keys for sequences in request.sequences.values()])
+    assert len(keys.unique()) == len(keys) == 3 * len(request.sequences)
+    context = request.context
+    assert context.keys is not None and context.keys.shape == (3, 1 + len(blocks))
+    assert context.keys[:, 0].tolist() == ids.tolist()
+    absent = [[int(not row) for row in texts[name]] for name in blocks[2:]]
+    assert context.absent.T.tolist() == absent and context.absent.shape == (3, len(absent))
 
 
 def mask_of(keys: torch.Tensor | None, absent: torch.Tensor) -> torch.Tensor | None:
