@@ -100,6 +100,7 @@ def test_an_added_row_is_never_predicted(bias: bool) -> None:
     torch.testing.assert_close(loss, plain(states, decoder, labels)[0])
 
 
+@pytest.mark.guarantee("vocabulary-padding")
 def test_the_gradient_may_be_taken_twice() -> None:
     """As the norms by objective and then the step do."""
     states, decoder, labels = problem()
@@ -124,6 +125,7 @@ class Watched(TorchDispatchMode):
         return result
 
 
+@pytest.mark.guarantee("vocabulary-padding")
 def test_no_more_logits_than_a_chunks_exist_at_once() -> None:
     given = problem()
     with Watched() as watched:
@@ -132,6 +134,7 @@ def test_no_more_logits_than_a_chunks_exist_at_once() -> None:
     assert watched.largest == CHUNK * VOCABULARY and watched.products == 3 * 4
 
 
+@pytest.mark.guarantee("vocabulary-padding")
 def test_what_needs_no_gradient_costs_no_product() -> None:
     states, decoder, labels = problem()
     with torch.no_grad(), Watched() as evaluated:
@@ -140,6 +143,88 @@ def test_what_needs_no_gradient_costs_no_product() -> None:
     with Watched() as frozen:
         cross_entropy(states, decoder, labels)[0].backward()
     assert (evaluated.products, frozen.products) == (4, 8) and decoder.weight.grad is None
+
+
+@pytest.mark.guarantee("vocabulary-padding")
+@pytest.mark.parametrize("multiple", [1, 64])
+@pytest.mark.parametrize("trained", ["states", "weight", "bias", "states bias", ""])
+def test_only_what_is_trained_gets_a_gradient_whatever_else_is_frozen(trained: str, multiple: int) -> None:
+    states, decoder, labels = problem()
+    tensors = {"states": states, "weight": decoder.weight, "bias": decoder.bias}
+    for name, tensor in tensors.items():
+        tensor.requires_grad_(name in trained.split())
+    (loss, correct), (expected, count) = (
+        cross_entropy(states, decoder, labels, True, multiple),
+        plain(states, decoder, labels),
+    )
+    torch.testing.assert_close(loss, expected)
+    assert correct == count and not correct.requires_grad and loss.requires_grad == bool(trained)
+    if trained:
+        loss.backward()
+        found = {name: tensor.grad for name, tensor in tensors.items()}
+        for name, right in zip(
+            trained.split(), torch.autograd.grad(expected, [tensors[name] for name in trained.split()]), strict=True
+        ):
+            torch.testing.assert_close(found[name], right, atol=1e-5, rtol=1e-4)
+        assert [name for name, gradient in found.items() if gradient is not None] == trained.split()
+
+
+@pytest.mark.guarantee("vocabulary-padding")
+def test_states_in_half_precision_have_a_loss_and_a_count_in_fp32() -> None:
+    states, decoder, labels = problem(bias=False)
+    half = states.detach().bfloat16().requires_grad_()
+    with torch.autocast("cpu", torch.bfloat16):
+        (loss, correct), (expected, count) = (
+            cross_entropy(half, decoder, labels, True, 64),
+            plain(half, decoder, labels),
+        )
+    assert loss.dtype == correct.dtype == torch.float32 and correct == count
+    torch.testing.assert_close(loss, expected, rtol=1e-6, atol=0)
+
+
+@pytest.mark.guarantee("vocabulary-padding")
+def test_the_gradient_of_the_bias_is_summed_in_fp32() -> None:
+    """Each of 1,001 rows adds 1/8, and 125.125 is no number of bf16."""
+    decoder, labels = nn.Linear(WIDTH, 8), torch.zeros(1001, dtype=torch.int64)
+    with torch.no_grad():
+        decoder.bias.zero_()
+    with torch.autocast("cpu", torch.bfloat16):
+        cross_entropy(torch.zeros(1001, WIDTH), decoder, labels)[0].backward()
+    assert decoder.bias.grad is not None and decoder.bias.grad.tolist() == [125.125 - 1001] + [125.125] * 7
+
+
+@pytest.mark.guarantee("vocabulary-padding")
+def test_a_number_of_correct_predictions_is_counted_only_where_it_is_asked_for() -> None:
+    assert cross_entropy(*problem())[1] == 0
+
+
+@pytest.mark.guarantee("vocabulary-padding")
+@pytest.mark.parametrize(
+    ("chunk_bytes", "rows"),
+    [(1, 1), (4 * 100 * 3, 3), (4 * 100 * 64, 64), (4 * 100 * 65, 64), (4 * 100 * 127, 64), (4 * 100 * 200 + 399, 192)],
+)
+@pytest.mark.parametrize("device", ["cpu", "meta"])
+def test_the_rows_of_a_chunk_fit_its_bytes_and_are_whole_groups(
+    device: str, chunk_bytes: int, rows: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[Any] = []
+    monkeypatch.setattr(chunked_cross_entropy, "CHUNK_BYTES", {"cpu": chunk_bytes})
+    monkeypatch.setattr(
+        chunked_cross_entropy._CrossEntropy, "apply", lambda *given: (asked.append(given), given)[1][:2]
+    )
+    decoder = nn.Linear(WIDTH, 100, device=device)
+    states, labels = torch.empty(8, WIDTH, device=device), torch.zeros(8, dtype=torch.int64, device=device)
+    cross_entropy(states, decoder, labels)
+    assert asked[-1][4:] == (torch.float32, 1, rows, True, False)
+    with torch.no_grad():
+        cross_entropy(states, decoder, labels, True, 8)
+    assert asked[-1][4:] == (torch.float32, 8, rows, False, True)
+    frozen = nn.Linear(WIDTH, 100, bias=False, device=device).requires_grad_(False)
+    cross_entropy(states, frozen, labels)
+    assert asked[-1][7] is False
+    monkeypatch.setattr(chunked_cross_entropy, "ALIGNED", {device: 64})
+    cross_entropy(states, decoder, labels)
+    assert asked[-1][5] == 64
 
 
 class Shapes(TorchDispatchMode):
