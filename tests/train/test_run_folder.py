@@ -114,6 +114,7 @@ def test_a_finished_run_that_goes_on_has_not_finished(recipe: Recipe, tmp_path: 
     assert repeated(longer) == "halted"
 
 
+@pytest.mark.guarantee("finished-work-checked")
 @pytest.mark.parametrize(
     ("change", "said"),
     [
@@ -135,6 +136,7 @@ def replace_texts(folder: Path, documents: list[list[int]], tokenizer_folder: Pa
     write_dataset(folder / "texts", documents[:30], tokenizer_folder)
 
 
+@pytest.mark.guarantee("finished-work-checked")
 @pytest.mark.parametrize("resume", [True, False])
 @pytest.mark.parametrize("key", ["data.text.path", "model.path", "training.eval_data"])
 def test_replaced_data_of_the_same_name_is_refused(
