@@ -42,9 +42,11 @@ def exclude_working_folder(environment: MutableMapping[str, str]) -> None:
         raise FileNotFoundError("the working folder has been deleted: change to another folder") from None
     environment[SAFE_PATH] = "1"
     home = str(Path(__file__).parents[2])
-    entries = list(filter(None, environment.get(PATH, "").split(os.pathsep)))
+    entries = list(filter(None, environment.get(PATH, "").split(os.pathsep)))  # an empty one is the working folder
     if home not in entries and Path(home) == folder:
-        environment[PATH] = os.pathsep.join([*entries, home])
+        entries.append(home)
+    if entries or PATH in environment:
+        environment[PATH] = os.pathsep.join(entries)
 
 
 class OwnModules(MetaPathFinder):

@@ -4,6 +4,7 @@ import importlib
 import os
 import subprocess
 import sys
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -115,3 +116,27 @@ def test_without_a_command_help_and_the_version_are_printed(
         main(words)
     printed = capsys.readouterr().out
     assert printed == "clearspan 0.1.0\n" or all(f"\n  {name:<12}" in printed for name in COMMANDS)
+
+
+OWN = """from dataclasses import dataclass
+from clearspan.common.command import Command, Printed
+
+@dataclass(frozen=True, kw_only=True)
+class Owls(Command):
+    def run(self):
+        import tabulate  # not imported before
+        print("owls", "mine" if hasattr(tabulate, "mine") else "installed")
+        return Printed()
+"""
+
+
+@pytest.mark.guarantee("installed-wheel")
+@pytest.mark.slow
+def test_a_command_of_ones_own_works_beside_files_named_as_libraries(tmp_path: Path) -> None:
+    (tmp_path / "own.py").write_text(OWN)
+    for name in ("tabulate", "zstandard", "tokenizers"):
+        (tmp_path / f"{name}.py").write_text("mine = True\n")
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONSAFEPATH": "1"}
+    words = [sys.executable, "-m", "clearspan", "own:Owls"]
+    done = subprocess.run(words, cwd=tmp_path, env=environment, capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (0, "owls installed\n"), done.stderr

@@ -112,3 +112,12 @@ def test_the_id_is_the_first_kept_field_but_the_title_without_its_type(tmp_path:
     given = {"inputs": ("a.csv",), "output": tmp_path / "out", "fields": ("title", "text")}
     assert Adapt(keep_fields=("title", "number:int64", "url"), **given).id_field == "number"
     assert Adapt(keep_fields=("title",), **given).id_field is None
+
+
+@pytest.mark.guarantee("verdict-among-all")
+def test_ids_that_differ_in_case_or_by_a_space_are_two(tmp_path: Path) -> None:
+    path = tmp_path / "articles.csv"
+    with path.open("w", newline="") as file:
+        csv.writer(file).writerows([["id", "text"], ["dQw", OWLS], ["DQW", FOXES], ["dQw ", "Voles dig."]])
+    by_id = "query,id\nWho flies silently?,dQw\n"
+    assert asked(tmp_path, path, by_id, "--id-field", "id") == [("Who flies silently?", OWLS)]

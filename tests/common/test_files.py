@@ -2,6 +2,8 @@
 
 import errno
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -212,3 +214,26 @@ def test_without_a_home_folder_the_cache_must_be_named(monkeypatch: pytest.Monke
     monkeypatch.setattr(Path, "home", lacking)
     with pytest.raises(OSError, match="no home folder for the cache: set CLEARSPAN_CACHE"):
         files.cache_folder()
+
+
+LIMITED = """import resource, signal, sys
+from clearspan.common.files import write_bytes
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))  # a write has room for a part, as on a disk that fills up
+try:
+    write_bytes(sys.argv[1], bytes(5000))
+except OSError as error:
+    print(error)
+"""
+
+
+@pytest.mark.guarantee("full-disk")
+@pytest.mark.slow
+@pytest.mark.parametrize("old", [b"old", None])
+def test_a_disk_that_fills_up_amid_a_write_leaves_no_part_of_it(tmp_path: Path, old: bytes | None) -> None:
+    path = tmp_path / "file"
+    if old:
+        path.write_bytes(old)
+    done = subprocess.run([sys.executable, "-c", LIMITED, str(path)], capture_output=True, text=True)
+    assert done.stdout == f"[Errno 27] File too large: {str(path)!r}\n", done.stderr
+    assert [each.read_bytes() for each in tmp_path.iterdir()] == ([old] if old else [])

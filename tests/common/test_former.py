@@ -58,3 +58,24 @@ def test_the_poolings_are_one_table() -> None:
     assert offered == {"", *pooling_names.TRAINED}
     computed = {name for name, use in pooling_names.POOLINGS.items() if use.exported}
     assert packed_pooling.FUNCTIONS.keys() == computed
+
+
+@pytest.mark.guarantee("changed-words")
+@pytest.mark.parametrize("word", former.FORMER)
+def test_the_advice_is_told_to_its_end(word: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert former.advice(word) == f": {former.FORMER[word]}"
+    with pytest.raises(SystemExit):
+        main(
+            [
+                "--model",
+                "bow",
+                "--tasks",
+                "sts",
+                "--data",
+                str(tmp_path),
+                "--output",
+                str(tmp_path / "o"),
+                *word.split(),
+            ]
+        )
+    assert former.FORMER[word] in capsys.readouterr().err

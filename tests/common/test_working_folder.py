@@ -66,6 +66,10 @@ def test_a_clone_that_is_not_installed_is_found_by_the_processes_that_it_starts(
     assert environment == {"PYTHONSAFEPATH": "1"}
     exclude_working_folder(environment := {"PYTHONPATH": str(ROOT), "PYTHONSAFEPATH": ""})
     assert environment == {"PYTHONSAFEPATH": "1", "PYTHONPATH": str(ROOT)}
+    exclude_working_folder(environment := {"PYTHONPATH": os.pathsep.join(["", "/a", "", "/b", ""])})
+    assert environment["PYTHONPATH"] == f"/a{os.pathsep}/b", "an empty entry is the working folder"
+    exclude_working_folder(environment := {"PYTHONPATH": os.pathsep})
+    assert environment["PYTHONPATH"] == ""
 
 
 @pytest.mark.guarantee("installed-wheel")

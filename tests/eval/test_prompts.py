@@ -277,3 +277,13 @@ def test_a_report_names_the_prompts_of_each_model_that_has_some(
     ]
     told = "'query: ' before queries, 'passage: ' before documents, no prompt before other texts"
     assert ScoreSummary(scored).prompts == [line.format(told) for line in lines]
+
+
+@pytest.mark.guarantee("prompts-recorded")
+def test_models_with_the_same_prompts_are_both_named() -> None:
+    scored: Any = [
+        SimpleNamespace(results=SimpleNamespace(model=name, environment={"prompts": Sides("q: ", "d: ")._asdict()}))
+        for name in ("owls", "herons")
+    ]
+    told = "'q: ' before queries, 'd: ' before documents, no prompt before other texts"
+    assert ScoreSummary(scored).prompts == [f"owls: {told}", f"herons: {told}"]

@@ -300,3 +300,17 @@ def test_pictures_and_arrays_are_decoded_in_any_column(images: Path, monkeypatch
     (sample,) = decoded("films", [{"__key__": key, "__url__": "films.tar", **files}])
     assert sample["label"] == 2 and isinstance(sample["image"], Image.Image)
     assert sample["frames"].flags.writeable and np.array_equal(sample["frames"], FRAMES)
+
+
+@pytest.mark.guarantee("webdataset-pipeline")
+@pytest.mark.parametrize("seed", range(8))
+def test_ranks_share_out_one_order_of_the_shards_whatever_the_seed(
+    dataset: Path, seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of two orders, the halves of a few shards fit together by chance."""
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    found = []
+    for rank in range(2):
+        monkeypatch.setenv("RANK", str(rank))
+        found += [sample["id"] for sample in webdataset_pipeline(dataset, shuffle=20, seed=seed)]
+    assert sorted(found) == [row["id"] for batch in Dataset(dataset) for row in batch.to_pylist()]

@@ -2,7 +2,9 @@
 
 import io
 import json
+import sys
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +17,7 @@ from PIL import Image
 
 from clearspan.common.files import sha256
 from clearspan.shards import Dataset, Manifest, ShardError, ShardWriter, layouts, verify
-from clearspan.shards.layouts import MemberError, array_of
+from clearspan.shards.layouts import MemberError, _to_npy, array_column, array_of
 from clearspan.shards.schema import KINDS, schema
 
 IMAGES = KINDS["images"]
@@ -156,3 +158,18 @@ def test_plain_webdataset_opens_the_clips(audio: Path) -> None:
         file = io.BytesIO()
         np.save(file, clip)
         assert sample["npy"] == file.getvalue()
+
+
+@pytest.mark.guarantee("plain-webdataset")
+def test_threads_write_each_clip_as_its_own_file() -> None:
+    arrays = [np.full((1 + number % 7, 128), number, np.float16) for number in range(2000)]
+    values = list(array_column(arrays, 128))
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        with ThreadPoolExecutor(8) as threads:
+            made = list(threads.map(_to_npy, values))
+    finally:
+        sys.setswitchinterval(before)
+    for array, data in zip(arrays, made, strict=True):
+        np.testing.assert_array_equal(np.load(io.BytesIO(data)), array)

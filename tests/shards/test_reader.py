@@ -178,3 +178,15 @@ def test_a_file_beside_the_tokenizer_that_nobody_published_is_not_taken_for_its_
 def test_importing_the_format_loads_no_framework() -> None:
     code = "import sys, shards; print([m for m in ('torch', 'apache_beam', 'webdataset') if m in sys.modules])"
     assert subprocess.check_output([sys.executable, "-c", code], text=True) == "[]\n"
+
+
+@pytest.mark.guarantee("damaged-shard")
+def test_a_shard_that_is_damaged_after_it_was_read_is_noticed_when_it_is_read_again(dataset: Path) -> None:
+    opened = Dataset(dataset)
+    list(opened)
+    path = dataset / opened.shards[1].name
+    data = bytearray(path.read_bytes())
+    data[700] ^= 1
+    path.write_bytes(data)
+    with pytest.raises(ShardError, match=f"{path.name}: its sha256"):
+        list(opened)

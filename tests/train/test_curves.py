@@ -92,3 +92,11 @@ def test_a_run_that_bettered_nothing_is_told_from_its_metrics(tmp_path: Path) ->
     loss = {"step": 0, "given/validation/loss": 1.75}
     assert told(loss, {"step": 0, "validation/loss": 2.0}, {"step": 10, "validation/loss": 1.8})
     assert told(start, loss, {"step": 10, "dev_score": 59.0, "validation/loss": 1.0}), "a dev score counts first"
+
+
+@pytest.mark.guarantee("evaluation-charts")
+def test_a_long_run_is_drawn_from_its_start(tmp_path: Path) -> None:
+    lines = [{"step": step, "dev_score": 9.0 if step == 20 else 1.0} for step in range(0, 30_000, 10)]
+    (path := tmp_path / "m.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    ((curve,),) = [curves.series for curves in learning_curves({"run": path})]
+    assert curve.points == [(line["step"], line["dev_score"]) for line in lines] and curve.marked == 2

@@ -531,3 +531,18 @@ def test_damaged_checkpoints_are_all_named_before_the_newest_whole_one_is_used(
     with pytest.raises(CheckpointError, match="no checkpoint is complete") as refused:
         Checkpoints(tmp_path).last()
     assert all(str(path) in str(refused.value) for path in paths) and capsys.readouterr() == ("", "")
+
+
+@pytest.mark.guarantee("no-foreign-code")
+def test_a_checkpoint_cannot_run_code_by_a_function_of_torch(tmp_path: Path) -> None:
+    class Harmful:
+        def __reduce__(self) -> tuple:
+            return torch.hub._load_local, (str(tmp_path), "entry")
+
+    (tmp_path / "hubconf.py").write_text(
+        "import pathlib\npathlib.Path(__file__).with_name('harmed').touch()\nentry = dict\n"
+    )
+    torch.save({"module": {}, "more": Harmful()}, tmp_path / "states.pt")
+    with pytest.raises(CheckpointError, match=r"states\.pt"):
+        safe_load(tmp_path / "states.pt")
+    assert not (tmp_path / "harmed").exists()

@@ -55,6 +55,12 @@ def test_what_differs_has_all_its_values_in_their_order() -> None:
     [
         (["", "data.text.batch_size=16"], f"data.text.batch_size (48, 16) cannot be compared{NEGATIVES}"),
         (["", "", "data.text.path=b"], "data.text.path (a, b) cannot be compared"),
+        (["", "data.text.share=0.5"], "data.text.share (1.0, 0.5) cannot be compared"),
+        (["", "data.text.short_documents=error"], "data.text.short_documents (skip, error) cannot be compared"),
+        (
+            ["training.eval_steps=9 data.text.validation=u", "training.eval_steps=9 data.text.validation=v"],
+            "data.text.validation (u, v) cannot be compared",
+        ),
         (["", "objectives.mlm.probability=0.3"], "objectives.mlm.probability (0.15, 0.3) cannot be compared"),
         (["", "objectives.spans.sampler.num_anchors=1"], "objectives.spans.sampler.num_anchors (2, 1) cannot"),
         (["", "objectives.mlm.weight=2"], "objectives.mlm.weight (1.0, 2.0) cannot be compared"),
@@ -163,3 +169,12 @@ def test_it_is_known_before_the_runs_what_will_rank_them(changes: list[str], is_
 )
 def test_in_batch_negatives_are_those_of_a_micro_batch_or_with_caching_of_a_step(changes: str, contrasted: int) -> None:
     assert recipes(changes)["0"].contrasted("text") == contrasted
+
+
+@pytest.mark.guarantee("losses-not-ranked")
+def test_folders_of_one_name_are_other_data() -> None:
+    of = recipes("data.text.path=wiki/shards", "data.text.path=web/shards")
+    for found in (ranking(of, ["loss"]), expected(of, is_evaluated=False)):
+        assert not found.figure and found.reason.startswith(
+            "losses of other data.text.path (wiki/shards, web/shards) cannot be compared"
+        )

@@ -272,3 +272,14 @@ def test_from_any_position_an_epoch_goes_on_with_the_rest_of_its_order(
     ends = np.cumsum(sizes).tolist()
     for position in (1, sizes[0] - 1, sizes[0], sizes[0] + 1, ends[-2] - 1, ends[-2], ends[-1] - 1, ends[-1]):
         assert order(position) == whole[position:]
+
+
+@pytest.mark.guarantee("bit-equal-resume")
+@pytest.mark.parametrize("settings", [{}, {"min_tokens": 400, "skip_short": True}, {"share": 0.5}])
+@pytest.mark.exhaustive
+def test_any_state_continues_as_if_never_stopped_at_every_step(dataset_folder: Path, settings: dict) -> None:
+    settings = {**settings, "batch_size": 4}
+    whole = take(stream(dataset_folder, **settings), 30)
+    for stop in range(1, 30):
+        rest = take(stream(dataset_folder, **settings), 30 - stop, whole[stop - 1][1])
+        assert ids(rest) == ids(whole[stop:])

@@ -25,6 +25,8 @@ from clearspan.train.run_folder import METRICS
 
 REPORT = "report.html"
 _ONE = "One run each: with another seed the order may be another one."
+_NOT_CHOOSING = ("batch_size", "shuffle_shards")
+"""Options of a dataset that do not choose what of it is trained on. The batch size counts by `Recipe.contrasted`."""
 _NEGATIVES = " (a contrastive loss depends on the number of in-batch negatives)"
 
 
@@ -91,7 +93,9 @@ def expected(recipes: Mapping[str, Recipe], is_evaluated: bool) -> Ranking:
 def _settings_of_loss(recipe: Recipe) -> dict[str, Any]:
     """Return recipe key -> value, for the settings that must be equal if the losses of two runs are compared."""
     found: dict[str, Any] = {f"data.{name}.batch_size": recipe.contrasted(name) for name in recipe.data}
-    found |= {f"data.{name}.path": data.path for name, data in recipe.data.items()}
+    for name, data in recipe.data.items():
+        choosing = {key: value for key, value in dataclasses.asdict(data).items() if key not in _NOT_CHOOSING}
+        found |= dotted({"data": {name: choosing}})
     for name, objective in recipe.objectives.items():
         found |= dotted({"objectives": {name: dataclasses.asdict(objective)}})
     return found

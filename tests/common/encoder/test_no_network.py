@@ -289,3 +289,21 @@ def test_a_folder_to_embed_with_is_on_this_machine(tmp_path: Path) -> None:
     ]:
         with pytest.raises(EncoderError, match=why):
             check_folder(spec)
+
+
+@pytest.mark.guarantee("no-network")
+def test_a_tokenizer_that_cannot_be_read_is_not_sought_elsewhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "vocab.txt").write_text("owl\n")
+    (tmp_path / "config.json").write_text('{"model_type": "bert", "_name_or_path": "owls/owl"}')
+    calls = []
+
+    def fails(*arguments: object, **options: object) -> None:
+        calls.append((arguments, options))
+        raise OSError("no tokenizer")
+
+    monkeypatch.setattr(tokenizer, "AutoTokenizer", SimpleNamespace(from_pretrained=fails))
+    with pytest.raises(tokenizer.EncoderError, match="no tokenizer"):
+        tokenizer.load_tokenizer(tmp_path)
+    assert calls == [((tmp_path,), {"local_files_only": True, "trust_remote_code": False})]
