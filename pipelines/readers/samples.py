@@ -89,8 +89,8 @@ def check_together(samples: Sequence[Sample]) -> None:
         if (key := base_plus_ext(name)[0]) is not None and key in examples:
             raise PipelineError(
                 f"{name}: does not follow {examples[key].rpartition('/')[2]}, whose class it may state: the files of a "
-                f"sample must follow each other: pack the tar again (tar --sort=name), or take the class from the "
-                f"file's name with {flag('--label-pattern')}"
+                f"sample must follow each other: pack the tar again with `tar --sort=name`, or take the class from "
+                f"the file's name with {flag('--label-pattern')}"
             )
 
 
