@@ -149,6 +149,8 @@ def detect_format(stream: BinaryIO, path: str, encoding: str | None = None) -> t
         )
     if encoding:
         head = FirstBytes(transcoded(cast(BinaryIO, io.BytesIO(head)), encoding).read(), head.is_whole)
+        if reason := refusal(path, head):  # markup in UTF-16 does not show before the conversion
+            raise UnknownFormatError(f"{path}: {reason}", reason)
     if head.startswith((b"\xff\xfe", b"\xfe\xff")):
         raise PipelineError(f"{path}: UTF-16 text: convert it to UTF-8, or pass {flag('--encoding')} utf-16 or auto")
     is_named = any(known.is_text and not known.by_name for known in formats.with_suffixes(suffixes))

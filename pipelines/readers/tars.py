@@ -203,13 +203,17 @@ def _unread(name: str, head: FirstBytes, reading: Reading) -> Record | None:
 
 
 def _texts(stream: BinaryIO, name: str, reading: Reading) -> Iterator[Record]:
-    """Yield the documents in a member that is a text.
+    """Yield the documents in a member that is a text; or one record that says that it is markup, which shows only when
+    it is converted to UTF-8.
 
     Args:
         stream: buffered stream of the text in UTF-8.
         name: the name of the member, as FILE/MEMBER.
     """
     head = _head(stream)
+    if reading.encoding and (unread := _unread(name, head, reading)) is not None:  # markup in UTF-16 shows only now
+        yield unread
+        return
     try:
         member_format = formats.format_named(sniff.text_format(head, name).read_as(reading))
     except ValueError as error:

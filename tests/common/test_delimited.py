@@ -1,6 +1,7 @@
 """Which delimiter a table has, and whether its quotes enclose cells: the rule, on small tables."""
 
 import csv
+import itertools
 from collections.abc import Callable
 
 import pytest
@@ -115,6 +116,14 @@ def test_a_quote_that_is_closed_too_far_away_is_a_character(
     assert are_quotes([(HEAD + parted).encode()]) == expected
     monkeypatch.setattr(delimited, "CELL_BYTES", 10**6)
     assert are_quotes([(HEAD + rows).encode()])
+
+
+@pytest.mark.guarantee("quotes-in-tables")
+def test_quotes_count_behind_many_megabytes_and_around_a_text_of_one() -> None:
+    many = itertools.repeat(b"1\tOwls hunt at night.\n" * 50_000, 60)
+    long = '2\t"' + 'Owls ""hoot"".\n' * 80_000 + '"\n'
+    assert are_quotes(itertools.chain([HEAD.encode()], many, [long.encode()]))
+    assert not are_quotes(itertools.chain([HEAD.encode(), YES.encode()], many, [NO.encode() * 2]))
 
 
 def asked(answer: bool) -> tuple[list[bool], Callable[[], bool]]:

@@ -1,5 +1,6 @@
 """The whole way on gs:// and s3://: input, output, the commands on shards, and the trainer's stream."""
 
+import contextlib
 import json
 import re
 import shutil
@@ -130,6 +131,14 @@ def test_paths_behave_alike_on_a_disk_and_on_an_object_store(bucket: str, tmp_pa
         storage.publish_bytes(b"1", storage.join(folder, "_done", "00000.json"))
         assert storage.file_sizes(folder) == {"a.tar": 5} and storage.size(path) == 5
         assert storage.exists(path) and storage.read_bytes(path) == b"12345"
+        whole = f"{folder.rstrip('/')}/"
+        assert [status.bytes for status in storage.find(whole).values()] == [5]
+        storage.publish_bytes(b"123", storage.join(folder, "b.tar"))
+        assert [status.bytes for status in storage.find(whole).values()] == [5, 3]
+        storage.publish_bytes(b"1234", storage.join(folder, "b.tar"))
+        assert [status.bytes for status in storage.find(whole).values()] == [5, 4]
+        storage.remove(storage.join(folder, "b.tar"))
+        assert list(storage.find(whole)) == [path]
         assert storage.tree(folder) == ["_done/00000.json", "a.tar"]
         storage.remove(path)
         assert storage.list_files(folder) == []
@@ -171,16 +180,29 @@ class Listed:
         ("**/b/**/c.txt", ["a/b/c.txt"]),
         ("**/*c.txt", ["a/b/c.txt", "a/bc.txt", "a/c.txt", "c.txt"]),
         ("**/?c.txt", ["a/bc.txt"]),
+        ("**/C.*", ["C.txt", "a/b/C.TXT"]),
+        ("d/**/*9.csv", sorted(f"d/{number}9.csv" for number in ["", *range(1, 300)])),
         ("**c.txt", ["a/b/c.txt", "a/bc.txt", "a/c.txt", "c.txt"]),
-        ("a/**", ["a/b/c.txt", "a/bc.txt", "a/c.txt", "a/c.txt2"]),
-        ("a/", ["a/b/c.txt", "a/bc.txt", "a/c.txt", "a/c.txt2"]),
+        ("a/**", ["a/b/C.TXT", "a/b/c.txt", "a/bc.txt", "a/c.txt", "a/c.txt2"]),
+        ("a/", ["a/b/C.TXT", "a/b/c.txt", "a/bc.txt", "a/c.txt", "a/c.txt2"]),
         ("a/*", ["a/bc.txt", "a/c.txt", "a/c.txt2"]),
         ("a/c.txt", ["a/c.txt"]),
         ("c.txt", ["c.txt"]),
     ],
 )
 def test_any_number_of_folders_is_also_none(pattern: str, names: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    listed = Listed(["a/b/c.txt", "a/bc.txt", "a/c.txt", "a/c.txt2", "c.txt", "c.txt2", "d/c.csv"])
+    names_of_all = [
+        "a/b/c.txt",
+        "a/b/C.TXT",
+        "a/bc.txt",
+        "a/c.txt",
+        "a/c.txt2",
+        "C.txt",
+        "c.txt",
+        "c.txt2",
+        "d/c.C.csv",
+    ]
+    listed = Listed([f"d/{number}.csv" for number in range(3000)] + names_of_all)
     monkeypatch.setattr(storage, "_beam", lambda: listed)
     assert list(storage.find(f"gs://owls/{pattern}")) == [f"gs://owls/{name}" for name in names]
 
@@ -253,6 +275,12 @@ def test_the_bytes_of_an_object_are_those_of_the_file_whatever_its_name(bucket: 
     storage.publish_bytes(data, f"{bucket}/{name}")
     storage.publish_file(tmp_path / "local", f"{bucket}/files/{name}")
     assert (tmp_path / "local").exists(), "it is copied"
+    assert storage.read_bytes(f"{bucket}/{name}") == data
+    for place in (f"{bucket}/{name}", f"{bucket}/files/{name}"):  # other bytes of the same size, and then the first
+        storage.publish_bytes(data[::-1], place)
+        assert storage.read_bytes(place) == data[::-1]
+    storage.publish_if_changed(data, f"{bucket}/{name}")
+    storage.publish_file(tmp_path / "local", f"{bucket}/files/{name}")
     for path in (f"{bucket}/{name}", f"{bucket}/files/{name}"):
         assert storage.read_bytes(path) == data and storage.size(path) == len(data)
         with storage.open_input(path) as stream:
@@ -300,6 +328,28 @@ def test_an_upload_that_fails_leaves_no_object(bucket: str, monkeypatch: pytest.
     with pytest.raises(OSError, match=f"{bucket}/a.tar: .*the disk went away"):
         storage.publish_file(tmp_path / "a.tar", f"{bucket}/a.tar")
     assert not storage.exists(f"{bucket}/a.tar")
+
+
+@pytest.mark.guarantee("object-stores")
+def test_an_upload_that_fails_once_leaves_the_whole_object_or_none(
+    bucket: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    copy, failed = shutil.copyfileobj, []
+
+    def cut_short_once(source, target, size: int) -> None:
+        if not failed:
+            failed.append(target.write(source.read(10)))
+            raise OSError("the network went away")
+        copy(source, target, size)
+
+    path, data = f"{bucket}/a.tar", bytes(range(100))
+    (tmp_path / "a.tar").write_bytes(data)
+    monkeypatch.setattr(shutil, "copyfileobj", cut_short_once)
+    with contextlib.suppress(OSError):
+        storage.publish_file(tmp_path / "a.tar", path)
+    assert failed and (storage.read_bytes(path) == data if storage.exists(path) else storage.tree(bucket) == [])
+    storage.publish_file(tmp_path / "a.tar", path)
+    assert storage.read_bytes(path) == data
 
 
 @pytest.mark.exhaustive

@@ -17,7 +17,7 @@ from clearspan.pipelines.errors import PipelineError
 from clearspan.pipelines.records import Record
 from clearspan.pipelines.tally import Counts, RecordError, Tally
 from clearspan.shards import storage
-from tests.pipelines.conftest import logged
+from tests.pipelines.conftest import logged, summary
 
 
 def assert_fails(outcome, *parts: str) -> None:
@@ -123,6 +123,26 @@ def test_bad_records_within_the_limit_are_counted_and_the_rest_kept(pipeline, he
     (tmp_path / "out" / "manifest.json").unlink()
 
 
+@pytest.mark.guarantee("records-counted")
+def test_bad_records_of_every_unit_are_written_down_also_where_nothing_is_kept(direct, tmp_path: Path) -> None:
+    folder, bad = tmp_path / "in", [b'{"text": 7}', b"Call me", b'{"title": "Owls"}']
+    folder.mkdir()
+    lines = "".join(json.dumps({"text": f"Owl {number} hunts at night."}) + "\n" for number in range(40))
+    (folder / "a.jsonl").write_text(lines)
+    for number, line in enumerate(bad):
+        (folder / f"{number}.jsonl").write_bytes(b"\n" + line + b"\n" + line + b"\n")
+    (folder / "b.jsonl").write_bytes(lines.encode() + bad[0] + b"\n")
+    words = ("--input", folder, "--min-tokens", "1", "--max-bad-fraction", "0.1", "--unit-bytes", "300")
+    found = summary(direct(*words, "--json"))
+    rows = [(row["source"], row["offset"], row["head"]) for row in logged(tmp_path / "out" / "_rejected")]
+    expected = [(f"{number}.jsonl", 1 + again * (len(line) + 1), line.decode())
+                for number, line in enumerate(bad) for again in range(2)]  # fmt: skip
+    size = (folder / "b.jsonl").stat().st_size
+    assert sorted(rows) == sorted([*expected, ("b.jsonl", size - len(bad[0]) - 1, bad[0].decode())])
+    assert (found["read"], found["kept"], found["bad"]) == (87, 80, 7)
+    (tmp_path / "out" / "manifest.json").unlink()
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("moved", [False, True])
 def test_an_input_changed_in_place_between_two_runs_is_named(pipeline, head: Path, tmp_path: Path, moved: bool) -> None:
@@ -199,13 +219,15 @@ def test_each_record_is_yielded_or_counted_with_its_reason() -> None:
         Record("a.tar/1.cls", None, None, b"", skipped="class_label"),
         Record("a.tar/2.html", None, None, b"", skipped="unknown_type"),
         Record("a.tar/3.txt", None, "Rivers.", b"Rivers."),
+        *(Record("b.own", offset, "Rain.", b"Rain.", skipped="draft") for offset in (0, 7, 7)),
     ]
     tally = Tally(("class_label",), 0.5)
     assert [record.value for record in tally.readable(records)] == ["Owls.", "Rivers."]
-    assert tally.counts == Counts(read=3, filtered={"class_label": 2, "unknown_type": 1})
+    assert tally.counts == Counts(read=6, filtered={"class_label": 2, "unknown_type": 1, "draft": 3})
 
 
 @pytest.mark.guarantee("records-counted")
+@pytest.mark.guarantee("encoding-auto")
 def test_each_file_that_is_not_utf8_is_counted_once() -> None:
     names = [("a.txt", "cp1252"), ("a.txt", "cp1252"), ("b.txt", ""), ("c.txt", "koi8-r"), ("d.txt", "cp1252")]
     records = [Record(name, 0, "Größe", b"", encoding=encoding) for name, encoding in names]
@@ -271,12 +293,13 @@ def test_the_beginning_of_a_bad_record_is_written_as_text(raw: bytes, head: str)
 @pytest.mark.guarantee("records-counted")
 def test_the_first_three_bad_records_are_examples_and_all_are_rejected() -> None:
     tally = Tally((), 1.0)
-    for number in range(5):
+    offsets = [*range(5001), 0, 0]  # also the same record again
+    for number in offsets:
         record = Record("a.txt", number, None, b"caf\xe9", "wrong", is_not_utf8=number % 2 == 0)
-        tally.reject(record, RecordError(f"reason {number}"))
-    assert (tally.counts.bad, tally.counts.not_utf8) == (5, 3)
+        tally.reject(record, RecordError(f"reason {number % 7}"))
+    assert (tally.counts.bad, tally.counts.not_utf8) == (5003, 2503)
     assert tally.counts.bad_examples == [[f"a.txt:{number}", f"reason {number}"] for number in range(3)]
-    assert [json.loads(line)["offset"] for line in tally.rejected.splitlines()] == list(range(5))
+    assert [json.loads(line)["offset"] for line in tally.rejected.splitlines()] == offsets
 
 
 @pytest.mark.guarantee("records-counted")

@@ -27,6 +27,7 @@ from clearspan.pipelines.units.unit import process_unit
 from clearspan.shards import storage, verify
 from clearspan.shards.finding import Status
 from tests.pipelines.conftest import without_beam
+from tests.pipelines.packings import COMPRESS, arrow, parquet, tar
 
 UNIT_BYTES = 40_000
 WORDS = ("--unit-bytes", str(UNIT_BYTES), "--min-tokens", "300")
@@ -204,9 +205,9 @@ def test_a_file_that_was_written_a_moment_before_is_compared_whatever_its_time(
 
 def test_a_picture_that_is_edited_after_the_end_is_an_error(direct, shared_data: Path, tmp_path: Path) -> None:
     folder = tmp_path / "pictures"
-    for number, tar in enumerate(sorted((shared_data / "images" / "tinyimagenet60").glob("*.tar"))[:2]):
+    for number, archive in enumerate(sorted((shared_data / "images" / "tinyimagenet60").glob("*.tar"))[:2]):
         (folder / f"class{number}").mkdir(parents=True)
-        shutil.unpack_archive(tar, folder / f"class{number}")
+        shutil.unpack_archive(archive, folder / f"class{number}")
     words = ("images", "--input", folder, "--output", tmp_path / "out")
     first = direct(*words)
     assert first.code == 0, first.err
@@ -402,6 +403,36 @@ def test_an_edit_of_any_piece_is_an_error_each_time_that_names_the_file(
     assert changes.check_inputs(str(tmp_path), now, {0, 1, 2}) == {0, 1, 2}
 
 
+PACKED: dict[str, Callable[[bytes], bytes]] = {
+    "a.txt": bytes,
+    "a.jsonl": bytes,
+    "a.csv": bytes,
+    **{f"a.jsonl.{end}": pack for end, pack in COMPRESS.items()},
+    "a.tar": lambda data: tar({"b.jsonl": data}),
+    "a.parquet": lambda data: parquet({"text": [data.decode()]}),
+    "a.arrow": lambda data: arrow(pa.table({"text": [data.decode()]})),
+}
+
+
+@pytest.mark.guarantee("changed-input")
+@pytest.mark.parametrize("name", PACKED)
+def test_an_edit_of_a_file_in_any_format_and_packing_is_noticed(tmp_path: Path, name: str) -> None:
+    noise = random.Random(7).randbytes(100_000).hex()  # remains larger than what planning reads as a whole
+    path = tmp_path / name
+    path.write_bytes(PACKED[name](b"text\n" if name.endswith("csv") else f'{{"text": "{noise}"}}\n'.encode()))
+    found = find_inputs([str(path)], Reading())
+    made = plan.make_plan(found, {"options": {}}, 10**9)
+    recorded(tmp_path / "out", made, (0,))
+    data = bytearray(path.read_bytes())
+    data[len(data) // 3] ^= 1
+    path.write_bytes(data)
+    entries = [dataclasses.replace(entry, status=storage.status(str(path))) for entry in made.inputs]
+    now = dataclasses.replace(made, inputs=tuple(entries))
+    for _ in range(2):
+        with pytest.raises(PipelineError, match=f"^{path}: has changed since the run was planned"):
+            changes.check_inputs(str(tmp_path / "out"), now, {0})
+
+
 @pytest.mark.guarantee("changed-input")
 @pytest.mark.parametrize("hashes", [[], ["x"], ["x", "y", "z"]])
 def test_a_record_of_other_pieces_or_of_another_plan_is_none(inputs: Path, tmp_path: Path, hashes: list[str]) -> None:
@@ -494,7 +525,7 @@ def test_a_file_that_is_not_as_planned_is_refused_before_it_is_read(
 
 
 @pytest.mark.guarantee("changed-input")
-@pytest.mark.parametrize("how", ["edited", "appended to", "replaced", "shortened"])
+@pytest.mark.parametrize("how", ["edited", "edited in the same second", "appended to", "replaced", "shortened"])
 def test_a_file_that_is_edited_while_it_is_read_is_an_error_at_its_end(inputs: Path, how: str) -> None:
     path = inputs / "a.txt"
     contents: list[str] = []
@@ -504,9 +535,10 @@ def test_a_file_that_is_edited_while_it_is_read_is_an_error_at_its_end(inputs: P
     if how == "replaced":
         (inputs / "new").write_bytes(data)
         (inputs / "new").replace(path)
-    path.write_bytes(
-        {"edited": data[:-2] + b"x\n", "appended to": data + b"x\n", "shortened": data[:60]}.get(how, data)
-    )
+    edited = data[:-2] + b"x\n" if how.startswith("edited") else data
+    path.write_bytes({"appended to": data + b"x\n", "shortened": data[:60]}.get(how, edited))
+    if how == "edited in the same second":
+        os.utime(path, ns=(10**18, 10**18 + 1))
     with pytest.raises(PipelineError) as caught:
         list(records)
     complaint = "has changed since the run was planned" if how == "appended to" else MODIFIED
@@ -657,8 +689,9 @@ def test_the_hash_of_a_piece_is_of_all_bytes_that_are_read_for_it(
     monkeypatch.setattr(sniff, "WHOLE_BYTES", len(data) - 1)
     assert hashed(0, None) == hashed(0, len(data)) == sha(data)
     monkeypatch.setattr(storage, "is_remote", lambda path: True)
-    monkeypatch.setattr(storage, "checksum", lambda path: f"checksum of {path}")
-    assert hashed(20, 50) == f"checksum of {path}"
+    for number in range(2):  # an object is written again, and the same process asks again
+        monkeypatch.setattr(storage, "checksum", lambda path: f"checksum {number} of {path}")  # noqa: B023
+        assert hashed(20, 50) == f"checksum {number} of {path}"
 
 
 @pytest.mark.guarantee("changed-input")

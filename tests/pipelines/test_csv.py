@@ -214,7 +214,7 @@ def test_a_row_above_the_limit_is_bad_and_the_next_is_read() -> None:
 
 @pytest.mark.guarantee("quotes-in-tables")
 @pytest.mark.parametrize("is_file", [True, False])
-@pytest.mark.parametrize("num_rows", [0, 3, 7, 8, 40])
+@pytest.mark.parametrize("num_rows", [0, 3, 7, 8, 40, 5000])
 def test_all_of_a_table_is_looked_at_for_quotes_and_then_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, num_rows: int, is_file: bool
 ) -> None:

@@ -79,11 +79,12 @@ def test_rows_of_triplets_and_of_labels_with_a_null_are_empty(direct: Command, t
     found = json.loads(direct("triplets", "--input", tmp_path / "a.jsonl", "--json").out)
     assert (found["kept"], found["filtered"]["empty"], found["bad"]) == (1, 1, 0)
     labelled = [(TEXT, "Owls hunt.", "entailment"), (TEXT, "Owls sleep.", "contradiction"), (TEXT, None, "entailment")]
+    labelled += [(TEXT, "\u3000 ", "contradiction"), ("\t", "It rains.", "entailment"), ("", "", "contradiction")]
     named = [dict(zip(("premise", "hypothesis", "label"), row, strict=True)) for row in [*labelled, (TEXT, "x", None)]]
     (tmp_path / "b.jsonl").write_text("".join(json.dumps(row) + "\n" for row in named))
     ended = direct("triplets", "--nli", "--input", tmp_path / "b.jsonl", "--output", tmp_path / "nli", "--json")
     found = json.loads(ended.out)
-    assert (found["kept"], found["filtered"]["empty"], found["filtered"]["unlabelled"], found["bad"]) == (1, 1, 1, 0)
+    assert (found["kept"], found["filtered"]["empty"], found["filtered"]["unlabelled"], found["bad"]) == (1, 4, 1, 0)
 
 
 BLANKS = [None, "", " ", "\t\r\n", "\u00a0\u2003", "\x1f", "\u3000\n"]
@@ -100,7 +101,9 @@ def texts_in(values: list[object], field: str | None = None) -> tuple[list[str],
 @pytest.mark.parametrize("field", [None, "Text", "body"])
 def test_blank_texts_are_counted_as_empty_and_others_are_not(field: str | None) -> None:
     full = ["Owls", " Owls ", "0", ".", "\u200b"]
-    for values in ([*BLANKS, *full], [{(field or "text").upper(): text, "id": 7} for text in (*BLANKS, *full)]):
+    beside = {"text": "Rivers."} if field == "body" else {"body": "Rivers."}
+    rows = [{(field or "text").upper(): text, "id": 7, **beside, "title": "Rain"} for text in (*BLANKS, *full)]
+    for values in ([*BLANKS, *full], rows):
         found, counts = texts_in(values, field)
         assert found == full
         assert counts == Counts(read=12, filtered={"empty": 7})

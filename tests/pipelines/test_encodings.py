@@ -5,19 +5,20 @@ import json
 import shutil
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from tokenizers import Tokenizer
 
 from clearspan.pipelines.errors import PipelineError
 from clearspan.pipelines.kinds.text_inputs import encoding_named
-from clearspan.pipelines.readers import read_pieces, streams
+from clearspan.pipelines.readers import first_records, read_pieces, streams
 from clearspan.pipelines.readers.encodings import detected
 from clearspan.pipelines.records import Reading, Record
 from clearspan.pipelines.units import first_look
 from clearspan.pipelines.units.plan import cut, describe
 from clearspan.shards import Dataset
 from tests.pipelines.conftest import Command, logged, rows, summary
-from tests.pipelines.packings import tar
+from tests.pipelines.packings import arrow, parquet, tar
 
 GERMAN = ["Größe lässt sich streiten.", 'Müller rief: "Schöne Grüße,\naus Köln!"', "Über Äpfel – nur für 5 €."]
 JAPANESE = ["吾輩は猫である。", "名前はまだ無い。", "表示できる能力"]
@@ -29,6 +30,7 @@ def read(name: str, data: bytes, folder: Path, encoding: str, text_per: str = "f
     (folder / name).write_bytes(data)
     reading = Reading(10**6, encoding=encoding, text_per=text_per)
     entries = list(describe(str(folder), {name: len(data)}, reading))
+    first_records(str(folder), entries, reading, 1, any_format=True)  # the look before a long run
     pieces = [piece for unit in cut(str(folder), entries, 10, whole=reading.uncut) for piece in unit.pieces]
     return list(read_pieces(str(folder), pieces, reading))
 
@@ -188,9 +190,10 @@ def test_signs_of_english_texts_are_no_letters_of_other_languages(text: str, tim
 
 @pytest.mark.guarantee("encoding-auto")
 def test_auto_finds_what_lies_behind_the_beginning_of_a_file(tmp_path: Path) -> None:
-    lines = [b"plain ascii text\n"] * 100_000 + [GERMAN[0].encode("cp1252")]
-    found = read("a.txt", b"".join(lines), tmp_path, "auto", "line")
-    assert found[-1].value == GERMAN[0] and found[-1].encoding == "cp1252"
+    lines = [b"plain ascii text" * 99 + b"\n"] * 1000 + [GERMAN[0].encode("cp1252")]
+    for name, packed in (("a.txt", b"".join(lines)), ("a.txt.gz", gzip.compress(b"".join(lines), 1))):
+        found = read(name, packed, tmp_path, "auto", "line")
+        assert found[-1].value == GERMAN[0] and found[-1].encoding == "cp1252"
     many = [f'{{"text": "{RUSSIAN} {number}"}}\n'.encode("cp1251") for number in range(40)]
     records = read("a.jsonl", b"".join(many), tmp_path, "auto")
     assert [record.value["text"] for record in records] == [f"{RUSSIAN} {number}" for number in range(40)]
@@ -226,6 +229,14 @@ def test_every_line_that_is_not_ascii_tells_the_encoding() -> None:
     lines = ["£5\n".encode("cp1252"), *(f"{RUSSIAN}\n".encode("cp1251") for _ in range(3))]
     assert detected([b"".join(lines)]) == detected(lines) == "cp1251"
     assert detected([b"plain ascii text\n" * 10_000 + b"".join(lines)]) == "cp1251"
+
+
+@pytest.mark.guarantee("encoding-auto")
+def test_each_text_is_judged_by_all_of_its_own_lines_and_one_that_fits_no_encoding_is_none() -> None:
+    first = "The café of the owls is open at night, and the rivers run cold in winter, as all know.\n".encode("cp1252")
+    for text, encoding in ((GERMAN[0], "cp1252"), (RUSSIAN, "cp1251"), (RUSSIAN, "koi8-r"), (POLISH, "cp1250")):
+        assert detected([first + f"{text}\n".encode(encoding)]) == encoding
+    assert detected([bytes(range(0x80, 0x100)) * 9]) is None
 
 
 def test_the_tokenizer_is_learned_from_the_same_texts(direct: Command, mixed: Path, tmp_path: Path) -> None:
@@ -275,6 +286,31 @@ def test_a_wrong_field_or_encoding_is_told_before_the_work_whatever_the_first_fi
     outcome = direct(words[0], "--input", tmp_path / "in", "--output", tmp_path / "out", *words[1:])
     assert outcome.code == 1 and not (tmp_path / "out").exists()
     assert complaint in outcome.err and outcome.err.count("\n") == 1
+
+
+@pytest.mark.guarantee("wrong-input-fails-first")
+@pytest.mark.parametrize("form", ["csv", "tsv.gz", "parquet", "arrow", "damaged"])
+def test_a_table_without_the_column_or_a_damaged_file_is_told_before_the_work(
+    direct: Command, tmp_path: Path, long_work: None, form: str
+) -> None:
+    table = {"text": [f"{text} {row}" for row in range(30) for text in GERMAN[:1]], "n": [*range(30)]}
+    of_rows = "".join(f"{text}\t{row}\n" for text, row in zip(*table.values(), strict=True))
+    data = {
+        "csv": ("text\tn\n" + of_rows).replace("\t", ";").encode(),
+        "tsv.gz": gzip.compress(("text\tn\n" + of_rows).encode()),
+        "parquet": parquet(pa.table(table)),
+        "arrow": arrow(pa.table(table)),
+        "damaged": b"text,n\nowls,1\n" + bytes(999),
+    }[form]
+    (tmp_path / "in").mkdir()
+    for number in range(12):
+        (tmp_path / "in" / f"{number:02}.{form.replace('damaged', 'csv')}").write_bytes(data)
+    names = ("text", "text,n") if form == "damaged" else ("body", "x,y")
+    for command, option, name in zip(("documents", "pairs"), ("--text-field", "--fields"), names, strict=True):
+        outcome = direct(command, "--input", tmp_path / "in", option, name)
+        complaint = {"damaged": "00.csv: damaged or cut short"}.get(form, f"00.{form}: no column")
+        assert outcome.code == 1 and complaint in outcome.err and outcome.err.count("\n") == 1
+        assert not (tmp_path / "out").exists()
 
 
 @pytest.mark.guarantee("wrong-input-fails-first")

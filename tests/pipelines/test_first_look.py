@@ -1,5 +1,6 @@
 """The look at the first records before a long run: what ends it, and what does not."""
 
+import gzip
 import json
 from pathlib import Path
 
@@ -101,6 +102,7 @@ def test_a_wrong_encoding_ends_a_run_above_five_percent_or_what_the_user_allows(
 
 @pytest.mark.guarantee("wrong-input-fails-first")
 def test_three_bad_records_are_named(tmp_path: Path) -> None:
+    assert not look(tmp_path, lines(GOOD))  # of an earlier run on the same folder
     found = look(tmp_path, lines(*(f"{BAD} {number}" for number in range(5))))
     assert [f"a.jsonl:{number * 41}: {BAD} {number}" in found for number in range(5)] == [True] * 3 + [False] * 2
 
@@ -142,6 +144,8 @@ def test_plain_texts_that_are_not_utf8_are_counted_by_file(
     assert bool(found) == ends
     if ends:
         assert f"not UTF-8: {wrong} of 10 files, e.g. {'8.txt, 9.txt' if wrong == 2 else '9.txt'} (allowed: " in found
+    packed = {f"{name}.gz": gzip.compress(data) for name, data in files.items()}
+    assert bool(texts_ended(tmp_path, packed, most_bad)) == ends
     assert not texts_ended(tmp_path, files, most_bad, encoding="cp1252")
     assert not texts_ended(tmp_path, files, most_bad, separator="\n\n")
 
@@ -160,6 +164,15 @@ def test_only_at_the_end_of_the_look_may_a_character_be_cut(tmp_path: Path, size
     cut = b"a" * (size - 1) + "ß".encode()[:1]
     whole = cut + ("ß".encode()[1:] if size >= LOOK_BYTES - 1 else b"")
     assert bool(texts_ended(tmp_path, {"a.txt": whole})) == ends
+
+
+@pytest.mark.guarantee("wrong-input-fails-first")
+def test_files_of_one_name_in_many_folders_are_all_counted(tmp_path: Path) -> None:
+    for number in range(300):
+        (tmp_path / f"{number:03}").mkdir()
+    files = {f"{number:03}/a.txt": OWLS.encode() if number < 270 else LATIN for number in range(300)}
+    assert "not UTF-8: 30 of 300 files, e.g. 270/a.txt, 271/a.txt, " in texts_ended(tmp_path, files, 0.099)
+    assert not texts_ended(tmp_path, files, 0.1)
 
 
 @pytest.mark.guarantee("wrong-input-fails-first")

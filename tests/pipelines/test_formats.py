@@ -189,6 +189,10 @@ def test_a_byte_order_mark_is_white_space_at_the_start_of_any_line(tmp_path: Pat
     ]
     lines = read_all({"b.txt": BOM + b"One.\n" + BOM + b"Two.\n" + BOM + b"\n"}, tmp_path, 10**9, "line")
     assert [record.value for record in lines] == ["One.", "Two."]
+    array = read_all({"c.json": BOM + b'\n [{"text": "One."},\n{"text": "Two."}]'}, tmp_path, 10**9)
+    assert [(record.value, record.problem) for record in array] == [({"text": "One."}, ""), ({"text": "Two."}, "")]
+    for name, data in (("d.csv", BOM + b"text,n\n" + b"One.,1\n"), ("e.txt", BOM + b"One.")):
+        assert [record.value for record in read_all({name: data}, tmp_path, 10**9)] == ["One."]
 
 
 NULLS = {

@@ -5,10 +5,12 @@ import io
 import lzma
 import tarfile
 import tracemalloc
+from collections.abc import Callable
 from pathlib import Path
 from typing import Literal
 
 import pytest
+import zstandard
 
 from clearspan.pipelines.errors import PipelineError
 from clearspan.pipelines.readers import arrays, formats, lines, plain_text, tables, tars
@@ -65,6 +67,7 @@ def test_only_files_have_content_and_folders_and_hidden_files_are_left_out(
         ("file", ".git/config", b"hidden"),
         *((kind, f"{kind}.txt", target) for kind in KINDS if "link" in kind or "device" in kind or kind == "pipe"),
         ("hard link", "again.txt", b"a.txt"),
+        ("link", "again.txt", b"a.txt"),
         ("old file", "c.txt", b"rivers"),
         ("file", "empty.txt", b""),
     )
@@ -76,6 +79,7 @@ def test_only_files_have_content_and_folders_and_hidden_files_are_left_out(
         ("a.tar/pipe.txt", None),
         ("a.tar/character device.txt", None),
         ("a.tar/block device.txt", None),
+        ("a.tar/again.txt", None),
         ("a.tar/again.txt", None),
         ("a.tar/c.txt", b"rivers"),
         ("a.tar/empty.txt", b""),
@@ -220,6 +224,23 @@ class Endless(io.RawIOBase):
         size = min(len(buffer), len(self.pending))
         buffer[:size], self.pending = self.pending[:size], self.pending[size:]
         return size
+
+
+@pytest.mark.guarantee("hostile-archives")
+@pytest.mark.parametrize("is_tar", [False, True])
+@pytest.mark.parametrize("pack", [lambda data: gzip.compress(data, 1), zstandard.compress], ids=["gzip", "zstd"])
+def test_a_packed_member_is_unpacked_in_bounded_memory(pack: Callable[[bytes], bytes], is_tar: bool) -> None:
+    bomb = b"Owls hunt at night.\n" * 2_000_000
+    data = pack(tar(("file", "c.txt", bomb), ("file", "d.txt", b"Rivers.")) if is_tar else bomb)
+    del bomb
+    tracemalloc.start()
+    found = unpacked(data, Reading(1000))
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert (
+        found[0].problem == "longer than 1,000 bytes" and [record.value for record in found[1:]] == ["Rivers."] * is_tar
+    )
+    assert peak < 10_000_000
 
 
 SIZE = 60_000_000

@@ -181,6 +181,19 @@ def test_a_sparse_member_is_refused(tmp_path: Path) -> None:
         archive.addfile(info)
     with pytest.raises(PipelineError, match=r"a\.tar: .*no whole member at byte"):
         read_all({"a.tar": data.getvalue()}, tmp_path, 10**9)
+    for headers, content in (
+        ({"GNU.sparse.map": "0,4", "GNU.sparse.size": "1000000000"}, b"owls"),
+        ({"GNU.sparse.major": "1", "GNU.sparse.minor": "0", "GNU.sparse.realsize": "1000000000"},
+         b"1\n0\n4\n".ljust(512, b"\0") + b"owls"),
+    ):  # fmt: skip
+        data = io.BytesIO()
+        with tarfile.open(fileobj=data, mode="w", format=tarfile.PAX_FORMAT) as archive:
+            info = tarfile.TarInfo("a.txt")
+            info.pax_headers, info.size = headers, len(content)
+            archive.addfile(info, io.BytesIO(content))
+        for packed in (data.getvalue(), tar({"b.tar": data.getvalue()})):
+            with pytest.raises(PipelineError, match=r"a\.tar.*: .*a sparse member.*pack it without --sparse"):
+                read_all({"a.tar": packed}, tmp_path, 10**9)
 
 
 @pytest.mark.guarantee("truncated-input")

@@ -127,6 +127,8 @@ def test_of_several_ways_to_part_a_name_the_longest_field_is_taken() -> None:
     fields = {"a": {"b": {"c": "short"}, "b.c": "long"}, "a.b": {"c": "first"}}
     assert nested(fields, "a.b.c") == ["a.b", "c"]
     assert nested({"a": fields["a"]}, "a.b.c") == ["a", "b.c"]
+    deep = {"a": {"b": {}}, "a.b.c.d": {"e.f.g.h": {"i.j": "last"}, "e": {}}}
+    assert nested(deep, "a.b.c.d.e.f.g.h.i.j") == ["a.b.c.d", "e.f.g.h", "i.j"]
     assert nested({"meta": {"text": 1}, "Meta": {"text": 2}}, "Meta.text") == ["Meta", "text"]
     assert nested({"meta": {"text": 1}, "Meta": {"text": 2}}, "META.text") is None
     assert nested({"met": {".text": 1, "text": 2}, "metaX": {"text": 3}}, "meta.text") is None
@@ -202,11 +204,14 @@ def lines_of(data: bytes, start: int = 0, end: int | None = None, before: int = 
 def test_byte_order_marks_of_joined_files_are_no_part_of_lines() -> None:
     mark = "\ufeff".encode()
     data = mark + b"one\n" + mark + b"two\r\n" + mark + b"\n" + b"th" + mark + b"ree\n" + mark + b" \n" + b"four"
-    assert lines_of(data) == [
+    wide = "ｆｉｖｅ".encode()  # begins with a byte of the mark
+    assert lines_of(data + b"\n" + mark + wide + b"\n" + wide) == [
         (1, 0, b"one\n", ""),
         (2, 7, b"two\r\n", ""),
         (4, 19, b"th" + mark + b"ree\n", ""),
-        (6, 33, b"four", ""),
+        (6, 33, b"four\n", ""),
+        (7, 38, wide + b"\n", ""),
+        (8, 54, wide, ""),
     ]
     assert lines_of(mark) == lines_of(b"\n" + mark) == []
 

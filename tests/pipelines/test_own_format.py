@@ -120,6 +120,12 @@ class Counted(Fortunes):
             yield dataclasses.replace(record, **CHANGES)
 
 
+class Text(Fortunes):
+    def read(self, stream, piece, reading):
+        yield from (Record(piece.input.name, 0, "one of many", b"") for _ in range(3000))
+        yield Record(piece.input.name, 0, stream.read(), "the last")
+
+
 class Costly(Fortunes):
     def __init__(self):
         raise SystemExit("no license")
@@ -201,6 +207,7 @@ def test_a_format_that_leaves_bytes_unread_is_one_line(fortunes: str, pipeline) 
         ("Ended", "SystemExit: 0"),
         ("Asked", "SystemExit"),
         ("Mute", "Speechless: Speechless"),
+        ("Text", "TypeError: the raw of a record must be bytes, not 'the last'"),
     ],
 )
 def test_a_format_that_raises_is_one_line_with_the_file_the_format_and_the_error(

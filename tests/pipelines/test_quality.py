@@ -337,6 +337,7 @@ def answering(answer: Any) -> NamedFilter:
         *((kept, "") for kept in (True, np.True_, (True, ""), (True, "short"))),
         *((dropped, "mine") for dropped in (False, np.False_, (False, ""))),
         ((False, "short"), "mine_short"),
+        ((False, "Too short "), "mine_Too short "),
         ((False, "x" * 80), f"mine_{'x' * 80}"),
     ],
 )
@@ -398,6 +399,9 @@ def plain(document): return True
 def numbered(document): return True
 def named(document): return True
 numbered.version, named.version, named.reasons = 7, "7b", ["short", "long"]
+def first(document): return True
+def blank(document): return True
+first.version, blank.version = 0, ""
 class Counting:
     version = 3
     reasons = ("few",)
@@ -411,6 +415,7 @@ def counted(document): return True
 counted.reasons = ["short", 1]
 """
     module = own_module(source)
+    assert [text_filter(f"{module}:{name}").version for name in ("first", "blank")] == [0, ""]
     found = {name: text_filter(f"{module}:{name}") for name in ("plain", "numbered", "named", "Counting")}
     digest = hashlib.sha256((tmp_path / f"{module}.py").read_bytes()).hexdigest()
     assert [each.version for each in found.values()] == [digest[:16], 7, "7b", 3]
@@ -433,6 +438,16 @@ counted.reasons = ["short", 1]
     with pytest.raises(PluginError, match=r"the source of its module cannot be read \(No such .*: give it a `version`"):
         text_filter(f"{module}:plain")
     assert text_filter(f"{module}:numbered").version == 7
+
+
+@pytest.mark.guarantee("own-filter")
+def test_filters_of_the_same_name_in_two_modules_are_two(own_module: Callable[[str], str]) -> None:
+    source = "def short(document): return len(document.text) > LEAST\nLEAST = "
+    names = [f"{own_module(source + least)}:short" for least in ("3", "9")]
+    found = [text_filter(name) for name in (*names, *names)]
+    assert [each.reason(FilteredText("An owl.")) for each in found] == ["", "short"] * 2
+    assert [each.described()["name"] for each in found] == names * 2
+    assert found[0].version != found[1].version
 
 
 @pytest.mark.guarantee("own-filter")

@@ -1,6 +1,7 @@
 """Files that hold no plain text are refused, with what to do, and extensions have no letter case."""
 
 import csv
+import dataclasses
 import gzip
 import io
 import json
@@ -17,8 +18,9 @@ from clearspan.pipelines.readers.refused import BY_NAME, NOTHING, refusal
 from clearspan.pipelines.readers.sniff import check_extensions
 from clearspan.pipelines.records import Reading, Record
 from clearspan.pipelines.suffixes import suffixes_of, type_suffix
+from clearspan.pipelines.units.plan import find_inputs
 from tests.pipelines.conftest import Command, rows, summary
-from tests.pipelines.packings import arrow, format_of, jsonl, parquet, tar
+from tests.pipelines.packings import arrow, format_of, jsonl, parquet, read_all, tar
 
 OWLS = "The owl hunts at night over quiet fields, while the farmers sleep."
 
@@ -253,6 +255,7 @@ MARKUP = {
         b"<html lang=en>",
         b" \r\n\t<!DOCTYPE\n  HTML>",
         b"\xef\xbb\xbf<Html>",
+        b" \r\n" * 3000 + b"<html>",
     ],
     "XML": [b"<?xml version='1.0'?>", b"<?XML\tversion='1.0'?>", b"\n<?xml ?>", b"\xef\xbb\xbf\n<?xml ?>"],
 }
@@ -269,6 +272,27 @@ def test_markup_is_refused_unless_the_name_promises_a_text_that_may_begin_so(wha
             assert not refusal(name, head), (name, data)
     for data in (*TEXTS, b"<htmlx>", b"<!doctype>", b"<?xmlns?>", b"\xef\xbb\xbfowls"):
         assert not refusal("page", FirstBytes(data, is_whole=True)), data
+
+
+@pytest.mark.guarantee("no-markup")
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-32", "auto"])
+@pytest.mark.parametrize(
+    ("page", "told"), [("<!doctype html>\n<p>Größe</p>", "an HTML page: "), ("<?xml version='1.0'?><p>ä</p>", "XML: ")]
+)
+def test_markup_in_another_encoding_is_refused_too(tmp_path: Path, encoding: str, page: str, told: str) -> None:
+    data = page.encode("utf-16" if encoding == "auto" else encoding)
+    for name, packed in (("page", data), ("page.gz", gzip.compress(data))):
+        (tmp_path / name).write_bytes(packed)
+        with pytest.raises(PipelineError, match=f"^{tmp_path / name}: {told}"):
+            find_inputs([str(tmp_path / name)], Reading(encoding=encoding))
+    reading = Reading(encoding=encoding)
+    members = {"page": data, "page.txt": data, "b.txt": "Größe".encode("utf-16" if encoding == "auto" else encoding)}
+    found = read_all({"a.tar": tar(members)}, tmp_path, 10**9, reading=reading)
+    assert [record.value for record in found] == [None, page, "Größe"] and found[0].problem.startswith(told)
+    skipped = read_all(
+        {"a.tar": tar(members)}, tmp_path, 10**9, reading=dataclasses.replace(reading, skip_unknown=True)
+    )
+    assert [record.skipped for record in skipped] == ["unknown_type", "", ""]
 
 
 @pytest.mark.guarantee("no-markup")

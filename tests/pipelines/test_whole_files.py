@@ -177,6 +177,29 @@ def test_a_header_that_cannot_be_parsed_is_no_end_of_a_tar(headers: dict[str, st
         list(tars._members(io.BytesIO(data.getvalue()), "a.tar"))
 
 
+@pytest.mark.guarantee("truncated-input")
+@pytest.mark.parametrize("content", [b"", b"Rivers run cold."])
+@pytest.mark.parametrize("mode", ["r|", "r:"])
+def test_a_damaged_header_of_the_last_member_is_no_end_of_a_tar(content: bytes, mode: Literal["r|", "r:"]) -> None:
+    data = tar({"a.txt": b"Owls hunt at night.", "b.txt": content})
+    at = data.index(b"openwebtext/b.txt")
+    for place in (at, at + 100, at + 124, at + 150):
+        with pytest.raises(tarfile.ReadError, match=f"no whole member at byte {at:,}".replace(",", ",?")):
+            list(tars._members(io.BytesIO(data[:place] + b"x" + data[place + 1 :]), "a.tar", mode=mode))
+
+
+@pytest.mark.guarantee("truncated-input")
+@pytest.mark.parametrize("zeros", [512, 513])
+def test_a_hole_is_found_wherever_the_parts_of_a_text_end(zeros: int) -> None:
+    data = b"Owls" + bytes(zeros) + b"hunt."
+    for size in (512, 513, 515, 600):  # parts of at least the size of a hole
+        if zeros == 512:
+            assert b"".join(streams.chunks(io.BytesIO(data), size)) == data
+        else:
+            with pytest.raises(DamagedFileError, match=r"more than 512 zero bytes in a row at byte 4$"):
+                list(streams.chunks(io.BytesIO(data), size))
+
+
 class Slowly(io.BytesIO):
     """Stream that gives few bytes at a time."""
 
