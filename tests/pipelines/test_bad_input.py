@@ -123,6 +123,7 @@ def test_bad_records_within_the_limit_are_counted_and_the_rest_kept(pipeline, he
     (tmp_path / "out" / "manifest.json").unlink()
 
 
+@pytest.mark.slow
 @pytest.mark.guarantee("records-counted")
 def test_bad_records_of_every_unit_are_written_down_also_where_nothing_is_kept(direct, tmp_path: Path) -> None:
     folder, bad = tmp_path / "in", [b'{"text": 7}', b"Call me", b'{"title": "Owls"}']
