@@ -1,5 +1,6 @@
 """Processes that `run_module` starts: what each is given, what is printed of it, and that one interrupt reaches all."""
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -47,6 +48,18 @@ class Process:
     def send_signal(self, number: int) -> None:
         assert not self.is_waited, "it has ended"
         self.signals.append(number)
+
+    def terminate(self) -> None:
+        self.send_signal(signal.SIGTERM)
+
+    def kill(self) -> None:
+        self.send_signal(signal.SIGKILL)
+
+    def poll(self) -> int | None:
+        return self.returncode if self.is_waited else None
+
+    def wait(self, timeout: float | None = None) -> int:
+        return self.returncode
 
     def __enter__(self) -> "Process":
         return self
@@ -216,7 +229,9 @@ def test_cores_are_divided_among_the_processes_and_the_user_is_left_their_settin
 
 @pytest.mark.guarantee("interrupt-reaches-all")
 @pytest.mark.parametrize("at_once", [1, 2, 3])
-def test_no_more_calls_run_at_a_time_than_asked_for(at_once: int) -> None:
+def test_as_many_calls_run_at_a_time_as_asked_for_on_any_machine(at_once: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "cpu_count", lambda: 1)
+    monkeypatch.setattr(joblib, "cpu_count", lambda: 1)
     lock, barrier, running, most = threading.Lock(), threading.Barrier(at_once, timeout=20), set[int](), list[int]()
 
     def work(number: int) -> bool:
@@ -289,6 +304,33 @@ def test_a_process_that_ends_during_the_interrupt_keeps_it_from_no_other(
         processes.interrupt()
     thread.join(20)
     assert [process.signals for process in started.made] == [[signal.SIGINT]] * 2
+
+
+@pytest.mark.guarantee("interrupt-reaches-all")
+def test_a_process_that_would_start_during_the_interrupt_does_not_or_is_reached(
+    started: type[Process], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    processes, threads = Processes(), list[threading.Thread]()
+
+    def run() -> None:
+        with contextlib.suppress(KeyboardInterrupt), processes.started(["late"], {}):
+            is_sent.wait(20)
+
+    is_sent = threading.Event()
+
+    def send_signal(process: Process, number: int) -> None:
+        process.signals.append(number)
+        if process.command == ["early"]:
+            threads.append(threading.Thread(target=run, daemon=True))
+            threads[0].start()
+            threads[0].join(0.05)  # it may wait for the end of the interrupt
+
+    monkeypatch.setattr(Process, "send_signal", send_signal)
+    with processes.started(["early"], {}):
+        processes.interrupt()
+        is_sent.set()
+    threads[0].join(20)
+    assert [process.signals for process in started.made] == [[signal.SIGINT]] * len(started.made)
 
 
 @pytest.mark.guarantee("interrupt-reaches-all")

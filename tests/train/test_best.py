@@ -1,9 +1,7 @@
 """The best checkpoint is picked by its score, and a start that no step bettered is exported as what it is."""
 
-import contextlib
 import json
 import math
-from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -34,16 +32,13 @@ class HeldOut:
 
 
 class Encoder:
-    """An encoder that pools as given within a context alone."""
+    """An encoder with a new layer after that of the model as given, whose pooling it has."""
+
+    pools_as_given, as_given = TrainableEncoder.pools_as_given, TrainableEncoder.as_given
 
     def __init__(self, pools_as_given: bool = False) -> None:
-        self.pools_as_given, self.pooling = pools_as_given, "mean"
-
-    @contextlib.contextmanager
-    def as_given(self) -> Iterator[None]:
-        self.pooling = "cls"
-        yield
-        self.pooling = "mean"
+        self.given, self.pooling, self.head = Given("mean", 1, False), "mean", ["dense", "new"]
+        self.head = self.head[:1] if pools_as_given else self.head
 
 
 def engine(encoder: Encoder | None = None) -> Any:
@@ -113,14 +108,14 @@ def test_the_model_as_given_is_judged_first_and_is_the_best_until_one_is_better(
     first: float, second: float, is_given: bool
 ) -> None:
     encoder = Encoder()
-    poolings = []
+    heads = []
     judged = judge(1.0, held_out=HeldOut(*[{"validation/loss": 2.0}] * 3))
     scores = [first, second, 50.0]
-    judged.evaluate = lambda learner: poolings.append(learner.encoder.pooling) or scores.pop(0)  # type: ignore[assignment]
+    judged.evaluate = lambda learner: heads.append([*learner.encoder.head]) or scores.pop(0)  # type: ignore[assignment]
     assert judged.judge_given(engine(encoder)) == {"given/dev_score": 60.0, "given/validation/loss": 2.0}
     assert judged.given and judged.best == 60.0
     assert judged.judge(engine(encoder))[1] is not is_given
-    assert judged.given == is_given and poolings == ["cls", "mean"]
+    assert judged.given == is_given and heads == [["dense"], ["dense", "new"]]
     judged.judge(engine(encoder))
     assert judged.given == is_given
 
@@ -130,6 +125,15 @@ def test_a_model_that_pools_as_given_is_judged_once_and_a_worse_step_is_never_th
     judged = judge(60.0, 55.0)
     assert judged.judge_given(engine(Encoder(pools_as_given=True))) == {} and judged.best == -math.inf
     assert judged.judge(engine())[1] and not judged.judge(engine())[1] and not judged.given
+
+
+@pytest.mark.guarantee("export-of-the-start")
+def test_a_given_model_is_judged_by_the_held_out_loss_where_there_is_no_dev_score() -> None:
+    losses = [{"validation/loss": loss} for loss in (2.00001, 2.00002, 2.0)]
+    judged = judge(held_out=HeldOut(*losses))
+    assert judged.judge_given(engine(Encoder())) == {"given/validation/loss": 2.00001} and judged.given
+    assert not judged.judge(engine())[1] and judged.given and judged.best == -2.00001
+    assert judged.judge(engine())[1] and not judged.given
 
 
 @pytest.mark.guarantee("export-of-the-start")
@@ -147,7 +151,7 @@ def written(run: Path, *steps: tuple[int, bool, bool]) -> Path:
     (run / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     checkpoints = Checkpoints(run)
     for step, best, given in steps:
-        state = {"step": step} | ({"given": True} if given else {})
+        state = {"step": step, "total": 9, "best": 60.0} | ({"given": True} if given else {})
         checkpoints.write(
             step, {"module": {"w": torch.full((2,), float(step))}, "optimizer": {}, "clearspan": state}, best
         )

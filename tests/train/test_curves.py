@@ -92,6 +92,9 @@ def test_a_run_that_bettered_nothing_is_told_from_its_metrics(tmp_path: Path) ->
     loss = {"step": 0, "given/validation/loss": 1.75}
     assert told(loss, {"step": 0, "validation/loss": 2.0}, {"step": 10, "validation/loss": 1.8})
     assert told(start, loss, {"step": 10, "dev_score": 59.0, "validation/loss": 1.0}), "a dev score counts first"
+    later = [{"step": step, "dev_score": 50.0, "loss": 2.0} for step in range(10, 30_000, 10)]
+    assert told(start, *later), "a long run has a start too"
+    assert not told(start, {"step": 5, "dev_score": 60.001}, *later)
 
 
 @pytest.mark.guarantee("evaluation-charts")

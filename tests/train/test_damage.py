@@ -443,8 +443,9 @@ def test_a_checkpoint_cannot_run_code(tmp_path: Path) -> None:
 
 
 @pytest.mark.guarantee("bit-equal-resume")
+@pytest.mark.parametrize("best", [False, True])
 def test_a_save_replaces_what_a_killed_one_left_and_a_damaged_checkpoint_of_its_step(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    best: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     synced: list[Path] = []
     monkeypatch.setattr(checkpoint, "sync", synced.append)
@@ -456,11 +457,17 @@ def test_a_save_replaces_what_a_killed_one_left_and_a_damaged_checkpoint_of_its_
     (folder / "step-00000003").mkdir()
     for name in FILES:
         (folder / "step-00000003" / name).write_bytes(b"damaged")
-    states = {"module": {"weight": torch.ones(2)}, "optimizer": {}, "clearspan": {"step": 3}}
-    Checkpoints(tmp_path).write(3, states, best=False)
+    weights = {"weight": torch.full((2,), 1 / 3, dtype=torch.float64), "seen": torch.tensor(1 << 40)}
+    moments = {"all": {"state": {0: {"step": torch.tensor(3.0)}}, "param_groups": [{"lr": 0.1}]}}
+    states = {"module": weights, "optimizer": moments, "clearspan": {"step": 3}}
+    Checkpoints(tmp_path).write(3, states, best)
     assert [path.name for path in folder.iterdir()] == ["step-00000003"]
     assert Checkpoints(tmp_path).states("step-00000003")[1] == {"step": 3}
-    assert Checkpoints(tmp_path).last() == ("step-00000003", None)
+    assert Checkpoints(tmp_path).last() == ("step-00000003", "step-00000003" if best else None)
+    kept = safe_load(folder / "step-00000003" / STATES)
+    assert kept["optimizer"] == moments and kept["module"].keys() == weights.keys()
+    for name, value in weights.items():
+        assert torch.equal(kept["module"][name], value) and kept["module"][name].dtype == value.dtype
     assert synced[-1] == folder
 
 
@@ -485,6 +492,7 @@ def test_after_a_resume_the_checkpoint_before_and_its_best_stay(tmp_path: Path) 
         (0, flags.COMMAND_LINE, "run it again"),
         (1, flags.COMMAND_LINE, "continue with --resume from the step before it"),
         (1, flags.PYTHON, "continue with resume from the step before it"),
+        (4, flags.PYTHON, "continue with resume from the step before it"),
     ],
 )
 def test_a_save_that_fails_leaves_only_the_checkpoints_before(
@@ -493,8 +501,8 @@ def test_a_save_that_fails_leaves_only_the_checkpoints_before(
     monkeypatch.setenv(flags.VARIABLE, caller)
     checkpoints = Checkpoints(tmp_path)
     for step in range(before):
-        checkpoints.write(step + 1, {"step": step}, best=False)
-    latest = list(checkpoints.latest)
+        checkpoints.write(step + 1, {"step": step}, best=step == 0)
+    latest, kept = list(checkpoints.latest), checkpoints.tags()
 
     def full(states: object, path: Path) -> None:
         path.write_bytes(b"half")
@@ -502,12 +510,12 @@ def test_a_save_that_fails_leaves_only_the_checkpoints_before(
 
     monkeypatch.setattr(checkpoint, "write_states", full)
     said = (
-        f"{checkpoints.folder}/step-00000002: could not be saved ([Errno 28] No space left on device): make room and "
+        f"{checkpoints.folder}/step-00000009: could not be saved ([Errno 28] No space left on device): make room and "
     )
     with pytest.raises(CheckpointError, match=f"^{re.escape(said + remedy)}$"):
-        checkpoints.write(2, {"step": 2}, best=True)
-    assert [path.name for path in checkpoints.folder.iterdir()] == ["step-00000001"][:before]
-    assert checkpoints.latest == latest
+        checkpoints.write(9, {"step": 2}, best=True)
+    assert sorted(path.name for path in checkpoints.folder.iterdir()) == kept[::-1]
+    assert len(kept) == min(before, 3) and checkpoints.latest == latest
 
 
 @pytest.mark.guarantee("bit-equal-resume")
@@ -521,6 +529,9 @@ def test_damaged_checkpoints_are_all_named_before_the_newest_whole_one_is_used(
         checkpoints.write(step, {"step": step}, best=step == 1)
     assert checkpoints.last() == ("step-00000003", "step-00000001") and capsys.readouterr() == ("", "")
     paths = [checkpoints.folder / f"step-0000000{step}" / STATES for step in (3, 2, 1)]
+    for at, path in enumerate(paths):  # as of a copy that was made in another order
+        os.utime(path.parent, (at, at))
+    assert checkpoints.last()[0] == "step-00000003"
     for path in paths[:2]:
         path.write_bytes(b"\x1b[2J")
     assert Checkpoints(tmp_path).last()[0] == "step-00000001"

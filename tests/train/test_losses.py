@@ -105,7 +105,20 @@ def masked_lm_on_a_rank(rank: int, ranks: int) -> list[torch.Tensor]:
     part = slice(0, 10) if ranks == 1 else (slice(0, 3), slice(3, 10))[rank]
     loss, _ = masked_lm(logits[part], UNCHANGED, labels[part])
     loss.backward()
-    return [loss.detach(), logits.grad]
+    later = labels.roll(3).masked_fill(torch.arange(10) < 2, -100)  # as many slots, other masked tokens
+    return [loss.detach(), logits.grad, masked_lm(logits[part].detach(), UNCHANGED, later[part])[0]]
+
+
+def measured_on_a_rank(rank: int, ranks: int) -> list[torch.Tensor]:
+    """Return the contrastive losses of held-out examples, which have no gradients."""
+    (anchors, positives), (negatives, _) = pairs(8), pairs(8, seed=1)
+    part = slice(rank * 8 // ranks, (rank + 1) * 8 // ranks)
+    with torch.no_grad():
+        return [
+            nt_xent(anchors[part], positives[part], 0.05),
+            info_nce(anchors[part], positives[part], 0.05, [negatives[part]], 0.7),
+            sup_con(anchors[part], positives[part], LABELS[part], 0.07),
+        ]
 
 
 @pytest.mark.guarantee("ranks-as-one")
@@ -117,6 +130,7 @@ def masked_lm_on_a_rank(rank: int, ranks: int) -> list[torch.Tensor]:
         info_nce_on_a_rank,
         *(functools.partial(sup_con_on_a_rank, variant=variant) for variant in SUP_CON),
         masked_lm_on_a_rank,
+        measured_on_a_rank,
     ],
 )
 def test_two_ranks_give_the_loss_and_gradients_of_one(on_a_rank) -> None:
@@ -269,9 +283,12 @@ def test_a_later_rank_gathers_all_rows_and_its_own_come_after_those_before(monke
     monkeypatch.setattr(losses, "world", lambda: (2, 4))
     monkeypatch.setattr(collectives, "world", lambda: (2, 4))
     monkeypatch.setattr(functional, "all_gather", lambda rows: [rows + number for number in range(4)])
-    rows = torch.zeros(2, 3)
-    assert gathered_index(rows).tolist() == [4, 5]
-    assert gather(rows)[:, 0].tolist() == [0, 0, 1, 1, 2, 2, 3, 3]
+    rows = torch.full((2, 3), 1 / 3)
+    assert gathered_index(rows).tolist() == [4, 5] and gathered_index(rows[:1]).tolist() == [2]
+    with torch.no_grad():
+        without_gradients = gather(rows)
+    for found in (gather(rows), without_gradients):
+        assert torch.equal(found[:, 0], torch.tensor([0.0, 0, 1, 1, 2, 2, 3, 3]) + 1 / 3)
 
 
 @pytest.mark.guarantee("ranks-as-one")

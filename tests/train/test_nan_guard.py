@@ -72,6 +72,7 @@ def trainer(**changed: Any) -> Any:
         first_loss=None,
         step=7,
         ranks=1,
+        _logged=False,
         engine=SimpleNamespace(device="cpu"),
         learner=SimpleNamespace(encoder=SimpleNamespace(config=config)),
         recipe=SimpleNamespace(objectives=objectives, training=SimpleNamespace(loss_limit=10.0)),

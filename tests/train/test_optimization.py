@@ -1,6 +1,7 @@
 """Optimizers of the user's own beside AdamW: their options, their states, and the line of one that fails."""
 
 import copy
+import dataclasses
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
@@ -18,6 +19,42 @@ from clearspan.train.engine.tracking import Tracker
 SGD = OptimizerConfig(type="torch.optim:SGD", options={"momentum": 0.9}, learning_rate=0.1)
 ADAGRAD = OptimizerConfig(type="torch.optim:Adagrad", learning_rate=0.2)
 ADAMW = OptimizerConfig(learning_rate=0.3)
+
+
+class Averaged(torch.optim.Optimizer):
+    """Descends along the mean of all gradients so far, times a number of its own that falls.
+
+    It keeps the mean in fp64, the number of steps in each group, and the number of its own beside torch's state.
+    """
+
+    def __init__(self, groups: list[dict[str, Any]], lr: float, is_mean: bool = True) -> None:
+        super().__init__(groups, {"lr": lr, "steps": 0})
+        self.is_mean, self.factor = is_mean, 0.5
+
+    def step(self, closure: None = None) -> None:  # type: ignore[override]
+        for group in self.param_groups:
+            group["steps"] += 1
+            for parameter in group["params"]:
+                change = parameter.grad.double() / 3
+                if self.is_mean:
+                    mean = self.state[parameter].setdefault("mean", torch.zeros_like(change))
+                    change = mean.add_((change - mean) / group["steps"])
+                parameter.data -= (group["lr"] * self.factor / group["steps"] * change).float()
+        self.factor *= 0.9
+
+    def state_dict(self) -> dict[str, Any]:
+        return super().state_dict() | {"factor": self.factor}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        super().load_state_dict({name: state_dict[name] for name in ("state", "param_groups")})
+        self.factor = state_dict["factor"]
+        parameters = [parameter for group in self.param_groups for parameter in group["params"]]
+        for number, kept in state_dict["state"].items():  # in fp64, of which torch makes the parameter's dtype
+            self.state[parameters[number]]["mean"] = kept["mean"].clone()
+
+
+AVERAGED = OptimizerConfig(type="tests.train.test_optimization:Averaged", learning_rate=0.4)
+COUNTED = dataclasses.replace(AVERAGED, options={"is_mean": False})
 
 
 def built(**configs: OptimizerConfig) -> AlternatingOptimizer:
@@ -73,6 +110,32 @@ def test_the_state_of_every_turn_is_saved_under_its_name_and_goes_on_bit_for_bit
         assert all(torch.equal(weight, resumed) for weight, resumed in pairs)
 
 
+@pytest.mark.guarantee("own-optimizer")
+def test_all_that_an_own_optimizer_keeps_goes_on() -> None:
+    """What it keeps of each parameter in fp64, in its groups, and of its own; also where no parameter has anything."""
+    configs = {"spans": AVERAGED, "words": COUNTED, "pictures": ADAMW}
+    optimizer, other = built(**configs), built(**configs)
+    for number in range(3):
+        stepped(optimizer, number)
+    state = copy.deepcopy(optimizer.state_dict())
+    weights = stepped(optimizer, 3)
+    assert state["words"]["state"] == {} and state["spans"]["state"][0]["mean"].dtype == torch.float64
+    other.load_state_dict(state)
+    before = built(**configs)
+    for number in range(3):
+        stepped(before, number)
+    with torch.no_grad():
+        for mine, theirs in zip(other.turns.values(), before.turns.values(), strict=True):
+            for group, source in zip(mine.param_groups, theirs.param_groups, strict=True):
+                for parameter, value in zip(group["params"], source["params"], strict=True):
+                    parameter.copy_(value)
+    assert all(map(torch.equal, stepped(other, 3), weights))
+    for turn in ("spans", "words"):
+        mine, theirs = other.turns[turn].state_dict(), optimizer.turns[turn].state_dict()
+        assert (mine["factor"], mine["param_groups"]) == (theirs["factor"], theirs["param_groups"])
+        assert all(torch.equal(mine["state"][number]["mean"], kept["mean"]) for number, kept in theirs["state"].items())
+
+
 CALLS: dict[str, tuple[Callable[[AlternatingOptimizer], Any], str, str]] = {
     "step": (lambda optimizer: optimizer.step(), "step", "to update the weights"),
     "state": (lambda optimizer: optimizer.state_dict(), "state_dict", "to save its state"),
@@ -88,10 +151,13 @@ CALLS: dict[str, tuple[Callable[[AlternatingOptimizer], Any], str, str]] = {
 def failing(
     optimizer: AlternatingOptimizer, method: str, error: BaseException, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Let a method of the last turn's optimizer raise an error, and those of the other turns do nothing."""
+    """Let a method of the last turn's optimizer raise an error once, and those of the other turns do nothing."""
+    errors = [error]
 
-    def fail(*_: Any, **__: Any) -> None:
-        raise error
+    def fail(*_: Any, **__: Any) -> dict[str, Any]:
+        if errors:
+            raise errors.pop()
+        return {}
 
     *others, last = optimizer.turns.values()
     for each in others:
@@ -151,6 +217,8 @@ ONLY = "only an optimizer of your own takes them; for adamw, set betas and eps"
     [
         (OptimizerConfig(options={"rho": 1, "alpha": 2}), f"options rho, alpha: {ONLY}"),
         (OptimizerConfig(options={"lr": 1}), f"options lr: {ONLY}"),
+        (OptimizerConfig(options={"betas": [0.9, 0.99]}), f"options betas: {ONLY}"),
+        (OptimizerConfig(options={"eps": 1e-6}), f"options eps: {ONLY}"),
         (OptimizerConfig(type="torch.optim:SGD", options={"momentum": 0.9, "lr": 1}), f"lr: {FROM} learning_rate: set"),
         (
             OptimizerConfig(type="torch.optim:SGD", options={"weight_decay": 0}),
@@ -165,7 +233,7 @@ def test_options_that_cannot_work_together_are_refused_by_their_name(config: Opt
     with pytest.raises(ValueError, match=f"^(options|type) .*{message.removeprefix('options ').removeprefix('type ')}"):
         config.check()
     for key, recipe in {
-        "optimizer": Recipe("run", optimizer=config),
+        "optimizer": Recipe("run", optimizer=config, turns={"spans": OptimizerConfig()}),
         "turns.words": Recipe("run", turns={"spans": OptimizerConfig(), "words": config}),
     }.items():
         with pytest.raises(RecipeError, match=rf"^{key}\.(options|type) "):

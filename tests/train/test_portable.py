@@ -11,6 +11,8 @@ import subprocess
 import sys
 import warnings
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -22,6 +24,7 @@ from tokenizers import Tokenizer
 from clearspan.train.config.options import ModelConfig, Recipe
 from clearspan.train.export import save_model
 from clearspan.train.model.tokenizer import load_tokenizer
+from clearspan.train.portable import make_portable
 from clearspan.train.start.build_encoder import build_encoder
 
 HUB = "huggingface_hub==0.36.2"
@@ -142,6 +145,180 @@ def test_an_export_names_no_code_of_the_folder_that_training_began_with(exports:
     encoder = build_encoder(Recipe(output="unused", model=ModelConfig(path=str(source))), tokenizer)
     save_model(encoder, tokenizer, tmp_path / "export", "")
     assert "auto_map" not in "".join(path.read_text() for path in (tmp_path / "export").glob("*.json"))
+
+
+def wrote(folder: Path, files: dict[str, Any]) -> None:
+    for name, content in files.items():
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).write_text(json.dumps(content))
+
+
+def written(folder: Path, modules: tuple[str, ...], **changes: Any) -> Path:
+    """Write the settings of modules as sentence-transformers 6 does: of each, the names that it saves."""
+    kinds = ("base.modules.transformer.Transformer", "sentence_transformer.modules.pooling.Pooling")
+    paths = {kind.rsplit(".", 1)[1]: kind for kind in kinds}
+    entries = []
+    for number, kind in enumerate(modules):
+        path = "" if number == 0 else f"{number}_{kind}"
+        name = paths.get(kind, f"sentence_transformer.modules.{kind.lower()}.{kind}")
+        entries.append({"idx": number, "name": str(number), "path": path, "type": f"sentence_transformers.{name}"})
+        if kind == "Pooling":
+            pooling = {"embedding_dimension": 32, "pooling_mode": "cls", "include_prompt": False}
+            wrote(folder, {f"{path}/config.json": pooling | changes.get("pooling", {})})
+        if kind == "Dense":
+            wrote(folder, {f"{path}/config.json": {"in_features": 32, "out_features": 8 * number, **NEW, **ACTIVE}})
+    versions = {"sentence_transformers": "6.0.0", "transformers": "5.1.0", "pytorch": "2.9.0"}
+    prompts = {"prompts": {"Fund": "Finde, was ähnlich ist: "}, "default_prompt_name": "Fund"}
+    files = {"modules.json": entries, "config_sentence_transformers.json": {"__version__": versions, **prompts}}
+    wrote(folder, files)
+    if modules[0] == "Transformer":
+        tokenizer = {"tokenizer_class": "TokenizersBackend", "extra_special_tokens": ["[DEL]"], "model_max_length": 512}
+        files = {
+            "sentence_bert_config.json": {"transformer_task": "feature-extraction", **ADDED},
+            "config.json": {"model_type": "distilbert", "auto_map": {"AutoModel": "m.M"}} | changes.get("config", {}),
+            "tokenizer_config.json": tokenizer | {"auto_map": {"AutoTokenizer": ["t.T", "t.F"]}, "pad_token": "[PAD]"},
+        }
+        wrote(folder, files)
+    inference = SimpleNamespace(lower_case=True)
+    base = type("Base", (), {"forward": lambda self, input_ids, attention_mask: None})()
+    encoder = SimpleNamespace(max_tokens=100, inference=inference, base=base)
+    tokenizer = SimpleNamespace(
+        model_input_names=["input_ids", "token_type_ids", "attention_mask"], model_max_length=1 << 70
+    )
+    make_portable(folder, encoder, tokenizer)
+    return folder
+
+
+NEW = {"module_input_name": "sentence_embedding", "module_output_name": "sentence_embedding"}
+ACTIVE = {"bias": True, "activation_function": "torch.nn.modules.activation.Tanh"}
+ADDED = {"model_args": {"add_pooling_layer": False}}
+
+
+@pytest.mark.guarantee("exports-everywhere")
+def test_every_module_has_the_names_that_earlier_versions_read(tmp_path: Path) -> None:
+    folder = written(tmp_path, ("Transformer", "Pooling", "Dense", "Dense", "Normalize"))
+    modules = settings(folder, "modules.json")
+    kinds = ["Transformer", "Pooling", "Dense", "Dense", "Normalize"]
+    assert [module["type"] for module in modules] == [f"sentence_transformers.models.{kind}" for kind in kinds]
+    assert [module["path"] for module in modules] == ["", "1_Pooling", "2_Dense", "3_Dense", "4_Normalize"]
+    for number in (2, 3):
+        assert settings(folder, f"{number}_Dense/config.json") == {
+            "in_features": 32,
+            "out_features": 8 * number,
+            **ACTIVE,
+        }
+    assert settings(folder, "sentence_bert_config.json") == {"max_seq_length": 100, "do_lower_case": True, **ADDED}
+    assert settings(folder, "tokenizer_config.json") == {
+        "tokenizer_class": "PreTrainedTokenizerFast",
+        "additional_special_tokens": ["[DEL]"],
+        "model_max_length": 512,
+        "pad_token": "[PAD]",
+        "model_input_names": ["input_ids", "attention_mask"],
+    }, "not the token types, which DistilBERT does not take"
+    assert settings(folder, "config.json") == {"model_type": "distilbert"}
+    assert settings(folder, "config_sentence_transformers.json") == {
+        "__version__": {"transformers": "5.1.0", "pytorch": "2.9.0"},
+        "prompts": {"Fund": "Finde, was ähnlich ist: "},
+        "default_prompt_name": "Fund",
+    }
+
+
+@pytest.mark.guarantee("exports-everywhere")
+@pytest.mark.parametrize(
+    ("modules", "is_unit"),
+    [
+        (("StaticEmbedding", "Normalize"), True),
+        (("StaticEmbedding",), False),
+        (("StaticEmbedding", "Dense", "Normalize"), False),
+        (("Transformer", "Pooling", "Normalize"), False),
+    ],
+)
+def test_a_static_model_alone_has_a_path_and_says_model2vec_whether_to_normalize(
+    modules: tuple[str, ...], is_unit: bool, tmp_path: Path
+) -> None:
+    folder = written(tmp_path, modules)
+    first, *others = settings(folder, "modules.json")
+    assert first["path"] == ("." if modules[0] == "StaticEmbedding" else "")
+    assert [module["path"] for module in others] == [
+        f"{number}_{kind}" for number, kind in enumerate(modules) if number
+    ]
+    assert settings(folder, "config_sentence_transformers.json").get("normalize") is (True if is_unit else None)
+
+
+@pytest.mark.guarantee("exports-everywhere")
+@pytest.mark.parametrize("mode", ["mean", "cls", "max", "mean_sqrt_len_tokens", "weightedmean", "lasttoken"])
+def test_a_pooling_has_a_flag_for_each_mode_of_which_one_is_true(mode: str, tmp_path: Path) -> None:
+    """Earlier versions take a missing flag of the mean for true."""
+    key = {"mean": "mean_tokens", "cls": "cls_token", "max": "max_tokens", "weightedmean": "weightedmean_tokens"}
+    for prompt in ({}, {"include_prompt": False}, {"include_prompt": True}):
+        folder = tmp_path / f"{len(list(tmp_path.iterdir()))}"
+        folder.mkdir()
+        written(
+            folder, ("Transformer", "Pooling"), pooling={"pooling_mode": mode, **({"include_prompt": True} | prompt)}
+        )
+        content = settings(folder, "1_Pooling/config.json")
+        flags = {name: value for name, value in content.items() if name.startswith("pooling_mode_")}
+        assert len(flags) == 6 and [name for name, value in flags.items() if value is not False] == [
+            f"pooling_mode_{key.get(mode, mode)}"
+        ]
+        assert {name: value for name, value in content.items() if name not in flags} == {
+            "word_embedding_dimension": 32,
+            "include_prompt": prompt.get("include_prompt", True),
+        }
+
+
+FULL, NEAR = "full_attention", "sliding_attention"
+BY_LAYER = {kind: {"rope_type": "default", "rope_theta": theta} for kind, theta in ROPES.items()}
+YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 8192}
+
+
+@pytest.mark.guarantee("exports-everywhere")
+@pytest.mark.parametrize(
+    ("config", "added"),
+    [
+        ({"model_type": "bert"}, {}),
+        ({"model_type": "bert", "rope_parameters": None}, {}),
+        ({"model_type": "qwen2", "rope_parameters": {"rope_theta": 1234.0}}, {"rope_theta": 1234.0}),
+        (
+            {"model_type": "phi", "rope_parameters": {"rope_theta": 5.0, "partial_rotary_factor": 0.5}},
+            {"rope_theta": 5.0, "partial_rotary_factor": 0.5},
+        ),
+        (
+            {"model_type": "qwen2", "rope_parameters": {"rope_theta": 1234.0, **YARN}},
+            {"rope_theta": 1234.0, "rope_scaling": YARN},
+        ),
+        (
+            {"model_type": "phi", "rope_parameters": {"rope_theta": 5.0, "partial_rotary_factor": 0.5, **YARN}},
+            {"rope_theta": 5.0, "partial_rotary_factor": 0.5, "rope_scaling": YARN},
+        ),
+        (
+            {"model_type": "llama", "rope_parameters": {"rope_theta": 7.0, "rope_type": "linear", "factor": 2.0}},
+            {"rope_theta": 7.0, "rope_scaling": {"rope_type": "linear", "factor": 2.0}},
+        ),
+        (
+            {"model_type": "gemma3_text", "rope_parameters": BY_LAYER, "layer_types": [NEAR, NEAR, FULL]},
+            {"rope_theta": 5000.0, "rope_local_base_freq": 77.0},
+        ),
+        *(
+            (
+                {"model_type": "modernbert", "rope_parameters": BY_LAYER, "layer_types": layers},
+                {"global_rope_theta": 5000.0, "local_rope_theta": 77.0} | every,
+            )
+            for layers, every in [
+                ([FULL, NEAR, NEAR] * 7 + [FULL], {"global_attn_every_n_layers": 3}),
+                ([FULL] * 3, {"global_attn_every_n_layers": 1}),
+                ([FULL, NEAR, NEAR, NEAR], {"global_attn_every_n_layers": 4}),
+                ([FULL, NEAR, NEAR] * 7 + [NEAR], {}),
+                ([NEAR, FULL] * 4, {}),
+            ]
+        ),
+    ],
+)
+def test_rotary_positions_are_also_stated_under_the_keys_of_transformers_4(
+    config: dict[str, Any], added: dict[str, Any], tmp_path: Path
+) -> None:
+    folder = written(tmp_path, ("Transformer", "Pooling"), config=config)
+    assert settings(folder, "config.json") == config | added
 
 
 def installed(folder: Path, packages: tuple[str, ...]) -> Path:

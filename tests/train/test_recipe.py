@@ -220,6 +220,9 @@ def test_no_file_of_train_hides_a_module_of_the_users() -> None:
 SMALL = {
     "model": {"path": "m", "config": {"model_type": "bert", "hidden_size": 64}},
     "training": {"max_steps": 9, "seed": 5},
+    "loggers": ["a", "b"],
+    "dims": [64],
+    "eps": 1e-8,
 }
 
 
@@ -241,6 +244,7 @@ SMALL = {
         ({"model": {"config": {"model_type": "gpt2"}}}, {"model": {"path": "m", "config": {"model_type": "gpt2"}}}),
         ({"model": {"config": None, "path": "n"}}, {"model": {"path": "n", "config": None}}),
         ({"model": None, "output": {"folder": "o"}}, {"model": None, "output": {"folder": "o"}}),
+        ({"loggers": ["b"], "dims": [], "eps": 0}, {"loggers": ["b"], "dims": [], "eps": 0}),
     ],
 )
 def test_a_layer_replaces_what_it_states_and_what_cannot_stay_beside_it(
@@ -278,11 +282,17 @@ def test_layers_are_merged_in_their_order(bases: list[dict[str, Any]], merged: d
 
 @pytest.mark.guarantee("paper-recipes")
 def test_the_layers_of_a_file_begin_with_what_extends_nothing_and_a_name_is_from_its_own_folder(tmp_path: Path) -> None:
-    (tmp_path / "small").mkdir()
+    """Files of one name in two folders are two recipes, and there may be many."""
+    (tmp_path / "small" / "tiny").mkdir(parents=True)
     (tmp_path / "base.yaml").write_text("seed: 1")
     (tmp_path / "small" / "middle.yaml").write_text("extends: ../base.yaml\nseed: 2")
-    (tmp_path / "top.yml").write_text("seed: 3\nextends: small/middle.yaml")
-    assert read_layers(tmp_path / "top.yml") == [{"seed": 1}, {"seed": 2}, {"seed": 3}]
+    (tmp_path / "small" / "top.yml").write_text("extends: middle.yaml\nseed: 3")
+    (tmp_path / "small" / "tiny" / "base.yaml").write_text("extends: ../top.yml\nseed: 4")
+    (tmp_path / "top.yml").write_text("seed: 5\nextends: small/tiny/base.yaml")
+    expected = [{"seed": seed} for seed in (1, 2, 3, 4, 5)]
+    assert read_layers(tmp_path / "top.yml") == expected == read_layers(tmp_path / "top.yml")
+    (tmp_path / "base.yaml").write_text("seed: 6")
+    assert read_layers(tmp_path / "top.yml") == [{"seed": 6}, *expected[1:]]
     (tmp_path / "base.yaml").write_text("extends: small/../top.yml")
     with pytest.raises(RecipeError, match=r"base\.yaml: extends: 'small/\.\./top\.yml' extends itself, directly or"):
         read_layers(tmp_path / "small" / ".." / "top.yml")

@@ -37,6 +37,7 @@ def trainer(kept: Kept, **changed: Any) -> Any:
         checkpoints=kept,
         run="runs/owls",
         optimizers={"all": OptimizerConfig()},
+        feed=SimpleNamespace(start=lambda: {"text": StreamState(), "pairs": StreamState()}, steps_per_epoch=7),
         recipe=SimpleNamespace(training=SimpleNamespace(max_steps=10)),
         reduced=[],
     )

@@ -203,8 +203,22 @@ def test_tokens_are_embedded_between_special_tokens_centered_and_projected(
     rows = rows.half().float().abs()
     _, _, axes = torch.linalg.svd(rows - rows.mean(0), full_matrices=False)
     expected = torch.nn.functional.normalize((rows - rows.mean(0)) @ axes[:dims].T, dim=1)
-    torch.testing.assert_close(found.abs(), expected.abs(), atol=1e-3, rtol=1e-3)
+    torch.testing.assert_close(found.abs(), expected.abs(), atol=2e-5, rtol=1e-4)
     assert found.dtype == torch.float32 and found.shape == (6, dims)
+
+
+@pytest.mark.guarantee("encoders-of-any-class")
+def test_components_are_those_of_all_tokens_of_the_encoder_at_hand() -> None:
+    """Of the tokens that differ most, only a few, and of one encoder after another of its class."""
+    none = SpecialTokens([], [], 0, None)
+    for seed in (1, 2):
+        vectors = torch.randn(700, 4, generator=torch.Generator().manual_seed(seed))
+        vectors[[7, 411, 698]] *= 40
+        rows = vectors.half().float()
+        _, _, axes = torch.linalg.svd(rows - rows.mean(0), full_matrices=False)
+        expected = torch.nn.functional.normalize((rows - rows.mean(0)) @ axes[:2].T, dim=1)
+        found = distilled(nn.Sequential(Embedding(vectors)), none, 700, 2)
+        torch.testing.assert_close(found.abs(), expected.abs(), atol=1e-4, rtol=1e-3)
 
 
 @pytest.mark.guarantee("encoders-of-any-class")

@@ -101,6 +101,35 @@ def test_an_added_row_is_never_predicted(bias: bool) -> None:
 
 
 @pytest.mark.guarantee("vocabulary-padding")
+@pytest.mark.parametrize("bias", [True, False])
+def test_each_call_takes_the_weights_as_they_are_and_leaves_them_so(bias: bool) -> None:
+    """As after a step, on the next model of one size, and after padding to another multiple."""
+    for multiple in (64, 64, 128, 1):
+        states, decoder, labels = problem(bias=bias)
+        for _ in range(3):
+            before = [parameter.detach().clone() for parameter in decoder.parameters()]
+            loss, _ = cross_entropy(states, decoder, labels, False, multiple)
+            expected, _ = plain(states, decoder, labels)
+            torch.testing.assert_close(loss, expected)
+            assert all(map(torch.equal, decoder.parameters(), before))
+            with torch.no_grad():
+                for parameter, gradient in zip(decoder.parameters(), gradients(loss, states, decoder)[1:], strict=True):
+                    parameter -= 0.1 * gradient
+
+
+@pytest.mark.guarantee("vocabulary-padding")
+def test_in_bf16_a_padded_vocabulary_has_the_gradients_of_one_that_is_not() -> None:
+    found = []
+    for multiple in (1, 64):
+        states, decoder, labels = problem()
+        with torch.autocast("cpu", torch.bfloat16):
+            loss, _ = cross_entropy(states, decoder, labels, True, multiple)
+        found.append([loss, *gradients(loss, states, decoder)])
+    for plain_one, padded in zip(*found, strict=True):
+        torch.testing.assert_close(padded, plain_one, atol=1e-3 * plain_one.abs().max().item(), rtol=1e-3)
+
+
+@pytest.mark.guarantee("vocabulary-padding")
 def test_the_gradient_may_be_taken_twice() -> None:
     """As the norms by objective and then the step do."""
     states, decoder, labels = problem()

@@ -101,10 +101,32 @@ def test_attention_is_that_of_each_sequence_written_out(
 @pytest.mark.parametrize("reach", ["all", "window", "earlier"])
 @pytest.mark.parametrize("is_known", [True, False], ids=["by length", "padded"])
 def test_a_bias_of_positions_is_added_to_the_scores_of_every_sequence(reach: str, is_known: bool) -> None:
+    """And its gradient, by which T5 and MPNet learn it."""
     options, causal, attends = REACHES[reach]
-    packed = batch() if is_known else dataclasses.replace(batch(), lengths=None)
-    found, _ = packed_attention(layer(causal), *drawn(), None, position_bias=BIAS, packed=packed, **options)
-    torch.testing.assert_close(found, written_out(drawn(), 8**-0.5, attends, BIAS), atol=1e-5, rtol=1e-4)
+    packed, bias = batch() if is_known else dataclasses.replace(batch(), lengths=None), BIAS.clone().requires_grad_()
+    found, _ = packed_attention(layer(causal), *drawn(), None, position_bias=bias, packed=packed, **options)
+    expected = written_out(drawn(), 8**-0.5, attends, bias)
+    torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-4)
+    ours, theirs = (torch.autograd.grad(out.square().sum(), bias) for out in (found, expected))
+    torch.testing.assert_close(ours, theirs, atol=1e-5, rtol=1e-4)
+
+
+@pytest.mark.guarantee("packed-equals-padded")
+@pytest.mark.parametrize("reach", ["window", "earlier"])
+@pytest.mark.parametrize("is_known", [True, False], ids=["by length", "padded"])
+def test_long_sequences_attend_as_far_as_short_ones(reach: str, is_known: bool) -> None:
+    """Longer ones than any limit up to which something may be computed in another way."""
+    options, causal, attends = REACHES[reach]
+    packed = batch([2, 1100, 700])
+    packed = packed if is_known else dataclasses.replace(packed, lengths=None)
+    generator = torch.Generator().manual_seed(1)
+    query, key, value = (torch.randn(1, 1, 1802, 4, generator=generator) for _ in range(3))
+    found, _ = packed_attention(layer(causal), query, key, value, None, packed=packed, **options)
+    for first, length in ((2, 1100), (1102, 700)):
+        q, k, v = (each[0, 0, first : first + length] for each in (query, key, value))
+        at = torch.arange(length)
+        scores = (q @ k.T / 2).masked_fill(~attends(at[:, None] - at), -torch.inf)
+        torch.testing.assert_close(found[0, first : first + length, 0], scores.softmax(1) @ v, atol=1e-5, rtol=1e-4)
 
 
 @pytest.mark.guarantee("encoders-of-any-class")
@@ -268,17 +290,24 @@ def test_a_model_is_tried_on_two_sequences_of_usual_ids_one_longer_than_its_wind
 
 
 @pytest.mark.guarantee("encoders-of-any-class")
-@pytest.mark.parametrize("wrong", ["first", "second", "slightly"])
-def test_states_that_differ_in_any_sequence_are_refused(wrong: str) -> None:
+@pytest.mark.parametrize("max_tokens", [512, 5])
+@pytest.mark.parametrize("wrong", ["first", "second", "slightly", "one value"])
+def test_states_that_differ_in_any_sequence_are_refused(wrong: str, max_tokens: int) -> None:
+    """Each time: a model of the same type, which was tried before, may have had another attention."""
+    check_packing(base(), lambda packed: states_of(packed.ids), states_of, max_tokens)
+
     def forward(packed: Packed) -> Tensor:
         states = states_of(packed.ids)
+        if wrong == "one value":
+            states[-2, 1] += 0.01 * states.abs().max()
+            return states
         rows = {"first": slice(0, 1), "second": slice(-1, None), "slightly": slice(None)}[wrong]
         states[rows] *= 1.01 if wrong == "slightly" else 3
         return states
 
     said = "^model type 'owl' cannot run packed: the states of a packed sequence differ from those it has alone$"
     with pytest.raises(EncoderError, match=said):
-        check_packing(base(), forward, states_of, 512)
+        check_packing(base(), forward, states_of, max_tokens)
 
 
 @pytest.mark.guarantee("encoders-of-any-class")

@@ -202,6 +202,7 @@ def settings(tokenizer: Any, transformer: Transformer) -> dict[str, Callable[[],
     }
 
 
+@pytest.mark.guarantee("same-vectors")
 @pytest.mark.slow
 @pytest.mark.parametrize("setting", ["truncation side", "length limit", "truncation and padding"])
 @pytest.mark.parametrize("kind", [wordpiece, roberta, t5], ids=lambda kind: kind.__name__)
