@@ -59,6 +59,8 @@ class Process:
         return self.returncode if self.is_waited else None
 
     def wait(self, timeout: float | None = None) -> int:
+        if timeout is not None:  # it saves for longer than any limit
+            raise subprocess.TimeoutExpired(self.command, timeout)
         return self.returncode
 
     def __enter__(self) -> "Process":

@@ -164,6 +164,7 @@ def written(run: Path, *steps: tuple[int, bool, bool]) -> Path:
     [
         ([(0, True, True), (4, False, True)], None, False, 0, UNCHANGED),
         ([(0, True, False), (4, False, False)], None, True, 0, UNCHANGED),
+        ([(0, True, True), (4, False, True)], "best", False, 0, UNCHANGED),
         ([(0, True, False), (4, False, False)], "best", False, 0, PREPARED),
         ([(0, True, True)], "last", True, 0, NO_STEP),
         ([(0, False, False)], None, False, 0, NO_STEP),

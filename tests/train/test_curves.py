@@ -95,6 +95,9 @@ def test_a_run_that_bettered_nothing_is_told_from_its_metrics(tmp_path: Path) ->
     later = [{"step": step, "dev_score": 50.0, "loss": 2.0} for step in range(10, 30_000, 10)]
     assert told(start, *later), "a long run has a start too"
     assert not told(start, {"step": 5, "dev_score": 60.001}, *later)
+    nothing = {"step": 0, "dev_score": 0.0}
+    assert told(nothing, {"step": 10, "dev_score": -4.0}) and told(nothing, {"step": 10, "dev_score": 0.0})
+    assert not told({"step": 0, "dev_score": -4.0}, {"step": 10, "dev_score": 0.0})
 
 
 @pytest.mark.guarantee("evaluation-charts")

@@ -172,7 +172,8 @@ def written(folder: Path, modules: tuple[str, ...], **changes: Any) -> Path:
     files = {"modules.json": entries, "config_sentence_transformers.json": {"__version__": versions, **prompts}}
     wrote(folder, files)
     if modules[0] == "Transformer":
-        tokenizer = {"tokenizer_class": "TokenizersBackend", "extra_special_tokens": ["[DEL]"], "model_max_length": 512}
+        tokenizer = {"tokenizer_class": "TokenizersBackend", "extra_special_tokens": ["[DEL]", "[ADD]"]}
+        tokenizer |= {"model_max_length": 512, "model_input_names": ["input_ids", "token_type_ids", "attention_mask"]}
         files = {
             "sentence_bert_config.json": {"transformer_task": "feature-extraction", **ADDED},
             "config.json": {"model_type": "distilbert", "auto_map": {"AutoModel": "m.M"}} | changes.get("config", {}),
@@ -210,7 +211,7 @@ def test_every_module_has_the_names_that_earlier_versions_read(tmp_path: Path) -
     assert settings(folder, "sentence_bert_config.json") == {"max_seq_length": 100, "do_lower_case": True, **ADDED}
     assert settings(folder, "tokenizer_config.json") == {
         "tokenizer_class": "PreTrainedTokenizerFast",
-        "additional_special_tokens": ["[DEL]"],
+        "additional_special_tokens": ["[DEL]", "[ADD]"],
         "model_max_length": 512,
         "pad_token": "[PAD]",
         "model_input_names": ["input_ids", "attention_mask"],
@@ -297,6 +298,10 @@ YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 
         ),
         (
             {"model_type": "gemma3_text", "rope_parameters": BY_LAYER, "layer_types": [NEAR, NEAR, FULL]},
+            {"rope_theta": 5000.0, "rope_local_base_freq": 77.0},
+        ),
+        (
+            {"model_type": "gemma3_text", "rope_parameters": dict(reversed(BY_LAYER.items()))},
             {"rope_theta": 5000.0, "rope_local_base_freq": 77.0},
         ),
         *(

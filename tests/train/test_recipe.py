@@ -27,6 +27,10 @@ def test_a_recipe_extends_another_by_name_or_file(tmp_path: Path) -> None:
     loaded, demo = load_recipe(str(tmp_path / "again.yaml"), given), load_recipe("demo", given)
     assert (loaded.data["text"].batch_size, loaded.optimizer.eps, set(loaded.objectives)) == (7, 0.5, {"spans"})
     assert loaded.model == demo.model and loaded.objectives["spans"] == demo.objectives["spans"]
+    (tmp_path / "demo.yaml").write_text("extends: demo\noptimizer: {eps: 0.25}")
+    for name in ("demo.yaml", "again.yaml"):  # a name is that of a recipe of the package, whatever lies beside
+        beside = load_recipe(str(tmp_path / name), given)
+        assert beside.optimizer.eps == {"demo.yaml": 0.25}.get(name, 0.5) and beside.model == demo.model
 
 
 @pytest.mark.guarantee("paper-recipes")

@@ -32,7 +32,10 @@ MODELS = ("dense", "weighted", "static")
 
 
 def of_kind(kind: str, folder: Path, tokenizer_folder: Path) -> SentenceTransformer:
-    """Return a model with a prompt by default, and with two layers after the pooling, token weights, or a table."""
+    """Return a model with a prompt by default, and with two layers after the pooling, token weights, or a table.
+
+    That with token weights reads the end of a long text.
+    """
     torch.manual_seed(0)
     options = {"prompts": PROMPTS, "default_prompt_name": "document", "truncate_dim": 12, "device": "cpu"}
     tokenizer = load_tokenizer(tokenizer_folder)
@@ -42,6 +45,7 @@ def of_kind(kind: str, folder: Path, tokenizer_folder: Path) -> SentenceTransfor
     values = [option.removeprefix("model.config.").split("=") for option in TINY_MODEL[2:]]
     config = RobertaConfig(vocab_size=VOCABULARY, pad_token_id=1, **{key: json.loads(value) for key, value in values})
     AutoModel.from_config(config).save_pretrained(folder / "plain")
+    tokenizer.truncation_side = "left" if kind == "weighted" else "right"
     tokenizer.save_pretrained(folder / "plain")
     transformer = Transformer(str(folder / "plain"), processor_kwargs={"model_max_length": 40}, do_lower_case=True)
     modules: list[nn.Module] = [transformer, Pooling(32, "cls"), Dense(32, 32), Dense(32, 32), Normalize()]

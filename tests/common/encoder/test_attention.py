@@ -262,6 +262,7 @@ def states_of(ids: Tensor) -> Tensor:
         ({"sliding_window": None}, 512, [24, 9]),
         ({"sliding_window": 64}, 512, [88, 9]),
         ({"sliding_window": 64}, 70, [70, 9]),
+        ({"sliding_window": 1024, "vocab_size": 5000}, 8192, [1048, 9]),
         ({}, 5, [5, 5]),
         ({"vocab_size": 10}, 512, [24, 9]),
     ],
@@ -326,10 +327,12 @@ def test_a_model_that_fails_on_a_packed_batch_is_refused_with_its_error(error: E
 
 @pytest.mark.guarantee("encoders-of-any-class")
 def test_a_model_that_packed_attention_does_not_support_is_refused_with_the_reason_alone() -> None:
-    def forward(packed: Packed) -> Tensor:
-        raise NotImplementedError("the model's attention has a cap on the scores")
+    reason = "the model's attention has " + "a sum of several biases and caps, of which " * 4 + "none is supported"
 
-    with pytest.raises(EncoderError, match=r"^model type 'owl' cannot run packed: the model's attention"):
+    def forward(packed: Packed) -> Tensor:
+        raise NotImplementedError(reason)
+
+    with pytest.raises(EncoderError, match=f"^model type 'owl' cannot run packed: {reason}$"):
         check_packing(base(), forward, states_of, 512)
 
 

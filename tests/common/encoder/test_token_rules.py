@@ -16,7 +16,7 @@ TEXTS = [
     "",
     " an OWL hunts by night ",
     "owls",
-    "naïve ｃａｆé",
+    "naïve cafe\u0301 \uff4f\uff57\uff4c",
     "x" * 90,
     "An owl.",
     "a",
@@ -26,7 +26,7 @@ TEXTS = [
 
 def reader(rules: PostProcessing, offset: int = 0) -> TokenReader:
     """Return a reader of characters, each of which is a token, by the code of the character."""
-    characters = {chr(code): FIRST + offset + code for code in (*range(0x250), *range(0xFF00, 0xFF60))}
+    characters = {chr(code): FIRST + offset + code for code in (*range(0x250), 0x301, *range(0xFF00, 0xFF60))}
     tokenizer = Tokenizer(models.WordLevel({**characters, "[UNK]": 3}, "[UNK]"))
     tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex("."), "isolated")
     return TokenReader(tokenizer, rules, 400_000, "owls")
