@@ -121,6 +121,26 @@ def test_each_piece_that_begins_within_a_file_of_lines_gets_the_number_before_it
     assert capsys.readouterr().err == ""
 
 
+@pytest.mark.guarantee("traced-hits")
+def test_files_of_one_name_and_one_size_are_counted_each_for_itself_and_anew_after_an_edit(tmp_path: Path) -> None:
+    """They are cut at the same places, as files of equal parts of a crawl are."""
+    names = ["2024/part-0.jsonl", "2024/Part-0.jsonl", "2025/part-0.jsonl", "part-0.jsonl"]
+    every = {name: step for step, name in enumerate(names, 2)}
+    for turn in range(2):
+        for name, step in every.items():
+            (tmp_path / name).parent.mkdir(exist_ok=True)
+            (tmp_path / name).write_bytes((b"x" * (step + turn) + b"\n") * 60)
+        places = [0, 41, 100]
+        units = [
+            Unit(number, tuple(Piece(Input(name, 999, "jsonl", None, ""), start, None) for name in names))
+            for number, start in enumerate(places)
+        ]
+        found = numbered(str(tmp_path), units, quiet=True)
+        assert [[piece.lines for piece in unit.pieces] for unit in found] == [
+            [start // (step + turn + 1) for step in every.values()] for start in places
+        ]
+
+
 BIG = 2**63
 
 
@@ -150,6 +170,10 @@ BIG = 2**63
         ([Decimal("0.1"), 3], "string"),
         ([3, 10**400], "string"),
         ([10**400, 0.5], "string"),
+        ([*range(2000), "an owl"], "string"),
+        ([*range(2000), 0.5], "double"),
+        ([*range(2000), BIG + 1], "string"),
+        ([*[True] * 2000, 3], "string"),
     ],
 )
 def test_the_type_of_a_field_is_that_of_all_its_values(values: list[Any], kind: str) -> None:
@@ -179,6 +203,10 @@ ABSENT: Any = object()
         (" 3 ", "string", " 3 "),
         ("nan", "string", "nan"),
         ("", "string", ""),
+        *((text, "string", text) for text in ("007", "+1", "1e2", "0x1F", "True", "NULL", "TRUE", "Owl", "OWL")),
+        *((text, "string", text) for text in ("cafe\u0301", "caf\u00e9", "\u212b", "\ufb01", "STRASSE stra\u00dfe")),
+        *((text, "string", text) for text in ("two\r\nlines", "two\nlines\n", "\u3000owl\u00a0", "\ufeffowl", "o\0wl")),
+        *((text, "string", text) for text in ("a  b\tc", "\U0001f989\u200b", "<b>owl</b> &amp;", "owl " * 50_000)),
         (3, "string", "3"),
         (0.5, "string", "0.5"),
         (True, "string", "true"),

@@ -2,6 +2,7 @@
 
 import io
 import itertools
+import os
 import pickle
 import re
 from collections.abc import Callable, Iterable
@@ -10,14 +11,16 @@ from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
+import torch
 import webdataset as wds
 from PIL import Image
 from torch.utils.data import DataLoader
 from webdataset.autodecode import ImageHandler
 
 import clearspan
-from clearspan.shards import Dataset, Manifest, ShardError, vectors
+from clearspan.shards import Dataset, Manifest, ShardError, ShardWriter, vectors
 from clearspan.shards.as_webdataset import _decoded, _samples, webdataset_pipeline
 from clearspan.shards.layouts import Samples, _from_npy, npy
 from clearspan.shards.schema import KINDS
@@ -85,6 +88,54 @@ def test_every_example_comes_once_from_one_worker_of_one_rank(
     assert all(found)
 
 
+@pytest.fixture(params=[(2, 1, 3, 2, 1), (5, 4)], ids=["five shards", "two shards"])
+def repeating(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+    """Nine vectors with ids that come twice, in a batch and across batches."""
+    folder = tmp_path / "repeating"
+    folder.mkdir()
+    writer = ShardWriter(folder, "vectors", 0, max_bytes=1)
+    ids, start = [5, 5, 9, 0, 5, 2**63 - 1, 9, 9, 0], 0
+    for size in request.param:
+        some = pa.array(ids[start : start + size])
+        column = vectors.columns(np.full((size, 4), start + 0.5, np.float32), "float32")["vector"]
+        fields = KINDS["vectors"].schema(vector=column.type)
+        columns = {"id": some, "source": pa.array([f"owls.csv:{start + row}" for row in range(size)]), "vector": column}
+        writer.write(pa.record_batch([columns[field.name] for field in fields], schema=fields))
+        start += size
+    counts = {"read": 9, "kept": 9, "filtered": {}, "bad": 0}
+    Manifest("vectors", {"options": {}}, writer.close(), counts).save(str(folder))
+    return folder
+
+
+@pytest.mark.guarantee("webdataset-pipeline")
+@pytest.mark.parametrize("shuffle", [0, 3])
+@pytest.mark.parametrize(("ranks", "workers"), [(1, 3), (2, 1), (2, 3), (4, 2)])
+@pytest.mark.parametrize("told_by", ["environment", "torch"])
+def test_each_worker_of_each_rank_reads_its_shards_and_no_other(
+    repeating: Path, ranks: int, workers: int, shuffle: int, told_by: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also if the number of shards is no multiple of theirs, or there are fewer, and in each of several epochs."""
+    for name in ("RANK", "WORLD_SIZE", "WORKER", "NUM_WORKERS"):
+        monkeypatch.delenv(name, raising=False)
+    found: list[list[str]] = [[], []]
+    for rank, worker in itertools.product(range(ranks), range(workers)):
+        if told_by == "environment":
+            monkeypatch.setenv("RANK", str(rank))
+            monkeypatch.setenv("WORLD_SIZE", str(ranks))
+        else:
+            monkeypatch.setattr(torch.distributed, "is_initialized", lambda: True)
+            monkeypatch.setattr(torch.distributed, "get_rank", lambda group=None, rank=rank: rank)
+            monkeypatch.setattr(torch.distributed, "get_world_size", lambda group=None: ranks)
+        monkeypatch.setattr(
+            torch.utils.data, "get_worker_info", lambda w=worker: SimpleNamespace(id=w, num_workers=workers)
+        )
+        pipeline = webdataset_pipeline(repeating, shuffle=shuffle, seed=1)
+        for epoch in found:
+            epoch += [sample["source"] for sample in pipeline]
+    for epoch in found:
+        assert sorted(epoch) == [f"owls.csv:{row}" for row in range(9)]
+
+
 @pytest.mark.exhaustive
 def test_a_worker_may_be_a_new_process(dataset: Path) -> None:
     """As where processes are not forked: all stages can be pickled."""
@@ -119,6 +170,24 @@ def test_damage_is_raised_and_no_example_is_skipped(dataset: Path, damage: str) 
     assert "\n" not in str(error.value)
 
 
+@pytest.mark.guarantee("webdataset-pipeline")
+def test_damage_between_two_epochs_is_raised_by_the_next_one(dataset: Path) -> None:
+    """Whether the pipeline goes on or is made anew; a bad block changes neither the size nor the times of a file."""
+    opened = Dataset(dataset)
+    pipeline = webdataset_pipeline(opened)
+    before = [sample["id"] for sample in pipeline]
+    for shard in opened.shards:
+        path = dataset / shard.name
+        whole, times = path.read_bytes(), path.stat()
+        path.write_bytes(whole[:700] + bytes([whole[700] ^ 1]) + whole[701:])
+        os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))
+        for again in (pipeline, pipeline, webdataset_pipeline(opened), webdataset_pipeline(dataset)):
+            with pytest.raises(ShardError, match=f"{shard.name}: its sha256"):
+                list(again)
+        path.write_bytes(whole)
+    assert [sample["id"] for sample in pipeline] == before
+
+
 class Runs:
     """An object that would write a file when unpickled."""
 
@@ -137,6 +206,13 @@ def test_nothing_in_a_sample_is_unpickled(tmp_path: Path) -> None:
     sample = {"__key__": "00000-000-00000-00000-0000000000000000", "__url__": "a.tar", "cls": b"1"}
     with pytest.raises(ShardError, match=r"a\.tar: sample 00000-.*: an array \(1,\) of object"):
         list(decoded("audio", [{**sample, "npy": file.getvalue()}]))
+    for version in ((1, 0), (2, 0), (3, 0)):
+        other = io.BytesIO()
+        np.lib.format.write_array(other, np.array([[Runs(tmp_path / "ran")] * 128], object), version, allow_pickle=True)
+        with pytest.raises(ShardError, match=r"a\.tar: sample 00000-.*: (an array|not an array)"):
+            list(decoded("audio", [{**sample, "npy": other.getvalue()}]))
+    with pytest.raises(ShardError, match=r"a\.tar: sample 00000-"):
+        list(decoded("audio", [{**sample, "npy": pickle.dumps(Runs(tmp_path / "ran"))}]))
     with pytest.raises(ShardError, match=r"sample 00000-.* is not a whole number"):
         list(decoded("images", [{**sample, "jpg": b"", "cls": pickle.dumps(Runs(tmp_path / "ran"))}]))
     assert not (tmp_path / "ran").exists()

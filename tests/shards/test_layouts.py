@@ -173,3 +173,48 @@ def test_threads_write_each_clip_as_its_own_file() -> None:
         sys.setswitchinterval(before)
     for array, data in zip(arrays, made, strict=True):
         np.testing.assert_array_equal(np.load(io.BytesIO(data)), array)
+
+
+@pytest.mark.guarantee("plain-webdataset")
+@pytest.mark.parametrize("threads", [1, 4])
+def test_plain_webdataset_finds_each_sample_of_many_units_once(shared_data: Path, tmp_path: Path, threads: int) -> None:
+    """Ids come twice and in any order, clips may be empty, and batches may be slices, as a limit on shards cuts them.
+
+    The units have photographs and clips of equal ids, so that only unit and batch tell their names apart.
+    """
+    paths = sorted((shared_data / "images" / "caltech60" / "ant").iterdir())[:3]
+    photos = [path.read_bytes() for path in paths]
+    clips = [np.full((size, 128), size - 0.5, np.float16) for size in (3, 0, 1)]
+    ids, labels = [2**63 - 1, 5, 5, 0, 17, 5, 17], [0, 1, 2, -1, 2**63 - 1, 7, 4]
+    picture = pa.RecordBatch.from_pylist(
+        [{"id": number, "image": photos[row % 3], "label": labels[row]} for row, number in enumerate(ids)],
+        schema=schema("images"),
+    )
+    columns = [pa.array(ids), array_column([clips[row % 3] for row in range(7)], 128), pa.array(labels)]
+    units = [
+        (kind, unit, batch)
+        for unit in range(6)
+        for kind, batch in (("images", picture), ("audio", pa.record_batch(columns, schema=schema("audio"))))
+    ]
+
+    def write(kind: str, unit: int, batch: pa.RecordBatch) -> list[str]:
+        writer = ShardWriter(tmp_path, kind, unit, max_bytes=1 if unit % 2 else 1 << 20)
+        for start, size in ((0, 2), (2, 4), (6, 1)):
+            writer.write(batch.slice(start, size))
+        return [str(tmp_path / shard.name) for shard in writer.close()]
+
+    with ThreadPoolExecutor(threads) as pool:
+        written = list(pool.map(lambda unit: write(*unit), units))
+    keys: dict[str, list[str]] = {"images": [], "audio": []}
+    for (kind, _, _), tars in zip(units, written, strict=True):
+        samples = list(wds.WebDataset(tars, shardshuffle=False).decode())
+        keys[kind] += [sample["__key__"] for sample in samples]
+        assert [int(sample["__key__"].rpartition("-")[2], 16) for sample in samples] == ids
+        assert [sample["cls"] for sample in samples] == labels
+        for row, sample in enumerate(samples):
+            if kind == "images":
+                assert sample["jpg"] == photos[row % 3]
+            else:
+                assert sample["npy"].dtype == np.float16
+                np.testing.assert_array_equal(sample["npy"], clips[row % 3])
+    assert all(len(set(each)) == len(each) == 42 for each in keys.values())

@@ -1,6 +1,7 @@
 """The reader: what the manifest says, or an error that names the shard."""
 
 import io
+import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -12,6 +13,7 @@ import pytest
 import zstandard
 
 from clearspan.common.files import sha256
+from clearspan.common.sealed import FileInfo
 from clearspan.shards import Dataset, Manifest, ShardError, storage, ustar, verify
 
 SHARD = "documents-00001-000.tar"
@@ -190,3 +192,38 @@ def test_a_shard_that_is_damaged_after_it_was_read_is_noticed_when_it_is_read_ag
     path.write_bytes(data)
     with pytest.raises(ShardError, match=f"{path.name}: its sha256"):
         list(opened)
+
+
+@pytest.mark.guarantee("damaged-shard")
+@pytest.mark.parametrize("rank", ["0", "1"])
+def test_each_shard_that_a_bad_block_damages_is_noticed_by_each_rank_at_each_reading(
+    dataset: Path, rank: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A bad block changes neither the size nor the times of a file. The same error comes again, until it is mended."""
+    for variable in ("RANK", "LOCAL_RANK", "SLURM_PROCID"):
+        monkeypatch.setenv(variable, rank)
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    opened = Dataset(dataset)
+    before = list(opened)
+    for shard in opened.shards:
+        path = dataset / shard.name
+        whole, times = path.read_bytes(), path.stat()
+        for place in (700, len(whole) - 600):
+            path.write_bytes(whole[:place] + bytes([whole[place] ^ 1]) + whole[place + 1 :])
+            os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))
+            for reader in (opened, opened, Dataset(dataset)):
+                with pytest.raises(ShardError, match=f"^{dataset}: {shard.name}: its sha256"):
+                    list(reader)
+                with pytest.raises(ShardError, match=f"^{dataset}: {shard.name}: its sha256"):
+                    reader.fetch(shard)
+        path.write_bytes(whole)
+    assert list(opened) == before
+
+
+@pytest.mark.guarantee("damaged-shard")
+@pytest.mark.parametrize("place", [0, 7, 8, 31, 32, 63])
+def test_two_hashes_differ_if_one_digit_does(place: int) -> None:
+    declared = FileInfo(10, "a" * 64)
+    other = FileInfo(10, declared.sha256[:place] + "b" + declared.sha256[place + 1 :])
+    assert declared.difference(other) == "its sha256 is not the manifest's"
+    assert declared.difference(FileInfo(10, "a" * 64)) == ""

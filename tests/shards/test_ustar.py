@@ -49,6 +49,22 @@ def test_a_header_of_any_size_is_that_of_tarfile(size: int) -> None:
 
 
 @pytest.mark.guarantee("plain-webdataset")
+def test_headers_that_share_a_part_of_their_names_or_their_size_are_each_their_own() -> None:
+    names = [
+        f"{unit:05d}-000-{batch:05d}-00000-{'0' * 16}.{end}"
+        for unit in range(3)
+        for batch in range(3)
+        for end in ("jpg", "cls")
+    ]
+    for _ in range(2):
+        for name in names:
+            for size in (7, 700):
+                info = tarfile.TarInfo(name)
+                info.size = size
+                assert ustar.header(name, size) == info.tobuf(tarfile.USTAR_FORMAT)
+
+
+@pytest.mark.guarantee("plain-webdataset")
 @pytest.mark.parametrize(("name", "size"), [("a" * 101, 0), ("", 0), ("ä", 0), ("a", ustar.MAX_SIZE + 1)])
 def test_what_a_header_cannot_hold_is_refused(name: str, size: int) -> None:
     with pytest.raises(ValueError, match=r"USTAR|ascii"):

@@ -14,6 +14,7 @@ from tokenizers import Tokenizer, models
 from clearspan.shards import Dataset, Manifest, ShardError, ShardWriter, vectors, verify
 from clearspan.shards.contents import Contents
 from clearspan.shards.layouts import array_column
+from clearspan.shards.manifest import ManifestError
 from clearspan.shards.reader import read_back, read_batches
 from clearspan.shards.schema import KINDS, MEL_BINS, schema
 from clearspan.shards.verification import _check_shard, _check_tokenizer
@@ -216,3 +217,72 @@ def test_the_figures_of_several_batches_are_those_of_all_their_rows() -> None:
         "classes": {"0": 1, "2": 3},
         "moments": {"values": 20 * MEL_BINS, "sum": int(total * 2**24), "squares": int(squares * 2**48)},
     }
+
+
+@pytest.mark.guarantee("verify-every-figure")
+def test_an_id_outside_a_vocabulary_of_more_ids_than_uint16_holds_is_found(tmp_path: Path) -> None:
+    writer = ShardWriter(tmp_path, "documents", 0)
+    rows = [{"id": 0, "tokens": [7, 2**16 + 5], "source": "owls.txt:1"}]
+    writer.write(pa.RecordBatch.from_pylist(rows, schema=schema("documents", pa.uint32())))
+    (shard,) = writer.close()
+    known = {"sha256": "0" * 64, "vocab_size": 2**16 + 6, "files": {"tokenizer.json": "0" * 64}}
+    counts = {"read": 1, "kept": 1, "filtered": {}, "bad": 0}
+    Manifest("documents", {"tokenizer": known, "options": {}}, [shard], counts).save(str(tmp_path))
+    _check_shard(Dataset(tmp_path), shard)
+    known["vocab_size"] = 2**16 + 5
+    Manifest("documents", {"tokenizer": known, "options": {}}, [shard], counts).save(str(tmp_path))
+    with pytest.raises(ShardError, match="token id 65541 is outside the vocabulary"):
+        _check_shard(Dataset(tmp_path), shard)
+
+
+def of_many_shards(folder: Path) -> list[str]:
+    """Write thirty clips as a shard each, and return the names of the shards."""
+    writer = ShardWriter(folder, "audio", 0, max_bytes=1)
+    for number in range(30):
+        frames = np.full((1 + 7 * number % 30, MEL_BINS), number - 7.5, np.float16)
+        columns = [pa.array([number]), array_column([frames], MEL_BINS), pa.array([number % 3])]
+        writer.write(pa.record_batch(columns, schema=schema("audio")))
+    table = json.dumps(["owl", "heron", "moss"]).encode()
+    (folder / "_files").mkdir()
+    (folder / "_files" / "classes.json").write_bytes(table)
+    options = {"files": {"classes.json": hashlib.sha256(table).hexdigest()}}
+    counts = {"read": 30, "kept": 30, "filtered": {}, "bad": 0}
+    Manifest("audio", {"options": options}, writer.close(), counts).save(str(folder))
+    return [shard.name for shard in Dataset(folder).shards]
+
+
+@pytest.mark.guarantee("verify-every-figure")
+@pytest.mark.parametrize("figure", ["lengths", "classes", "moments"])
+def test_a_figure_of_each_of_many_shards_is_compared_and_each_problem_is_told(tmp_path: Path, figure: str) -> None:
+    """The sums over all shards fit: figures are exchanged between shards, and each histogram has as many examples."""
+    names = of_many_shards(tmp_path)
+    assert verify(tmp_path) == []
+
+    def exchange(record: dict[str, Any]) -> None:
+        shards = record["shards"]
+        values = [shard[figure] for shard in shards]
+        for shard, value in zip(shards, [*values[1:], values[0]], strict=True):
+            shard[figure] = value
+
+    was = [shard[figure] for shard in json.loads((tmp_path / "manifest.json").read_text())["shards"]]
+    edit(tmp_path, exchange)
+    differ = [name for name, old, new in zip(names, was, [*was[1:], was[0]], strict=True) if old != new]
+    assert len(differ) > 10
+    assert verify(tmp_path) == [f"{name}: holds {figure} that differ from the manifest's" for name in differ]
+
+
+@pytest.mark.guarantee("verify-every-figure")
+@pytest.mark.parametrize(
+    "place", [("totals", "bytes"), ("totals", "tokens"), ("statistics", "std"), ("statistics", "mean")]
+)
+def test_a_total_is_compared_to_its_last_digit(tmp_path: Path, place: tuple[str, str]) -> None:
+    of_many_shards(tmp_path)
+    group, name = place
+
+    def nudge(record: dict[str, Any]) -> None:
+        value = record[group][name]
+        record[group][name] = float(np.nextafter(value, np.inf)) if isinstance(value, float) else value + 1
+
+    edit(tmp_path, nudge)
+    with pytest.raises(ManifestError, match=f"{group} do not match the shards"):
+        verify(tmp_path)
