@@ -4,6 +4,7 @@ import errno
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -171,6 +172,42 @@ def test_a_folder_is_locked_by_one_process_at_a_time(tmp_path: Path) -> None:
 
 
 @pytest.mark.guarantee("one-run-a-folder")
+@pytest.mark.parametrize("content", ["nothing", "files", "files of a day ago"])
+def test_a_folder_is_locked_whatever_it_holds_and_however_it_is_named(
+    tmp_path: Path, content: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A run may write nothing for hours, and a second one may name its folder by a link or relative to its own place.
+
+    After any number of refused runs, the first one still has the folder, and what it holds is as it was.
+    """
+    folder = tmp_path / "Owls" / "run"
+    (tmp_path / "Owls" / "other").mkdir(parents=True)
+    (tmp_path / "link").symlink_to(tmp_path / "Owls")
+    monkeypatch.chdir(tmp_path / "Owls" / "other")
+    names = [
+        folder,
+        str(folder),
+        f"{folder}/",
+        "../run",
+        Path("../run"),
+        tmp_path / "link" / "run",
+        f"{tmp_path}/./Owls/run",
+    ]
+    for first in names:
+        with files.locked(first):
+            if content != "nothing":
+                (folder / "plan.json").write_text("{}")
+            if content == "files of a day ago":
+                for path in (folder / "plan.json", folder):
+                    os.utime(path, (time.time() - 100_000,) * 2)
+            before = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")}
+            for second in [*names, *names]:
+                with pytest.raises(files.InUseError, match=f"^{second}".rstrip("/")):
+                    files.locked(second).__enter__()
+            assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")} == before
+
+
+@pytest.mark.guarantee("one-run-a-folder")
 def test_an_output_folder_is_made_with_all_above_it_and_locked(tmp_path: Path) -> None:
     folder = tmp_path / "corpora" / "owls" / "run"
     with files.locked(str(folder)), pytest.raises(files.InUseError, match="wait for that run, or stop it"):
@@ -189,9 +226,13 @@ def test_a_file_system_without_locks_is_no_error_and_is_told(
     with files.locked(tmp_path):
         pass
     told = capsys.readouterr().err
-    assert told == (
-        f"{tmp_path}: its file system has no locks (No locks available): start no second run in this folder\n"
-    )
+    said = f"{tmp_path}: its file system has no locks (No locks available): start no second run in this folder\n"
+    assert told == said
+    with files.locked(tmp_path):
+        assert capsys.readouterr().err == said, "at each run"
+    monkeypatch.undo()
+    with files.locked(tmp_path), pytest.raises(files.InUseError):  # locks were lacking for a while
+        files.locked(tmp_path).__enter__()
 
 
 def test_the_cache_is_where_the_first_variable_says(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

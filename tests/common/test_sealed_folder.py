@@ -1,11 +1,13 @@
 """A sealed folder names the first of its files that changed, is missing or is new, whichever that is."""
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from clearspan.common.encoder.fingerprint import OTHERS
 from clearspan.common.sealed_folder import FolderChangedError, check_folder, seal_folder, set_aside
 
 FILES = {"README.md": "A card.", "config.json": "{}", "model.safetensors": "weights", "2_Dense/CARD.MD": "Dense."}
@@ -83,6 +85,31 @@ def test_what_does_not_count_may_change_and_what_the_manifest_says_besides_is_re
 ) -> None:
     change(sealed)
     assert check_folder(sealed, "model", **options) == {"step": 7, "best": None}
+
+
+@pytest.mark.guarantee("finished-work-checked")
+@pytest.mark.parametrize("options", [{}, MISSING | UNLISTED, {"unchecked_suffixes": OTHERS}])
+def test_each_file_that_a_bad_block_damages_is_named_each_time(options: dict[str, Any], tmp_path: Path) -> None:
+    """Whatever its suffix is, however long it is. A bad block changes neither the size nor the times of a file."""
+    names = ["config.json", "vocab.txt", "merges.txt", "spiece.model", "tokenizer", "modeling_owl.py", "chat.jinja"]
+    names += ["model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors", "1_Pooling/config.json"]
+    names += ["2_Dense/pytorch_model.bin", "states.pt", "Vocab.TXT", "empty.json"]
+    for name in names:
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_bytes(b"" if name == "empty.json" else name.encode() * 900)
+    seal_folder(tmp_path, "model")
+    for name in names[:-1]:
+        path = tmp_path / name
+        whole, times = path.read_bytes(), path.stat()
+        for place in (0, len(whole) - 1):
+            check_folder(tmp_path, "model", **options)
+            path.write_bytes(whole[:place] + bytes([whole[place] ^ 1]) + whole[place + 1 :])
+            os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))
+            for _ in range(2):
+                with pytest.raises(FolderChangedError, match=f"^{path}: damaged"):
+                    check_folder(tmp_path, "model", **options)
+            path.write_bytes(whole)
+            os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))
 
 
 @pytest.mark.guarantee("finished-work-checked")

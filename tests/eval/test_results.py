@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -65,6 +66,25 @@ def test_damage_to_the_files_of_an_evaluation_is_noticed_or_changes_nothing(eval
     path.unlink()
     with pytest.raises(DataError, match=name):
         module.check(evaluation)
+
+
+@pytest.mark.guarantee("finished-work-checked")
+@pytest.mark.parametrize("name", [RESULTS, EXAMPLES])
+def test_what_a_bad_block_damages_of_an_evaluation_is_noticed_whenever_it_is_asked(evaluation: Path, name: str) -> None:
+    """A bad block changes neither the size nor the times of a file, and the examples are written before the results."""
+    path = evaluation / name
+    whole, times = path.read_bytes(), path.stat()
+    place = whole.index(b"98.25") if name == RESULTS else len(whole) - 5
+    for _ in range(2):
+        path.write_bytes(whole)
+        os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))
+        module.check(evaluation)
+        module.check(evaluation / RESULTS)
+        path.write_bytes(whole[:place] + bytes([whole[place] ^ 1]) + whole[place + 1 :])
+        os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))
+        for asked in (evaluation, evaluation / RESULTS, evaluation):
+            with pytest.raises(DataError, match=name):
+                module.check(asked)
 
 
 @pytest.mark.guarantee("finished-work-checked")

@@ -119,6 +119,23 @@ def test_a_nested_or_differently_written_name_is_exact_too(tmp_path: Path) -> No
 
 @pytest.mark.guarantee("traced-hits")
 @pytest.mark.parametrize(
+    ("last", "kind", "stored"),
+    [("an owl", "string", "an owl"), (0.5, "double", 0.5), (2**63, "double", 2.0**63), (None, "int64", None)],
+)
+def test_the_type_of_a_field_is_that_of_the_last_of_many_records_too(last: object, kind: str, stored: object) -> None:
+    """Whatever the field is called there, and in whichever file; other fields have types of their own."""
+    values = [{"text": "An owl.", "year": year, "id": str(year)} for year in range(1500)]
+    values += [{"text": "Moss.", "id": 7}, {"text": "It rains.", "Year": last, "id": "007"}]
+    records = [Record(f"{number // 900}.jsonl", number, value, b"") for number, value in enumerate(values)]
+    types = types_of(["year", "id"], records)
+    assert types == {"year": kind, "id": "string"}
+    found = [KeptFields(types).of(record) for record in records]
+    assert found[-2:] == [(None, "7"), (stored, "007")]
+    assert found[:-2] == [({"string": str}.get(kind, int)(year), str(year)) for year in range(1500)]
+
+
+@pytest.mark.guarantee("traced-hits")
+@pytest.mark.parametrize(
     ("numbers", "kind", "values"),
     [
         (["1", "9223372036854775807", "-9223372036854775808"], "int64", [1, 2**63 - 1, -(2**63)]),

@@ -1,5 +1,6 @@
 """A round does again what is missing or damaged of its files, and nothing else."""
 
+import os
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -52,6 +53,23 @@ def test_what_is_missing_or_damaged_is_done_again(
     said = capsys.readouterr().err
     assert all(f"codes-{number}.rows: damaged since it was written: made again" in said for number in damage)
     assert said.count("made again") == len(damage)
+
+
+@pytest.mark.guarantee("finished-work-checked")
+def test_a_damaged_file_among_files_that_are_all_there_is_done_again_whichever_it_is(job: Any, tmp_path: Path) -> None:
+    """Also in a second call of the same process, and where neither its size nor its times changed."""
+    paths = [tmp_path / "_staged" / f"codes-{number}.rows" for number in range(UNITS)]
+    whole = seal_bytes(b"owls")
+    paths[2].write_bytes(whole)
+    codes = Round("Look up codes", lambda *_: None, output(".rows"))
+    for number, path in enumerate(paths):
+        assert codes.elements(job) == []
+        times = path.stat()
+        for place in range(0, len(whole), 5):
+            path.write_bytes(whole[:place] + bytes([whole[place] ^ 1]) + whole[place + 1 :])
+            os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))
+            assert codes.elements(job) == codes.elements(job) == [(number, 1)]
+        path.write_bytes(whole)
 
 
 @pytest.mark.guarantee("finished-work-checked")

@@ -1,6 +1,7 @@
 """The folder of a run: which runs are continued, and what is refused before anything is started."""
 
 import json
+import os
 import shutil
 from pathlib import Path
 
@@ -103,6 +104,35 @@ def test_changed_metrics_of_a_finished_run_are_refused(recipe: Recipe, tmp_path:
     (tmp_path / "run" / "metrics.jsonl").write_text('{"step": 2, "loss": 1.4}\n')
     with pytest.raises(RecipeError, match=r"metrics\.jsonl: missing or changed since the run ended"):
         run_folder.check_metrics(tmp_path / "run")
+
+
+@pytest.mark.guarantee("finished-work-checked")
+@pytest.mark.parametrize("name", ["metrics.jsonl", "model/model.safetensors"])
+@pytest.mark.parametrize("place", [0, -2])
+def test_what_a_bad_block_damages_of_a_finished_run_is_noticed_whenever_it_is_asked(
+    recipe: Recipe, tmp_path: Path, name: str, place: int
+) -> None:
+    """A bad block changes neither the size nor the times of a file. Of two runs, only the damaged one is named."""
+    begin(recipe, finish=True)
+    run, other = tmp_path / "run", tmp_path / "other"
+    shutil.copytree(run, other)
+    path = run / name
+    whole, times = path.read_bytes(), path.stat()
+    damaged = bytearray(whole)
+    damaged[place] ^= 1
+    for _ in range(2):
+        path.write_bytes(whole)
+        assert repeated(recipe) == "finished"
+        run_folder.check_metrics(run)
+        path.write_bytes(damaged)
+        os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))
+        for _ in range(2):
+            run_folder.check_metrics(other)
+            if name == "metrics.jsonl":
+                with pytest.raises(RecipeError, match=f"^{path}: missing or changed since the run ended"):
+                    run_folder.check_metrics(run)
+            else:
+                assert repeated(recipe) == "halted"
 
 
 @pytest.mark.guarantee("finished-work-checked")
