@@ -47,10 +47,10 @@ def cache_folder() -> Path:
 def file_in_way(folder: str | Path) -> Path | None:
     """Return the file that keeps a folder from being created; None if there is none.
 
-    Such a file lies at the path of the folder, or at the path of one of its parent folders.
+    Such a file lies at the path of the folder, or at the path of one of its parent folders. It may be a broken link.
     """
     paths = (Path(folder), *Path(folder).parents)
-    return next((path for path in paths if path.exists() and not path.is_dir()), None)
+    return next((path for path in paths if os.path.lexists(path) and not path.is_dir()), None)
 
 
 class InUseError(OSError):

@@ -7,6 +7,7 @@ of the model, and a column in the report.
 """
 
 import hashlib
+import os
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -304,7 +305,8 @@ def _check_output(folder: Path) -> None:
     """
     check_writable(folder)
     for name, is_ours in ((RESULTS, is_results), (EXAMPLES, is_examples), (REPORT, is_report)):
-        if (folder / name).exists() and not is_ours(folder / name):
+        path = folder / name
+        if os.path.lexists(path) and not (path.is_file() and is_ours(path)):
             raise EvaluationError(
                 f"{flag('--output')} {folder}: its {name} is not a file of this command: move it, or name another "
                 "folder"

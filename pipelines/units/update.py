@@ -20,6 +20,7 @@ is refused.
 
 import contextlib
 import dataclasses
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -278,7 +279,9 @@ def _check_free(target: Path, claim: Claim) -> None:
     """Raise PipelineError if the new dataset needs the name of a file in `target` that is not of the old dataset."""
     old = set(claim.old)
     paths = [target / name for name in claim.new if name not in old]
-    in_way = dict.fromkeys(filter(None, (file_in_way(path.parent) or (path.exists() and path) for path in paths)))
+    in_way = dict.fromkeys(
+        filter(None, (file_in_way(path.parent) or (os.path.lexists(path) and path) for path in paths))
+    )
     if in_way:
         first, *others = in_way
         more = f" and {counted(len(others), 'other')}" if others else ""

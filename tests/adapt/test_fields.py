@@ -1,10 +1,17 @@
 """`adapt` looks at all its inputs for titles before it begins."""
 
+import csv
+import gzip
+import hashlib
+import io
 import json
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
+import zstandard
 
 from clearspan.adapt import __main__ as adapt
 from clearspan.adapt import fields
@@ -57,6 +64,48 @@ def test_a_plain_text_or_a_table_without_titles_beside_them_is_a_mixture(tmp_pat
     (tmp_path / "c.csv").write_text("text\n" + f'"{ALONE["text"]}"\n' * 20)
     with pytest.raises(UsageError, match=r"no titles in c\.csv"):
         find_titles(patterns)
+
+
+def in_form(path: Path, records: list[dict[str, str]]) -> Path:
+    """Write records in the form that the suffixes of a path say."""
+    lines = "".join(json.dumps(record) + "\n" for record in records).encode()
+    table = io.StringIO()
+    rows = csv.DictWriter(table, records[0])
+    rows.writeheader()
+    rows.writerows(records)
+    if path.suffix == ".parquet":
+        pq.write_table(pa.Table.from_pylist(records), path)
+    elif path.suffix == ".gz":
+        path.write_bytes(gzip.compress(table.getvalue().encode() if ".csv" in path.suffixes else lines))
+    elif path.suffix == ".zst":
+        path.write_bytes(zstandard.compress(lines))
+    else:
+        path.write_bytes({".jsonl": lines, ".csv": table.getvalue().encode()}.get(path.suffix, lines))
+    return path
+
+
+@pytest.mark.guarantee("adapt-reads-all-inputs")
+@pytest.mark.parametrize("form", ["jsonl", "jsonl.gz", "jsonl.zst", "csv", "csv.gz", "parquet"])
+@pytest.mark.parametrize("place", [0, 9, 19])
+def test_a_file_of_another_kind_is_found_in_any_form_and_at_any_place(form: str, place: int, tmp_path: Path) -> None:
+    """Whatever the others are; the message has both ways out, however long the names of the files are."""
+    other = {"jsonl": "csv", "csv": "jsonl.gz"}.get(form, "jsonl")
+    folder = tmp_path / "a crawl of pages on the owls of each county" / "2024"
+    folder.mkdir(parents=True)
+    for number in range(20):
+        texts = [hashlib.sha512(f"{number} {row}".encode()).hexdigest() for row in range(12)]
+        titled = [{"title": f"Owls of county {row}", "text": text} for row, text in enumerate(texts)]
+        alone = [{"text": text} for text in texts]
+        name = f"{'a very long name of a file ' * 4}{number:02}.{form if number == place else other}"
+        in_form(folder / name, alone if number == place else titled)
+    with pytest.raises(UsageError) as caught:
+        find_titles([str(tmp_path)])
+    message, odd = str(caught.value), f"{place:02}.{form}"
+    assert f"no titles in {'a very long name of a file ' * 4}{odd}" in message.replace("2024/", "")
+    assert message.endswith(
+        ": fields title,text takes these pairs and leaves other records out, text_field text takes that field of all "
+        "files as texts without titles"
+    )
 
 
 @pytest.mark.guarantee("adapt-reads-all-inputs")

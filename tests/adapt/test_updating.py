@@ -247,10 +247,17 @@ def test_python_updates_as_the_command_line_does(tmp_path: Path) -> None:
 class Called:
     """A call of `check_update` with stand-ins for what it calls; their arguments are in `calls`."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, has_changed: bool = True, fields: Any = None) -> None:
+    def __init__(
+        self,
+        monkeypatch: pytest.MonkeyPatch,
+        has_changed: bool = True,
+        fields: Any = None,
+        are_same_texts: bool = False,
+    ) -> None:
         self.calls: list[tuple[Any, ...]] = []
         began = {"options": {} if fields is None else {"keep_fields": fields}}
-        look = SimpleNamespace(counts="counts", ids=np.array([3, 4, 5, 5]))
+        new, old = [3, 4, 5, 5, 2**32 + 3], [1, 2, 3, 3]
+        look = SimpleNamespace(counts="counts", ids=np.array(old[::-1] if are_same_texts else new))
         returned = {
             "update.complete_killed_update": None,
             "reading_of": "reading",
@@ -259,7 +266,7 @@ class Called:
             "planning.began": began,
             "look_at": look,
             "check_bad": None,
-            "update.ids_of": np.array([1, 2, 3]),
+            "update.ids_of": np.array(old),
             "terminal.notice": None,
         }
         for name, value in returned.items():
@@ -283,7 +290,7 @@ GIVEN = ("a.jsonl", "more owls/*.jsonl")
 def test_what_is_new_is_found_on_the_inputs_as_they_are_now(monkeypatch: pytest.MonkeyPatch, fields: Any) -> None:
     called = Called(monkeypatch, fields=fields)
     assert called(*GIVEN) is True
-    folder, told = str(Path("adapted", "vectors")), "3 new, 2 gone, 1 kept: new ones are embedded; the model and the"
+    folder, told = str(Path("adapted", "vectors")), "4 new, 3 gone, 1 kept: new ones are embedded; the model and the"
     *calls, notice = called.calls
     assert calls == [
         ("complete_killed_update", folder),
@@ -321,9 +328,18 @@ def test_inputs_that_have_not_changed_need_no_update(monkeypatch: pytest.MonkeyP
 def test_another_list_of_inputs_is_a_change(monkeypatch: pytest.MonkeyPatch, inputs: tuple[str, ...]) -> None:
     called = Called(monkeypatch, has_changed=False)
     assert called(*inputs) is True
-    told = r"--input|input: the inputs have changed since adapted was made \(texts: 3 new, 2 gone, 1 kept\): add "
+    told = r"^(--input|input): the inputs have changed since adapted was made \(texts: 4 new, 3 gone, 1 kept\): add "
     with pytest.raises(UsageError, match=told):
         called(*inputs, update=False)
+
+
+@pytest.mark.guarantee("update-as-new")
+def test_changed_inputs_of_the_same_texts_are_a_change_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Their fields, their order or the files that hold them are other ones, which hits show."""
+    called = Called(monkeypatch, are_same_texts=True)
+    assert called(*GIVEN) is True and "texts: 0 new, 0 gone, 4 kept: new ones are" in called.calls[-1][1]
+    with pytest.raises(UsageError, match=r"\(texts: 0 new, 0 gone, 4 kept\): add "):
+        called(*GIVEN, update=False)
 
 
 @pytest.mark.guarantee("update-as-new")

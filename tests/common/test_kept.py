@@ -70,6 +70,77 @@ def test_any_damage_is_named_and_the_file_is_made_again(
         assert read(make) == CONTENT and make.times == before + 1
 
 
+def damage(path: Path, place: int) -> None:
+    """Flip a bit as a bad block does, which changes neither the size nor the times of a file."""
+    content, times = bytearray(path.read_bytes()), path.stat()
+    content[place] ^= 1
+    path.write_bytes(content)
+    os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))
+
+
+@pytest.mark.guarantee("kept-things-checked")
+@pytest.mark.parametrize("end", ["", RECORD])
+@pytest.mark.parametrize("place", [3, -5])
+def test_what_a_bad_block_damages_between_two_uses_is_named_and_made_again_each_time(
+    cache: Path, end: str, place: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Of several files in a folder, only the damaged one; it is named every time, also in one process."""
+    made: list[str] = []
+
+    def use(name: str) -> bytes:
+        content = f"An index of {name}. ".encode() * 400
+        with cached_file(name, lambda path: made.append(name) or (path.write_bytes(content) and None)) as path:
+            assert path.read_bytes() == content
+        return content
+
+    names = ["owls.index", "herons.index", "Owls.index"]
+    for name in names:
+        use(name)
+    for name in [*names, *names]:
+        made.clear()
+        for each in names:
+            use(each)
+        assert made == [] and capsys.readouterr().err == ""
+        damage(cache / f"{name}{end}", place)
+        for each in [*names, *names]:
+            use(each)
+        said = capsys.readouterr().err
+        assert (
+            made == [name] and said.startswith(f"{cache / name}{end}: damaged in the cache") and said.count("\n") == 1
+        )
+
+
+@pytest.mark.guarantee("kept-things-checked")
+@pytest.mark.parametrize("error", [OSError(28, "No space left on device"), ValueError("no texts"), KeyboardInterrupt()])
+def test_a_damaged_file_is_not_used_where_it_cannot_be_made_again(cache: Path, error: BaseException) -> None:
+    read(Maker())
+    damage(cache / "a.index", 7)
+    used: list[Path] = []
+
+    def fail(path: Path) -> None:
+        path.write_bytes(b"half")
+        raise error
+
+    for _ in range(2):
+        with pytest.raises(type(error)), cached_file("a.index", fail) as path:
+            used.append(path)
+    assert used == []
+    make = Maker()
+    assert read(make) == CONTENT and make.times == 1
+
+
+@pytest.mark.guarantee("kept-things-checked")
+def test_a_checksum_is_of_every_bit_of_a_row() -> None:
+    rows = np.random.default_rng(0).normal(size=(2, 1024)).astype(np.float32)
+    keys = np.array([7, 8], np.uint32)
+    found = checksums(rows, keys)
+    for place in (0, 1, 15, 16, 63, 64, 255, 256, 700, 1023):
+        for bit in (0, 13, 31):
+            other = rows.copy()
+            other.view(np.uint32)[1, place] ^= np.uint32(1 << bit)
+            assert (checksums(other, keys) == found).tolist() == [True, False], (place, bit)
+
+
 @pytest.mark.guarantee("kept-things-checked")
 def test_a_whole_file_under_the_name_of_another_one_is_made_again(
     cache: Path, capsys: pytest.CaptureFixture[str]

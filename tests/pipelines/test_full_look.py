@@ -43,6 +43,17 @@ def test_all_records_of_all_files_are_looked_at(tmp_path: Path) -> None:
     assert look.wrong["place"].startswith(f'b.jsonl:{at}: its "place" is an array, not string')
 
 
+@pytest.mark.slow
+@pytest.mark.guarantee("adapt-reads-all-inputs")
+def test_the_last_of_many_records_and_of_many_files_are_looked_at(tmp_path: Path) -> None:
+    named, listed = {**BARN, "year": "in spring"}, {**EAR, "place": ["Fife", "Kent"]}
+    files = {f"f{number:03}": [EAR] for number in range(60)}
+    look = looked(tmp_path, 0.5, **files | {"f030": [*[BARN] * 11_000, named], "f060": [listed]})
+    assert (look.counts.read, look.counts.bad, len(look.ids)) == (59 + 11_002, 2, 59 + 11_000)
+    assert look.wrong["year"].startswith("f030.jsonl:") and look.wrong["place"].startswith("f060.jsonl:0: ")
+    assert look.ids[-1] == look.ids[0] == text_id(EAR["text"].encode())
+
+
 @pytest.mark.guarantee("adapt-reads-all-inputs")
 def test_the_look_ends_early_if_most_records_are_bad_and_so_many_are_not_allowed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -1,18 +1,22 @@
 """Which files of an output folder a command may replace or remove: the functions that decide, on small folders."""
 
 import dataclasses
+import io
 import json
 import os
 import re
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import zstandard
 
 from clearspan.common import files
 from clearspan.common.sealed import seal_bytes
 from clearspan.eval import run as evaluation
+from clearspan.eval.report.html import write_report
+from clearspan.eval.results import Results, examples_bytes
 from clearspan.pipelines.errors import PipelineError
 from clearspan.pipelines.kinds.documents import Documents
 from clearspan.pipelines.units import ownership, update
@@ -101,6 +105,20 @@ def test_only_the_named_files_go_and_folders_that_they_leave_empty(tmp_path: Pat
     files.remove_files(tmp_path / "out", names)
     left = sorted(path.relative_to(tmp_path / "out").as_posix() for path in (tmp_path / "out").rglob("*"))
     assert left == ["d", "d/mine.txt", "mine.txt"]
+    (tmp_path / "elsewhere").mkdir()
+    mine = ["_done/.DS_Store", "_done/.git/config", "_staged/empty/.keep", "_rejected/Own.txt", "_files/own.txt "]
+    for name in (*mine, *(f"{folder}/own.txt" for folder in ("_done", "_staged", "_rejected", "_files", "_curated"))):
+        (tmp_path / "out" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "out" / name).write_text(name)
+    for name, target in (("link.txt", tmp_path / "elsewhere/mine.txt"), ("_done/link.txt", "../d/mine.txt")):
+        (tmp_path / "elsewhere/mine.txt").write_text("mine")
+        (tmp_path / "out" / name).symlink_to(target)
+    names = [f"{folder}/own.txt" for folder in ("_done", "_staged", "_rejected", "_files", "_curated")]
+    files.remove_files(tmp_path / "out", [*names, "link.txt", "_done/link.txt"])
+    left = sorted(path.relative_to(tmp_path).as_posix() for path in tmp_path.rglob("*") if not path.is_dir())
+    assert left == sorted([*(f"out/{name}" for name in (*mine, "d/mine.txt", "mine.txt")), "elsewhere/mine.txt"])
+    assert not (tmp_path / "out/_curated").exists()
+    files.remove_files(tmp_path / "out", mine)
     files.remove_files(tmp_path / "out", ["d/mine.txt", "mine.txt"])
     assert (tmp_path / "out").is_dir() and not any((tmp_path / "out").iterdir()), "the folder itself stays"
 
@@ -122,6 +140,11 @@ def test_the_file_in_the_way_of_a_folder_is_found_at_any_depth(tmp_path: Path) -
     assert files.file_in_way(tmp_path / "folder" / "new") is None is files.file_in_way(tmp_path / "folder")
     (tmp_path / "link").symlink_to(tmp_path / "notes")
     assert files.file_in_way(tmp_path / "link" / "out") == tmp_path / "link"
+    (tmp_path / "lost").symlink_to(tmp_path / "drive")
+    for below in ("lost", "lost/out", "lost/a/b"):
+        assert files.file_in_way(tmp_path / below) == tmp_path / "lost"
+    (tmp_path / "drive").mkdir()
+    assert files.file_in_way(tmp_path / "lost" / "out") is None
 
 
 @pytest.mark.guarantee("output-kept")
@@ -140,6 +163,15 @@ def test_files_of_an_earlier_run_go_only_if_it_is_said_which(tmp_path: Path) -> 
     claim(str(tmp_path), "plan.json", b'{"seed": 2}', own)
     assert asked == [(str(tmp_path), b'{"seed": 1}')]
     assert [path.name for path in tmp_path.iterdir()] == ["mine.txt"]
+    for name in ("plan.json", "_done/1.json", "_done/notes.txt", "_done/.DS_Store", ".git/config"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text('{"seed": 1}')
+    claim(str(tmp_path), "plan.json", b'{"seed": 2}', own)
+    left = {path.relative_to(tmp_path).as_posix() for path in tmp_path.rglob("*") if path.is_file()}
+    assert left == {"mine.txt", "_done/notes.txt", "_done/.DS_Store", ".git/config"}
+    with pytest.raises(ClaimError, match=r"holds other files \(_done/notes\.txt\)"):
+        claim(str(tmp_path), "plan.json", b'{"seed": 2}', own)
+    (tmp_path / "_done/notes.txt").unlink()
     with pytest.raises(ClaimError, match=r"holds other files \(mine\.txt\)"):
         claim(str(tmp_path), "plan.json", b'{"seed": 2}', own)
 
@@ -225,12 +257,19 @@ def test_a_file_in_the_place_of_the_subfolder_is_refused(job: Job, tmp_path: Pat
 def test_new_files_of_an_update_replace_old_ones_alone(tmp_path: Path) -> None:
     for name in ("manifest.json", "mine.tar", "_rejected", "other.tar"):
         (tmp_path / name).write_text("there")
+    (tmp_path / "_done").mkdir()
+    (tmp_path / "_done/00000.json").write_text("there")
+    for name in ("lost.tar", "_staged"):  # on a drive that is not there now
+        (tmp_path / name).symlink_to(tmp_path / "drive" / name)
     claimed = update.Claim("", "documents", 0, 1, ["manifest.json"], ["manifest.json", "new.tar"])
     update._check_free(tmp_path, claimed)
     for new, said in (
         (["new.tar", "mine.tar"], f"{tmp_path / 'mine.tar'}: not of this dataset"),
         (["_rejected/00000.jsonl.zst", "_rejected/00001.jsonl.zst"], f"{tmp_path / '_rejected'}: not of this dataset"),
         (["mine.tar", "other.tar", "manifest.json"], f"{tmp_path / 'mine.tar'} and 1 other: not of this dataset"),
+        (["_done/00000.json"], f"{tmp_path / '_done/00000.json'}: not of this dataset"),
+        (["lost.tar"], f"{tmp_path / 'lost.tar'}: not of this dataset"),
+        (["_staged/00000.json"], f"{tmp_path / '_staged'}: not of this dataset"),
     ):
         with pytest.raises(PipelineError, match=f"^{re.escape(said)}, and update needs the name: move it away"):
             update._check_free(tmp_path, dataclasses.replace(claimed, new=new))
@@ -250,6 +289,38 @@ def test_an_evaluation_replaces_no_file_that_none_wrote(tmp_path: Path, name: st
     assert json.loads((tmp_path / name).read_text()) == {"mine": 1}
 
 
+def write_evaluation(folder: Path) -> dict[str, bytes]:
+    """Write the three files of an evaluation, and return their contents."""
+    (folder / "examples.npz").write_bytes(examples_bytes({}))
+    (folder / "results.json").write_text(Results("owl").to_json())
+    write_report(folder / "report.html", "Scores of owl", [])
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+@pytest.mark.guarantee("output-kept")
+@pytest.mark.parametrize("name", ["results.json", "examples.npz", "report.html"])
+@pytest.mark.parametrize("mine", ["empty", "text", "arrays", "page", "link", "folder"])
+def test_an_evaluation_beside_its_own_files_replaces_none_of_a_user(tmp_path: Path, name: str, mine: str) -> None:
+    """Whichever of the three names it has, whatever it is, and though the other two are an evaluation's."""
+    whole = write_evaluation(tmp_path)
+    evaluation._check_output(tmp_path)
+    path = tmp_path / name
+    path.unlink()
+    arrays = io.BytesIO()
+    np.savez(arrays, weights=np.ones(3))
+    contents = {"empty": b"", "text": b"mine", "arrays": arrays.getvalue(), "page": b"<html><title>Mine</title></html>"}
+    if mine == "link":
+        path.symlink_to(tmp_path / "drive" / name)
+    elif mine == "folder":
+        path.mkdir()
+    else:
+        path.write_bytes(contents[mine])
+    with pytest.raises(evaluation.EvaluationError, match=rf": its {re.escape(name)} is not a file of this command"):
+        evaluation._check_output(tmp_path)
+    assert path.is_symlink() or path.is_dir() or path.read_bytes() == contents[mine]
+    assert all((tmp_path / other).read_bytes() == whole[other] for other in whole if other != name)
+
+
 @pytest.mark.guarantee("output-kept")
 @pytest.mark.parametrize(
     ("names", "is_written", "refused"),
@@ -261,6 +332,13 @@ def test_an_evaluation_replaces_no_file_that_none_wrote(tmp_path: Path, name: st
         (["metrics.jsonl", "notes.txt"], True, "metrics.jsonl"),
         (["recipe.yaml", "model"], True, "model"),
         (["a.txt", "model"], True, "model"),
+        (["recipe.yaml", "model/"], True, "model"),
+        (["model/"], True, "model"),
+        (["model/", "checkpoints/"], False, "model"),
+        (["corpus/"], False, "corpus"),
+        (["corpus/", ".git/"], True, "corpus"),
+        ([".git/"], False, None),
+        (["recipe.yaml/"], True, "recipe.yaml"),
     ],
 )
 def test_a_run_begins_in_a_folder_of_an_earlier_start_alone(
@@ -271,7 +349,7 @@ def test_a_run_begins_in_a_folder_of_an_earlier_start_alone(
 
     monkeypatch.setattr(run_folder, "is_written", known)
     for name in names:
-        (tmp_path / name).write_text("")
+        (tmp_path / name).mkdir() if name.endswith("/") else (tmp_path / name).write_text("")
     if refused is None:
         run_folder._check_written(tmp_path)
     else:

@@ -3,6 +3,7 @@
 import contextlib
 import dataclasses
 import errno
+import itertools
 import json
 import os
 import shutil
@@ -412,14 +413,18 @@ def test_without_the_option_an_edit_is_an_error_that_names_it(embed: Command, ma
 
 @pytest.mark.guarantee("update-as-new")
 @pytest.mark.guarantee("changed-input")
+@pytest.mark.parametrize("is_older", [False, True])
 def test_an_edit_that_the_plan_does_not_show_is_an_error_or_an_update(
-    embed: Command, made: Path, lines: list[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    embed: Command, made: Path, lines: list[str], is_older: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
+    """Also where the edited file is older than the collection, as a file that is unpacked or moved there may be."""
     monkeypatch.setattr("clearspan.pipelines.units.plan.sample", lambda stream, size: "0" * 64)
     monkeypatch.setattr("clearspan.pipelines.readers.sniff.sample", lambda stream, size: "0" * 64)
     monkeypatch.setattr("clearspan.pipelines.readers.sniff.WHOLE_BYTES", 0)
     assert embed("--output", tmp_path / "same").code == 0
     write(tmp_path / "a.jsonl", [text.replace("the", "teh") for text in changed(lines)])
+    if is_older:
+        os.utime(tmp_path / "a.jsonl", (1e9, 1e9))
     ended = embed("--output", tmp_path / "same")
     assert ended.code == 1 and "has changed since the run was planned" in ended.err and "--update" in ended.err
     assert embed("--output", tmp_path / "same", "--update").code == 0
@@ -630,6 +635,7 @@ def test_what_an_update_cannot_bring_up_to_date_is_refused(job: Job, embed: Comm
         ([5, 3, 5], [3, 5, 5], (0, 0, 3)),
         ([1, 7, 7, 7, 9], [7, 9, 9, 9, 4], (3, 3, 2)),
         ([2**62, 7, 7, 7], [-(2**62), 7, 7], (1, 2, 2)),
+        ([5, 2**32 + 5, 2**53, 2**62], [5, 2**33 + 5, 2**53 + 1, 2**62 + 1], (3, 3, 1)),
     ],
 )
 def test_a_text_that_occurs_three_times_counts_three_times(
@@ -655,3 +661,7 @@ def test_a_vector_is_copied_from_the_row_of_its_id(
     monkeypatch.setattr("clearspan.pipelines.kinds.copied.Dataset", lambda folder: SimpleNamespace(shards=[]))
     rows_of = Copied("old", tmp_path / "index.npy").rows
     assert rows_of(wanted).tolist() == found and rows_of([]).tolist() == []
+    row = dict(zip(wanted, found, strict=True))
+    for size in range(1, min(len(wanted), 4) + 1):  # windows of texts, of which several may begin with the same one
+        for some in itertools.islice(itertools.product(wanted, repeat=size), 0, None, 3):
+            assert rows_of(some).tolist() == [row[each] for each in some]

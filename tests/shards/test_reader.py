@@ -227,3 +227,36 @@ def test_two_hashes_differ_if_one_digit_does(place: int) -> None:
     other = FileInfo(10, declared.sha256[:place] + "b" + declared.sha256[place + 1 :])
     assert declared.difference(other) == "its sha256 is not the manifest's"
     assert declared.difference(FileInfo(10, "a" * 64)) == ""
+
+
+@pytest.mark.guarantee("kept-things-checked")
+def test_a_copy_of_a_remote_tokenizer_is_checked_at_each_use(
+    dataset: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """On an object store that serves the files of a folder."""
+    remote, exists, read_bytes, downloads = Dataset(dataset), storage.exists, storage.read_bytes, list[str]()
+    remote.folder = "gs://corpus/documents"
+
+    def here(path: str) -> str:
+        return path.replace("gs://corpus/documents", str(dataset))
+
+    def download(path: str) -> bytes:
+        if path.startswith("gs:"):
+            downloads.append(path.rpartition("/")[2])
+        return read_bytes(here(path))
+
+    monkeypatch.setattr(storage, "exists", lambda path: exists(here(path)))
+    monkeypatch.setattr(storage, "read_bytes", download)
+    monkeypatch.setenv("CLEARSPAN_CACHE", str(tmp_path / "cache"))
+    local, names = remote.local_tokenizer(), sorted(remote.tokenizer.files)
+    assert local.parent == tmp_path / "cache" and sorted(downloads) == names
+    for name in (*names, *names):
+        path, times = local / name, (local / name).stat()
+        content = bytearray(path.read_bytes())
+        content[len(content) // 2] ^= 1
+        path.write_bytes(content)
+        os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))
+        downloads.clear()
+        assert remote.local_tokenizer() == remote.local_tokenizer() == local and downloads == [name]
+        assert capsys.readouterr().err == f"{path}: damaged in the cache: made again\n"
+        assert path.read_bytes() == (dataset / "tokenizer" / name).read_bytes()

@@ -192,6 +192,34 @@ def test_half_a_hash_is_not_enough(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 
 @pytest.mark.guarantee("kept-things-checked")
+def test_any_of_many_rows_that_is_damaged_between_two_uses_is_not_used_again(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """By the run that found it whole before, nor by another one; asked for alone, among others, or several times."""
+    texts, dim = [f"owl {number}" for number in range(3000)], 32
+    rows = np.random.default_rng(0).normal(size=(3000, dim)).astype(np.float32)
+    for first, last in ((0, 1700), (1700, 3000)):
+        Cache(tmp_path, dim).add(texts[first:last], rows[first:last])
+    cache = Cache(tmp_path, dim)
+    assert (cache.find(texts) >= 0).all() and capsys.readouterr().err == ""
+    bad = {0, 5, 1699, 1700, 2500, 2999}
+    for path, first in zip(sorted(tmp_path.glob("*.rows.npy")), (0, 1700), strict=True):
+        mapped = np.load(path, mmap_mode="r+")
+        for number in bad:
+            if 0 <= number - first < len(mapped):
+                mapped[number - first, number % dim] += 1e-3
+        mapped.flush()
+    asked = [*range(3000), 5, 2999, 5]
+    for again in (cache, cache, Cache(tmp_path, dim)):
+        kept = again.find([texts[number] for number in asked])
+        assert [number for number, place in zip(asked, kept, strict=True) if place < 0] == [*sorted(bad), 5, 2999, 5]
+        assert [again.find([texts[number]])[0] >= 0 for number in (4, 5, 2999)] == [True, False, False]
+        assert "damaged since kept: computed again" in capsys.readouterr().err
+        found = np.concatenate(again.blocks)[kept[kept >= 0]]
+        np.testing.assert_array_equal(found, rows[[number for number in asked if number not in bad]])
+
+
+@pytest.mark.guarantee("kept-things-checked")
 def test_damaged_rows_of_each_file_are_counted_and_no_other_is_lost(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
