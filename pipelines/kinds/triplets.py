@@ -614,9 +614,10 @@ def _check_texts(rows: Sequence[TripletRow]) -> None:
     It is called only if the columns were chosen by their order, not by their names.
 
     Args:
-        rows: the first rows. If there are fewer than 8 (CHECK_ROWS), nothing is checked.
+        rows: the first rows. A column of which fewer than 8 rows (CHECK_ROWS) have a text is not checked.
     """
-    for column in zip(*(row.texts for row in rows), strict=True):
+    for cells in zip(*(row.texts for row in rows), strict=True):
+        column = [text for text in cells if text]  # a row may lack a text
         if len(column) >= CHECK_ROWS and all(
             text.strip().lower() in nli.LABELS or NUMBER.fullmatch(text) for text in column
         ):

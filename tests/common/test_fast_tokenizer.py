@@ -1,6 +1,7 @@
 """The faster method of tokenization gives the ids of `tokenizers`, or is not used: small tokenizers, made here."""
 
 from collections.abc import Callable, Sequence
+from threading import Thread
 from typing import Any
 
 import gigatoken
@@ -191,6 +192,60 @@ def test_words_keep_their_ids_however_many_come_together_and_later(monkeypatch: 
     ]
     for texts in calls:
         assert lists(ids.quick(texts)) == [[WORDS.get(word, 0) for word in text.split()] for text in texts]
+
+
+@pytest.mark.guarantee("same-ids")
+def test_each_call_proves_texts_from_its_beginning_to_its_end() -> None:
+    """A method that mistakes a word is not used for a call in whose sample the word is."""
+    ids = made(of_words())
+    usual = ids._fast
+    assert usual
+    ids._fast = lambda texts: usual([text.replace("barn", "York") for text in texts])
+    plain, size = ["the owl calls"] * 300, fast_tokenizer.SAMPLE
+    for place in (None, 0, 2 * size, 299 // size * size, None, size):
+        texts = [*plain]
+        if place is not None:
+            texts[place] = "the barn owl"
+        assert lists(ids.quick_if_equal(texts)) == lists(ids.exact(texts)), place
+    assert lists(ids.quick_if_equal(["in York", "the barn"])) == [[5, 7], [1, 7]], "the second text is not proved"
+
+
+@pytest.mark.guarantee("same-ids")
+def test_words_of_any_length_are_tokenized_whole() -> None:
+    tokenizer = Tokenizer(models.BPE({"a": 0, "b": 1, "ab": 2}, [("a", "b")]))
+    tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    ids = made(tokenizer.to_str().encode())
+    ids._fast = fast_tokenizer.WordTokens(ids._tokenizer)  # it cannot encode other letters
+    texts = ["ab" * 60_000 + "b", "a " + "b" * 60_000 + " a"]
+    assert [row.tolist() for row in ids.quick(texts)] == [[2] * 60_000 + [1], [0, *[1] * 60_000, 0]]
+
+
+@pytest.mark.guarantee("same-ids")
+def test_of_very_many_added_tokens_each_is_one() -> None:
+    ids = made(of_bytes(*(token(f"<{number}>", single_word=True) for number in range(300))))
+    assert ids.is_fast
+    texts = [text for number in (0, 150, 299) for text in (f"the<{number}>s", f"the <{number}> owl")]
+    assert lists(ids.quick(texts)) == lists(ids.exact(texts))
+
+
+@pytest.mark.guarantee("same-ids")
+def test_threads_that_share_a_tokenizer_get_their_own_ids(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A second thread comes while the first one stores the ids of its words."""
+    words = fast_tokenizer.WordTokens(load_tokenizer(of_words()))
+    concatenate, threads, second = Ragged.concatenate, list[Thread](), list[list[list[int]]]()
+
+    def interrupted(parts: Sequence[Ragged]) -> Ragged:
+        if not threads:
+            threads.append(Thread(target=lambda: second.append(lists(words(["New York owl", "barn"])))))
+            threads[0].start()
+            threads[0].join(0.05)
+        return concatenate(parts)
+
+    monkeypatch.setattr(Ragged, "concatenate", interrupted)
+    assert lists(words(["the barn owl", "calls in"])) == [[1, 2, 3], [4, 5]]
+    threads[0].join()
+    assert second == [[[6, 7, 3], [2]]]
+    assert lists(words(["the New barn York owl calls in"])) == [[1, 6, 2, 7, 3, 4, 5]]
 
 
 @pytest.mark.guarantee("same-ids")

@@ -65,6 +65,14 @@ def test_letters_spaces_between_words_and_signs_do(other: str) -> None:
 
 
 @pytest.mark.guarantee("copies-are-one-text")
+@pytest.mark.parametrize("text", ["The owls of Zürich call. ", "The owls of Chur call. "])
+def test_texts_that_differ_at_their_end_alone_are_no_copies(text: str) -> None:
+    by_day, at_night = (text * 5000 + time for time in ("by day", "at night"))
+    assert digest(by_day) == digest(by_day.upper()) != digest(at_night)
+    assert (digests([by_day]) != digests([at_night])).all()
+
+
+@pytest.mark.guarantee("copies-are-one-text")
 @given(st.text(st.characters(codec="utf-8") | st.sampled_from("aA\u0301\u0323ßẞİıǅﬁ\u00ad\u200b \u3000가\u1100\u1161")))
 def test_a_key_is_its_own_key_and_that_of_every_form(text: str) -> None:
     found = key(text)

@@ -28,11 +28,15 @@ def copies(texts: list[str], tmp_path: Path) -> Path:
 
 
 @pytest.mark.guarantee("copies-are-one-text")
-@pytest.mark.parametrize("command", ["documents", "sentences", "pairs", "embed"])
+@pytest.mark.parametrize(
+    "command",
+    ["documents", "sentences", "pairs", "embed", "documents --lowercase", "documents --whitespace collapse"],
+)
 def test_copies_are_duplicates_and_on_one_side(
     direct: Command, copies: Path, tmp_path: Path, command: str, request: pytest.FixtureRequest
 ) -> None:
-    words: list[str | Path] = [command, "--input", copies, "--unit-bytes", "8000"]
+    command, *more = command.split()
+    words: list[str | Path] = [command, *more, "--input", copies, "--unit-bytes", "8000"]
     words += {"sentences": ["--no-split"], "embed": ["--model"]}.get(command, [])
     words += [request.getfixturevalue("encoder")] if command == "embed" else ["--min-tokens", "1"]
     apart = tmp_path / "apart"

@@ -1,7 +1,7 @@
 """What units exchange and count, so that a dataset does not depend on who did which of them: files made here."""
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +16,7 @@ from clearspan.pipelines.units.job import Job
 from clearspan.pipelines.units.numbering import numbered
 from clearspan.pipelines.units.plan import Unit
 from clearspan.pipelines.units.rounds import Element, Round
+from tests.pipelines.conftest import Command
 
 ENTRY = np.dtype([("hash", "<u8"), ("row", "<u4")])
 
@@ -108,10 +109,42 @@ def test_lines_are_counted_before_each_piece_in_whatever_order_and_unit_it_is(
 
 
 @pytest.mark.guarantee("any-workers")
+def test_lines_are_counted_at_line_feeds_in_the_file_of_that_folder_as_it_is_now(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(numbering, "BUFFER_BYTES", 4)
+    files = {
+        "en/a.jsonl": b"one\rtwo\x0b\x1c\nthree\r\nfour",
+        "de/a.jsonl": b"\n\neins zwei\ndrei\n\n",
+        "a.jsonl": b"un",
+    }
+    for _ in range(2):
+        for name, content in files.items():
+            (tmp_path / name).parent.mkdir(exist_ok=True)
+            (tmp_path / name).write_bytes(content)
+        ends = {name: len(content) for name, content in files.items()}
+        units = [Unit(number, (piece(name, end, None),)) for number, (name, end) in enumerate(ends.items())]
+        counts = [content.count(b"\n") for content in files.values()]
+        assert [unit.pieces[0].lines for unit in numbered(str(tmp_path), units, quiet=True)] == counts
+        files = {name: content.replace(b"e", b"\n").replace(b"u", b"\n") for name, content in files.items()}
+
+
+@pytest.mark.guarantee("any-workers")
 def test_a_line_end_that_a_file_lost_since_is_no_endless_count(tmp_path: Path) -> None:
     (tmp_path / "a.jsonl").write_bytes(b"one\ntwo\n")
     ((found,),) = [unit.pieces for unit in numbered(str(tmp_path), [Unit(0, (piece("a.jsonl", 900, None),))], True)]
     assert found.lines == 2
+
+
+@pytest.mark.guarantee("any-workers")
+def test_the_number_of_workers_is_no_part_of_a_dataset(
+    direct: Command, head: Path, tmp_path: Path, tree: Callable[[Path], dict[str, str]]
+) -> None:
+    head.write_bytes(b"".join(head.read_bytes().splitlines(keepends=True)[:5]))
+    words = ("--input", head, "--min-tokens", "1", "--workers")
+    for workers in ("1", "2", "7"):
+        assert direct(*words, workers, "--output", tmp_path / workers).code == 0
+    assert tree(tmp_path / "1") == tree(tmp_path / "2") == tree(tmp_path / "7")
 
 
 @pytest.fixture

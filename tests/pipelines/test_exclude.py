@@ -24,7 +24,7 @@ from clearspan.pipelines.text.exclude import Excluded, read_texts
 from clearspan.pipelines.text.segmentation import normalize
 from clearspan.pipelines.text.word_hashes import comparable
 from clearspan.shards import Dataset
-from tests.pipelines.conftest import logged, rows
+from tests.pipelines.conftest import Command, logged, rows, summary
 
 UNIT = ("--unit-bytes", "30000", "--min-tokens", "300")
 
@@ -201,6 +201,8 @@ def test_every_text_is_looked_at_however_many_are_looked_at_together(monkeypatch
     looked_at = [SICK, *others[:2], GUITAR, "The man slept!", others[0], *others, f"So: {SICK}.", others[0], GUITAR]
     assert containing_excluded(looked_at, excluded) == [0, 3, 4, 10, 12]
     assert containing_excluded(others, excluded) == containing_excluded([], excluded) == []
+    long = ["Nobody looks at the sky. " * 10_000 + text for text in (SICK, GUITAR, "", "The end.")]
+    assert containing_excluded(long, excluded) == [0, 1]
 
 
 @pytest.mark.guarantee("excluded-texts")
@@ -208,10 +210,12 @@ def test_each_dropped_example_is_counted_and_has_a_line() -> None:
     tally = Tally(("excluded",), 0.0)
     tally.exclude("a.jsonl:0", 7, GUITAR)
     tally.exclude("b.txt:12", 9, SWIMMING)
-    assert tally.counts.filtered["excluded"] == 2
+    tally.exclude("c.txt:3", 7, GUITAR)  # a copy
+    assert tally.counts.filtered["excluded"] == 3
     assert [json.loads(line) for line in tally.excluded.splitlines()] == [
         {"source": "a.jsonl:0", "id": 7, "text": GUITAR},
         {"source": "b.txt:12", "id": 9, "text": SWIMMING},
+        {"source": "c.txt:3", "id": 7, "text": GUITAR},
     ]
 
 
@@ -300,10 +304,43 @@ def test_excluded_texts_are_read_as_test_sets_are_written(tmp_path: Path) -> Non
     (tmp_path / "stsb.csv").write_text('"One, two",three\n')
     (tmp_path / "snli.jsonl").write_text('{"sentence1": "A man.", "label": 3}\n')
     (tmp_path / "mr.txt").write_bytes("naïve film .\n".encode("latin-1"))
-    names = ("sts.txt", "stsb.csv", "snli.jsonl", "mr.txt")
+    answers = [{"question": "Who sat?", "answers": [{"text": ["A cat."], "start": 3}]}]
+    (tmp_path / "squad.json").write_text(json.dumps({"data": [{"paragraphs": answers}, [["A mat."]]]}))
+    names = ("sts.txt", "stsb.csv", "snli.jsonl", "mr.txt", "squad.json")
     assert list(read_texts([str(tmp_path / name) for name in names])) == [
-        *("A cat sits.", "A dog runs.", "One, two", "three", "One, two,three", "A man.", "naïve film .")
+        *("A cat sits.", "A dog runs.", "One, two", "three", "One, two,three", "A man.", "naïve film ."),
+        *("Who sat?", "A cat.", "A mat."),
     ]
+
+
+@pytest.mark.guarantee("excluded-texts")
+def test_files_of_one_name_in_several_folders_are_all_read(tmp_path: Path) -> None:
+    for folder, text in (("MR", "A cat sits."), ("SST", "A dog runs."), ("SST/dev", "A bird sings.")):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "test.txt").write_text(f"{text}\n")
+    assert sorted(read_texts([str(tmp_path)])) == ["A bird sings.", "A cat sits.", "A dog runs."]
+
+
+@pytest.mark.guarantee("excluded-texts")
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("documents", "--whitespace", "collapse", "--lowercase"),
+        ("sentences", "--pack", "60"),
+        ("pairs", "--fields", "title,text", "--whitespace", "collapse"),
+    ],
+)
+def test_a_line_of_a_text_is_a_sentence_however_the_text_is_prepared(
+    direct: Command, tmp_path: Path, words: tuple[str, ...]
+) -> None:
+    songs = [f"It was late {number}\n\nA man is playing a guitar\n\nNobody listens to him" for number in range(3)]
+    songs.insert(1, "It was late\n\nHere a man is playing a guitar\n\nNobody listens to him")
+    records = ({"title": f"Song {number}", "text": song} for number, song in enumerate(songs))
+    (tmp_path / "songs.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
+    (tmp_path / "test.txt").write_text(f"{GUITAR}\n")
+    given = ("--input", tmp_path / "songs.jsonl", "--min-tokens", "1", "--exclude", tmp_path / "test.txt", "--json")
+    found = summary(direct(*words, *given))
+    assert found["filtered"]["excluded"] == len(logged(tmp_path / "out" / "_excluded")) == 3
 
 
 @pytest.mark.guarantee("excluded-texts")

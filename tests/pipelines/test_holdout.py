@@ -1,11 +1,14 @@
 """The held-out part of pairs: the share that was asked, no text on both sides, shared titles in training."""
 
 import csv
+import dataclasses
 import errno
 import json
 import math
 import os
+import random
 import re
+import shutil
 from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
@@ -62,13 +65,35 @@ def test_rows_that_share_a_text_through_other_rows_are_on_one_side(
     direct: Command, written, tmp_path: Path, decoded
 ) -> None:
     """Chains of four rows in which each text is the next row's title, in another case."""
-    chains = [[f"text {word(n)} {part}" for part in ("one", "two", "three", "four", "five")] for n in range(60)]
-    pairs = [(first.upper(), second) for chain in chains for first, second in pairwise(chain)]
-    assert direct(*written(pairs), "--holdout-fraction", "0.2").code == 0
+    for animal in ("owl", "fox"):  # another dataset in the same folder, in the same process
+        chains = [[f"{animal} {word(n)} {part}" for part in ("one", "two", "three", "four", "five")] for n in range(60)]
+        pairs = [(first.upper(), second) for chain in chains for first, second in pairwise(chain)]
+        if animal == "fox":
+            random.Random(0).shuffle(pairs)
+        assert direct(*written(pairs), "--holdout-fraction", "0.2").code == 0
+        train, held = decoded(tmp_path / "out"), decoded(tmp_path / "out" / "validation")
+        assert len(train) + len(held) == 240 and 0 < len(held) < 100 and len(held) % 4 == 0
+        texts = [{text.casefold() for pair in side for text in pair} for side in (train, held)]
+        assert not texts[0] & texts[1]
+        shutil.rmtree(tmp_path / "out")
+
+
+@pytest.mark.guarantee("linked-rows")
+def test_texts_that_rows_lack_join_none_of_them(direct: Command, tmp_path: Path, decoded) -> None:
+    records = [
+        {
+            "query": f"On {word(n)}",
+            "pos": [f"The text of {word(n)}."],
+            "neg": [f"A text of {word(n + 7000)}."] * (n % 3),
+        }
+        for n in range(300)
+    ]
+    (tmp_path / "a.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
+    words = ("triplets", "--input", tmp_path / "a.jsonl", "--max-positives", "2", "--max-negatives", "2")
+    ended = direct(*words, "--holdout-fraction", "0.2")
+    assert ended.code == 0, ended.err
     train, held = decoded(tmp_path / "out"), decoded(tmp_path / "out" / "validation")
-    assert len(train) + len(held) == 240 and 0 < len(held) < 100 and len(held) % 4 == 0
-    texts = [{text.casefold() for pair in side for text in pair} for side in (train, held)]
-    assert not texts[0] & texts[1]
+    assert len(train) + len(held) == 300 and 40 <= len(held) <= 80
 
 
 @pytest.mark.guarantee("held-out-share")
@@ -77,7 +102,10 @@ def test_a_smaller_share_is_told_and_none_is_an_error(direct: Command, written, 
     pairs = [("Untitled" if n % 20 else f"On {word(n)}", f"The text of {word(n)} is here.") for n in range(600)]
     ended = direct(*written(pairs), "--holdout-fraction", "0.1")
     held = len(rows(tmp_path / "out" / "validation"))
-    assert 5 <= held <= 25 and f"held out {held} of 600 triplets: {held / 6:.3g} % (asked: 10 %)" in ended.out
+    line = f"held out {held} of 600 triplets: {held / 6:.3g} % (asked: 10 %)"
+    assert 5 <= held <= 25 and line in ended.out
+    assert "was already finished" in (again := direct(*written(pairs), "--holdout-fraction", "0.1").out)
+    assert line in again
     common = [("Untitled", text) for _, text in pairs]
     ended = direct(*written(common), "--holdout-fraction", "0.1", "--output", tmp_path / "none")
     assert ended.code == 1
@@ -102,6 +130,26 @@ def test_the_share_is_that_of_all_that_is_trained_on_or_held_out(
     options = {} if asked is None else {"holdout_fraction": asked}
     manifest = Manifest("triplets", {"options": options}, [], {"read": 9000, "kept": 1800, "filtered": filtered})
     assert held_out_share(manifest) == line
+    for kind in ("documents", "sentences", "images", "audio"):
+        assert held_out_share(dataclasses.replace(manifest, kind=kind)) == line.replace("triplets", kind)
+
+
+@pytest.mark.guarantee("held-out-share")
+def test_the_share_is_told_however_much_else_there_is_to_tell(direct: Command, tmp_path: Path) -> None:
+    """Of a table in another encoding, with files left out, excluded texts, prompts and groups."""
+    lines = [f"On {word(n)},Das ist höchst {word(n)},{n // 2}" for n in range(60)]
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "a.csv").write_text("\n".join(["title,text,topic", *lines]), encoding="cp1252")
+    (tmp_path / "in" / "_b.csv").touch()
+    (tmp_path / "in" / "c.pdf").write_bytes(b"%PDF-1.4\n\x00")
+    (tmp_path / "test.txt").write_text("...\nNobody has ever written this sentence\n")
+    words = ("pairs", "--input", tmp_path / "in", "--encoding", "auto", "--skip-unknown", "--prompt", "find: ")
+    more = ("--max-tokens", "6", "--exclude", tmp_path / "test.txt", "--group-field", "topic")
+    ended = direct(*words, *more, "--holdout-fraction", "0.3")
+    assert ended.code == 0, ended.err
+    held = len(rows(tmp_path / "out" / "validation"))
+    assert f"held out {held} of 60 triplets: {held / 0.6:.3g} % (asked: 30 %)" in ended.out
+    assert ended.out.count("\n") > 8
 
 
 def passages() -> list[dict[str, Any]]:
@@ -158,6 +206,7 @@ def test_rows_of_one_group_are_held_out_together(direct: Command, tmp_path: Path
     assert 0.12 < share < 0.28
     number = len({record["topic"] for record in records})
     assert f"{len(records)} rows are {number} groups of one topic or text, each on one side" in ended.out
+    assert re.search(rf"held out \d+ of {len(records)} triplets: [\d.]+ % \(asked: 20 %\)", ended.out)
     assert "was already finished" in (again := direct(*words, "--group-field", "topic")).out
     assert f"{number} groups of one topic or text" in again.out
     assert direct(*words).code == 1  # the groups are part of what a dataset is
@@ -197,6 +246,7 @@ def recorded(value: Any) -> Record:
             for number, text in ((7, "7"), ("7", "7"), (0, "0"), (7.5, "7.5"), (1e300, "1e+300"))
         ),
         *(({"topic": value}, text) for value, text in ((False, "false"), (True, "true"), (math.inf, "Infinity"))),
+        *(({"topic": text}, text) for text in ("nan", "None", "null", "NA", "n/a", "-")),
         *(({"topic": value}, "") for value in (None, math.nan, "", " \n")),
         *((value, "") for value in ({}, {"text": "bash"}, "the topic of a text", ["topic"], None)),
     ],
@@ -245,16 +295,31 @@ def test_a_group_is_no_text_of_a_row(direct: Command, tmp_path: Path, decoded) -
 
 
 @pytest.mark.guarantee("groups-apart")
-def test_the_parts_of_one_text_can_be_held_out_together(direct: Command, tmp_path: Path, decoded) -> None:
-    records = [
-        {"id": n, "text": "".join(f"# {word(n)} {word(part)}\n\nThe text of {word(n)}.{part}\n\n" for part in range(4))}
-        for n in range(100)
-    ]
-    words = ("pairs", "--input", *in_form(records, "jsonl", tmp_path), "--structure", "headings")
+@pytest.mark.parametrize("form", ["jsonl", "csv", "parquet"])
+@pytest.mark.parametrize("structure", ["headings", "sentences"])
+def test_the_parts_of_one_text_can_be_held_out_together(
+    direct: Command, tmp_path: Path, decoded, structure: str, form: str
+) -> None:
+    """Two texts have one id, and share no word with each other."""
+
+    def text(n: int) -> str:
+        parts = [f"{word(n)} {word(1000 + 4 * n + part)}" for part in range(4)]
+        if structure == "headings":
+            return "".join(f"# {part}\n\nThe text of {part}.\n\n" for part in parts)
+        return "\n\n".join(
+            f"The owls of {part} call at night in {part}. They of {part} sleep by day." for part in parts
+        )
+
+    records = [{"id": n // 2, "text": text(n)} for n in range(100)]
+    words = ("pairs", "--input", *in_form(records, form, tmp_path), "--structure", structure)
     assert direct(*words, "--group-field", "id", "--holdout-fraction", "0.2").code == 0
     train, held = decoded(tmp_path / "out"), decoded(tmp_path / "out" / "validation")
-    documents = [{title.split()[0] for title, _ in part} for part in (train, held)]
-    assert len(train) + len(held) == 400 and not documents[0] & documents[1] and documents[1]
+    named = {word(n): n // 2 for n in range(100)}
+    families = [
+        {named[name] for row in part for name in " ".join(row).split() if name in named} for part in (train, held)
+    ]
+    assert len(train) + len(held) == {"headings": 400, "sentences": 100}[structure]
+    assert not families[0] & families[1] and families[1]
 
 
 @pytest.mark.guarantee("groups-apart")

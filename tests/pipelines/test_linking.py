@@ -220,6 +220,8 @@ def test_each_text_of_a_row_and_its_group_are_entries_of_the_row() -> None:
     by_hash = [(1, 100), (1, 101), (2, 100), (3, 101)]
     assert sorted(texts(rows, hashes, 100).tolist()) == by_hash
     assert sorted(texts(rows, hashes, 100, groups).tolist()) == [*by_hash, (10, 100), (11, 101)]
+    several = np.arange(40, dtype=np.uint64).reshape(2, 20)  # ten texts in a row
+    assert texts(rows, several, 100).tolist() == [(text + 10 * n, 100 + n) for text in range(10) for n in range(2)]
     one, two, again, three = texts(rows, None, 100)[[0, 2, 1, 3]].tolist()
     assert two[0] == again[0] and {two[1], again[1]} == {100, 101} and len({one[0], two[0], three[0]}) == 3
 
@@ -232,6 +234,17 @@ def test_rows_that_share_a_text_in_any_column_have_one_name() -> None:
     for order in (slice(None), slice(None, None, -1), np.random.default_rng(0).permutation(len(links))):
         names = linking.components(links[order], np.arange(len(rows)) != 5)
         assert names.tolist() == [3, 3, 3, 8, 3, int(linking.DROPPED), 2, 3]
+
+
+@pytest.mark.guarantee("linked-rows")
+def test_a_text_of_very_many_rows_joins_all_of_them() -> None:
+    number = 70_000
+    links = np.empty(2 * number, TEXT)
+    links["row"] = np.tile(np.arange(number), 2)
+    links["text"][:number], links["text"][number:] = 7, 10 + np.arange(number)
+    links["text"][-9] = 3
+    names = linking.components(links, np.arange(number) != 5)
+    assert set(names.tolist()) == {3, int(linking.DROPPED)} and np.flatnonzero(names != 3).tolist() == [5]
 
 
 @pytest.mark.guarantee("linked-rows")

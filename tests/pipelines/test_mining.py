@@ -22,12 +22,13 @@ from tokenizers import Tokenizer
 import clearspan
 from clearspan.common import same_text
 from clearspan.common.encoder.folder import load_folder
+from clearspan.common.ragged import Ragged
 from clearspan.common.stemming import PLAIN
 from clearspan.pipelines.errors import PipelineError
 from clearspan.pipelines.mining import miner, ranking
 from clearspan.pipelines.mining.choice import Allowed, ChoiceOptions, allowed_texts, negatives_of_rows
 from clearspan.pipelines.mining.ranking import NONE, BestTexts, LexicalSearch, Nearest
-from clearspan.pipelines.mining.source import read_source
+from clearspan.pipelines.mining.source import MiningSource, read_source
 from clearspan.shards import Dataset, verify
 from tests.conftest import ROOT
 from tests.pipelines.conftest import Command, killed, rows
@@ -204,6 +205,25 @@ def test_killed_and_run_again_it_ends_with_the_same_bytes(
         assert not (tmp_path / "again" / "manifest.json").exists()  # killed at that of validation/
     mine(pairs, output="again")
     assert tree(tmp_path / "again") == whole
+
+
+@pytest.mark.guarantee("killed-run")
+@pytest.mark.slow
+def test_killed_before_the_held_out_part_is_copied_it_has_one_in_the_end(
+    pairs: Path, pipeline: Command, tree: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def killed_here(*_: object) -> None:
+        raise OSError("the disk is gone")
+
+    words = ("mine", pairs, "--bm25", "4", "--output")
+    assert pipeline(*words, tmp_path / "whole").code == 0
+    with monkeypatch.context() as patch:
+        patch.setattr(miner, "_copy_held_out", killed_here)
+        assert pipeline(*words, tmp_path / "mined").code == 1
+    assert not (tmp_path / "mined" / "manifest.json").exists()
+    assert pipeline(*words, tmp_path / "mined").code == 0
+    assert tree(tmp_path / "mined") == tree(tmp_path / "whole")
+    assert "validation/manifest.json" in tree(tmp_path / "whole")
 
 
 @pytest.mark.guarantee("finished-work-checked")
@@ -533,6 +553,54 @@ def test_pairs_are_read_without_their_prompts_and_one_text_is_enough(
     assert [sorted(two.not_negatives(row).tolist()) for row in (0, 1)] == [[0, 1], [0, 1]]
     empty = read_source(Given(roberta_tokenizer, prompts), quiet=True)
     assert empty.title_of.dtype == np.int64 and len(empty.title_of) == 0
+
+
+@pytest.mark.guarantee("mined-negatives")
+def test_long_texts_of_one_beginning_are_several_and_whole(roberta_tokenizer: Path) -> None:
+    beginning = "Owls hunt by ear, at night. " * 100
+    rows = [(f"{beginning}How? {end}", f"{beginning}So it is. {end}") for end in ("Rain.", "Snow.")]
+    source = read_source(Given(roberta_tokenizer, {}, rows), quiet=True)
+    assert (source.titles, source.texts) == ([title for title, _ in rows], [text for _, text in rows])
+
+
+@pytest.mark.guarantee("mined-negatives")
+def test_texts_whose_cosines_differ_in_the_sixth_digit_are_told_apart() -> None:
+    cosine = np.random.default_rng(0).permutation(0.9 + np.arange(400) / 500_000)
+    vectors = np.stack([cosine, np.sqrt(1 - cosine**2)], axis=1).astype(np.float32)
+    found = Nearest(vectors).search(np.array([[1, 0]], np.float32), [np.array([], np.int64)], 3)
+    assert found.indices[0].tolist() == np.argsort(-cosine)[:3].tolist()
+
+
+def at(*cosines: float) -> np.ndarray:
+    """Return unit vectors of these cosines with (1, 0)."""
+    return np.stack([cosines, np.sqrt(1 - np.square(cosines))], axis=1).astype(np.float32)
+
+
+@pytest.mark.guarantee("mined-negatives")
+@pytest.mark.parametrize("bm25", [0, 1])
+def test_no_text_scores_above_any_right_text_of_its_row(bm25: int) -> None:
+    """Rows of one title have limits of their own, by the model's score whoever finds the text."""
+    cosines = {
+        "Owls hunt by ear.": 0.9,
+        "They sleep by day.": 0.5,
+        "How do owls hunt? By night.": 0.8,
+        "How do owls hunt? Rain.": 0.7,
+        "How do owls hunt? Snow.": 0.49,
+        "How do fish swim?": 0.2,
+        "It rains.": 0.95,
+    }
+    positives = Ragged.of([np.array([0, 1]), np.array([2]), np.array([1])], np.int64)
+    none = Ragged.of([np.empty(0, np.int64)] * 3, np.int64)
+    barred = Ragged.of([np.array([0, 1, 2]), np.array([1])], np.int64)
+    tokens = Ragged.of([np.array([number]) for number in range(7)], np.uint16)
+    of_rows = (["How do owls hunt?", "How?"], np.array([0, 0, 1]), [*cosines], tokens, positives, none, barred)
+    options = ChoiceOptions(negatives=4, bm25=bm25, relative_margin=0.0)
+    lexical = LexicalSearch([*cosines]) if bm25 else None
+    made = miner.Miner(MiningSource(*of_rows), options, at(1, 1), Nearest(at(*cosines.values())), lexical)
+    taken, figures = made.mine_rows(0, np.array([7, 8, 9]))
+    assert [sorted(row) for row in taken] == [[4, 5], [3, 4, 5], [4, 5]]
+    assert (figures.rows, figures.negatives, figures.positives) == (3, 7, 4)
+    assert figures.left_out["relative_margin"] > 0
 
 
 @pytest.mark.guarantee("mined-negatives")

@@ -197,7 +197,7 @@ def test_killed_in_any_round_it_ends_with_the_same_bytes(
     assert not list((tmp_path / "out").rglob(f"{files.TEMPORARY}*"))
 
 
-@pytest.mark.guarantee("killed-run")
+@pytest.mark.guarantee("killed-run", "near-duplicates")
 @pytest.mark.parametrize("is_cut", [False, True])
 @pytest.mark.parametrize("lost", ["*.tar", "validation/*.tar", "_near_duplicates/*"])
 def test_what_is_lost_is_made_again_from_its_own_unit(
@@ -206,7 +206,7 @@ def test_what_is_lost_is_made_again_from_its_own_unit(
     command = ("--input", corpus, *NEAR, "--holdout-fraction", "0.3", "--json")
     assert direct(*command).code == 0
     before, path = tree(tmp_path / "out"), sorted((tmp_path / "out").glob(lost))[-1]
-    path.write_bytes(path.read_bytes()[:1000]) if is_cut and path.suffix == ".tar" else path.unlink()
+    path.write_bytes(path.read_bytes()[: 1000 if path.suffix == ".tar" else -3]) if is_cut else path.unlink()
     assert json.loads(direct(*command).out)["run"]["units"] == 1
     assert tree(tmp_path / "out") == before
 
@@ -220,6 +220,16 @@ def test_sentences_are_compared_too(direct, tmp_path: Path) -> None:
     assert direct("sentences", "--input", tmp_path / "lines.txt", *words).code == 0
     assert len(rows(tmp_path / "out")) == 2
     assert [set(line) for line in logged(tmp_path / "out" / "_near_duplicates")] == [{"id", "kept", "similarity"}]
+
+
+@pytest.mark.guarantee("near-duplicates")
+def test_documents_that_only_begin_alike_both_stay(direct, plain: list[str], tmp_path: Path) -> None:
+    beginning, *ends = (" ".join(plain[part]) for part in (slice(8), slice(8, 24), slice(24, 40)))
+    documents = [f"{beginning} {end}" for end in ends]
+    assert len(beginning) > 10_000 and min(map(len, ends)) > 3 * len(beginning) / 2
+    (tmp_path / "a.jsonl").write_text("".join(json.dumps({"text": text}) + "\n" for text in documents))
+    assert direct("--input", tmp_path / "a.jsonl", *NEAR).code == 0
+    assert len(rows(tmp_path / "out")) == 2
 
 
 @pytest.mark.guarantee("near-duplicates")
@@ -316,12 +326,12 @@ def test_the_document_that_a_dropped_one_resembles_most_is_named() -> None:
 def test_each_dropped_document_of_all_batches_has_a_line(monkeypatch: pytest.MonkeyPatch) -> None:
     found = np.array([(4, 11, 0.87654), (5, 12, 1.0), (9, 11, 0.9)], near.DROPPED)
     monkeypatch.setattr(decisions, "near_duplicates", lambda job, unit: found if (job, unit) == ("a job", 3) else [])
-    batches = [pa.record_batch({"id": ids, "tokens": ids, "source": [f"a:{n}" for n in ids]}) for ids in ([1, 2], [3])]
+    batches = [pa.record_batch({"id": ids, "tokens": ids, "source": [f"a:{n}" for n in ids]}) for ids in ([1, 2], [1])]
     lines = [json.loads(line) for line in unit._near_duplicates(cast(Job, "a job"), 3, batches)]
     assert lines == [
         {"source": "a:1", "id": 1, "kept": 11, "similarity": 0.877},
         {"source": "a:2", "id": 2, "kept": 12, "similarity": 1.0},
-        {"source": "a:3", "id": 3, "kept": 11, "similarity": 0.9},
+        {"source": "a:1", "id": 1, "kept": 11, "similarity": 0.9},  # a copy of the first
     ]
     without = list(unit._near_duplicates(cast(Job, "a job"), 3, [batch.select(["id"]) for batch in batches]))
     assert [json.loads(line) for line in without] == [

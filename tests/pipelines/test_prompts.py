@@ -9,6 +9,7 @@ from typing import cast
 import numpy as np
 import pytest
 from sentence_transformers import SentenceTransformer
+from tokenizers import Tokenizer
 
 import clearspan
 from clearspan.common.encoder.prompts import Prompts
@@ -117,6 +118,21 @@ def test_the_ids_of_pairs_are_those_that_the_model_reads_later(
 
 
 @pytest.mark.guarantee("prompts-trained")
+@pytest.mark.parametrize("prompts", [("query: ", "passage: "), ("Find", "The text of "), ("query:\n", "")])
+def test_a_prompt_and_its_text_are_tokenized_as_one(
+    direct: Command, roberta_tokenizer: Path, rows: Path, tmp_path: Path, prompts: tuple[str, str]
+) -> None:
+    """A space at the end of a prompt belongs to the first word of the text."""
+    words = ("pairs", "--input", rows, "--tokenizer", roberta_tokenizer)
+    ended = direct(*words, "--prompt", prompts[0], "--prompt", prompts[1])
+    assert ended.code == 0, ended.err
+    made = Tokenizer.from_file(str(roberta_tokenizer / "tokenizer.json"))
+    both = [[prompt + text for text in side] for prompt, side in zip(prompts, (TITLES, TEXTS), strict=True)]
+    expected = [[made.encode(text, add_special_tokens=False).ids for text in side] for side in both]
+    assert ids(tmp_path / "out") == list(zip(*expected, strict=True))
+
+
+@pytest.mark.guarantee("prompts-trained")
 def test_a_prompt_that_spells_out_a_special_token_has_the_ids_that_the_model_reads_later(
     direct: Command, model: Path, rows: Path, tmp_path: Path
 ) -> None:
@@ -212,6 +228,8 @@ def test_prompts_of_a_model_that_are_no_texts_are_named(direct: Command, model: 
 def test_each_text_of_a_row_has_the_prompt_of_its_side() -> None:
     known = Prompts({"query": "query: ", "document": "passage: ", "same": "Compare: "}, "same")
     assert Pairs.usual_prompts(cast(Pairs, None), known) == ("query: ", "passage: ")
+    without = Prompts({"query": "query: ", "passage": "passage: ", "same": "Compare: "}, "same")
+    assert Pairs.usual_prompts(cast(Pairs, None), without) == ("query: ", "")
     for prompts, negative in ((("q", "d", "n"), "n"), (("q", "d"), "")):
         kind = cast(Triplets, SimpleNamespace(prompts=prompts, num_positives=2))
         assert Triplets.prompts_of(kind, 5) == ("q", "d", "d", negative, negative)

@@ -1,6 +1,9 @@
 """What a run that was killed has left to do: the functions that decide, on small folders that are made here."""
 
 import dataclasses
+import errno
+import json
+import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -17,7 +20,8 @@ from clearspan.pipelines.units import decisions, update
 from clearspan.pipelines.units.commit import load_results
 from clearspan.pipelines.units.job import DONE, STAGED, Job, UnitResult
 from clearspan.pipelines.units.rounds import Round
-from clearspan.shards import ShardInfo
+from clearspan.shards import ShardInfo, storage
+from tests.pipelines.conftest import Command
 
 PLAN = "the plan"
 
@@ -106,13 +110,88 @@ def test_of_a_round_what_is_missing_or_damaged_remains(
         (tmp_path / "_curated" / name.format(1)).write_bytes(seal_bytes(b"decided"))
         (tmp_path / "_curated" / name.format(4)).write_bytes(seal_bytes(b"decided"))
         assert each.elements(job) == [(0, 5), (2, 5)] and by_slice.elements(job) == [(0, 5), (2, 5), (3, 5)]
-        (tmp_path / "_curated" / name.format(4)).write_bytes(b"decided")
+        for number in (1, 4):
+            (tmp_path / "_curated" / name.format(number)).write_bytes(b"decided")
         is_checked = name.endswith(".rows")
-        assert by_slice.elements(job) == [(0, 5), (2, 5), (3, 5), *([(4, 5)] if is_checked else [])]
-        assert ("00004.rows: damaged since it was written: made again" in capsys.readouterr().err) is is_checked
+        left = range(5) if is_checked else (0, 2, 3)
+        assert by_slice.elements(job) == [(number, 5) for number in left]
+        told = capsys.readouterr().err
+        for number in (1, 4):
+            assert (f"{number:05d}.rows: damaged since it was written: made again" in told) is is_checked
+        (tmp_path / "_curated" / name.format(1)).write_bytes(seal_bytes(b"decided"))
         assert dataclasses.replace(each, is_over=lambda job: True).elements(job) == []
     monkeypatch.setattr(decisions, "have_verdicts", lambda job: True)
     assert each.elements(job) == [] and len(dataclasses.replace(each, decides=False).elements(job)) == 2
+
+
+@pytest.mark.guarantee("killed-run")
+def test_a_run_that_goes_on_elsewhere_has_as_many_slices(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By the sizes of the files, whatever machine it is."""
+    monkeypatch.setattr(decisions, "SLICE_BYTES", 100)
+    folder = Path(job.staged_folder)
+    folder.mkdir()
+    for name, size in {
+        "keys-00000.rows": 250,
+        "keys-00001.rows": 160,
+        "texts-00000.rows": 130,
+        "sides-0.rows": 999,
+    }.items():
+        (folder / name).write_bytes(bytes(size))
+    for cores in (1, 2, 64):
+        monkeypatch.setattr(os, "cpu_count", lambda cores=cores: cores)
+        assert decisions.num_slices(job) == 5
+
+
+@pytest.mark.guarantee("killed-run")
+@pytest.mark.slow
+def test_killed_after_any_of_its_files_it_ends_with_the_same_bytes(
+    direct: Command,
+    texts: list[str],
+    tmp_path: Path,
+    tree: Callable[[Path], dict[str, str]],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """In this process: a run, and one that makes a lost shard again although a worker had stopped the run before."""
+    some = [" ".join(text.split()[:30]) for text in texts[:18]]
+    lines = [*some, f"{some[0]} again", some[1].upper(), f"{some[7]} again"]
+    (tmp_path / "a.jsonl").write_text("".join(json.dumps({"text": text}) + "\n" for text in lines))
+    (tmp_path / "test.txt").write_text(f"{some[3]}\n")
+    words = ("--input", tmp_path / "a.jsonl", "--unit-bytes", "1500", "--min-tokens", "1", "--dedup", "--limit", "16")
+    words += ("--near-dedup", "0.7", "--holdout-fraction", "0.3", "--exclude", tmp_path / "test.txt")
+    left = [0]
+
+    def dying(publish: Callable[..., None]) -> Callable[..., None]:
+        def publish_or_die(data: object, path: str) -> None:
+            left[0] -= 1
+            if left[0] < 0:
+                raise OSError(errno.EIO, os.strerror(errno.EIO), path)
+            publish(data, path)
+
+        return publish_or_die
+
+    for name in ("publish_bytes", "publish_file"):
+        monkeypatch.setattr(storage, name, dying(getattr(storage, name)))
+    left[0] = 1000
+    assert direct(*words, "--output", tmp_path / "whole").code == 0
+    expected, number = tree(tmp_path / "whole"), 1000 - left[0]
+    assert number > 40 and len([name for name in expected if name.endswith(".tar")]) > 4
+    folder = tmp_path / "out"
+    for most in (3, number // 3, number // 2, number - 1):
+        left[0] = most
+        assert direct(*words).code == 1
+        assert not (folder / "manifest.json").exists()
+        left[0] = 1000
+        assert direct(*words).code == 0 and tree(folder) == expected
+        if most == 3:
+            for lost in ("documents-*.tar", "_near_duplicates/*"):
+                next(folder.glob(lost)).unlink()
+                (folder / "_stopped.json").write_text(json.dumps("the disk is gone"))
+                left[0] = 0
+                assert direct(*words).code == 1
+                assert not list(folder.rglob("manifest.json")), "neither part is finished"
+                left[0] = 1000
+                assert direct(*words).code == 0 and tree(folder) == expected
+        shutil.rmtree(folder)
 
 
 @pytest.mark.guarantee("killed-run")

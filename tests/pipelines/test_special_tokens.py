@@ -237,6 +237,19 @@ def test_a_special_token_is_recognized_only_if_a_prompt_spells_it_out(model: str
 
 
 @pytest.mark.guarantee("special-tokens-are-text")
+def test_readers_of_one_name_read_as_their_own_description_says() -> None:
+    """As after a model was trained on, or given a prompt, under the same name."""
+    texts, descriptions, expected = ["the [MASK] owl </s>"], [], []
+    for model, prompt in (("WordPiece", ""), ("WordPiece", "[MASK] "), ("Unigram", ""), ("WordPiece", "")):
+        loaded = fast_tokenizer.load_tokenizer(of_owls(model).to_str().encode(), prompts=[prompt])
+        reader = TokenReader(loaded, PostProcessing([1], [9], 12, False, [0, 1, 9]), 10, "owls")
+        descriptions.append(reader.description())
+        expected.append(reader.read(texts).ids.tolist())
+    assert [TokenReader.from_description(each).read(texts).ids.tolist() for each in descriptions] == expected
+    assert expected[0] == expected[3] and len({*map(tuple, expected)}) == 3
+
+
+@pytest.mark.guarantee("special-tokens-are-text")
 @KNOWING
 @pytest.mark.parametrize("prompt", ["", "[MASK] "])
 def test_a_reader_by_its_description_reads_special_tokens_as_the_first_one(model: str, prompt: str) -> None:

@@ -205,6 +205,34 @@ def test_each_file_that_it_wrote_is_made_again_if_it_is_lost_or_differs(learn, o
             assert contents(folder) == made
 
 
+class LearnedAgainError(Exception):
+    pass
+
+
+def learned_again(*_: object) -> None:
+    raise LearnedAgainError
+
+
+@pytest.mark.guarantee("learned-as-written")
+def test_a_change_of_one_byte_is_found_however_late_and_small(
+    learn, texts: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each time after the whole file was found to be as it was written, in the same process."""
+    (tmp_path / "a.jsonl").write_text("".join(json.dumps({"text": text}) + "\n" for text in texts[:30]))
+    words = ("--input", tmp_path / "a.jsonl", "--size", "4000")
+    assert learn(*words)[0] == 0
+    path = tmp_path / "learned" / "tokenizer.json"
+    whole = path.read_bytes()
+    assert len(whole) > 100_000 and whole.endswith(b"}")
+    monkeypatch.setattr(vocabulary_command, "_learn", learned_again)
+    for damaged in (whole[:-1] + b" ", whole[:-1] + b"]", whole.replace(b"\n", b"\r\n"), whole + b"\n"):
+        assert "already learned" in learn(*words)[1]
+        path.write_bytes(damaged)
+        with pytest.raises(LearnedAgainError):
+            learn(*words)
+        path.write_bytes(whole)
+
+
 @pytest.mark.guarantee("learned-as-written")
 @pytest.mark.parametrize("lacking", ["plan", "files", "the name of a file", "a record"])
 def test_a_summary_that_does_not_say_what_was_written_is_none(learn, owls: Path, tmp_path: Path, lacking: str) -> None:

@@ -18,6 +18,7 @@ from clearspan.train.config.options import RecipeError
 from clearspan.train.data.batch import Batch, TokenLists
 from clearspan.train.data.several import drawn
 from clearspan.train.data.stream import ExampleStream, StreamState
+from clearspan.train.model.encoded import Encoded, SequenceVectors
 from clearspan.train.model.losses import info_nce
 from clearspan.train.model.packing import SpecialTokens, TokenSlices
 from clearspan.train.objectives import Setting
@@ -78,6 +79,36 @@ def test_the_loss_is_that_of_sentence_transformers_on_tuples(count: int) -> None
     torch.testing.assert_close(ours, theirs)
     of_theirs, of_ours = (torch.autograd.grad(loss, blocks) for loss in (theirs, ours))
     torch.testing.assert_close(of_ours, of_theirs)
+
+
+@pytest.mark.guarantee("several-negatives")
+@pytest.mark.parametrize("mask_equal", [False, True])
+@pytest.mark.parametrize("halves", [False, True])
+def test_each_batch_has_the_loss_and_the_gradients_of_the_texts_that_it_has(mask_equal: bool, halves: bool) -> None:
+    """One batch after the other, of one size, with autocast to halves or without; the first one lacks no text."""
+    setting = Setting("own", "text", 7, 4, 100, 8, SpecialTokens([], [], 0, None), dataset=None)  # type: ignore[arg-type]
+    config = SimcseConfig(negatives=2, mask_equal=mask_equal)
+    objective = SimCSE(config, setting, ("tokens", "positive", "negative", "negative_1"))
+    keys = torch.arange(30).reshape(6, 5) if mask_equal else None
+    theirs = MultipleNegativesRankingLoss(None, scale=20.0)
+    for number, lacking in enumerate([[], [(0, 0), (0, 1)], [(2, 1), (5, 0), (4, 0)], [(1, 0)], []]):
+        generator = torch.Generator().manual_seed(number)
+        blocks = [torch.randn(6, 8, generator=generator).requires_grad_() for _ in range(4)]
+        absent = torch.zeros(6, 2, dtype=torch.int64)
+        for place in lacking:
+            absent[place] = 1
+        places = {f"own/{name}": slice(6 * place, 6 * place + 6) for place, name in enumerate(objective.blocks)}
+        vectors = SequenceVectors(torch.cat(blocks), torch.cat(blocks), places)
+        with torch.autocast("cpu", torch.bfloat16, enabled=halves):
+            ours, _ = objective.loss(Encoded(vectors, "own", measured=False), Context(keys, absent))
+        anchors, *others = (F.normalize(block, dim=1) for block in blocks)
+        present = [torch.ones(6, dtype=torch.bool), *(absent == 0).T]
+        candidates = torch.cat([other[is_there] for other, is_there in zip(others, present, strict=True)])
+        expected = F.cross_entropy(anchors @ candidates.T / 0.05, torch.arange(6))
+        if not lacking:
+            torch.testing.assert_close(expected, theirs.compute_loss_from_embeddings(blocks, None))
+        torch.testing.assert_close(ours, expected)
+        torch.testing.assert_close(torch.autograd.grad(ours, blocks), torch.autograd.grad(expected, blocks))
 
 
 @pytest.mark.guarantee("ranks-as-one")

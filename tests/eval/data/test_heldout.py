@@ -134,6 +134,20 @@ def test_copies_are_one_candidate_and_one_query(tmp_path: Path) -> None:
 
 
 @pytest.mark.guarantee("copies-are-one-text")
+def test_copies_of_queries_and_of_documents_are_found_wherever_they_are() -> None:
+    """In a half, and among the other texts that are ranked; texts of one beginning are several."""
+    of = heldout_data._Finding
+    long = "Owls hunt by ear. " * 500
+    half = [of("How do owls hunt?", ["By ear."]), of("Why?", [f"{long}So be it."])]
+    others = [of("HOW do\u00a0owls  hunt?", ["At night."]), of("When?", ["by EAR.\n", f"{long}So it is."])]
+    halves = heldout_data._collections([half, [of("how do owls hunt?", ["Well."])]], others)
+    documents = ["By ear.", f"{long}So be it.", "Well.", "At night.", f"{long}So it is."]
+    assert [each.documents for each in halves] == [documents] * 2
+    assert [each.queries for each in halves] == [["How do owls hunt?", "Why?"], ["how do owls hunt?"]]
+    assert [[rows.tolist() for rows in each.relevant] for each in halves] == [[[0, 3], [1]], [[2, 3]]]
+
+
+@pytest.mark.guarantee("copies-are-one-text")
 @pytest.mark.slow
 def test_copies_in_a_dataset_are_in_one_half(shared_data: Path, tmp_path: Path) -> None:
     texts = (shared_data / "sentences/wiki1m_head_11914.txt").read_text("utf-8").splitlines()[:80]
