@@ -16,7 +16,7 @@ from sentence_transformers.sentence_transformer.modules import (
     WordWeights,
 )
 from torch import nn
-from transformers import AutoModel, RobertaConfig
+from transformers import AutoModel, AutoTokenizer, RobertaConfig
 
 from clearspan.common.encoder.library import load_with_library
 from clearspan.train.config.options import ModelConfig, Recipe
@@ -27,15 +27,18 @@ from clearspan.train.start.build_encoder import build_encoder
 from tests.train.conftest import TINY_MODEL, VOCABULARY
 
 PROMPTS = {"query": "Find: ", "document": "Passage of words: ", "Fund": "Finde, was ähnlich ist: "}
-TEXTS = ["", "An owl.", " Another One, of Ünusual words [MASK] and more. ", "an owl hunts at night " * 30, "x"]
+TEXTS = [
+    "",
+    "An owl.",
+    " Another One, of Ünusual words [MASK] and more. ",
+    " ".join(f"owl {number}" for number in range(90)),
+    "x",
+]
 MODELS = ("dense", "weighted", "static")
 
 
 def of_kind(kind: str, folder: Path, tokenizer_folder: Path) -> SentenceTransformer:
-    """Return a model with a prompt by default, and with two layers after the pooling, token weights, or a table.
-
-    That with token weights reads the end of a long text.
-    """
+    """Return a model with a prompt by default, and with two layers after the pooling, token weights, or a table."""
     torch.manual_seed(0)
     options = {"prompts": PROMPTS, "default_prompt_name": "document", "truncate_dim": 12, "device": "cpu"}
     tokenizer = load_tokenizer(tokenizer_folder)
@@ -45,9 +48,8 @@ def of_kind(kind: str, folder: Path, tokenizer_folder: Path) -> SentenceTransfor
     values = [option.removeprefix("model.config.").split("=") for option in TINY_MODEL[2:]]
     config = RobertaConfig(vocab_size=VOCABULARY, pad_token_id=1, **{key: json.loads(value) for key, value in values})
     AutoModel.from_config(config).save_pretrained(folder / "plain")
-    tokenizer.truncation_side = "left" if kind == "weighted" else "right"
     tokenizer.save_pretrained(folder / "plain")
-    transformer = Transformer(str(folder / "plain"), processor_kwargs={"model_max_length": 40}, do_lower_case=True)
+    transformer = Transformer(str(folder / "plain"), processor_kwargs={"model_max_length": 40})
     modules: list[nn.Module] = [transformer, Pooling(32, "cls"), Dense(32, 32), Dense(32, 32), Normalize()]
     if kind == "weighted":
         vocabulary = sorted(tokenizer.get_vocab().items(), key=lambda pair: pair[1])
@@ -62,9 +64,18 @@ def of_kind(kind: str, folder: Path, tokenizer_folder: Path) -> SentenceTransfor
 def test_an_export_gives_the_vectors_of_the_folder_with_each_prompt_and_with_none_named(
     kind: str, tokenizer_folder: Path, tmp_path: Path
 ) -> None:
-    given, out = of_kind(kind, tmp_path, tokenizer_folder), tmp_path / "export"
-    given.save_pretrained(str(tmp_path / "given"))
-    tokenizer = load_tokenizer(tmp_path / "given" if kind != "static" else tokenizer_folder)
+    shards = tmp_path / "tokenizer"  # states no length; with token weights, the end of a long text is read
+    load_tokenizer(tokenizer_folder).save_pretrained(shards)
+    (path := shards / "tokenizer_config.json").write_text(
+        json.dumps(json.loads(path.read_text()) | {"truncation_side": "left" if kind == "weighted" else "right"})
+    )
+    of_kind(kind, tmp_path, shards).save_pretrained(str(tmp_path / "given"))
+    if kind != "static":  # as earlier versions saved it
+        (path := tmp_path / "given" / "sentence_bert_config.json").write_text(
+            json.dumps(json.loads(path.read_text()) | {"do_lower_case": True})
+        )
+    given, out = SentenceTransformer(str(tmp_path / "given"), device="cpu"), tmp_path / "export"
+    tokenizer = load_tokenizer(shards)
     encoder = build_encoder(Recipe(output="unused", model=ModelConfig(path=str(tmp_path / "given"))), tokenizer).eval()
     before = encode_texts(encoder, tokenizer, TEXTS)
     for _ in range(2):  # an export leaves the encoder as it is
@@ -81,6 +92,11 @@ def test_an_export_gives_the_vectors_of_the_folder_with_each_prompt_and_with_non
     assert (theirs.similarity_fn_name, theirs.max_seq_length) == ("dot", given.max_seq_length)
     if kind == "static":
         return
-    plain = AutoModel.from_pretrained(out, add_pooling_layer=False)
+    alone, plain = AutoTokenizer.from_pretrained(out), AutoModel.from_pretrained(out, add_pooling_layer=False)
+    assert (alone.model_max_length, alone.truncation_side) == (40, tokenizer.truncation_side)
+    states = [plain(**alone(text.lower(), truncation=True, return_tensors="pt"))[0] for text in TEXTS]
+    library = [theirs[0](theirs.preprocess([text]))["token_embeddings"] for text in TEXTS]
+    for found, expected in zip(states, library, strict=True):
+        torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-4)
     for (key, value), mine in zip(plain.state_dict().items(), encoder.base.state_dict().values(), strict=True):
         assert torch.equal(value, mine) and value.dtype == torch.float32, key
