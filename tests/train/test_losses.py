@@ -287,6 +287,8 @@ def test_a_later_rank_gathers_all_rows_and_its_own_come_after_those_before(monke
     assert gathered_index(rows).tolist() == [4, 5] and gathered_index(rows[:1]).tolist() == [2]
     with torch.no_grad():
         without_gradients = gather(rows)
+    monkeypatch.setattr(losses, "world", lambda: (5000, 6000))
+    assert gathered_index(rows).tolist() == [10_000, 10_001]
     for found in (gather(rows), without_gradients):
         assert torch.equal(found[:, 0], torch.tensor([0.0, 0, 1, 1, 2, 2, 3, 3]) + 1 / 3)
 

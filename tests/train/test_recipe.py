@@ -221,7 +221,7 @@ def test_no_file_of_train_hides_a_module_of_the_users() -> None:
     assert repr(str(ROOT / "train")) not in shown
 
 
-SMALL = {
+SMALL: dict[str, Any] = {
     "model": {"path": "m", "config": {"model_type": "bert", "hidden_size": 64}},
     "training": {"max_steps": 9, "seed": 5},
     "loggers": ["a", "b"],
@@ -248,6 +248,8 @@ SMALL = {
         ({"model": {"config": {"model_type": "gpt2"}}}, {"model": {"path": "m", "config": {"model_type": "gpt2"}}}),
         ({"model": {"config": None, "path": "n"}}, {"model": {"path": "n", "config": None}}),
         ({"model": None, "output": {"folder": "o"}}, {"model": None, "output": {"folder": "o"}}),
+        ({"model": {"path": "n"}}, {"model": {"path": "n", "config": SMALL["model"]["config"]}}),
+        ({"training": {}, "model": {"config": {}}}, {}),
         ({"loggers": ["b"], "dims": [], "eps": 0}, {"loggers": ["b"], "dims": [], "eps": 0}),
     ],
 )

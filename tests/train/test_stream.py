@@ -90,10 +90,13 @@ def test_what_goes_to_the_device_is_what_is_made_of_the_columns_that_were_asked_
 
 @pytest.mark.guarantee("bit-equal-resume")
 @pytest.mark.parametrize("skip", [False, True])
-def test_any_state_continues_as_if_never_stopped(dataset_folder: Path, skip: bool) -> None:
+@pytest.mark.parametrize("shuffle_shards", [2, 50], ids=["several windows", "one window"])
+def test_any_state_continues_as_if_never_stopped(dataset_folder: Path, skip: bool, shuffle_shards: int) -> None:
     settings = {"min_tokens": 400, "skip_short": True} if skip else {}
+    settings["shuffle_shards"] = shuffle_shards
     whole = take(stream(dataset_folder, **settings), 30)
-    for stop in (1, 7, 16):
+    assert whole[-1][1].epoch > 0
+    for stop in (1, 7, 16, 29):
         rest = take(stream(dataset_folder, **settings), 30 - stop, whole[stop - 1][1])
         assert ids(rest) == ids(whole[stop:])
         assert [state for _, state in rest] == [state for _, state in whole[stop:]]
