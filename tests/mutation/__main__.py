@@ -7,6 +7,7 @@ mutant survives without a reason, or a listed one does not survive any more.
 """
 
 import argparse
+import dataclasses
 import hashlib
 import itertools
 import json
@@ -14,27 +15,18 @@ import os
 import sys
 import tempfile
 import time
-import xml.etree.ElementTree
-from collections import defaultdict
 from dataclasses import dataclass, field
 from pathlib import Path
-
-import pytest
 
 from tests import guarantees
 from tests.guarantees import ROOT, Guarantee
 from tests.mutation import mutants as mutation
-from tests.mutation.copies import TIMED_OUT, Copies, Run, copies
+from tests.mutation.copies import LEVELS, Copies, Result, Run, copies
 from tests.mutation.mutants import Mutant
 
 KEPT = ROOT / ".mutants"
 """A file for each mutant that was run: whether it was caught, by what its file and its tests held."""
-DURATIONS = KEPT / "durations.json"
-"""Seconds of each test, the least that was measured here."""
-SLOWEST_S = 8
-"""A test that takes longer is left out, unless all do: a mutant has to be noticed by the quick ones."""
-CAUGHT = (int(pytest.ExitCode.TESTS_FAILED), int(pytest.ExitCode.INTERRUPTED), TIMED_OUT)
-"""Exit codes of a run that noticed the change; INTERRUPTED: a test file could not be imported."""
+SLOW = 1 + LEVELS.index("slow")
 
 
 @dataclass
@@ -46,6 +38,13 @@ class Outcome:
     survivors: list[Mutant] = field(default_factory=list)
     seconds: float = 0
     problem: str = ""
+
+    def count(self, mutant: Mutant, caught: bool) -> None:
+        """Add a mutant to the caught or to the survivors."""
+        if caught:
+            self.caught += 1
+        else:
+            self.survivors.append(mutant)
 
     def line(self, reasons: dict[tuple[str, str], str]) -> str:
         """Return a row of the table."""
@@ -79,9 +78,11 @@ def main() -> int:
     header = "".join(f"{word:>9}" for word in ("mutants", "caught", "reason", "survived", "seconds"))
     print(f"{'guarantee':24}{header}", flush=True)
     outcomes = []
-    with tempfile.TemporaryDirectory() as folder, copies(Path(folder), options.at_once) as places:
+    tests = sorted({test for guarantee in chosen for test in guarantee.tests})
+    with tempfile.TemporaryDirectory() as folder, copies(Path(folder), options.at_once, tests) as places:
         for guarantee in chosen:
-            outcomes.append(_outcome(guarantee, places, again=options.again))
+            listed = {mutant for name, mutant in reasons if name == guarantee.name}
+            outcomes.append(_outcome(guarantee, places, listed, again=options.again))
             print(outcomes[-1].line(reasons), flush=True)
     return _report(outcomes, reasons, time.monotonic() - began)
 
@@ -90,73 +91,76 @@ def _mutants(guarantee: Guarantee) -> list[Mutant]:
     return [mutant for function in guarantee.mechanism for mutant in mutation.of_function(function)]
 
 
-def _outcome(guarantee: Guarantee, places: Copies, again: bool) -> Outcome:
-    """Run the tests of a guarantee on each of its mutants, except those whose outcome is kept."""
+def _outcome(guarantee: Guarantee, places: Copies, listed: set[str], again: bool) -> Outcome:
+    """Run the tests of a guarantee on each of its mutants, except those whose outcome is kept.
+
+    The quick tests come first. What they do not notice is run with the slow ones, if there are any, unless it is listed
+    with a reason; and then in a pytest of its own, since a change may have its effect when its module is imported.
+    """
     outcome = Outcome(guarantee)
     begun = time.monotonic()
-    waiting = []
+    waiting = {}
     for mutant in _mutants(guarantee):
-        path = KEPT / _key(guarantee, mutant)
+        path = KEPT / _key(guarantee, mutant, str(mutant) in listed)
         if path.is_file() and not again:
-            _count(outcome, mutant, path.read_text() == "caught")
+            outcome.count(mutant, path.read_text() == "caught")
         else:
-            waiting.append((mutant, path))
+            waiting[mutant] = path
     if waiting:
-        tests, seconds = _unchanged(guarantee, places, outcome)
-        for mutant, path in waiting if tests else []:
-            run = Run(["-x", "-q", *tests], {mutant.function.path: mutant.source}, 30 + 4 * seconds)
-
-            def done(code: int, _: float, mutant: Mutant = mutant, path: Path = path) -> None:
-                caught = code in CAUGHT or code < 0  # below 0: a signal, as that of a full memory
-                _count(outcome, mutant, caught)
-                KEPT.mkdir(exist_ok=True)
-                path.write_text("caught" if caught else "survived")
-
-            places.run(run, done)
-        places.finish()
+        levels = sorted({level for test in guarantee.tests for level in places.levels.get(test, {}).values()})
+        quick, *slower = levels or [0]
+        survivors = _survivors(outcome, list(waiting), places, Run(guarantee.tests, level=quick))
+        if SLOW in slower:
+            left = [mutant for mutant in survivors if str(mutant) not in listed]
+            caught = set(left) - set(_survivors(outcome, left, places, Run(guarantee.tests, level=SLOW)))
+            survivors = [mutant for mutant in survivors if mutant not in caught]
+        survivors = _survivors(outcome, survivors, places, Run(guarantee.tests, level=quick, alone=True))
+        KEPT.mkdir(exist_ok=True)
+        for mutant, path in waiting.items() if not outcome.problem else ():
+            caught_it = mutant not in survivors
+            outcome.count(mutant, caught_it)
+            path.write_text("caught" if caught_it else "survived")
     outcome.seconds = time.monotonic() - begun
     return outcome
 
 
-def _count(outcome: Outcome, mutant: Mutant, caught: bool) -> None:
-    if caught:
-        outcome.caught += 1
-    else:
-        outcome.survivors.append(mutant)
-
-
-def _unchanged(guarantee: Guarantee, places: Copies, outcome: Outcome) -> tuple[list[str], float]:
-    """Run the tests without a change; return those that are quick enough, the quickest first, and their seconds."""
-    seconds = json.loads(DURATIONS.read_text()) if DURATIONS.is_file() else {}
-    limit_s = max(SLOWEST_S, min(seconds.get(test, 0) for test in guarantee.tests))
-    tests = [test for test in guarantee.tests if seconds.get(test, 0) <= limit_s]
-    with tempfile.TemporaryDirectory() as folder:
-        report, log = Path(folder) / "report.xml", Path(folder) / "log"
-        codes = []
-        arguments = [f"--junit-xml={report}", "-o", "junit_family=xunit1", *tests]
-        places.run(Run(arguments, {}, 1800, log), lambda code, _: codes.append(code))
-        places.finish()
-        if codes != [0]:
-            outcome.problem = f"its tests fail without a change (exit code {codes[0]}): {log.read_text()[-300:]}"
-            return [], 0
-        measured: dict[str, float] = defaultdict(float)
-        for case in xml.etree.ElementTree.parse(report).iter("testcase"):
-            if case.find("skipped") is None:
-                measured[f"{case.get('file')}::{str(case.get('name')).partition('[')[0]}"] += float(case.get("time", 0))
-    KEPT.mkdir(exist_ok=True)
-    least = {test: min(taken, seconds.get(test, taken)) for test, taken in measured.items()}  # whatever ran beside it
-    DURATIONS.write_text(json.dumps({**seconds, **least}, indent=1))
-    limit_s = max(SLOWEST_S, min(measured.values(), default=0))
-    tests = sorted((test for test in tests if measured.get(test, limit_s + 1) <= limit_s), key=measured.__getitem__)
-    if not tests:
+def _survivors(outcome: Outcome, mutants: list[Mutant], places: Copies, run: Run) -> list[Mutant]:
+    """Return those that the tests do not notice, after a run of the tests without any change."""
+    if not mutants or outcome.problem:
+        return []
+    unchanged: list[Result] = []
+    places.run(run, unchanged.append)
+    places.finish()
+    if unchanged[0].failed:
+        outcome.problem = f"fails without a change: {unchanged[0].failed}: {unchanged[0].report}"
+        return []
+    if not unchanged[0].seconds:
         outcome.problem = "its tests are all skipped here"
-    return tests, sum(measured[test] for test in tests)
+        return []
+    seconds = unchanged[0].seconds
+    survivors = []
+    for mutant in mutants:
+
+        def done(result: Result, mutant: Mutant = mutant) -> None:
+            if not result.failed:
+                survivors.append(mutant)
+
+        limit_s = (40 if run.alone else 10) + 8 * sum(seconds.values())
+        path, content = mutant.function.path, mutant.source
+        places.run(dataclasses.replace(run, path=path, content=content, seconds=seconds, limit_s=limit_s), done)
+    places.finish()
+    return survivors
 
 
-def _key(guarantee: Guarantee, mutant: Mutant) -> str:
+def _key(guarantee: Guarantee, mutant: Mutant, listed: bool) -> str:
     """Return the hash of what decides an outcome: the changed file, the tests and their files."""
     files = sorted({test.partition("::")[0] for test in guarantee.tests} | {"tests/conftest.py"})
-    parts = [mutant.source, *guarantee.tests, *((ROOT / file).read_text(encoding="utf-8") for file in files)]
+    parts = [
+        mutant.source,
+        str(listed),
+        *guarantee.tests,
+        *((ROOT / file).read_text(encoding="utf-8") for file in files),
+    ]
     return hashlib.sha256(json.dumps([str(mutant.function), *parts]).encode()).hexdigest()
 
 

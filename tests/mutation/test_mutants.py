@@ -1,14 +1,40 @@
 """The operators of mutation tests, and the list of mutants that may survive."""
 
 import textwrap
+from pathlib import Path
+from typing import Any
 
 import pytest
 from cosmic_ray.mutating import mutate_code
 
 from tests import guarantees
-from tests.mutation import mutants
+from tests.mutation import copies, mutants
 from tests.mutation.operators import OPERATORS, operators
 
+MODULE = """
+import functools
+
+class Bell:
+    @property
+    def sound(self):
+        return "quiet"
+
+    @classmethod
+    def kind(cls):
+        return "quiet"
+
+    @functools.cache
+    def ring(self):
+        return "quiet"
+
+def outer():
+    def inner():
+        return "quiet"
+    return inner
+
+def hours(number=6):
+    return number
+"""
 CHANGES = [
     ("BranchDropped", "if a:\n    b()\n", ["if True:\n    b()\n", "if False:\n    b()\n"]),
     ("BranchDropped", "x = a if b else c\n", ["x = a if True else c\n", "x = a if False else c\n"]),
@@ -56,6 +82,18 @@ def test_what_is_raised_and_the_targets_of_an_assignment_are_left_as_they_are() 
             raise ValueError(message(a, b=1))
     """)
     assert {changed.strip().splitlines()[-1].strip() for changed in mutants.changes(code)} == {"pass"}
+
+
+def test_functions_in_memory_take_the_code_of_a_changed_file(tmp_path: Path) -> None:
+    file = tmp_path / "changed.py"
+    file.write_text(MODULE)
+    module: dict[str, Any] = {}
+    exec(compile(MODULE, str(file), "exec"), module)
+    changed = MODULE.replace("quiet", "loud").replace("6", "7")
+    copies.exchange(copies.functions_in(tmp_path)[str(file)], compile(changed, str(file), "exec"))
+    bell = module["Bell"]()
+    assert (bell.sound, module["Bell"].kind(), bell.ring(), module["outer"]()()) == ("loud", "loud", "loud", "loud")
+    assert module["hours"]() == 6, "a default is a part of the import: a run alone sees its change"
 
 
 def test_each_listed_survivor_is_a_mutant_of_its_guarantee_and_has_a_reason() -> None:
