@@ -114,7 +114,8 @@ def texts(roberta_tokenizer: Path) -> Callable[[Path], list[dict[str, Any]]]:
 def expected(held: list[dict[str, Any]], model: Path, number: int, margin: float = 0.05, depth: int = 40) -> list[Any]:
     """The negatives of each row by its title, from the cosines of all titles with all texts."""
     encoder = load_folder(model)
-    titles, known = [row["title"] for row in held], {same_text.key(row["text"]): row["text"] for row in reversed(held)}
+    spelled, known = ({same_text.key(row[name]): row[name] for row in reversed(held)} for name in ("title", "text"))
+    titles = [spelled[same_text.key(row["title"])] for row in held]  # as the first row spells it
     distinct = list(dict.fromkeys(known[same_text.key(row["text"])] for row in held))
     left, right = encoder.encode_query(titles), encoder.encode_document(distinct)
     left, right = (each / np.linalg.norm(each, axis=1, keepdims=True) for each in (left, right))

@@ -313,7 +313,8 @@ def test_with_a_damaged_manifest_all_is_embedded_again(embed: Command, made: Pat
     ended = embed("--update", "--json")
     assert ended.code == 0 and ended.err == f"{made}: its manifest.json is damaged: all vectors are computed again\n"
     assert json.loads(ended.out)["changes"] == {"new": 397, "gone": 0, "kept": 0}
-    assert rows(made) == anew and not verify(made) and sum(path.suffix == ".tar" for path in made.iterdir()) == 6
+    assert rows(made) == anew and not verify(made)
+    assert sum(path.suffix == ".tar" for path in made.iterdir()) == len(Dataset(made).shards)
 
 
 @pytest.mark.guarantee("killed-run")
@@ -476,12 +477,14 @@ def test_texts_whose_ends_are_cut_off_are_counted_whether_they_are_copied_or_new
 ) -> None:
     short = shutil.copytree(still, tmp_path / "short")
     tokenizer = Tokenizer.from_file(str(short / "tokenizer.json"))
-    tokenizer.enable_truncation(24)
+    tokenizer.no_truncation()
+    most = sorted(len(tokenizer.encode(line, add_special_tokens=False)) for line in lines)[len(lines) // 2]
+    tokenizer.enable_truncation(most)
     tokenizer.save(str(short / "tokenizer.json"))
     tokenizer.no_truncation()
 
     def cut(texts: list[str]) -> int:
-        return sum(len(tokenizer.encode(text, add_special_tokens=False)) > 24 for text in texts)
+        return sum(len(tokenizer.encode(text, add_special_tokens=False)) > most for text in texts)
 
     for texts, more in ((lines, ()), (changed(lines), ("--update",)), (changed(lines), ("--update",))):
         write(tmp_path / "a.jsonl", texts)
