@@ -125,7 +125,10 @@ def test_bad_records_within_the_limit_are_counted_and_the_rest_kept(pipeline, he
 
 @pytest.mark.slow
 @pytest.mark.guarantee("records-counted")
-def test_bad_records_of_every_unit_are_written_down_also_where_nothing_is_kept(direct, tmp_path: Path) -> None:
+@pytest.mark.parametrize("option", ["--dedup", "--json"])
+def test_bad_records_of_every_unit_are_written_down_also_where_nothing_is_kept(
+    direct, tmp_path: Path, option: str
+) -> None:
     folder, bad = tmp_path / "in", [b'{"text": 7}', b"Call me", b'{"title": "Owls"}']
     folder.mkdir()
     lines = "".join(json.dumps({"text": f"Owl {number} hunts at night."}) + "\n" for number in range(40))
@@ -133,14 +136,14 @@ def test_bad_records_of_every_unit_are_written_down_also_where_nothing_is_kept(d
     for number, line in enumerate(bad):
         (folder / f"{number}.jsonl").write_bytes(b"\n" + line + b"\n" + line + b"\n")
     (folder / "b.jsonl").write_bytes(lines.encode() + bad[0] + b"\n")
-    words = ("--input", folder, "--min-tokens", "1", "--max-bad-fraction", "0.1", "--unit-bytes", "300")
+    words = ("--input", folder, "--min-tokens", "1", "--max-bad-fraction", "0.1", "--unit-bytes", "300", option)
     found = summary(direct(*words, "--json"))
     rows = [(row["source"], row["offset"], row["head"]) for row in logged(tmp_path / "out" / "_rejected")]
     expected = [(f"{number}.jsonl", 1 + again * (len(line) + 1), line.decode())
                 for number, line in enumerate(bad) for again in range(2)]  # fmt: skip
     size = (folder / "b.jsonl").stat().st_size
     assert sorted(rows) == sorted([*expected, ("b.jsonl", size - len(bad[0]) - 1, bad[0].decode())])
-    assert (found["read"], found["kept"], found["bad"]) == (87, 80, 7)
+    assert (found["read"], found["kept"], found["bad"]) == (87, 40 if option == "--dedup" else 80, 7)
     (tmp_path / "out" / "manifest.json").unlink()
 
 
@@ -230,13 +233,13 @@ def test_each_record_is_yielded_or_counted_with_its_reason() -> None:
 @pytest.mark.guarantee("records-counted")
 @pytest.mark.guarantee("encoding-auto")
 def test_each_file_that_is_not_utf8_is_counted_once() -> None:
-    names = [("a.txt", "cp1252"), ("a.txt", "cp1252"), ("b.txt", ""), ("c.txt", "koi8-r"), ("d.txt", "cp1252")]
-    records = [Record(name, 0, "Größe", b"", encoding=encoding) for name, encoding in names]
+    found = [("de/a.txt", "cp1252"), ("de/a.txt", "cp1252"), ("b.txt", ""), ("a.txt", "koi8-r"), ("fr/a.txt", "cp1252")]
+    records = [Record(name, 0, "Größe", b"", encoding=encoding) for name, encoding in found]
     tally = Tally((), 0.5)
     assert list(tally.readable(records)) == records
     assert tally.counts == Counts(
         encodings={"cp1252": 2, "koi8-r": 1},
-        recoded=[["a.txt", "cp1252"], ["c.txt", "koi8-r"], ["d.txt", "cp1252"]],
+        recoded=[["de/a.txt", "cp1252"], ["a.txt", "koi8-r"], ["fr/a.txt", "cp1252"]],
     )
 
 
@@ -287,8 +290,9 @@ def test_what_cannot_be_made_of_a_record_is_bad_and_the_next_is_made() -> None:
 )
 def test_the_beginning_of_a_bad_record_is_written_as_text(raw: bytes, head: str) -> None:
     tally = Tally((), 1.0)
-    tally.reject(Record("a.txt", None, None, raw, "too long"), RecordError("too long"))
-    assert json.loads(tally.rejected) == {"source": "a.txt", "offset": None, "reason": "too long", "head": head}
+    reason = f"no field {', '.join(map(str, range(200)))}"
+    tally.reject(Record("in/a.txt", None, None, raw, reason), RecordError(reason))
+    assert json.loads(tally.rejected) == {"source": "in/a.txt", "offset": None, "reason": reason, "head": head}
 
 
 @pytest.mark.guarantee("records-counted")

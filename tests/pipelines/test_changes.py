@@ -9,6 +9,8 @@ import random
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -418,7 +420,7 @@ PACKED: dict[str, Callable[[bytes], bytes]] = {
 @pytest.mark.parametrize("name", PACKED)
 def test_an_edit_of_a_file_in_any_format_and_packing_is_noticed(tmp_path: Path, name: str) -> None:
     noise = random.Random(7).randbytes(100_000).hex()  # remains larger than what planning reads as a whole
-    path = tmp_path / name
+    path = tmp_path / f"In {name.upper()}"
     path.write_bytes(PACKED[name](b"text\n" if name.endswith("csv") else f'{{"text": "{noise}"}}\n'.encode()))
     found = find_inputs([str(path)], Reading())
     made = plan.make_plan(found, {"options": {}}, 10**9)
@@ -431,6 +433,47 @@ def test_an_edit_of_a_file_in_any_format_and_packing_is_noticed(tmp_path: Path, 
     for _ in range(2):
         with pytest.raises(PipelineError, match=f"^{path}: has changed since the run was planned"):
             changes.check_inputs(str(tmp_path / "out"), now, {0})
+
+
+@pytest.mark.slow
+@pytest.mark.guarantee("changed-input")
+def test_an_edit_of_the_last_of_thousands_of_files_is_noticed(tmp_path: Path) -> None:
+    names = [f"{number:04}.txt" for number in range(2400)]
+    sizes = {name: (tmp_path / name).write_bytes(b"An owl.\n") for name in names}
+    (tmp_path / names[-1]).write_bytes(b"No owl.\n")
+    pieces = [Piece(Input(name, size, "text", None, ""), 0, None) for name, size in sizes.items()]
+    units = [plan.Unit(number, tuple(pieces[number * 1200 : number * 1200 + 1200])) for number in range(2)]
+    made: Any = SimpleNamespace(
+        root=str(tmp_path), sha256="0" * 64, inputs=[piece.input for piece in pieces], units=units
+    )
+    for unit in units:
+        hashes = [content_hash(made.root, piece) for piece in unit.pieces]
+        changes.save_read(str(tmp_path / "out"), made.sha256, unit.number, hashes)
+    assert changes.check_inputs(str(tmp_path / "out"), made, {0, 1}) == {0, 1}
+    (tmp_path / names[-1]).write_bytes(b"No owls\n")
+    with pytest.raises(PipelineError, match=f"^{tmp_path / names[-1]}: has changed since"):
+        changes.check_inputs(str(tmp_path / "out"), made, {0, 1})
+
+
+@pytest.mark.guarantee("changed-input")
+def test_a_piece_of_parquet_is_compared_with_its_row_groups_to_their_ends_and_the_metadata(tmp_path: Path) -> None:
+    path, texts = tmp_path / "a.parquet", [f"Owl {number} hunts at night over the fields." for number in range(100)]
+    table(path, texts)
+    (entry,) = find_inputs([str(path)], Reading()).files
+    whole, size = path.read_bytes(), path.stat().st_size
+    groups = pq.read_metadata(path)
+    for start, end in ((0, 300), (300, 1000), (1000, 1001), (1001, size)):
+        piece = Piece(dataclasses.replace(entry, status=None, sample=""), start, end)
+        path.write_bytes(whole)
+        before = content_hash(str(tmp_path), piece)
+        for number in range(groups.num_row_groups):
+            columns = [groups.row_group(number).column(column) for column in range(2)]
+            first = min(column.dictionary_page_offset or column.data_page_offset for column in columns)
+            last = max(column.data_page_offset + column.total_compressed_size for column in columns)
+            for at in (first, (first + last) // 2, size - 20):
+                path.write_bytes(whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :])
+                if start <= first < end and at < size - 20:
+                    assert content_hash(str(tmp_path), piece) != before, (start, number, at)
 
 
 @pytest.mark.guarantee("changed-input")
@@ -514,14 +557,15 @@ def described(path: Path, **changed: object) -> Input:
 def test_a_file_that_is_not_as_planned_is_refused_before_it_is_read(
     inputs: Path, changed: dict[str, object], complaint: str
 ) -> None:
-    piece = Piece(described(inputs / "a.txt", **changed), 0, None)
-    records = read_pieces(str(inputs), [piece], Reading(10**6))
-    if not complaint:
-        assert len(list(records)) == 8
-        return
-    with pytest.raises(PipelineError) as caught:
-        next(records)
-    assert str(caught.value).startswith(f"{inputs / 'a.txt'}: {complaint}")
+    entry = described(inputs / "a.txt", **changed)
+    for start, num_lines in ((0, 8), (60, 3)):
+        records = read_pieces(str(inputs), [Piece(entry, start, None)], Reading(10**6))
+        if not complaint:
+            assert len(list(records)) == num_lines
+            continue
+        with pytest.raises(PipelineError) as caught:
+            next(records)
+        assert str(caught.value).startswith(f"{inputs / 'a.txt'}: {complaint}")
 
 
 @pytest.mark.guarantee("changed-input")

@@ -3,6 +3,7 @@
 import csv
 import gzip
 import io
+import lzma
 import re
 import tarfile
 from collections.abc import Callable
@@ -17,7 +18,7 @@ from clearspan.common.queries import read_queries
 from clearspan.pipelines.errors import PipelineError
 from clearspan.pipelines.readers import tables
 from clearspan.pipelines.records import Reading, Record
-from tests.pipelines.packings import read_all
+from tests.pipelines.packings import read_all, tar
 
 cells = st.text(st.characters(blacklist_categories=["Cs"], blacklist_characters="\r\0"), max_size=12)
 
@@ -210,6 +211,44 @@ def test_a_row_above_the_limit_is_bad_and_the_next_is_read() -> None:
         "",
     ]
     assert found[2].value == "c" and len(found[0].raw) == 1000
+
+
+@pytest.mark.guarantee("quotes-in-tables")
+@pytest.mark.parametrize("name", ["a.csv", "A.CSV.gz", "a.tsv", "a.tsv.gz", "A.TSV", "a.tar"])
+def test_cells_with_any_line_breaks_and_spaces_are_read_as_a_writer_wrote_them(tmp_path: Path, name: str) -> None:
+    texts = [
+        "two\r\nlines",
+        " a space",
+        "a space ",
+        "\ta tab\t",
+        '"',
+        '""',
+        "\r\n",
+        "a\n\nb",
+        ' "odd" ',
+        "plain",
+        "\ufeffmark",
+        "a,b",
+    ]
+    data = io.StringIO()
+    csv.writer(data, delimiter="," if "csv" in name.lower() else "\t").writerows([["n", "text"], *enumerate(texts)])
+    packed = data.getvalue().encode()
+    packed = {"gz": gzip.compress, "tar": lambda table: tar({"b.tsv": table})}.get(name.rpartition(".")[2], bytes)(
+        packed
+    )
+    for encoding in (None, "auto"):
+        found = read_all({name: packed}, tmp_path, 10**9, reading=Reading(10**6, encoding=encoding))
+        assert [record.value for record in found] == texts
+
+
+@pytest.mark.guarantee("quotes-in-tables")
+@pytest.mark.parametrize("name", ["a.tsv", "a.tsv.gz", "A.TSV.xz", "a.tar"])
+def test_tabs_part_the_cells_of_a_tsv_however_many_commas_its_texts_have(tmp_path: Path, name: str) -> None:
+    rows = b"".join(b'%d\tOwls, "quick", hunt.\n' % number for number in range(9))
+    packed = {"gz": gzip.compress, "xz": lzma.compress, "tar": lambda table: tar({"b.tsv": table})}
+    data = packed.get(name.rpartition(".")[2], bytes)(rows)
+    found = read_all({name: data}, tmp_path, 10**9, reading=Reading(10**6, header=False))
+    assert [record.value for record in found] == ['Owls, "quick", hunt.'] * 9
 
 
 @pytest.mark.guarantee("quotes-in-tables")

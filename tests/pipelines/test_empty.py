@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -15,7 +16,7 @@ from clearspan.pipelines.kinds.text_inputs import checked_text, texts_of
 from clearspan.pipelines.kinds.triplets import TripletRow, TripletWorker
 from clearspan.pipelines.records import Record
 from clearspan.pipelines.tally import Counts, RecordError, Tally
-from tests.pipelines.conftest import Command
+from tests.pipelines.conftest import Command, summary
 from tests.pipelines.packings import parquet
 
 TEXT = "They hunt by ear, and fly without a sound over the fields at night."
@@ -87,6 +88,18 @@ def test_rows_of_triplets_and_of_labels_with_a_null_are_empty(direct: Command, t
     assert (found["kept"], found["filtered"]["empty"], found["filtered"]["unlabelled"], found["bad"]) == (1, 4, 1, 0)
 
 
+@pytest.mark.guarantee("empty-is-empty")
+def test_a_text_of_which_a_filter_leaves_nothing_gives_no_sentences_and_is_empty(
+    direct: Command, tmp_path: Path, own_module: Callable[[str], str]
+) -> None:
+    source = "def blanking(document):\n    document.text = document.text.replace('Rain falls.', '')\n    return True\n"
+    texts = ["Rain falls.", f"{TEXT} Rain falls.", "Rain falls.\n", " Rain falls."]
+    (tmp_path / "a.jsonl").write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
+    words = ("--min-tokens", "1", "--quality", f"{own_module(source)}:blanking")
+    found = summary(direct("sentences", "--input", tmp_path / "a.jsonl", *words, "--json"))
+    assert (found["read"], found["kept"], found["filtered"]["empty"]) == (4, 1, 3)
+
+
 BLANKS = [None, "", " ", "\t\r\n", "\u00a0\u2003", "\x1f", "\u3000\n"]
 
 
@@ -100,13 +113,13 @@ def texts_in(values: list[object], field: str | None = None) -> tuple[list[str],
 @pytest.mark.guarantee("empty-is-empty")
 @pytest.mark.parametrize("field", [None, "Text", "body"])
 def test_blank_texts_are_counted_as_empty_and_others_are_not(field: str | None) -> None:
-    full = ["Owls", " Owls ", "0", ".", "\u200b"]
+    full = ["Owls", " Owls ", "0", ".", "\u200b", "None", "null", "NaN", "-"]
     beside = {"text": "Rivers."} if field == "body" else {"body": "Rivers."}
     rows = [{(field or "text").upper(): text, "id": 7, **beside, "title": "Rain"} for text in (*BLANKS, *full)]
     for values in ([*BLANKS, *full], rows):
         found, counts = texts_in(values, field)
         assert found == full
-        assert counts == Counts(read=12, filtered={"empty": 7})
+        assert counts == Counts(read=16, filtered={"empty": 7})
 
 
 @pytest.mark.guarantee("empty-is-empty")
@@ -142,7 +155,13 @@ def test_a_record_that_cannot_be_read_is_bad_and_not_empty() -> None:
 @pytest.mark.guarantee("empty-is-empty")
 def test_a_null_cell_is_an_empty_text_and_other_values_are_bad() -> None:
     assert [checked_text(cell) for cell in (None, "", " ", "Owls ")] == ["", "", " ", "Owls "]
-    for cell, problem in ((0, "a number"), (False, "true or false"), ([], "an array"), ({}, "an object")):
+    for cell, problem in (
+        (0, "a number"),
+        (float("nan"), "a number"),
+        (False, "true or false"),
+        ([], "an array"),
+        ({}, "an object"),
+    ):
         with pytest.raises(RecordError, match=f"a text of the row is not a string but {problem}"):
             checked_text(cell)
     with pytest.raises(RecordError, match="half of a surrogate pair"):

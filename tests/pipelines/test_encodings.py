@@ -191,7 +191,8 @@ def test_signs_of_english_texts_are_no_letters_of_other_languages(text: str, tim
 @pytest.mark.guarantee("encoding-auto")
 def test_auto_finds_what_lies_behind_the_beginning_of_a_file(tmp_path: Path) -> None:
     lines = [b"plain ascii text" * 99 + b"\n"] * 1000 + [GERMAN[0].encode("cp1252")]
-    for name, packed in (("a.txt", b"".join(lines)), ("a.txt.gz", gzip.compress(b"".join(lines), 1))):
+    data = b"".join(lines)
+    for name, packed in (("a.txt", data), ("a.txt.gz", gzip.compress(data, 1)), ("a.csv", b"text\n" + data)):
         found = read(name, packed, tmp_path, "auto", "line")
         assert found[-1].value == GERMAN[0] and found[-1].encoding == "cp1252"
     many = [f'{{"text": "{RUSSIAN} {number}"}}\n'.encode("cp1251") for number in range(40)]

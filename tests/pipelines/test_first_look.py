@@ -68,6 +68,8 @@ def look(folder: Path, data: bytes, most_bad: float = 0.001) -> str:
         ([LACKING] + [BAD] * 3, True),
         ([BAD], True),
         ([GOOD], False),
+        ([GOOD] * 300 + [BAD] * 301, True),
+        ([LACKING] * 600, True),
         ([], False),
     ],
 )
@@ -144,6 +146,8 @@ def test_plain_texts_that_are_not_utf8_are_counted_by_file(
     assert bool(found) == ends
     if ends:
         assert f"not UTF-8: {wrong} of 10 files, e.g. {'8.txt, 9.txt' if wrong == 2 else '9.txt'} (allowed: " in found
+    behind = {name: b"Owls hunt at night.\n" * 3000 + data for name, data in files.items()}
+    assert bool(texts_ended(tmp_path, behind, most_bad)) == ends
     packed = {f"{name}.gz": gzip.compress(data) for name, data in files.items()}
     assert bool(texts_ended(tmp_path, packed, most_bad)) == ends
     assert not texts_ended(tmp_path, files, most_bad, encoding="cp1252")
@@ -172,6 +176,8 @@ def test_files_of_one_name_in_many_folders_are_all_counted(tmp_path: Path) -> No
         (tmp_path / f"{number:03}").mkdir()
     files = {f"{number:03}/a.txt": OWLS.encode() if number < 270 else LATIN for number in range(300)}
     assert "not UTF-8: 30 of 300 files, e.g. 270/a.txt, 271/a.txt, " in texts_ended(tmp_path, files, 0.099)
+    few = {**files, **{f"{number:03}/a.txt": OWLS.encode() for number in range(298)}}
+    assert "not UTF-8: 2 of 300 files, e.g. 298/a.txt, 299/a.txt" in texts_ended(tmp_path, few, 0.001)
     assert not texts_ended(tmp_path, files, 0.1)
 
 

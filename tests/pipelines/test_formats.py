@@ -1,5 +1,6 @@
 """JSON arrays, Arrow tables, texts of many documents, and folders with files of no known format."""
 
+import gzip
 import io
 import json
 from pathlib import Path
@@ -13,7 +14,7 @@ from clearspan.pipelines.errors import PipelineError
 from clearspan.pipelines.readers import arrays, plain_text
 from clearspan.pipelines.readers.streams import BOM, DamagedFileError
 from clearspan.pipelines.records import Reading, Record
-from tests.pipelines.packings import COMPRESS, arrow, format_of, jsonl, parquet, read_all
+from tests.pipelines.packings import COMPRESS, arrow, format_of, jsonl, parquet, read_all, tar
 
 READING = Reading(10**6)
 
@@ -191,8 +192,17 @@ def test_a_byte_order_mark_is_white_space_at_the_start_of_any_line(tmp_path: Pat
     assert [record.value for record in lines] == ["One.", "Two."]
     array = read_all({"c.json": BOM + b'\n [{"text": "One."},\n{"text": "Two."}]'}, tmp_path, 10**9)
     assert [(record.value, record.problem) for record in array] == [({"text": "One."}, ""), ({"text": "Two."}, "")]
-    for name, data in (("d.csv", BOM + b"text,n\n" + b"One.,1\n"), ("e.txt", BOM + b"One.")):
-        assert [record.value for record in read_all({name: data}, tmp_path, 10**9)] == ["One."]
+    rows = BOM + b"text\tn\nOne.\t1\n"
+    tables = {
+        "d.csv": rows.replace(b"\t", b","),
+        "d.tsv": rows,
+        "D.TSV.gz": gzip.compress(rows),
+        "d.tar": tar({"d.tsv": rows}),
+    }
+    for name, data in (*tables.items(), ("e.txt", BOM + b"One.")):
+        for field in (None, "text"):
+            found = read_all({name: data}, tmp_path, 10**9, reading=Reading(10**6, field=field))
+            assert [record.value for record in found] == ["One."]
 
 
 NULLS = {

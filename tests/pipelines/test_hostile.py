@@ -13,7 +13,8 @@ import pytest
 import zstandard
 
 from clearspan.pipelines.errors import PipelineError
-from clearspan.pipelines.readers import arrays, formats, lines, plain_text, tables, tars
+from clearspan.pipelines.labels import Classes
+from clearspan.pipelines.readers import arrays, formats, lines, plain_text, samples, tables, tars
 from clearspan.pipelines.readers.streams import BUFFER_BYTES, DamagedFileError
 from clearspan.pipelines.records import Input, Piece, Reading, Record
 
@@ -241,6 +242,25 @@ def test_a_packed_member_is_unpacked_in_bounded_memory(pack: Callable[[bytes], b
         found[0].problem == "longer than 1,000 bytes" and [record.value for record in found[1:]] == ["Rivers."] * is_tar
     )
     assert peak < 10_000_000
+
+
+@pytest.mark.guarantee("hostile-archives")
+@pytest.mark.parametrize("name", ["a.json", "a.cls", "a.jpg"])
+def test_of_a_member_beside_a_picture_and_of_a_picture_no_more_is_read_than_allowed(name: str) -> None:
+    classes = Classes(("owl",))
+    reading = Reading(1000, as_bytes=True, extensions=(".jpg",), classes=classes)
+    endless = io.BufferedReader(Endless(b"", b"owl ", SIZE), BUFFER_BYTES)
+    members: list[samples.Member] = [(f"a.tar/owl/{name}", 0, endless), ("a.tar/owl/b.jpg", 9, io.BytesIO(b"b"))]
+    list(samples.read([], reading))  # imports a package
+    tracemalloc.start()
+    if name == "a.jpg":
+        assert [record.problem[:11] for record in samples.read(members, reading)] == ["longer than", ""]
+    else:
+        with pytest.raises(PipelineError, match=f"^a.tar/owl/{name}: more than 1,048,576 bytes"):
+            list(samples.read(members, reading))
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 20_000_000
 
 
 SIZE = 60_000_000

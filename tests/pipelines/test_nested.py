@@ -1,6 +1,7 @@
 """Nested fields: `meta.text` is the field `text` of the object `meta`, in JSON and in structs of parquet and Arrow."""
 
 import dataclasses
+import functools
 import io
 import json
 from pathlib import Path
@@ -129,6 +130,9 @@ def test_of_several_ways_to_part_a_name_the_longest_field_is_taken() -> None:
     assert nested({"a": fields["a"]}, "a.b.c") == ["a", "b.c"]
     deep = {"a": {"b": {}}, "a.b.c.d": {"e.f.g.h": {"i.j": "last"}, "e": {}}}
     assert nested(deep, "a.b.c.d.e.f.g.h.i.j") == ["a.b.c.d", "e.f.g.h", "i.j"]
+    steps = [f"n{number}" for number in range(20)]
+    deepest: dict = functools.reduce(lambda inner, step: {step: inner}, reversed(steps), {"text": "owls"})
+    assert nested(deepest, ".".join([*steps, "text"])) == [*steps, "text"]
     assert nested({"meta": {"text": 1}, "Meta": {"text": 2}}, "Meta.text") == ["Meta", "text"]
     assert nested({"meta": {"text": 1}, "Meta": {"text": 2}}, "META.text") is None
     assert nested({"met": {".text": 1, "text": 2}, "metaX": {"text": 3}}, "meta.text") is None

@@ -227,6 +227,10 @@ def test_a_format_that_raises_is_one_line_with_the_file_the_format_and_the_error
         ({"offset": "first"}, "the offset of a record must be a whole number or None, not 'first'"),
         ({"name": None}, "the name of a record must be a text, not None"),
         ({"value": {5: "Call me Ishmael."}}, "the names of a record's fields must be texts, not 5"),
+        (
+            {"value": {"text": "Call me", "n": 1, None: "Ishmael."}},
+            "the names of a record's fields must be texts, not None",
+        ),
     ],
 )
 def test_a_record_with_a_wrong_attribute_is_one_line(
@@ -433,6 +437,27 @@ def test_all_formats_that_the_user_names_are_asked_in_their_order(own_module: Ca
     assert ended.code == 0 and json.loads(ended.out)["read"] == 6
     manifest = json.loads(Path("out", "manifest.json").read_text())
     assert manifest["fingerprint"]["options"]["formats"] == words[1::2]
+
+
+@pytest.mark.guarantee("own-format")
+@pytest.mark.parametrize("name", ["a", "a.jsonl", "a.csv.gz", "a.txt", "a.parquet", "a.tar"])
+def test_a_format_is_asked_about_files_of_any_extension_and_is_told_the_whole_path(
+    own_module: Callable[[str], str], tmp_path: Path, name: str
+) -> None:
+    source = STANZAS.replace(
+        'head.startswith(self.word) and head.is_whole and path.endswith("a.stanzas")', "'/poems/' in path"
+    )
+    spec = f"{own_module(source)}:Poems"
+    reading = Reading(10**6, formats=(spec,))
+    for folder in ("poems", "prose"):
+        (tmp_path / folder).mkdir()
+        data = b'{"text": "An owl.",\n "n": 1}'
+        (tmp_path / folder / name).write_bytes(gzip.compress(data) if name.endswith("gz") else data)
+    (entry,) = find_inputs([str(tmp_path / "poems" / name)], reading).files
+    assert entry.format == spec
+    found = read_pieces(str(tmp_path / "poems"), [Piece(entry, 0, None)], reading)
+    assert [record.value for record in found] == ['{"text": "An owl.",', ' "n": 1}']
+    assert sniff.recognized(str(tmp_path / "prose" / name), [spec]) is None
 
 
 @pytest.mark.guarantee("own-format")

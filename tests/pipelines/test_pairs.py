@@ -200,6 +200,7 @@ def test_titles_are_found_where_most_records_have_them(
     assert find_titles([str(written(records, tmp_path))]).names == found
 
 
+@pytest.mark.guarantee("records-counted")
 def test_parts_of_texts_are_pairs_and_a_text_without_any_is_counted(direct: Command, tmp_path: Path, decoded) -> None:
     path = written([{"text": MARKDOWN}, {"text": "alone"}, {"body": "x"}], tmp_path)
     ended = direct("pairs", "--input", path, "--structure", "headings", "--json", "--max-bad-fraction", "1")

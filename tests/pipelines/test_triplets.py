@@ -95,6 +95,7 @@ def snli_txt(rows: Rows) -> bytes:
     return "".join("\t".join(line) + "\n" for line in lines).encode()
 
 
+@pytest.mark.guarantee("records-counted")
 @pytest.mark.parametrize(
     ("name", "pack"), [("a.jsonl", nli_jsonl), ("a.parquet", nli_parquet), ("snli_1.0.txt", snli_txt)]
 )

@@ -2,6 +2,7 @@
 
 import gzip
 import re
+import tracemalloc
 import zlib
 from collections.abc import Callable
 from pathlib import Path
@@ -13,7 +14,7 @@ from fastwarc.warc import WarcRecordType
 from clearspan.pipelines import errors
 from clearspan.pipelines.errors import PipelineError
 from clearspan.pipelines.readers import read_pieces
-from clearspan.pipelines.records import Reading, Record
+from clearspan.pipelines.records import Input, Piece, Reading, Record
 from clearspan.pipelines.units.plan import cut, describe
 from clearspan.plugins import web
 from tests.pipelines.archives import html, info, members, record, response, warc, wet
@@ -225,6 +226,7 @@ def test_a_record_without_its_length_stops_the_run(tmp_path: Path, data: bytes) 
         read(tmp_path, PAGE + data + PAGE)
 
 
+@pytest.mark.guarantee("truncated-input")
 @pytest.mark.parametrize("pack", [b"".join, members])
 def test_a_cut_archive_is_an_error_that_names_it(pages: list[str], tmp_path: Path, pack: Callable) -> None:
     data = pack([info(), record(html(pages[0]).encode())])
@@ -233,7 +235,27 @@ def test_a_cut_archive_is_an_error_that_names_it(pages: list[str], tmp_path: Pat
             read(tmp_path, data[:size])
 
 
+@pytest.mark.guarantee("hostile-archives")
+@pytest.mark.parametrize("encoding", ["", "gzip", "deflate", "gzip, gzip"])
+def test_a_page_without_an_end_takes_little_memory(tmp_path: Path, encoding: str) -> None:
+    body = b"<p>" + b"Owls hunt at night. " * 1_500_000
+    for name in filter(None, encoding.split(", ")):
+        body = gzip.compress(body, 1) if name == "gzip" else zlib.compress(body, 1)
+    data = of(body, f"Content-Type: text/html\r\nContent-Encoding: {encoding}")
+    path = tmp_path / "a.warc"
+    path.write_bytes(data)
+    del data, body
+    entry = Input("a.warc", path.stat().st_size, "warc", None, "")
+    tracemalloc.start()
+    (found,) = read_pieces(str(tmp_path), [Piece(entry, 0, None)], Reading(LIMIT))
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert found.value is None and found.problem == "longer than 200,000 bytes"
+    assert peak < 12_000_000
+
+
 @pytest.mark.slow
+@pytest.mark.guarantee("records-counted")
 def test_a_run_counts_pages_skipped_records_and_damage(direct, pages: list[str], tmp_path: Path, tree) -> None:
     broken = PAGE.replace("Käse".encode(), b"Wurst")
     for number, name in enumerate(("a.warc.gz", "b.wet.gz")):

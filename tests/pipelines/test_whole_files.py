@@ -3,11 +3,14 @@
 import errno
 import io
 import lzma
+import random
 import re
 import tarfile
+from pathlib import Path
 from typing import Literal
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from clearspan.pipelines.errors import PipelineError
@@ -15,7 +18,7 @@ from clearspan.pipelines.readers import arrays, streams, tars
 from clearspan.pipelines.readers.arrow import END, FILE, _Messages
 from clearspan.pipelines.readers.streams import DamagedFileError, naming_damage
 from clearspan.pipelines.records import Reading, Record
-from tests.pipelines.packings import tar
+from tests.pipelines.packings import COMPRESS, parquet, read_all, tar
 
 
 def complaint(error: BaseException, kind: str | None) -> str:
@@ -186,6 +189,29 @@ def test_a_damaged_header_of_the_last_member_is_no_end_of_a_tar(content: bytes, 
     for place in (at, at + 100, at + 124, at + 150):
         with pytest.raises(tarfile.ReadError, match=f"no whole member at byte {at:,}".replace(",", ",?")):
             list(tars._members(io.BytesIO(data[:place] + b"x" + data[place + 1 :]), "a.tar", mode=mode))
+
+
+@pytest.mark.guarantee("truncated-input")
+@pytest.mark.slow
+@pytest.mark.parametrize("end", ["gz", "zst"])
+def test_a_text_that_is_too_long_is_read_to_its_end_for_damage(tmp_path: Path, end: str) -> None:
+    data = COMPRESS[end](random.Random(0).randbytes(1_200_000).hex().encode())
+    reading = Reading(1000)
+    for name, packed in ((f"a.txt.{end}", data), ("a.tar", tar({f"b.txt.{end}": data}))):
+        (record,) = read_all({name: packed}, tmp_path, 10**9, reading=reading)
+        assert record.problem == "longer than 1,000 bytes"
+    for name, packed in ((f"a.txt.{end}", data[:-9]), ("a.tar", tar({f"b.txt.{end}": data[:-9]}))):
+        with pytest.raises(PipelineError, match=rf"{name}.*: damaged or cut short"):
+            read_all({name: packed}, tmp_path, 10**9, reading=reading)
+
+
+@pytest.mark.guarantee("truncated-input")
+def test_rows_that_are_missing_in_a_row_group_are_damage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    batches = pq.ParquetFile.iter_batches
+    monkeypatch.setattr(pq.ParquetFile, "iter_batches", lambda *given, **options: [*batches(*given, **options)][:-1])
+    data = parquet({"text": pa.array([f"Owl {number}" for number in range(20)])})
+    with pytest.raises(PipelineError, match=r"a\.parquet: damaged or cut short \(.*0 rows of 7 in row group 0"):
+        read_all({"a.parquet": data}, tmp_path, 10**9)
 
 
 @pytest.mark.guarantee("truncated-input")

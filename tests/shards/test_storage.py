@@ -119,6 +119,19 @@ def test_many_reads_of_an_object_store_are_under_way_at_a_time_and_keep_their_or
         return -number
 
     assert list(storage.each("gs://bucket/folder", read, range(4))) == [0, -1, -2, -3]
+    assert list(storage.each("gs://bucket/folder", str, range(2500))) == [*map(str, range(2500))]
+
+
+@pytest.mark.guarantee("object-stores")
+def test_a_store_that_does_not_answer_is_no_store_without_the_file(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Silent:
+        def __getattr__(self, name: str) -> object:
+            raise ConnectionError("no answer")
+
+    monkeypatch.setattr(storage, "_beam", Silent)
+    for ask in (storage.exists, storage.status, storage.find, storage.list_files, storage.tree, storage.open_input):
+        with pytest.raises(storage.StoreError, match=r"^gs://owls/a\.tar.*: ConnectionError: no answer$"):
+            ask("gs://owls/a.tar")
 
 
 def test_of_many_reads_the_first_failure_in_order_is_raised() -> None:
