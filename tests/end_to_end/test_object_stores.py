@@ -129,6 +129,7 @@ def test_paths_behave_alike_on_a_disk_and_on_an_object_store(bucket: str, tmp_pa
         storage.remove(path)
         storage.publish_bytes(b"12345", path)
         storage.publish_bytes(b"1", storage.join(folder, "_done", "00000.json"))
+        storage.publish_bytes(b"", storage.join(folder, "_done", "empty"))
         assert storage.file_sizes(folder) == {"a.tar": 5} and storage.size(path) == 5
         assert storage.exists(path) and storage.read_bytes(path) == b"12345"
         whole = f"{folder.rstrip('/')}/"
@@ -139,7 +140,8 @@ def test_paths_behave_alike_on_a_disk_and_on_an_object_store(bucket: str, tmp_pa
         assert [status.bytes for status in storage.find(whole).values()] == [5, 4]
         storage.remove(storage.join(folder, "b.tar"))
         assert list(storage.find(whole)) == [path]
-        assert storage.tree(folder) == ["_done/00000.json", "a.tar"]
+        assert storage.tree(folder) == ["_done/00000.json", "_done/empty", "a.tar"]
+        assert storage.read_bytes(storage.join(folder, "_done", "empty")) == b""
         storage.remove(path)
         assert storage.list_files(folder) == []
 
@@ -275,6 +277,10 @@ def test_the_bytes_of_an_object_are_those_of_the_file_whatever_its_name(bucket: 
     storage.publish_bytes(data, f"{bucket}/{name}")
     storage.publish_file(tmp_path / "local", f"{bucket}/files/{name}")
     assert (tmp_path / "local").exists(), "it is copied"
+    (tmp_path / "empty").touch()
+    storage.publish_file(tmp_path / "empty", f"{bucket}/empty/{name}")
+    assert storage.read_bytes(f"{bucket}/empty/{name}") == b""
+    storage.remove(f"{bucket}/empty/{name}")
     assert storage.read_bytes(f"{bucket}/{name}") == data
     for place in (f"{bucket}/{name}", f"{bucket}/files/{name}"):  # other bytes of the same size, and then the first
         storage.publish_bytes(data[::-1], place)

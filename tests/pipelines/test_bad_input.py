@@ -4,8 +4,12 @@ import dataclasses
 import errno
 import json
 import os
+from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
+import pyarrow as pa
 import pytest
 from tokenizers import Tokenizer
 
@@ -14,6 +18,7 @@ from clearspan.common.fast_tokenizer import FastTokenizer
 from clearspan.common.ragged import Ragged
 from clearspan.common.sealed import build
 from clearspan.pipelines.errors import PipelineError
+from clearspan.pipelines.kinds.labeled import LabeledWorker
 from clearspan.pipelines.records import Record
 from clearspan.pipelines.tally import Counts, RecordError, Tally
 from clearspan.shards import storage
@@ -269,6 +274,26 @@ def test_what_cannot_be_made_of_a_record_is_bad_and_the_next_is_made() -> None:
         {"source": "b.jsonl", "offset": 1, "reason": "no object", "head": "[]"},
     ]
     assert tally.counts.bad_examples == [["a.jsonl:5", "broken JSON"], ["b.jsonl:1", "no object"]]
+
+
+@pytest.mark.guarantee("records-counted")
+def test_every_picture_is_read_and_one_that_cannot_be_decoded_is_bad() -> None:
+    def values(data: bytes, counts: Counts) -> Iterator[bytes]:
+        if not data:
+            raise RecordError("no picture")
+        yield from (data[:1], data[1:])
+
+    kind: Any = SimpleNamespace(values=values, column=lambda values: pa.array(values, pa.binary()))
+    schema = pa.schema([("id", pa.int64()), ("value", pa.binary()), ("label", pa.int64())])
+    records = [
+        Record(f"owl/{number}.jpg", None, data, b"", label="owl") for number, data in enumerate((b"ab", b"", b"cd"))
+    ]
+    records.append(Record("owl/3.jpg", None, None, b"", "longer than 9 bytes", label="owl"))
+    tally = Tally((), 1.0)
+    (batch,) = LabeledWorker(kind, schema, {"owl": 7}).examples(records, tally)
+    assert batch.column("value").to_pylist() == [b"a", b"b", b"c", b"d"]
+    assert (tally.counts.kept, *counted(tally)) == (4, 6, 0, 2)
+    assert [json.loads(line)["source"] for line in tally.rejected.splitlines()] == ["owl/1.jpg", "owl/3.jpg"]
 
 
 @pytest.mark.guarantee("records-counted")

@@ -15,9 +15,11 @@ from hypothesis import strategies as st
 
 from clearspan.common.delimited import are_quotes
 from clearspan.common.queries import read_queries
+from clearspan.common.records import csv_rows
 from clearspan.pipelines.errors import PipelineError
 from clearspan.pipelines.readers import tables
 from clearspan.pipelines.records import Reading, Record
+from clearspan.pipelines.text.exclude import read_texts
 from tests.pipelines.packings import read_all, tar
 
 cells = st.text(st.characters(blacklist_categories=["Cs"], blacklist_characters="\r\0"), max_size=12)
@@ -239,6 +241,25 @@ def test_cells_with_any_line_breaks_and_spaces_are_read_as_a_writer_wrote_them(t
     for encoding in (None, "auto"):
         found = read_all({name: packed}, tmp_path, 10**9, reading=Reading(10**6, encoding=encoding))
         assert [record.value for record in found] == texts
+
+
+@pytest.mark.guarantee("quotes-in-tables")
+def test_quotes_behind_thousands_of_rows_decide_for_every_reader_of_a_table(tmp_path: Path) -> None:
+    texts = [
+        *(f"Owl {number} hunts at night over the quiet fields" for number in range(3000)),
+        'An owl said "hoot" to us all',
+    ]
+    path, data = tmp_path / "a.tsv", io.StringIO()
+    csv.writer(data, delimiter="\t").writerows([["query", "n"], *((text, number) for number, text in enumerate(texts))])
+    path.write_text(data.getvalue())
+    assert [cells[0] for _, cells in csv_rows(path)][1:] == texts
+    assert [record.value for record in read_all({"a.tsv": data.getvalue().encode()}, tmp_path, 10**9)] == texts
+    assert set(texts) <= set(read_texts([str(path)]))
+    plain = data.getvalue().replace('""hoot""', '"hoot"')
+    path.write_text(plain)
+    last = '"An owl said "hoot" to us all"'
+    assert [*csv_rows(path)][-1][1][0] == last and last in set(read_texts([str(path)]))
+    assert read_all({"a.tsv": plain.encode()}, tmp_path, 10**9)[-1].value == last
 
 
 @pytest.mark.guarantee("quotes-in-tables")

@@ -11,6 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from clearspan.pipelines.kinds.embedded_texts import EmbeddedTexts
 from clearspan.pipelines.kinds.pairs import Pairs, PairWorker
 from clearspan.pipelines.kinds.text_inputs import checked_text, texts_of
 from clearspan.pipelines.kinds.triplets import TripletRow, TripletWorker
@@ -98,6 +99,18 @@ def test_a_text_of_which_a_filter_leaves_nothing_gives_no_sentences_and_is_empty
     words = ("--min-tokens", "1", "--quality", f"{own_module(source)}:blanking")
     found = summary(direct("sentences", "--input", tmp_path / "a.jsonl", *words, "--json"))
     assert (found["read"], found["kept"], found["filtered"]["empty"]) == (4, 1, 3)
+
+
+@pytest.mark.guarantee("empty-is-empty")
+@pytest.mark.parametrize("title", [None, "", "Owls"])
+def test_a_record_without_a_text_is_empty_for_vectors_whatever_its_title(title: str | None) -> None:
+    texts = EmbeddedTexts(title_field="title", kept=(("title", "string"),))
+    counts = Counts(filtered={"empty": 0})
+    for number, text in enumerate((None, "", " \u3000")):
+        record = Record("a.jsonl", number, {"text": text, "title": title}, b"")
+        assert texts.of(record, counts) is None and counts.filtered == {"empty": number + 1}
+    full = texts.of(Record("a.jsonl", 3, {"text": TEXT, "title": title}, b""), counts)
+    assert full is not None and full.model_input == (f"{title} {TEXT}" if title else TEXT)
 
 
 BLANKS = [None, "", " ", "\t\r\n", "\u00a0\u2003", "\x1f", "\u3000\n"]

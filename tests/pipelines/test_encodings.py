@@ -64,6 +64,7 @@ def test_a_character_may_lie_across_two_reads(tmp_path: Path, monkeypatch: pytes
     ]
 
 
+@pytest.mark.guarantee("encoding-auto")
 @pytest.mark.parametrize(
     ("encoding", "data"),
     [("shift_jis", b"A\n\x82\xff\nB\n"), ("cp1252", b"A\n\x81\xc3\xa4\nB\n"), ("ascii", b"A\n\xe4\nB\n")],
@@ -284,9 +285,10 @@ def test_a_wrong_field_or_encoding_is_told_before_the_work_whatever_the_first_fi
         lines = (json.dumps({"text": f"{GERMAN[0]} {line}", "n": line}, ensure_ascii=False) for line in range(30))
         (tmp_path / "in" / f"{number:02}.jsonl").write_text("\n".join(lines), encoding="utf-8")
     (tmp_path / "in" / "00.jsonl").write_text('{"title": "a", "text": "b", "body": "c", "a": "d", "b": "e"}\n')
-    outcome = direct(words[0], "--input", tmp_path / "in", "--output", tmp_path / "out", *words[1:])
-    assert outcome.code == 1 and not (tmp_path / "out").exists()
-    assert complaint in outcome.err and outcome.err.count("\n") == 1
+    for inputs in (tmp_path / "in", tmp_path / "in" / "07.jsonl"):
+        outcome = direct(words[0], "--input", inputs, "--output", tmp_path / "out", *words[1:])
+        assert outcome.code == 1 and not (tmp_path / "out").exists()
+        assert complaint in outcome.err and outcome.err.count("\n") == 1
 
 
 @pytest.mark.guarantee("wrong-input-fails-first")
