@@ -375,9 +375,8 @@ def _upload(path: str) -> Iterator[BinaryIO]:
         try:
             with _beam().create(path, mime_type="application/octet-stream", compression_type=plain) as stream:
                 yield stream
-                if (
-                    path.startswith("s3://") and not stream.tell()
-                ):  # Beam sends no part of an empty file, which S3 refuses
+                # Beam sends no part of an empty file, and S3 refuses an upload without one.
+                if path.startswith("s3://") and not stream.tell():
                     stream.raw._uploader._write_to_s3(b"")
         except BaseException:
             with contextlib.suppress(Exception):
