@@ -197,6 +197,8 @@ def test_a_folder_is_locked_whatever_it_holds_and_however_it_is_named(
         with files.locked(first):
             if content != "nothing":
                 (folder / "plan.json").write_text("{}")
+                (folder / files.temporary_name("manifest.json")).write_text("half of it")
+                (folder / files.temporary_name("spool")).mkdir()
             if content == "files of a day ago":
                 for path in (folder / "plan.json", folder):
                     os.utime(path, (time.time() - 100_000,) * 2)

@@ -99,7 +99,11 @@ def test_what_a_user_adds_to_a_dataset_stays_when_the_command_repairs_it(direct,
 @pytest.mark.guarantee("output-kept")
 def test_a_folder_that_holds_a_users_hidden_files_is_free(direct, head: Path, tmp_path: Path) -> None:
     (tmp_path / "out" / ".git").mkdir(parents=True)
-    (tmp_path / "out" / ".git" / "config").write_text("mine")
-    assert direct("--input", head, *CORRECTED).code == 0
-    assert (tmp_path / "out" / ".git" / "config").read_text() == "mine"
+    mine = [tmp_path / "out" / name for name in (".git/config", ".notes")]
+    for path in mine:
+        path.write_text("mine")
+    assert direct("--input", head, "--min-tokens", "100000").code == 1
+    assert [path.read_text() for path in mine] == ["mine"] * 2
+    assert direct("--input", head, *CORRECTED).code == 0, "it takes the place of the run that came to nothing"
+    assert [path.read_text() for path in mine] == ["mine"] * 2
     assert json.loads((tmp_path / "out" / "manifest.json").read_bytes())["counts"]["kept"]

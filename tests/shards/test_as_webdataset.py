@@ -21,8 +21,8 @@ from webdataset.autodecode import ImageHandler
 
 import clearspan
 from clearspan.shards import Dataset, Manifest, ShardError, ShardWriter, vectors
-from clearspan.shards.as_webdataset import _decoded, _samples, webdataset_pipeline
-from clearspan.shards.layouts import Samples, _from_npy, npy
+from clearspan.shards.as_webdataset import _decoded, _rows, _samples, webdataset_pipeline
+from clearspan.shards.layouts import Samples, _from_npy, npy, pack
 from clearspan.shards.schema import KINDS
 
 
@@ -216,6 +216,18 @@ def test_nothing_in_a_sample_is_unpickled(tmp_path: Path) -> None:
     with pytest.raises(ShardError, match=r"sample 00000-.* is not a whole number"):
         list(decoded("images", [{**sample, "jpg": b"", "cls": pickle.dumps(Runs(tmp_path / "ran"))}]))
     assert not (tmp_path / "ran").exists()
+
+
+@pytest.mark.guarantee("webdataset-pipeline")
+def test_a_batch_of_another_kind_or_with_other_columns_is_refused(images: Path, dataset: Path, embedded: Path) -> None:
+    """Even in a shard whose manifest was made for it."""
+    (batch, *_), (vector, *_), (picture,) = list(Dataset(dataset)), list(Dataset(embedded)), list(Dataset(images))
+    sample = {"__key__": "00000-000-00000", "__url__": "a.tar"}
+    assert list(_decoded(_rows, "documents", ImageHandler("pil"), [{**sample, "arrow.zst": pack(batch)}]))
+    others = [picture, vector, batch.select(["id", "tokens"]), batch.append_column("more", batch.column("id"))]
+    for other in others:
+        with pytest.raises(ShardError, match=r"^a\.tar: sample 00000-000-00000: "):
+            list(_decoded(_rows, "documents", ImageHandler("pil"), [{**sample, "arrow.zst": pack(other)}]))
 
 
 def decoded(kind: str, samples: Iterable[dict[str, Any]]) -> Iterable[dict[str, Any]]:

@@ -14,7 +14,8 @@ import zstandard
 
 from clearspan.common.files import sha256
 from clearspan.common.sealed import FileInfo
-from clearspan.shards import Dataset, Manifest, ShardError, storage, ustar, verify
+from clearspan.shards import Dataset, Manifest, ShardError, ShardWriter, storage, ustar, verify
+from clearspan.shards.schema import schema
 
 SHARD = "documents-00001-000.tar"
 
@@ -218,6 +219,27 @@ def test_each_shard_that_a_bad_block_damages_is_noticed_by_each_rank_at_each_rea
                     reader.fetch(shard)
         path.write_bytes(whole)
     assert list(opened) == before
+
+
+@pytest.mark.guarantee("damaged-shard")
+@pytest.mark.parametrize("place", [600, 3_000_000, -600])
+def test_a_flip_in_a_large_shard_is_noticed_wherever_it_is(tmp_path: Path, place: int) -> None:
+    writer = ShardWriter(tmp_path, "images", 0)
+    photos = [os.urandom(2_000_000) for _ in range(2)]
+    rows = [{"id": number, "image": photo, "label": 0} for number, photo in enumerate(photos)]
+    writer.write(pa.RecordBatch.from_pylist(rows, schema=schema("images")))
+    counts = {"read": 2, "kept": 2, "filtered": {}, "bad": 0}
+    Manifest("images", {"options": {}}, writer.close(), counts).save(str(tmp_path))
+    dataset = Dataset(tmp_path)
+    (shard,) = dataset.shards
+    assert dataset.fetch(shard) == tmp_path / shard.name
+    with (tmp_path / shard.name).open("r+b") as stream:
+        stream.seek(place, os.SEEK_SET if place > 0 else os.SEEK_END)
+        (byte,) = stream.read(1)
+        stream.seek(-1, os.SEEK_CUR)
+        stream.write(bytes([byte ^ 1]))
+    with pytest.raises(ShardError, match=f"{shard.name}: its sha256"):
+        dataset.fetch(shard)
 
 
 @pytest.mark.guarantee("damaged-shard")

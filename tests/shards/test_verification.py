@@ -95,17 +95,17 @@ def test_frames_that_are_not_finite_are_named_with_shard_and_key(tmp_path: Path,
 def test_every_file_and_every_shard_is_compared_and_each_problem_is_named_once(
     dataset: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    files = {"synonyms.json": "0" * 64, "words.json": "1" * 64}
+    files = {"synonyms.json": "0" * 64, "words.json": "1" * 64, "words.txt": "2" * 64, "table": "3" * 64}
     edit(dataset, lambda record: record["fingerprint"]["options"].update(files=files))
     (dataset / "tokenizer" / "tokenizer_config.json").unlink()
     shards = sorted(dataset.glob("*.tar"))
     for path in shards:
         path.write_bytes(path.read_bytes()[:-512])
     (dataset / "documents-00007-000.tar").write_bytes(b"left over")
-    tokenizer, first, second, *damaged, unnamed = verify(dataset)
+    tokenizer, first, second, third, fourth, *damaged, unnamed = verify(dataset)
     missing = "the manifest names this file, but it is missing: put it back, or run the pipeline again"
     assert tokenizer == f"{dataset}/tokenizer/tokenizer_config.json: {missing}"
-    assert [first, second] == [f"{dataset}/_files/{name}: {missing}" for name in files]
+    assert [first, second, third, fourth] == [f"{dataset}/_files/{name}: {missing}" for name in files]
     assert len(shards) > 1 and [problem.split(": ")[1] for problem in damaged] == [path.name for path in shards]
     assert unnamed.startswith("documents-00007-000.tar: a tar that manifest.json does not name")
     assert capsys.readouterr().err == ""
@@ -252,23 +252,25 @@ def of_many_shards(folder: Path) -> list[str]:
 
 
 @pytest.mark.guarantee("verify-every-figure")
-@pytest.mark.parametrize("figure", ["lengths", "classes", "moments"])
-def test_a_figure_of_each_of_many_shards_is_compared_and_each_problem_is_told(tmp_path: Path, figure: str) -> None:
+@pytest.mark.parametrize("figures", [["lengths"], ["classes"], ["moments"], ["lengths", "classes", "moments"]])
+def test_a_figure_of_each_of_many_shards_is_compared_and_each_problem_is_told(
+    tmp_path: Path, figures: list[str]
+) -> None:
     """The sums over all shards fit: figures are exchanged between shards, and each histogram has as many examples."""
     names = of_many_shards(tmp_path)
     assert verify(tmp_path) == []
+    was = [shard.copy() for shard in json.loads((tmp_path / "manifest.json").read_text())["shards"]]
 
     def exchange(record: dict[str, Any]) -> None:
-        shards = record["shards"]
-        values = [shard[figure] for shard in shards]
-        for shard, value in zip(shards, [*values[1:], values[0]], strict=True):
-            shard[figure] = value
+        for shard, other in zip(record["shards"], [*was[1:], was[0]], strict=True):
+            shard.update({figure: other[figure] for figure in figures})
 
-    was = [shard[figure] for shard in json.loads((tmp_path / "manifest.json").read_text())["shards"]]
     edit(tmp_path, exchange)
-    differ = [name for name, old, new in zip(names, was, [*was[1:], was[0]], strict=True) if old != new]
-    assert len(differ) > 10
-    assert verify(tmp_path) == [f"{name}: holds {figure} that differ from the manifest's" for name in differ]
+    expected = []
+    for name, old, new in zip(names, was, [*was[1:], was[0]], strict=True):
+        if differ := [f"{figure} that differ from the manifest's" for figure in figures if old[figure] != new[figure]]:
+            expected.append(f"{name}: holds {'; '.join(differ)}")
+    assert len(expected) > 10 and verify(tmp_path) == expected
 
 
 @pytest.mark.guarantee("verify-every-figure")
@@ -286,3 +288,19 @@ def test_a_total_is_compared_to_its_last_digit(tmp_path: Path, place: tuple[str,
     edit(tmp_path, nudge)
     with pytest.raises(ManifestError, match=f"{group} do not match the shards"):
         verify(tmp_path)
+
+
+@pytest.mark.guarantee("verify-every-figure")
+def test_the_lengths_and_tokens_of_each_column_are_those_of_all_batches() -> None:
+    contents = Contents()
+    for number, (tokens, first, second) in enumerate([(3, 1, 0), (4, 8, 2), (3, 1, 9)]):
+        row = {"id": number, "tokens": [7] * tokens, "view_0": [8] * first, "view_1": [9] * second}
+        batch = pa.RecordBatch.from_pylist([row], schema=schema("sentences", pa.uint16(), views=2))
+        contents.add(batch, KINDS["sentences"])
+    assert contents.lengths == {
+        "tokens": {"3": 2, "4": 1},
+        "view_0": {"1": 2, "8": 1},
+        "view_1": {"0": 1, "2": 1, "8": 1},
+    }
+    assert contents.column_tokens == {"tokens": 10, "view_0": 10, "view_1": 11}
+    assert (contents.tokens, contents.examples, contents.batches) == (31, 3, 3)
