@@ -111,10 +111,14 @@ def test_a_model_is_copied_once_and_what_is_recorded_of_it_is_saved(
     state: dict[str, Any] = {"steps": {"embed": "embed"}}
     left = out / temporary_name("model")
     left.mkdir()
-    (options.output.parent / "owl/1_Pooling").mkdir()
-    (options.output.parent / "owl/1_Pooling/config.json").write_text("{}")
+    owl = options.output.parent / "owl"
+    for name in ("1_Pooling/config.json", "README.md", "model.bin", "vocab.txt", "Card.png", ".gitattributes"):
+        (owl / name).parent.mkdir(exist_ok=True)
+        (owl / name).write_text(name)
+    whole = files_of(owl)
     delivery.deliver(outcome, state, options)
-    assert files_of(out / "model") == files_of(options.output.parent / "owl") and not left.exists()
+    assert files_of(out / "model") == files_of(owl) == whole and not left.exists()
+    assert all(path.stat().st_nlink == 1 and not path.is_symlink() for path in (out / "model").rglob("*.*"))
     assert state == {"steps": {"embed": "embed"}, "delivered": "owl"}
     saved = json.loads((out / "adapt.json").read_text())
     assert (saved["steps"], saved["delivered"]) == (state["steps"], "owl")
@@ -170,7 +174,7 @@ def test_all_that_a_search_and_a_later_call_need_is_written(
     winner: str, origin: str, options: Adapt, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     found = decide(Verdicts(verdict(winner), verdict("owl", "questions", 60)))
-    outcome = dataclasses.replace(found, model=winner.partition(" ")[0], weight=0.8)
+    outcome = dataclasses.replace(found, model=winner.partition(" ")[0], weight=0.8125)
     owl, out = options.output.parent / "owl", options.output
     written: list[Any] = []
     monkeypatch.setattr(
@@ -194,7 +198,7 @@ def test_all_that_a_search_and_a_later_call_need_is_written(
     )
     result = delivery.finish(outcome, state, given)
     settings = unseal((out / "search.json").read_bytes())
-    expected = {"vectors": "vectors", "model": "model", "weight": 0.8, "stemmer": "german", "prompt_name": "query"}
+    expected = {"vectors": "vectors", "model": "model", "weight": 0.8125, "stemmer": "german", "prompt_name": "query"}
     assert settings == {**expected, "id_field": "isbn"}
     saved = json.loads((out / "adapt.json").read_text())
     assert {key: saved[key] for key in ("steps", "updated", "delivered")} == {
