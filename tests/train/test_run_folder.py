@@ -101,9 +101,13 @@ def test_a_finished_run_with_a_damaged_model_goes_on_to_export_again(
 def test_changed_metrics_of_a_finished_run_are_refused(recipe: Recipe, tmp_path: Path) -> None:
     begin(recipe, finish=True)
     run_folder.check_metrics(tmp_path / "run")
-    (tmp_path / "run" / "metrics.jsonl").write_text('{"step": 2, "loss": 1.4}\n')
-    with pytest.raises(RecipeError, match=r"metrics\.jsonl: missing or changed since the run ended"):
-        run_folder.check_metrics(tmp_path / "run")
+    path = tmp_path / "run" / "metrics.jsonl"
+    whole = path.read_bytes()
+    others = [b'{"step": 2, "loss": 1.4}\n', whole.replace(b"\n", b"\r\n"), whole[:-1], whole + b"\n", whole * 2, b""]
+    for changed in others:
+        path.write_bytes(changed)
+        with pytest.raises(RecipeError, match=r"metrics\.jsonl: missing or changed since the run ended"):
+            run_folder.check_metrics(tmp_path / "run")
 
 
 @pytest.mark.guarantee("finished-work-checked")
