@@ -237,6 +237,38 @@ def test_a_value_is_stored_as_the_type_of_its_field(value: Any, kind: str, store
 
 
 @pytest.mark.guarantee("traced-hits")
+def test_a_field_is_found_by_its_whole_name_among_fields_of_similar_names() -> None:
+    """Readers give nested fields by their whole names."""
+    record = {
+        "url": "https://owls.example",
+        "meta.url": "https://herons.example",
+        "meta.deep.url": 7,
+        "meta.Year": 1980,
+        "year": 2001,
+        "meta_url": "moss",
+        "urls": "rain",
+    }
+    expected = {"meta.url": "https://herons.example", "url": "https://owls.example", "meta.deep.url": "7"}
+    expected |= {"meta_url": "moss", "year": "2001", "meta.Year": "1980", "urls": "rain"}
+    assert {name: _value(record, name, "string", False, "") for name in expected} == expected
+    for absent in ("deep.url", "other.url", "meta.id", "id", "ur"):
+        assert _value(record, absent, "string", False, "") is None
+
+
+@pytest.mark.guarantee("traced-hits")
+def test_line_ends_are_counted_up_to_the_end_of_a_large_file(tmp_path: Path) -> None:
+    ends = [5, 70_000, 1 << 20, 20_000_000, 40_000_000, 70_000_000]
+    with (tmp_path / "a.jsonl").open("wb") as stream:
+        for end in ends:
+            stream.seek(end)
+            stream.write(b"\n")
+    places = [place for end in ends for place in (end, end + 1)]
+    with ProgressBar(ends[-1], "counting lines", True) as bar:
+        found = _counts(str(tmp_path / "a.jsonl"), places, bar)
+    assert found == {place: sum(end < place for end in ends) for place in places}
+
+
+@pytest.mark.guarantee("traced-hits")
 @pytest.mark.parametrize(
     ("value", "kind", "shown"),
     [

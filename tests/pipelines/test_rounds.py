@@ -41,7 +41,13 @@ def decided(tmp_path: Path, units: int = UNITS) -> None:
 @pytest.mark.guarantee("finished-work-checked")
 @pytest.mark.parametrize(
     ("damage", "remaining"),
-    [({}, [2]), ({0: b"", 3: b"owls"}, [0, 2, 3]), ({1: seal_bytes(b"owls")[:-1]}, [1, 2]), ({2: b"x"}, [2])],
+    [
+        ({}, [2]),
+        ({0: b"", 3: b"owls"}, [0, 2, 3]),
+        ({1: seal_bytes(b"owls")[:-1]}, [1, 2]),
+        ({2: b"x"}, [2]),
+        (dict.fromkeys(range(UNITS), b"owls"), [0, 1, 2, 3]),
+    ],
 )
 def test_what_is_missing_or_damaged_is_done_again(
     damage: dict[int, bytes], remaining: list[int], job: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]

@@ -589,7 +589,7 @@ def test_an_unfinished_update_goes_on_only_if_its_plan_and_its_dataset_are_the_s
     for name in done:
         (beside / name).write_bytes(b"of the killed run")
     if changed == "plan":
-        plan = b"another plan"
+        plan = b"the plaN"
     elif changed == "plan is lost":
         (beside / "plan.json").unlink()
     elif changed == "dataset":
@@ -654,6 +654,7 @@ def test_a_text_that_occurs_three_times_counts_three_times(
     [
         ([], [], [4, 8], [-1, -1]),
         ([4], [0], [3, 4, 5], [-1, 0, -1]),
+        ([2**62 - 1, 2**62, 2**62 + 1], [2, 0, 1], [2**62 + 1, 2**62, 2**62 - 1, 2**62 + 2], [1, 0, 2, -1]),
         ([4, 8, 2**62], [2, 0, 1], [2**62, 2**62 + 1, 8, 9, 4, 0, 8], [1, -1, 0, -1, 2, -1, 0]),
     ],
 )

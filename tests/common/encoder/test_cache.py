@@ -175,6 +175,19 @@ def test_each_text_finds_its_own_row_whatever_lies_in_other_files(tmp_path: Path
         np.testing.assert_array_equal(rows[places][:, 0], 3 * expected[list(order)])
     assert again.find(["heron", texts[3], "", "owl 40"]).tolist()[:1] == [-1]
     assert (again.find(["heron", texts[3], "", "owl 40"]) >= 0).tolist() == [False, True, False, False]
+    others = [
+        "Owl 3",
+        " owl 3",
+        "owl 3 ",
+        "owl  3",
+        "owl\u00a03",
+        "owl 3\n",
+        "owl 3\0",
+        "\uff4fwl 3",
+        "owl 03",
+        "OWL 3",
+    ]
+    assert again.find(others).tolist() == [-1] * len(others), "which differ from a text that is kept"
     unknown = [f"heron {number}" for number in range(200)]
     assert again.find(unknown).tolist() == [-1] * 200, "whose hashes are before, between and behind the others"
     assert Cache(tmp_path / "empty", 3).find(["owl", "rain"]).tolist() == [-1, -1]
