@@ -54,12 +54,15 @@ def test_the_winners_model_and_weight_are_delivered(
 
 @pytest.mark.guarantee("adapted-folder-searches")
 @pytest.mark.guarantee("verdict-among-all")
-def test_another_winner_replaces_the_model_and_its_vectors(options: Adapt, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize("winner", ["owl", "owl + BM25", "BM25"])
+def test_another_winner_replaces_the_model_and_its_vectors(
+    winner: str, options: Adapt, capsys: pytest.CaptureFixture[str]
+) -> None:
     state: dict[str, dict[str, str]] = {"steps": {}}
     delivery.deliver(decide(Verdicts(verdict("trained"))), state, options)
     state["steps"]["embed"] = "embed"
     (options.output / "vectors").mkdir()
-    delivery.deliver(decide(Verdicts(verdict("trained"), verdict("owl", "questions", 60))), state, options)
+    delivery.deliver(decide(Verdicts(verdict("trained"), verdict(winner, "questions", 60))), state, options)
     assert (options.output / "model/config.json").read_text() == "owl"
     assert not (options.output / "vectors").exists() and "embed" not in state["steps"]
     assert "the verdict has changed: the model is now owl, not trained" in capsys.readouterr().out

@@ -3,6 +3,7 @@
 A run of six steps that saves every second one keeps steps 4 and 6.
 """
 
+import errno
 import json
 import os
 import pickle
@@ -329,6 +330,34 @@ def test_a_checkpoint_that_a_full_disk_ended_is_gone_and_written_when_there_is_r
         checkpoints.write(step, {"module": {"step": step}}, best=step == 3)
         assert Checkpoints(tmp_path).last() == (tag, "step-00000003")
         assert safe_load(tmp_path / "checkpoints" / tag / STATES)["module"] == {"step": step}
+
+
+@pytest.mark.guarantee("full-disk")
+@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EDQUOT, errno.EIO])
+@pytest.mark.parametrize("filled", ["write_states", "seal_folder"])
+def test_every_earlier_checkpoint_stays_as_it_was_when_a_disk_is_full(
+    tmp_path: Path, filled: str, code: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The best one, the last two, and what a user put beside them; however often it is tried again."""
+    checkpoints = Checkpoints(tmp_path)
+    for step in range(1, 5):
+        checkpoints.write(step, {"module": {"step": step}}, best=step == 2)
+    (checkpoints.folder / "step-00000003" / "notes").write_text("mine")
+    before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+    assert checkpoints.tags() == ["step-00000004", "step-00000003", "step-00000002"]
+
+    def full(*_: object, **__: object) -> None:
+        raise OSError(code, os.strerror(code), "a file")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(checkpoint, filled, full)
+        for step, best in ((5, True), (5, False), (6, True)):
+            with pytest.raises(CheckpointError, match=f"step-0000000{step}: could not be saved "):
+                checkpoints.write(step, {"module": {}}, best=best)
+            assert before == {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+            assert Checkpoints(tmp_path).last() == ("step-00000004", "step-00000002")
+    checkpoints.write(5, {"module": {}}, best=False)
+    assert Checkpoints(tmp_path).last() == ("step-00000005", "step-00000002")
 
 
 @pytest.mark.guarantee("full-disk", "output-kept")
