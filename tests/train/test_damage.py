@@ -284,16 +284,18 @@ def test_what_torch_makes_of_a_full_disk_is_an_error_that_names_the_file(
     def failing(states: object, stream: object) -> None:
         raise RuntimeError("a tensor on another device")
 
-    def failing_as_torch_does(states: object, stream: object) -> None:
-        try:
-            raise OSError(28, "No space left on device")
-        except OSError:
-            raise RuntimeError("unexpected pos 64 vs 0")  # noqa: B904
+    for code in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO):
 
-    with monkeypatch.context() as patch:
-        patch.setattr(torch, "save", failing_as_torch_does)
-        with pytest.raises(OSError, match=f"No space left on device: '{path}'"):
-            write_states(states, path)
+        def failing_as_torch_does(states: object, stream: object, code: int = code) -> None:
+            try:
+                raise OSError(code, os.strerror(code))
+            except OSError:
+                raise RuntimeError("unexpected pos 64 vs 0")  # noqa: B904
+
+        with monkeypatch.context() as patch:
+            patch.setattr(torch, "save", failing_as_torch_does)
+            with pytest.raises(OSError, match=f"{os.strerror(code)}: '{path}'"):
+                write_states(states, path)
 
     with monkeypatch.context() as patch:
         patch.setattr(torch, "save", failing)
