@@ -59,6 +59,8 @@ def test_only_a_higher_dev_score_is_better_and_one_that_is_no_number_never() -> 
     logged = [{"dev_score": score} for score in (50.123456789, 50.123456789, 51.0)]
     assert found[:4] == [(logged[0], True), (logged[1], False), ({}, False), (logged[2], True)]
     assert found[4][0] == {} and found[5] == ({"dev_score": 49.0}, False)
+    below_0 = judge(-4.0, -5.0, -3.0, 0.0)
+    assert [below_0.judge(engine())[1] for _ in range(4)] == [True, False, True, True]
 
 
 @pytest.mark.guarantee("export-of-the-start")

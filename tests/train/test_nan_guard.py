@@ -50,7 +50,8 @@ def test_what_shapes_a_run_is_told_from_what_does_not() -> None:
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
 @pytest.mark.parametrize("name", ["loss", "declutr/loss", "grad_norm", "grad_norm/declutr", "weights_norm"])
 def test_a_loss_or_a_norm_that_is_not_finite_ends_a_run_wherever_it_stands(name: str, value: float) -> None:
-    metrics = {"learning_rate": 5e-5, "loss": 2.5, "tokens": 4096.0, name: value, "temperature": 0.05}
+    others = {f"of-{number}/{metric}": 0.5 for number in range(20) for metric in ("accuracy", "loss")}
+    metrics = {"learning_rate": 5e-5, "loss": 2.5, **others, "tokens": 4096.0, name: value, "temperature": 0.05}
     remedy = "lower optimizer.learning_rate, or set training.bf16=false"
     with pytest.raises(FloatingPointError, match=f"^{name} is {value} at step 7: {remedy}$"):
         check_finite(metrics, 7)

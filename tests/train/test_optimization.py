@@ -116,6 +116,7 @@ def test_all_that_an_own_optimizer_keeps_goes_on() -> None:
     configs = {"spans": AVERAGED, "words": COUNTED, "pictures": ADAMW}
     optimizer, other = built(**configs), built(**configs)
     for number in range(3):
+        assert [optimizer.state_dict()[turn]["param_groups"][0]["steps"] for turn in ("spans", "words")] == [number] * 2
         stepped(optimizer, number)
     state = copy.deepcopy(optimizer.state_dict())
     weights = stepped(optimizer, 3)
@@ -256,7 +257,9 @@ def test_only_adamws_state_is_partitioned(stage: int) -> None:
 
 
 @pytest.mark.guarantee("own-optimizer")
-@pytest.mark.parametrize("error", [RuntimeError("no server"), SystemExit("no server"), KeyError("server")])
+@pytest.mark.parametrize(
+    "error", [RuntimeError("no server"), SystemExit("no server"), KeyError("server"), OSError(5, "no disk")]
+)
 @pytest.mark.parametrize("method", ["log", "close"])
 def test_a_logger_that_fails_leaves_the_other_ones(
     method: str, error: BaseException, capsys: pytest.CaptureFixture[str]

@@ -166,7 +166,8 @@ def written(folder: Path, modules: tuple[str, ...], **changes: Any) -> Path:
             pooling = {"embedding_dimension": 32, "pooling_mode": "cls", "include_prompt": False}
             wrote(folder, {f"{path}/config.json": pooling | changes.get("pooling", {})})
         if kind == "Dense":
-            wrote(folder, {f"{path}/config.json": {"in_features": 32, "out_features": 8 * number, **NEW, **ACTIVE}})
+            own = {"in_features": 32, "out_features": 8 * number, "bias": number == 2}
+            wrote(folder, {f"{path}/config.json": {**own, **NEW, **ACTIVE}})
     versions = {"sentence_transformers": "6.0.0", "transformers": "5.1.0", "pytorch": "2.9.0"}
     prompts = {"prompts": {"Fund": "Finde, was ähnlich ist: "}, "default_prompt_name": "Fund"}
     files = {"modules.json": entries, "config_sentence_transformers.json": {"__version__": versions, **prompts}}
@@ -191,7 +192,7 @@ def written(folder: Path, modules: tuple[str, ...], **changes: Any) -> Path:
 
 
 NEW = {"module_input_name": "sentence_embedding", "module_output_name": "sentence_embedding"}
-ACTIVE = {"bias": True, "activation_function": "torch.nn.modules.activation.Tanh"}
+ACTIVE = {"activation_function": "torch.nn.modules.activation.Tanh"}
 ADDED = {"model_args": {"add_pooling_layer": False}}
 
 
@@ -206,6 +207,7 @@ def test_every_module_has_the_names_that_earlier_versions_read(tmp_path: Path) -
         assert settings(folder, f"{number}_Dense/config.json") == {
             "in_features": 32,
             "out_features": 8 * number,
+            "bias": number == 2,
             **ACTIVE,
         }
     assert settings(folder, "sentence_bert_config.json") == {"max_seq_length": 100, "do_lower_case": True, **ADDED}

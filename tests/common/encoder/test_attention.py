@@ -241,6 +241,9 @@ def test_a_packed_batch_has_places_and_ends_of_its_sequences(dtype: torch.dtype)
     assert packed.sequence.tolist() == [0, 0, 0, 2, 3, 3]
     assert packed.cu_seqlens.dtype == torch.int32 and packed.cu_seqlens.tolist() == [0, 3, 3, 4, 6]
     assert (packed.num_sequences, packed.longest, packed.lengths) == (4, 3, [3, 0, 1, 2])
+    many = pack(torch.arange(2000), np.arange(1000, dtype=lengths.dtype) % 5)
+    assert many.sequence.tolist() == [number for number in range(1000) for _ in range(number % 5)]
+    assert many.positions.tolist() == [place for number in range(1000) for place in range(number % 5)]
     nothing = pack(torch.tensor([], dtype=torch.int64), lengths[:0])
     assert (nothing.num_sequences, nothing.longest, nothing.cu_seqlens.tolist()) == (0, 0, [0])
 
