@@ -68,3 +68,17 @@ def test_every_list_gets_the_same_ids_around_it_whatever_it_holds(prefix: list[i
         found = _between(content, prefix, suffix)
         assert [row.tolist() for row in found] == [[*prefix, *row, *suffix] for row in rows]
         assert [row.tolist() for row in content] == rows
+
+
+@pytest.mark.guarantee("same-vectors")
+@pytest.mark.parametrize("number", [1, 40], ids=["few texts", "many"])
+def test_what_other_code_sets_on_the_tokenizer_changes_no_ids(number: int) -> None:
+    """As transformers does, which may truncate and pad each time that it tokenizes."""
+    read = reader(PostProcessing([1], [2], 24, False, [1, 2]))
+    texts = TEXTS * number
+    expected = read.read(texts).ids.tolist()
+    for _ in range(2):
+        read._tokenizer.enable_truncation(3)
+        read._tokenizer.enable_padding(length=50)
+        assert read.read(texts).ids.tolist() == expected
+        assert read.count(texts).tolist() == [len(text) for text in texts]
