@@ -92,8 +92,8 @@ def test_an_added_row_is_never_predicted(bias: bool) -> None:
     states, decoder, labels = problem(bias=bias)
     with torch.no_grad():
         decoder.weight.copy_(-decoder.weight.abs() - 1)
-    states = states.detach().abs() * 10
-    assert decoder(states).max() < -100
+    states = states.detach().abs() * 10_000
+    assert decoder(states).max() < -100_000
     labels = decoder(states).argmax(1)
     loss, correct = cross_entropy(states, decoder, labels, True, 64)
     assert correct == ROWS
