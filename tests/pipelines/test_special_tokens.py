@@ -237,6 +237,43 @@ def test_a_special_token_is_recognized_only_if_a_prompt_spells_it_out(model: str
 
 
 @pytest.mark.guarantee("special-tokens-are-text")
+@KNOWING
+def test_special_tokens_of_any_spelling_and_number_are_text(model: str) -> None:
+    special = [
+        "@@mask",
+        "owlsep",
+        "madeup7",
+        "|end|",
+        "{pad}",
+        "\u2581eos",
+        "ÄÖ",
+        "<a>",
+        "</a>",
+        "[B]",
+        "<extra_id_0>",
+        "zz",
+    ]
+    pieces = [*special, *sorted({*"".join(special), "[UNK]"})]
+    ids = {piece: number for number, piece in enumerate(pieces)}
+    made = {
+        "Unigram": lambda: models.Unigram([(piece, -float(i)) for i, piece in enumerate(pieces)], ids["[UNK]"]),
+        "WordLevel": lambda: models.WordLevel(ids, unk_token="[UNK]"),
+        "WordPiece": lambda: models.WordPiece(ids, unk_token="[UNK]"),
+        "BPE": lambda: models.BPE(ids, [], unk_token="[UNK]", ignore_merges=True),
+    }[model]()
+    tokenizer = Tokenizer(made)
+    tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    tokenizer.add_special_tokens(special)
+    texts = [f"a {token} b" for token in special] + [f"\0{token} \0 {token}" for token in special]
+    for loaded in (fast_tokenizer.load_tokenizer(tokenizer.to_str().encode(), prompts=["query: "]) for _ in range(2)):
+        found = {number for text in texts for number in loaded.encode(text).ids}
+        assert found and found.isdisjoint(range(len(special)))
+    for token in special:  # each is one in a model whose prompt has it, also after another use
+        loaded = fast_tokenizer.load_tokenizer(tokenizer.to_str().encode(), prompts=["", f"{token} query: "])
+        assert ids[token] in loaded.encode(f"a {token} b").ids
+
+
+@pytest.mark.guarantee("special-tokens-are-text")
 def test_readers_of_one_name_read_as_their_own_description_says() -> None:
     """As after a model was trained on, or given a prompt, under the same name."""
     texts, descriptions, expected = ["the [MASK] owl </s>"], [], []
