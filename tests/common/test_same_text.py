@@ -70,6 +70,7 @@ def test_texts_that_differ_at_their_end_alone_are_no_copies(text: str) -> None:
     by_day, at_night = (text * 5000 + time for time in ("by day", "at night"))
     assert digest(by_day) == digest(by_day.upper()) != digest(at_night)
     assert (digests([by_day]) != digests([at_night])).all()
+    assert digest(f"{by_day} so\u00adft\u200bly\ufe0f") == digest(f"{by_day} softly")
 
 
 @pytest.mark.guarantee("copies-are-one-text")

@@ -1,6 +1,7 @@
 """Excluded texts: no text of a test set stays, whatever the form of its file, and nothing else is dropped."""
 
 import dataclasses
+import gzip
 import json
 import re
 import textwrap
@@ -193,11 +194,12 @@ def test_each_excluded_text_is_met_and_named_by_its_beginning(texts: list[str], 
         "They met at the café",
         "Two words",
         "",
+        "Two\u2028lines\x85of words",
         f"  {SICK}\t",
         "The half \ud83d of a pair",
     ]
     excluded = Excluded.of(iter(given), among_sentences)
-    assert (excluded.texts, excluded.short, excluded.ignored) == (36, 3, 2)
+    assert (excluded.texts, excluded.short, excluded.ignored) == (37, 4, 2)
     assert (excluded.hashes.dtype, excluded.owners.dtype) == (np.uint64, np.uint32)
     assert (np.diff(excluded.hashes) > 0).all() and "café".encode() in excluded.heads
     for text in filter(str.strip, given[1:]):
@@ -225,6 +227,8 @@ def test_every_text_is_looked_at_however_many_are_looked_at_together(monkeypatch
     assert containing_excluded(others, excluded) == containing_excluded([], excluded) == []
     long = ["Nobody looks at the sky. " * 10_000 + text for text in (SICK, GUITAR, "", "The end.")]
     assert containing_excluded(long, excluded) == [0, 1]
+    book = Excluded.of([*others, "Nobody looks at the sky. " * 10_000 + SICK])
+    assert containing_excluded([f"So: {SICK}.", SICK, GUITAR], book) == [0, 1]
 
 
 @pytest.mark.guarantee("excluded-texts")
@@ -340,7 +344,8 @@ def test_files_of_one_name_in_several_folders_are_all_read(tmp_path: Path) -> No
     for folder, text in (("MR", "A cat sits."), ("SST", "A dog runs."), ("SST/dev", "A bird sings.")):
         (tmp_path / folder).mkdir()
         (tmp_path / folder / "test.txt").write_text(f"{text}\n")
-    assert sorted(read_texts([str(tmp_path)])) == ["A bird sings.", "A cat sits.", "A dog runs."]
+    (tmp_path / "SST" / "test.txt.gz").write_bytes(gzip.compress(b"A fish swims.\n"))
+    assert sorted(read_texts([str(tmp_path)])) == ["A bird sings.", "A cat sits.", "A dog runs.", "A fish swims."]
 
 
 @pytest.mark.guarantee("excluded-texts")

@@ -20,6 +20,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from clearspan.pipelines.kinds import text as text_kind
+from clearspan.pipelines.kinds import triplets
 from clearspan.pipelines.kinds.groups import digests, group_of
 from clearspan.pipelines.records import Record
 from clearspan.pipelines.tally import RecordError
@@ -106,6 +108,8 @@ def test_a_smaller_share_is_told_and_none_is_an_error(direct: Command, written, 
     assert 5 <= held <= 25 and line in ended.out
     assert "was already finished" in (again := direct(*written(pairs), "--holdout-fraction", "0.1").out)
     assert line in again
+    next((tmp_path / "out").glob("*.tar")).unlink()  # another run makes it again, of its unit alone
+    assert line in direct(*written(pairs), "--holdout-fraction", "0.1").out
     common = [("Untitled", text) for _, text in pairs]
     ended = direct(*written(common), "--holdout-fraction", "0.1", "--output", tmp_path / "none")
     assert ended.code == 1
@@ -192,8 +196,12 @@ def topics_of(folder: Path, records: list[dict[str, Any]], decoded) -> tuple[set
 
 @pytest.mark.guarantee("groups-apart")
 @pytest.mark.parametrize("form", ["jsonl", "csv", "parquet"])
-def test_rows_of_one_group_are_held_out_together(direct: Command, tmp_path: Path, decoded, form: str) -> None:
-    """Rows of a topic are in two files and several units, and share no text."""
+def test_rows_of_one_group_are_held_out_together(
+    direct: Command, tmp_path: Path, decoded, form: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rows of a topic are in two files, several units and several batches of each, and share no text."""
+    monkeypatch.setattr(triplets, "TOKENIZE_ROWS", 7)
+    monkeypatch.setattr(text_kind, "BATCH_BYTES", 500)
     records = passages()
     words = ("pairs", "--input", *in_form(records, form, tmp_path), "--unit-bytes", "9000", "--holdout-fraction", "0.2")
     assert direct(*words, "--output", tmp_path / "without").code == 0

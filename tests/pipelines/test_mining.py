@@ -225,6 +225,11 @@ def test_killed_before_the_held_out_part_is_copied_it_has_one_in_the_end(
     assert pipeline(*words, tmp_path / "mined").code == 0
     assert tree(tmp_path / "mined") == tree(tmp_path / "whole")
     assert "validation/manifest.json" in tree(tmp_path / "whole")
+    next((tmp_path / "mined").glob("*.tar")).unlink()
+    with monkeypatch.context() as patch:
+        patch.setattr(miner, "_mine_units", killed_here)
+        assert pipeline(*words, tmp_path / "mined").code == 1
+    assert not (tmp_path / "mined" / "manifest.json").exists(), "it lacks a shard"
 
 
 @pytest.mark.guarantee("finished-work-checked")
