@@ -48,8 +48,9 @@ def options(tmp_path: Path) -> Judging:
 def test_a_changed_file_is_judged_anew(options: Judging, file: str) -> None:
     path = options.data.parent / file
     kept, before = fingerprint(options), path.read_text()
-    path.write_text('{"name": "edited"}')
-    assert fingerprint(options) != kept
+    for edited in ('{"name": "edited"}', before[::-1], before.swapcase(), before + "\n", ""):
+        path.write_text(edited)
+        assert fingerprint(options) != kept, "also if the size stays"
     path.write_text(before)
     assert fingerprint(options) == kept
 

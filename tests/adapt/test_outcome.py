@@ -41,11 +41,14 @@ def test_the_winner_says_which_model_is_delivered_and_its_weight(winner: str, mo
 
 
 @pytest.mark.guarantee("verdict-among-all")
-@pytest.mark.parametrize(("number", "decides"), [(FEW, "questions"), (FEW - 1, "titles")])
-def test_the_users_questions_decide_if_there_are_enough_of_them(number: int, decides: str) -> None:
-    both = Verdicts(verdict("trained"), verdict("owl", "questions", number))
-    outcome = decide(both)
-    assert outcome.verdict.task == decides and outcome.model == ("owl" if decides == "questions" else "trained")
+@pytest.mark.parametrize(("number", "decides"), [(FEW, "questions"), (FEW - 1, "titles"), (1, "titles")])
+@pytest.mark.parametrize(("of_titles", "of_questions"), [("trained", "owl"), ("owl", "trained"), ("owl", "BM25")])
+def test_the_users_questions_decide_if_there_are_enough_of_them(
+    number: int, decides: str, of_titles: str, of_questions: str
+) -> None:
+    """Whatever the two verdicts say."""
+    outcome = decide(Verdicts(verdict(of_titles), verdict(of_questions, "questions", number)))
+    assert outcome.verdict.task == decides and outcome.winner.name == {"titles": of_titles}.get(decides, of_questions)
     (other,) = outcome.to_json()["others"]
     assert {other, decides} == {"titles", "questions"}
 

@@ -49,6 +49,9 @@ def test_all_modules_are_read_in_their_order(put: Callable[..., Path], tmp_path:
         ([{**WORDS, "type": "sentence_transformers_owls.Transformer"}], "other code is never run"),
         ([{**WORDS, "type": "owls.sentence_transformers.Transformer"}, MEAN], "other code is never run"),
         ([WORDS, MEAN, {**MEAN, "type": ""}], "the module '' is not part"),
+        ([{**WORDS, "type": "owls.Transformer"}, {**MEAN, "name": "0"}], "other code is never run"),
+        ([WORDS, {**MEAN, "type": "Sentence_Transformers.models.Pooling"}], "other code is never run"),
+        ([WORDS, {**MEAN, "type": " sentence_transformers.models.Pooling"}], "other code is never run"),
     ],
 )
 def test_a_list_of_modules_that_names_anything_else_is_refused_wherever_it_does(
@@ -111,6 +114,11 @@ def test_settings_that_the_library_reads_as_they_are_meant_pass(put: Callable[..
             "model_type 'owls' is unknown to transformers",
         ),
         ({"model_type": ["bert"]}, r"model_type \['bert'\] is unknown .*code that comes with a model is never run"),
+        (
+            {"model_type": "owls", "architectures": ["OwlModel"], "auto_map": {"AutoModel": "owls.OwlModel"}},
+            "code that comes with a model is never run",
+        ),
+        ({"model_type": "BERT"}, "model_type 'BERT' is unknown to transformers"),
         ({"model_type": ""}, "model_type '' is unknown to transformers"),
         ({"model_type": 7}, "model_type 7 is unknown to transformers"),
     ],

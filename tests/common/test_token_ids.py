@@ -50,6 +50,23 @@ def test_a_prompt_is_taken_off_once_and_nothing_else(
 
 
 @pytest.mark.guarantee("prompts-held-out")
+@pytest.mark.parametrize("order", [1, -1])
+def test_each_text_is_read_by_itself_whether_its_prompt_is_spelled_as_the_models_or_not(
+    shared_data: Path, order: int
+) -> None:
+    """Ids that BERT's tokenizer gave and ids of a prompt that decoding spells otherwise stand in one batch."""
+    tokenizer = load_tokenizer((shared_data / "tokenizers/bert-base-uncased/tokenizer.json").read_bytes())
+    prompt = "query : "
+    texts = ["an owl", "query : an owl", "rain", "", "query"]
+    spelled = ["query : ", "query, "] * 3
+    rows = [
+        tokenizer.encode(before + text, add_special_tokens=False).ids
+        for before, text in zip(spelled, texts, strict=False)
+    ]
+    assert without_prompt(tokenizer, rows[::order], prompt) == texts[::order]
+
+
+@pytest.mark.guarantee("prompts-held-out")
 def test_the_ids_of_a_prompt_are_those_before_a_text_without_special_tokens(shared_data: Path) -> None:
     tokenizer = load_tokenizer((shared_data / "tokenizers/roberta-base/tokenizer.json").read_bytes())
     for prompt, leading in [("query: ", "query:"), ("query:", "query:"), (" find  ", " find"), ("   ", ""), ("", "")]:

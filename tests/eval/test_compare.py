@@ -70,6 +70,8 @@ def test_a_sure_difference_exceeds_noise_and_a_slight_one_does_not(
     assert sure["difference"] == pytest.approx(100 * (np.mean(STRONG == GOLD) - np.mean(WEAK == GOLD)))
     assert 0 < sure["low"] < sure["difference"] < sure["high"]
     assert slight["exceeds_noise"] is False and slight["low"] <= 0 <= slight["high"]
+    assert [sure["p_holm"], slight["p_holm"]] == holm([sure["p"], slight["p"]]), "over the figures of all tasks"
+    assert sure["p_holm"] == 2 * sure["p"]
     assert (comparison["a"], comparison["b"], comparison["not_compared"], comparison["notes"]) == ("a", "b", {}, [])
 
 
@@ -101,6 +103,19 @@ def test_a_difference_that_is_found_alone_is_noise_among_several() -> None:
     assert alone.p == among.p and 0.05 / 3 < among.p < 0.05
     assert alone.exceeds_noise and not among.exceeds_noise
     assert among.p_holm == pytest.approx(3 * among.p)
+    equal = scores.tested([pairs[0]] * 4)
+    assert [each.p_holm for each in equal] == pytest.approx([4 * alone.p] * 4), "equal figures are counted each"
+    assert not any(each.exceeds_noise for each in equal)
+
+
+@pytest.mark.guarantee("compare-noise")
+def test_examples_in_groups_are_counted_together_and_once() -> None:
+    gold = np.ones(38)
+    for number, is_enough in ((19, False), (20, True), (38, True)):
+        groups = np.arange(number) % 5
+        before, after = (Examples.of("accuracy", each[:number], gold[:number], groups) for each in (0 * gold, gold))
+        (change,) = scores.tested([(before, after)])
+        assert change.p_holm < 0.05 and change.exceeds_noise == is_enough == (not change.has_few)
 
 
 @pytest.mark.guarantee("compare-noise")

@@ -203,6 +203,19 @@ def test_each_model_and_each_of_its_prompts_has_a_cache_of_its_own(tmp_path: Pat
     keys = [model.cache_key(prompt) for model in models for prompt in ("", "query: ", "passage: ", "query:")]
     assert len({*keys, "owls", "herons", None}) == len(keys) + 3
     assert keys == [model.cache_key(prompt) for model in models for prompt in ("", "query: ", "passage: ", "query:")]
+    long = "Instruct: Given a question of a user, retrieve the passages that answer it, also in other languages"
+    near = [
+        "Query: ",
+        "query:  ",
+        " query: ",
+        "query\u00a0: ",
+        "qu\u00e9ry: ",
+        "que\u0301ry: ",
+        long,
+        long + ".",
+        long.upper(),
+    ]
+    assert len({*keys, *(models[0].cache_key(prompt) for prompt in near)}) == len(keys) + len(near)
     for without in (Named("owls"), Named("owls", query="", document="")):
         assert without.cache_key("") == "owls", "a cache from before there were prompts is that of no prompt"
     assert Named(None, **prompts).cache_key("query: ") is None and Named(None).cache_key("") is None
@@ -287,3 +300,11 @@ def test_models_with_the_same_prompts_are_both_named() -> None:
     ]
     told = "'q: ' before queries, 'd: ' before documents, no prompt before other texts"
     assert ScoreSummary(scored).prompts == [f"owls: {told}", f"herons: {told}"]
+
+
+@pytest.mark.guarantee("prompts-recorded")
+def test_a_long_prompt_is_named_whole_with_its_line_ends_and_spaces() -> None:
+    sides = Sides("Instruct: Find what answers the question.\nQuery:  " * 20, "Passage  ", "Compare\t" * 100)
+    scored: Any = [SimpleNamespace(results=SimpleNamespace(model="owls", environment={"prompts": sides._asdict()}))]
+    (line,) = ScoreSummary(scored).prompts
+    assert all(repr(prompt) in line for prompt in sides)

@@ -365,6 +365,19 @@ def test_a_few_queries_are_too_few_to_decide_whatever_their_interval(number: int
         assert verdict.word == "no difference" or not said
 
 
+@pytest.mark.guarantee("verdict-among-all")
+def test_all_queries_decide_however_many_there_are_and_the_last_as_much_as_the_first() -> None:
+    same, gained, lost = [2] * 1020, [1] * 80, [4] * 80
+    rows = np.arange(1100) % 20
+    for before, after, word in (
+        (same + lost, same + gained, "better"),
+        (gained + same, same + gained, "no difference"),
+    ):
+        found = [result("BM25", before), result("trained", after)]
+        verdict = decide(found, contest([(rows[20:40], rows)]), "titles", TEXTS)
+        assert (verdict.word, verdict.num_queries) == (word, 1100)
+
+
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("number", [10, 20])
 def test_of_equal_systems_few_are_called_better(number: int) -> None:
@@ -459,6 +472,9 @@ def test_titles_of_one_half_choose_and_those_of_the_other_are_judged(
     assert [halves.collection.queries[row] for row in halves.judged] == judged.queries
     assert [halves.collection.queries[row] for row in halves.choosing] == choosing.queries[:chosen]
     assert len(halves.rounds) == 1 and len(halves.collection.queries) == 5 + chosen
+    again = texts.select([5, 6, *range(12, 10 + number)])  # two titles that both halves have
+    halves = Contest.of_halves(HeldOutTexts(judged, again, TEXTS, (Path("shards/validation/manifest.json"),)))
+    assert halves.judged.tolist() == [*range(5)] and halves.choosing.tolist() == [*range(5, 5 + chosen)]
 
 
 @pytest.mark.guarantee("chosen-apart")
@@ -469,6 +485,24 @@ def test_each_half_of_the_questions_is_judged_by_what_the_other_half_chose() -> 
     assert (first, second) == (fourth, third) and first and second
     assert sorted(first + second) == list(range(QUERIES)) == sorted(halves.judged) == sorted(halves.choosing)
     assert first == [row for row, query in enumerate(questions.queries) if heldout_data.is_of_picking_half(query)]
+    for few in (first[:1], second[:1], first[:7], second[:7], [first[0], second[0]]):
+        part = Contest.of_questions(HeldOutTexts(questions.select(few), None, TEXTS, (Path("questions.jsonl"),)))
+        assert sorted(part.judged) == list(range(len(few))), "each question is judged once"
+        for chooses, judged in part.rounds:
+            assert not {*chooses.tolist()} & {*judged.tolist()}, "and chooses nothing for itself, however few there are"
+
+
+@pytest.mark.guarantee("chosen-apart")
+def test_a_system_alone_is_chosen_by_the_queries_that_are_not_judged() -> None:
+    right = np.eye(QUERIES, TEXTS, dtype=np.float32)
+    vectors = np.where(np.arange(QUERIES)[:, None] < 20, right, np.roll(right, 1, axis=1))
+    found = contest().uncombined("owl", ABOUT, False, (vectors, np.eye(TEXTS, dtype=np.float32)))
+    assert found.reciprocal.tolist() == [1.0] * 20 and found.choosing_mrr < 0.6
+    rows = np.arange(QUERIES)
+    turned = contest([(rows[:20], rows[20:])]).uncombined(
+        "owl", ABOUT, False, (vectors, np.eye(TEXTS, dtype=np.float32))
+    )
+    assert turned.choosing_mrr == 1 and turned.reciprocal.max() < 1
 
 
 @pytest.mark.guarantee("chosen-apart")

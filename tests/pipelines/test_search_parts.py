@@ -123,6 +123,9 @@ def test_a_document_is_known_by_its_collection_its_file_and_its_record() -> None
         [2, 1],
         [5, 1],
     ]
+    of_one_name = batch(["2023/a.jsonl", "2024/a.jsonl", "a.jsonl", "2023/A.jsonl", "2023/a.jsonl"], [5] * 5, True)
+    places = RowBlock(0, [(0, of_one_name)]).places({}).tolist()
+    assert places == [[0, 5], [1, 5], [2, 5], [3, 5], [0, 5]], "files of one name in other folders are others"
 
 
 @pytest.mark.guarantee("exact-search")

@@ -19,6 +19,8 @@ from clearspan.pipelines.search.collection import check_queries
         (" Owls ", "Hunters.", "Owls  Hunters."),
         ("Owls", " \n", "Owls"),
         ("", " ", ""),
+        ("", "Cafe\u0301\n\nOWLS\u200b\u00ad", "Cafe\u0301\n\nOWLS\u200b\u00ad"),
+        ("Owls", "Owls hunt at night.", "Owls Owls hunt at night."),
     ],
 )
 def test_a_text_is_embedded_after_its_title_without_white_space_at_the_ends(
@@ -31,6 +33,9 @@ def test_a_text_is_embedded_after_its_title_without_white_space_at_the_ends(
 def test_queries_are_read_without_white_space_at_the_ends_one_or_several() -> None:
     assert check_queries("\u3000Do owls\nhunt? \n") == ["Do owls\nhunt?"]
     assert check_queries((" a", "b ", "\tc d\n")) == ["a", "b", "c d"]
+    within = ["Cafe\u0301  ﬁn\u00adal", "CAFÉ\u00a0Nº1\u200b", "a", "a", "A\n\n\ta", "\ufeffx\0y"]
+    assert check_queries(within) == within, "nothing else is changed, and no query is left out"
+    assert [check_queries(text) for text in within] == [[text] for text in within]
 
 
 @pytest.mark.guarantee("prompts-of-a-side")

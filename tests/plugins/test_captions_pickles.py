@@ -54,6 +54,13 @@ def test_the_first_five_captions_count_with_a_full_stop(tmp_path: Path) -> None:
     found = read_captioned(written(tmp_path, coco()))
     assert found.captions == [f"a man rides horse {1000 * image + i} ." for image in range(2) for i in range(5)]
     assert len(found) == 2
+    content = coco()
+    said = ["A man.", "a man .", "MAN", "an\nowl ", "Cafe\u0301", "sixth"]
+    content["image_to_caption_ids"][1] = [9, 2, 7, 2, 8, 1]
+    for number, text in zip((9, 2, 7, 8, 1), (*said[:3], *said[4:]), strict=True):
+        content["captions"][number] = {"cleaned_caption": text}
+    found = read_captioned(written(tmp_path, content))
+    assert found.captions[5:] == ["A man. .", "a man . .", "MAN .", "a man . .", "Cafe\u0301 ."], "in the order of ids"
 
 
 @pytest.mark.parametrize(
@@ -85,6 +92,7 @@ def python_2_text(text: bytes) -> bytes:
     return b"U" + bytes([len(text)]) + text
 
 
+@pytest.mark.guarantee("coco-captions")
 def test_pickles_of_python_2_are_read(tmp_path: Path) -> None:
     caption = b"}" + python_2_text(b"cleaned_caption") + python_2_text("ein Café".encode("latin-1")) + b"s"
     ids = b"}" + b"".join(b"K" + bytes([image]) + b"](K\x07K\x07K\x07K\x07K\x07es" for image in range(2))

@@ -107,6 +107,9 @@ def test_ranks_are_counted_from_1_by_descending_product() -> None:
     to_text, to_image = ranking.ranks_of(products, 2)
     assert to_text.tolist() == [1, 2]  # the second image's best caption, 0.7, ranks behind 0.8
     assert to_image.tolist() == [1, 2, 1, 1]
+    for step in (1e-3, 1e-6, 1e-12):  # no similarity is rounded
+        to_text, to_image = ranking.ranks_of(np.array([[0.5, 0.5 + step], [0.5 + 2 * step, 0.5]]), 1)
+        assert (to_text.tolist(), to_image.tolist()) == ([2, 2], [2, 2])
 
 
 @pytest.mark.guarantee("coco-captions")

@@ -462,15 +462,24 @@ def test_why_a_checkpoint_cannot_be_read_is_one_line(
 
 
 @pytest.mark.guarantee("no-foreign-code")
-def test_a_checkpoint_cannot_run_code(tmp_path: Path) -> None:
+@pytest.mark.parametrize("is_sealed", [False, True])
+@pytest.mark.parametrize("is_zip", [False, True])
+@pytest.mark.parametrize("key", ["module", "optimizer", "clearspan"])
+def test_a_checkpoint_cannot_run_code(tmp_path: Path, key: str, is_zip: bool, is_sealed: bool) -> None:
+    """In torch's new and in its old format, in any part, and with a manifest that fits, which anyone can write."""
+
     class Harmful:
         def __reduce__(self) -> tuple:
             return (Path(tmp_path / "harmed").touch, ())
 
-    torch.save({"module": Harmful()}, tmp_path / "states.pt")
-    with pytest.raises(CheckpointError, match=r"states\.pt"):
-        safe_load(tmp_path / "states.pt")
-    assert not (tmp_path / "harmed").exists()
+    states = {"module": {"weight": torch.zeros(2)}, "optimizer": {}, "clearspan": {}, key: {"more": Harmful()}}
+    torch.save(states, tmp_path / STATES, _use_new_zipfile_serialization=is_zip)
+    if is_sealed:
+        seal_folder(tmp_path, checkpoint.KIND)
+    for _ in range(2):
+        with pytest.raises(CheckpointError, match=r"states\.pt"):
+            safe_load(tmp_path / STATES)
+        assert not (tmp_path / "harmed").exists()
 
 
 @pytest.mark.guarantee("bit-equal-resume")

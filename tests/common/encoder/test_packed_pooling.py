@@ -123,6 +123,13 @@ def test_texts_of_all_lengths_are_embedded_in_the_order_given(
     assert all(size % (64 if size > 512 else 16) == 0 and size for size in sizes)
     assert max(sizes) <= max(most + 63, 208) and (most == 2048 or len(sizes) > 1)
     assert embed_ids(ids[:0], lengths[:0], 3, embed).shape == (0, 3)
+    few = lengths <= 6
+    short = torch.cat(
+        [part for part, is_short in zip(torch.split(ids, lengths.tolist()), few, strict=True) if is_short]
+    )
+    seen: list[int] = []
+    embed_ids(short, lengths[few], 3, lambda batch: seen.append(batch.longest) or embed(batch), 6)  # type: ignore[func-returns-value]
+    assert max(seen) <= 6, "no sequence, not even a filler, is longer than the model reads"
 
 
 def _summary(ids: Tensor) -> Tensor:

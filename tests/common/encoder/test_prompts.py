@@ -128,6 +128,13 @@ ALL = {"query": "query: ", "document": "passage: ", "sts": "Compare: ", "other":
         ({"query": "query: "}, "query", ("query: ", "", "query: ")),
         ({"document": "passage: ", "other": "Other: "}, None, ("", "passage: ", "")),
         ({"passage": "passage: ", "queries": "query: "}, "passage", ("", "", "passage: ")),
+        ({"Query": "query: ", "DOCUMENT": "passage: "}, "Query", ("", "", "query: ")),
+        (
+            {"query": "Instruct: Find owls.\nQuery:  ", "document": " \tpassage", "x": "\n"},
+            "x",
+            ("Instruct: Find owls.\nQuery:  ", " \tpassage", "\n"),
+        ),
+        ({"query": "Frage e\u0301: "}, None, ("Frage e\u0301: ", "", "")),
         ({}, None, ("", "", "")),
     ],
 )
@@ -185,5 +192,7 @@ def test_each_method_puts_the_prompt_of_its_side_or_the_named_one_before_every_t
     assert encode(TEXTS[0], 64, True).tolist() == [len(own), len(TEXTS[0])]
     assert encode(TEXTS, 8, prompt_name="document").shape == (3, 2)
     assert encode("", prompt_name="none").tolist() == [0, 0]
+    behind = [own + TEXTS[0], f" {TEXTS[1]}\n", own, own + own, TEXTS[0], TEXTS[0], "passage: "]
+    assert encode(behind).tolist() == [[len(own), len(text)] for text in behind], "texts are passed on as they are"
     calls = [(own, TEXTS, 16384, False), (own, TEXTS[:1], 64, True), ("passage: ", TEXTS, 8, False)]
-    assert model.calls == [*calls, ("", [""], 16384, False)]
+    assert model.calls == [*calls, ("", [""], 16384, False), (own, behind, 16384, False)]

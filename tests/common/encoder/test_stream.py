@@ -51,6 +51,18 @@ class Sums:
         return torch.tensor([[float(value) for value in row] for row in made])
 
 
+class Accelerator(str):
+    """A device that is not the host, as far as its type tells."""
+
+    type = "accelerator"
+
+
+class SumsElsewhere(Sums):
+    """The same model on another device, from which its embeddings are copied."""
+
+    device = Accelerator("cpu")  # type: ignore[assignment]
+
+
 def expected(texts: Sequence[str], prompt: str = "") -> np.ndarray:
     """What the model gives for each text alone."""
     rows = []
@@ -73,9 +85,10 @@ TEXTS = ["owl" * (7 * number % 5) + str(number) for number in range(43)] + ["", 
 @pytest.mark.guarantee("embedded-in-order")
 @pytest.mark.parametrize("batch_tokens", [1, 13, 1000])
 @pytest.mark.parametrize("count", [0, 1, 5, 6, 11, 16, 48])
+@pytest.mark.parametrize("kind", [Sums, SumsElsewhere])
 @pytest.mark.usefixtures("small_windows")
-def test_rows_are_in_order_whatever_the_windows_and_batches(count: int, batch_tokens: int) -> None:
-    model, texts = Sums(), TEXTS[:count]
+def test_rows_are_in_order_whatever_the_windows_and_batches(count: int, batch_tokens: int, kind: type[Sums]) -> None:
+    model, texts = kind(), TEXTS[:count]
     for prompt in ("", "q:"):
         made = stream.embed(Letters(), model, texts, prompt, batch_tokens, progress=False)
         np.testing.assert_array_equal(made.vectors, expected(texts, prompt))
@@ -113,9 +126,23 @@ def test_texts_without_end_are_embedded_a_few_windows_ahead() -> None:
     made = stream.embed_windows(Letters(), Sums(), endless(), "", 100)
     for number in range(20):
         np.testing.assert_array_equal(next(made).vectors, expected([f"{number}"] * 3))
-        assert len(taken) <= number + 1 + ahead.AHEAD + ahead.IN_FLIGHT
+        assert len(taken) <= number + 5, "on any machine"
     made.close()
     assert not tokenizing()
+
+
+@pytest.mark.guarantee("embedded-in-order")
+@pytest.mark.parametrize("kind", [Sums, SumsElsewhere])
+def test_each_window_has_its_own_vectors_also_if_it_is_empty_or_like_another(kind: type[Sums]) -> None:
+    windows = [["an owl", "rain"], [], ["rain", "an owl"], ["an owl", "rain"], ["", ""], [], [], ["b"] * 3, []]
+    made = list(stream.embed_windows(Letters(), kind(), windows, "q:", 7))
+    assert len(made) == len(windows)
+    for window, found in zip(windows, made, strict=True):
+        np.testing.assert_array_equal(found.vectors, expected(window, "q:"))
+        assert found.truncated.tolist() == [len("q:" + text) > 8 for text in window]
+    for single in ([], ["an owl"]):
+        (found,) = stream.embed_windows(Letters(), kind(), [single], "", 7)
+        np.testing.assert_array_equal(found.vectors, expected(single))
 
 
 def tokenizing() -> list[str]:

@@ -52,6 +52,10 @@ def test_queries_documents_and_other_texts_are_embedded_each_after_its_prompt(pr
     np.testing.assert_allclose(np.asarray(of_documents[:]), unit(prompts.document, documents), rtol=1e-5)
     expected = {(prompts.query, text) for text in queries} | {(prompts.document, text) for text in documents}
     assert set(embedded) == expected and len(embedded) == 5, "each text once"
+    embedded.clear()
+    of_queries, of_documents = model.ranking(documents[:2], documents)  # as where questions are compared with questions
+    np.testing.assert_allclose(np.asarray(of_queries[:]), unit(prompts.query, documents[:2]), rtol=1e-5)
+    np.testing.assert_allclose(np.asarray(of_documents[:]), unit(prompts.document, documents), rtol=1e-5)
     others = ["A pair", "of texts"]
     embedded.clear()
     model.embed(others)

@@ -104,10 +104,13 @@ def test_a_task_without_one_of_its_metrics_is_missing() -> None:
     assert found["value"] == pytest.approx((DOWNSTREAM - 75) / 16)
 
 
+@pytest.mark.guarantee("coco-captions")
 def test_an_undefined_score_makes_its_average_undefined() -> None:
     found = average("sts_simcse", {**STS_SCORES, "STS14": {"spearman_all": math.nan}})
     assert found is not None
     assert math.isnan(found["value"])
+    found = average("downstream_declutr", {**SENTEVAL, "ImageCaptionRetrieval": {"acc": math.nan}})
+    assert found is not None and math.isnan(found["value"]) and found["missing"] == []
 
 
 MISPRINTS = {("nonling-g1", "BERT (SimCLR)"): (77.00, 76.99)}
