@@ -54,16 +54,14 @@ def test_a_prompt_is_taken_off_once_and_nothing_else(
 def test_each_text_is_read_by_itself_whether_its_prompt_is_spelled_as_the_models_or_not(
     shared_data: Path, order: int
 ) -> None:
-    """Ids that BERT's tokenizer gave and ids of a prompt that decoding spells otherwise stand in one batch."""
+    """In one batch stand texts that a token joins with the prompt, and texts whose prompt has another spelling."""
     tokenizer = load_tokenizer((shared_data / "tokenizers/bert-base-uncased/tokenizer.json").read_bytes())
-    prompt = "query : "
-    texts = ["an owl", "query : an owl", "rain", "", "query"]
-    spelled = ["query : ", "query, "] * 3
+    texts = ["ing of an owl", "rain of owls", "ings", "find an owl", "an owl", ""]
     rows = [
         tokenizer.encode(before + text, add_special_tokens=False).ids
-        for before, text in zip(spelled, texts, strict=False)
+        for before, text in zip(["Find", "a "] * 3, texts, strict=True)
     ]
-    assert without_prompt(tokenizer, rows[::order], prompt) == texts[::order]
+    assert without_prompt(tokenizer, rows[::order], "Find") == texts[::order]
 
 
 @pytest.mark.guarantee("prompts-held-out")
