@@ -109,6 +109,26 @@ def test_sentence_transformers_is_told_to_read_the_disk_alone(device: str, monke
 
 @pytest.mark.guarantee("no-foreign-code")
 @pytest.mark.guarantee("no-network")
+@pytest.mark.parametrize("error", [ValueError, OSError, ImportError, KeyError, AttributeError, RuntimeError])
+def test_a_model_that_cannot_be_loaded_is_not_tried_in_another_way(
+    error: type[Exception], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls: list[dict[str, Any]] = []
+
+    def failing(*_: Any, **options: Any) -> None:
+        calls.append(options)
+        raise error("the tokenizer of owls/hunt is code of its folder")
+
+    monkeypatch.setattr(library, "SentenceTransformer", failing)
+    monkeypatch.setattr(library, "with_pooling", failing)
+    for pooling in ("", "mean"):
+        with pytest.raises(error):
+            library._load(Path("owls/hunt"), "cpu", pooling)
+    assert len(calls) == 2 and calls[0].items() >= LOCAL.items()
+
+
+@pytest.mark.guarantee("no-foreign-code")
+@pytest.mark.guarantee("no-network")
 @pytest.mark.parametrize(
     ("tokens", "pad"),
     [

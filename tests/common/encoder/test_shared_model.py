@@ -1,5 +1,6 @@
 """Several processes embed with a model that one process holds: the same vectors, errors in one line."""
 
+import functools
 import json
 import queue
 import shutil
@@ -20,7 +21,7 @@ from tokenizers import Tokenizer
 from torch import Tensor
 from transformers import BertTokenizer
 
-from clearspan.common.encoder import ahead, stream
+from clearspan.common.encoder import ahead, shared_model, stream
 from clearspan.common.encoder.model_server import ModelServer, _Request
 from clearspan.common.encoder.sentence_encoder import Embedded
 from clearspan.common.encoder.shared_model import SharedModel
@@ -326,3 +327,43 @@ def test_a_reader_is_known_by_its_description(as_text: bool, shared_data: Path) 
     )
     assert again.post_processing == own and (again._name, again._num_embeddings) == ("owls", 30522)
     assert (103 in again.read(["[MASK] owl"], "").ids) is not as_text
+
+
+@pytest.mark.guarantee("one-model-a-gpu")
+def test_models_of_one_name_are_read_each_by_its_own_rules(
+    reader: TokenReader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As where several models are embedded with in turn, each from a folder that is called model."""
+    shorter = TokenReader(reader._tokenizer, PostProcessing([], [102], 4, True, [102]), 30522, "held")
+    text = "Owls hunt at night, by ear more than by eye."
+    for each in (reader, shorter, reader):
+        hello = {"name": "held", "dim": 5, "most_tokens": each.most_tokens, "reader": each.description()}
+        monkeypatch.setattr(shared_model, "Client", lambda *_, hello=hello: Line(hello))
+        model = SharedModel("")
+        assert model._reader is not None and model.most_tokens == each.most_tokens
+        np.testing.assert_array_equal(model._reader.read([text], "find: ").ids, each.read([text], "find: ").ids)
+
+
+@pytest.mark.guarantee("one-model-a-gpu")
+def test_one_thread_computes_for_all_clients() -> None:
+    """Two threads would hold the states of two batches on the device."""
+    threads: list[threading.Thread] = []
+
+    def embed(texts: Sequence[str], *_: Any, **__: Any) -> Embedded:
+        threads.append(threading.current_thread())
+        return Embedded(np.ones((len(texts), 8), np.float32), np.zeros(len(texts), bool))
+
+    def counted(texts: Sequence[str]) -> list[int]:
+        threads.append(threading.current_thread())
+        return [len(text) for text in texts]
+
+    server: Any = Steps()
+    server._model = SimpleNamespace(embed=embed, count_tokens=counted)
+    server._answer_now = functools.partial(ModelServer._answer_now, server)
+    messages = [{"do": do, "texts": ["owl"], "batch_tokens": 9, "prompt": ""} for do in ["texts", "count"] * 3]
+    requests = [_Request(message, [], Future()) for message in messages]
+    for request in requests:
+        server._requests.put(request)
+    threading.Thread(target=server.run, daemon=True).start()
+    assert all("error" not in request.answer.result(5)[0] for request in requests)
+    assert len(threads) == 6 and len({*map(id, threads)}) == 1

@@ -75,6 +75,18 @@ def test_a_correlation_that_is_undefined_is_nan_and_no_number_in_disguise(cosine
     assert all(math.isnan(value) for value in sts.correlations(np.array(cosine), np.array(gold)).values())
 
 
+@pytest.mark.guarantee("published-scores")
+@pytest.mark.parametrize("place", [0, 1, 2])
+def test_a_year_with_an_undefined_subset_has_no_mean_over_the_others(place: int) -> None:
+    generator = np.random.default_rng(1)
+    subsets = [(generator.random(30), generator.random(30)) for _ in range(2)]
+    subsets.insert(place, (generator.random(20), np.full(20, 3.0)))
+    scores = sts.aggregate({str(number): each for number, each in enumerate(subsets)})
+    for metric in ("pearson", "spearman"):
+        assert math.isnan(scores[f"{metric}_mean"]) and math.isnan(scores[f"{metric}_wmean"])
+        assert np.isfinite(scores[f"{metric}_all"]), "over all pairs it is defined"
+
+
 def test_a_missing_year_is_named_with_the_place_looked_at_and_the_rest_loads(shared_data: Path) -> None:
     loaded = sts.load(shared_data / "senteval")
     assert [task.name for task in loaded.tasks] == ["STS12", "STS14", "STS16", "STSBenchmark", "SICKRelatedness"]
