@@ -69,6 +69,24 @@ def test_a_mistyped_command_is_one_line(
     assert line.startswith("clearspan") and line.endswith(f"{message}\n") and line.count("\n") == 1
 
 
+@pytest.mark.guarantee("nearest-name")
+@pytest.mark.parametrize("name", COMMANDS)
+def test_only_the_whole_name_of_a_command_runs_it(
+    name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run: list[str] = []
+    monkeypatch.setattr("clearspan.__main__.importlib", SimpleNamespace(import_module=run.append))
+    typed = {name.upper(), name.title(), name[:-1], name[1:], f"{name}s", f" {name}", f"{name} ", name[:3], f"--{name}"}
+    for word in sorted(typed - {*COMMANDS}):
+        with pytest.raises(SystemExit, match="2"):
+            main([word, "--help"] if word[0] != "-" else [word])
+        line = capsys.readouterr().err
+        assert line.count("\n") == 1 and line.startswith("clearspan: ")
+        if word[0] != "-" and len(word) > 3:
+            assert f"; did you mean '{name}'? (see --help)\n" in line
+    assert not run
+
+
 @pytest.mark.guarantee("installed-wheel")
 @pytest.mark.guarantee("nearest-name")
 @pytest.mark.parametrize("typed", ["documents", "train", "sweep", "search", "shards ls"])
@@ -83,8 +101,10 @@ def test_an_error_names_the_command_as_typed(typed: str, capsys: pytest.CaptureF
 @pytest.mark.parametrize("name", COMMANDS)
 def test_each_command_gets_its_words_and_its_name(name: str, prog: str, monkeypatch: pytest.MonkeyPatch) -> None:
     called: list[tuple[str, list[str], str]] = []
+    path, environment = list(sys.path), dict(os.environ)
 
     def imported(module: str) -> SimpleNamespace:
+        assert (sys.path, dict(os.environ)) == (path, environment), "what is imported does not depend on the folder"
         return SimpleNamespace(main=lambda words, prog: called.append((module, words, prog)) or 7)
 
     monkeypatch.setattr("clearspan.__main__.importlib", SimpleNamespace(import_module=imported))
@@ -131,6 +151,7 @@ class Owls(Command):
 
 
 @pytest.mark.guarantee("installed-wheel")
+@pytest.mark.guarantee("no-code-beside-data")
 @pytest.mark.slow
 def test_a_command_of_ones_own_works_beside_files_named_as_libraries(tmp_path: Path) -> None:
     (tmp_path / "own.py").write_text(OWN)

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from clearspan.common.child_commands import CONTINUED, CommandError, continue_with, run_module
-from clearspan.common.failures import Channel, Failure, report
+from clearspan.common.child_commands import CONTINUED, CommandError, _error, continue_with, run_module
+from clearspan.common.failures import Channel, Failure, channel, report
 from clearspan.common.flags import command_line
 from clearspan.common.terminal import UsageError
 
@@ -31,6 +31,34 @@ def test_a_started_command_does_not_recommend_an_option_of_its_own(
     assert continue_with("--resume", "run it again") == "run it again"
     with command_line():
         assert continue_with("--resume") == "continue with --resume"
+
+
+@pytest.mark.slow
+@pytest.mark.guarantee("advice-that-works")
+@pytest.mark.parametrize(("caller", "quiet"), [("python", True), ("command line", False)])
+def test_no_process_below_a_started_command_recommends_its_own_options(
+    caller: str, quiet: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nor do the ranks of a training, which a launcher starts; the caller itself advises afterwards as before."""
+    (tmp_path / "rank.py").write_text(
+        "import pathlib, subprocess, sys\n"
+        "from clearspan.common.child_commands import continue_with as advice\n"
+        "said = [advice('--resume'), advice('--resume', 'train again'), advice('--update')]\n"
+        "with pathlib.Path('said').open('a') as file: file.write('\\n'.join(said) + '\\n')\n"
+        "if len(sys.argv) > 1: subprocess.run([sys.executable, __file__, *sys.argv[2:]], check=True)\n"
+    )
+    monkeypatch.setenv("PYTHONPATH", ":".join([str(tmp_path), *filter(None, sys.path)]))
+    monkeypatch.delenv("CLEARSPAN_STARTED_BY", raising=False)
+    monkeypatch.setenv("CLEARSPAN_CALLER", caller)
+    monkeypatch.chdir(tmp_path)
+    word = "--resume" if caller == "command line" else "resume"
+    own = {"": f"continue with {word}", "train again": "train again"}
+    for is_before in (True, False):
+        assert {advice: continue_with("--resume", advice) for advice in own} == own
+        assert continue_with("--update") == f"continue with {word.replace('resume', 'update')}"
+        if is_before:
+            run_module("rank", ["launcher", "rank"], quiet)
+    assert (tmp_path / "said").read_text().splitlines() == ["repeat the same command or call to continue"] * 9
 
 
 @pytest.fixture
@@ -114,6 +142,62 @@ def test_a_failure_is_raised_as_the_documented_type_that_it_had(
     assert type(raised.value) is error and str(raised.value) == "no space"
 
 
+SAID = [
+    Failure(
+        "train",
+        "\u2028a line\u2029 that\x85 goes \x1c on\ud800 – 日本語 🦉",
+        types=("ShardError", "DataError", "ValueError"),
+    ),
+    Failure("rank 1", "damaged: " + "wiki/shards/000123.tar, " * 4000 + "all of them", 2, is_refused=True),
+    *(Failure(f"rank {rank}", f"cannot read shard {rank}", 3, types=("OSError",)) for rank in range(40)),
+    Failure("rank 1", ""),
+    Failure("train", "cannot read shard 7", 130, types=("InterruptedError", "OSError")),
+]
+
+
+@pytest.mark.guarantee("failures-arrive")
+def test_all_failures_arrive_whole_in_their_order_at_their_own_caller(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever they say, also while another thread runs a command."""
+    with channel() as one, channel() as other:
+        for number, failure in enumerate(SAID):
+            monkeypatch.setenv("CLEARSPAN_FAILURES", str((one, other)[number % 2].path))
+            report(failure)
+        assert (one.read(), other.read()) == (SAID[::2], SAID[1::2])
+        with channel() as third:
+            assert third.read() == []
+        assert not third.path.exists() and one.read() == SAID[::2]
+        error = _error("clearspan.train", other.read(), 7, (), None)
+        assert str(error) == "; ".join(dict.fromkeys(failure.message for failure in SAID[1::2]))
+    assert isinstance(error, CommandError) and error.code == 7
+
+
+class DataError(ValueError): ...
+
+
+class ShardError(DataError): ...
+
+
+@pytest.mark.guarantee("failures-arrive")
+@pytest.mark.parametrize(
+    ("raises", "kind"),
+    [
+        ([DataError, ShardError], ShardError),
+        ([ShardError, DataError], ShardError),
+        ([ValueError, DataError], DataError),
+        ([OSError], OSError),
+        ([InterruptedError, ValueError], ValueError),
+        ([InterruptedError], InterruptedError),
+        ([KeyError], TimeoutError),
+        ([], TimeoutError),
+    ],
+)
+def test_a_failure_is_of_the_nearest_type_that_the_caller_knows(
+    raises: list[type[Exception]], kind: type[Exception]
+) -> None:
+    assert type(_error("clearspan.train", SAID, 1, raises, TimeoutError)) is kind
+    assert type(_error("clearspan.train", SAID[2:], 1, [DataError], None)) is CommandError
+
+
 @pytest.mark.guarantee("failures-arrive")
 def test_lines_that_a_killed_process_left_incomplete_hide_no_other_failure(tmp_path: Path) -> None:
     file = tmp_path / "failures"
@@ -131,11 +215,13 @@ def test_lines_that_a_killed_process_left_incomplete_hide_no_other_failure(tmp_p
     assert kept.line == "train: no GPU (see --help)" and Failure("train", "no GPU").line == "train: no GPU"
 
 
+@pytest.mark.guarantee("failures-arrive")
 def test_a_failure_of_a_command_that_goes_on_is_none(module: Path) -> None:
     written(module, "report(Failure('inner', 'one of several')); return 0")
     run_module("inner", [])
 
 
+@pytest.mark.guarantee("failures-arrive")
 def test_without_a_caller_a_failure_is_a_line(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -146,6 +232,7 @@ def test_without_a_caller_a_failure_is_a_line(
     assert capsys.readouterr().err == "train: no GPU\ntrain: no such option (see --help)\n"
 
 
+@pytest.mark.guarantee("failures-arrive")
 def test_a_failure_that_the_disk_has_no_room_for_is_a_line(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -1,5 +1,8 @@
 """Words that went are refused with the word that takes their place, wherever a user may write them."""
 
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
@@ -8,7 +11,7 @@ import pytest
 import clearspan
 from clearspan.common import former
 from clearspan.common.encoder import packed_pooling, pooling_names
-from clearspan.common.options import Flag, Options, parse
+from clearspan.common.options import Flag, Options, from_keywords, parse
 from clearspan.common.terminal import UsageError
 from clearspan.eval.__main__ import main
 from clearspan.train.config.options import ModelConfig, RecipeError
@@ -79,3 +82,40 @@ def test_the_advice_is_told_to_its_end(word: str, tmp_path: Path, capsys: pytest
             ]
         )
     assert former.FORMER[word] in capsys.readouterr().err
+
+
+@dataclass(frozen=True, kw_only=True)
+class Split(Options):
+    unit: Annotated[str, Flag("unit of the lengths", choices=("word", "token"))] = "word"
+
+
+LONG = f"write --size N, which counts words (as --lenght did until 0.1), {'and ' * 100}not characters"
+NEVER = [
+    "--lenghts", "--lengh", "--LENGHT", "--lenght ", " --lenght", "lenght", "--lenght=3", "--lenght 3", "--size", "",
+    "--", "--pooling", "--pooling CLS", "--pooling clss", "--pooling cl", "--pooling  cls", "--pooling mean", "pooling cls",
+    "--pool cls", "cls", "training.lenghts", "training", "lenght.training", "Training.lenght", "--training.lenght",
+]  # fmt: skip
+
+
+@pytest.mark.guarantee("changed-words")
+def test_at_each_door_only_the_word_itself_is_advised_and_each_time_to_the_end(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Also where another word is more similar to one that is known."""
+    went = {"--lenght": LONG, "--sizes": "write --size once", "--unit words": LONG, "training.lenght": LONG}
+    monkeypatch.setattr(former, "FORMER", {**former.FORMER, **went})
+    recipe = ["data.text.path=d", "output=o", "model.path=m"]
+    doors: list[tuple[Callable[[], object], str]] = [
+        (lambda: parse(Sized, ["--lenght", "3"], prog="sized", raises=True), f"no such option: lenght: {LONG}"),
+        (lambda: parse(Sized, ["--sizes=3"], prog="sized", raises=True), "no such option: sizes: write --size once"),
+        (lambda: from_keywords(Sized, {"lenght": 3}), f"no such option: lenght: {LONG}"),
+        (lambda: from_keywords(Sized, {"sizes": 3}), "no such option: sizes: write --size once"),
+        (lambda: Split(unit="words"), f"unit words: {LONG}"),
+        (lambda: from_keywords(Split, {"unit": "words"}), f"unit words: {LONG}"),
+        (lambda: parse(Split, ["--unit", "words"], prog="split", raises=True), f"token'): {LONG}"),
+        (lambda: load_recipe("demo", [*recipe, "training.lenght=3"]), f"unknown key 'training.lenght': {LONG}"),
+    ]
+    for refused, message in doors * 2:
+        with pytest.raises(ValueError, match=f"{re.escape(message)}$"):
+            refused()
+    assert [former.advice(word) for word in NEVER] == [""] * len(NEVER)

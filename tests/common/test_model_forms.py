@@ -69,3 +69,20 @@ def test_a_folder_of_that_name_is_a_folder(tmp_path: Path, monkeypatch: pytest.M
     assert [model_value_error(spec) for spec in ("static:owls", "owls", "tfidf")] == [None] * 3
     assert model_value_error("static:owls", HYBRID) is None
     assert model_value_error("static:owls", STATIC) is model_value_error("static:barn owls", STATIC) is None
+
+
+@pytest.mark.guarantee("one-line-errors")
+def test_what_is_said_depends_on_the_folders_that_are_there_now(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for spec in ("static:owls", "hybrid:owls", "static:hybrid:owls"):
+        for name, makes_it_a_path in (("owls", False), (spec, True)):
+            assert model_value_error(spec) is not None
+            (tmp_path / name).mkdir()
+            assert (model_value_error(spec) is None) == makes_it_a_path
+            (tmp_path / name).rmdir()
+            (tmp_path / name).touch()
+            assert (model_value_error(spec) is None) == makes_it_a_path
+            (tmp_path / name).unlink()
+        assert model_value_error(spec) is not None

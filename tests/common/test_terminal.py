@@ -1,11 +1,15 @@
 """How commands read names and numbers, and what they say of one that is mistyped."""
 
+import difflib
+import os
 import signal
+import sys
 from pathlib import Path
 
 import pytest
 
 from clearspan.common import failures
+from clearspan.common.catalog import COMMANDS
 from clearspan.common.child_commands import run_module
 from clearspan.common.parsing import closest, did_you_mean, finite_number, whole_number
 from clearspan.common.terminal import OutputClosedError, Parser, UsageError, hanging, one_line, run, shortened
@@ -23,6 +27,33 @@ def test_a_mistyped_name_has_a_nearest_one(name: str, meant: str | None) -> None
     known = ["sts", "transfer", "TRANSFER", "retrieval", "--pooling", "STRASSE", "ßß"]
     assert closest(name, known) == meant
     assert did_you_mean(name, known) == (f"; did you mean {meant!r}?" if meant else "")
+
+
+NAMES = [
+    *COMMANDS, "--min-tokens", "--max-tokens", "--max-characters-of-a-document", "--Max-Tokens", "training.max_steps",
+    "optimizer.betas", "sts", "STS", "ß", "ss", "sss", "İstanbul", "title field", "title_field", "meta.title", "météo",
+]  # fmt: skip
+
+
+def likeness(name: str, other: str) -> float:
+    return difflib.SequenceMatcher(None, other.casefold(), name.casefold()).ratio()
+
+
+@pytest.mark.guarantee("nearest-name")
+def test_of_many_known_names_the_most_similar_one_is_told() -> None:
+    """As it is written, whatever was asked before; of those that differ only by case the first."""
+    typed = {name[:at] + more + name[at + 1 :] for name in NAMES for at in range(len(name)) for more in ("", "x", "oo")}
+    typed |= {word for name in NAMES for word in (name.upper(), name.swapcase(), name[::-1], name[: len(name) // 2])}
+    for known in (NAMES, NAMES[::-1], NAMES[: len(NAMES) // 2], NAMES[len(NAMES) // 2 :], [], ["owls"]):
+        for name in sorted(typed)[len(known) % 13 :: 13]:
+            best = max((likeness(name, each) for each in known), default=0.0)
+            near = closest(name, known)
+            assert did_you_mean(name, iter(known)) == (f"; did you mean {near!r}?" if near else "")
+            if best < 0.6:
+                assert near is None, (name, near)
+                continue
+            assert near in known and likeness(name, near) == best, (name, near)
+            assert near == next(each for each in known if each.casefold() == near.casefold())
 
 
 def parser() -> Parser:
@@ -124,6 +155,67 @@ def test_only_with_a_remedy_a_signal_ends_the_process_at_once(remedy: str) -> No
         return 3 if (signal.getsignal(signal.SIGTERM) is before) == (not remedy) else 4
 
     assert run("tool", work, (), remedy) == 3 and signal.getsignal(signal.SIGTERM) is before
+
+
+@pytest.mark.guarantee("one-line-errors")
+def test_each_mistake_is_told_whole_each_time_it_is_made(capsys: pytest.CaptureFixture[str]) -> None:
+    """In one process, with all its lines and parts, nothing that steers the terminal, and the same code again."""
+    advice = "write --output NEW, or add --overwrite"
+    pages = "\n\n".join(f"{number}: the shard is damaged\t({number})" for number in range(400))
+    errors: list[tuple[BaseException, int, str]] = [
+        (UsageError(f"--output data:\nis not empty:\r\n  {advice}"), 2, f"--output data: is not empty: {advice}"),
+        (ValueError("texts.csv", 3, advice), 1, f"('texts.csv', 3, '{advice}')"),
+        (
+            FileNotFoundError(2, "No such file", "a\x1b[2Jé\u2028b.csv"),
+            1,
+            r"[Errno 2] No such file: 'a\x1b[2Jé\u2028b.csv'",
+        ),
+        (ValueError(f"{pages}\n{advice}"), 1, f"{' '.join(pages.split())} {advice}"),
+        (ValueError("owls\x07\x9b31m\u202e\x00"), 1, r"owls\x07\x9b31m\u202e\x00"),
+        (OSError(), 1, "OSError"),
+        (BrokenPipeError(32, "Broken pipe", "hdfs://owls"), 1, "[Errno 32] Broken pipe: 'hdfs://owls'"),
+        (KeyboardInterrupt("now"), 130, "stopped: run the same command again to continue"),
+    ]
+
+    def ended(error: BaseException) -> int:
+        def work() -> int:
+            raise error
+
+        return run("tool", work, (ValueError, OSError))
+
+    for error, code, line in [*errors, *errors[::-1]]:
+        assert ended(error) == code
+        assert capsys.readouterr() == ("", f"tool: {line}\n")
+    assert [run("tool", lambda code=code: code, (ValueError, OSError)) for code in (0, 1, 2, 3, 130)] == [
+        0,
+        1,
+        2,
+        3,
+        130,
+    ]
+    assert capsys.readouterr() == ("", "")
+
+
+@pytest.mark.guarantee("one-line-errors")
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("rank", [None, "0", "1"])
+def test_a_stopped_command_says_what_to_do_and_ends_with_130(
+    number: int, rank: str | None, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Once for all ranks; and what the process did at this signal before, it does again afterwards."""
+    monkeypatch.setattr(os, "_exit", sys.exit)
+    monkeypatch.delenv("RANK", raising=False) if rank is None else monkeypatch.setenv("RANK", rank)
+    seen: list[int] = []
+    before = signal.signal(number, lambda number, frame: seen.append(number))
+    try:
+        with pytest.raises(SystemExit) as ended:
+            run("tool", lambda: signal.raise_signal(number) or 0, (), "run it again with --resume")
+        line = f"\ntool: stopped by {signal.Signals(number).name}: run it again with --resume\n"
+        assert ended.value.code == 130 and capfd.readouterr() == ("", "" if rank == "1" else line)
+        signal.raise_signal(number)
+        assert seen == [number]
+    finally:
+        signal.signal(number, before)
 
 
 @pytest.mark.guarantee("one-line-errors")

@@ -111,6 +111,78 @@ def test_a_whole_number_of_an_argument_fits_into_64_bits(value: object, hint: An
         check_argument("x", hint, value)
 
 
+INTEGERS: dict[type, type] = {int: int, np.int64: int, np.uint8: int}
+REALS: dict[type, type] = {float: float, np.float32: float, np.float64: float}
+KINDS: dict[Any, tuple[Any, dict[type, type]]] = {
+    int: (7, INTEGERS),
+    float: (0.5, {**dict.fromkeys(INTEGERS, float), **REALS}),
+    bool: (True, {bool: bool, np.bool_: bool}),
+    int | None: (None, INTEGERS),
+    int | float: (7, {**INTEGERS, **REALS}),
+    bool | str: ("owls", {bool: bool, np.bool_: bool}),
+    str | Path: ("owls", {}),
+}
+"""Annotation -> a value that it allows, and of which types it allows a one: type -> the type that a function gets."""
+ONES = [kind(1) for kind in (int, bool, float, np.int64, np.float64, np.bool_, np.uint8, np.float32)]
+
+
+def weighing(hint: Any, calls: list[tuple[Any, ...]]) -> Callable[..., None]:
+    """Return a function that takes arguments of one type in each way in which Python takes arguments."""
+
+    @checked
+    def weigh(first: hint, *several: hint, each: Sequence[hint], named: Mapping[str, hint], **more: hint) -> None:
+        calls.append((first, several, each, named, more))
+
+    return weigh
+
+
+@pytest.mark.guarantee("typed-arguments")
+def test_equal_values_are_judged_each_by_its_own_type_wherever_they_stand() -> None:
+    """In any order, and also of functions of the same name whose arguments have other types."""
+    calls: list[tuple[Any, ...]] = []
+    for hint, (right, kinds) in [*KINDS.items(), *list(KINDS.items())[:2]]:
+        weigh = weighing(hint, calls)
+        for one in ONES:
+            rest = {"each": [], "named": {}}
+            ways: dict[str, tuple[list[Any], dict[str, Any], Callable[..., Any]]] = {
+                "first": ([one], rest, lambda first, *_: first),
+                "several": ([right, right, one], rest, lambda _, several, *__: several[1]),
+                "each.0": ([right], rest | {"each": (one, right)}, lambda *got: got[2][0]),
+                "each.1099": ([right], rest | {"each": [right] * 1099 + [one]}, lambda *got: got[2][1099]),
+                "named.b": ([right], rest | {"named": {"a": right, "b": one}}, lambda *got: got[3]["b"]),
+                "further": ([right], rest | {"any": right, "further": one}, lambda *got: got[4]["further"]),
+            }
+            for name, (given, options, found) in ways.items():
+                if type(one) not in kinds:
+                    with pytest.raises(UsageError, match=rf"^{re.escape(name)} must be "):
+                        weigh(*given, **options)
+                    assert not calls, "nothing is done"
+                    continue
+                weigh(*given, **options)
+                got = found(*calls.pop())
+                assert got == 1 and type(got) is kinds[type(one)]
+
+
+@pytest.mark.guarantee("typed-arguments")
+@pytest.mark.parametrize("several", [list, tuple])
+def test_each_whole_number_of_many_fits_into_64_bits(several: type) -> None:
+    given = several([0] * 1500 + [1 << 63])
+    with pytest.raises(UsageError, match=r"^x\.1500 must be at most 9,223,372,036,854,775,807"):
+        check_argument("x", Sequence[int], given)
+    with pytest.raises(UsageError, match=r"^x\.1\.1500 must be at most 9,223,372,036,854,775,807"):
+        check_argument("x", Sequence[Sequence[int]], [several([0]), given])
+
+
+@pytest.mark.guarantee("typed-arguments")
+@pytest.mark.parametrize(
+    "value", ["ab", b"ab", bytearray(b"ab"), memoryview(b"ab"), {"a": 1}, {"a": 1}.keys(), {1, 2}, iter("ab"), 3, None]
+)
+def test_a_list_of_values_is_no_text_no_bytes_and_no_mapping(value: object) -> None:
+    for hint in (Sequence[int], list[str], tuple[int, ...], tuple[str, str], Sequence[Any]):
+        with pytest.raises(UsageError, match=r"^x must be (a list of|2 values)"):
+            check_argument("x", hint, value)
+
+
 @dataclass
 class Sums:
     total: int

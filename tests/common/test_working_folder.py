@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from clearspan.common import plugins
-from clearspan.common.working_folder import exclude_working_folder, own_modules
+from clearspan.common.working_folder import NAMED, exclude_working_folder, own_modules
 from tests.conftest import ROOT
 
 OPTIONAL = {"zstandard", "orjson", "brotli", "snappy", "lz4", "accelerate", "nltk", "wandb", "sitecustomize"}
@@ -70,6 +70,12 @@ def test_a_clone_that_is_not_installed_is_found_by_the_processes_that_it_starts(
     assert environment["PYTHONPATH"] == f"/a{os.pathsep}/b", "an empty entry is the working folder"
     exclude_working_folder(environment := {"PYTHONPATH": os.pathsep})
     assert environment["PYTHONPATH"] == ""
+    for name in ("clearspan/__init__.py", "common/json.py", "setup.py", "pyproject.toml", "zstandard.py"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).touch()
+    for outer in ("", "1", "0"):
+        exclude_working_folder(environment := {"PYTHONPATH": f"/a{os.pathsep}", "PYTHONSAFEPATH": outer})
+        assert environment == {"PYTHONSAFEPATH": "1", "PYTHONPATH": "/a"}, "whatever lies there, and however it began"
 
 
 @pytest.mark.guarantee("installed-wheel")
@@ -81,6 +87,7 @@ def test_a_deleted_working_folder_is_named(tmp_path: Path, monkeypatch: pytest.M
         exclude_working_folder({})
 
 
+@pytest.mark.guarantee("no-code-beside-data")
 @pytest.mark.guarantee("own-parts")
 def test_a_module_of_the_users_own_imports_what_lies_beside_it_and_no_other_does(
     own_module: Callable[[str], str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -98,6 +105,49 @@ def test_a_module_of_the_users_own_imports_what_lies_beside_it_and_no_other_does
     using = own_module("import library_of_others\n")
     with pytest.raises(plugins.PluginError, match=f"ModuleNotFoundError: No module named '{unnamed}'"):
         plugins.resolve(f"{using}:any")
+
+
+@pytest.mark.guarantee("own-parts")
+def test_each_spec_gives_its_own_part_also_of_modules_that_come_later(
+    own_module: Callable[[str], str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Names that differ by case, packages, other scripts, what lies beside what lies beside, another folder."""
+    assert plugins.resolve(f"{own_module('OWLS = 3')}:OWLS") == 3
+    sources = {
+        "own_birds/__init__.py": "OWL, Owl = 'in the package', 'another name'\n",
+        "own_birds/owls.py": "import own_nests\nclass Barn:\n    OWL = own_nests.OWL\n",
+        "own_nests.py": "from own_twigs import OWL\n",
+        "own_twigs.py": "import own_birds\nOWL = 'beside'\n",
+        "Own_Birds.py": "OWL = 'another module'\n",
+        "own_vögel.py": "class Eule: OWL = 'Eule'\nclass eule: OWL = 'eule'\n",
+    }
+    time = tmp_path.stat()
+    for name, source in sources.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(source, encoding="utf-8")
+    os.utime(tmp_path, ns=(time.st_atime_ns, time.st_mtime_ns))  # as within one tick of a coarse clock
+    later = tmp_path / "later"
+    later.mkdir()
+    (later / "own_later.py").write_text("OWL = 'later'\n")
+    specs = {
+        "own_birds:OWL": "in the package",
+        "own_birds:Owl": "another name",
+        "Own_Birds:OWL": "another module",
+        "own_birds.owls:Barn.OWL": "beside",
+        "own_vögel:Eule.OWL": "Eule",
+        "own_vögel:eule.OWL": "eule",
+    }
+    try:
+        for spec, owl in [*specs.items(), *reversed(specs.items())]:
+            assert plugins.resolve(spec) == owl, spec
+        monkeypatch.chdir(later)
+        assert plugins.resolve("own_later:OWL") == "later"
+        named = os.environ[NAMED].split(",")
+        assert {*named} == {"own_module_0", "own_birds", "Own_Birds", "own_vögel", "own_later"}
+        assert len(named) == 5, "what a process that is started may import"
+    finally:
+        for module in [name for name in sys.modules if name.casefold().startswith("own_")]:
+            del sys.modules[module]
 
 
 @pytest.mark.guarantee("own-parts")

@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import runpy
 import shutil
 import subprocess
 import sys
@@ -13,6 +14,7 @@ from dataclasses import fields
 from email.parser import BytesParser
 from importlib.metadata import packages_distributions
 from pathlib import Path
+from typing import Any
 from zipfile import ZipFile
 
 import pytest
@@ -104,6 +106,26 @@ def test_the_wheel_holds_one_package(wheel: Path) -> None:
 
 def files_of(folder: Path) -> list[Path]:
     return [path for path in folder.rglob("*") if path.is_file() and path.parent.name != "__pycache__"]
+
+
+@pytest.mark.guarantee("installed-wheel")
+def test_each_file_beside_the_code_is_declared(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A quick look at what the wheel will hold: recipes, templates and pages, each in its package."""
+    declared: dict[str, Any] = {}
+    monkeypatch.setattr("setuptools.setup", lambda **given: declared.update(given))
+    monkeypatch.chdir(ROOT)
+    runpy.run_path("setup.py")
+    packages, patterns = declared["packages"], declared["package_data"]
+    assert packages and all(name.partition(".")[0] == "clearspan" for name in packages)
+    folders = {name: ROOT.joinpath(*name.split(".")) for name in packages}
+    taken = {file for name, globs in patterns.items() for pattern in globs for file in folders[name].glob(pattern)}
+    taken |= {file for folder in folders.values() for file in folder.glob("*.py")}
+    held = set(files_of(ROOT / "clearspan"))
+    held |= {
+        ROOT / "clearspan" / name / file.relative_to(ROOT / name) for name in PACKAGES for file in files_of(ROOT / name)
+    }
+    assert {file.relative_to(ROOT) for file in held} == {file.relative_to(ROOT) for file in taken}
+    assert declared["entry_points"] == {"console_scripts": ["clearspan = clearspan.__main__:main"]}
 
 
 @pytest.mark.guarantee("installed-wheel")

@@ -2,13 +2,14 @@
 
 import re
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from clearspan.eval.details import Answer, Cell, Details, cell_text
 from clearspan.eval.report.figures import Bars, ScoreBar
-from clearspan.eval.report.html import Section
+from clearspan.eval.report.html import Section, write_report
 from clearspan.eval.report.outcome import sentence
 from clearspan.eval.report.sections import (
     differences_table,
@@ -20,7 +21,7 @@ from clearspan.eval.report.sections import (
 from clearspan.eval.report.summary import ScoreSummary
 from clearspan.eval.results import Results, Scored, environment
 from clearspan.eval.run import with_differences
-from clearspan.eval.scores import Examples, TaskScores, difference
+from clearspan.eval.scores import Examples, TaskScores, difference, in_percent
 from tests.eval import made_up
 
 ONE, OTHER = made_up.scored("one", 1), made_up.scored("other", 2)
@@ -180,6 +181,31 @@ def test_the_report_shows_each_score_with_its_interval_best_first() -> None:
         )
     assert [row.is_strong for row in bars.rows] == [True, False, False]
     assert bars.unit == "MRR, %, among 500 texts"
+
+
+@pytest.mark.guarantee("evaluation-charts")
+@pytest.mark.parametrize("averages", [True, False], ids=["averages", "no averages"])
+def test_the_page_has_a_bar_for_each_score_of_several_models(averages: bool, tmp_path: Path) -> None:
+    """All 24 main scores of each model, with the intervals that they have, in each chart the best first."""
+    models = [made_up.scored(name, seed) for seed, name in enumerate(("one", "One", "other/model", "fourth"), 1)]
+    if not averages:
+        for scored in models:
+            scored.results.averages.clear()
+    summary = ScoreSummary(models)
+    write_report(tmp_path / "report.html", "Evaluation", report_sections(summary))
+    page = (tmp_path / "report.html").read_text("utf-8")
+    charts = re.findall(r"<figcaption>(.*?)</figcaption>(.*?)</figure>", page, re.DOTALL)
+    drawn = {caption: re.findall(r"<g>\s*<title>(.*?)</title>", chart) for caption, chart in charts}
+    assert len(summary.families) == 24 and drawn.keys() >= summary.families.keys()
+    for task in summary.families:
+        main = summary.main(task)
+        cells = [cell_text(cell) for cell in summary.values(task, main)]
+        rows = [
+            (each.results.scores[task][main], f"{each.results.model} {cell}")
+            for each, cell in zip(models, cells, strict=True)
+        ]
+        ordered = rows if task == made_up.UNDEFINED else sorted(rows, key=lambda row: row[0], reverse=in_percent(main))
+        assert drawn[task] == [text for _, text in ordered]
 
 
 def test_each_model_is_explained_in_a_line() -> None:

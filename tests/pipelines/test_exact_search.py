@@ -536,6 +536,9 @@ EXAMPLE = "write, for example, year > 2020 and lang = 'de'"
         ("year in lang", "in asks a field for values: write FIELD in ('a', 'b')"),
         ("year not in (1, null)", "nothing equals null: write FIELD is null, or FIELD is not null"),
         ("year in (1, lang)", f"holds a name, which is neither a text nor a number: {EXAMPLE}"),
+        (f"year in ({'1, ' * 300}lang)", f"holds a name, which is neither a text nor a number: {EXAMPLE}"),
+        ("year = 1 and " * 90 + "lang = (1, 2)", f"holds a tuple, which is neither a text nor a number: {EXAMPLE}"),
+        ("1 < " + "year < " * 90 + "[2]", f"holds a list, which is neither a text nor a number: {EXAMPLE}"),
         ("1 = 2", f"compares 1 with 2, neither of which is a field: {EXAMPLE}"),
         ("1 < 2 < year", f"compares 1 with 2, neither of which is a field: {EXAMPLE}"),
         ("1 < year < null", "nothing equals null: write FIELD is null, or FIELD is not null"),
@@ -665,6 +668,40 @@ def test_a_name_in_any_script_means_its_own_field_alone(name: str) -> None:
     condition = Condition.parse(f"year > 0 and {quoted_name(name)} = 1")
     assert condition.fields == {"year", name}
     assert condition(pa.record_batch(columns)).tolist() == [False, False, True]
+
+
+ALIKE = [
+    "Owl", "owl", " owl", "owl ", "\u00a0owl", "owl\u3000", "o wl", "o  wl", "o\twl", "o\nwl", "ow%", "ow_", "ow.",
+    "owl\0", "café", "cafe\u0301", "ﬁn", "fin", "FIN", "Straße", "STRASSE", "null", "true", "and", "1", "1.0", "'",
+    "''", "'''", '"', '""', "\\", "\\n", "{}", "🦉", "🦉\ufe0f", "meta", "meta.id", "owl.meta",
+]  # fmt: skip
+"""Texts of which several are easily taken for another."""
+
+
+@pytest.mark.guarantee("conditions-run-nothing")
+def test_a_condition_means_texts_and_names_of_exactly_its_characters() -> None:
+    """Also among conditions that differ by a space, a case or a sign, which are all parsed before one is asked."""
+    texts = [*ALIKE, ""]
+    quoted = ["'" + text.replace("'", "''") + "'" for text in texts]
+    double = ['"' + text.replace('"', '""') + '"' for text in texts]
+    conditions = [Condition.parse(f"lang = {text}") for text in quoted]
+    in_lists = [Condition.parse(f"lang in ('gone', {text}) and not lang in ('gone')") for text in double]
+    named = [Condition.parse(f"year >= 0 and `{name}` = 1") for name in ALIKE]
+    is_known = Condition.parse(f"lang in ({', '.join(quoted)})")
+    for order in (range(len(texts)), range(len(texts))[::-1]):
+        batch = pa.record_batch({"field_lang": pa.array([texts[row] for row in order])})
+        for number, (equal, is_in) in enumerate(zip(conditions, in_lists, strict=True)):
+            expected = [row == number for row in order]
+            assert equal(batch).tolist() == is_in(batch).tolist() == expected, repr(texts[number])
+        assert is_known(batch).all()
+    rows = range(len(ALIKE))
+    columns = {f"field_{name}": pa.array([int(row == place) for row in rows]) for place, name in enumerate(ALIKE)}
+    batch = pa.record_batch({"field_year": pa.array([2020] * len(ALIKE)), **columns})
+    for place, (name, condition) in enumerate(zip(ALIKE, named, strict=True)):
+        condition.check_fields(["year", name])
+        assert condition(batch).tolist() == [row == place for row in rows], repr(name)
+        with pytest.raises(ConditionError, match=r"^no field "):
+            condition.check_fields(["year", *(other for other in ALIKE if other != name)])
 
 
 @pytest.mark.guarantee("conditions-run-nothing")

@@ -2,7 +2,10 @@
 
 import asyncio
 import contextlib
+import itertools
+import random
 import re
+import select
 import signal
 import socket
 import subprocess
@@ -260,6 +263,45 @@ def test_the_guard_compares_the_origin_with_the_host(
 
 
 @pytest.mark.guarantee("serve-local")
+@pytest.mark.parametrize("names", [LOCAL, None])
+def test_each_request_is_judged_by_its_own_headers_alone(names: set[str] | None) -> None:
+    """Also after others, that were answered or refused, of the same host, origin or path."""
+    hosts = {
+        "localhost:8765": True,
+        "127.0.0.1:8765": True,
+        "[::1]:8765": True,
+        "localhost": True,
+        "evil.example": False,
+    }
+    hosts |= {"127.0.0.1:8765.evil.example": False, "127.0.0.1.evil.example:8765": False, "LOCALHOST:8765": True}
+    origins = {
+        None: True,
+        "http://{}": True,
+        "https://{}": True,
+        "null": False,
+        "": False,
+        "http://evil.example": False,
+    }
+    origins |= {"http://{}0": False, "http://{}.evil.example": False, "http://{}@evil.example": False, "{}": False}
+    origins |= {"http://{}/": False, "http://{},http://evil.example": False, "http://evil.example#{}": False}
+    sites = [(None, True), ("none", True), ("same-origin", True), ("same-site", False), ("cross-site", False)]
+    guarded = guard.Guard(nothing, names)
+    requests = [
+        (host, origin, site, mode, is_page)
+        for host, origin, (site, _), mode, is_page in itertools.product(
+            hosts, origins, sites, (None, "cors", "navigate"), (True, False)
+        )
+    ]
+    random.Random(7).shuffle(requests)
+    for host, origin, site, mode, is_page in requests:
+        told = {"host": host, "origin": origin and origin.format(host), "sec-fetch-site": site, "sec-fetch-mode": mode}
+        headers = Headers({name: value for name, value in told.items() if value is not None})
+        is_link = is_page and mode == "navigate"
+        is_answered = hosts[host] and origins[origin] and (dict(sites)[site] or is_link)
+        assert (guarded.problem(headers, is_page) is None) == is_answered, (told, is_page)
+
+
+@pytest.mark.guarantee("serve-local")
 def test_the_guard_passes_on_what_is_no_request() -> None:
     passed: list[tuple[Any, ...]] = []
 
@@ -299,6 +341,41 @@ def test_a_request_that_is_not_sent_to_its_end_ends_its_connection(
             connection.sendall(more)
             while connection.recv(1 << 16):  # until the server closes it
                 pass
+
+
+@pytest.mark.guarantee("serve-local")
+@pytest.mark.parametrize("first", [b"GET / HTTP/1.1\r\nX: ", WHOLE + b"Content-Length: 99999\r\n\r\n"])
+def test_a_request_that_comes_byte_by_byte_ends_its_connection_too(
+    site: Site, monkeypatch: pytest.MonkeyPatch, first: bytes
+) -> None:
+    assert server.HEAD_S == 10, "seconds, as promised"
+    monkeypatch.setattr(server, "HEAD_S", 0.1)
+    with socket.create_connection(("127.0.0.1", site.port), timeout=30) as connection:
+        connection.sendall(first)
+        with contextlib.suppress(ConnectionError):  # closed while a byte was under way
+            for _ in range(2000):
+                is_readable, _, _ = select.select([connection], [], [], 0.001)
+                if is_readable and not connection.recv(1 << 16):
+                    return
+                connection.sendall(b"a")
+            pytest.fail("is still open")
+
+
+@pytest.mark.guarantee("serve-local")
+@pytest.mark.parametrize("host", ["127.0.0.1", "127.0.0.2"])
+def test_the_server_listens_on_its_host_alone(host: str) -> None:
+    with server.listening(host, 0) as listener:
+        assert listener.getsockname()[0] == host
+        assert server.address(listener) == f"http://{host}:{listener.getsockname()[1]}"
+
+
+@pytest.mark.slow
+@pytest.mark.guarantee("serve-local")
+def test_no_setting_of_the_machine_lets_others_read() -> None:
+    names = ("HOST", "HOSTNAME", "BIND", "ADDRESS", "UVICORN_HOST", "SERVER_NAME", "CLEARSPAN_HOST", "PORT", "CI")
+    code = "from clearspan.pipelines.serve.serve_command import Serve; print(Serve(folder='notes').host)"
+    variables = environment(PYTHONPATH=str(ROOT), **dict.fromkeys(names, "0.0.0.0"))
+    assert subprocess.run([sys.executable, "-c", code], env=variables, capture_output=True).stdout == b"127.0.0.1\n"
 
 
 @pytest.mark.guarantee("serve-local")
@@ -413,10 +490,12 @@ def test_a_search_that_cannot_work_is_refused_in_a_line(site: Site, parameters: 
     assert answer.status == 400 and answer.error == complaint
 
 
-@pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "OPTIONS"])
+@pytest.mark.guarantee("serve-local")
+@pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "OPTIONS", "PATCH"])
 def test_nothing_but_get_is_answered(site: Site, method: str) -> None:
-    answer = site.get("/api/search?q=owls", method=method)
-    assert answer.status == 405 and answer.error == "only GET is answered"
+    for path in ("/api/search?q=owls", "/api/collection", "/", "/page.js"):
+        answer = site.get(path, method=method)
+        assert answer.status == 405 and answer.error == "only GET is answered"
 
 
 @pytest.mark.parametrize(

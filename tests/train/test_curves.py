@@ -101,6 +101,23 @@ def test_a_run_that_bettered_nothing_is_told_from_its_metrics(tmp_path: Path) ->
 
 
 @pytest.mark.guarantee("evaluation-charts")
+def test_a_run_that_was_killed_and_continued_is_drawn_to_its_end(tmp_path: Path) -> None:
+    runs = {name: tmp_path / name / "metrics.jsonl" for name in ("killed", "whole")}
+    points = [(10.0 * step, 40.0 + step % 7) for step in range(40)]
+    for name, path in runs.items():
+        path.parent.mkdir()
+        metrics(path, *({"step": step, "dev_score": score} for step, score in points[:20]))
+        if name == "killed":
+            with path.open("ab") as file:
+                file.write(b'{"step": 200, "dev_score": 9\n[]\n\n{"loss": 1.0}\n\xff\x00\n')
+    assert [curve.points for curve in learning_curves(runs)[0].series] == [points[:20]] * 2
+    for path in runs.values():
+        with path.open("a") as file:
+            file.writelines(json.dumps({"step": step, "dev_score": score}) + "\n" for step, score in points[20:])
+    assert learning_curves(runs)[0].series == [Curve(name, points, 6) for name in runs]
+
+
+@pytest.mark.guarantee("evaluation-charts")
 def test_a_long_run_is_drawn_from_its_start(tmp_path: Path) -> None:
     lines = [{"step": step, "dev_score": 9.0 if step == 20 else 1.0} for step in range(0, 30_000, 10)]
     (path := tmp_path / "m.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))

@@ -2,7 +2,7 @@
 
 import shutil
 import socket
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -14,7 +14,7 @@ import transformers
 
 from clearspan.__main__ import main
 from clearspan.common import pretrained
-from clearspan.common.encoder import library
+from clearspan.common.encoder import library, library_pooling
 from clearspan.common.model_folder import EncoderError
 from clearspan.eval.api import load_model
 from clearspan.eval.models import load
@@ -309,6 +309,58 @@ def test_a_folder_to_embed_with_is_on_this_machine(tmp_path: Path) -> None:
     ]:
         with pytest.raises(EncoderError, match=why):
             check_folder(spec)
+
+
+@pytest.mark.guarantee("no-foreign-code")
+@pytest.mark.guarantee("no-network")
+@pytest.mark.parametrize("error", [OSError, ValueError, ImportError, KeyError, RuntimeError, TypeError])
+def test_what_a_library_cannot_read_is_sought_nowhere_else(
+    error: type[Exception], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each library is called once for each folder, with this folder alone, also where the environment allows more."""
+    calls: list[tuple[Any, dict[str, Any]]] = []
+
+    class Failing:
+        def __init__(self, *given: Any, **options: Any) -> None:
+            calls.append((given[0], options))
+            raise error("Can't load it: connect to the hub, or set local_files_only=False, force_download=True")
+
+        @classmethod
+        def from_pretrained(cls, *given: Any, **options: Any) -> None:
+            cls(*given, **options)
+
+    monkeypatch.setattr(library, "SentenceTransformer", Failing)
+    monkeypatch.setattr(library_pooling, "Transformer", Failing)
+    monkeypatch.setattr(pretrained, "AutoConfig", Failing)
+    monkeypatch.setattr(tokenizer, "AutoTokenizer", Failing)
+    monkeypatch.setattr(pretrained, "check_config", lambda folder: {})
+    monkeypatch.chdir(tmp_path)
+    readers: list[Callable[[Path], Any]] = [
+        lambda folder: library._load(folder, "cpu", ""),
+        lambda folder: library._load(folder, "cpu", "mean"),
+        lambda folder: library._load(folder, "cpu", "pooler"),
+        pretrained.load_model,
+        lambda folder: pretrained.load_model(folder, Failing, config=SimpleNamespace(_name_or_path="owls/base")),
+        tokenizer.load_tokenizer,
+    ]
+    for offline in ("0", "", None):
+        for name in ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE"):
+            monkeypatch.delenv(name, raising=False) if offline is None else monkeypatch.setenv(name, offline)
+        for folder in (Path("owls/hunt"), Path("hunt"), tmp_path / "mice"):
+            folder.mkdir(parents=True, exist_ok=True)
+            for file in ("config.json", "modules.json", "tokenizer_config.json", "vocab.txt"):
+                (folder / file).write_text('{"model_type": "bert", "_name_or_path": "owls/base"}')
+            for read in readers:
+                calls.clear()
+                with pytest.raises((error, EncoderError)):
+                    read(folder)
+                ((asked, options),) = calls
+                parts = [
+                    options[key] for key in ("model_kwargs", "processor_kwargs", "config_kwargs") if key in options
+                ]
+                told = [options] if "local_files_only" in options else parts
+                assert Path(asked) == folder and len(told) in (1, 3)
+                assert all(each["local_files_only"] is True and each["trust_remote_code"] is False for each in told)
 
 
 @pytest.mark.guarantee("no-network")

@@ -125,6 +125,9 @@ def test_the_best_are_first_and_undefined_ones_last() -> None:
     assert "".join(row.name for row in best_first([*rows, ScoreBar("f", -2.0)])) == "cdbfae"
     rows.pop()
     assert "".join(row.name for row in best_first(rows, more_is_better=False)) == "bcda"
+    close = [ScoreBar(name, value) for name, value in zip("ghij", (71.001, 71.004, 71.002, 71.003), strict=True)]
+    assert "".join(row.name for row in best_first(close)) == "hjig", "also where a page shows the same two decimals"
+    assert "".join(row.name for row in best_first(close, more_is_better=False)) == "gijh"
 
 
 @given(st.floats(-1e6, 1e6), st.floats(1e-3, 1e6))
