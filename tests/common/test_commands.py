@@ -95,10 +95,24 @@ def written(module: Path, work: str) -> None:
         ("print('inner: 3 of 4 done'); raise OSError('the fourth')", CommandError, 1, "the fourth"),
         ("terminal.Parser(prog='inner').parse_args(['--x'])", UsageError, None, "no such option: x"),
         ("os.kill(os.getpid(), 9)", CommandError, -9, "inner ended with exit code -9"),
+        (
+            "print('inner: 3 of 4 done', flush=True); os._exit(3)",
+            CommandError,
+            3,
+            "inner ended with exit code 3",
+        ),
         ("report(Failure('a', 'first')); report(Failure('b', 'second')); return 3", CommandError, 3, "first; second"),
         ("return subprocess.call([sys.executable, '-m', 'inner2'])", CommandError, 1, "below"),
     ],
-    ids=["error", "a line that looks like one", "option", "killed", "several", "a process below"],
+    ids=[
+        "error",
+        "a line that looks like one",
+        "option",
+        "killed",
+        "a line before the end",
+        "several",
+        "a process below",
+    ],
 )
 def test_a_failure_arrives_as_it_was_reported(
     module: Path, work: str, error: type[Exception], code: int | None, message: str, capfd: pytest.CaptureFixture[str]

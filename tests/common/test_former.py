@@ -92,8 +92,9 @@ class Split(Options):
 LONG = f"write --size N, which counts words (as --lenght did until 0.1), {'and ' * 100}not characters"
 NEVER = [
     "--lenghts", "--lengh", "--LENGHT", "--lenght ", " --lenght", "lenght", "--lenght=3", "--lenght 3", "--size", "",
-    "--", "--pooling", "--pooling CLS", "--pooling clss", "--pooling cl", "--pooling  cls", "--pooling mean", "pooling cls",
-    "--pool cls", "cls", "training.lenghts", "training", "lenght.training", "Training.lenght", "--training.lenght",
+    "--", "--pooling", "--pooling CLS", "--pooling clss", "--pooling cl", "--pooling  cls", "--pooling mean",
+    "pooling cls", "--pool cls", "cls", "training.lenghts", "training", "lenght.training", "Training.lenght",
+    "--training.lenght",
 ]  # fmt: skip
 
 
@@ -102,14 +103,14 @@ def test_at_each_door_only_the_word_itself_is_advised_and_each_time_to_the_end(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Also where another word is more similar to one that is known."""
-    went = {"--lenght": LONG, "--sizes": "write --size once", "--unit words": LONG, "training.lenght": LONG}
+    went = {"--lenght": LONG, "--units": "write --unit once", "--unit words": LONG, "training.lenght": LONG}
     monkeypatch.setattr(former, "FORMER", {**former.FORMER, **went})
     recipe = ["data.text.path=d", "output=o", "model.path=m"]
     doors: list[tuple[Callable[[], object], str]] = [
         (lambda: parse(Sized, ["--lenght", "3"], prog="sized", raises=True), f"no such option: lenght: {LONG}"),
-        (lambda: parse(Sized, ["--sizes=3"], prog="sized", raises=True), "no such option: sizes: write --size once"),
+        (lambda: parse(Split, ["--units=3"], prog="split", raises=True), "no such option: units: write --unit once"),
         (lambda: from_keywords(Sized, {"lenght": 3}), f"no such option: lenght: {LONG}"),
-        (lambda: from_keywords(Sized, {"sizes": 3}), "no such option: sizes: write --size once"),
+        (lambda: from_keywords(Split, {"units": 3}), "no such option: units: write --unit once"),
         (lambda: Split(unit="words"), f"unit words: {LONG}"),
         (lambda: from_keywords(Split, {"unit": "words"}), f"unit words: {LONG}"),
         (lambda: parse(Split, ["--unit", "words"], prog="split", raises=True), f"token'): {LONG}"),

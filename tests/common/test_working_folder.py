@@ -112,7 +112,8 @@ def test_each_spec_gives_its_own_part_also_of_modules_that_come_later(
     own_module: Callable[[str], str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Names that differ by case, packages, other scripts, what lies beside what lies beside, another folder."""
-    assert plugins.resolve(f"{own_module('OWLS = 3')}:OWLS") == 3
+    for _ in range(2):  # the first one makes the folder of bytecode
+        assert plugins.resolve(f"{own_module('OWLS = 3')}:OWLS") == 3
     sources = {
         "own_birds/__init__.py": "OWL, Owl = 'in the package', 'another name'\n",
         "own_birds/owls.py": "import own_nests\nclass Barn:\n    OWL = own_nests.OWL\n",
@@ -143,8 +144,8 @@ def test_each_spec_gives_its_own_part_also_of_modules_that_come_later(
         monkeypatch.chdir(later)
         assert plugins.resolve("own_later:OWL") == "later"
         named = os.environ[NAMED].split(",")
-        assert {*named} == {"own_module_0", "own_birds", "Own_Birds", "own_vögel", "own_later"}
-        assert len(named) == 5, "what a process that is started may import"
+        assert {*named} == {"own_module_0", "own_module_1", "own_birds", "Own_Birds", "own_vögel", "own_later"}
+        assert len(named) == 6, "what a process that is started may import"
     finally:
         for module in [name for name in sys.modules if name.casefold().startswith("own_")]:
             del sys.modules[module]
