@@ -126,10 +126,10 @@ def test_each_spec_gives_its_own_part_also_of_modules_that_come_later(
     for name, source in sources.items():
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text(source, encoding="utf-8")
-    os.utime(tmp_path, ns=(time.st_atime_ns, time.st_mtime_ns))  # as within one tick of a coarse clock
     later = tmp_path / "later"
     later.mkdir()
     (later / "own_later.py").write_text("OWL = 'later'\n")
+    os.utime(tmp_path, ns=(time.st_atime_ns, time.st_mtime_ns))  # as within one tick of a coarse clock
     specs = {
         "own_birds:OWL": "in the package",
         "own_birds:Owl": "another name",
