@@ -310,6 +310,14 @@ def test_a_report_that_no_sweep_wrote_stays(
     (tmp_path / "report.html").write_text("mine")
     assert sweep.main([*base, "--output", str(tmp_path)]) == 2
     assert "was not written by a sweep" in capsys.readouterr().err and report_of(tmp_path) == "mine"
+    (tmp_path / "report.html").unlink()
+    for name in ("report.html", running.TABLE):
+        path = tmp_path / name
+        for put in (lambda path: path.symlink_to(tmp_path / "drive" / path.name), Path.mkdir):
+            put(path)
+            assert sweep.main([*base, "--output", str(tmp_path)]) == 2
+            assert f"{path}: was not written by a sweep" in capsys.readouterr().err
+            path.unlink() if path.is_symlink() else path.rmdir()
 
 
 def test_without_an_evaluation_the_best_dev_score_counts(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ import csv
 import dataclasses
 import io
 import json
+import os
 import shlex
 import shutil
 import sys
@@ -292,10 +293,10 @@ def sweep(options: Sweep) -> Result:
     recipes = {run.name: recipe_of(run, options.output, overrides) for run in runs}
     states = {name: {"state": repeated(recipe)} for name, recipe in recipes.items()}
     table = options.output / TABLE
-    if table.exists() and not is_table(table, {run.name for run in runs}):
+    if os.path.lexists(table) and not (table.is_file() and is_table(table, {run.name for run in runs})):
         raise RecipeError(f"{table}: was not written by a sweep: name a new or an empty folder as {flag('--output')}")
     page = options.output / report.REPORT
-    if page.exists() and not is_report(page):
+    if os.path.lexists(page) and not (page.is_file() and is_report(page)):
         raise RecipeError(f"{page}: was not written by a sweep: name a new or an empty folder as {flag('--output')}")
     foreseen = report.expected(recipes, bool(chosen.tasks)).reason
     if options.dry_run:
