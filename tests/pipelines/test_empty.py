@@ -148,6 +148,9 @@ def test_blank_texts_are_counted_as_empty_and_others_are_not(field: str | None) 
         ({"Text": "", "TEXT": ""}, 'no field "text" among Text, TEXT'),
         ({"text": "\ud83d"}, "half of a surrogate pair at character 0 of the text"),
         ("Owls \ud83d", "half of a surrogate pair at character 5 of the text"),
+        (0, "its value is not a text but a number"),
+        ([], "its value is not a text but an array"),
+        (b"", "its value is not a text but a bytes"),
     ],
 )
 def test_a_value_that_is_no_text_is_bad_and_not_empty(value: object, problem: str) -> None:
