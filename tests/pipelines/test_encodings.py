@@ -289,6 +289,7 @@ def test_a_wrong_field_or_encoding_is_told_before_the_work_whatever_the_first_fi
         outcome = direct(words[0], "--input", inputs, "--output", tmp_path / "out", *words[1:])
         assert outcome.code == 1 and not (tmp_path / "out").exists()
         assert complaint in outcome.err and outcome.err.count("\n") == 1
+        assert outcome.err.startswith("pipelines: of the first records of the inputs, ")
 
 
 @pytest.mark.guarantee("wrong-input-fails-first")
