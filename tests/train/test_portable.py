@@ -175,6 +175,7 @@ def written(folder: Path, modules: tuple[str, ...], **changes: Any) -> Path:
     if modules[0] == "Transformer":
         tokenizer = {"tokenizer_class": "TokenizersBackend", "extra_special_tokens": ["[DEL]", "[ADD]"]}
         tokenizer |= {"model_max_length": 512, "model_input_names": ["input_ids", "token_type_ids", "attention_mask"]}
+        tokenizer |= changes.get("tokenizer", {})
         files = {
             "sentence_bert_config.json": {"transformer_task": "feature-extraction", **ADDED},
             "config.json": {"model_type": "distilbert", "auto_map": {"AutoModel": "m.M"}} | changes.get("config", {}),
@@ -224,6 +225,13 @@ def test_every_module_has_the_names_that_earlier_versions_read(tmp_path: Path) -
         "prompts": {"Fund": "Finde, was ähnlich ist: "},
         "default_prompt_name": "Fund",
     }
+
+
+@pytest.mark.guarantee("exports-everywhere")
+@pytest.mark.parametrize("kind", ["BertTokenizer", "XLMRobertaTokenizerFast", None])
+def test_a_class_of_tokenizer_that_earlier_versions_know_stays(kind: str | None, tmp_path: Path) -> None:
+    folder = written(tmp_path, ("Transformer", "Pooling"), tokenizer={"tokenizer_class": kind} if kind else {})
+    assert settings(folder, "tokenizer_config.json")["tokenizer_class"] == (kind or "PreTrainedTokenizerFast")
 
 
 @pytest.mark.guarantee("exports-everywhere")
@@ -301,6 +309,14 @@ YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 
         (
             {"model_type": "gemma3_text", "rope_parameters": BY_LAYER, "layer_types": [NEAR, NEAR, FULL]},
             {"rope_theta": 5000.0, "rope_local_base_freq": 77.0},
+        ),
+        (
+            {"model_type": "gemma3_text", "rope_parameters": BY_LAYER, "layer_types": [FULL, NEAR, FULL, NEAR]},
+            {"rope_theta": 5000.0, "rope_local_base_freq": 77.0},
+        ),
+        *(
+            ({"model_type": "gemma3_text", "rope_parameters": {FULL: BY_LAYER[FULL], **others}}, {})
+            for others in ({}, {NEAR: None}, {"chunked_attention": BY_LAYER[NEAR]})
         ),
         (
             {"model_type": "gemma3_text", "rope_parameters": dict(reversed(BY_LAYER.items()))},
