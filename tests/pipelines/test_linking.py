@@ -18,6 +18,7 @@ from clearspan.pipelines.units.job import STAGED, Entries, Job, UnitResult
 from clearspan.pipelines.units.keys import TEXT, texts
 from clearspan.pipelines.units.linking import join
 from clearspan.pipelines.units.rounds import rounds
+from clearspan.pipelines.units.unit import _Collected
 from clearspan.shards import storage
 from clearspan.shards.schema import schema
 
@@ -224,6 +225,17 @@ def test_each_text_of_a_row_and_its_group_are_entries_of_the_row() -> None:
     assert texts(rows, several, 100).tolist() == [(text + 10 * n, 100 + n) for text in range(10) for n in range(2)]
     one, two, again, three = texts(rows, None, 100)[[0, 2, 1, 3]].tolist()
     assert two[0] == again[0] and {two[1], again[1]} == {100, 101} and len({one[0], two[0], three[0]}) == 3
+
+
+@pytest.mark.guarantee("groups-apart", "linked-rows")
+def test_entries_name_the_row_of_a_unit_however_many_rows_came_before() -> None:
+    curation = Curation(holdout_fraction=0.2, shared_texts=True)
+    collected = _Collected(Job("", "", "", Triplets, {}, 1, None, 0, curation=curation))  # type: ignore[arg-type]
+    collected.rows = 70_000
+    for rows in ([(1, 2), (3, 4)], [(5, 6)]):
+        collected.add(batch(rows))
+    found = np.concatenate(collected.parts[Entries.TEXTS])
+    assert found["row"].tolist() == [70_000, 70_001] * 2 + [70_002] * 2 and len({*found["text"].tolist()}) == 6
 
 
 @pytest.mark.guarantee("linked-rows")

@@ -25,10 +25,13 @@ from clearspan.common.encoder.folder import load_folder
 from clearspan.common.ragged import Ragged
 from clearspan.common.stemming import PLAIN
 from clearspan.pipelines.errors import PipelineError
+from clearspan.pipelines.kinds import text as text_kind
+from clearspan.pipelines.kinds import triplets
 from clearspan.pipelines.mining import miner, ranking
 from clearspan.pipelines.mining.choice import Allowed, ChoiceOptions, allowed_texts, negatives_of_rows
 from clearspan.pipelines.mining.ranking import NONE, BestTexts, LexicalSearch, Nearest
 from clearspan.pipelines.mining.source import MiningSource, read_source
+from clearspan.pipelines.units import unit as units
 from clearspan.shards import Dataset, verify
 from tests.conftest import ROOT
 from tests.pipelines.conftest import Command, killed, rows
@@ -69,13 +72,17 @@ def records(wiki: Path) -> list[dict[str, str]]:
 
 
 @pytest.fixture
-def pairs(direct: Command, records: list[dict[str, str]], tmp_path: Path) -> Path:
-    """A dataset of pairs in several work units, with a held-out part."""
+def pairs(direct: Command, records: list[dict[str, str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A dataset of pairs in several work units, each of several batches, with a held-out part."""
+    monkeypatch.setattr(triplets, "TOKENIZE_ROWS", 8)
+    monkeypatch.setattr(text_kind, "BATCH_BYTES", 500)
+    monkeypatch.setattr(units, "BATCH_BYTES", 1000)
     (tmp_path / "rows.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
     words = ["--holdout-fraction", "0.1", "--unit-bytes", "9000", "--prompt", "find: ", "--prompt", "read: "]
     ended = direct("pairs", "--input", tmp_path / "rows.jsonl", "--output", tmp_path / "pairs", *words)
     assert ended.code == 0, ended.err
-    assert len(Dataset(tmp_path / "pairs").shards) > 3
+    dataset = Dataset(tmp_path / "pairs")
+    assert len(dataset.shards) > 3 and all(len(list(dataset.batches(shard))) > 2 for shard in dataset.shards[:3])
     return tmp_path / "pairs"
 
 
@@ -575,6 +582,9 @@ def test_texts_whose_cosines_differ_in_the_sixth_digit_are_told_apart() -> None:
     vectors = np.stack([cosine, np.sqrt(1 - cosine**2)], axis=1).astype(np.float32)
     found = Nearest(vectors).search(np.array([[1, 0]], np.float32), [np.array([], np.int64)], 3)
     assert found.indices[0].tolist() == np.argsort(-cosine)[:3].tolist()
+    many = np.concatenate([np.tile(vectors[:1] * [[0.5, -1]], (70_000, 1)), vectors]).astype(np.float32)
+    found = Nearest(many).search(np.array([[1, 0]], np.float32), [np.array([70_000 + np.argmax(cosine)])], 2)
+    assert found.indices[0].tolist() == (70_000 + np.argsort(-cosine)[1:3]).tolist()
 
 
 def at(*cosines: float) -> np.ndarray:
@@ -596,16 +606,16 @@ def test_no_text_scores_above_any_right_text_of_its_row(bm25: int) -> None:
         "It rains.": 0.95,
     }
     positives = Ragged.of([np.array([0, 1]), np.array([2]), np.array([1])], np.int64)
-    none = Ragged.of([np.empty(0, np.int64)] * 3, np.int64)
+    own = Ragged.of([np.array([5]), *[np.empty(0, np.int64)] * 2], np.int64)  # the first row has a negative
     barred = Ragged.of([np.array([0, 1, 2]), np.array([1])], np.int64)
     tokens = Ragged.of([np.array([number]) for number in range(7)], np.uint16)
-    of_rows = (["How do owls hunt?", "How?"], np.array([0, 0, 1]), [*cosines], tokens, positives, none, barred)
+    of_rows = (["How do owls hunt?", "How?"], np.array([0, 0, 1]), [*cosines], tokens, positives, own, barred)
     options = ChoiceOptions(negatives=4, bm25=bm25, relative_margin=0.0)
     lexical = LexicalSearch([*cosines]) if bm25 else None
     made = miner.Miner(MiningSource(*of_rows), options, at(1, 1), Nearest(at(*cosines.values())), lexical)
     taken, figures = made.mine_rows(0, np.array([7, 8, 9]))
-    assert [sorted(row) for row in taken] == [[4, 5], [3, 4, 5], [4, 5]]
-    assert (figures.rows, figures.negatives, figures.positives) == (3, 7, 4)
+    assert [sorted(row) for row in taken] == [[4], [3, 4, 5], [4, 5]]
+    assert (figures.rows, figures.negatives, figures.positives) == (3, 6, 4)
     assert figures.left_out["relative_margin"] > 0
 
 
