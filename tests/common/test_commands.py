@@ -143,6 +143,11 @@ class DiskFullError(OSError):
             UsageError,
         ),
         ("class FullError(DiskFullError): pass\n        raise FullError('no space')", DiskFullError),
+        (
+            "class A(DiskFullError): pass\n        class B(A): pass\n        class C(B): pass\n"
+            "        raise C('no space')",
+            DiskFullError,
+        ),
         ("return subprocess.call([sys.executable, '-m', 'inner2'])", DiskFullError),
     ],
 )

@@ -100,8 +100,11 @@ def test_a_module_of_the_users_own_imports_what_lies_beside_it_and_no_other_does
     installed.mkdir()
     (installed / "library_of_others.py").write_text(f"import {unnamed}\n")
     monkeypatch.syspath_prepend(installed)
-    with pytest.raises(ModuleNotFoundError, match=unnamed):
-        __import__(unnamed)
+    for name in (unnamed, beside, later.upper()):
+        (tmp_path / f"{later.upper()}.py").write_text("raise SystemExit('was run')\n")
+        sys.modules.pop(name, None)
+        with pytest.raises(ModuleNotFoundError, match=name):
+            __import__(name)
     using = own_module("import library_of_others\n")
     with pytest.raises(plugins.PluginError, match=f"ModuleNotFoundError: No module named '{unnamed}'"):
         plugins.resolve(f"{using}:any")

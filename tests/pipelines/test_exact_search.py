@@ -694,6 +694,9 @@ def test_a_condition_means_texts_and_names_of_exactly_its_characters() -> None:
             expected = [row == number for row in order]
             assert equal(batch).tolist() == is_in(batch).tolist() == expected, repr(texts[number])
         assert is_known(batch).all()
+    years = Condition.parse(f"year in ({', '.join(map(str, range(1500, 2100)))})")
+    batch = pa.record_batch({"field_year": pa.array([1499, 1500, 1999, 2099, 2100])})
+    assert years(batch).tolist() == [False, True, True, True, False]
     rows = range(len(ALIKE))
     columns = {f"field_{name}": pa.array([int(row == place) for row in rows]) for place, name in enumerate(ALIKE)}
     batch = pa.record_batch({"field_year": pa.array([2020] * len(ALIKE)), **columns})

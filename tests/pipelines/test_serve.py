@@ -252,6 +252,7 @@ async def nothing(*_: Any) -> None: ...
         ([("host", "LocalHost:8765"), ("origin", "https://localhost:8765")], True),
         ([("host", "localhost:8765"), ("origin", "http://localhost")], False),
         ([("host", "localhost:8765"), ("origin", "ftp://localhost:8765")], False),
+        ([("host", "evil.example"), ("x-forwarded-host", "localhost"), ("forwarded", "host=localhost")], False),
     ],
 )
 @pytest.mark.parametrize("names", [LOCAL, None])

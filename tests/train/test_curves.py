@@ -103,7 +103,7 @@ def test_a_run_that_bettered_nothing_is_told_from_its_metrics(tmp_path: Path) ->
 @pytest.mark.guarantee("evaluation-charts")
 def test_a_run_that_was_killed_and_continued_is_drawn_to_its_end(tmp_path: Path) -> None:
     runs = {name: tmp_path / name / "metrics.jsonl" for name in ("killed", "whole")}
-    points = [(10.0 * step, 40.0 + step % 7) for step in range(40)]
+    points = [(10.0 * step, 40.0 + step % 7 - step / 1000) for step in range(40)]
     for name, path in runs.items():
         path.parent.mkdir()
         metrics(path, *({"step": step, "dev_score": score} for step, score in points[:20]))

@@ -88,6 +88,7 @@ def test_models_with_more_than_six_tasks_have_a_chart_for_each_average(monkeypat
         scored("one", seven, {"sts_simcse": 70.0, "transfer": 80.0}),
         scored("two", seven, {"sts_simcse": 71.0}),
         scored("three", seven, {"sts_simcse": 69.0, "transfer": 81.0}),
+        scored("four", seven),
     ]
     simcse, transfer = score_figures(ScoreSummary(models))
     assert [(row.name, row.value, row.is_strong) for row in simcse.rows] == [
