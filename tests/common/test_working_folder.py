@@ -94,14 +94,15 @@ def test_a_module_of_the_users_own_imports_what_lies_beside_it_and_no_other_does
 ) -> None:
     beside, later = own_module("OWLS = 3\n"), own_module("OWLS = 4\n")
     source = f"import {beside}\ndef count():\n    import {later}\n    return {beside}.OWLS + {later}.OWLS\n"
-    assert plugins.resolve(f"{own_module(source)}:count")() == 7
+    named = own_module(source)
+    assert plugins.resolve(f"{named}:count")() == 7
     unnamed = own_module("raise SystemExit('was run')\n")
     installed = tmp_path / "installed"
     installed.mkdir()
     (installed / "library_of_others.py").write_text(f"import {unnamed}\n")
     monkeypatch.syspath_prepend(installed)
-    for name in (unnamed, beside, later.upper()):
-        (tmp_path / f"{later.upper()}.py").write_text("raise SystemExit('was run')\n")
+    (tmp_path / f"{named.upper()}.py").write_text("raise SystemExit('was run')\n")
+    for name in (unnamed, beside, named.upper()):
         sys.modules.pop(name, None)
         with pytest.raises(ModuleNotFoundError, match=name):
             __import__(name)
