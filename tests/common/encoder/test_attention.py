@@ -265,7 +265,7 @@ def states_of(ids: Tensor) -> Tensor:
         ({"sliding_window": None}, 512, [24, 9]),
         ({"sliding_window": 64}, 512, [88, 9]),
         ({"sliding_window": 64}, 70, [70, 9]),
-        ({"sliding_window": 1024, "vocab_size": 5000}, 8192, [1048, 9]),
+        ({"sliding_window": 1024, "vocab_size": 50_000}, 8192, [1048, 9]),
         ({}, 5, [5, 5]),
         ({"vocab_size": 10}, 512, [24, 9]),
     ],
