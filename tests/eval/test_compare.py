@@ -109,6 +109,26 @@ def test_a_difference_that_is_found_alone_is_noise_among_several() -> None:
 
 
 @pytest.mark.guarantee("compare-noise")
+def test_figures_that_are_equal_or_of_few_examples_are_counted_too(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    gold = np.ones(25)
+    before, after = np.array([0.0] * 7 + [1.0] * 18), gold
+    tasks = [
+        {"MR": Examples.of("accuracy", each, gold)}
+        | {f"same{number}": Examples.of("accuracy", gold, gold) for number in range(60)}
+        | {f"few{number}": Examples.of("accuracy", each[:5], gold[:5]) for number in range(3)}
+        for each in (before, after)
+    ]
+    a, b = (
+        write(tmp_path / name, {task: {"acc": one} for task, one in each.items()})
+        for name, each in zip("ab", tasks, strict=True)
+    )
+    rows = compared(capsys, a, b)["rows"]
+    assert [row["p_holm"] for row in rows] == holm([row["p"] for row in rows]) and len(rows) == 64
+
+
+@pytest.mark.guarantee("compare-noise")
 def test_examples_in_groups_are_counted_together_and_once() -> None:
     gold = np.ones(38)
     for number, is_enough in ((19, False), (20, True), (38, True)):

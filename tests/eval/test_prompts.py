@@ -308,3 +308,4 @@ def test_a_long_prompt_is_named_whole_with_its_line_ends_and_spaces() -> None:
     scored: Any = [SimpleNamespace(results=SimpleNamespace(model="owls", environment={"prompts": sides._asdict()}))]
     (line,) = ScoreSummary(scored).prompts
     assert all(repr(prompt) in line for prompt in sides)
+    assert all(repr(prompt) in str(Sides("q: ", "q: ", "o: ")) for prompt in ("q: ", "o: "))

@@ -256,6 +256,8 @@ def test_a_weight_is_chosen_by_the_queries_that_are_not_judged() -> None:
     rows = np.arange(QUERIES)
     crossed = contest([(rows[20:], rows[:20]), (rows[:20], rows[20:])]).combined("trained", ABOUT, True, beside)
     assert crossed.reciprocal.max() < 1 and len(crossed.reciprocal) == QUERIES, "each half by the weight of the other"
+    few = contest([(rows[25:35], rows[:5]), (rows[:5], rows[25:35])]).combined("trained", ABOUT, True, beside)
+    assert few.reciprocal.max() < 1, "however few they are"
 
 
 @pytest.mark.guarantee("chosen-apart")
@@ -490,6 +492,13 @@ def test_each_half_of_the_questions_is_judged_by_what_the_other_half_chose() -> 
         assert sorted(part.judged) == list(range(len(few))), "each question is judged once"
         for chooses, judged in part.rounds:
             assert not {*chooses.tolist()} & {*judged.tolist()}, "and chooses nothing for itself, however few there are"
+
+
+@pytest.mark.guarantee("chosen-apart")
+def test_of_systems_that_are_equal_where_they_are_chosen_the_first_is_compared_whatever_is_judged() -> None:
+    found = [result(name, [rank] * 20) for name, rank in (("MiniLM", 3), ("BM25", 1), ("trained", 4), ("trained 2", 2))]
+    verdict = decide(found, contest(), "titles", TEXTS)
+    assert (verdict.best_untrained, verdict.best_trained) == ("MiniLM", "trained")
 
 
 @pytest.mark.guarantee("chosen-apart")

@@ -28,7 +28,15 @@ def test_the_time_of_an_embedding_follows_from_a_few_texts(monkeypatch: pytest.M
 
 @pytest.mark.guarantee("prompts-of-a-side")
 @pytest.mark.parametrize(
-    "prompts", [Sides("q", "d", "o"), Sides("q", "d", "q"), Sides("q", "q", "o"), Sides("", "d", ""), Sides()]
+    "prompts",
+    [
+        Sides("q", "d", "o"),
+        Sides("q", "d", "q"),
+        Sides("q", "q", "o"),
+        Sides("q", "q ", "o"),
+        Sides("", "d", ""),
+        Sides(),
+    ],
 )
 def test_queries_documents_and_other_texts_are_embedded_each_after_its_prompt(prompts: Sides) -> None:
     embedded: list[tuple[str, str]] = []
