@@ -128,7 +128,7 @@ def test_each_document_is_compared_with_those_that_stay(seed: int) -> None:
 
 
 @pytest.mark.guarantee("near-duplicates")
-@pytest.mark.parametrize("threshold", [0.5, 0.7, 0.8, 0.9, 1.0])
+@pytest.mark.parametrize("threshold", [0.5, 0.7, 0.75, 0.8, 0.84, 0.9, 1.0])
 def test_bands_find_documents_at_the_threshold(threshold: float) -> None:
     banding = near.Banding(threshold)
     found = [1 - (1 - threshold**width) ** (NUM_HASHES // width) for width in (banding.width, banding.width + 1)]

@@ -137,18 +137,25 @@ def test_a_prompt_that_spells_out_a_special_token_has_the_ids_that_the_model_rea
     direct: Command, model: Path, rows: Path, tmp_path: Path
 ) -> None:
     settings, library = model / INFERENCE, SentenceTransformer(str(model), device="cpu")
-    prompt = f"{library.tokenizer.sep_token} query: "
-    settings.write_text(settings.read_text().replace('"query: "', json.dumps(prompt)))
+    special = library.tokenizer.sep_token, library.tokenizer.mask_token
+    prompts = [f"{token} {side}: " for token, side in zip(special, ("query", "passage"), strict=True)]
+    for side, prompt in zip(("query", "passage"), prompts, strict=True):
+        settings.write_text(settings.read_text().replace(f'"{side}: "', json.dumps(prompt)))
     assert direct("pairs", "--input", rows, "--tokenizer", model).code == 0
-    expected = library.tokenizer([prompt + title for title in TITLES], add_special_tokens=False)["input_ids"]
-    assert [tokens for tokens, _ in ids(tmp_path / "out")] == expected
-    (before, *_), number = expected, prompt_tokens(Dataset(tmp_path / "out"))["tokens"]
-    assert number == len(library.tokenizer(prompt.rstrip(), add_special_tokens=False)["input_ids"])
-    assert before[0] == library.tokenizer.sep_token_id
+
+    def read(texts: list[str]) -> list[list[int]]:
+        found: list[list[int]] = library.tokenizer(texts, add_special_tokens=False)["input_ids"]
+        return found
+
+    before, after = ([prompt + text for text in side] for prompt, side in zip(prompts, (TITLES, TEXTS), strict=True))
+    expected = list(zip(read(before), read(after), strict=True))
+    assert ids(tmp_path / "out") == expected
+    assert prompt_tokens(Dataset(tmp_path / "out"))["tokens"] == len(read([prompts[0].rstrip()])[0])
+    assert [side[0] for side in expected[0]] == library.tokenizer.convert_tokens_to_ids(list(special))
 
 
 @pytest.mark.slow
-@pytest.mark.guarantee("prompts-held-out")
+@pytest.mark.guarantee("prompts-held-out", "prompts-trained")
 @pytest.mark.parametrize("name", ["roberta-base", "bert-base-uncased"])
 @pytest.mark.parametrize("prompts", [("query: ", "passage: "), ("Find:\nthe text of ", ""), ("找", "文：")])
 def test_a_prompt_is_tokenized_with_its_text_and_changes_nothing_else(

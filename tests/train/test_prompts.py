@@ -130,6 +130,7 @@ def of_dataset(prompts: dict[str, str], column: str = "positive") -> Any:
         ({"tokens": "query: ", "positive": "query: "}, "same", Sides(*["query: "] * 3)),
         ({"tokens": "query: ", "positive": ""}, None, Sides("query: ", "", "")),
         ({"tokens": "compare ", "positive": "passage: "}, "same", Sides("compare ", "passage: ", "")),
+        ({"tokens": "Query:\n", "positive": " passage  "}, "same", Sides("Query:\n", " passage  ", "")),
     ],
 )
 def test_the_prompts_of_the_export_are_those_of_the_texts(
