@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import shutil
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -130,6 +131,19 @@ def test_a_model_is_copied_once_and_what_is_recorded_of_it_is_saved(
     after = (out / "model/config.json").stat()
     assert (after.st_ino, after.st_mtime_ns) == (before.st_ino, before.st_mtime_ns)
     assert capsys.readouterr().out == "" and {path.name for path in out.iterdir()} == {"adapt.json", "model", "run"}
+
+
+@pytest.mark.guarantee("adapted-folder-searches")
+def test_a_model_that_is_links_into_a_cache_is_copied_whole(options: Adapt) -> None:
+    given, cache = options.output.parent / "owl", options.output.parent / "cache"
+    contents = {path.relative_to(given): path.read_bytes() for path in given.rglob("*") if path.is_file()}
+    given.rename(cache)
+    for name in contents:
+        (given / name).parent.mkdir(parents=True, exist_ok=True)
+        (given / name).symlink_to(cache / name)
+    delivery.copy(given, options.output / "model")
+    shutil.rmtree(cache)
+    assert {name: (options.output / "model" / name).read_bytes() for name in contents} == contents != {}
 
 
 @pytest.mark.guarantee("adapted-folder-searches")

@@ -142,6 +142,7 @@ def test_of_several_ways_to_part_a_name_the_longest_field_is_taken() -> None:
 def test_nested_fields_are_added_to_objects_and_nothing_else_changes() -> None:
     whole = Record("a.jsonl", 0, {"meta": {"text": "owls", "title": ""}, "id": 1}, b"raw", number=3)
     values = [whole.value, {"id": 2}, {"meta": None}, {"meta.text": "own", "meta": {"text": "inner"}}, "a text", None]
+    values += [{"meta": {"title": "a"}}, {"meta": {"text": "late"}}, {"meta": {}, "id": 3}]  # their fields come and go
     records = [dataclasses.replace(whole, value=value) for value in values]
     found = list(with_nested(iter(records), ["meta.text", "meta.title", "x.y"]))
     assert [record.value for record in found] == [
@@ -151,8 +152,11 @@ def test_nested_fields_are_added_to_objects_and_nothing_else_changes() -> None:
         {"meta.text": "own", "meta": {"text": "inner"}},
         "a text",
         None,
+        {"meta": {"title": "a"}, "meta.title": "a"},
+        {"meta": {"text": "late"}, "meta.text": "late"},
+        {"meta": {}, "id": 3},
     ]
-    assert [dataclasses.replace(record, value=None) for record in found] == [dataclasses.replace(whole, value=None)] * 6
+    assert [dataclasses.replace(record, value=None) for record in found] == [dataclasses.replace(whole, value=None)] * 9
     assert whole.value == {"meta": {"text": "owls", "title": ""}, "id": 1}
 
 
