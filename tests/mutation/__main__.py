@@ -15,11 +15,12 @@ import os
 import sys
 import tempfile
 import time
+from collections import defaultdict
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from tests import guarantees
-from tests.guarantees import ROOT, Guarantee
+from tests.guarantees import ROOT, Function, Guarantee
 from tests.mutation import mutants as mutation
 from tests.mutation.copies import LEVELS, Copies, Result, Run, copies
 from tests.mutation.mutants import Mutant
@@ -138,16 +139,19 @@ def _survivors(outcome: Outcome, mutants: list[Mutant], places: Copies, run: Run
         outcome.problem = "its tests are all skipped here"
         return []
     seconds = unchanged[0].seconds
+    limit_s = (40 if run.alone else 10) + 4 * sum(seconds.values())
+    by_function: dict[Function, dict[str, float]] = defaultdict(seconds.copy)
     survivors = []
     for mutant in mutants:
 
         def done(result: Result, mutant: Mutant = mutant) -> None:
-            if not result.failed:
+            if result.failed:
+                by_function[mutant.function][result.failed] = 0  # it goes first: it may notice the next one too
+            else:
                 survivors.append(mutant)
 
-        limit_s = (40 if run.alone else 10) + 8 * sum(seconds.values())
-        path, content = mutant.function.path, mutant.source
-        places.run(dataclasses.replace(run, path=path, content=content, seconds=seconds, limit_s=limit_s), done)
+        changed = {"path": mutant.function.path, "content": mutant.source}
+        places.run(dataclasses.replace(run, **changed, seconds=by_function[mutant.function], limit_s=limit_s), done)
     places.finish()
     return survivors
 

@@ -52,7 +52,7 @@ class Run:
         level: of `tests`, those that are quick (0), slow (1) or exhaustive (2).
         limit_s: seconds after which the run is ended.
         alone: whether pytest starts anew, with a collection of its own.
-        seconds: of each test item, for the quickest to be run first.
+        seconds: of each test item, for those of the fewest to be run first.
     """
 
     tests: Sequence[str]
