@@ -106,6 +106,19 @@ def test_every_fit_is_the_one_that_is_trained_alone(settings: ClassifierSettings
         assert len(set(fits.num_epochs.ravel())) > 2  # fits stopped at different checks, and left the batch
 
 
+@pytest.mark.guarantee("published-scores")
+def test_all_of_very_many_dev_rows_decide_when_a_fit_stops_and_how_good_it_is() -> None:
+    (rows, labels), settings = problem(), ClassifierSettings(tenacity=1, epoch_size=2)
+    dev = np.concatenate([np.tile(np.arange(100), 60), np.tile(np.arange(250, 300), 120)])
+    fold = Fold(np.arange(250), dev)
+    fits = fit(Problem(of_sentences(rows), labels, CLASSES), [fold], np.array([GRID]), settings)
+    for slot, l2 in enumerate(GRID):
+        _, accuracy, passes = plain(rows, labels, fold, l2, settings)
+        assert (fits.dev_accuracy[0, slot], fits.num_epochs[0, slot]) == (accuracy, passes)
+        first = plain(rows, labels, Fold(fold.train, dev[:6000]), l2, settings)[1]
+        assert abs(first - accuracy) > 0.01, "the first half alone would say otherwise"
+
+
 def test_training_leaves_the_global_generators_alone() -> None:
     rows, labels = problem()
     torch.manual_seed(5)
