@@ -80,6 +80,12 @@ def test_rows_of_triplets_and_of_labels_with_a_null_are_empty(direct: Command, t
     (tmp_path / "a.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     found = json.loads(direct("triplets", "--input", tmp_path / "a.jsonl", "--json").out)
     assert (found["kept"], found["filtered"]["empty"], found["bad"]) == (1, 1, 0)
+    rows = [{"text": TEXT, "positive": texts, "negative": ["Rain"]} for texts in (["Owls"], [], [""], None, [" ", ""])]
+    rows += [{"text": text, "positive": ["Owls"], "negative": ["Rain"]} for text in ("", None, " ")]
+    (tmp_path / "c.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    words = ("triplets", "--input", tmp_path / "c.jsonl", "--max-positives", "2", "--output", tmp_path / "several")
+    found = json.loads(direct(*words, "--json").out)
+    assert (found["kept"], found["filtered"]["empty"], found["bad"]) == (1, 7, 0)
     labelled = [(TEXT, "Owls hunt.", "entailment"), (TEXT, "Owls sleep.", "contradiction"), (TEXT, None, "entailment")]
     labelled += [(TEXT, "\u3000 ", "contradiction"), ("\t", "It rains.", "entailment"), ("", "", "contradiction")]
     named = [dict(zip(("premise", "hypothesis", "label"), row, strict=True)) for row in [*labelled, (TEXT, "x", None)]]

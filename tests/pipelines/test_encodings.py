@@ -164,6 +164,10 @@ def test_auto_reads_each_file_in_its_own_encoding_and_names_it(
     assert rejected["source"] == "damaged.txt"
     said = direct(*words).out
     assert "1 cp1252, 1 cp932, 1 koi8-r, 1 utf-16: cp1252.txt (cp1252)" in said
+    (mixed / "koi8.txt").write_bytes(RUSSIAN.encode("cp866"))
+    (mixed / "damaged.txt").unlink()
+    again = summary(direct(*words, "--output", tmp_path / "again", "--json"))
+    assert again["encodings"] == {"cp866" if name == "koi8-r" else name: 1 for name in FOUND} and again["kept"] == 199
 
 
 @pytest.mark.guarantee("encoding-auto")

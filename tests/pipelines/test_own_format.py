@@ -440,13 +440,14 @@ def test_all_formats_that_the_user_names_are_asked_in_their_order(own_module: Ca
 
 
 @pytest.mark.guarantee("own-format")
+@pytest.mark.parametrize("suffixes", [(), (".stanzas",)])
 @pytest.mark.parametrize("name", ["a", "a.jsonl", "a.csv.gz", "a.txt", "a.parquet", "a.tar"])
 def test_a_format_is_asked_about_files_of_any_extension_and_is_told_the_whole_path(
-    own_module: Callable[[str], str], tmp_path: Path, name: str
+    own_module: Callable[[str], str], tmp_path: Path, name: str, suffixes: tuple[str, ...]
 ) -> None:
     source = STANZAS.replace(
         'head.startswith(self.word) and head.is_whole and path.endswith("a.stanzas")', "'/poems/' in path"
-    )
+    ).replace('word = b"POEM"', f"suffixes = {suffixes}")
     spec = f"{own_module(source)}:Poems"
     reading = Reading(10**6, formats=(spec,))
     for folder in ("poems", "prose"):
