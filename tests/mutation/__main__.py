@@ -95,8 +95,8 @@ def _mutants(guarantee: Guarantee) -> list[Mutant]:
 def _outcome(guarantee: Guarantee, places: Copies, listed: set[str], again: bool) -> Outcome:
     """Run the tests of a guarantee on each of its mutants, except those whose outcome is kept.
 
-    The quick tests come first. What they do not notice is run with the slow ones, if there are any, unless it is listed
-    with a reason; and then in a pytest of its own, since a change may have its effect when its module is imported.
+    The quick tests come first. What they do not notice, and is not listed with a reason, is run with the slow ones, if
+    there are any, and then in a pytest of its own, since a change may have its effect when its module is imported.
     """
     outcome = Outcome(guarantee)
     begun = time.monotonic()
@@ -111,11 +111,11 @@ def _outcome(guarantee: Guarantee, places: Copies, listed: set[str], again: bool
         levels = sorted({level for test in guarantee.tests for level in places.levels.get(test, {}).values()})
         quick, *slower = levels or [0]
         survivors = _survivors(outcome, list(waiting), places, Run(guarantee.tests, level=quick))
+        left = [mutant for mutant in survivors if str(mutant) not in listed]
         if SLOW in slower:
-            left = [mutant for mutant in survivors if str(mutant) not in listed]
-            caught = set(left) - set(_survivors(outcome, left, places, Run(guarantee.tests, level=SLOW)))
-            survivors = [mutant for mutant in survivors if mutant not in caught]
-        survivors = _survivors(outcome, survivors, places, Run(guarantee.tests, level=quick, alone=True))
+            left = _survivors(outcome, left, places, Run(guarantee.tests, level=SLOW))
+        left = _survivors(outcome, left, places, Run(guarantee.tests, level=quick, alone=True))
+        survivors = [mutant for mutant in survivors if str(mutant) in listed or mutant in left]
         KEPT.mkdir(exist_ok=True)
         for mutant, path in waiting.items() if not outcome.problem else ():
             caught_it = mutant not in survivors
