@@ -205,6 +205,17 @@ def test_auto_finds_what_lies_behind_the_beginning_of_a_file(tmp_path: Path) -> 
     assert [record.value["text"] for record in records] == [f"{RUSSIAN} {number}" for number in range(40)]
 
 
+@pytest.mark.guarantee("encoding-auto")
+@pytest.mark.parametrize("name", ["a.txt", "a.txt.gz", "a.tar", "a.tar.gz"])
+def test_a_long_text_in_another_encoding_is_read_to_its_end(name: str, tmp_path: Path) -> None:
+    text = "\n".join(f"{GERMAN[0]} {number}" for number in range(9000))
+    data = text.encode("cp1252")
+    assert len(data) > 250_000
+    packed = tar({"a.txt": data}) if ".tar" in name else data
+    (record,) = read(name, gzip.compress(packed) if name.endswith("gz") else packed, tmp_path, "auto")
+    assert (record.value, record.encoding) == (text, "cp1252")
+
+
 def parts(data: bytes, size: int) -> list[bytes]:
     return [data[start : start + size] for start in range(0, len(data), size)]
 
