@@ -61,6 +61,8 @@ def test_a_clone_that_is_not_installed_is_found_by_the_processes_that_it_starts(
     assert environment == {"PYTHONSAFEPATH": "1", "PYTHONPATH": f"elsewhere{os.pathsep}{ROOT}"}
     exclude_working_folder(environment)
     assert environment["PYTHONPATH"] == f"elsewhere{os.pathsep}{ROOT}"  # it is there already
+    exclude_working_folder(environment := {})
+    assert environment == {"PYTHONSAFEPATH": "1", "PYTHONPATH": str(ROOT)}
     monkeypatch.chdir(tmp_path)
     exclude_working_folder(environment := {})
     assert environment == {"PYTHONSAFEPATH": "1"}

@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from safetensors.numpy import save_file
-from tokenizers import Tokenizer
+from tokenizers import Tokenizer, models, pre_tokenizers
 
 import clearspan
 from clearspan.common import same_text
@@ -497,7 +497,9 @@ class Given(list[pa.RecordBatch]):
             for name, texts in zip(names, zip(*batch, strict=True), strict=False):
                 prompt = prompts.get(name.partition("_")[0], "")
                 ids = [made.encode(prompt + text, add_special_tokens=False).ids if text else [] for text in texts]
-                columns[name] = pa.array(ids, pa.list_(pa.uint16()))
+                columns[name] = pa.array(
+                    ids, pa.list_(pa.uint16() if made.get_vocab_size() <= 1 << 16 else pa.uint32())
+                )
             self.append(pa.record_batch(columns))
 
     def local_tokenizer(self) -> Path:
@@ -566,6 +568,19 @@ def test_pairs_are_read_without_their_prompts_and_one_text_is_enough(
     assert [sorted(two.not_negatives(row).tolist()) for row in (0, 1)] == [[0, 1], [0, 1]]
     empty = read_source(Given(roberta_tokenizer, prompts), quiet=True)
     assert empty.title_of.dtype == np.int64 and len(empty.title_of) == 0
+
+
+@pytest.mark.guarantee("mined-negatives")
+def test_ids_above_16_bits_and_prompts_with_special_tokens_are_read_as_they_are(tmp_path: Path) -> None:
+    words = [f"owl{number}" for number in range(70_000)]
+    tokenizer = Tokenizer(models.WordLevel({word: number for number, word in enumerate(["[Q]", "find:", *words])}))
+    tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    tokenizer.add_special_tokens(["[Q]"])
+    tokenizer.save(str(tmp_path / "tokenizer.json"))
+    prompts = {"tokens": "[Q] find: ", "positive": "[Q] "}
+    source = read_source(Given(tmp_path, prompts, [("owl7 owl69999", "owl69998 owl2")]), quiet=True)
+    assert (source.titles, source.texts) == (["owl7 owl69999"], ["owl69998 owl2"])
+    assert [ids.tolist() for ids in source.tokens] == [[0, 70_000, 4]] and source.tokens.values.dtype == np.uint32
 
 
 @pytest.mark.guarantee("mined-negatives")
