@@ -96,6 +96,7 @@ def test_functions_in_memory_take_the_code_of_a_changed_file(tmp_path: Path) -> 
     assert module["hours"]() == 6, "a default is a part of the import: a run alone sees its change"
 
 
+@pytest.mark.exhaustive
 def test_each_listed_survivor_is_a_mutant_of_its_guarantee_and_has_a_reason() -> None:
     kept = {guarantee.name: guarantee for guarantee in guarantees.read()[0]}
     listed = mutants.reasons()
