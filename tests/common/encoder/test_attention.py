@@ -147,20 +147,18 @@ def test_scores_that_packed_attention_cannot_compute_are_refused(options: dict[s
 
 
 @pytest.mark.guarantee("packed-equals-padded")
-@pytest.mark.parametrize("reach", REACHES)
-def test_a_mask_says_which_tokens_attend_and_is_none_where_all_do(reach: str) -> None:
-    options, causal, attends = REACHES[reach]
-    scores = ScoreOptions(None, options.get("sliding_window"), causal)
+def test_a_mask_says_which_tokens_attend_and_is_none_where_all_do() -> None:
+    """In one process, for models of several windows."""
     at = torch.arange(9)
-    allowed = attends(at[:, None] - at)
-    mask, biased = (
-        scores.mask(9, torch.zeros(1)),
-        scores._replace(bias=BIAS).mask(9, torch.zeros(1, dtype=torch.float16)),
-    )
-    assert (mask is None) == bool(allowed.all())
-    assert mask is None or torch.equal(mask, allowed)
-    assert biased is not None and biased.dtype == torch.float16 and biased.shape == (1, HEADS, 9, 9)
-    assert torch.equal(biased, BIAS[..., :9, :9].half().masked_fill(~allowed, -torch.inf))
+    for options, causal, attends in REACHES.values():
+        scores = ScoreOptions(None, options.get("sliding_window"), causal)
+        allowed = attends(at[:, None] - at)
+        mask = scores.mask(9, torch.zeros(1))
+        biased = scores._replace(bias=BIAS).mask(9, torch.zeros(1, dtype=torch.float16))
+        assert (mask is None) == bool(allowed.all())
+        assert mask is None or torch.equal(mask, allowed)
+        assert biased is not None and biased.dtype == torch.float16 and biased.shape == (1, HEADS, 9, 9)
+        assert torch.equal(biased, BIAS[..., :9, :9].half().masked_fill(~allowed, -torch.inf))
 
 
 @pytest.mark.guarantee("encoders-of-any-class")
