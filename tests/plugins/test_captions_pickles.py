@@ -70,10 +70,11 @@ def test_features_may_be_a_list_of_rows(tmp_path: Path, features: Any) -> None:
     np.testing.assert_allclose(read_captioned(written(tmp_path, coco(features))).images, FEATURES)
 
 
+@pytest.mark.guarantee("coco-captions")
 def test_ids_and_captions_may_be_lists(tmp_path: Path) -> None:
     content = {
         "features": FEATURES,
-        "image_to_caption_ids": [range_ids := list(range(5)), range_ids],
+        "image_to_caption_ids": [list(range(5)), tuple(range(5))],
         "captions": [{"cleaned_caption": f"horse {i}"} for i in range(5)],
     }
     assert read_captioned(written(tmp_path, content)).captions == [f"horse {i} ." for i in range(5)] * 2
@@ -234,6 +235,7 @@ for _ in range(60):
     ("content", "message"),
     [
         ([1, 2], "expected a dict with features, image_to_caption_ids, captions, found a list"),
+        (["features", "image_to_caption_ids", "captions"], "expected a dict with features"),
         (without("features"), "expected a dict with features"),
         (without("captions"), "expected a dict with features"),
         (coco(np.zeros(3, np.float32)), "features must hold a row of numbers for each image"),
@@ -252,7 +254,7 @@ for _ in range(60):
         ({**coco(), "captions": {0: {"cleaned_caption": 5}}}, "found a dict"),
         ({**coco(), "captions": {0: {"cleaned_caption": b"bytes"}}}, "as a dict with a text cleaned_caption"),
     ],
-    ids=range(18),
+    ids=range(19),
 )
 def test_a_pickle_that_is_built_otherwise_is_refused(tmp_path: Path, content: Any, message: str) -> None:
     assert message in refused(tmp_path, content)
