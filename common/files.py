@@ -16,7 +16,7 @@ import sys
 import tempfile
 import time
 import uuid
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import BinaryIO
 
@@ -51,6 +51,15 @@ def file_in_way(folder: str | Path) -> Path | None:
     """
     paths = (Path(folder), *Path(folder).parents)
     return next((path for path in paths if os.path.lexists(path) and not path.is_dir()), None)
+
+
+def is_foreign(path: Path, is_ours: Callable[[Path], bool]) -> bool:
+    """Return whether something else than a file of ours is at a path, such as a folder or a broken link.
+
+    Args:
+        is_ours: tells by a file's content whether we have written it.
+    """
+    return os.path.lexists(path) and not (path.is_file() and is_ours(path))
 
 
 class InUseError(OSError):

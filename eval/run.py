@@ -7,7 +7,6 @@ of the model, and a column in the report.
 """
 
 import hashlib
-import os
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -17,7 +16,7 @@ from typing import NamedTuple
 from clearspan.common.compute import Compute, resolve
 from clearspan.common.encoder.prompts import DOCUMENT, QUERY
 from clearspan.common.encoder.sentence_encoder import FolderEncoder
-from clearspan.common.files import write_bytes, write_text
+from clearspan.common.files import is_foreign, write_bytes, write_text
 from clearspan.common.flags import flag
 from clearspan.common.model_folder import EncoderError
 from clearspan.common.plugins import PluginError
@@ -306,7 +305,7 @@ def _check_output(folder: Path) -> None:
     check_writable(folder)
     for name, is_ours in ((RESULTS, is_results), (EXAMPLES, is_examples), (REPORT, is_report)):
         path = folder / name
-        if os.path.lexists(path) and not (path.is_file() and is_ours(path)):
+        if is_foreign(path, is_ours):
             raise EvaluationError(
                 f"{flag('--output')} {folder}: its {name} is not a file of this command: move it, or name another "
                 "folder"

@@ -11,6 +11,7 @@ import functools
 import gc
 import hashlib
 import importlib
+import json
 import multiprocessing
 import multiprocessing.connection
 import os
@@ -214,8 +215,8 @@ class _Recorder:
     def keep(self, failed: str) -> None:
         """Write the result, for the process that started this one."""
         seconds = {test: taken for test, taken in self._result.seconds.items() if test not in self._skipped}
-        parts = (failed, self._result.report, *(f"{taken} {test}" for test, taken in seconds.items()))
-        self._file.write_text("\0".join(parts), encoding="utf-8")
+        result = Result(failed, self._result.report, seconds)
+        self._file.write_text(json.dumps(dataclasses.asdict(result)), encoding="utf-8")
 
     @pytest.hookimpl(trylast=True)
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
@@ -358,9 +359,7 @@ def _forked(test: Callable[[], None], copy: Path, limit_s: float) -> Result:
         return Result(f"not ended after {limit_s:.0f} s")
     if not result.exists():
         return Result(f"ended with exit code {process.exitcode}")
-    failed, report, *seconds = result.read_text(encoding="utf-8").split("\0")
-    pairs = (each.partition(" ") for each in seconds)
-    return Result(failed, report, {test: float(taken) for taken, _, test in pairs})
+    return Result(**json.loads(result.read_text(encoding="utf-8")))
 
 
 def _apart(test: Callable[[], None]) -> None:

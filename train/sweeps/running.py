@@ -9,9 +9,9 @@ it has neither, its last logged losses are listed. Losses do not rank runs that 
 
 import csv
 import dataclasses
+import functools
 import io
 import json
-import os
 import shlex
 import shutil
 import sys
@@ -292,12 +292,11 @@ def sweep(options: Sweep) -> Result:
     runs = chosen.runs()
     recipes = {run.name: recipe_of(run, options.output, overrides) for run in runs}
     states = {name: {"state": repeated(recipe)} for name, recipe in recipes.items()}
-    table = options.output / TABLE
-    if os.path.lexists(table) and not (table.is_file() and is_table(table, {run.name for run in runs})):
-        raise RecipeError(f"{table}: was not written by a sweep: name a new or an empty folder as {flag('--output')}")
-    page = options.output / report.REPORT
-    if os.path.lexists(page) and not (page.is_file() and is_report(page)):
-        raise RecipeError(f"{page}: was not written by a sweep: name a new or an empty folder as {flag('--output')}")
+    table, page = options.output / TABLE, options.output / report.REPORT
+    for path, is_ours in ((table, functools.partial(is_table, names=set(recipes))), (page, is_report)):
+        if files.is_foreign(path, is_ours):
+            output = flag("--output")
+            raise RecipeError(f"{path}: was not written by a sweep: name a new or an empty folder as {output}")
     foreseen = report.expected(recipes, bool(chosen.tasks)).reason
     if options.dry_run:
         names = ", ".join(dict.fromkeys(run.settings[RECIPE] for run in runs))
