@@ -79,6 +79,36 @@ def test_an_id_far_beyond_the_vocabulary_is_refused(shared_data: Path, tmp_path:
     assert str(folder) in str(error.value)
 
 
+@pytest.mark.guarantee("no-network")
+def test_an_id_far_beyond_a_vocabulary_in_its_old_files_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "merges.txt").write_text("#version: 0.2\no w\n")
+    (tmp_path / "tokenizer_config.json").write_text('{"tokenizer_class": "GPT2Tokenizer"}')
+    (tmp_path / "vocab.json").write_text('{"o": 0, "w": 1, "ow": 2}')
+    assert load_tokenizer(tmp_path)("ow")["input_ids"] == [2]
+    (tmp_path / "vocab.json").write_text('{"o": 0, "w": 1, "ow": 4000000000}')
+    with pytest.raises(EncoderError, match=f"^{tmp_path}: no usable tokenizer .'ow' has id 4,000,000,000 in a vocab"):
+        load_tokenizer(tmp_path)
+
+
+@pytest.mark.guarantee("no-network")
+@pytest.mark.parametrize(
+    ("vocabulary", "added", "special"),
+    [
+        (CHINESE, [], dict(zip(("pad", "cls", "sep", "mask", "unk"), SPECIAL, strict=True))),
+        (["<s>", "中", "<pad>"], ["<unk>"], {"pad": "<pad>", "cls": "<s>", "unk": "<unk>"}),
+        (["中", "[PAD]"], ["</s>", "<mask>"], {"pad": "[PAD]", "sep": "</s>", "mask": "<mask>"}),
+        (["中"], [], {}),
+    ],
+)
+def test_special_tokens_of_a_tokenizer_json_alone_are_found_by_their_usual_names(
+    tmp_path: Path, vocabulary: list[str], added: list[str], special: dict[str, str]
+) -> None:
+    backend = Tokenizer(models.WordLevel({token: number for number, token in enumerate(vocabulary)}, "中"))
+    backend.add_special_tokens(added)
+    backend.save(str(tmp_path / "tokenizer.json"))
+    assert load_tokenizer(tmp_path).special_tokens_map == {f"{key}_token": token for key, token in special.items()}
+
+
 @pytest.mark.exhaustive
 def test_a_vocabulary_with_gaps_counts_to_its_largest_id(shared_data: Path, tmp_path: Path) -> None:
     folder = with_id(shared_data / "tokenizers" / "roberta-base", tmp_path / "t", 100_000, False)

@@ -281,7 +281,8 @@ def test_a_tokenizer_is_a_file_or_its_folder_with_what_lies_beside_it(shared_dat
     folder = tmp_path / "owls"
     folder.mkdir()
     (folder / "README.md").write_text("Owls.")
-    for missing in (folder, tmp_path / "absent", folder / "absent.json"):
+    (tmp_path / "empty").mkdir()
+    for missing in (folder, tmp_path / "empty", tmp_path / "absent", folder / "absent.json"):
         with pytest.raises(PipelineError, match=f"tokenizer {missing}: no tokenizer.json there, and nothing is downl"):
             read_tokenizer(str(missing))
     (folder / "tokenizer_config.json").write_bytes(files["tokenizer_config.json"])
