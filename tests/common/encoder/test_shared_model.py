@@ -2,6 +2,8 @@
 
 import functools
 import json
+import multiprocessing
+import os
 import queue
 import shutil
 import subprocess
@@ -10,7 +12,7 @@ import tempfile
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from multiprocessing.connection import Listener
+from multiprocessing.connection import Client, Listener
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -24,7 +26,7 @@ from transformers import BertTokenizer
 from clearspan.common.encoder import ahead, shared_model, stream
 from clearspan.common.encoder.model_server import ModelServer, _Request
 from clearspan.common.encoder.sentence_encoder import Embedded
-from clearspan.common.encoder.shared_model import SharedModel
+from clearspan.common.encoder.shared_model import SharedModel, send
 from clearspan.common.encoder.tokens import PostProcessing, TokenReader
 from clearspan.common.model_folder import EncoderError, refusing
 from tests.common.encoder.test_stream import Sums
@@ -142,6 +144,26 @@ def test_the_end_of_the_process_is_one_line(reader: TokenReader) -> None:
         model = SharedModel(address)
         with pytest.raises(EncoderError, match=r"the process of the model has ended \(\w+\): run again"):
             list(model.embed_windows(WINDOWS, BATCH_TOKENS))
+
+
+@pytest.mark.guarantee("one-model-a-gpu")
+def test_a_fault_of_the_server_itself_ends_its_process_while_clients_wait() -> None:
+    """Were the process to stay, its clients would wait without end."""
+
+    def embed(*_: Any, **__: Any) -> Embedded:
+        os.close(2)  # the traceback is expected
+        raise AssertionError("a fault of ours")
+
+    with tempfile.TemporaryDirectory() as folder, Listener(f"{folder}/s", "AF_UNIX") as listener:
+        server = ModelServer(SimpleNamespace(embed=embed), listener)  # type: ignore[arg-type]
+        process = multiprocessing.get_context("fork").Process(target=server.run)
+        process.start()
+        with Client(f"{folder}/s", "AF_UNIX") as connection:
+            send(connection, {"do": "texts", "texts": ["owl"], "batch_tokens": 9, "prompt": ""})
+            process.join(10)
+            ended = process.exitcode
+        process.kill()
+    assert ended == 1
 
 
 @pytest.mark.slow

@@ -69,6 +69,8 @@ def test_one_model_has_a_chart_for_each_family_of_percentages() -> None:
     assert retrieval.rows == [bar("rain", 50.0), bar("owls", 40.0)]
     assert (retrieval.unit, retrieval.caption) == ("MRR, nDCG@10, %", "Retrieval")
     assert sts.rows == [bar("STS13", 80.0), bar("STS12", 70.0)] and sts.caption == "STS"
+    two = score_figures(ScoreSummary([scored("one", {"owls": 40.0, "STS12": 70.0})]))
+    assert [each.caption for each in two] == ["Retrieval", "STS"]
     (family,) = score_figures(ScoreSummary([scored("one", {"owls": 40.0, "rain": 50.0})]))
     assert family.caption == "" and len(family.rows) == 2
     (task,) = score_figures(ScoreSummary([scored("one", {"owls": 40.0})]))
