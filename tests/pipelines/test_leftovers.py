@@ -26,6 +26,7 @@ def test_unfinished_parts_of_a_job_are_not_read_and_are_told(direct: Command, tm
     assert "1 file left out" in told and "_SUCCESS" in told
 
 
+@pytest.mark.guarantee("hostile-archives")
 @pytest.mark.parametrize("nested", [False, True])
 def test_they_are_left_out_of_tars_too_and_counted(direct: Command, tmp_path: Path, nested: bool) -> None:
     files = {"part-0.jsonl": jsonl(TEXTS), "_temporary/0/part-0.jsonl": jsonl(TEXTS), "_SUCCESS": b""}
