@@ -216,6 +216,8 @@ def test_each_model_and_each_of_its_prompts_has_a_cache_of_its_own(tmp_path: Pat
         long.upper(),
     ]
     assert len({*keys, *(models[0].cache_key(prompt) for prompt in near)}) == len(keys) + len(near)
+    others = [Named("owls", query=text).cache_key(text) for text in ("find: ", "ask: ", "query: ")]
+    assert others[2] == keys[1] and len({*keys, *others}) == len(keys) + 2, "a prompt counts as a text, not as a place"
     for without in (Named("owls"), Named("owls", query="", document="")):
         assert without.cache_key("") == "owls", "a cache from before there were prompts is that of no prompt"
     assert Named(None, **prompts).cache_key("query: ") is None and Named(None).cache_key("") is None

@@ -82,6 +82,23 @@ def test_the_prompt_that_a_folder_names_is_before_each_query(
         write_collection(tmp_path, SearchSettings(str(made), prompt_name=5))  # type: ignore[arg-type]
 
 
+@pytest.mark.guarantee("prompts-of-a-side")
+def test_the_model_gets_each_query_as_it_was_asked(made: Path, encoder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A model that tells case, accents or spaces apart embeds a document in the same way."""
+    collection = Collection.open(made, encoder)
+    asked: list[tuple[list[str], str | None]] = []
+    encode = type(collection._encoder).encode_query
+
+    def encode_query(self: Any, queries: list[str], prompt_name: str | None = None) -> Any:
+        asked.append((queries, prompt_name))
+        return encode(self, queries, prompt_name=prompt_name)
+
+    monkeypatch.setattr(type(collection._encoder), "encode_query", encode_query)
+    queries = ["STRASSE: What is a Café?", "straße  what is a cafe\u0301", "owl", "owl"]
+    assert len(collection.search(queries, 1, prompt_name="query")) == 4
+    assert asked == [(queries, "query")]
+
+
 @pytest.mark.parametrize("damage", ['{"vectors": "out"}', "{", '{"vectors": "out", "sha256": "0"}'])
 def test_a_damaged_search_json_is_refused_in_one_line(made: Path, tmp_path: Path, damage: str) -> None:
     (tmp_path / NAME).write_text(damage)

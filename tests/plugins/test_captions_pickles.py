@@ -55,12 +55,14 @@ def test_the_first_five_captions_count_with_a_full_stop(tmp_path: Path) -> None:
     assert found.captions == [f"a man rides horse {1000 * image + i} ." for image in range(2) for i in range(5)]
     assert len(found) == 2
     content = coco()
-    said = ["A man.", "a man .", "MAN", "an\nowl ", "Cafe\u0301", "sixth"]
+    said = ["A man.", "a man .", "MAN", "Cafe\u0301 \u00ad\x07", "sixth"]
     content["image_to_caption_ids"][1] = [9, 2, 7, 2, 8, 1]
-    for number, text in zip((9, 2, 7, 8, 1), (*said[:3], *said[4:]), strict=True):
+    for number, text in zip((9, 2, 7, 8, 1), said, strict=True):
         content["captions"][number] = {"cleaned_caption": text}
     found = read_captioned(written(tmp_path, content))
-    assert found.captions[5:] == ["A man. .", "a man . .", "MAN .", "a man . .", "Cafe\u0301 ."], "in the order of ids"
+    assert found.captions[5:] == ["A man. .", "a man . .", "MAN .", "a man . .", "Cafe\u0301 \u00ad\x07 ."], (
+        "in the order of ids"
+    )
 
 
 @pytest.mark.parametrize(

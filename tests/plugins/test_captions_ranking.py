@@ -153,6 +153,7 @@ def test_folds_are_of_a_thousand_pictures_and_of_fewer_where_there_are_fewer() -
         ([1, 2, 1, 3, 1, 1, 1, 9], 3, 7),
         (range(40), 20, 21),
         ([0, 0, 0, 1, 1, 2, 2, 9], 5, 7),
+        ([10.002, 10.003, 10.004, 10.004, 10, 9, 9, 99], 2, 7),
     ],
 )
 def test_training_ends_after_the_fourth_pass_that_is_no_better_and_keeps_the_best(

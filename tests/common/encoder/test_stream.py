@@ -100,6 +100,15 @@ def test_rows_are_in_order_whatever_the_windows_and_batches(count: int, batch_to
 
 
 @pytest.mark.guarantee("embedded-in-order")
+@pytest.mark.parametrize("kind", [Sums, SumsElsewhere])
+def test_a_window_of_thousands_of_texts_is_embedded_whole(kind: type[Sums]) -> None:
+    texts = [*map(str, range(5_000))]
+    assert len(texts) <= ahead.WINDOW_TEXTS
+    (made,) = stream.embed_windows(Letters(), kind(), [texts], "", 30_000)
+    np.testing.assert_array_equal(made.vectors, expected(texts))
+
+
+@pytest.mark.guarantee("embedded-in-order")
 @pytest.mark.usefixtures("small_windows")
 def test_batches_are_as_large_as_they_may_be() -> None:
     model = Sums()
