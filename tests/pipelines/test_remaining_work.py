@@ -7,18 +7,22 @@ import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from clearspan.common.files import TEMPORARY, sha256
+from clearspan.common.files import TEMPORARY, InUseError, locked, sha256, temporary_name
 from clearspan.common.sealed import seal, seal_bytes, unseal
+from clearspan.pipelines import run
+from clearspan.pipelines.errors import PipelineError
 from clearspan.pipelines.kinds.documents import Documents
 from clearspan.pipelines.mining.miner import Figures, MinedUnit
 from clearspan.pipelines.tally import Counts
 from clearspan.pipelines.units import decisions, update
 from clearspan.pipelines.units.commit import load_results
-from clearspan.pipelines.units.job import DONE, STAGED, Job, UnitResult
+from clearspan.pipelines.units.job import DONE, STAGED, Curation, Job, UnitResult
+from clearspan.pipelines.units.ownership import fruitless
 from clearspan.pipelines.units.rounds import Round
 from clearspan.shards import ShardInfo, storage
 from tests.pipelines.conftest import Command
@@ -43,7 +47,7 @@ def write_result(job: Job, unit: int, stage: str = DONE, of: dict[str, Any] | No
     folder = Path(job.folder)
     inside = folder / STAGED if stage == STAGED else folder
     shards = [shard(inside / f"documents-{unit:05d}-{number:03d}.tar", unit) for number in range(2)]
-    held = [shard(folder / "validation" / f"documents-{unit:05d}-000.tar", unit)]
+    held = [shard(folder / "validation" / f"documents-{unit:05d}-{number:03d}.tar", unit) for number in range(2)]
     lists = {}
     for name in ("_rejected", "_excluded"):
         (folder / name).mkdir(exist_ok=True)
@@ -69,6 +73,7 @@ def test_a_unit_is_done_if_all_that_its_result_names_is_there(job: Job, tmp_path
         f"{inside}/documents-00002-000.tar",
         f"{inside}/documents-00002-001.tar",
         "validation/documents-00002-000.tar",
+        "validation/documents-00002-001.tar",
         "_rejected/00002.jsonl.zst",
         "_excluded/00002.jsonl.zst",
         f"{stage}/00002.json",
@@ -91,6 +96,71 @@ def test_a_result_of_another_plan_or_unit_is_not_done(job: Job, of: dict[str, An
     write_result(job, 1, of=of)
     write_result(job, 2)
     assert list(load_results(job)) == [0, 2]
+
+
+@pytest.mark.guarantee("killed-run")
+def test_results_are_in_the_order_of_the_units(job: Job) -> None:
+    of_more = dataclasses.replace(job, num_units=20)
+    for unit in (8, 1, 16):
+        write_result(of_more, unit)
+    assert list(load_results(of_more)) == [1, 8, 16]
+
+
+@pytest.fixture
+def prepared(job: Job, monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[list[int], dict[str, Any]]]:
+    """Prepare a run of a plan of three units; return those that remain, and what two of its steps were given."""
+    given: dict[str, Any] = {}
+
+    def claim(*arguments: Any) -> None:
+        given["claim"], given["before"] = arguments, storage.tree(job.folder)
+
+    def check_inputs(folder: str, plan: Any, units: set[int], quiet: bool) -> set[int]:
+        given.update(folder=folder, units=units, quiet=quiet)
+        return units - given.get("changed", set())
+
+    def prepare(of: Job = job, changed: tuple[int, ...] = (), **options: Any) -> tuple[list[int], dict[str, Any]]:
+        given["changed"] = {*changed}
+        plan: Any = SimpleNamespace(
+            to_json=lambda: b"{}", units=[SimpleNamespace(number=number) for number in range(3)]
+        )
+        return [unit.number for unit in run.prepare(of, plan, {"tokenizer/a.json": b"[]"}, **options)], given
+
+    monkeypatch.setattr(run, "claim", claim)
+    monkeypatch.setattr(run, "check_inputs", check_inputs)
+    return prepare
+
+
+@pytest.mark.guarantee("killed-run")
+def test_a_run_begins_with_its_claim_and_without_what_a_killed_one_was_writing(
+    prepared: Callable[..., tuple[list[int], dict[str, Any]]], job: Job, tmp_path: Path
+) -> None:
+    for name in ("", "_done", "validation"):
+        (tmp_path / name).mkdir(exist_ok=True)
+        (tmp_path / name / temporary_name("a.tar")).write_text("half a shard")
+    before = storage.tree(job.folder)
+    left, given = prepared(dataclasses.replace(job, curation=Curation(holdout_fraction=0.5)), quiet=True)
+    assert (left, given["quiet"], given["folder"]) == ([0, 1, 2], True, job.folder)
+    assert given["claim"] == (job.folder, "plan.json", b"{}", fruitless) and given["before"] == before
+    assert storage.tree(job.folder) == ["plan.json", "tokenizer/a.json", "validation/tokenizer/a.json"]
+    assert prepared()[1]["quiet"] is False
+
+
+@pytest.mark.guarantee("killed-run")
+def test_every_unit_that_is_damaged_or_has_other_inputs_remains_and_its_result_goes(
+    prepared: Callable[..., tuple[list[int], dict[str, Any]]], job: Job, tmp_path: Path
+) -> None:
+    staged = dataclasses.replace(job, curation=Curation(dedup=True))
+    for unit in range(3):
+        write_result(job, unit)
+    (tmp_path / "manifest.json").write_text("{}")
+    assert prepared()[0] == prepared(staged)[0] == [] and (tmp_path / "manifest.json").exists()
+    (tmp_path / "documents-00001-001.tar").unlink()
+    assert prepared(changed=(2,))[0] == [1, 2]
+    assert [*load_results(job)] == [0] and not (tmp_path / DONE / "00001.json").exists()
+    assert not (tmp_path / DONE / "00002.json").exists() and not (tmp_path / "manifest.json").exists()
+    write_result(job, 2, STAGED)
+    left, given = prepared(staged)
+    assert left == [0, 1] and given["units"] == {0, 2}, "without verdicts, all that has not the first stage"
 
 
 @pytest.mark.guarantee("killed-run")
@@ -307,3 +377,63 @@ def test_an_update_that_is_killed_at_any_step_is_the_old_or_the_new_dataset_and_
         assert contents(folder) == expected
     assert most >= 10
     assert contents(folder) == expected and not (folder / ".update").exists()
+
+
+@pytest.mark.guarantee("killed-run")
+def test_a_finished_update_without_a_list_of_its_files_notes_it_before_it_moves_any(
+    updated: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What a killed process has moved is else no more known to be of the new dataset."""
+    beside = updated / ".update"
+    claim = update.Claim.read(beside)
+    assert claim is not None
+    dataclasses.replace(claim, new=[]).save(beside)
+    monkeypatch.setattr(
+        update, "own_files", lambda folder: [name for name in ["manifest.json", *NEW] if Path(folder, name).exists()]
+    )
+    foreign = updated / "documents-00007-000.tar"
+    foreign.write_text("a user's")
+    before = contents(updated)
+    with pytest.raises(PipelineError, match=rf"^{foreign}: not of this dataset, and update needs the name"):
+        update.replace(str(updated))
+    assert contents(updated) == before
+    foreign.unlink()
+    replace, moved = Path.replace, []
+
+    def move(path: Path, target: Path) -> Path:
+        if len(moved) == 2 and TEMPORARY not in path.name:
+            raise KeyboardInterrupt
+        moved.extend([path.name] if TEMPORARY not in path.name else [])
+        return replace(path, target)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "replace", move)
+        with pytest.raises(KeyboardInterrupt):
+            update.replace(str(updated))
+    assert moved == ["documents-00001-000.tar", "documents-00007-000.tar"]
+    update.replace(str(updated))
+    expected = {name: f"{name} of .update" for name in ["manifest.json", *NEW]}
+    assert contents(updated) == expected | {name: f"{name} of set" for name in ("notes.txt", "_done/notes.txt")}
+
+
+@pytest.mark.guarantee("killed-run")
+def test_only_a_finished_update_with_a_claim_is_completed_and_by_one_process(
+    updated: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before, beside = contents(updated), updated / ".update"
+    is_complete = [False]
+    monkeypatch.setattr(update, "_is_complete", lambda folder: is_complete[0])
+    update.complete_killed_update(str(updated))
+    assert contents(updated) == before
+    is_complete[0] = True
+    with locked(updated):
+        with pytest.raises(InUseError):
+            update.complete_killed_update(str(updated))
+        for name in (".claim.json", "manifest.json"):
+            content = (beside / name).read_bytes()
+            (beside / name).unlink()
+            update.complete_killed_update(str(updated))
+            (beside / name).write_bytes(content)
+    assert contents(updated) == before
+    update.complete_killed_update(str(updated))
+    assert not beside.exists() and contents(updated)["manifest.json"] == "manifest.json of .update"
