@@ -72,6 +72,21 @@ def test_a_file_that_ends_too_early_or_has_a_hole_is_damaged() -> None:
     for most, before in ((9999, 14), (3, 14)):
         with pytest.raises(DamagedFileError, match=f"more than 512 zero bytes in a row at byte {before}"):
             list(lines(io.BytesIO(b"an owl\nin snow" + HOLE + b"\n"), most))
+    with pytest.raises(DamagedFileError, match="more than 512 zero bytes in a row at byte 14"):
+        list(lines(io.BytesIO(b"an owl\nin snow" + HOLE + b"\n"), 99, 10))
+    with pytest.raises(DamagedFileError, match="more than 512 zero bytes in a row at byte 3"):
+        list(lines(io.BytesIO(b"owl" + HOLE + b"\n"), 300))
+
+
+@pytest.mark.guarantee("traced-hits")
+def test_a_line_is_as_long_as_allowed_also_where_it_is_blank_and_nothing_but_a_mark_is_no_line() -> None:
+    for length in (MOST - 1, MOST, MOST + 1, MOST + 2, 3000):
+        for letter in (b"x", b" "):
+            problem = f"longer than {MOST} bytes: {length + 1:,}" if length > MOST else ""
+            found = [each[3] for each in lines(io.BytesIO(letter * length + b"\n"), MOST)]
+            assert found == ([problem] if problem or letter == b"x" else [])
+    assert list(lines(io.BytesIO(BOM), MOST)) == []
+    assert [line for _, _, line, _ in lines(io.BytesIO(BOM + b"owl\n" + BOM), MOST)] == [b"owl\n"]
 
 
 @pytest.mark.guarantee("traced-hits")
