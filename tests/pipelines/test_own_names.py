@@ -20,8 +20,10 @@ from clearspan.eval.results import Results, examples_bytes
 from clearspan.pipelines.errors import PipelineError
 from clearspan.pipelines.kinds.documents import Documents
 from clearspan.pipelines.units import ownership, update
+from clearspan.pipelines.units.curation import VERDICTS
 from clearspan.pipelines.units.job import Job
-from clearspan.pipelines.units.ownership import may_write
+from clearspan.pipelines.units.ownership import fruitless, may_write
+from clearspan.pipelines.units.plan import Plan, _listing_sha256, is_plan
 from clearspan.shards import storage
 from clearspan.shards.claim import ClaimError, claim
 from clearspan.train import run_folder
@@ -82,6 +84,8 @@ def test_a_file_is_a_runs_own_by_its_hash_its_seal_or_its_verdicts(tmp_path: Pat
         "_curated/00002.zst": zstandard.compress(b"mine"),
         "_curated/00003.zst": b"mine",
         "_curated/00004.zst": zstandard.compress(bytes([0])),
+        "_curated/00005.zst": zstandard.compress(bytes([*VERDICTS])),
+        "_curated/00006.zst": zstandard.compress(bytes([*VERDICTS, max(VERDICTS) + 1])),
         "notes.txt": b"mine",
     }
     for name, content in contents.items():
@@ -90,9 +94,22 @@ def test_a_file_is_a_runs_own_by_its_hash_its_seal_or_its_verdicts(tmp_path: Pat
     (tmp_path / "lost.json").symlink_to("gone.json")
     owl = storage.sha256(str(tmp_path / "hashed.json"))
     known = {"known.json": None, "hashed.json": owl, "edited.json": owl, "lost.json": owl}
-    records = ownership._Records(known, units={1, 2, 3})
+    records = ownership._Records(known, units={1, 2, 3, 5, 6})
     own = [name for name in [*contents, "lost.json"] if ownership._is_own(str(tmp_path), name, records)]
-    assert own == ["known.json", "hashed.json", "_curated/duplicates-00001.rows", "_curated/00001.zst"]
+    made = ["_curated/duplicates-00001.rows", "_curated/00001.zst", "_curated/00005.zst"]
+    assert own == ["known.json", "hashed.json", *made]
+
+
+@pytest.mark.guarantee("output-kept")
+def test_what_a_run_without_shards_left_is_its_own_unless_one_file_is_not(tmp_path: Path) -> None:
+    plan = Plan("", (), (), {"inputs": {"sha256": _listing_sha256([])}, "code": {"format": 1}, "options": {}}).to_json()
+    assert is_plan(plan) and fruitless(str(tmp_path), plan) == []
+    (tmp_path / "plan.json").write_bytes(plan)
+    for number in range(40):
+        (tmp_path / f".hidden-{number}").write_text("mine")
+    assert fruitless(str(tmp_path), plan) == ["plan.json"] and fruitless(str(tmp_path), b"mine") == []
+    (tmp_path / "notes.txt").write_text("mine")
+    assert fruitless(str(tmp_path), plan) == []
 
 
 @pytest.mark.guarantee("output-kept")
@@ -231,6 +248,10 @@ def test_an_update_claims_its_subfolder_and_goes_on_only_with_its_own_plan(job: 
     (tmp_path / "manifest.json").write_text('{"another": 1}')
     update.begin(job, 7, b'{"plan": 2}')
     assert not (beside / "_done" / "00000.json").exists()
+    (beside / "_done" / "00000.json").write_text("of a plan that is lost")
+    (beside / "plan.json").unlink()
+    update.begin(job, 7, b'{"plan": 2}')
+    assert not (beside / "_done" / "00000.json").exists() and (beside / "plan.json").exists()
 
 
 @pytest.mark.guarantee("output-kept")
@@ -281,6 +302,8 @@ def test_an_evaluation_replaces_no_file_that_none_wrote(tmp_path: Path, name: st
     evaluation._check_output(tmp_path / "new")
     (tmp_path / "notes.txt").write_text("mine")
     evaluation._check_output(tmp_path)
+    with pytest.raises(OSError, match=re.escape(str(tmp_path / "notes.txt"))):
+        evaluation._check_output(tmp_path / "notes.txt")
     (tmp_path / name).write_text(json.dumps({"mine": 1}))
     with pytest.raises(
         evaluation.EvaluationError, match=rf"output {re.escape(str(tmp_path))}: its {name} is not a file of this"
@@ -330,6 +353,7 @@ def test_an_evaluation_beside_its_own_files_replaces_none_of_a_user(tmp_path: Pa
         (["recipe.yaml", "metrics.jsonl"], True, None),
         (["recipe.yaml"], False, "recipe.yaml"),
         (["metrics.jsonl", "notes.txt"], True, "metrics.jsonl"),
+        ([f"{number}.txt" for number in (31, 4, 15, 92, 65, 35, 89, 79, 32, 38, 46, 26)], True, "15.txt"),
         (["recipe.yaml", "model"], True, "model"),
         (["a.txt", "model"], True, "model"),
         (["recipe.yaml", "model/"], True, "model"),
