@@ -83,9 +83,9 @@ CASES: dict[str, tuple[str, list[str]]] = {
     ),
 }
 """Name of a case -> (what its command writes, the words of the command). What it prints belongs to it."""
-RECORDS = ".clearspan"
-"""Name of a folder that tells how a run went."""
-LEFT_OUT = {"environment", "seconds", "run", "code", "versions", "clearspan", "command"}
+NO_RESULT = {".clearspan", ".html"}
+"""Folder that tells how a run went; pages, which show the day."""
+LEFT_OUT = {"environment", "seconds", "run", "code", "versions", "clearspan", "command", "sha256"}
 """Fields of JSON that are not compared, at any depth."""
 
 
@@ -128,7 +128,9 @@ def run(checkout: Path, inputs: Path, work: Path, cases: list[str]) -> None:
 
 def compared(folder: Path) -> dict[str, str]:
     """Return a hash of what is compared of each file below a path, by the file's path below it."""
-    paths = sorted(path for path in folder.rglob("*") if path.is_file() and RECORDS not in path.parts)
+    paths = sorted(
+        path for path in folder.rglob("*") if path.is_file() and NO_RESULT.isdisjoint((*path.parts, path.suffix))
+    )
     paths = paths if folder.is_dir() else [folder]
     return {str(path.relative_to(folder)): hashlib.sha256(_content(path)).hexdigest() for path in paths}
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 
-from benchmarks import adapting, cuda, cuda_runs, demo, peer_trainer, train_step
+from benchmarks import adapting, cuda, cuda_runs, demo, equality, peer_trainer, train_step
 from benchmarks.docstrings import Module, summary_and_body, write_retrieval
 from benchmarks.span_step import build, documents, padded, padded_loss, plain
 from clearspan.eval.contest import Contest
@@ -54,6 +54,28 @@ sys.exit(pytest.main({words!r}))"""
     found = subprocess.run([sys.executable, "-c", program], cwd=ROOT, env=ALONE, capture_output=True, text=True)
     assert found.returncode == 0, found.stdout + found.stderr
     assert "no CUDA device here: `python -m benchmarks.cuda` runs this test where there is one" in found.stdout
+
+
+def test_files_that_differ_are_named_and_what_tells_time_or_place_is_not_compared(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(equality, "CASES", {"made": ("out", []), "found": ("hits", [])})
+    for checkout in ("before", "after"):
+        made = tmp_path / checkout / "out"
+        (made / ".clearspan").mkdir(parents=True)
+        (made / "a.tar").write_bytes(b"a shard")
+        (made / "b.json").write_text(json.dumps({"rows": [{"mrr": 0.5, "seconds": len(checkout)}], "run": checkout}))
+        for name in (".clearspan/00000.json", "report.html"):
+            (made / name).write_text(checkout)
+        (tmp_path / checkout / "hits").write_text("[1, 2]")
+    before, after = tmp_path / "before", tmp_path / "after"
+    assert list(equality.differences(before, after, ["made", "found"])) == [("made", 2, []), ("found", 1, [])]
+    (after / "out/a.tar").write_bytes(b"A shard")
+    (after / "out/b.json").write_text(json.dumps({"rows": [{"mrr": 0.25}]}))
+    (before / "out/c.txt").write_text("only here")
+    (after / "hits").write_text("[2, 1]")
+    found = list(equality.differences(before, after, ["made", "found"]))
+    assert found == [("made", 0, ["a.tar", "b.json", "c.txt"]), ("found", 0, ["."])]
 
 
 @pytest.mark.parametrize("size", [20, 60])
