@@ -323,6 +323,31 @@ def test_inputs_that_have_not_changed_need_no_update(monkeypatch: pytest.MonkeyP
 
 @pytest.mark.guarantee("update-as-new")
 @pytest.mark.parametrize(
+    ("texts", "have_begun", "has_changed", "is_left"),
+    [
+        ("documents --input=a.jsonl '--input=more owls/*.jsonl'", True, False, False),
+        ("documents --input=a.jsonl '--input=more owls/*.jsonl'", False, False, True),
+        ("documents --input=a.jsonl '--input=more owls/*.jsonl'", True, True, True),
+        ("documents --input=a.jsonl", True, False, True),
+        (None, True, False, True),
+    ],
+)
+def test_the_mark_of_an_update_goes_only_if_the_verdict_is_of_these_texts_again(
+    monkeypatch: pytest.MonkeyPatch, texts: str | None, have_begun: bool, has_changed: bool, is_left: bool
+) -> None:
+    called = Called(monkeypatch, has_changed=False)
+    dataset = str(Path("adapted", "texts"))
+    began = {"options": {}} if have_begun else {}
+    monkeypatch.setattr("clearspan.adapt.updating.planning.began", lambda folder: began if folder == dataset else None)
+    monkeypatch.setattr("clearspan.adapt.updating.have_changed", lambda of, *_: has_changed and of == dataset)
+    embed = "embed --input=a.jsonl '--input=more owls/*.jsonl' --output=adapted/vectors"
+    state = {"steps": {"embed": embed} | ({"texts": texts} if texts else {}), UPDATED: True}
+    assert called(*GIVEN, state=state) is False
+    assert (UPDATED in state) is is_left
+
+
+@pytest.mark.guarantee("update-as-new")
+@pytest.mark.parametrize(
     "inputs", [GIVEN[:1], GIVEN[::-1], (*GIVEN, "b.jsonl"), ("b.jsonl", GIVEN[1]), ("a.jsonl", "b")]
 )
 def test_another_list_of_inputs_is_a_change(monkeypatch: pytest.MonkeyPatch, inputs: tuple[str, ...]) -> None:
