@@ -6,8 +6,9 @@ CR; in a table, whose quoted cells may hold LF, the end of the header decides.
 
 import re
 
-_HEADER = re.compile(rb'(?:[^"\r\n]|"[^"]*")*+\r(?!\n|\Z)')
-"""Pattern of the header of a table that ends with CR alone. It may have quoted names."""
+_HEADER = re.compile(rb'(?:[^"\r\n]|"[^"]*")*+\r(?!\r*\n|\Z)')
+"""Pattern of the header of a table that ends with CR alone. It may have quoted names. CR CR LF, which programs write that
+turn LF into CR LF twice, is an end with LF."""
 
 
 def end_with_cr(head: bytes) -> bool:

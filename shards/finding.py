@@ -155,6 +155,18 @@ def matches(pattern: str, left_out: set[str]) -> Iterator[str]:
     Raises:
         OSError: a folder cannot be read.
     """
+    return _matches(pattern, left_out, set(), False)
+
+
+def _matches(pattern: str, left_out: set[str], seen: set[str], is_left_out: bool) -> Iterator[str]:
+    """Yield the paths that match a pattern and are no folders, and all files under the folders that match.
+
+    Args:
+        left_out: set to which the paths that are left out are added.
+        seen: the real paths of the folders that were entered, to which this call adds its own.
+        is_left_out: whether the paths of this call are left out, so that it enters no folder that is in `seen`. A link
+            in a folder that is left out may lead back to one around it.
+    """
     named = pattern
     while named and not os.path.lexists(named):
         named = os.path.dirname(named)  # noqa: PTH120 (a string with its slashes)
@@ -166,19 +178,20 @@ def matches(pattern: str, left_out: set[str]) -> Iterator[str]:
         if is_below_hidden(path, pattern):
             continue
         if is_below_auxiliary(path, pattern):
-            left_out.update(matches(path + deep + rest, left_out))
+            left_out.update(_matches(path + deep + rest, left_out, seen, True))
             continue
         if not Path(path).is_dir():
             yield path
             continue
-        for folder, files, auxiliary in _walk(path):
+        for folder, files, auxiliary in _walk(path, seen if is_left_out else set()):
+            seen.add(os.path.realpath(folder))
             if not rest.strip("/"):
                 yield from (file for file in files if file not in auxiliary)
                 left_out.update(auxiliary.intersection(files))
             elif deep:
-                yield from matches(f"{folder.rstrip('/')}/{rest.lstrip('/')}", left_out)
+                yield from _matches(f"{folder.rstrip('/')}/{rest.lstrip('/')}", left_out, seen, is_left_out)
             for below in auxiliary.difference(files):
-                left_out.update(matches(below + deep + rest, left_out))
+                left_out.update(_matches(below + deep + rest, left_out, seen, True))
 
 
 def left_out_lines(paths: Sequence[str]) -> list[str]:
@@ -191,14 +204,16 @@ def left_out_lines(paths: Sequence[str]) -> list[str]:
     ]
 
 
-def _walk(top: str) -> Iterator[tuple[str, list[str], set[str]]]:
+def _walk(top: str, entered: set[str]) -> Iterator[tuple[str, list[str], set[str]]]:
     """Yield (folder, paths of the files in the folder, paths in the folder that are left out) for `top` and all folders
     under it.
 
     Hidden names are skipped. Folders with auxiliary names are not entered. Links to folders are followed, but no folder
     is entered twice.
+
+    Args:
+        entered: the real paths of folders that are not entered, to which those that are entered are added.
     """
-    entered = set()
     for folder, below, files in os.walk(top, followlinks=True, onerror=_raise):
         if (real := os.path.realpath(folder)) in entered:
             below.clear()

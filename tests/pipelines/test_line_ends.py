@@ -56,6 +56,15 @@ def test_a_carriage_return_within_lines_is_a_character(unit_bytes: int, tmp_path
     assert values(records) == ["10 %\r20 %", "An owl\rhunts."]
 
 
+def test_rows_that_end_with_two_carriage_returns_and_a_line_feed_are_no_rows_of_their_own(tmp_path: Path) -> None:
+    """As programs write them that turn LF into CR LF twice."""
+    rows = ["id,text", *(f"{number},{text}" for number, text in enumerate(TEXTS))]
+    data = "\r\r\n".join([*rows, ""]).encode()
+    assert values(read_all({"a.csv": data}, tmp_path / "a", 10**9)) == TEXTS
+    (tmp_path / "q.csv").write_bytes(data.replace(b"id,text", b"id,query"))
+    assert [query.text for query in read_queries(tmp_path / "q.csv")] == TEXTS
+
+
 def test_rows_of_tables_may_end_with_carriage_returns_and_hold_line_feeds(tmp_path: Path) -> None:
     tsv = TABLE.replace(b"id,", b"id\t").replace(b"7,", b"7\t").replace(b"8,", b"8\t")
     for name, data in (("a.csv", TABLE), ("b.tsv", tsv)):

@@ -93,6 +93,18 @@ def test_links_that_lead_in_circles_end_and_add_nothing(corpus: Path, pattern: s
     assert found(corpus, f"{corpus}{pattern}") == ALL
 
 
+@pytest.mark.parametrize("pattern", ["", "/**", "/**/*", "/**/*.txt"])
+def test_links_in_circles_through_names_that_are_left_out_end_too(corpus: Path, pattern: str) -> None:
+    (corpus / "_temporary").mkdir()
+    (corpus / "_temporary" / "part.txt").write_text("part")
+    for link in ("_up", "a/_up", "a/_again", "a/deep/_root", "_temporary/up", "_temporary/_up"):
+        (corpus / link).symlink_to(corpus)
+    left_out = set[str]()
+    storage.find(f"{corpus}{pattern}", left_out)
+    assert {os.path.realpath(path) for path in left_out} == {str(corpus / "_temporary" / "part.txt")}
+    assert len(left_out) < 8
+
+
 def test_a_linked_folder_outside_is_part_of_the_corpus(corpus: Path, tmp_path: Path) -> None:
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / "elsewhere" / "h.txt").write_text("h")
