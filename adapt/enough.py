@@ -137,7 +137,9 @@ def look_at(
         texts = texts.looked(inputs, reading)
     except PipelineError as error:
         raise UsageError(str(error)) from None
-    return look_at_all(inputs, reading, texts, RunOptions.max_bad_fraction, options.quiet)
+    # A field that the user did not name may change yet: then no number of bad records ends the look before its end.
+    max_bad_fraction = RunOptions.max_bad_fraction if options.keep_fields or types else 1.0
+    return look_at_all(inputs, reading, texts, max_bad_fraction, options.quiet)
 
 
 def check_bad(counts: Counts) -> None:

@@ -3,7 +3,8 @@
     examples, decoded: "how do owls hunt ?" ──> letters, without case and accents: "howdoowlshunt" ──┐
     DIR/vectors: titles and texts as in the inputs ──> the same ─────────────────────────────────────┴──> equal?
 
-Decoding may lose upper case, accents and the spaces around punctuation marks. A text of which no original is found, for
+Decoding may lose upper case, accents and the spaces around punctuation marks. An original that has the same marks too
+comes before others. A text of which no original is found, for
 example because the tokenizer lacks its letters, stays as it was decoded.
 """
 
@@ -65,6 +66,12 @@ def letters(text: str) -> str:
     return OTHERS.sub("", unicodedata.normalize("NFKD", text).casefold())
 
 
+def _characters(text: str) -> str:
+    """Return a text without spaces and accents, in lower case: C++ is not C, as it is by its letters."""
+    plain = unicodedata.normalize("NFKD", text).casefold()
+    return "".join(character for character in plain if not (character.isspace() or unicodedata.combining(character)))
+
+
 def _texts(vectors: Path, title: str | None) -> Iterator[str]:
     dataset = Dataset(vectors)
     for batch in dataset:
@@ -82,12 +89,15 @@ def _search(wanted: Iterable[str], texts: Iterable[str], are_parts: bool) -> dic
         are_parts: whether the decoded texts may be parts from the middle of the originals.
     """
     sought = {text: own for text in wanted if (own := letters(UNKNOWN.sub("", text)))}
-    missing = set(sought.values())
+    missing, unequal = set(sought.values()), set(map(_characters, sought))
     heads = {own[:KEY]: own for own in missing if len(own) >= KEY}
-    found = dict[str, str]()
+    found, equal = dict[str, str](), dict[str, str]()
     for original in texts:
-        if not missing:
+        if not unequal:
             break
+        if (whole := _characters(original)) in unequal:
+            equal[whole] = cut(original)
+            unequal.remove(whole)
         own = letters(original)
         if own in missing or (own := heads.get(own[:KEY], "")) in missing:
             found[own] = cut(original)
@@ -98,7 +108,8 @@ def _search(wanted: Iterable[str], texts: Iterable[str], are_parts: bool) -> dic
                 start = whole.index(part)
                 found[part] = cut(_part(original, start, start + len(part)))
                 missing.remove(part)
-    return {text: found[own] for text, own in sought.items() if own in found}
+    originals = {text: equal.get(_characters(text), found.get(own)) for text, own in sought.items()}
+    return {text: original for text, original in originals.items() if original is not None}
 
 
 def _part(original: str, start: int, end: int) -> str:

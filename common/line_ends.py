@@ -5,10 +5,11 @@ CR; in a table, whose quoted cells may hold LF, the end of the header decides.
 """
 
 import re
+from collections.abc import Iterable
 
 _HEADER = re.compile(rb'(?:[^"\r\n]|"[^"]*")*+\r(?!\r*\n|\Z)')
-"""Pattern of the header of a table that ends with CR alone. It may have quoted names. CR CR LF, which programs write that
-turn LF into CR LF twice, is an end with LF."""
+"""Pattern of the header of a table that ends with CR alone. It may have quoted names. CR CR LF is an end with
+LF: programs write it that turn LF into CR LF twice."""
 
 
 def end_with_cr(head: bytes) -> bool:
@@ -17,9 +18,27 @@ def end_with_cr(head: bytes) -> bool:
     A single LF after the last line, which an editor may have added, does not count.
 
     Args:
-        head: the first bytes of the text, or the whole text.
+        head: the first bytes of the text, at least to its first LF, or the whole text.
     """
-    return b"\r" in head and b"\n" not in head[:-1] and not head.endswith(b"\r\n")
+    return parts_end_with_cr([head])
+
+
+def parts_end_with_cr(parts: Iterable[bytes]) -> bool:
+    """Return whether the lines of a text end with CR alone, as `end_with_cr` does.
+
+    Args:
+        parts: the parts of the text, of which no more are taken than are needed. If the first part holds no CR, the
+            result is False.
+    """
+    last = None
+    for part in parts:
+        if last is None and b"\r" not in part:
+            return False
+        seen = (last or b"") + part
+        if b"\n" in seen[:-1]:
+            return False
+        last = seen[-2:]
+    return bool(last) and last != b"\r\n"
 
 
 def rows_end_with_cr(head: bytes) -> bool:

@@ -3,14 +3,18 @@ skipped. A file whose lines end with CR alone is one piece.
 """
 
 import itertools
+import tempfile
 from collections.abc import Iterator
 from typing import BinaryIO
 
-from clearspan.common.line_ends import end_with_cr, with_lf
+from clearspan.common.line_ends import parts_end_with_cr, with_lf
 from clearspan.pipelines.readers.formats import FirstBytes, Format, byte_ranges
 from clearspan.pipelines.readers.streams import BOM, BUFFER_BYTES, HOLE, DamagedFileError, buffered, check_holes
 from clearspan.pipelines.records import HEAD_BYTES, Piece, Reading, Record
 from clearspan.shards import storage
+
+HELD_BYTES = 1 << 26
+"""Bytes of a text's beginning that are held in memory until its first LF is found; further ones are on the disk."""
 
 
 class LineFormat(Format):
@@ -23,7 +27,7 @@ class LineFormat(Format):
         if whole or num_bytes <= unit_bytes:
             return [(0, None)]
         with storage.open_input(path) as stream:
-            has_cr = end_with_cr(stream.read(BUFFER_BYTES))
+            has_cr = parts_end_with_cr(iter(lambda: stream.read(BUFFER_BYTES), b""))
         return [(0, None)] if has_cr else byte_ranges(num_bytes, unit_bytes)
 
     def overhang(self, stream: BinaryIO, piece: Piece) -> list[tuple[int, int]]:
@@ -112,9 +116,18 @@ def _with_line_feeds(stream: BinaryIO) -> BinaryIO:
     peek = getattr(stream, "peek", None)
     if peek is not None and b"\n" in peek(1)[:-1]:
         return stream
-    head = stream.read(BUFFER_BYTES)
-    parts = itertools.chain([head], iter(lambda: stream.read(BUFFER_BYTES), b""))
-    return buffered(map(with_lf, parts) if end_with_cr(head) else parts)
+    parts = iter(lambda: stream.read(BUFFER_BYTES), b"")
+    held = tempfile.SpooledTemporaryFile(HELD_BYTES)  # it is closed with the stream of its parts
+
+    def kept() -> Iterator[bytes]:
+        for part in parts:
+            held.write(part)
+            yield part
+
+    has_cr = parts_end_with_cr(kept())
+    held.seek(0)
+    again = itertools.chain(iter(lambda: held.read(BUFFER_BYTES), b""), parts)
+    return buffered(map(with_lf, again) if has_cr else again)
 
 
 def _skip_line(stream: BinaryIO, offset: int, before: bytes = b"") -> int:

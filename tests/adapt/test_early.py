@@ -1,5 +1,6 @@
 """What a later step of `adapt` would refuse is refused before the first one, on the same records by the same code."""
 
+import dataclasses
 import json
 from pathlib import Path
 from typing import Any
@@ -196,6 +197,19 @@ def test_the_fields_to_show_are_those_that_all_records_can_store(
     with pytest.raises(expected) as caught:
         checked_fields(options)
     assert type(caught.value) is expected and "\n" not in str(caught.value)
+
+
+@pytest.mark.guarantee("adapt-reads-all-inputs")
+def test_a_field_that_nobody_named_is_changed_also_where_most_records_differ(tmp_path: Path) -> None:
+    ids = [*range(1000), *(f"u-{number}" for number in range(1500))]
+    lines = [json.dumps({"id": each, "title": f"Owl {each}", "text": f"It hunts at night {each}."}) for each in ids]
+    (tmp_path / "owls.jsonl").write_text("\n".join(lines))
+    options = Adapt(
+        inputs=(str(tmp_path / "owls.jsonl"),), output=tmp_path / "out", fields=("title", "text"), quiet=True
+    )
+    assert checked_fields(options) == ("title", "id:string")
+    with pytest.raises(CommandError, match="records are bad"):
+        checked_fields(dataclasses.replace(options, keep_fields=("id",)))
 
 
 @pytest.mark.guarantee("adapt-reads-all-inputs")

@@ -38,6 +38,13 @@ def test_each_text_is_shown_as_it_is_in_the_inputs(decoded: dict[str, str]) -> N
     )
 
 
+@pytest.mark.parametrize("order", [1, -1])
+def test_texts_that_differ_in_marks_alone_have_each_its_own_original(order: int) -> None:
+    texts = ["C", "C++", "C#", "v1.2", "v12", "naïve C++", "Naive C"][::order]
+    wanted = {"c #": "C#", "c + +": "C++", "c": "C", "v1. 2": "v1.2", "v12": "v12", "naive c + +": "naïve C++"}
+    assert originals._search(wanted, texts, are_parts=False) == wanted
+
+
 def test_a_long_text_that_tokens_hold_in_part_is_found_by_its_beginning() -> None:
     beginning = TEXTS[2].lower()[:900]
     assert originals._search([beginning], TEXTS, are_parts=False) == {beginning: originals.cut(TEXTS[2])}

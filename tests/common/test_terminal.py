@@ -256,9 +256,11 @@ def test_a_text_is_cut_after_a_word_or_within_one_that_is_too_long(text: str, sh
 
 def test_paragraphs_are_wrapped_beside_their_label_and_cannot_steer_the_terminal() -> None:
     rows = [("0.9", ["owls.csv", "Owls hunt at night.\x1b[2J"]), ("-0.91", ["bats"])]
-    assert hanging(rows, 24).splitlines() == [
-        "    0.9   owls.csv",
-        "          Owls hunt at",
-        "          night.\\x1b[2J",
-        "  -0.91   bats",
-    ]
+    for width in (40, 24, 5, 1):
+        assert hanging([*rows, ("1", ["Owls hunt at night, and bats hunt too."])], width).splitlines() == [
+            "    0.9   owls.csv",
+            "          Owls hunt at night.\\x1b[2J",
+            "  -0.91   bats",
+            "      1   Owls hunt at night, and bats",
+            "          hunt too.",
+        ], "in a narrower terminal too, which breaks the lines itself"

@@ -3,6 +3,7 @@
 import gzip
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -17,6 +18,7 @@ TEXTS = ["An owl hunts at night.", "Moss grows on the north side.", "A political
 LINES = "\r".join(TEXTS).encode()
 TABLE = b'id,text\r7,"An owl, which\nhunts."\r8,Moss grows.\r'
 BY_LINE = Reading(10**6, text_per="line")
+BY_LINE_LONG = Reading(10**7, text_per="line")
 
 
 def values(records: list[Record]) -> list:
@@ -54,6 +56,18 @@ def test_the_encoding_does_not_matter(tmp_path: Path) -> None:
 def test_a_carriage_return_within_lines_is_a_character(unit_bytes: int, tmp_path: Path) -> None:
     records = read_all({"a.txt": b"10 %\r20 %\nAn owl\rhunts.\n"}, tmp_path, unit_bytes, "line", BY_LINE)
     assert values(records) == ["10 %\r20 %", "An owl\rhunts."]
+
+
+@pytest.mark.parametrize("unit_bytes", [500_000, 10**9])
+@pytest.mark.parametrize("pack", [bytes, gzip.compress])
+def test_a_line_feed_behind_a_first_line_of_megabytes_counts(pack: Any, unit_bytes: int, tmp_path: Path) -> None:
+    book = "\r".join(["An owl hunts at night."] * 60_000)
+    texts = [book, "Moss grows.\rIt rains.", "A party won."]
+    for end in ("", "\n"):
+        records = read_all({"a": pack(("\n".join(texts) + end).encode())}, tmp_path, unit_bytes, "line", BY_LINE_LONG)
+        assert values(records) == texts
+        records = read_all({"a": pack((book + end).encode())}, tmp_path, unit_bytes, "line", BY_LINE_LONG)
+        assert values(records) == book.split("\r")
 
 
 def test_rows_that_end_with_two_carriage_returns_and_a_line_feed_are_no_rows_of_their_own(tmp_path: Path) -> None:
