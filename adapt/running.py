@@ -9,7 +9,7 @@ from typing import Any
 
 from clearspan.adapt.options import Adapt
 from clearspan.adapt.state import save
-from clearspan.adapt.steps import Step, embedding, steps, title, without_chunks, without_inputs
+from clearspan.adapt.steps import QUESTIONS_FILE, Step, embedding, steps, title, without_chunks, without_inputs
 from clearspan.adapt.updating import OF_TEXTS, UPDATED, is_finished
 from clearspan.common import terminal
 from clearspan.common.child_commands import run_module
@@ -49,7 +49,7 @@ def _check_same(step: Step, state: Mapping[str, Any], options: Adapt) -> None:
     """Raise UsageError if an earlier call finished a step with another command.
 
     The inputs may differ once the folder is finished, because it can then be updated (`adapt.updating`), and so may
-    the length of chunks, because the vectors are then made again (`adapt.delivery`).
+    the length of chunks, because the vectors are then made again (`adapt.delivery`); but not both at once.
     """
     done = state["steps"].get(step.name)
     is_same = done in (None, step.recorded)
@@ -59,6 +59,11 @@ def _check_same(step: Step, state: Mapping[str, Any], options: Adapt) -> None:
         raise UsageError(
             f"{flag('--output')} {options.output}: its step {step.name} was made by another command; name another "
             f"folder: {done}"
+        )
+    if options.update and done and is_finished(state) and without_inputs(done) != without_inputs(step.recorded):
+        raise UsageError(
+            f"{flag('--update')} keeps the model and the verdict of {options.output}: give all other options as they "
+            f"were when its step {step.name} was made: {done}"
         )
 
 
@@ -78,7 +83,7 @@ def run_step(step: Step, state: dict[str, Any], options: Adapt) -> None:
     """
     done = state["steps"].get(step.name)
     _check_same(step, state, options)
-    if state.get(UPDATED) and done and step.name in OF_TEXTS:
+    if state.get(UPDATED) and done and _is_of_the_verdict(step, done, options):
         terminal.notice(f"{title(step, options)}\n$ {done}  # finished: of the texts before the update")
         return
     if done != step.recorded or step.of_call:
@@ -95,6 +100,13 @@ def run_step(step: Step, state: dict[str, Any], options: Adapt) -> None:
         run_module(step.module, (*step.words, *step.of_call), options.quiet or bool(done))
         state["steps"][step.name] = step.recorded
         save(options.output, state)
+
+
+def _is_of_the_verdict(step: Step, done: str, options: Adapt) -> bool:
+    """Return whether a step has read the texts of the verdict, which an update keeps though the inputs have changed."""
+    if step.name != "questions":
+        return step.name in OF_TEXTS
+    return without_inputs(done) == without_inputs(step.recorded) and (options.output / QUESTIONS_FILE).is_file()
 
 
 def damage(step: Step, options: Adapt) -> str:

@@ -13,8 +13,11 @@ import pytest
 import clearspan
 from clearspan.adapt import __main__ as adapt
 from clearspan.adapt import running, state
+from clearspan.adapt.options import Adapt
+from clearspan.adapt.steps import QUESTIONS_FILE, steps
 from clearspan.adapt.updating import UPDATED, check_update
 from clearspan.common.child_commands import CommandError
+from clearspan.common.sealed import seal
 from clearspan.common.terminal import UsageError
 from clearspan.pipelines.errors import PipelineError
 from clearspan.pipelines.units import update
@@ -80,6 +83,33 @@ def test_an_update_embeds_the_new_texts_and_leaves_the_model_and_the_verdict(
     assert adapt.main([*given, "--update"]) == 0 and "--update" not in ran[-1], "nothing has changed since"
     assert adapt.main(given[:-1]) == 2, "and back again"
     assert "(texts: 0 new, 7 gone, 998 kept)" in capsys.readouterr().err
+
+
+@pytest.mark.guarantee("update-as-new")
+def test_an_update_looks_up_no_question_again_and_judges_by_the_same_ones(
+    line: list[str], ran: Ran, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The text that answers a question may be gone, or be another one now."""
+    output, asked = Path(line[1]), tmp_path / "asked.csv"
+    for path in (asked, tmp_path / "others.csv"):
+        path.write_text("query,id\nWhere do owls roost?,3\n")
+    options = Adapt(inputs=(str(tmp_path / "owls.jsonl"),), output=output, queries=asked)
+    found = json.loads((output / state.STATE).read_text())
+    found["steps"] |= {step.name: step.recorded for step in steps(options, runs=False) if step.is_known}
+    (output / state.STATE).write_bytes(seal({key: value for key, value in found.items() if key != "sha256"}))
+    (output / QUESTIONS_FILE).write_text("query,answer\nWhere do owls roost?,In barns.\n")
+    given = [*line, str(grown(tmp_path))]
+    for more in ([], ["--queries", str(tmp_path / "others.csv")]):
+        assert adapt.main([*given, *more, "--update"]) == 2 and not ran
+        assert f"--update keeps the model and the verdict of {output}: give all other" in capsys.readouterr().err
+    assert adapt.main([*given, "--queries", str(asked), "--update"]) == 0
+    assert "questions" not in {words[0].rpartition(".")[2] for words in ran} and ran[-1][-1] == "--update"
+    ran.clear()
+    assert adapt.main([*given, "--queries", str(asked)]) == 0
+    assert "questions" not in {words[0].rpartition(".")[2] for words in ran}
+    (output / QUESTIONS_FILE).unlink()
+    assert adapt.main([*given, "--queries", str(asked)]) == 0
+    assert "questions" in {words[0].rpartition(".")[2] for words in ran}
 
 
 @pytest.mark.guarantee("update-as-new")
