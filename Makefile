@@ -59,4 +59,4 @@ lint: $(VENV)/.dev
 	$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy && $(BIN)/pip check
 
 clean:
-	rm -rf $(VENV) demo build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) demo demo.earlier* build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

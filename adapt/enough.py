@@ -169,7 +169,7 @@ def _storable(fields: tuple[str, ...], wrong: Mapping[str, str], options: Adapt)
         elif kind is None:
             changed.append(f"{name}:string")
         else:
-            terminal.notice(f'search results will not show the field "{name}": {wrong[name]}')
+            terminal.notice(f'search results will not show the field "{name}": {wrong[name].partition(", not ")[0]}')
     return tuple(changed)
 
 

@@ -10,6 +10,7 @@ example because the tokenizer lacks its letters, stays as it was decoded.
 
 import re
 import unicodedata
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -23,6 +24,8 @@ from clearspan.shards.schema import FIELD
 
 KEY = 200
 """Fewest letters by which the beginning of a text identifies it: tokens hold only the beginning of a long text."""
+SPLIT = 24
+"""Letters at the end of such a beginning that may differ: the last token may be a part of a character or a word."""
 UNKNOWN = re.compile(r"\[UNK\]|<unk>")
 OTHERS = re.compile(r"[\W_]+")
 PARTS = ("query", "text", "first", "first_untrained")
@@ -90,20 +93,23 @@ def _search(wanted: Iterable[str], texts: Iterable[str], are_parts: bool) -> dic
     """
     sought = {text: own for text in wanted if (own := letters(UNKNOWN.sub("", text)))}
     missing, unequal = set(sought.values()), set(map(_characters, sought))
-    heads = {own[:KEY]: own for own in missing if len(own) >= KEY}
+    heads = defaultdict[str, list[str]](list)
+    for own in missing:
+        if len(own) >= KEY:
+            heads[own[:KEY]].append(own)
     found, equal = dict[str, str](), dict[str, str]()
     for original in texts:
         if not unequal:
             break
-        if (whole := _characters(original)) in unequal:
-            equal[whole] = cut(original)
-            unequal.remove(whole)
-        own = letters(original)
-        if own in missing or (own := heads.get(own[:KEY], "")) in missing:
-            found[own] = cut(original)
-            missing.remove(own)
+        if (characters := _characters(original)) in unequal:
+            equal[characters] = cut(original)
+            unequal.remove(characters)
+        whole = letters(original)
+        begun = [own for own in heads.get(whole[:KEY], ()) if own in missing and whole.startswith(own[:-SPLIT])]
+        if owns := [whole] if whole in missing else begun:
+            found |= dict.fromkeys(owns, cut(original))
+            missing.difference_update(owns)
         elif are_parts:
-            whole = letters(original)
             for part in [part for part in missing if part in whole]:
                 start = whole.index(part)
                 found[part] = cut(_part(original, start, start + len(part)))

@@ -82,7 +82,7 @@ CASES: dict[str, tuple[str, list[str]]] = {
         ["search", "vectors", "--model", "combined/model", "--queries", "queries.txt", "--hybrid", "--json"],
     ),
 }
-"""Name of a case -> (what its command writes, the words of the command). What it prints belongs to it."""
+"""Name of a case -> (what its command writes, the words of the command). What `search` prints is written to `hits`."""
 NO_RESULT = {".clearspan", ".html"}
 """Folder that tells how a run went; pages, which show the day."""
 LEFT_OUT = {"environment", "seconds", "run", "code", "versions", "clearspan", "command", "sha256"}
@@ -121,9 +121,8 @@ def run(checkout: Path, inputs: Path, work: Path, cases: list[str]) -> None:
             raise SystemExit(
                 f"{checkout}: {' '.join(CASES[case][1])}: exit code {ended.returncode}: {ended.stderr[-800:]}"
             )
-        printed = work / CASES[case][0] if case == "search" else work / "printed" / case
-        printed.parent.mkdir(exist_ok=True)
-        printed.write_text(ended.stdout)
+        if case == "search":
+            (work / CASES[case][0]).write_text(ended.stdout)
 
 
 def compared(folder: Path) -> dict[str, str]:
@@ -131,7 +130,7 @@ def compared(folder: Path) -> dict[str, str]:
     paths = sorted(
         path for path in folder.rglob("*") if path.is_file() and NO_RESULT.isdisjoint((*path.parts, path.suffix))
     )
-    paths = paths if folder.is_dir() else [folder]
+    paths = [folder] if folder.is_file() else paths
     return {str(path.relative_to(folder)): hashlib.sha256(_content(path)).hexdigest() for path in paths}
 
 

@@ -47,12 +47,14 @@ def check_extra(extra: str, *packages: str, feature: str) -> None:
     """Raise PipelineError if a package that a feature needs is not installed.
 
     Args:
-        extra: the extra of Clearspan that installs the packages, as in `pip install clearspan[EXTRA]`.
+        extra: the extra of Clearspan that installs the packages, as in `pip install -e '.[EXTRA]'`.
         packages: the names by which the packages are imported.
         feature: the feature, for the message.
     """
     if missing := [package for package in packages if importlib.util.find_spec(package) is None]:
-        raise PipelineError(f"{feature} needs {', '.join(missing)}: pip install 'clearspan[{extra}]'")
+        raise PipelineError(
+            f"{feature} needs {', '.join(missing)}: in a clone, pip install -c constraints.txt -e '.[{extra}]'"
+        )
 
 
 EXPECTED = (PipelineError, ManifestError, ShardError, OSError)

@@ -18,7 +18,9 @@ maximum size, and the syntax tree of one HTML page of at most HTML_BYTES.
 
 import base64
 import contextlib
+import gzip
 import hashlib
+import io
 import re
 import zlib
 from collections.abc import Iterator
@@ -292,15 +294,18 @@ def _inflated(body: bytes, num_bytes: int) -> bytes:
         EOFError: the data are cut short.
         OSError, zlib.error: the data are damaged, or followed by something else.
     """
-    data = b""
-    while body:
-        stream = zlib.decompressobj(zlib.MAX_WBITS | 32)  # gzip or zlib, by the first bytes
-        data += stream.decompress(body, num_bytes - len(data))
-        if len(data) >= num_bytes:
-            break
-        if not stream.eof:
-            raise EOFError("its compressed body is cut short")
-        body = stream.unused_data
+    if body.startswith(b"\x1f\x8b"):  # in one part or several
+        with gzip.GzipFile(fileobj=io.BytesIO(body)) as parts:
+            try:
+                return parts.read(num_bytes)
+            except EOFError:
+                raise EOFError("its compressed body is cut short") from None
+    stream = zlib.decompressobj()
+    data = stream.decompress(body, num_bytes)
+    if len(data) < num_bytes and not stream.eof:
+        raise EOFError("its compressed body is cut short")
+    if stream.unused_data:
+        raise OSError("data follow its compressed body")
     return data
 
 

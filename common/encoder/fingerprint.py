@@ -16,6 +16,8 @@ from clearspan.common.files import sha256
 from clearspan.common.model_folder import read_modules
 
 LIBRARIES = ("sentence-transformers", "tokenizers", "torch", "transformers")
+TOKENIZATION = "2"
+"""Version of the tokenization, increased when the ids of a text change (`common.fast_tokenizer`, `special_tokens`)."""
 OTHERS = (".md", ".png", ".jpg", ".h5", ".msgpack", ".ot", ".onnx", ".tflite")
 """Suffixes of files that are not hashed: model cards, images, weights for other frameworks."""
 
@@ -58,7 +60,7 @@ def folder_fingerprint(folder: Path, settings: Mapping[str, str], libraries: Seq
     Raises:
         EncoderError: the folder's list of modules, `modules.json`, cannot be read.
     """
-    versions = {name: version(name) for name in libraries}
+    versions = {name: version(name) for name in libraries} | {"tokenization": TOKENIZATION}
     return digest(files=model_files(folder), settings=dict(settings), versions=versions)
 
 

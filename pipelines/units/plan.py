@@ -27,7 +27,7 @@ from clearspan.shards import storage
 from clearspan.shards.finding import Status
 
 NAME = "plan.json"
-FORMAT = 13
+FORMAT = 14
 """Version of the output and of the files between the two stages, increased whenever one of them changes."""
 MAX_UNITS = 100_000
 UNIT_BYTES = 128_000_000

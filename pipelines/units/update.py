@@ -162,11 +162,16 @@ class Claim:
 
     @classmethod
     def read(cls, beside: Path) -> "Claim | None":
-        """Return the claim in a folder; None if the folder holds none, and therefore no files of an update."""
+        """Return the claim in a folder; None if the folder holds none, and therefore no files of an update.
+
+        Anyone can write a claim, so one that names a file outside of the two folders is none.
+        """
         try:
-            return build(cls, unseal((beside / CLAIM).read_bytes()))
+            claim = build(cls, unseal((beside / CLAIM).read_bytes()))
         except (FileNotFoundError, NotADirectoryError, ValueError):
             return None
+        folders = ((beside.parent, claim.old), (beside, claim.new), (beside.parent, claim.new))
+        return claim if all(_is_inside(folder, name) for folder, names in folders for name in names) else None
 
     def save(self, beside: Path) -> None:
         write_bytes(beside / CLAIM, seal(dataclasses.asdict(self)))
@@ -174,6 +179,16 @@ class Claim:
     def covers(self, name: str) -> bool:
         """Return whether the update may write a file of this name, relative to `.update`."""
         return name in (CLAIM, INDEX) or may_write(name, self.kind, self.first_shard, self.num_units)
+
+
+def _is_inside(folder: Path, name: str) -> bool:
+    """Return whether a relative path leads to a file in a folder or its subfolders, and through no link to another."""
+    parent = os.path.realpath((folder / name).parent)
+    return (
+        not Path(name).is_absolute()
+        and ".." not in Path(name).parts
+        and f"{parent}/".startswith(f"{os.path.realpath(folder)}/")
+    )
 
 
 def begin(job: Job, first_shard: int, plan: bytes) -> Path:

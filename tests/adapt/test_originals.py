@@ -50,6 +50,14 @@ def test_a_long_text_that_tokens_hold_in_part_is_found_by_its_beginning() -> Non
     assert originals._search([beginning], TEXTS, are_parts=False) == {beginning: originals.cut(TEXTS[2])}
 
 
+@pytest.mark.parametrize("order", [1, -1])
+def test_texts_with_one_beginning_have_each_its_own_original(order: int) -> None:
+    preamble = "The following text was made by the owls of the county, who answer for nothing in it. " * 4
+    texts = [f"{preamble}Item {name}: {item}" for name, item in (("A", "An owl, lit."), ("B", "A cat's bowl, blue."))]
+    wanted = {f"{text.lower()[:-6]}": originals.cut(text) for text in texts}
+    assert originals._search(wanted, [f"{preamble}Nothing else.", *texts[::order]], are_parts=False) == wanted
+
+
 def test_a_crop_is_shown_with_the_letters_of_its_text() -> None:
     crop = "sie horen — anders als fuchse — jede maus, z. b"
     assert originals._search([crop], TEXTS, are_parts=True) == {crop: "sie hören — anders als Füchse — jede Maus, z.B."}

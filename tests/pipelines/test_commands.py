@@ -71,7 +71,7 @@ def test_the_missing_extra_of_languages_is_named(
     language.identifier.cache_clear()
     outcome = pipeline(*words, "--input", head)
     assert outcome.code == 2 and outcome.err.count("\n") == 1
-    assert "--language needs py3langid: pip install 'clearspan[language]'" in outcome.err
+    assert "--language needs py3langid: in a clone, pip install -c constraints.txt -e '.[language]'" in outcome.err
 
 
 def test_the_summary_adds_up_and_standard_error_is_silent(pipeline, head: Path, texts: list[str]) -> None:

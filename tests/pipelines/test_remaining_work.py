@@ -437,3 +437,23 @@ def test_only_a_finished_update_with_a_claim_is_completed_and_by_one_process(
     assert contents(updated) == before
     update.complete_killed_update(str(updated))
     assert not beside.exists() and contents(updated)["manifest.json"] == "manifest.json of .update"
+
+
+@pytest.mark.guarantee("output-kept")
+@pytest.mark.parametrize("name", ["../victim.txt", "_done/../../victim.txt", "/victim.txt", "out/victim.txt"])
+@pytest.mark.parametrize("part", ["old", "new"])
+def test_a_claim_that_names_a_file_elsewhere_is_none(updated: Path, tmp_path: Path, part: str, name: str) -> None:
+    """Anyone can write one into a dataset that others use."""
+    beside, victim = updated / ".update", tmp_path / "victim.txt"
+    victim.write_text("mine")
+    for folder in (updated, beside):
+        (folder / "out").symlink_to(tmp_path)
+    claim = update.Claim.read(beside)
+    assert claim is not None
+    named = str(victim) if name.startswith("/") else name
+    dataclasses.replace(claim, **{part: [*getattr(claim, part), named]}).save(beside)
+    before = contents(updated)
+    assert update.Claim.read(beside) is None
+    update.complete_killed_update(str(updated))
+    update.discard(str(updated))
+    assert victim.read_text() == "mine" and contents(updated) == before

@@ -571,7 +571,10 @@ def test_a_port_in_use_and_a_missing_package_are_one_line(
     assert f"--port {port}: Address already in use: try --port 0, which picks a free port" in ended.err
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     ended = pipeline("serve", tmp_path, "--model", encoder)
-    assert ended.code == 1 and "the page needs starlette, uvicorn: pip install 'clearspan[serve]'\n" in ended.err
+    assert (
+        ended.code == 1
+        and "the page needs starlette, uvicorn: in a clone, pip install -c constraints.txt -e '.[serve]'\n" in ended.err
+    )
 
 
 @pytest.mark.parametrize(

@@ -276,5 +276,5 @@ def test_the_missing_extra_is_named(direct, tmp_path: Path, monkeypatch: pytest.
     (tmp_path / "a.warc.gz").write_bytes(members([info()]))
     monkeypatch.setattr(errors.importlib.util, "find_spec", lambda name: None)
     outcome = direct("--input", tmp_path / "a.warc.gz")
-    mend = "a web archive needs fastwarc, resiliparse: pip install 'clearspan[web]'"
+    mend = "a web archive needs fastwarc, resiliparse: in a clone, pip install -c constraints.txt -e '.[web]'"
     assert (outcome.code, outcome.err.splitlines()) == (1, [f"pipelines: {tmp_path / 'a.warc.gz'}: {mend}"])
