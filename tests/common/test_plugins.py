@@ -66,6 +66,15 @@ def test_a_class_that_breaks_the_contract_is_told_what_it_lacks(
     assert str(error.value).startswith(f"{name}:Owl: ") and message in str(error.value)
 
 
+@pytest.mark.guarantee("own-parts")
+def test_what_a_class_lacks_is_told_in_the_order_of_the_names(monkeypatch: pytest.MonkeyPatch) -> None:
+    songs = [f"sing_{letter}" for letter in "abcdefghijkl"]
+    Choir = abc.ABCMeta("Choir", (), {name: abc.abstractmethod(lambda self: "") for name in songs[::-1]})  # noqa: N806
+    monkeypatch.setattr(plugins, "resolve", lambda spec: Choir)
+    with pytest.raises(plugins.PluginError, match=f"it lacks {', '.join(songs)} "):
+        plugins.load_class("birds:Choir", Choir, "a choir")
+
+
 class Wader(Bird):
     """A contract that adds to another one."""
 

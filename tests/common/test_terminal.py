@@ -26,6 +26,8 @@ from clearspan.common.terminal import OutputClosedError, Parser, UsageError, han
 def test_a_mistyped_name_has_a_nearest_one(name: str, meant: str | None) -> None:
     known = ["sts", "transfer", "TRANSFER", "retrieval", "--pooling", "STRASSE", "ßß"]
     assert closest(name, known) == meant
+    assert closest(name, known, 0.99) == (meant if name in ("STS", "straße", "SSSS", "ẞẞ") else None)
+    assert (closest(name, known, 0.0) is not None) and (meant is None or closest(name, known, 0.0) == meant)
     assert did_you_mean(name, known) == (f"; did you mean {meant!r}?" if meant else "")
 
 
@@ -139,6 +141,15 @@ def test_a_caller_is_told_code_and_types(
         monkeypatch.setenv(failures.VARIABLE, str(channel.path))
         assert run("tool", work, (OSError,)) == code
         assert [(each.code, each.types) for each in channel.read()] == [(code, types)]
+
+
+@pytest.mark.guarantee("one-line-errors")
+def test_an_error_that_cannot_say_what_it_is_is_told_by_its_type() -> None:
+    class OwlError(ValueError):
+        def __str__(self) -> str:
+            raise RuntimeError("no words")
+
+    assert (one_line(OwlError()), one_line(OwlError("hoo"))) == ("OwlError", "OwlError")
 
 
 @pytest.mark.guarantee("one-line-errors")

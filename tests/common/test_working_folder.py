@@ -81,6 +81,7 @@ def test_a_clone_that_is_not_installed_is_found_by_the_processes_that_it_starts(
 
 
 @pytest.mark.guarantee("installed-wheel")
+@pytest.mark.guarantee("no-code-beside-data")
 def test_a_deleted_working_folder_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "owls").mkdir()
     monkeypatch.chdir(tmp_path / "owls")
