@@ -67,8 +67,7 @@ class AdaptCommand(Adapt, Command):
         """Run the steps, and print each command before it runs; return the outcome.
 
         If `dry_run` is true, run no step, and return the commands; what a run would refuse before its first step is
-        refused as well. If a step fails, the result has the exit code and
-        the message of that step.
+        refused as well. If a step fails, the result has the exit code and the message of that step.
         """
         signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C: the command that runs saves its work
         try:
@@ -84,7 +83,8 @@ class AdaptCommand(Adapt, Command):
             check_finished(state, options)
             updates = check_update(options, state)
             if options.dry_run:
-                check_questions(options)
+                if not updates:  # which looks up no question again
+                    check_questions(options)
                 every = [*steps(options, runs=False), embedding(options, updates=updates)]
                 return Printed("\n".join(f"{title(step, options)}\n$ {step}" for step in every))
             with files.locked(options.output):

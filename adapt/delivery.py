@@ -121,7 +121,7 @@ def copy(model: Path, folder: Path) -> None:
 
 def announce(outcome: Outcome) -> None:
     """Print the verdict at once, because embedding the collection, which follows, may take long."""
-    for line in report.lines(outcome.verdict, outcome.other, shutil.get_terminal_size((100, 24)).columns):
+    for line in report.lines(outcome.verdict, outcome.other, terminal.width()):
         terminal.say(line)
 
 

@@ -121,8 +121,7 @@ def _texts_of(queries: Sequence[Query], options: Questions) -> dict[str, list[st
         shown = ", ".join(f"{name!r} ({wanted[name]})" for name in missing[:NAMED])
         raise UsageError(
             f"{flag('--queries')} {options.queries}: {counted(len(missing), 'id')} of {len(wanted):,} do not occur in "
-            "the "
-            f"field {options.id_field}: {shown}: correct the file, or name the field of the ids first in "
+            f"the field {options.id_field}: {shown}: correct the file, or name the field of the ids first in "
             f"{flag('--keep-fields')}"
         )
     return by_id

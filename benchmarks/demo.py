@@ -16,7 +16,6 @@ import argparse
 import json
 import math
 import os
-import shutil
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -207,7 +206,7 @@ def show(out: Path, summary: ScoreSummary) -> None:
     curves = [each for name, path in runs.items() for each in learning_curves({name: path}, f"While training: {name}")]
     sections[0] = replace(sections[0], figures=[*sections[0].figures, *curves])
     write_report(out / "report.html", "Clearspan demo", sections, report_lead(summary), summary.warnings)
-    width = shutil.get_terminal_size((100, 24)).columns
+    width = terminal.width()
     print_hits(summary, width)
     print(f"\n{terminal_summary(summary, width)}\nreport: {out / 'report.html'}")
 

@@ -13,7 +13,6 @@ import functools
 import io
 import json
 import shlex
-import shutil
 import sys
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
@@ -329,6 +328,6 @@ def sweep(options: Sweep) -> Result:
         ranked = report.ranking(recipes, names_of(by_run))
         shown = rows_of(runs, by_run if ranked.figure else without_losses(by_run))
         report.write(options.output, shown, ranked, by_run)
-    lines = report.lines(ranked, by_run, options.output, shutil.get_terminal_size((100, 24)).columns)
+    lines = report.lines(ranked, by_run, options.output, terminal.width())
     problem = f"{len(failed)} of {len(runs)} runs failed: {'; '.join(failed)}" if failed else ""
     return SweepResult(shown, lines, table, page, problem)
