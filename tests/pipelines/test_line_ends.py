@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from clearspan.common.line_ends import end_with_cr, parts_end_with_cr
 from clearspan.common.queries import read_queries
 from clearspan.common.records import DataError
 from clearspan.pipelines.readers import read_pieces
@@ -112,3 +113,23 @@ def test_queries_may_end_with_carriage_returns(name: str, data: bytes, tmp_path:
     first = 2 if name.endswith("sv") else 1
     assert [query.text for query in found] == TEXTS
     assert [query.place.rpartition(":")[2] for query in found] == [str(first + number) for number in range(3)]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (b"an owl\rmoss", True),
+        (b"an owl\rmoss\n", True),
+        (b"an owl\rmoss\r\n", False),
+        (b"an owl\rmoss\nrain", False),
+        (b"an\rowl\r\n\r\n", False),
+        (b"an owl", False),
+        (b"", False),
+        (b"\r", True),
+    ],
+)
+def test_an_end_is_found_however_a_text_is_cut(text: bytes, expected: bool) -> None:
+    assert end_with_cr(text) is expected
+    for size in range(1, len(text)):
+        parts = [text[start : start + size] for start in range(0, len(text), size)]
+        assert parts_end_with_cr(parts) is (expected and b"\r" in parts[0]), size

@@ -375,7 +375,7 @@ def test_a_gpus_model_is_held_once_for_several_workers(monkeypatch: pytest.Monke
 
 def test_without_torch_the_extra_is_named(encoder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "torch", None)
-    with pytest.raises(PipelineError, match=r"embedding needs torch: in a clone, pip install -c constraints.txt -e '.\[embed\]'"):
+    with pytest.raises(PipelineError, match=r"embedding needs torch: in a clone, pip install .* -e '.\[embed\]'"):
         kind.load_model(str(encoder), kind.model_hash(str(encoder)), None, "cpu", "fp32")
 
 
