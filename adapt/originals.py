@@ -24,8 +24,8 @@ from clearspan.shards.schema import FIELD
 
 KEY = 200
 """Fewest letters by which the beginning of a text identifies it: tokens hold only the beginning of a long text."""
-SPLIT = 24
-"""Letters at the end of such a beginning that may differ: the last token may be a part of a character or a word."""
+SPLIT = 4
+"""Letters at the end of such a beginning that may differ: the last token may be a part of a character."""
 UNKNOWN = re.compile(r"\[UNK\]|<unk>")
 OTHERS = re.compile(r"[\W_]+")
 PARTS = ("query", "text", "first", "first_untrained")

@@ -201,7 +201,7 @@ def test_the_fields_to_show_are_those_that_all_records_can_store(
 
 @pytest.mark.guarantee("adapt-reads-all-inputs")
 def test_a_field_that_nobody_named_is_changed_also_where_most_records_differ(tmp_path: Path) -> None:
-    ids = [*range(1000), *(f"u-{number}" for number in range(1500))]
+    ids = [*range(1000), *(f"u-{number}" for number in range(9000))]
     lines = [json.dumps({"id": each, "title": f"Owl {each}", "text": f"It hunts at night {each}."}) for each in ids]
     (tmp_path / "owls.jsonl").write_text("\n".join(lines))
     options = Adapt(

@@ -52,7 +52,7 @@ def test_a_long_text_that_tokens_hold_in_part_is_found_by_its_beginning() -> Non
 
 @pytest.mark.parametrize("order", [1, -1])
 def test_texts_with_one_beginning_have_each_its_own_original(order: int) -> None:
-    preamble = "The following text was made by the owls of the county, who answer for nothing in it. " * 4
+    preamble = "The following text was made by the owls of the county, who answer for nothing in it. " * 3
     texts = [f"{preamble}Item {name}: {item}" for name, item in (("A", "An owl, lit."), ("B", "A cat's bowl, blue."))]
     wanted = {f"{text.lower()[:-6]}": originals.cut(text) for text in texts}
     assert originals._search(wanted, [f"{preamble}Nothing else.", *texts[::order]], are_parts=False) == wanted

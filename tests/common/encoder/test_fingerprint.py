@@ -48,3 +48,5 @@ def test_settings_and_the_libraries_versions_count(folder: Path, monkeypatch: py
     found = {fingerprint(folder), fingerprint(folder, pooling="cls"), fingerprint(folder, dtype="cls")}
     monkeypatch.setattr(clearspan.common.encoder.fingerprint, "version", lambda name: "1.0")
     assert len(found | {fingerprint(folder)}) == 4
+    monkeypatch.setattr(clearspan.common.encoder.fingerprint, "TOKENIZATION", "0")
+    assert fingerprint(folder) not in found, "of ids that another version of this project makes"
