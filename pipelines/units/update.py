@@ -182,13 +182,9 @@ class Claim:
 
 
 def _is_inside(folder: Path, name: str) -> bool:
-    """Return whether a relative path leads to a file in a folder or its subfolders, and through no link to another."""
+    """Return whether a path below a folder leads to a file in the folder or its subfolders, and by no link to another."""
     parent = os.path.realpath((folder / name).parent)
-    return (
-        not Path(name).is_absolute()
-        and ".." not in Path(name).parts
-        and f"{parent}/".startswith(f"{os.path.realpath(folder)}/")
-    )
+    return ".." not in Path(name).parts and f"{parent}/".startswith(f"{os.path.realpath(folder)}/")
 
 
 def begin(job: Job, first_shard: int, plan: bytes) -> Path:

@@ -440,13 +440,15 @@ def test_only_a_finished_update_with_a_claim_is_completed_and_by_one_process(
 
 
 @pytest.mark.guarantee("output-kept")
-@pytest.mark.parametrize("name", ["../victim.txt", "_done/../../victim.txt", "/victim.txt", "out/victim.txt"])
-@pytest.mark.parametrize("part", ["old", "new"])
-def test_a_claim_that_names_a_file_elsewhere_is_none(updated: Path, tmp_path: Path, part: str, name: str) -> None:
+@pytest.mark.parametrize("name", ["../victim.txt", "_done/../../victim.txt", "/victim.txt", "out/victim.txt", ".."])
+@pytest.mark.parametrize(("part", "linked"), [("old", "."), ("new", "."), ("new", ".update")])
+def test_a_claim_that_names_a_file_elsewhere_is_none(
+    updated: Path, tmp_path: Path, part: str, linked: str, name: str
+) -> None:
     """Anyone can write one into a dataset that others use."""
     beside, victim = updated / ".update", tmp_path / "victim.txt"
     victim.write_text("mine")
-    (updated / "out").symlink_to(tmp_path)
+    (updated / linked / "out").symlink_to(tmp_path)
     claim = update.Claim.read(beside)
     assert claim is not None
     named = str(victim) if name.startswith("/") else name
@@ -456,3 +458,14 @@ def test_a_claim_that_names_a_file_elsewhere_is_none(updated: Path, tmp_path: Pa
     update.complete_killed_update(str(updated))
     update.discard(str(updated))
     assert victim.read_text() == "mine" and contents(updated) == before
+
+
+@pytest.mark.guarantee("output-kept")
+@pytest.mark.parametrize("content", [b"", b"mine", b'{"manifest": "0"}', seal({"manifest": "0", "old": 3})])
+def test_a_claim_that_no_run_wrote_is_none(updated: Path, content: bytes) -> None:
+    (updated / ".update" / ".claim.json").write_bytes(content)
+    before = sorted(path for path in updated.rglob("*") if path.is_file())
+    assert update.Claim.read(updated / ".update") is None
+    update.complete_killed_update(str(updated))
+    update.discard(str(updated))
+    assert sorted(path for path in updated.rglob("*") if path.is_file()) == before
