@@ -182,7 +182,7 @@ class Claim:
 
 
 def _is_inside(folder: Path, name: str) -> bool:
-    """Return whether a path below a folder leads to a file in the folder or its subfolders, and by no link to another."""
+    """Return whether a path below a folder leads to a file there, and by no link to another folder."""
     parent = os.path.realpath((folder / name).parent)
     return ".." not in Path(name).parts and f"{parent}/".startswith(f"{os.path.realpath(folder)}/")
 
