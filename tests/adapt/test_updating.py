@@ -113,6 +113,33 @@ def test_an_update_looks_up_no_question_again_and_judges_by_the_same_ones(
 
 
 @pytest.mark.guarantee("update-as-new")
+@pytest.mark.guarantee("adapt-reads-all-inputs")
+@pytest.mark.parametrize(
+    ("done", "update", "is_finished", "is_refused"),
+    [
+        ("judge --data=texts", True, True, True),
+        ("judge --data=texts", False, True, False),
+        ("judge --data=texts", True, False, False),
+        ("judge --data=texts --stemmer=german", True, True, False),
+        (None, True, True, False),
+    ],
+)
+def test_an_update_of_a_finished_folder_judges_by_the_same_options_alone(
+    done: str | None, update: bool, is_finished: bool, is_refused: bool
+) -> None:
+    step: Any = SimpleNamespace(name="judge", recorded="judge --data=texts --stemmer=german")
+    found = {"steps": {"judge": done, **({"embed": "embed"} if is_finished else {})}}
+    options: Any = SimpleNamespace(update=update, output="adapted")
+    if is_refused:
+        with pytest.raises(
+            UsageError, match=r"keeps the model and the verdict of adapted: .* step judge was made: jud"
+        ):
+            running._check_same(step, found, options)
+    else:
+        running._check_same(step, found, options)
+
+
+@pytest.mark.guarantee("update-as-new")
 def test_an_edit_that_no_size_shows_is_a_change(
     line: list[str], ran: Ran, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
