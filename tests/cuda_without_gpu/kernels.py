@@ -230,6 +230,8 @@ def _sdpa(
     enable_gqa: bool = False,
 ) -> Tensor:
     """SDPA where nothing is differentiated: it comes whole."""
+    if enable_gqa:
+        k, v = (x.repeat_interleave(q.shape[1] // x.shape[1], dim=1) for x in (k, v))
     dropout = options[0] if options else dropout_p
     causal = options[1] if len(options) > 1 else is_causal
     return _sdpa_forward(calls, q, k, v, mask, False, dropout, causal, scale=scale)[0]
@@ -249,8 +251,9 @@ def _sdpa_forward(
 ) -> tuple[Tensor, ...]:
     if len({q.dtype, k.dtype, v.dtype}) > 1:
         raise RuntimeError(f"Expected query, key, and value to have the same dtype, but got {_dtypes(q, k, v)}")
-    assert not causal, "no path of Clearspan on CUDA"
     seed = _drawn()
+    if causal:
+        mask = torch.ones(q.shape[-2], k.shape[-2]).tril().bool()
     weights, keep, blind = _weights(q, k, mask, scale, dropout, seed)
     out = ((weights if keep is None else weights * keep) @ v.float()).to(q.dtype)
     rows, kernel = q.shape[0] * q.shape[2], chosen(q, mask, lse)
@@ -275,6 +278,7 @@ def _sdpa_backward(
     *,
     scale: float | None = None,
 ) -> tuple[Tensor | None, ...]:
+    assert not causal, "no path of Clearspan in training"
     *gradients, of_scores = _backward(grad, q, k, v, mask, scale, dropout, seed)
     of_mask = None
     if needed[3] and mask is not None:
@@ -306,6 +310,8 @@ def _differentiable_sdpa(
     enable_gqa: bool = False,
 ) -> Tensor:
     """SDPA on CUDA, whichever kernel: all have the interface of one operator here, which autograd knows."""
+    if enable_gqa:
+        key, value = (x.repeat_interleave(query.shape[1] // x.shape[1], dim=1) for x in (key, value))
     if attn_mask is not None and attn_mask.dtype == torch.bool:
         attn_mask = torch.zeros_like(attn_mask, dtype=query.dtype).masked_fill(~attn_mask, -torch.inf)
     call = torch.ops.aten._scaled_dot_product_efficient_attention

@@ -7,6 +7,7 @@ ledger it counts launches of kernels, and notes each call of attention and each 
 """
 
 import contextlib
+import functools
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -109,16 +110,17 @@ class OnGpu(Tensor):
 
     @staticmethod
     def __new__(cls, inner: Tensor, requires_grad: bool = False) -> "OnGpu":
-        made = Tensor._make_wrapper_subclass(
-            cls,
-            inner.size(),
-            strides=inner.stride(),
-            storage_offset=inner.storage_offset(),
-            dtype=inner.dtype,
-            layout=inner.layout,
-            device=CUDA,
-            requires_grad=requires_grad,
-        )
+        with torch.inference_mode(False) if torch.is_inference_mode_enabled() else contextlib.nullcontext():
+            made = Tensor._make_wrapper_subclass(  # no inference tensor: it could not be detached
+                cls,
+                inner.size(),
+                strides=inner.stride(),
+                storage_offset=inner.storage_offset(),
+                dtype=inner.dtype,
+                layout=inner.layout,
+                device=CUDA,
+                requires_grad=requires_grad,
+            )
         made.inner = inner
         return made
 
@@ -136,6 +138,13 @@ class OnGpu(Tensor):
     def data(self, value: "OnGpu") -> None:
         Tensor.data.__set__(self, value)
         self.inner = value.inner
+
+    def tolist(self) -> Any:
+        ledger().wait("reads a tensor")
+        return self.inner.tolist()
+
+    def numpy(self, *, force: bool = False) -> Any:
+        raise TypeError("can't convert cuda:0 device type tensor to numpy")
 
     def __tensor_flatten__(self) -> tuple[list[str], None]:
         return ["inner"], None
@@ -186,7 +195,10 @@ def dispatched(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
     to_gpu = device is not None and torch.device(device).type == "cuda"
     if not has_gpu and not to_gpu:
         return _on_host(func, args, kwargs)
-    name, overload = func._schema.name.partition("::")[2], func
+    if _is_composite(func) and func._schema.name not in kernels.OF:  # inference mode does not take it apart
+        with Gpu():
+            return func.decompose(*args, **kwargs)
+    name = func._schema.name.partition("::")[2]
     if func in (aten._to_copy.default, aten.copy_.default):
         return _copied(func, args, kwargs)
     if name == "record_stream":
@@ -195,14 +207,14 @@ def dispatched(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
         return False
     _check_devices(name, leaves)
     book = ledger()
-    if (attend := kernels.OF.get(f"{func._schema.name}")) is not None:
+    if (attend := kernels.OF.get(func._schema.name)) is not None:
         book.launches += 1
         return _wrapped(attend(book.attention, *_inner(args), **_inner(kwargs)))
     if func in WAITS:
         book.wait(WAITS[func])
     elif name in INDEXING:
         _check_index(name, args)
-    elif name == "repeat_interleave" and kwargs.get("output_size") is None and "Tensor" in str(overload):
+    elif name == "repeat_interleave" and kwargs.get("output_size") is None and func is aten.repeat_interleave.Tensor:
         book.wait("repeat_interleave without output_size")
     if name not in FREE and not _is_view(func):
         book.launches += 1
@@ -286,6 +298,12 @@ def _wrapped(tree: Any) -> Any:
     return tree_map(lambda leaf: OnGpu(leaf) if isinstance(leaf, Tensor) else leaf, tree)
 
 
+@functools.cache
+def _is_composite(func: Any) -> bool:
+    return torch._C._dispatch_has_kernel_for_dispatch_key(func.name(), "CompositeImplicitAutograd")
+
+
+@functools.cache
 def _is_view(func: Any) -> bool:
     returns = func._schema.returns
     return bool(returns) and all(one.alias_info is not None and not one.alias_info.is_write for one in returns)
