@@ -146,6 +146,9 @@ class OnGpu(Tensor):
     def numpy(self, *, force: bool = False) -> Any:
         raise TypeError("can't convert cuda:0 device type tensor to numpy")
 
+    def record_stream(self, stream: Any) -> None:
+        """Do nothing: no memory is reused early."""
+
     def __tensor_flatten__(self) -> tuple[list[str], None]:
         return ["inner"], None
 
