@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensor
 
 CUDNN, EFFICIENT, FLASH, PLAIN = "cuDNN", "efficient", "flash", "math"
 VARLEN, VARLEN_DROPOUT = "varlen", "varlen+dropout"
@@ -65,8 +66,10 @@ def _weights(
     scores = (q.float() @ k.float().mT) * (q.shape[-1] ** -0.5 if scale is None else scale)
     if bias is not None:
         scores = scores + bias.float() if bias.dtype != torch.bool else scores.masked_fill(~bias, -torch.inf)
-    blind = int((scores.amax(-1) == -torch.inf).any(1).sum()) if scores.numel() else 0
     weights = scores.softmax(-1).nan_to_num(0.0)
+    if isinstance(q, FakeTensor):  # torch.compile looks at shapes
+        return weights, None, 0
+    blind = int((scores.amax(-1) == -torch.inf).any(1).sum()) if scores.numel() else 0
     if not dropout:
         return weights, None, blind
     generator = torch.Generator().manual_seed(int(seed.flatten()[0]))

@@ -171,6 +171,11 @@ class OnGpu(Tensor):
 class Gpu(TorchDispatchMode):
     """The device, as a dispatch mode: operators that make tensors on CUDA, or read them, go by it."""
 
+    @classmethod
+    def is_infra_mode(cls) -> bool:
+        """Return True: torch.compile works within it."""
+        return True
+
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         return dispatched(func, args, kwargs or {})
 
