@@ -1,5 +1,6 @@
 """Tiny models with random weights of each architecture, as folders, and the texts that they embed."""
 
+import copy
 import json
 from pathlib import Path
 from pydoc_data.topics import topics
@@ -68,8 +69,9 @@ def write_tokenizer(folder: Path) -> Path:
 def random_model(config: PretrainedConfig, head: bool = False, **options: Any) -> PreTrainedModel:
     """Return a model with random weights: the base model, or with its masked-LM head where it has one."""
     torch.manual_seed(0)
+    config = copy.deepcopy(config)
     if config.model_type == "t5":
-        return transformers.T5EncoderModel(config)
+        return transformers.T5EncoderModel._from_config(config, **options)
     if head:
         from clearspan.common.pretrained import model_class
 

@@ -17,6 +17,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_flatten, tree_map, tree_unflatten
 
@@ -69,6 +70,7 @@ class Ledger:
         events: the number of waits for an event, which only wait for what came before the event.
         attention: the calls of attention in forward passes.
         copies: the number of asynchronous copies between pinned memory and the device.
+        casts: the identity of a parameter for each time that autocast cast it to half precision.
     """
 
     launches: int = 0
@@ -76,6 +78,7 @@ class Ledger:
     events: int = 0
     attention: list[Attention] = field(default_factory=list)
     copies: int = 0
+    casts: list[int] = field(default_factory=list)
 
     def wait(self, why: str) -> None:
         self.waits.append(Wait(why, *_place()))
@@ -199,6 +202,9 @@ def dispatched(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
     """Run an operator: on the CPU's tensors as ever, on those of the device counted and checked."""
     leaves, spec = tree_flatten((args, kwargs))
     has_gpu = any(isinstance(leaf, OnGpu) for leaf in leaves)
+    if has_gpu and any(isinstance(leaf, FakeTensor) and leaf.is_cuda for leaf in leaves):  # torch.compile made them
+        leaves = [_of_compiler(leaf) if isinstance(leaf, FakeTensor) and leaf.is_cuda else leaf for leaf in leaves]
+        args, kwargs = tree_unflatten(leaves, spec)
     device = kwargs.get("device")
     to_gpu = device is not None and torch.device(device).type == "cuda"
     if not has_gpu and not to_gpu:
@@ -236,6 +242,12 @@ def dispatched(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
     return _same(func, args, kwargs, _wrapped(result))
 
 
+def _of_compiler(tensor: FakeTensor) -> OnGpu:
+    """Return a tensor of torch.compile's, which has a shape alone, as one on the device."""
+    with tensor.fake_mode:
+        return OnGpu(torch.empty_strided(tensor.size(), tensor.stride(), dtype=tensor.dtype, device="cpu"))
+
+
 def _on_host(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
     """Run an operator on the CPU; "pinned" memory is noted."""
     if func in (aten._pin_memory.default, aten.pin_memory.default):
@@ -262,6 +274,8 @@ def _copied(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
     host = source if gpu else (None if to_copy else args[0])
     if gpu and from_gpu:
         book.launches += 1
+        if getattr(source, "_is_param", False) and kwargs.get("dtype") in (torch.bfloat16, torch.float16):
+            book.casts.append(id(source))
     elif not to_copy and gpu and source.dim() == 0 and source.numel() == 1 and not non_blocking:
         book.launches += 1
         book.wait("copies a number to the device")

@@ -1,0 +1,96 @@
+"""The measurements' rows, and the processes that answer with them. Imports no torch."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tests.cuda_without_gpu import device
+
+PARTS = ("train", "objectives", "embed", "device")
+"""The parts of the measurements, each a process; the longest first."""
+
+
+@dataclass
+class Row:
+    """One measurement.
+
+    Attributes:
+        name: the architecture or the objective.
+        precision: fp32 or bf16.
+        way: embed, train, ...
+        kernels: the kernels of attention.
+        given: the dtypes of q, k and v that packed attention is given, before autocast casts them for SDPA.
+        dtypes: the dtypes of q, k and v in the kernel.
+        waits: each wait of the host for the device -> how often.
+        events: the number of waits for an event.
+        graphs: the number of graphs of compiled steps; None where nothing is compiled.
+        launches: the number of kernels, at least.
+        texts: the number of texts that they are for.
+        padding: the number of rows of queries in attention divided by the number of tokens.
+        blind: the number of rows of queries that see no key.
+        casts: the number of casts of parameters by autocast, and the number of parameters that are cast.
+        difference: the largest relative difference from the CPU in fp32.
+        refused: why it cannot be done; "" where it can.
+    """
+
+    name: str
+    precision: str
+    way: str
+    kernels: list[str] = field(default_factory=list)
+    given: list[str] = field(default_factory=list)
+    dtypes: list[str] = field(default_factory=list)
+    waits: dict[str, int] = field(default_factory=dict)
+    events: int = 0
+    graphs: int | None = None
+    launches: int = 0
+    texts: int = 1
+    padding: float = 1.0
+    blind: int = 0
+    casts: list[int] = field(default_factory=lambda: [0, 0])
+    difference: float = 0.0
+    refused: str = ""
+
+    @property
+    def key(self) -> tuple[str, str, str]:
+        return self.name, self.precision, self.way
+
+
+class ProbeError(Exception):
+    """A process of the measurements failed."""
+
+
+def measured(folder: Path, parts: Sequence[str] = PARTS) -> dict[tuple[str, str, str], Row]:
+    """Return (name, precision, way) -> row of all measurements of some parts.
+
+    Args:
+        folder: the folder that keeps the compiled library.
+
+    Raises:
+        NoCompilerError: this machine has no C++ compiler.
+        ProbeError: a process failed; the message is the end of its output.
+    """
+    device.build(folder)
+    environment = os.environ | {"HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
+    command = [sys.executable, "-m", f"{__package__}.probe"]
+    running = {
+        part: subprocess.Popen(
+            [*command, part, str(folder)],
+            cwd=Path(__file__).resolve().parents[2],
+            env=environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for part in parts
+    }
+    rows: dict[tuple[str, str, str], Row] = {}
+    ends = {part: (*process.communicate(), process.returncode) for part, process in running.items()}
+    for part, (out, errors, code) in ends.items():
+        if code:
+            raise ProbeError(f"{part}: {errors[-4000:]}")
+        rows |= {row.key: row for row in (Row(**each) for each in json.loads(out.splitlines()[-1]))}
+    return rows

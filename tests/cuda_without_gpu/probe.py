@@ -1,0 +1,244 @@
+"""One part of the measurements, in a process of its own: `python -m tests.cuda_without_gpu.probe PART FOLDER`.
+
+The last line of its output is the answer, a JSON list of rows (`Row`). `tests.cuda_without_gpu.answers` starts it.
+"""
+
+import contextlib
+import dataclasses
+import json
+import math
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from tests.cuda_without_gpu import device
+from tests.cuda_without_gpu.answers import Row
+
+WINDOW = 12
+"""Number of texts in a window of `encode`: there are two windows."""
+
+
+def main(part: str, folder: str) -> None:
+    device.start(device.build(Path(folder)))
+    rows = list(PARTS[part]())
+    print(json.dumps([dataclasses.asdict(row) for row in rows]))
+
+
+@contextlib.contextmanager
+def watched() -> Iterator[list[tuple[str, int]]]:
+    """Return a context that yields a list of what each call of packed attention is given: dtypes, number of tokens."""
+    from transformers import AttentionInterface
+
+    from clearspan.common.encoder import attention, relative
+    from tests.cuda_without_gpu.kernels import short
+
+    calls: list[tuple[str, int]] = []
+
+    def noted(module: Any, query: Any, key: Any, value: Any, *rest: Any, **options: Any) -> Any:
+        calls.append((" ".join(short(x.dtype) for x in (query, key, value)), query.shape[2]))
+        return attention.packed_attention(module, query, key, value, *rest, **options)
+
+    AttentionInterface.register(attention.PACKED_ATTENTION, noted)
+    relative.packed_attention = noted  # type: ignore[assignment]
+    try:
+        yield calls
+    finally:
+        AttentionInterface.register(attention.PACKED_ATTENTION, attention.packed_attention)
+        relative.packed_attention = attention.packed_attention
+
+
+def row_of(name: str, precision: str, way: str, ledger: Any, calls: list[tuple[str, int]], texts: int) -> Row:
+    """Return the row of one measurement, without graphs and without the difference from the CPU."""
+    tokens = sum(count for _, count in calls)
+    rows = sum(call.rows for call in ledger.attention)
+    return Row(
+        name,
+        precision,
+        way,
+        kernels=sorted({call.kernel for call in ledger.attention}),
+        given=sorted({dtypes for dtypes, _ in calls}),
+        dtypes=sorted({" ".join(call.dtypes) for call in ledger.attention}),
+        waits=dict(sorted(Counter(map(str, ledger.waits)).items())),
+        events=ledger.events,
+        launches=ledger.launches,
+        texts=texts,
+        padding=rows / tokens if tokens else 1.0,
+        blind=sum(call.blind for call in ledger.attention),
+        casts=[len(ledger.casts), len(set(ledger.casts))],
+    )
+
+
+def embed() -> Iterator[Row]:
+    """`load_model(...).encode` of two windows of texts; and the dev score's embedding by an encoder in training."""
+    import numpy as np
+
+    from clearspan.common.encoder import ahead
+    from clearspan.common.encoder.library import load_with_library
+    from clearspan.common.pretrained import quiet_transformers
+    from clearspan.train.model.embedding import encode_texts
+    from clearspan.train.model.tokenizer import load_tokenizer
+    from tests.cuda_without_gpu import models
+    from tests.cuda_without_gpu.tensors import recording
+
+    ahead.WINDOW_TEXTS = WINDOW
+    texts = models.texts()
+    with tempfile.TemporaryDirectory() as work, quiet_transformers():
+        tokenizer = models.write_tokenizer(Path(work) / "tokenizer")
+        for name, config in models.configs().items():
+            folder = models.write_model(Path(work) / name.replace(" ", "-"), config, tokenizer)
+            expected = load_with_library(folder).encode(texts)
+            for precision in ("fp32", "bf16"):
+                model = load_with_library(folder, device="cuda", precision=precision)
+                with recording() as ledger, watched() as calls:
+                    vectors = model.encode(texts)
+                row = row_of(name, precision, "embed", ledger, calls, len(texts))
+                row.difference = float(np.abs(vectors - expected).max() / np.abs(expected).max())
+                row.refused = "" if model.is_packed else "padded by sentence-transformers"
+                yield row
+        from tests.cuda_without_gpu.training import encoder_of
+
+        encoder = encoder_of(models.configs()["BERT"]).to("cuda").train()
+        with recording() as ledger, watched() as calls:
+            encode_texts(encoder, load_tokenizer(tokenizer), texts)
+        yield row_of("BERT", "bf16", "dev score", ledger, calls, len(texts))
+
+
+def train() -> Iterator[Row]:
+    """A step of each architecture, by SimCSE over sentences; in bf16 also compiled."""
+    import torch
+
+    from clearspan.common.model_folder import EncoderError
+    from clearspan.common.pretrained import quiet_transformers
+    from tests.cuda_without_gpu import models, training
+
+    with quiet_transformers():
+        for name, config in models.configs().items():
+            for precision in ("fp32", "bf16"):
+                bf16 = precision == "bf16"
+                try:
+                    encoder = training.encoder_of(config)
+                except EncoderError as error:
+                    yield Row(name, precision, "train", refused=str(error).partition(": ")[2])
+                    continue
+                learner = training.learner_of("simcse", encoder, bf16)
+                with watched() as calls:
+                    step = training.second_step(learner, bf16, False)
+                calls = calls[len(calls) // 2 :]  # of the second step
+                row = row_of(name, precision, "train", step.ledger, calls, 2 * training.EXAMPLES)
+                row.difference = 0.0 if math.isfinite(step.loss) and math.isfinite(step.norm) else math.inf
+                if bf16:
+                    row.graphs, compiled = _compiled(learner, torch)
+                    row.waits |= {f"{wait}, compiled": count for wait, count in compiled.items()}
+                yield row
+
+
+def _compiled(learner: Any, torch: Any) -> tuple[int, dict[str, int]]:
+    """Return the number of graphs of two compiled steps, and the waits in the second; a break of a graph raises."""
+    from tests.cuda_without_gpu import training
+
+    graphs: list[Any] = []
+
+    def backend(graph: Any, _: Any) -> Callable[..., Any]:
+        graphs.append(graph)
+        return graph.forward  # type: ignore[no-any-return]
+
+    learner.encoder.compile_static(backend)
+    ledger = training.second_step(learner, True, False).ledger
+    return len(graphs), dict(Counter(map(str, ledger.waits)))
+
+
+def objectives() -> Iterator[Row]:
+    """A step of each objective, in fp32 and bf16, with gradient caching and without, beside a CPU's."""
+    import torch
+    import transformers
+
+    from clearspan.common.pretrained import quiet_transformers
+    from tests.cuda_without_gpu import models, training
+
+    without = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
+    config = transformers.RobertaConfig(**models.SIZE, max_position_embeddings=514, type_vocab_size=1, **without)
+
+    def learner(name: str, static: bool) -> Any:
+        encoder = training.static_encoder() if name == "static" else training.encoder_of(config, head=True)
+        return training.learner_of(name, encoder, static)
+
+    with quiet_transformers():
+        for name in training.OBJECTIVES:
+            for caching in (False, True):
+                expected = training.second_step(learner(name, False), False, caching, torch.device("cpu"))
+                for precision in ("fp32", "bf16"):
+                    bf16 = precision == "bf16"
+                    with watched() as calls:
+                        step = training.second_step(learner(name, bf16), bf16, caching)
+                    way = "cached" if caching else "step"
+                    row = row_of(name, precision, way, step.ledger, calls[len(calls) // 2 :], training.EXAMPLES)
+                    differences = [(step.loss, expected.loss), (step.norm, expected.norm)]
+                    row.difference = max(abs(a - b) / max(abs(b), 1e-3) for a, b in differences)
+                    yield row
+    yield _stop(training)
+
+
+def _stop(training: Any) -> Row:
+    """The exchange of the stop flag between two ranks, after a step."""
+    from types import SimpleNamespace
+
+    from clearspan.train.engine import loop
+    from tests.cuda_without_gpu import models
+    from tests.cuda_without_gpu.tensors import CUDA, recording
+
+    learner = training.learner_of("simcse", training.encoder_of(models.configs()["BERT"]), True).to("cuda")
+    trainer = training.trainer_of(learner, True, False, CUDA)
+    trainer.ranks, trainer._signalled, trainer._pending_stop = 2, False, None
+    trainer._launcher_gone = trainer._late = lambda: False
+    loop.dist = SimpleNamespace(all_reduce=lambda *_, **__: SimpleNamespace(wait=lambda: None))  # type: ignore[attr-defined]
+    trainer._shared_stop()
+    with recording() as ledger:
+        trainer._shared_stop()
+    return row_of("stop flag", "bf16", "two ranks", ledger, [], 1)
+
+
+def device_itself() -> Iterator[Row]:
+    """What the device does with faults that are put in on purpose."""
+    import torch
+
+    from tests.cuda_without_gpu.tensors import recording
+
+    values = torch.arange(6.0, device="cuda")
+
+    def unpinned() -> Any:
+        return torch.ones(3).to("cuda", non_blocking=True)
+
+    faults: dict[str, Callable[[], Any]] = {
+        "a mix of devices": lambda: values + torch.ones(6),
+        "a number of the host": lambda: values + torch.tensor(1.0),
+        "item": lambda: values.sum().item(),
+        "tolist": lambda: values.tolist(),
+        "a mask as an index": lambda: values[values > 2],
+        "a mask that is filled": lambda: values.index_put_((values > 2,), torch.zeros((), device="cuda")),
+        "a blocking copy": lambda: torch.ones(3).to("cuda"),
+        "an unpinned copy": unpinned,
+        "a pinned copy": lambda: torch.ones(3).pin_memory().to("cuda", non_blocking=True),
+        "a copy to the host": lambda: values.cpu(),
+        "numpy": lambda: values.numpy(),
+        "repeats of unknown number": lambda: values.repeat_interleave(torch.arange(6, device="cuda")),
+    }
+    for name, fault in faults.items():
+        refused = ""
+        with recording() as ledger:
+            try:
+                fault()
+            except (RuntimeError, TypeError) as error:
+                refused = str(error)
+        row = row_of(name, "fp32", "device", ledger, [], 1)
+        row.refused = refused
+        row.waits = dict(Counter(wait.why for wait in ledger.waits))
+        yield row
+
+
+PARTS = {"embed": embed, "train": train, "objectives": objectives, "device": device_itself}
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
