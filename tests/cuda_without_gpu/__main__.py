@@ -4,37 +4,26 @@ import sys
 import tempfile
 from pathlib import Path
 
-from tests.cuda_without_gpu.answers import PARTS, Row, measured
+from tests.cuda_without_gpu.answers import HEAD, PARTS, Row, measured
 
-HEAD = ("name", "precision", "way", "kernel", "q k v", "waits", "graphs", "padding", "blind", "casts", "launches/text")
+MORE = ("padding", "launches/text")
+"""Further columns: rows of queries in attention for each token; kernels for each text, at least."""
 
 
-def cells(row: Row) -> list[str]:
-    """Return a row as texts."""
-    start = [row.name, row.precision, row.way]
-    if row.refused:
-        return [*start, f"refused: {row.refused}"]
-    waits = "; ".join(f"{count} x {wait}" for wait, count in row.waits.items()) or "0"
-    casts = f"{row.casts[0]}/{row.casts[1]}" if row.casts[0] else ""
-    graphs = "" if row.graphs is None else str(row.graphs)
-    return [
-        *start,
-        ", ".join(row.kernels) or "-",
-        ", ".join(row.given),
-        waits,
-        graphs,
-        f"{row.padding:.2f}",
-        str(row.blind),
-        casts,
-        f"{row.launches / row.texts:.1f}",
-    ]
+def columns(lines: list[list[str]]) -> str:
+    """Return lines of cells as a table; a cell after the last column may be as long as it likes."""
+    widths = [max(len(line[at]) for line in lines if len(line) > at + 1) for at in range(len(lines[0]) - 1)]
+    padded = ([text.ljust(width) for text, width in zip(line, [*widths, 0], strict=False)] for line in lines)
+    return "\n".join("  ".join(line).rstrip() for line in padded)
 
 
 def table(rows: list[Row]) -> str:
-    """Return the table as lines of columns."""
-    lines = [list(HEAD), *(cells(row) for row in rows)]
-    widths = [max(len(line[at]) for line in lines if len(line) > at + 1) for at in range(len(HEAD) - 1)]
-    return "\n".join("  ".join(text.ljust(width) for text, width in zip(line, [*widths, 0], strict=False)).rstrip() for line in lines)
+    """Return the rows as a table."""
+    lines = [[*HEAD, *MORE]]
+    for row in rows:
+        more = [] if row.refused else [f"{row.padding:.2f}", f"{row.launches / row.texts:.1f}"]
+        lines.append([*row.cells(), *more])
+    return columns(lines)
 
 
 if __name__ == "__main__":

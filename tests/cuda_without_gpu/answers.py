@@ -12,6 +12,10 @@ from tests.cuda_without_gpu import device
 
 PARTS = ("train", "objectives", "embed", "device")
 """The parts of the measurements, each a process; the longest first."""
+HEAD = ("name", "precision", "way", "kernel", "q k v", "waits", "graphs", "casts")
+"""Columns of the table. `blind` after a kernel says that rows of queries see no key; waits are named by the function
+that waits; casts are those of parameters by autocast, and how many parameters are cast.
+"""
 
 
 @dataclass
@@ -57,6 +61,17 @@ class Row:
     @property
     def key(self) -> tuple[str, str, str]:
         return self.name, self.precision, self.way
+
+    def cells(self) -> list[str]:
+        """Return what a test expects of this measurement, as texts of the columns HEAD."""
+        if self.refused:
+            return [*self.key, "refused"]
+        kernels = ", ".join(self.kernels) or "-"
+        waits = ", ".join(f"{count} {wait.split()[-1]}" for wait, count in self.waits.items()) or "0"
+        graphs = "-" if self.graphs is None else str(self.graphs)
+        casts = "/".join(map(str, self.casts)) if self.casts[0] else "-"
+        given = ", ".join(self.given) or "-"
+        return [*self.key, kernels + " blind" * (self.blind > 0), given, waits, graphs, casts]
 
 
 class ProbeError(Exception):

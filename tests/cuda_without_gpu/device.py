@@ -146,6 +146,8 @@ def _patch(torch: Any) -> None:
         "_lazy_init": None,
         "init": None,
         "set_device": None,
+        "_exchange_device": 0,
+        "_maybe_exchange_device": 0,
         "manual_seed": None,
         "manual_seed_all": None,
         "empty_cache": None,

@@ -40,7 +40,9 @@ class Attention:
 
 
 def short(dtype: torch.dtype) -> str:
-    return {"float32": "fp32", "bfloat16": "bf16", "float16": "fp16"}.get(name := str(dtype).removeprefix("torch."), name)
+    return {"float32": "fp32", "bfloat16": "bf16", "float16": "fp16"}.get(
+        name := str(dtype).removeprefix("torch."), name
+    )
 
 
 def _dtypes(*tensors: Tensor) -> tuple[str, str, str]:
@@ -48,7 +50,7 @@ def _dtypes(*tensors: Tensor) -> tuple[str, str, str]:
     return q, k, v
 
 
-def chosen(query: Tensor, mask: Tensor | None, requires_grad: bool) -> str:
+def chosen(query: Tensor, mask: Tensor | None) -> str:
     """Return the kernel that SDPA takes on an H100 or H200 (torch's `sdp_utils.cpp`, cuDNN 9.11 or later)."""
     backends, head = torch.backends.cuda, query.shape[-1]
     half = query.dtype in (torch.bfloat16, torch.float16)
@@ -216,7 +218,22 @@ def _varlen_backward(
     left, right = window or [-1, -1]
     options = {"scale": scale, "window_size_left": left, "window_size_right": right}
     return _flash_backward(
-        calls, grad, q, k, v, out, lse, cu, cu_k, max_q, max_k, 0.0, causal, rng_state, rng_state, **options  # type: ignore[arg-type]
+        calls,
+        grad,
+        q,
+        k,
+        v,
+        out,
+        lse,
+        cu,
+        cu_k,
+        max_q,
+        max_k,
+        0.0,
+        causal,
+        rng_state,
+        rng_state,
+        **options,  # type: ignore[arg-type]
     )
 
 
@@ -259,7 +276,7 @@ def _sdpa_forward(
         mask = torch.ones(q.shape[-2], k.shape[-2]).tril().bool()
     weights, keep, blind = _weights(q, k, mask, scale, dropout, seed)
     out = ((weights if keep is None else weights * keep) @ v.float()).to(q.dtype)
-    rows, kernel = q.shape[0] * q.shape[2], chosen(q, mask, lse)
+    rows, kernel = q.shape[0] * q.shape[2], chosen(q, mask)
     calls.append(Attention(kernel, _dtypes(q, k, v), rows, blind, mask is not None))
     return out, torch.zeros(q.shape[:3]), seed[:1], seed[1:]
 

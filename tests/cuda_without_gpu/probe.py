@@ -125,7 +125,7 @@ def train() -> Iterator[Row]:
                     continue
                 learner = training.learner_of("simcse", encoder, bf16)
                 with watched() as calls:
-                    step = training.second_step(learner, bf16, False)
+                    step = training.two_steps(learner, bf16, False)
                 calls = calls[len(calls) // 2 :]  # of the second step
                 row = row_of(name, precision, "train", step.ledger, calls, 2 * training.EXAMPLES)
                 row.difference = 0.0 if math.isfinite(step.loss) and math.isfinite(step.norm) else math.inf
@@ -146,7 +146,7 @@ def _compiled(learner: Any, torch: Any) -> tuple[int, dict[str, int]]:
         return graph.forward  # type: ignore[no-any-return]
 
     learner.encoder.compile_static(backend)
-    ledger = training.second_step(learner, True, False).ledger
+    ledger = training.two_steps(learner, True, False).ledger
     return len(graphs), dict(Counter(map(str, ledger.waits)))
 
 
@@ -168,17 +168,35 @@ def objectives() -> Iterator[Row]:
     with quiet_transformers():
         for name in training.OBJECTIVES:
             for caching in (False, True):
-                expected = training.second_step(learner(name, False), False, caching, torch.device("cpu"))
+                expected = training.two_steps(learner(name, False), False, caching, torch.device("cpu"))
                 for precision in ("fp32", "bf16"):
                     bf16 = precision == "bf16"
+                    built = learner(name, bf16)
                     with watched() as calls:
-                        step = training.second_step(learner(name, bf16), bf16, caching)
+                        step = training.two_steps(built, bf16, caching)
                     way = "cached" if caching else "step"
                     row = row_of(name, precision, way, step.ledger, calls[len(calls) // 2 :], training.EXAMPLES)
                     differences = [(step.loss, expected.loss), (step.norm, expected.norm)]
                     row.difference = max(abs(a - b) / max(abs(b), 1e-3) for a, b in differences)
                     yield row
+        yield from _checkpointed(training)
     yield _stop(training)
+
+
+def _checkpointed(training: Any) -> Iterator[Row]:
+    """A step with dropout and activation checkpointing, beside one without, which must have the same gradient."""
+    from tests.cuda_without_gpu import models
+
+    steps = []
+    for checkpoints in (False, True):
+        learner = training.learner_of("simcse", training.encoder_of(models.configs()["BERT"]), True)
+        if checkpoints:
+            learner.encoder.checkpoint_activations()
+        with watched() as calls:
+            steps.append(training.two_steps(learner, True, False))
+    row = row_of("checkpointing", "bf16", "step", steps[1].ledger, calls[len(calls) // 2 :], training.EXAMPLES)
+    row.difference = abs(steps[1].norm - steps[0].norm) / steps[0].norm
+    yield row
 
 
 def _stop(training: Any) -> Row:

@@ -1,4 +1,4 @@
-"""Tensors that say that they are on CUDA, and compute on the CPU: with real numbers, and a ledger of what a GPU would do.
+"""Tensors that claim to be on CUDA, and compute on the CPU: with real numbers, and a ledger of what a GPU would do.
 
     op on such tensors -> autograd, autocast (CUDA's) -> `Gpu`: checked and counted -> the same op on the CPU's tensors
 
@@ -10,7 +10,7 @@ import contextlib
 import functools
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -295,7 +295,7 @@ def _copied(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
 
 
 def _check_devices(name: str, leaves: list[Any]) -> None:
-    """Raise RuntimeError if tensors of the device and of the host meet; numbers of the host are allowed, as in torch."""
+    """Raise RuntimeError if tensors of the device and of the host meet, except for scalars of the host."""
     host = [leaf for leaf in leaves if isinstance(leaf, Tensor) and not isinstance(leaf, OnGpu) and leaf.dim() > 0]
     if host and any(isinstance(leaf, OnGpu) for leaf in leaves):
         if name in INDEXING:
@@ -365,5 +365,3 @@ def _place() -> tuple[str, str, int]:
                 return "/".join(parts), frame.f_code.co_name, frame.f_lineno
         frame = frame.f_back  # type: ignore[assignment]
     return known
-
-

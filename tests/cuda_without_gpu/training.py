@@ -19,7 +19,7 @@ from clearspan.common.ragged import Ragged
 from clearspan.train.collectives import autocast
 from clearspan.train.config.options import ALL, DatasetConfig, ObjectiveConfig, Recipe, TrainingConfig
 from clearspan.train.data.ahead import copied_ahead
-from clearspan.train.data.batch import Batch, Columns, Rows, cut_micro_batches
+from clearspan.train.data.batch import Columns, Rows, cut_micro_batches
 from clearspan.train.data.feed import FeedState, MicroBatch
 from clearspan.train.data.span_sampler import SpanConfig
 from clearspan.train.engine.loop import Trainer
@@ -46,7 +46,8 @@ class NoShards(list[Any]):
 
 EXAMPLES, MICRO_BATCHES = 8, 2
 SAMPLER = SpanConfig(max_span=24, min_span=4, placement="uniform", min_distance=16)
-OBJECTIVES = ("spans + mlm", "clear", "simcse", "simcse, pairs and negatives", "mlm", "images", "audio", "static")
+OBJECTIVES = ("spans + mlm", "clear", "simcse", "triplets", "mlm", "images", "audio", "static")
+"""Steps: `triplets` is SimCSE with pairs and two hard negatives, `static` the same with a static encoder."""
 
 
 def encoder_of(config: Any, pooling: str = "mean", head: bool = False) -> TrainableEncoder:
@@ -124,7 +125,8 @@ def host_batches(learner: Learner) -> list[MicroBatch]:
     generator = np.random.default_rng(3)
     ids, columns = np.arange(EXAMPLES), dict[str, Any]()
     for name in learner.columns("data"):
-        shortest, longest = (100, 140) if any(isinstance(each, spans.SpanContrast) for each in learner.objectives) else (4, 24)
+        has_spans = any(isinstance(each, spans.SpanContrast) for each in learner.objectives)
+        shortest, longest = (100, 140) if has_spans else (4, 24)
         columns[name] = _lists(generator, EXAMPLES, shortest, longest)
     objective: Any = learner.objectives[0]
     if isinstance(objective, patches.PatchContrast):
@@ -170,7 +172,9 @@ def trainer_of(learner: Learner, bf16: bool, caching: bool, device: torch.device
         gradient_accumulation_steps=MICRO_BATCHES, gradient_caching=caching, bf16=bf16, max_steps=10, **options
     )
     objectives = {objective.name: ObjectiveConfig(data="data") for objective in learner.of_turn(ALL)}
-    recipe = Recipe(output="unused", data={"data": DatasetConfig(path="unused")}, objectives=objectives, training=training)
+    recipe = Recipe(
+        output="unused", data={"data": DatasetConfig(path="unused")}, objectives=objectives, training=training
+    )
     trainer = Trainer.__new__(Trainer)
     trainer.recipe, trainer.learner, trainer.optimizers = recipe, learner, recipe.optimizers()
     trainer.parameters = {turn: learner.parameters_of(turn) for turn in trainer.optimizers}
@@ -194,11 +198,12 @@ def moved(learner: Learner, device: torch.device, pinned: bool = True) -> Iterat
 
 @dataclasses.dataclass
 class Step:
-    """What the second step of a run showed.
+    """What two steps of a run showed.
 
     Attributes:
-        ledger: the record of the device; empty on a CPU.
-        loss, norm: the loss, and the norm of the gradient.
+        ledger: the device's record of the second step; empty on a CPU.
+        loss, norm: the loss of the first step, and the norm of its gradient. AdamW then divides by the gradient, and so
+            enlarges differences of rounding.
     """
 
     ledger: Ledger
@@ -206,14 +211,14 @@ class Step:
     norm: float
 
 
-def second_step(learner: Learner, bf16: bool, caching: bool, device: torch.device = CUDA, **options: Any) -> Step:
+def two_steps(learner: Learner, bf16: bool, caching: bool, device: torch.device = CUDA, **options: Any) -> Step:
     """Make two steps of a learner, which is moved to the device; the first makes the optimizer's state."""
     learner.to(device).train()
     trainer = trainer_of(learner, bf16, caching, device, **options)
     batches = moved(learner, device)
-    trainer._train_step(batches, Clock())
+    metrics, _ = trainer._train_step(batches, Clock())
     trainer.step = 1
     with recording() as ledger:
-        metrics, _ = trainer._train_step(batches, Clock())
+        trainer._train_step(batches, Clock())
     batches.close()
     return Step(ledger, float(metrics["loss"]), float(metrics["grad_norm"]))
