@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -67,7 +68,10 @@ class Row:
         if self.refused:
             return [*self.key, "refused"]
         kernels = ", ".join(self.kernels) or "-"
-        waits = ", ".join(f"{count} {wait.split()[-1]}" for wait, count in self.waits.items()) or "0"
+        functions: Counter[str] = Counter()
+        for wait, count in self.waits.items():
+            functions[wait.split()[-1]] += count
+        waits = ", ".join(f"{count} {name}" for name, count in functions.items()) or "0"
         graphs = "-" if self.graphs is None else str(self.graphs)
         casts = "/".join(map(str, self.casts)) if self.casts[0] else "-"
         given = ", ".join(self.given) or "-"

@@ -108,8 +108,6 @@ def embed() -> Iterator[Row]:
 
 def train() -> Iterator[Row]:
     """A step of each architecture, by SimCSE over sentences; in bf16 also compiled."""
-    import torch
-
     from clearspan.common.model_folder import EncoderError
     from clearspan.common.pretrained import quiet_transformers
     from tests.cuda_without_gpu import models, training
@@ -130,13 +128,13 @@ def train() -> Iterator[Row]:
                 row = row_of(name, precision, "train", step.ledger, calls, 2 * training.EXAMPLES)
                 row.difference = 0.0 if math.isfinite(step.loss) and math.isfinite(step.norm) else math.inf
                 if bf16:
-                    row.graphs, compiled = _compiled(learner, torch)
-                    row.waits |= {f"{wait}, compiled": count for wait, count in compiled.items()}
+                    row.graphs, compiled = _compiled(learner)
+                    row.waits |= Counter(f"compiled: {wait}" for wait in compiled.waits)
                 yield row
 
 
-def _compiled(learner: Any, torch: Any) -> tuple[int, dict[str, int]]:
-    """Return the number of graphs of two compiled steps, and the waits in the second; a break of a graph raises."""
+def _compiled(learner: Any, caching: bool = False) -> tuple[int, Any]:
+    """Return the number of graphs of two compiled steps, and the ledger of the second; a break of a graph raises."""
     from tests.cuda_without_gpu import training
 
     graphs: list[Any] = []
@@ -146,8 +144,8 @@ def _compiled(learner: Any, torch: Any) -> tuple[int, dict[str, int]]:
         return graph.forward  # type: ignore[no-any-return]
 
     learner.encoder.compile_static(backend)
-    ledger = training.two_steps(learner, True, False).ledger
-    return len(graphs), dict(Counter(map(str, ledger.waits)))
+    ledger = training.two_steps(learner, True, caching).ledger
+    return len(graphs), ledger
 
 
 def objectives() -> Iterator[Row]:
@@ -180,6 +178,12 @@ def objectives() -> Iterator[Row]:
                     row.difference = max(abs(a - b) / max(abs(b), 1e-3) for a, b in differences)
                     yield row
         yield from _checkpointed(training)
+        yield _logged(learner("spans + mlm", True), training)
+        cached = learner("spans + mlm", True)
+        graphs, ledger = _compiled(cached, caching=True)
+        row = row_of("spans + mlm", "bf16", "compiled, cached", ledger, [], training.EXAMPLES)
+        row.graphs = graphs
+        yield row
     yield _stop(training)
 
 
@@ -197,6 +201,21 @@ def _checkpointed(training: Any) -> Iterator[Row]:
     row = row_of("checkpointing", "bf16", "step", steps[1].ledger, calls[len(calls) // 2 :], training.EXAMPLES)
     row.difference = abs(steps[1].norm - steps[0].norm) / steps[0].norm
     yield row
+
+
+def _logged(learner: Any, training: Any) -> Row:
+    """A step that is logged, with the gradient norm of each objective: the host reads all metrics at once."""
+    from clearspan.train.engine.tracking import Clock
+    from tests.cuda_without_gpu.tensors import CUDA, recording
+
+    learner.to(CUDA).train()
+    trainer = training.trainer_of(learner, True, False, CUDA, gradient_norms=True, logging_steps=1)
+    batches = training.moved(learner, CUDA)
+    with watched() as calls, recording() as ledger:
+        metrics, _ = trainer._train_step(batches, Clock())
+        trainer._reduced(metrics)
+    batches.close()
+    return row_of("spans + mlm", "bf16", "logged", ledger, calls, training.EXAMPLES)
 
 
 def _stop(training: Any) -> Row:

@@ -361,7 +361,7 @@ def _place() -> tuple[str, str, int]:
         if path.is_relative_to(ROOT):
             relative = path.relative_to(ROOT)
             parts = relative.parts[1:] if relative.parts[0] == "clearspan" else relative.parts
-            if parts[0] in FOLDERS:
+            if parts[0] in FOLDERS and not frame.f_code.co_name.startswith("<"):  # comprehensions
                 return "/".join(parts), frame.f_code.co_name, frame.f_lineno
         frame = frame.f_back  # type: ignore[assignment]
     return known
