@@ -118,7 +118,9 @@ def bfloat16(name: str) -> Bfloat16:
         if (device.index or 0) >= torch.cuda.device_count():  # the GPU of workers elsewhere, perhaps
             return Bfloat16(False, f"this machine has no {device} to ask")
         model = torch.cuda.get_device_name(device)
-        if torch.cuda.is_bf16_supported(including_emulation=False):
+        with torch.cuda.device(device):  # whether it is the one in use or not
+            is_supported = torch.cuda.is_bf16_supported(including_emulation=False)
+        if is_supported:
             return Bfloat16(True, f"{model} multiplies bfloat16")
         return Bfloat16(False, f"{model} has no bfloat16", "slower than fp32")
     if device.type != "cpu":

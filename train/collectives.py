@@ -4,11 +4,14 @@ The process group itself, and work that rank 0 does for all ranks, are in `train
 """
 
 import os
+from collections.abc import Callable
 from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
+
+from clearspan.common.host_copy import HostCopy
 
 
 def world() -> tuple[int, int]:
@@ -47,6 +50,25 @@ def sum_over_ranks(value: Tensor) -> Tensor:
     if world()[1] > 1:
         dist.all_reduce(total)
     return total
+
+
+def sum_later(value: Tensor) -> Callable[[], Tensor]:
+    """Start to sum a tensor, in place, over all ranks; return a function that waits for the sum, and returns it.
+
+    Until that function is called, the host waits for no rank. Then, on CUDA, it waits for the work that the device had
+    before this call, and not for what it was given since.
+    """
+    work = dist.all_reduce(value, async_op=True)
+    assert work is not None
+    if value.is_cuda:
+        work.wait()  # the stream waits, and not the host
+        return HostCopy(value).result
+
+    def summed() -> Tensor:
+        work.wait()
+        return value
+
+    return summed
 
 
 def autocast_cache(engine: Any) -> torch.autocast:

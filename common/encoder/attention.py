@@ -14,11 +14,13 @@ in transformers under a private name, which never reaches an exported configurat
 """
 
 import itertools
+from contextlib import nullcontext
 from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.attention.varlen import varlen_attn
 from transformers import AttentionInterface
 
@@ -28,6 +30,10 @@ from clearspan.common.encoder.packing import Packed
 
 PACKED_ATTENTION = "clearspan_packed"
 PRIVATE = "_flash_attention_forward"
+WITH_MASK = [SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
+"""SDPA's kernels on CUDA with a mask. cuDNN is left out: it plans anew for each number and length of sequences, some 50
+ms each (torch issue 190388), and its gradients with a mask can be NaN (torch issue 196678). Flash takes no mask.
+"""
 UNFUSED = 1024
 """Length, in tokens, of the longest sequence whose attention weights are stored in bf16, as 2 MiB for each head."""
 
@@ -95,6 +101,8 @@ def packed_attention(
         raise NotImplementedError(
             f"the model's attention has {name} the scores, which packed attention does not support"
         )
+    if query.is_cuda:
+        query, key, value = _in_one_dtype(query, key, value)
     causal = bool(getattr(module, "is_causal", False))
     group = query.shape[1] // key.shape[1]
     if group > 1:
@@ -111,6 +119,12 @@ def packed_attention(
         q, k, v = query.float(), key.float(), value.float()
         return attention_by_length(q, k, v, packed, dropout, scores).to(query.dtype), None
     return attention_by_length(query, key, value, packed, dropout, scores), None
+
+
+def _in_one_dtype(query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, ...]:
+    """Return the three in the dtype of autocast, or in that of the values; rotary positions may leave two in fp32."""
+    dtype = torch.get_autocast_dtype("cuda") if torch.is_autocast_enabled("cuda") else value.dtype
+    return tuple(x.to(dtype) for x in (query, key, value))
 
 
 class ScoreOptions(NamedTuple):
@@ -232,13 +246,16 @@ def padded_attention(
     starts, ends = packed.cu_seqlens[:-1, None].long(), packed.cu_seqlens[1:, None].long()
     at = torch.arange(packed.longest, device=query.device)
     index = (starts + at).clamp(max=query.shape[2] - 1)
-    # An empty sequence attends to all: a softmax needs a term.
+    # An empty sequence attends to all, and padding to itself: a softmax needs a term.
     mask = ((starts + at < ends) | (ends <= starts))[:, None, None, :]
     added = scores.mask(packed.longest, query)
     if added is not None:
-        mask = mask & added if added.dtype == torch.bool else added.masked_fill(~mask, -torch.inf)
+        itself = at[:, None] == at
+        kept = mask | itself
+        mask = (mask & added) | itself if added.dtype == torch.bool else added.masked_fill(~kept, -torch.inf)
     q, k, v = (x[0].transpose(0, 1)[index].transpose(1, 2) for x in (query, key, value))
-    out = F.scaled_dot_product_attention(q, k, v, mask, dropout_p=dropout, scale=scores.scaling)
+    with sdpa_kernel(WITH_MASK) if query.is_cuda else nullcontext():
+        out = F.scaled_dot_product_attention(q, k, v, mask, dropout_p=dropout, scale=scores.scaling)
     return out.transpose(1, 2)[packed.sequence, packed.positions][None]
 
 

@@ -20,6 +20,7 @@ from clearspan.common.encoder import ahead
 from clearspan.common.encoder.batching import batches_in_order
 from clearspan.common.encoder.sentence_encoder import Embedded
 from clearspan.common.encoder.tokens import TokenReader, Tokens
+from clearspan.common.host_copy import HostCopy
 from clearspan.common.progress import ProgressBar
 from clearspan.common.ragged import Ragged, bounds
 
@@ -137,32 +138,13 @@ class Window:
                     made.append(batch)
                 if on_done is not None:
                     on_done(int(last - first))
-            self._copying = None if is_host else _Copying(torch.cat(made))
+            self._copying = None if is_host else HostCopy(torch.cat(made))
 
     def result(self) -> Embedded:
         """Wait for the embeddings, and return them in the order of the texts."""
         if self._copying is not None:
-            self._embedded.vectors[self._order] = self._copying.result()
+            self._embedded.vectors[self._order] = self._copying.result().numpy()
         return self._embedded
-
-
-class _Copying:
-    """An asynchronous copy of a tensor from its device to this machine's memory; `result` waits for it."""
-
-    def __init__(self, tensor: Tensor) -> None:
-        on_cuda = tensor.is_cuda
-        self._copy = torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=on_cuda)
-        self._copy.copy_(tensor, non_blocking=on_cuda)
-        self._done = torch.cuda.Event() if on_cuda else None  # type: ignore[no-untyped-call]  # torch's
-        if self._done is not None:
-            self._done.record(torch.cuda.current_stream(tensor.device))
-
-    def result(self) -> NDArray[np.float32]:
-        """Wait until the copy is complete, and return it."""
-        if self._done is not None:
-            self._done.synchronize()
-        copied: NDArray[np.float32] = self._copy.numpy()
-        return copied
 
 
 class TokenBar(ProgressBar):

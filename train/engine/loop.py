@@ -14,16 +14,15 @@ number of ranks.
 
 import math
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import deepspeed
 import torch
-import torch.distributed as dist
 from torch import Tensor, nn
 
-from clearspan.train.collectives import autocast, autocast_cache, sum_over_ranks, world
+from clearspan.train.collectives import autocast, autocast_cache, sum_later, sum_over_ranks, world
 from clearspan.train.config.options import GIVEN, Recipe, RecipeError
 from clearspan.train.config.resume_policy import length_note
 from clearspan.train.config.schedules import fraction_of_peak, round_down
@@ -132,7 +131,7 @@ class Trainer:
         self.first_loss: float | None = None
         self.stopping = self._signalled = False
         self.tracker: Tracker | None = None  # on rank 0, in training
-        self._pending_stop: tuple[Tensor, Any] | None = None
+        self._pending_stop: Callable[[], Tensor] | None = None
         self._launcher_gone, self._late = launcher_watch(), deadline(recipe.training.max_hours)
 
     def resume(self) -> list[str]:
@@ -421,11 +420,8 @@ class Trainer:
         if self.ranks == 1:
             return stop
         flag = torch.full((), float(stop), device=self.engine.device)  # a host tensor would be waited for
-        pending, self._pending_stop = self._pending_stop, (flag, dist.all_reduce(flag, async_op=True))
-        if pending is None:
-            return False
-        pending[1].wait()
-        return bool(pending[0])
+        pending, self._pending_stop = self._pending_stop, sum_later(flag)
+        return pending is not None and bool(pending())
 
     def _stop(self, number: int, frame: Any) -> None:
         self._signalled = True

@@ -130,8 +130,7 @@ class _CrossEntropy(torch.autograd.Function):
         return loss, correct
 
     @staticmethod
-    @once_differentiable
-    @in_fp32
+    @once_differentiable  # without `in_fp32`: on CUDA its end, in a thread of its own, would empty autocast's cache
     def backward(ctx: Any, of_loss: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
         pairs = zip(ctx.saved_tensors, ctx.dtypes, strict=True)
         scaled = [None if gradient is None else (gradient * of_loss).to(dtype) for gradient, dtype in pairs]
