@@ -52,6 +52,8 @@ LEAST_UNIT_BYTES, MOST_UNIT_BYTES = 250_000, 4_000_000
 quarter of a minute, and are enough to be sorted by length; texts of the larger size take minutes. For a static model
 units have the larger size, which takes seconds.
 """
+GPU_UNIT_BYTES = 1_000_000
+"""Smallest size of a work unit on a GPU, which embeds it in some tenths of a second."""
 UNITS, MOST_UNITS = 64, 50_000
 """The size of units grows only when there are more than UNITS of them; it exceeds MOST_UNIT_BYTES only to keep their
 number at MOST_UNITS.
@@ -148,7 +150,8 @@ class Vectors(VectorOptions):
 
     def unit_bytes(self, inputs: Inputs) -> int:
         num_bytes = sum(entry.bytes for entry in inputs.files)
-        least = MOST_UNIT_BYTES if static.is_static_folder(Path(self.model)) else LEAST_UNIT_BYTES
+        least = GPU_UNIT_BYTES if check_device(self.device) in SHARED else LEAST_UNIT_BYTES
+        least = MOST_UNIT_BYTES if static.is_static_folder(Path(self.model)) else least
         small = min(MOST_UNIT_BYTES, max(least, num_bytes // UNITS))
         return max(small, num_bytes // MOST_UNITS)
 
