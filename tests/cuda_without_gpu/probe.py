@@ -222,7 +222,7 @@ def _stop(training: Any) -> Row:
     """The exchange of the stop flag between two ranks, after a step."""
     from types import SimpleNamespace
 
-    from clearspan.train.engine import loop
+    from clearspan.train import collectives
     from tests.cuda_without_gpu import models
     from tests.cuda_without_gpu.tensors import CUDA, recording
 
@@ -230,7 +230,7 @@ def _stop(training: Any) -> Row:
     trainer = training.trainer_of(learner, True, False, CUDA)
     trainer.ranks, trainer._signalled, trainer._pending_stop = 2, False, None
     trainer._launcher_gone = trainer._late = lambda: False
-    loop.dist = SimpleNamespace(all_reduce=lambda *_, **__: SimpleNamespace(wait=lambda: None))  # type: ignore[attr-defined]
+    collectives.dist = SimpleNamespace(all_reduce=lambda *_, **__: SimpleNamespace(wait=lambda: None))  # type: ignore[attr-defined]
     trainer._shared_stop()
     with recording() as ledger:
         trainer._shared_stop()
