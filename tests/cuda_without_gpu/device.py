@@ -49,9 +49,10 @@ def build(folder: Path) -> Path:
     library = folder / f"device-{key}.so"
     if library.exists():
         return library
-    compiler = shutil.which(os.environ.get("CXX", "g++")) or shutil.which("c++")
+    names = [os.environ["CXX"]] if "CXX" in os.environ else ["g++", "c++"]
+    compiler = next(filter(None, map(shutil.which, names)), None)
     if compiler is None:
-        raise NoCompilerError("no C++ compiler: install g++, or set CXX")
+        raise NoCompilerError(f"no C++ compiler ({', '.join(names)}) to try CUDA's paths: install one, or set CXX")
     folder.mkdir(parents=True, exist_ok=True)
     torch = _torch()
     made = library.with_suffix(f".{os.getpid()}")

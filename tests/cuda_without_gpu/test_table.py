@@ -72,9 +72,9 @@ Gemma 3        bf16       embed             varlen           bf16 bf16 bf16  0  
 Gemma 3        fp32       train             efficient        fp32 fp32 fp32  2 pack          -       -
 Gemma 3        bf16       train             cuDNN blind      fp32 fp32 bf16  0               1       14/14  # varlen
 spans + mlm    fp32       step              efficient        fp32 fp32 fp32  2 mask, 2 pack  -       -
-spans + mlm    bf16       step              varlen           bf16 bf16 bf16  0               -       56/28  # 28/28
+spans + mlm    bf16       step              varlen           bf16 bf16 bf16  0               -       56/28  # 30/28
 spans + mlm    fp32       cached            efficient        fp32 fp32 fp32  4 mask, 4 pack  -       -
-spans + mlm    bf16       cached            varlen           bf16 bf16 bf16  0               -       80/28  # 52/28
+spans + mlm    bf16       cached            varlen           bf16 bf16 bf16  0               -       80/28  # 54/28
 clear          fp32       step              efficient        fp32 fp32 fp32  2 pack          -       -
 clear          bf16       step              varlen           bf16 bf16 bf16  0               -       24/24
 clear          fp32       cached            efficient        fp32 fp32 fp32  4 pack          -       -
@@ -88,9 +88,9 @@ triplets       bf16       step              varlen           bf16 bf16 bf16  0  
 triplets       fp32       cached            efficient        fp32 fp32 fp32  4 pack          -       -
 triplets       bf16       cached            varlen           bf16 bf16 bf16  0               -       48/24
 mlm            fp32       step              efficient        fp32 fp32 fp32  2 mask, 2 pack  -       -
-mlm            bf16       step              varlen           bf16 bf16 bf16  0               -       56/28  # 28/28
+mlm            bf16       step              varlen           bf16 bf16 bf16  0               -       56/28  # 30/28
 mlm            fp32       cached            efficient        fp32 fp32 fp32  4 mask, 4 pack  -       -
-mlm            bf16       cached            varlen           bf16 bf16 bf16  0               -       56/28  # 28/28
+mlm            bf16       cached            varlen           bf16 bf16 bf16  0               -       56/28  # 30/28
 images         fp32       step              efficient        fp32 fp32 fp32  0               -       -
 images         bf16       step              varlen           bf16 bf16 bf16  0               -       26/26
 images         fp32       cached            efficient        fp32 fp32 fp32  0               -       -
@@ -103,9 +103,9 @@ static         fp32       step              -                -               2 p
 static         bf16       step              -                -               0               -       -
 static         fp32       cached            -                -               4 pack          -       -
 static         bf16       cached            -                -               0               -       -
-checkpointing  bf16       step              varlen+dropout   bf16 bf16 bf16  0               -       76/26  # 26/26
-spans + mlm    bf16       logged            varlen           bf16 bf16 bf16  2 _reduced      -       84/28  # 56/28
-spans + mlm    bf16       compiled, cached  varlen           -               0               2       80/28  # 52/28
+checkpointing  bf16       step              varlen+dropout   bf16 bf16 bf16  0               -       76/26  # fewer
+spans + mlm    bf16       logged            varlen           bf16 bf16 bf16  2 _reduced      -       84/28  # 32/28
+spans + mlm    bf16       compiled, cached  varlen           -               0               2       80/28  # 54/28
 stop flag      bf16       two ranks         -                -               1 _shared_stop  -       -  # 0
 BERT           bf16       dev score         efficient        fp32 fp32 fp32  0               -       -  # perhaps wanted
 """
