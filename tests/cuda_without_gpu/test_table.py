@@ -27,9 +27,9 @@ XLM-R          fp32       embed             efficient        fp32 fp32 fp32  0  
 XLM-R          bf16       embed             varlen           bf16 bf16 bf16  0               -       -
 XLM-R          fp32       train             efficient        fp32 fp32 fp32  2 pack          -       -
 XLM-R          bf16       train             varlen+dropout   bf16 bf16 bf16  0               1       26/26
-ModernBERT     fp32       embed             efficient blind  fp32 fp32 fp32  0               -       -  # not blind
+ModernBERT     fp32       embed             efficient        fp32 fp32 fp32  0               -       -
 ModernBERT     bf16       embed             varlen           bf16 bf16 bf16  0               -       -
-ModernBERT     fp32       train             efficient blind  fp32 fp32 fp32  2 pack          -       -  # not blind
+ModernBERT     fp32       train             efficient        fp32 fp32 fp32  2 pack          -       -
 ModernBERT     bf16       train             varlen           bf16 bf16 bf16  0               1       8/8
 ELECTRA        fp32       embed             efficient        fp32 fp32 fp32  0               -       -
 ELECTRA        bf16       embed             varlen           bf16 bf16 bf16  0               -       -
@@ -40,41 +40,41 @@ DistilBERT     bf16       embed             varlen           bf16 bf16 bf16  0  
 DistilBERT     fp32       train             efficient        fp32 fp32 fp32  2 pack          -       -
 DistilBERT     bf16       train             varlen+dropout   bf16 bf16 bf16  0               1       24/24
 MPNet          fp32       embed             efficient        fp32 fp32 fp32  0               -       -
-MPNet          bf16       embed             cuDNN            bf16 bf16 bf16  0               -       -  # not cuDNN
+MPNet          bf16       embed             efficient        bf16 bf16 bf16  0               -       -
 MPNet          fp32       train             refused
 MPNet          bf16       train             refused
 T5             fp32       embed             efficient        fp32 fp32 fp32  0               -       -
-T5             bf16       embed             cuDNN            bf16 bf16 bf16  0               -       -  # not cuDNN
+T5             bf16       embed             efficient        bf16 bf16 bf16  0               -       -
 T5             fp32       train             refused
 T5             bf16       train             refused
 Nomic          fp32       embed             efficient        fp32 fp32 fp32  0               -       -
 Nomic          bf16       embed             varlen           bf16 bf16 bf16  0               -       -
 Nomic          fp32       train             efficient        fp32 fp32 fp32  2 pack          -       -
-Nomic          bf16       train             cuDNN            fp32 fp32 bf16  0               1       14/14  # varlen
+Nomic          bf16       train             varlen           fp32 fp32 bf16  0               1       14/14
 Jina v3        fp32       embed             efficient        fp32 fp32 fp32  0               -       -
 Jina v3        bf16       embed             varlen           bf16 bf16 bf16  0               -       -
 Jina v3        fp32       train             efficient        fp32 fp32 fp32  2 pack          -       -
-Jina v3        bf16       train             cuDNN            fp32 fp32 bf16  0               1       26/26  # varlen
+Jina v3        bf16       train             varlen+dropout   fp32 fp32 bf16  0               1       26/26
 EuroBERT       fp32       embed             efficient        fp32 fp32 fp32  0               -       -
 EuroBERT       bf16       embed             varlen           bf16 bf16 bf16  0               -       -
 EuroBERT       fp32       train             efficient        fp32 fp32 fp32  2 pack          -       -
-EuroBERT       bf16       train             cuDNN            fp32 fp32 bf16  0               1       14/14  # varlen
+EuroBERT       bf16       train             varlen           fp32 fp32 bf16  0               1       14/14
 Qwen 3         fp32       embed             efficient        fp32 fp32 fp32  0               -       -
 Qwen 3         bf16       embed             varlen           bf16 bf16 bf16  0               -       -
 Qwen 3         fp32       train             efficient        fp32 fp32 fp32  2 pack          -       -
-Qwen 3         bf16       train             cuDNN            fp32 fp32 bf16  0               1       14/14  # varlen
+Qwen 3         bf16       train             varlen           fp32 fp32 bf16  0               1       14/14
 Llama          fp32       embed             efficient        fp32 fp32 fp32  0               -       -
 Llama          bf16       embed             varlen           bf16 bf16 bf16  0               -       -
 Llama          fp32       train             efficient        fp32 fp32 fp32  2 pack          -       -
-Llama          bf16       train             cuDNN            fp32 fp32 bf16  0               1       14/14  # varlen
-Gemma 3        fp32       embed             efficient blind  fp32 fp32 fp32  0               -       -  # not blind
+Llama          bf16       train             varlen           fp32 fp32 bf16  0               1       14/14
+Gemma 3        fp32       embed             efficient        fp32 fp32 fp32  0               -       -
 Gemma 3        bf16       embed             varlen           bf16 bf16 bf16  0               -       -
 Gemma 3        fp32       train             efficient        fp32 fp32 fp32  2 pack          -       -
-Gemma 3        bf16       train             cuDNN blind      fp32 fp32 bf16  0               1       14/14  # varlen
+Gemma 3        bf16       train             varlen           fp32 fp32 bf16  0               1       14/14
 spans + mlm    fp32       step              efficient        fp32 fp32 fp32  2 mask, 2 pack  -       -
-spans + mlm    bf16       step              varlen           bf16 bf16 bf16  0               -       56/28  # 30/28
+spans + mlm    bf16       step              varlen           bf16 bf16 bf16  0               -       30/28
 spans + mlm    fp32       cached            efficient        fp32 fp32 fp32  4 mask, 4 pack  -       -
-spans + mlm    bf16       cached            varlen           bf16 bf16 bf16  0               -       80/28  # 54/28
+spans + mlm    bf16       cached            varlen           bf16 bf16 bf16  0               -       54/28
 clear          fp32       step              efficient        fp32 fp32 fp32  2 pack          -       -
 clear          bf16       step              varlen           bf16 bf16 bf16  0               -       24/24
 clear          fp32       cached            efficient        fp32 fp32 fp32  4 pack          -       -
@@ -88,9 +88,9 @@ triplets       bf16       step              varlen           bf16 bf16 bf16  0  
 triplets       fp32       cached            efficient        fp32 fp32 fp32  4 pack          -       -
 triplets       bf16       cached            varlen           bf16 bf16 bf16  0               -       48/24
 mlm            fp32       step              efficient        fp32 fp32 fp32  2 mask, 2 pack  -       -
-mlm            bf16       step              varlen           bf16 bf16 bf16  0               -       56/28  # 30/28
+mlm            bf16       step              varlen           bf16 bf16 bf16  0               -       30/28
 mlm            fp32       cached            efficient        fp32 fp32 fp32  4 mask, 4 pack  -       -
-mlm            bf16       cached            varlen           bf16 bf16 bf16  0               -       56/28  # 30/28
+mlm            bf16       cached            varlen           bf16 bf16 bf16  0               -       30/28
 images         fp32       step              efficient        fp32 fp32 fp32  0               -       -
 images         bf16       step              varlen           bf16 bf16 bf16  0               -       26/26
 images         fp32       cached            efficient        fp32 fp32 fp32  0               -       -
@@ -104,9 +104,9 @@ static         bf16       step              -                -               0  
 static         fp32       cached            -                -               4 pack          -       -
 static         bf16       cached            -                -               0               -       -
 checkpointing  bf16       step              varlen+dropout   bf16 bf16 bf16  0               -       76/26  # fewer
-spans + mlm    bf16       logged            varlen           bf16 bf16 bf16  2 _reduced      -       84/28  # 32/28
-spans + mlm    bf16       compiled, cached  varlen           -               0               2       80/28  # 54/28
-stop flag      bf16       two ranks         -                -               1 _shared_stop  -       -  # 0
+spans + mlm    bf16       logged            varlen           bf16 bf16 bf16  2 _reduced      -       32/28
+spans + mlm    bf16       compiled, cached  varlen           -               0               2       54/28
+stop flag      bf16       two ranks         -                -               0               -       -
 BERT           bf16       dev score         efficient        fp32 fp32 fp32  0               -       -  # perhaps wanted
 """
 LINES = [re.split(r"  +", line.partition("#")[0].rstrip()) for line in TABLE.strip().splitlines()]
