@@ -122,7 +122,7 @@ def packed_attention(
 
 
 def _in_one_dtype(query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, ...]:
-    """Return the three in the dtype of autocast, or in that of the values, which rotary positions leave as it is."""
+    """Return the three tensors in the dtype of autocast, or in the dtype of the values if there is no autocast."""
     dtype = torch.get_autocast_dtype("cuda") if torch.is_autocast_enabled("cuda") else value.dtype
     return tuple(x.to(dtype) for x in (query, key, value))
 
