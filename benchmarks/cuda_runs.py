@@ -196,7 +196,15 @@ class Plan:
         )
 
     def run(self, name: str, steps: int, words: list[str]) -> Step:
-        line = ["deepspeed", "--num_accelerators=1", f"--master_port={free_port()}", "train/run.py", "--recipe=demo"]
+        line = [
+            sys.executable,
+            "-m",
+            "deepspeed.launcher.runner",
+            "--num_accelerators=1",
+            f"--master_port={free_port()}",
+            "train/run.py",
+            "--recipe=demo",
+        ]
         line += [*words, f"training.max_steps={steps}", f"training.logging_steps={max(1, steps // 6)}"]
         line += ["training.save_steps=1000000", "training.seed=1", f"output={self.work / 'runs' / name}", "--quiet"]
         reason = self.lacks(name)
