@@ -30,7 +30,7 @@ OVERLAP = "repeat up to N tokens, in whole sentences, at the beginning of the ne
 STORED = "type of the stored numbers; int8 stores a scale with each vector"
 PROMPT = "name of the model's prompt before each {0}; none: no prompt (default: as encode_{1} chooses)"
 MODEL = "local folder of a sentence-transformers or Hugging Face model"
-BATCH = "maximum number of tokens of a batch (default: 1024 on a CPU, 16384 on a GPU)"
+BATCH = "maximum number of tokens of a batch (default: 1024 on a CPU, 65536 on a GPU, 16384 if it has less than 36 GiB)"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

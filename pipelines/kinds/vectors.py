@@ -58,8 +58,12 @@ UNITS, MOST_UNITS = 64, 50_000
 """The size of units grows only when there are more than UNITS of them; it exceeds MOST_UNIT_BYTES only to keep their
 number at MOST_UNITS.
 """
-BATCH_TOKENS = {"cpu": 1024, "cuda": 16384}
-"""Default of --batch-tokens by type of device. On a CPU, the hidden states of a batch should fit into the caches."""
+CPU_TOKENS, GPU_TOKENS, LARGE_GPU_TOKENS = 1024, 16384, 65536
+"""Defaults of --batch-tokens. On a CPU, the hidden states of a batch should fit into the caches. On a GPU, a larger batch
+leaves the host more time for the next one.
+"""
+LARGE_GPU_BYTES = 36 << 30
+"""Memory of the smallest GPU that gets batches of LARGE_GPU_TOKENS."""
 SHARED = ("cuda",)
 """Types of devices on which one process holds the model for all workers."""
 
@@ -94,7 +98,7 @@ class Vectors(VectorOptions):
         compute = resolve(device_of(Path(self.model), device), precision)
         if compute.message:
             print(compute.message, file=sys.stderr)
-        tokens = self.batch_tokens or BATCH_TOKENS[check_device(compute.device)]
+        tokens = self.batch_tokens or earlier_options.get("batch_tokens") or batch_tokens_of(compute.device)
         return dataclasses.replace(
             self,
             model_sha256=self.model_sha256 or model_hash(self.model),
@@ -176,7 +180,7 @@ class Vectors(VectorOptions):
 
     def worker(self, resources: Mapping[str, bytes]) -> "VectorWorker":
         old = Copied(self.old[0], Path(self.old[1])) if self.old else None
-        return VectorWorker(self, model_of(self), self.batch_tokens or BATCH_TOKENS["cpu"], old)
+        return VectorWorker(self, model_of(self), self.batch_tokens or CPU_TOKENS, old)
 
     def remarks(self, fingerprint: Mapping[str, Any], sums: Mapping[str, int]) -> list[str]:
         """Return the lines that the kind adds to the summary of a run.
@@ -199,6 +203,19 @@ class Vectors(VectorOptions):
         if self.prompt_name is None and (unused := self.prompts.unused(DOCUMENT)):
             lines.append(unused)
         return lines
+
+
+def batch_tokens_of(device: str) -> int:
+    """Return the default of `--batch-tokens` for a device as torch names it: more on GPUs that all have much memory."""
+    if check_device(device) == "cpu":
+        return CPU_TOKENS
+    import torch
+
+    numbers = [torch.device(name).index or 0 for name in gpus(device)]
+    if max(numbers) >= torch.cuda.device_count():  # a GPU elsewhere
+        return GPU_TOKENS
+    least = min(torch.cuda.get_device_properties(number).total_memory for number in numbers)
+    return LARGE_GPU_TOKENS if least >= LARGE_GPU_BYTES else GPU_TOKENS
 
 
 def gpus(device: str) -> list[str]:

@@ -43,7 +43,7 @@ from clearspan.pipelines.command import StoreCommand
 from clearspan.pipelines.errors import PipelineError, check_extra
 from clearspan.pipelines.kinds import OUTPUT
 from clearspan.pipelines.kinds.vector_options import BATCH, check_device, check_folder
-from clearspan.pipelines.kinds.vectors import BATCH_TOKENS
+from clearspan.pipelines.kinds.vectors import batch_tokens_of
 from clearspan.pipelines.mining.choice import ChoiceOptions
 from clearspan.pipelines.mining.miner import Figures, Miner, mine
 from clearspan.pipelines.mining.ranking import LexicalSearch, Nearest
@@ -250,7 +250,7 @@ class Mine(ChoiceOptions, StoreCommand):
             raise PipelineError(one_line(error)) from None
 
     def _embedder(self, model: FolderEncoder, prompt: str, compute: Compute) -> Embedder:
-        tokens = self.batch_tokens or BATCH_TOKENS[check_device(compute.device)]
+        tokens = self.batch_tokens or batch_tokens_of(compute.device)
         return Embedder(
             encode_of(model, prompt, tokens, not self.quiet), cache_of(model, prompt, folder_of(self.cache))
         )

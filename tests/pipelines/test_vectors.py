@@ -253,6 +253,39 @@ def test_the_device_is_a_gpu_if_there_is_one_but_that_of_a_run_that_continues(
 
 
 @pytest.mark.parametrize(
+    ("device", "memories", "tokens"),
+    [
+        ("cuda", [80], 65536),
+        ("cuda", [36, 80], 65536),
+        ("cuda", [80, 24], 16384),
+        ("cuda:0", [80, 24], 65536),
+        ("cuda:1", [80, 24], 16384),
+        ("cuda:1", [80], 16384),
+        ("cuda", [], 16384),
+        ("cpu", [80], 1024),
+    ],
+)
+def test_batches_are_large_if_all_gpus_have_the_memory_but_those_of_a_run_that_continues_stay(
+    device: str, memories: list[int], tokens: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: len(memories))
+    monkeypatch.setattr(
+        torch.cuda, "get_device_properties", lambda number: SimpleNamespace(total_memory=memories[number] << 30)
+    )
+    given = kind.Vectors(model=str(tmp_path), model_sha256="0", device=device, precision="fp32")
+    assert given.resolved({}).batch_tokens == tokens
+    assert given.resolved({"batch_tokens": 4096}).batch_tokens == 4096
+    assert dataclasses.replace(given, batch_tokens=512).resolved({"batch_tokens": 4096}).batch_tokens == 512
+
+
+def test_units_of_a_gpu_are_larger_than_those_of_a_cpu(tmp_path: Path) -> None:
+    few, many = (SimpleNamespace(files=[SimpleNamespace(bytes=size)]) for size in (3_000_000, 200_000_000))
+    on_cpu, on_gpu = (kind.Vectors(model=str(tmp_path), device=device) for device in ("cpu", "cuda:1"))
+    assert (on_cpu.unit_bytes(few), on_gpu.unit_bytes(few)) == (250_000, 1_000_000)  # type: ignore[arg-type]
+    assert on_cpu.unit_bytes(many) == on_gpu.unit_bytes(many) == 200_000_000 // 64  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
     ("words", "code", "complaint"),
     [
         (["--model", "nowhere"], 2, "--model nowhere: no such folder"),
