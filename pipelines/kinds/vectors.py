@@ -59,8 +59,8 @@ UNITS, MOST_UNITS = 64, 50_000
 number at MOST_UNITS.
 """
 CPU_TOKENS, GPU_TOKENS, LARGE_GPU_TOKENS = 1024, 16384, 65536
-"""Defaults of --batch-tokens. On a CPU, the hidden states of a batch should fit into the caches. On a GPU, a larger batch
-leaves the host more time for the next one.
+"""Defaults of --batch-tokens. On a CPU, the hidden states of a batch should fit into the caches. On a GPU, a larger
+batch leaves the host more time for the next one.
 """
 LARGE_GPU_BYTES = 36 << 30
 """Memory of the smallest GPU that gets batches of LARGE_GPU_TOKENS."""
