@@ -78,6 +78,10 @@ class Row:
         return [*self.key, kernels + " blind" * (self.blind > 0), given, waits, graphs, casts]
 
 
+LIMIT_S = 900
+"""Seconds after which the processes are ended: one that hangs would keep the tests waiting."""
+
+
 class ProbeError(Exception):
     """A process of the measurements failed."""
 
@@ -107,7 +111,11 @@ def measured(folder: Path, parts: Sequence[str] = PARTS) -> dict[tuple[str, str,
         for part in parts
     }
     rows: dict[tuple[str, str, str], Row] = {}
-    ends = {part: (*process.communicate(), process.returncode) for part, process in running.items()}
+    try:
+        ends = {part: (*process.communicate(timeout=LIMIT_S), process.returncode) for part, process in running.items()}
+    finally:
+        for process in running.values():
+            process.kill()  # it has ended, unless another one is late
     for part, (out, errors, code) in ends.items():
         if code:
             raise ProbeError(f"{part}: {errors[-4000:]}")
