@@ -1,6 +1,8 @@
 """The device and the precision that `auto` chooses, on this machine and on others."""
 
+import contextlib
 import sys
+from collections.abc import Iterator
 
 import pytest
 import torch
@@ -40,6 +42,31 @@ def test_a_gpu_of_workers_elsewhere_is_not_asked(monkeypatch: pytest.MonkeyPatch
     line = "precision auto: fp32: this machine has no cuda:1 to ask"
     expected = Compute("cuda:1", "fp32", line) if asked == "auto" else Compute("cuda:1", "bf16")
     assert resolve("cuda:1", asked) == expected
+
+
+@pytest.mark.parametrize(("device", "precision"), [("cuda:0", "fp32"), ("cuda:1", "bf16")])
+def test_the_gpu_that_is_used_is_asked_and_not_the_current_one(
+    device: str, precision: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of two GPUs, the second one has bfloat16."""
+    current = [0]
+
+    @contextlib.contextmanager
+    def used(of: torch.device) -> Iterator[None]:
+        current.append(of.index)
+        yield
+        current.pop()
+
+    for name, function in {
+        "device": used,
+        "device_count": lambda: 2,
+        "get_device_name": lambda of: f"GPU {of.index}",
+        "is_bf16_supported": lambda including_emulation: current[-1] == 1,
+    }.items():
+        monkeypatch.setattr(torch.cuda, name, function)
+    found = resolve(device, "auto")
+    assert (found.device, found.precision) == (device, precision) and f"GPU {device[-1]} " in found.message
+    assert current == [0]
 
 
 def test_bf16_on_a_cpu_without_it_says_how_slow_it_is_and_what_to_set(capable: pytest.MonkeyPatch) -> None:
