@@ -108,8 +108,10 @@ def test_what_a_run_without_shards_left_is_its_own_unless_one_file_is_not(tmp_pa
     for number in range(40):
         (tmp_path / f".hidden-{number}").write_text("mine")
     assert fruitless(str(tmp_path), plan) == ["plan.json"] and fruitless(str(tmp_path), b"mine") == []
-    (tmp_path / "notes.txt").write_text("mine")
-    assert fruitless(str(tmp_path), plan) == []
+    for name in ("notes.txt", "a.md", "owls.csv"):
+        (tmp_path / name).write_text("mine")
+        assert fruitless(str(tmp_path), plan) == []
+        (tmp_path / name).unlink()
 
 
 @pytest.mark.guarantee("output-kept")
