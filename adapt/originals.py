@@ -4,8 +4,8 @@
     DIR/vectors: titles and texts as in the inputs ──> the same ─────────────────────────────────────┴──> equal?
 
 Decoding may lose upper case, accents and the spaces around punctuation marks. An original that has the same marks too
-comes before others. A text of which no original is found, for
-example because the tokenizer lacks its letters, stays as it was decoded.
+comes before others. A text of which no original is found, for example because the tokenizer lacks its letters, stays as
+it was decoded.
 """
 
 import re
@@ -92,7 +92,7 @@ def _search(wanted: Iterable[str], texts: Iterable[str], are_parts: bool) -> dic
         are_parts: whether the decoded texts may be parts from the middle of the originals.
     """
     sought = {text: own for text in wanted if (own := letters(UNKNOWN.sub("", text)))}
-    missing, unequal = set(sought.values()), set(map(_characters, sought))
+    every, missing, unequal = set(sought.values()), set(sought.values()), set(map(_characters, sought))
     heads = defaultdict[str, list[str]](list)
     for own in missing:
         if len(own) >= KEY:
@@ -101,10 +101,10 @@ def _search(wanted: Iterable[str], texts: Iterable[str], are_parts: bool) -> dic
     for original in texts:
         if not unequal:
             break
-        if (characters := _characters(original)) in unequal:
+        whole = letters(original)
+        if whole in every and (characters := _characters(original)) in unequal:
             equal[characters] = cut(original)
             unequal.remove(characters)
-        whole = letters(original)
         begun = [own for own in heads.get(whole[:KEY], ()) if own in missing and whole.startswith(own[:-SPLIT])]
         if owns := [whole] if whole in missing else begun:
             found |= dict.fromkeys(owns, cut(original))

@@ -110,7 +110,7 @@ def write_inputs(folder: Path) -> None:
 
 
 def run(checkout: Path, inputs: Path, work: Path, cases: list[str]) -> None:
-    """Run the commands of all cases in a new folder `work`, and write what each prints to a file."""
+    """Run the commands of all cases in a new folder `work`."""
     shutil.copytree(inputs, work)
     environment = {**os.environ, "PYTHONPATH": str(checkout.resolve()), "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
     for case in cases:

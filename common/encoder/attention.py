@@ -251,8 +251,8 @@ def padded_attention(
     added = scores.mask(packed.longest, query)
     if added is not None:
         itself = at[:, None] == at
-        kept = mask | itself
-        mask = (mask & added) | itself if added.dtype == torch.bool else added.masked_fill(~kept, -torch.inf)
+        is_bool = added.dtype == torch.bool
+        mask = (mask & added) | itself if is_bool else added.masked_fill(~(mask | itself), -torch.inf)
     q, k, v = (x[0].transpose(0, 1)[index].transpose(1, 2) for x in (query, key, value))
     with sdpa_kernel(WITH_MASK) if query.is_cuda else nullcontext():
         out = F.scaled_dot_product_attention(q, k, v, mask, dropout_p=dropout, scale=scores.scaling)

@@ -154,8 +154,11 @@ class Vectors(VectorOptions):
 
     def unit_bytes(self, inputs: Inputs) -> int:
         num_bytes = sum(entry.bytes for entry in inputs.files)
-        least = GPU_UNIT_BYTES if check_device(self.device) in SHARED else LEAST_UNIT_BYTES
-        least = MOST_UNIT_BYTES if static.is_static_folder(Path(self.model)) else least
+        least = LEAST_UNIT_BYTES
+        if static.is_static_folder(Path(self.model)):
+            least = MOST_UNIT_BYTES
+        elif check_device(self.device) in SHARED:
+            least = GPU_UNIT_BYTES
         small = min(MOST_UNIT_BYTES, max(least, num_bytes // UNITS))
         return max(small, num_bytes // MOST_UNITS)
 

@@ -117,7 +117,7 @@ def _with_line_feeds(stream: BinaryIO) -> BinaryIO:
     if peek is not None and b"\n" in peek(1)[:-1]:
         return stream
     parts = iter(lambda: stream.read(BUFFER_BYTES), b"")
-    held = tempfile.SpooledTemporaryFile(HELD_BYTES)  # it is closed with the stream of its parts
+    held = tempfile.SpooledTemporaryFile(HELD_BYTES)  # closed when nothing reads the parts any more
 
     def kept() -> Iterator[bytes]:
         for part in parts:
