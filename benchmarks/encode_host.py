@@ -4,6 +4,9 @@
 
 Our stream (tokenization, windows, batches, rows in order) and the loop of sentence-transformers' `encode` read the same
 texts with the same tokenizer: distinct sentences of documents. Both return zeros for each batch at once.
+
+`held up` says how many times as long a thread takes to start small operations of torch, as a GPU's are started, while
+another thread tokenizes: tokenization that keeps Python's lock leaves a GPU idle.
 """
 
 import argparse
@@ -11,7 +14,10 @@ import itertools
 import json
 import re
 import tempfile
-from collections.abc import Iterator
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +32,7 @@ from transformers import AutoTokenizer, BertConfig, BertModel
 
 from benchmarks.encode import rates
 from benchmarks.report import command, finish, machine, option, tabulated
+from clearspan.common.encoder import ahead
 from clearspan.common.encoder.reading import LibraryReader
 from clearspan.common.encoder.stream import embed
 
@@ -87,7 +94,32 @@ def row(tokenizer: Path, texts: list[str], arguments: argparse.Namespace) -> dic
         return np.asarray(library.encode(texts, batch_size=arguments.batch, show_progress_bar=False))
 
     measured = rates(ours, theirs, texts, arguments.rounds)
-    return {**measured, "tokens": int(reader.read(texts).lengths.sum())}
+    held = held_up(lambda: sum(len(reader.read(window)) for window in ahead.windows(texts)), arguments.launches)
+    return {**measured, "tokens": int(reader.read(texts).lengths.sum()), "held_up": held}
+
+
+def held_up(tokenize: Callable[[], object], launches: int) -> float:
+    """Return how many times as long `launches` small operations take while a thread tokenizes again and again."""
+
+    def started() -> float:
+        value, start = torch.zeros(16), time.perf_counter()
+        for _ in range(launches):
+            value.add_(1)
+        return time.perf_counter() - start
+
+    done = threading.Event()
+
+    def tokenizing() -> None:
+        while not done.is_set():
+            tokenize()
+
+    alone = min(started() for _ in range(3))
+    with ThreadPoolExecutor(1) as thread:
+        tokenizing_texts = thread.submit(tokenizing)
+        beside = started()
+        done.set()
+        tokenizing_texts.result()
+    return beside / alone
 
 
 def measure(arguments: argparse.Namespace) -> dict[str, Any]:
@@ -107,6 +139,7 @@ def table(result: dict[str, Any]) -> str:
         "peer": ("peer_texts_per_s", ",.0f"),
         "times": ("times", ".2f"),
         "by processor": ("times_by_processor", ".2f"),
+        "held up": ("held_up", ".2f"),
     }
     title = f"{result['threads']} threads, {result['machine']['cpu']}; medians of {result['rounds']} rounds"
     return f"{title}\n{tabulated('', result['rows'], figures)}"
@@ -120,6 +153,7 @@ def main() -> None:
     option(parser, "batch", 32, "batch size of sentence-transformers, 32 being its own default")
     option(parser, "batch-tokens", 16384, "tokens of our batches")
     option(parser, "rounds", 5, "rounds")
+    option(parser, "launches", 100_000, "small operations whose delay by tokenization is measured")
     finish(parser, measure, table)
 
 

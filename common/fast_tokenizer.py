@@ -8,21 +8,27 @@ a text at every space, so that each distinct word needs to be tokenized only onc
 gives the same ids as `tokenizers` for a set of texts that are difficult to tokenize. Callers also compare `quick` with
 `exact` on a sample of their texts, or call `quick_if_equal`, which does so.
 
+A faster method reads many texts in few calls that release Python's lock, so that another thread, which starts the work
+of a GPU, is not held up (`benchmarks.encode_host`).
+
 A special token that is spelled out in a text, such as `</s>` or `[MASK]`, is read as plain text and split into
 subwords, as with `split_special_tokens=True` in transformers. An added token that is not special keeps its own id.
 """
 
 import contextlib
+import functools
 import re
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import chain, count
+from itertools import count
 from typing import Any
 from unicodedata import is_normalized, normalize
 
 import gigatoken
 import numpy as np
 import orjson
+import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import DTypeLike
 from tokenizers import AddedToken, Tokenizer, normalizers
 from tokenizers.pre_tokenizers import BertPreTokenizer, PreTokenizer, WhitespaceSplit
@@ -35,6 +41,8 @@ MOST_IDS, MOST_CHARACTERS = 1 << 20, 1 << 24
 """Limits on the number of ids, and on the number of characters in words, that `WordTokens` remembers. Characters are
 limited too, since a word of any length, such as an image in base64, may have a single id.
 """
+SHORT = 64
+"""Texts of at most this many characters are of similar length, as are longer ones of which none is twice as long."""
 TOGETHER = 256
 """Number of words that are tokenized as one text, to save the overhead per text."""
 SAMPLE, SAMPLE_CHARACTERS = 64, 4096
@@ -195,12 +203,14 @@ class WordTokens:
     def _ids(self, texts: Sequence[str]) -> Ragged:
         if len(self._words.values) > MOST_IDS or self._characters > MOST_CHARACTERS:
             self._forget()
-        rows = [text.replace("\n", " ").split(" ") for text in texts]
-        self._add(list(set(chain.from_iterable(rows)).difference(self._numbers)))
-        ends = np.cumsum([0, *map(len, rows)], dtype=np.int64)
-        numbers = map(self._numbers.__getitem__, chain.from_iterable(rows))
-        ids = self._words.take(np.fromiter(numbers, np.int64, ends[-1]))
-        return Ragged(ids.values, ids.offsets[ends])
+        column = pc.replace_substring(pa.array(texts, pa.large_string()), "\n", " ")
+        rows = pc.split_pattern(column, " ")
+        words = rows.values.dictionary_encode()
+        distinct = words.dictionary.to_pylist()
+        self._add([word for word in distinct if word not in self._numbers])
+        numbers = np.fromiter(map(self._numbers.__getitem__, distinct), np.int64, len(distinct))
+        ids = self._words.take(numbers[words.indices.to_numpy()])
+        return Ragged(ids.values, ids.offsets[rows.offsets.to_numpy()])
 
     def _forget(self) -> None:
         self._numbers: dict[str, int] = {}
@@ -234,7 +244,20 @@ def _fast(tokenizer: Tokenizer) -> Callable[[Sequence[str]], Ragged] | None:
         quick = gigatoken.Tokenizer.from_json(orjson.dumps(record))
     except (RuntimeError, ValueError):
         return None
-    return lambda texts: Ragged.of([quick.encode(text) for text in texts], np.uint32)
+    return functools.partial(_by_length, quick)
+
+
+def _by_length(tokenizer: gigatoken.Tokenizer, texts: Sequence[str]) -> Ragged:
+    """Return the ids of each text, by a call for all texts of similar length, since gigatoken pads those of a call."""
+    lengths = np.fromiter(map(len, texts), np.int64, len(texts))
+    order = np.argsort(lengths, kind="stable")
+    parts = []
+    while (done := sum(map(len, parts))) < len(order):
+        longest = 2 * lengths[order[done]] + SHORT
+        rows = order[done : np.searchsorted(lengths, longest, "right", sorter=order)]
+        ids, counts = tokenizer.encode_batch_padded([texts[row] for row in rows], 0, parallel=False)
+        parts.append(Ragged(ids[np.arange(ids.shape[1]) < counts[:, None]], bounds(counts)))
+    return Ragged.concatenate([Ragged.of([], np.uint32), *parts]).take(np.argsort(order))
 
 
 def _splits_at_spaces(pre_tokenizer: PreTokenizer | None) -> bool:

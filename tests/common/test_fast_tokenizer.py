@@ -173,6 +173,25 @@ def test_a_tokenizer_that_the_faster_library_refuses_is_left_to_tokenizers(
     assert lists(ids.quick(LINES)) == lists(ids.exact(LINES))
 
 
+def test_thousands_of_texts_are_a_few_calls_that_pad_little(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A call keeps Python's lock for a moment alone; a long text among short ones is in a call of its own."""
+    padded = gigatoken.Tokenizer.encode_batch_padded
+    sizes: list[int] = []
+
+    def noted(tokenizer: gigatoken.Tokenizer, *arguments: Any, **options: Any) -> Any:
+        ids, counts = padded(tokenizer, *arguments, **options)
+        sizes.append(ids.size)
+        return ids, counts
+
+    ids = made(of_bytes())
+    texts = [*LINES * 1000, "owl " * 10_000, "", *(" ".join(LINES * size) for size in range(40))]
+    expected = lists(ids.exact(texts))
+    monkeypatch.setattr(gigatoken.Tokenizer, "encode_batch_padded", noted)
+    assert lists(ids.quick(texts)) == expected
+    assert len(sizes) < 10
+    assert sum(sizes) < 2 * sum(map(len, expected))
+
+
 @pytest.mark.guarantee("same-ids")
 @pytest.mark.parametrize("prompts", [[], ["<s>query: "]], ids=["special as text", "special"])
 def test_the_faster_method_knows_all_tokens_that_tokenizers_knows(prompts: list[str]) -> None:
