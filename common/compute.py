@@ -21,6 +21,12 @@ UNITS = ("amx_bf16", "avx512_bf16", "bf16")
 """torch's names of the CPU instructions that multiply bfloat16; `bf16` is the name of Arm's."""
 SLOWER = "5 to 30 times slower than fp32"
 """Cost of emulated bfloat16 on a CPU: least with oneDNN's kernels for AVX-512, most without oneDNN."""
+BATCH_TOKENS, LARGE_BATCH_TOKENS = 16384, 65536
+"""Default numbers of tokens of a batch: the larger one on GPUs with LARGE_GPU_BYTES of memory, where it leaves the host
+more time for the next batch.
+"""
+LARGE_GPU_BYTES = 36 << 30
+"""Memory of the smallest GPU that gets batches of LARGE_BATCH_TOKENS."""
 
 
 class Compute(NamedTuple):
@@ -92,6 +98,21 @@ def resolve(device: str, precision: str, key: str = "--precision", fp32_setting:
         f"{flag(key)}: {support.reason}, so bf16 is {support.cost}: set {flag(fp32_setting)} for fp32",
         slow=True,
     )
+
+
+def batch_tokens_on(*devices: str) -> int:
+    """Return the default number of tokens of a batch: the larger one if all devices are GPUs with much memory.
+
+    Args:
+        devices: devices as torch names them, such as `cuda:1`; a GPU that this machine lacks counts as a small one.
+    """
+    import torch
+
+    found = [torch.device(name) for name in devices]
+    if any(device.type != "cuda" or (device.index or 0) >= torch.cuda.device_count() for device in found):
+        return BATCH_TOKENS
+    least = min(torch.cuda.get_device_properties(device.index or 0).total_memory for device in found)
+    return LARGE_BATCH_TOKENS if least >= LARGE_GPU_BYTES else BATCH_TOKENS
 
 
 class Bfloat16(NamedTuple):

@@ -248,10 +248,10 @@ def _fast(tokenizer: Tokenizer) -> Callable[[Sequence[str]], Ragged] | None:
 
 
 def _by_length(tokenizer: gigatoken.Tokenizer, texts: Sequence[str]) -> Ragged:
-    """Return the ids of each text, by a call for all texts of similar length, since gigatoken pads those of a call."""
+    """Tokenize all texts of similar length in one call, which pads them; return the ids of each text."""
     lengths = np.fromiter(map(len, texts), np.int64, len(texts))
     order = np.argsort(lengths, kind="stable")
-    parts = []
+    parts: list[Ragged] = []
     while (done := sum(map(len, parts))) < len(order):
         longest = 2 * lengths[order[done]] + SHORT
         rows = order[done : np.searchsorted(lengths, longest, "right", sorter=order)]

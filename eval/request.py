@@ -52,6 +52,7 @@ PROMPTS = (
     "name of the model's prompt before every text; QUERY,DOCUMENT: two names; none: no prompt (default: in retrieval "
     "and heldout, as encode_query and encode_document choose; elsewhere the model's default prompt)"
 )
+BATCH = "maximum number of tokens of a forward pass (default: 16384; 65536 on a GPU of 36 GiB or more)"
 QUERIES = (
     "file of your own questions, csv, tsv or jsonl with the fields query and text (the right text), which is ranked "
     "among all texts of the dataset in --data"
@@ -88,7 +89,7 @@ class EvalOptions(Options):
     pooling: Pooling = None
     prompt_name: Annotated[tuple[str, ...], Flag(PROMPTS, "NAME", commas=True)] = ()
     precision: Precision = "fp32"
-    batch_tokens: Annotated[int, Flag("maximum number of tokens of a forward pass", "N"), Ge(1)] = 16384
+    batch_tokens: Annotated[int | None, Flag(BATCH, "N"), Ge(1)] = None
     device: Device = AUTO
     cache: Annotated[Path | None, Flag(CACHE, "DIR", output=True)] = None
     allow_missing: Annotated[bool, Flag("exit with code 0 even if a file of published data lacks rows")] = False

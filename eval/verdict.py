@@ -202,7 +202,7 @@ def judge(
     cut: Cut | None = None,
     cache: Path | None = None,
     compute: Compute | None = None,
-    batch_tokens: int = 16384,
+    batch_tokens: int | None = None,
     progress: bool = False,
     say: Callable[[str], None] = lambda _: None,
 ) -> Verdict:
@@ -221,7 +221,7 @@ def judge(
             not trained. None to rank whole documents, whose ends a model may not read.
         cache: the folder of cached embeddings; None for no cache.
         compute: the device and the precision; None for fp32 on the GPU, or on the CPU if there is no GPU.
-        batch_tokens: the most tokens in a batch of texts to embed.
+        batch_tokens: the most tokens in a batch of texts to embed; None for each model's own number.
         progress: whether to show progress bars.
         say: a function that prints a line for the user. It is called before a model embeds the texts if that is
             expected to take more than half a minute.

@@ -41,11 +41,12 @@ def cache_of(model: Encoder, prompt: str, folder: Path | None) -> Cache | None:
     return Cache(folder / key, model.dim) if folder and key else None
 
 
-def encode_of(model: Encoder, prompt: str, batch_tokens: int, progress: bool) -> Encode:
+def encode_of(model: Encoder, prompt: str, batch_tokens: int | None, progress: bool) -> Encode:
     """Return a function that embeds texts with a model and puts the prompt before each text.
 
     Args:
-        batch_tokens: the largest number of tokens in a batch; a longer text has a batch of its own.
+        batch_tokens: the largest number of tokens in a batch; a longer text has a batch of its own. None for the
+            model's own number.
         progress: whether to show a progress bar.
     """
     return functools.partial(model.encode_after, prompt, batch_tokens=batch_tokens, progress=progress)

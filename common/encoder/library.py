@@ -27,6 +27,7 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import StaticEmbedding, Transformer
 from tokenizers import Tokenizer
 
+from clearspan.common.compute import batch_tokens_on
 from clearspan.common.encoder import stream
 from clearspan.common.encoder.batching import batches_by_length
 from clearspan.common.encoder.fingerprint import LIBRARIES
@@ -79,6 +80,7 @@ class Model(FolderEncoder):
         first = modules[0]
         self.reader = LibraryReader(first, self.name) if isinstance(first, Transformer) else None
         self.is_packed = None if isinstance(first, StaticEmbedding) else packed is not None
+        self.batch_tokens = batch_tokens_on(str(modules.device))
 
     def _embed(self, texts: Sequence[str], batch_tokens: int, progress: bool, prompt: str) -> Embedded:
         if self.packed is not None and self.reader is not None:

@@ -9,6 +9,7 @@ from typing import Annotated, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from clearspan.common.compute import BATCH_TOKENS
 from clearspan.common.encoder.fingerprint import digest, folder_fingerprint
 from clearspan.common.encoder.pooling_names import OF_PLAIN_FOLDER
 from clearspan.common.encoder.prompts import DOCUMENT, OTHER, QUERY, Prompts, Side
@@ -28,11 +29,13 @@ class Encoder(ABC):
         dim: the width of the embeddings.
         folder: the model's folder, which fine-tuning needs; None for word vectors and Python functions.
         prompts: the model's prompts; word vectors and Python functions have none.
+        batch_tokens: the number of tokens of a batch, unless a caller gives another: more on a GPU with much memory.
     """
 
     dim: int
     folder: Path | None = None
     prompts: Prompts = Prompts()
+    batch_tokens: int = BATCH_TOKENS
 
     @property
     @abstractmethod
@@ -56,7 +59,7 @@ class Encoder(ABC):
     def encode(
         self,
         texts: str | Iterable[str],
-        batch_tokens: int = 16384,
+        batch_tokens: int | None = None,
         progress: bool = False,
         prompt_name: str | None = None,
     ) -> NDArray[np.float32]:
@@ -64,7 +67,7 @@ class Encoder(ABC):
 
         Args:
             batch_tokens: the largest number of tokens in a batch, including padding if the model needs any; a longer
-                text has a batch of its own.
+                text has a batch of its own. None for `self.batch_tokens`.
             progress: whether to show a progress bar.
             prompt_name: the name of the model's prompt to put before each text, or `none` for no prompt; None for the
                 model's default prompt.
@@ -77,7 +80,7 @@ class Encoder(ABC):
     def encode_query(
         self,
         texts: str | Iterable[str],
-        batch_tokens: int = 16384,
+        batch_tokens: int | None = None,
         progress: bool = False,
         prompt_name: str | None = None,
     ) -> NDArray[np.float32]:
@@ -85,7 +88,7 @@ class Encoder(ABC):
 
         Args:
             batch_tokens: the largest number of tokens in a batch, including padding if the model needs any; a longer
-                query has a batch of its own.
+                query has a batch of its own. None for `self.batch_tokens`.
             progress: whether to show a progress bar.
             prompt_name: the name of the model's prompt to put before each query, or `none` for no prompt; None for the
                 model's prompt for queries.
@@ -98,7 +101,7 @@ class Encoder(ABC):
     def encode_document(
         self,
         texts: str | Iterable[str],
-        batch_tokens: int = 16384,
+        batch_tokens: int | None = None,
         progress: bool = False,
         prompt_name: str | None = None,
     ) -> NDArray[np.float32]:
@@ -106,7 +109,7 @@ class Encoder(ABC):
 
         Args:
             batch_tokens: the largest number of tokens in a batch, including padding if the model needs any; a longer
-                document has a batch of its own.
+                document has a batch of its own. None for `self.batch_tokens`.
             progress: whether to show a progress bar.
             prompt_name: the name of the model's prompt to put before each document, or `none` for no prompt; None for
                 the model's prompt for documents.
@@ -117,14 +120,14 @@ class Encoder(ABC):
         return self._of_side(DOCUMENT, texts, batch_tokens, progress, prompt_name)
 
     def encode_after(
-        self, prompt: str, texts: Iterable[str], batch_tokens: int = 16384, progress: bool = False
+        self, prompt: str, texts: Iterable[str], batch_tokens: int | None = None, progress: bool = False
     ) -> NDArray[np.float32]:
         """Return the embeddings of n texts, each after the text `prompt`, in their order: (n, dim) float32.
 
         Args:
             prompt: the text to put before each text; "" for no prompt.
             batch_tokens: the largest number of tokens in a batch, including padding if the model needs any; a longer
-                text has a batch of its own.
+                text has a batch of its own. None for `self.batch_tokens`.
             progress: whether to show a progress bar.
 
         Raises:
@@ -135,7 +138,7 @@ class Encoder(ABC):
             raise EncoderError(
                 f"this model has no folder and therefore no prompts: {prompt!r} cannot be put before a text"
             )
-        return self.encode_list(listed(texts), batch_tokens, progress)
+        return self.encode_list(listed(texts), batch_tokens or self.batch_tokens, progress)
 
     @abstractmethod
     def encode_list(self, texts: list[str], batch_tokens: int, progress: bool) -> NDArray[np.float32]:
@@ -148,7 +151,7 @@ class Encoder(ABC):
         """
 
     def _of_side(
-        self, side: Side, texts: str | Iterable[str], batch_tokens: int, progress: bool, prompt_name: str | None
+        self, side: Side, texts: str | Iterable[str], batch_tokens: int | None, progress: bool, prompt_name: str | None
     ) -> NDArray[np.float32]:
         prompt = self.prompts.of_side(side, prompt_name)
         if isinstance(texts, str):
@@ -223,12 +226,12 @@ class FolderEncoder(Encoder):
         return self.embed(texts, batch_tokens, progress, "").vectors
 
     def encode_after(
-        self, prompt: str, texts: Iterable[str], batch_tokens: int = 16384, progress: bool = False
+        self, prompt: str, texts: Iterable[str], batch_tokens: int | None = None, progress: bool = False
     ) -> NDArray[np.float32]:
         return self.embed(listed(texts), batch_tokens, progress, prompt).vectors
 
     def embed(
-        self, texts: Sequence[str], batch_tokens: int = 16384, progress: bool = False, prompt: str | None = None
+        self, texts: Sequence[str], batch_tokens: int | None = None, progress: bool = False, prompt: str | None = None
     ) -> Embedded:
         """Return the embeddings of texts, in their order, and whether each text was truncated.
 
@@ -236,7 +239,7 @@ class FolderEncoder(Encoder):
 
         Args:
             batch_tokens: the largest number of tokens in a batch, including padding if the model needs any; a longer
-                text has a batch of its own.
+                text has a batch of its own. None for `self.batch_tokens`.
             progress: whether to show a progress bar.
             prompt: the text to put before each text; None for the model's default prompt.
 
@@ -246,10 +249,10 @@ class FolderEncoder(Encoder):
         if prompt is None:
             prompt = self.prompts.of_side(OTHER)
         with refusing(f"{self.name}: cannot encode every text"):
-            return self._embed(texts, batch_tokens, progress, prompt)
+            return self._embed(texts, batch_tokens or self.batch_tokens, progress, prompt)
 
     def embed_windows(
-        self, windows: Iterable[Sequence[str]], batch_tokens: int = 16384, prompt: str | None = None
+        self, windows: Iterable[Sequence[str]], batch_tokens: int | None = None, prompt: str | None = None
     ) -> Iterator[Embedded]:
         """Yield the embeddings of each window of texts, in order.
 
@@ -257,7 +260,7 @@ class FolderEncoder(Encoder):
             windows: lists of texts. Some models read a few windows ahead, to tokenize them while earlier windows are
                 embedded.
             batch_tokens: the largest number of tokens in a batch, including padding if the model needs any; a longer
-                text has a batch of its own.
+                text has a batch of its own. None for `self.batch_tokens`.
             prompt: the text to put before each text; None for the model's default prompt.
 
         Raises:
@@ -265,7 +268,7 @@ class FolderEncoder(Encoder):
         """
         if prompt is None:
             prompt = self.prompts.of_side(OTHER)
-        return self._embed_windows(windows, batch_tokens, prompt)
+        return self._embed_windows(windows, batch_tokens or self.batch_tokens, prompt)
 
     def _embed_windows(self, windows: Iterable[Sequence[str]], batch_tokens: int, prompt: str) -> Iterator[Embedded]:
         for window in windows:

@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from clearspan.common.compute import BATCH_TOKENS
 from clearspan.common.encoder import ahead
 from clearspan.common.encoder.sentence_encoder import Embedded
 from clearspan.common.encoder.tokens import TokenReader, Tokens
@@ -63,7 +64,7 @@ class SharedModel:
         self._reader = TokenReader.from_description(hello["reader"]) if hello["reader"] else None
 
     def embed_windows(
-        self, windows: Iterable[Sequence[str]], batch_tokens: int = 16384, prompt: str = ""
+        self, windows: Iterable[Sequence[str]], batch_tokens: int = BATCH_TOKENS, prompt: str = ""
     ) -> Iterator[Embedded]:
         """Yield the embeddings of each window of texts, in order.
 

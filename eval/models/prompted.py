@@ -42,7 +42,7 @@ class Prompted(Similarity):
 
     @classmethod
     def of(
-        cls, model: Encoder, prompt_name: Sequence[str], cache: Path | None, batch_tokens: int, progress: bool
+        cls, model: Encoder, prompt_name: Sequence[str], cache: Path | None, batch_tokens: int | None, progress: bool
     ) -> "Prompted":
         """Return a model whose prompts are chosen by their names, and whose embeddings may be cached on disk.
 
@@ -51,7 +51,7 @@ class Prompted(Similarity):
             prompt_name: the name of one prompt for every text, or the names of two prompts, for queries and for
                 documents. Texts for which no prompt is named get the prompt that the model itself has for them.
             cache: the folder of cached embeddings; None for no cache.
-            batch_tokens: the most tokens in a batch of texts to embed.
+            batch_tokens: the most tokens in a batch of texts to embed; None for the model's own number.
             progress: whether to show progress bars.
 
         Raises:

@@ -31,7 +31,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Self
 
 from clearspan.common.catalog import COMMANDS
-from clearspan.common.compute import AUTO, Compute, resolve
+from clearspan.common.compute import AUTO, Compute, batch_tokens_on, resolve
 from clearspan.common.encoder import static
 from clearspan.common.encoder.folder import device_of
 from clearspan.common.encoder.prompts import DOCUMENT, quoted_prompt
@@ -58,12 +58,8 @@ UNITS, MOST_UNITS = 64, 50_000
 """The size of units grows only when there are more than UNITS of them; it exceeds MOST_UNIT_BYTES only to keep their
 number at MOST_UNITS.
 """
-CPU_TOKENS, GPU_TOKENS, LARGE_GPU_TOKENS = 1024, 16384, 65536
-"""Defaults of --batch-tokens. On a CPU, the hidden states of a batch should fit into the caches. On a GPU, a larger
-batch leaves the host more time for the next one.
-"""
-LARGE_GPU_BYTES = 36 << 30
-"""Memory of the smallest GPU that gets batches of LARGE_GPU_TOKENS."""
+CPU_TOKENS = 1024
+"""Default of --batch-tokens on a CPU: the hidden states of a batch should fit into the caches."""
 SHARED = ("cuda",)
 """Types of devices on which one process holds the model for all workers."""
 
@@ -210,15 +206,7 @@ class Vectors(VectorOptions):
 
 def batch_tokens_of(device: str) -> int:
     """Return the default of `--batch-tokens` for a device as torch names it: more on GPUs that all have much memory."""
-    if check_device(device) == "cpu":
-        return CPU_TOKENS
-    import torch
-
-    numbers = [torch.device(name).index or 0 for name in gpus(device)]
-    if max(numbers) >= torch.cuda.device_count():  # a GPU elsewhere
-        return GPU_TOKENS
-    least = min(torch.cuda.get_device_properties(number).total_memory for number in numbers)
-    return LARGE_GPU_TOKENS if least >= LARGE_GPU_BYTES else GPU_TOKENS
+    return CPU_TOKENS if check_device(device) == "cpu" else batch_tokens_on(*gpus(device))
 
 
 def gpus(device: str) -> list[str]:

@@ -3,11 +3,14 @@
 import contextlib
 import sys
 from collections.abc import Iterator
+from types import SimpleNamespace
 
+import numpy as np
 import pytest
 import torch
 
-from clearspan.common.compute import Compute, resolve, resolve_device
+from clearspan.common.compute import Compute, batch_tokens_on, resolve, resolve_device
+from clearspan.common.encoder.sentence_encoder import Encoder
 
 
 @pytest.mark.parametrize(("is_there", "device"), [(True, "cuda"), (False, "cpu")])
@@ -74,6 +77,33 @@ def test_bf16_on_a_cpu_without_it_says_how_slow_it_is_and_what_to_set(capable: p
     choice = resolve("cpu", "bf16", "training.bf16", "training.bf16=false")
     assert (choice.precision, choice.slow) == ("bf16", True)
     assert "times slower than fp32: set training.bf16=false for fp32" in choice.message
+
+
+class Embedding(Encoder):
+    """An encoder that notes the tokens of its batches."""
+
+    dim, fingerprint = 1, None
+
+    def __init__(self) -> None:
+        self.asked: list[int] = []
+
+    def encode_list(self, texts: list[str], batch_tokens: int, progress: bool) -> np.ndarray:
+        self.asked.append(batch_tokens)
+        return np.zeros((len(texts), 1), np.float32)
+
+
+def test_a_model_has_batches_of_its_own_size_unless_a_caller_gives_another(monkeypatch: pytest.MonkeyPatch) -> None:
+    memories = [80, 24]
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: len(memories))
+    monkeypatch.setattr(
+        torch.cuda, "get_device_properties", lambda number: SimpleNamespace(total_memory=memories[number] << 30)
+    )
+    model = Embedding()
+    for device in ("cpu", "cuda", "cuda:1", "cuda:2"):
+        model.batch_tokens = batch_tokens_on(device)
+        model.encode(["an owl"])
+        model.encode("an owl", 8)
+    assert model.asked == [16384, 8, 65536, 8, 16384, 8, 16384, 8]
 
 
 def test_the_private_functions_of_this_torch_answer() -> None:

@@ -75,6 +75,7 @@ def embed() -> Iterator[Row]:
     """`load_model(...).encode` of two windows of texts; and the dev score's embedding by an encoder in training."""
     import numpy as np
 
+    from clearspan.common.compute import LARGE_BATCH_TOKENS
     from clearspan.common.encoder import ahead
     from clearspan.common.encoder.library import load_with_library
     from clearspan.common.pretrained import quiet_transformers
@@ -92,6 +93,7 @@ def embed() -> Iterator[Row]:
             expected = load_with_library(folder).encode(texts)
             for precision in ("fp32", "bf16"):
                 model = load_with_library(folder, device="cuda", precision=precision)
+                assert model.batch_tokens == LARGE_BATCH_TOKENS
                 with recording() as ledger, watched() as calls:
                     vectors = model.encode(texts)
                 row = row_of(name, precision, "embed", ledger, calls, len(texts))

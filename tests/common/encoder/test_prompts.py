@@ -194,5 +194,5 @@ def test_each_method_puts_the_prompt_of_its_side_or_the_named_one_before_every_t
     assert encode("", prompt_name="none").tolist() == [0, 0]
     behind = [own + TEXTS[0], f" {TEXTS[1]}\n", own, own + own, TEXTS[0], TEXTS[0], "passage: "]
     assert encode(behind).tolist() == [[len(own), len(text)] for text in behind], "texts are passed on as they are"
-    calls = [(own, TEXTS, 16384, False), (own, TEXTS[:1], 64, True), ("passage: ", TEXTS, 8, False)]
-    assert model.calls == [*calls, ("", [""], 16384, False), (own, behind, 16384, False)]
+    calls = [(own, TEXTS, None, False), (own, TEXTS[:1], 64, True), ("passage: ", TEXTS, 8, False)]
+    assert model.calls == [*calls, ("", [""], None, False), (own, behind, None, False)]
