@@ -11,7 +11,7 @@ from pathlib import Path
 
 from tests.cuda_without_gpu import device
 
-PARTS = ("train", "objectives", "embed", "device")
+PARTS = ("train", "objectives", "embed", "ways", "device")
 """The parts of the measurements, each a process; the longest first."""
 HEAD = ("name", "precision", "way", "kernel", "q k v", "waits", "graphs", "casts")
 """Columns of the table. `blind` after a kernel says that rows of queries see no key; waits are named by the function

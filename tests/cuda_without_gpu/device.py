@@ -149,8 +149,6 @@ def _patch(torch: Any) -> None:
         "set_device": None,
         "_exchange_device": 0,
         "_maybe_exchange_device": 0,
-        "manual_seed": None,
-        "manual_seed_all": None,
         "empty_cache": None,
         "reset_peak_memory_stats": None,
     }
@@ -158,7 +156,10 @@ def _patch(torch: Any) -> None:
         setattr(cuda, name, lambda *_, answer=answer, **__: answer)
     cuda.Stream, cuda.Event, cuda.stream = _Stream, _Event, _on_stream
     cuda.synchronize = lambda *_: _wait("waits for the device")
-    cuda.get_rng_state = lambda *_: torch.get_rng_state()  # dropout is drawn on the CPU
-    cuda.set_rng_state = lambda state, *_: torch.set_rng_state(state)
+    from tests.cuda_without_gpu.tensors import RANDOM
+
+    cuda.manual_seed = cuda.manual_seed_all = RANDOM.seed
+    cuda.get_rng_state, cuda.set_rng_state = (lambda *_: RANDOM.state), (lambda state, *_: RANDOM.set(state))
+    cuda._initialized = True  # torch.utils.checkpoint asks this before it keeps the device's random state
     torch.Tensor.pin_memory = lambda self, *_: torch.ops.aten._pin_memory(self)
     torch.backends.cuda.is_built = lambda: True

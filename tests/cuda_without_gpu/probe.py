@@ -131,12 +131,12 @@ def train() -> Iterator[Row]:
                 row.difference = 0.0 if math.isfinite(step.loss) and math.isfinite(step.norm) else math.inf
                 if bf16:
                     row.graphs, compiled = _compiled(learner)
-                    row.waits |= Counter(f"compiled: {wait}" for wait in compiled.waits)
+                    row.waits |= Counter(f"compiled: {wait}" for wait in compiled.ledger.waits)
                 yield row
 
 
 def _compiled(learner: Any, caching: bool = False) -> tuple[int, Any]:
-    """Return the number of graphs of two compiled steps, and the ledger of the second; a break of a graph raises."""
+    """Return the number of graphs of two compiled steps, and what they showed; a break of a graph raises."""
     from tests.cuda_without_gpu import training
 
     graphs: list[Any] = []
@@ -146,62 +146,92 @@ def _compiled(learner: Any, caching: bool = False) -> tuple[int, Any]:
         return graph.forward  # type: ignore[no-any-return]
 
     learner.encoder.compile_static(backend)
-    ledger = training.two_steps(learner, True, caching).ledger
-    return len(graphs), ledger
+    step = training.two_steps(learner, True, caching)
+    return len(graphs), step
+
+
+def _learner(name: str, static: bool) -> Any:
+    """Return the learner of one of `training.OBJECTIVES`, of a RoBERTa without dropout or a static encoder."""
+    import transformers
+
+    from tests.cuda_without_gpu import models, training
+
+    without = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
+    config = transformers.RobertaConfig(**models.SIZE, max_position_embeddings=514, type_vocab_size=1, **without)
+    encoder = training.static_encoder() if name == "static" else training.encoder_of(config, head=True)
+    return training.learner_of(name, encoder, static)
 
 
 def objectives() -> Iterator[Row]:
     """A step of each objective, in fp32 and bf16, with gradient caching and without, beside a CPU's."""
     import torch
-    import transformers
 
     from clearspan.common.pretrained import quiet_transformers
-    from tests.cuda_without_gpu import models, training
-
-    without = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
-    config = transformers.RobertaConfig(**models.SIZE, max_position_embeddings=514, type_vocab_size=1, **without)
-
-    def learner(name: str, static: bool) -> Any:
-        encoder = training.static_encoder() if name == "static" else training.encoder_of(config, head=True)
-        return training.learner_of(name, encoder, static)
+    from tests.cuda_without_gpu import training
 
     with quiet_transformers():
         for name in training.OBJECTIVES:
             for caching in (False, True):
-                expected = training.two_steps(learner(name, False), False, caching, torch.device("cpu"))
+                expected = training.two_steps(_learner(name, False), False, caching, torch.device("cpu"))
                 for precision in ("fp32", "bf16"):
                     bf16 = precision == "bf16"
-                    built = learner(name, bf16)
+                    built = _learner(name, bf16)
                     with watched() as calls:
                         step = training.two_steps(built, bf16, caching)
                     way = "cached" if caching else "step"
                     row = row_of(name, precision, way, step.ledger, calls[len(calls) // 2 :], training.EXAMPLES)
                     differences = [(step.loss, expected.loss), (step.norm, expected.norm)]
+                    if "clear" in name:  # the second step's negatives are those in its memory bank
+                        differences.append((step.losses[1], expected.losses[1]))
                     row.difference = max(abs(a - b) / max(abs(b), 1e-3) for a, b in differences)
                     yield row
+
+
+def ways() -> Iterator[Row]:
+    """Steps with activation checkpointing, compiled steps, a step that is logged, and what two ranks exchange."""
+    from clearspan.common.pretrained import quiet_transformers
+    from tests.cuda_without_gpu import training
+
+    with quiet_transformers():
         yield from _checkpointed(training)
-        yield _logged(learner("spans + mlm", True), training)
-        cached = learner("spans + mlm", True)
-        graphs, ledger = _compiled(cached, caching=True)
-        row = row_of("spans + mlm", "bf16", "compiled, cached", ledger, [], training.EXAMPLES)
-        row.graphs = graphs
-        yield row
+        yield _logged(_learner("spans + mlm", True), training)
+        for name, caching in (("spans + mlm", True), ("clear", False), ("triplets", False), ("turns", False)):
+            uncompiled = training.two_steps(_learner(name, True), True, caching)
+            graphs, step = _compiled(_learner(name, True), caching)
+            way = "compiled, cached" if caching else "compiled"
+            row = row_of(name, "bf16", way, step.ledger, [], training.EXAMPLES)
+            row.graphs = graphs
+            row.difference = max(abs(a - b) for a, b in zip(step.losses, uncompiled.losses, strict=True))
+            yield row
     yield _stop(training)
 
 
 def _checkpointed(training: Any) -> Iterator[Row]:
-    """A step with dropout and activation checkpointing, beside one without, which must have the same gradient."""
+    """Steps with dropout and activation checkpointing, beside steps without, which must have the same gradient.
+
+    The device has a random state of its own: the layers are computed again with the state that torch has kept.
+    """
     from tests.cuda_without_gpu import models
 
-    steps = []
-    for checkpoints in (False, True):
-        learner = training.learner_of("simcse", training.encoder_of(models.configs()["BERT"]), True)
+    def learner(checkpoints: bool, static: bool) -> Any:
+        built = training.learner_of("simcse", training.encoder_of(models.configs()["BERT"]), static)
         if checkpoints:
-            learner.encoder.checkpoint_activations()
+            built.encoder.checkpoint_activations()
+        return built
+
+    for precision, way in (("fp32", "step"), ("bf16", "step"), ("bf16", "cached")):
+        bf16, caching = precision == "bf16", way == "cached"
+        expected = training.two_steps(learner(False, bf16), bf16, caching)
+        built = learner(True, bf16)
         with watched() as calls:
-            steps.append(training.two_steps(learner, True, False))
-    row = row_of("checkpointing", "bf16", "step", steps[1].ledger, calls[len(calls) // 2 :], training.EXAMPLES)
-    row.difference = abs(steps[1].norm - steps[0].norm) / steps[0].norm
+            step = training.two_steps(built, bf16, caching)
+        row = row_of("checkpointing", precision, way, step.ledger, calls[len(calls) // 2 :], training.EXAMPLES)
+        pairs = [(step.norm, expected.norm), *zip(step.losses, expected.losses, strict=True)]
+        row.difference = max(abs(a - b) / abs(b) for a, b in pairs)
+        yield row
+    graphs, step = _compiled(learner(True, True))
+    row = row_of("checkpointing", "bf16", "compiled", step.ledger, [], training.EXAMPLES)
+    row.graphs = graphs
     yield row
 
 
@@ -277,7 +307,7 @@ def device_itself() -> Iterator[Row]:
         yield row
 
 
-PARTS = {"embed": embed, "train": train, "objectives": objectives, "device": device_itself}
+PARTS = {"embed": embed, "train": train, "objectives": objectives, "ways": ways, "device": device_itself}
 
 if __name__ == "__main__":
     main(*sys.argv[1:])

@@ -102,6 +102,35 @@ def ledger() -> Ledger:
     return _Current.ledger
 
 
+class Random:
+    """The device's random state, which is not the host's: what seeds or restores one does not touch the other.
+
+    The numbers are drawn by the CPU's generator, which has this state meanwhile.
+    """
+
+    def __init__(self) -> None:
+        self.state = torch.Generator().get_state()
+
+    def seed(self, seed: int) -> None:
+        self.state = torch.Generator().manual_seed(seed).get_state()
+
+    def set(self, state: Tensor) -> None:
+        self.state = state.clone()
+
+    @contextlib.contextmanager
+    def drawing(self) -> Iterator[None]:
+        host = torch.get_rng_state()
+        torch.set_rng_state(self.state)
+        try:
+            yield
+        finally:
+            self.state = torch.get_rng_state()
+            torch.set_rng_state(host)
+
+
+RANDOM = Random()
+
+
 class OnGpu(Tensor):
     """A tensor on the device `cuda:0`, whose numbers are those of `inner`, a tensor of the CPU.
 
@@ -223,7 +252,8 @@ def dispatched(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
     book = ledger()
     if (attend := kernels.OF.get(func._schema.name)) is not None:
         book.launches += 1
-        return _wrapped(attend(book.attention, *_inner(args), **_inner(kwargs)))
+        with RANDOM.drawing():
+            return _wrapped(attend(book.attention, *_inner(args), **_inner(kwargs)))
     if func in WAITS:
         book.wait(WAITS[func])
     elif name in INDEXING:
@@ -236,7 +266,9 @@ def dispatched(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
     if device is not None:
         inner_kwargs["device"] = torch.device("cpu")
     inner_kwargs.pop("pin_memory", None)
-    result = func(*inner_args, **inner_kwargs)
+    is_random = torch.Tag.nondeterministic_seeded in func.tags
+    with RANDOM.drawing() if is_random else contextlib.nullcontext():
+        result = func(*inner_args, **inner_kwargs)
     if device is not None and not to_gpu:
         return result
     return _same(func, args, kwargs, _wrapped(result))

@@ -103,9 +103,19 @@ static         fp32       step              -                -               2 p
 static         bf16       step              -                -               0               -       -
 static         fp32       cached            -                -               4 pack          -       -
 static         bf16       cached            -                -               0               -       -
+turns          fp32       step              efficient        fp32 fp32 fp32  2 pack          -       -
+turns          bf16       step              varlen           bf16 bf16 bf16  0               -       76/28
+turns          fp32       cached            efficient        fp32 fp32 fp32  4 pack          -       -
+turns          bf16       cached            varlen           bf16 bf16 bf16  0               -       152/28
+checkpointing  fp32       step              efficient        fp32 fp32 fp32  2 pack          -       -
 checkpointing  bf16       step              varlen+dropout   bf16 bf16 bf16  0               -       76/26  # fewer
-spans + mlm    bf16       logged            varlen           bf16 bf16 bf16  2 _reduced      -       32/28
+checkpointing  bf16       cached            varlen+dropout   bf16 bf16 bf16  0               -       102/26  # fewer
+checkpointing  bf16       compiled          varlen+dropout   -               0               1       76/26
+spans + mlm    bf16       logged            varlen           bf16 bf16 bf16  1 _reduced      -       32/28
 spans + mlm    bf16       compiled, cached  varlen           -               0               2       54/28
+clear          bf16       compiled          varlen           -               0               1       24/24
+triplets       bf16       compiled          varlen           -               0               1       24/24
+turns          bf16       compiled          varlen           -               0               1       76/28
 stop flag      bf16       two ranks         -                -               0               -       -
 BERT           bf16       dev score         efficient        fp32 fp32 fp32  0               -       -  # perhaps wanted
 """
@@ -152,10 +162,23 @@ def test_embeddings_are_those_of_a_cpu(rows: Rows) -> None:
 
 
 def test_losses_and_gradients_are_those_of_a_cpu(rows: Rows) -> None:
-    """Each objective, with gradient caching and without; a step with activation checkpointing, of one without."""
+    """Each objective, with gradient caching and without; of `clear` also the step whose negatives a memory bank has."""
     for (name, precision, way), row in rows.items():
         if way in ("step", "cached", "train"):
             assert row.difference < (1e-4 if precision == "fp32" else 0.02), (name, way)
+
+
+def test_checkpointing_replays_dropout(rows: Rows) -> None:
+    """A layer that is computed again with another dropout would change the gradient's norm by 4e-4."""
+    ways = [("fp32", "step"), ("bf16", "step"), ("bf16", "cached")]
+    assert max(rows["checkpointing", *each].difference for each in ways) < 1e-6
+
+
+def test_compiled_steps_have_the_same_losses(rows: Rows) -> None:
+    """Dynamo's graphs, run as they are; without dropout."""
+    compiled = [row for row in rows.values() if row.way.startswith("compiled") and row.name != "checkpointing"]
+    assert len(compiled) == 4
+    assert max(row.difference for row in compiled) < 1e-6
 
 
 def test_the_host_waits_for_a_window_by_its_event_alone(rows: Rows) -> None:

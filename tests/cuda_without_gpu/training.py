@@ -17,9 +17,9 @@ from torch import nn
 from clearspan.common.encoder.attention import PACKED_ATTENTION
 from clearspan.common.ragged import Ragged
 from clearspan.train.collectives import autocast
-from clearspan.train.config.options import ALL, DatasetConfig, ObjectiveConfig, Recipe, TrainingConfig
+from clearspan.train.config.options import DatasetConfig, ObjectiveConfig, Recipe, TrainingConfig
 from clearspan.train.data.ahead import copied_ahead
-from clearspan.train.data.batch import Columns, Rows, cut_micro_batches
+from clearspan.train.data.batch import Batch, Columns, Rows, cut_micro_batches
 from clearspan.train.data.feed import FeedState, MicroBatch
 from clearspan.train.data.span_sampler import SpanConfig
 from clearspan.train.engine.loop import Trainer
@@ -27,7 +27,7 @@ from clearspan.train.engine.optimization import AlternatingOptimizer
 from clearspan.train.engine.tracking import Clock
 from clearspan.train.modalities import Modality, audio, images
 from clearspan.train.model.encoder import TrainableEncoder
-from clearspan.train.model.packing import SpecialTokens, plan_budget
+from clearspan.train.model.packing import Budget, SpecialTokens, plan_budget
 from clearspan.train.model.static import StaticConfig, StaticModel
 from clearspan.train.objectives import Objective, Setting, clear, mlm, patches, simcse, spans
 from clearspan.train.step.learner import Learner
@@ -46,8 +46,10 @@ class NoShards(list[Any]):
 
 EXAMPLES, MICRO_BATCHES = 8, 2
 SAMPLER = SpanConfig(max_span=24, min_span=4, placement="uniform", min_distance=16)
-OBJECTIVES = ("spans + mlm", "clear", "simcse", "triplets", "mlm", "images", "audio", "static")
-"""Steps: `triplets` is SimCSE with pairs and two hard negatives, `static` the same with a static encoder."""
+OBJECTIVES = ("spans + mlm", "clear", "simcse", "triplets", "mlm", "images", "audio", "static", "turns")
+"""Steps: `triplets` is SimCSE with pairs and two hard negatives, `static` the same with a static encoder, and `turns`
+text, images and audio by turns, each with an optimizer of its own. `clear` has a memory bank.
+"""
 
 
 def encoder_of(config: Any, pooling: str = "mean", head: bool = False) -> TrainableEncoder:
@@ -64,13 +66,17 @@ def static_encoder() -> TrainableEncoder:
 def made(name: str, encoder: TrainableEncoder) -> tuple[list[Objective], dict[str, nn.Module]]:
     """Return the objectives of one of OBJECTIVES, and its patch embeddings."""
 
-    def setting(objective: str, modality: Modality | None = None) -> Setting:
+    def setting(objective: str, modality: Modality | None = None, data: str = "data") -> Setting:
         capacity = min(encoder.max_tokens, 512) - SPECIAL.count
         options = {"modality": modality, "attends": encoder.attends, "pooling": encoder.pooling}
-        return Setting(objective, "data", 0, capacity, VOCABULARY, encoder.dim, SPECIAL, NoShards(), **options)  # type: ignore[arg-type]
+        return Setting(objective, data, 0, capacity, VOCABULARY, encoder.dim, SPECIAL, NoShards(), **options)  # type: ignore[arg-type]
 
     embeddings: dict[str, nn.Module] = {}
-    built: list[Objective]
+    built: list[Objective] = []
+    modalities: dict[str, Modality] = {
+        "images": images.ImageModality(images.ImageConfig(image_size=32)),
+        "audio": audio.AudioModality(audio.AudioConfig(frames=64), 0.0, 0.5),
+    }
     if name == "spans + mlm":
         contrast = spans.SpanContrast(spans.SpansConfig(sampler=SAMPLER), setting("spans"))
         moments = contrast.block_moments("anchors")
@@ -80,20 +86,16 @@ def made(name: str, encoder: TrainableEncoder) -> tuple[list[Objective], dict[st
     elif name == "clear":
         config = clear.ClearConfig(augment="del-word", views="stored", memory=16)
         built = [clear.Clear(config, setting("clear"), clear.StoredViews(2, setting("clear")))]
-    elif name in ("images", "audio"):
-        modality: Modality
-        if name == "images":
-            modality = images.ImageModality(images.ImageConfig(image_size=32))
-        else:
-            modality = audio.AudioModality(audio.AudioConfig(frames=64), 0.0, 0.5)
-        embeddings = {"data": modality.embedding(encoder.dim)}
-        built = [patches.PatchContrast(patches.PatchesConfig(), setting("patches", modality), modality)]
-    else:
-        columns = ["tokens"] if name == "simcse" else ["tokens", "positive", "negative", "negative_1"]
+    elif name not in modalities:
+        columns = ["tokens", "positive", "negative", "negative_1"] if name in ("triplets", "static") else ["tokens"]
         options = simcse.SimcseConfig(negatives=2 if len(columns) > 1 else 1, head="none")
         built = [simcse.SimCSE(options, setting("simcse"), columns)]
+    for data, modality in modalities.items():
+        if name in (data, "turns"):
+            embeddings[data] = modality.embedding(encoder.dim)
+            built.append(patches.PatchContrast(patches.PatchesConfig(), setting(data, modality, data), modality))
     for objective in built:
-        objective.name, objective.data, objective.weight = objective.setting.name, "data", 1.0
+        objective.name, objective.data, objective.weight = objective.setting.name, objective.setting.data, 1.0
     return built, embeddings
 
 
@@ -104,15 +106,22 @@ def learner_of(name: str, encoder: TrainableEncoder, static: bool) -> Learner:
     if not any(isinstance(objective, mlm.MaskedLM) for objective in built):
         encoder.drop_mlm_head()
     special = SPECIAL if encoder.attends else dataclasses.replace(SPECIAL, prefix=[], suffix=[])
-    learner = Learner(encoder, built, special, embeddings)
-    if static and not embeddings:
-        with torch.no_grad():
-            sizes = [learner.prepare(batch).packed for batch in host_batches(learner)]
-        tokens = max(len(packed.ids) for packed in sizes)
-        longest = max(packed.longest for packed in sizes)
-        budget = plan_budget(tokens + 40, 0.0, sizes[0].num_sequences, 1, max(longest, SAMPLER.max_span + 2))
-        learner.budgets = {ALL: budget}
+    turns = {objective.name: [objective.name] for objective in built} if name == "turns" else None
+    learner = Learner(encoder, built, special, embeddings, turns)
+    if static:
+        learner.budgets = {turn: _budget(learner, turn) for turn in learner.turns}
     return learner
+
+
+@torch.no_grad()
+def _budget(learner: Learner, turn: str) -> Budget | None:
+    """Return the budget of a turn; None if the turn has no tokens."""
+    if all(objective.data in ("images", "audio") for objective in learner.of_turn(turn)):
+        return None
+    sizes = [learner.prepare(batch, turn).packed for batch in host_batches(learner)]
+    tokens = max(len(packed.ids) for packed in sizes)
+    longest = max(packed.longest for packed in sizes)
+    return plan_budget(tokens + 40, 0.0, sizes[0].num_sequences, 1, max(longest, SAMPLER.max_span + 2))
 
 
 def _lists(generator: np.random.Generator, count: int, shortest: int, longest: int) -> Ragged:
@@ -121,23 +130,29 @@ def _lists(generator: np.random.Generator, count: int, shortest: int, longest: i
 
 
 def host_batches(learner: Learner) -> list[MicroBatch]:
-    """Return a step's micro-batches of random examples, on the host."""
+    """Return a step's micro-batches of random examples of each dataset, on the host."""
     generator = np.random.default_rng(3)
+    datasets = dict.fromkeys(objective.data for objective in learner.objectives)
+    cut = [_batches(learner, data, generator) for data in datasets]
+    return [dict(zip(datasets, batches, strict=True)) for batches in zip(*cut, strict=True)]
+
+
+def _batches(learner: Learner, data: Any, generator: np.random.Generator) -> list[Batch]:
     ids, columns = np.arange(EXAMPLES), dict[str, Any]()
-    for name in learner.columns("data"):
-        has_spans = any(isinstance(each, spans.SpanContrast) for each in learner.objectives)
-        shortest, longest = (100, 140) if has_spans else (4, 24)
-        columns[name] = _lists(generator, EXAMPLES, shortest, longest)
-    objective: Any = learner.objectives[0]
+    objective: Any = next(each for each in learner.objectives if each.data == data)
+    collated: dict[str, Columns]
     if isinstance(objective, patches.PatchContrast):
-        if isinstance(objective.modality, images.ImageModality):
+        if data == "images":
             values: Any = generator.integers(0, 256, (EXAMPLES, 2, 32, 32, 3), np.uint8)
         else:
             values = generator.standard_normal((EXAMPLES, 1, 64, 128)).astype(np.float16)
-        collated: dict[str, Columns] = {objective.name: {"values": values, "labels": ids % 2}}
+        collated = {objective.name: {"values": values, "labels": ids % 2}}
     else:
-        collated = learner.collate(Rows("data", columns, ids, 0))
-    return [{"data": batch} for batch in cut_micro_batches(collated, ids, 0, EXAMPLES // MICRO_BATCHES)]
+        shortest, longest = (100, 140) if isinstance(objective, spans.SpanContrast) else (4, 24)
+        for name in learner.columns(data):
+            columns[name] = _lists(generator, EXAMPLES, shortest, longest)
+        collated = learner.collate(Rows(data, columns, ids, 0))
+    return list(cut_micro_batches(collated, ids, 0, EXAMPLES // MICRO_BATCHES))
 
 
 class Engine:
@@ -171,10 +186,12 @@ def trainer_of(learner: Learner, bf16: bool, caching: bool, device: torch.device
     training = TrainingConfig(
         gradient_accumulation_steps=MICRO_BATCHES, gradient_caching=caching, bf16=bf16, max_steps=10, **options
     )
-    objectives = {objective.name: ObjectiveConfig(data="data") for objective in learner.of_turn(ALL)}
-    recipe = Recipe(
-        output="unused", data={"data": DatasetConfig(path="unused")}, objectives=objectives, training=training
-    )
+    objectives = {
+        each.name: ObjectiveConfig(data=each.data) for turn in learner.turns for each in learner.of_turn(turn)
+    }
+    data = {each.data: DatasetConfig(path="unused") for each in objectives.values()}
+    optimization: Any = "alternate" if len(learner.turns) > 1 else "sum"
+    recipe = Recipe(output="unused", data=data, objectives=objectives, training=training, optimization=optimization)
     trainer = Trainer.__new__(Trainer)
     trainer.recipe, trainer.learner, trainer.optimizers = recipe, learner, recipe.optimizers()
     trainer.parameters = {turn: learner.parameters_of(turn) for turn in trainer.optimizers}
@@ -202,13 +219,15 @@ class Step:
 
     Attributes:
         ledger: the device's record of the second step; empty on a CPU.
-        loss, norm: the loss of the first step, and the norm of its gradient. AdamW then divides by the gradient, and so
-            enlarges differences of rounding.
+        loss, norm: the loss of the first step, and the norm of its gradient; their sums over turns. AdamW then divides
+            by the gradient, and so enlarges differences of rounding.
+        losses: the losses of both steps.
     """
 
     ledger: Ledger
     loss: float
     norm: float
+    losses: list[float]
 
 
 def two_steps(learner: Learner, bf16: bool, caching: bool, device: torch.device = CUDA, **options: Any) -> Step:
@@ -219,6 +238,7 @@ def two_steps(learner: Learner, bf16: bool, caching: bool, device: torch.device 
     metrics, _ = trainer._train_step(batches, Clock())
     trainer.step = 1
     with recording() as ledger:
-        trainer._train_step(batches, Clock())
+        second, _ = trainer._train_step(batches, Clock())
     batches.close()
-    return Step(ledger, float(metrics["loss"]), float(metrics["grad_norm"]))
+    norm = sum(float(value) for name, value in metrics.items() if name.startswith("grad_norm"))
+    return Step(ledger, float(metrics["loss"]), norm, [float(metrics["loss"]), float(second["loss"])])

@@ -3,11 +3,12 @@
 import pytest
 import torch
 from torch import Tensor
-from transformers import AutoModelForMaskedLM
+from transformers import AutoModel, AutoModelForMaskedLM, BertConfig
 
 from clearspan.common.encoder.attention import PACKED_ATTENTION
 from clearspan.common.encoder.packing import pack_ids
 from clearspan.train.model.encoder import TrainableEncoder
+from clearspan.train.model.packing import Budget, Sequences, SpecialTokens, TokenSlices, pack
 from tests.train.test_encoder import CONFIGS, sequences
 from tests.train.test_gradient_caching import CACHING, made, micro_batches
 
@@ -36,6 +37,27 @@ def test_gradients_are_the_same_with_dropout_replayed(architecture: str) -> None
         assert len(layers) == 1 + checkpointing, "a layer is computed again"
     assert len(found[0]) >= 20
     assert all(map(torch.equal, *found))
+
+
+@pytest.mark.exhaustive
+def test_a_compiled_layer_is_recomputed_with_the_same_dropout() -> None:
+    """By torch's partitioner, which inductor uses too; it keeps the random state of each operator that it repeats."""
+    config = BertConfig(vocab_size=64, hidden_size=32, num_hidden_layers=2, num_attention_heads=2, intermediate_size=32)
+    config.hidden_dropout_prob = config.attention_probs_dropout_prob = 0.2
+    slices = TokenSlices(torch.arange(60) % 59 + 5, torch.tensor([0, 10, 30]), torch.tensor([10, 20, 30]))
+    packed = pack([Sequences(slices, torch.arange(3))], SpecialTokens([0], [2], 1, 4), Budget(128, 2, 64))
+    gradients = []
+    for checkpointing in (False, True):
+        torch.manual_seed(0)
+        encoder = TrainableEncoder(AutoModel.from_config(config, attn_implementation=PACKED_ATTENTION)).train()
+        if checkpointing:
+            encoder.checkpoint_activations()
+        encoder.compile_static("aot_eager_decomp_partition")
+        torch.manual_seed(1)
+        encoder.pool(encoder(packed), packed).square().sum().backward()
+        gradients.append([p.grad for p in encoder.parameters() if p.grad is not None])
+    assert len(gradients[0]) >= 20
+    assert all(map(torch.equal, *gradients))
 
 
 def kept_bytes(overrides: list[str]) -> int:

@@ -325,7 +325,10 @@ class Trainer:
             FloatingPointError: a loss or a norm is not finite.
         """
         names = sorted(metrics)
-        values = sum_over_ranks(torch.stack([metrics[name].double().to(self.engine.device) for name in names]))
+        numbers = [metrics[name].double() for name in names]
+        device = self.engine.device  # a copy of a host's number to it would be waited for, its value as an argument not
+        on_device = [x if x.device == device else torch.full_like(x, x.item(), device=device) for x in numbers]
+        values = sum_over_ranks(torch.stack(on_device))
         reduced = {name: value / self.ranks for name, value in zip(names, values.tolist(), strict=True)}
         check_finite(reduced, self.step)
         return reduced
