@@ -73,23 +73,23 @@ Gemma 3        fp32       train             efficient        fp32 fp32 fp32  2 p
 Gemma 3        bf16       train             varlen           fp32 fp32 bf16  0               1       14/14
 spans + mlm    fp32       step              efficient        fp32 fp32 fp32  2 mask, 2 pack  -       -
 spans + mlm    bf16       step              varlen           bf16 bf16 bf16  0               -       30/28
-spans + mlm    fp32       cached            efficient        fp32 fp32 fp32  4 mask, 4 pack  -       -
+spans + mlm    fp32       cached            efficient        fp32 fp32 fp32  2 mask, 2 pack  -       -
 spans + mlm    bf16       cached            varlen           bf16 bf16 bf16  0               -       54/28
 clear          fp32       step              efficient        fp32 fp32 fp32  2 pack          -       -
 clear          bf16       step              varlen           bf16 bf16 bf16  0               -       24/24
-clear          fp32       cached            efficient        fp32 fp32 fp32  4 pack          -       -
+clear          fp32       cached            efficient        fp32 fp32 fp32  2 pack          -       -
 clear          bf16       cached            varlen           bf16 bf16 bf16  0               -       48/24
 simcse         fp32       step              efficient        fp32 fp32 fp32  2 pack          -       -
 simcse         bf16       step              varlen           bf16 bf16 bf16  0               -       24/24
-simcse         fp32       cached            efficient        fp32 fp32 fp32  4 pack          -       -
+simcse         fp32       cached            efficient        fp32 fp32 fp32  2 pack          -       -
 simcse         bf16       cached            varlen           bf16 bf16 bf16  0               -       48/24
 triplets       fp32       step              efficient        fp32 fp32 fp32  2 pack          -       -
 triplets       bf16       step              varlen           bf16 bf16 bf16  0               -       24/24
-triplets       fp32       cached            efficient        fp32 fp32 fp32  4 pack          -       -
+triplets       fp32       cached            efficient        fp32 fp32 fp32  2 pack          -       -
 triplets       bf16       cached            varlen           bf16 bf16 bf16  0               -       48/24
 mlm            fp32       step              efficient        fp32 fp32 fp32  2 mask, 2 pack  -       -
 mlm            bf16       step              varlen           bf16 bf16 bf16  0               -       30/28
-mlm            fp32       cached            efficient        fp32 fp32 fp32  4 mask, 4 pack  -       -
+mlm            fp32       cached            efficient        fp32 fp32 fp32  2 mask, 2 pack  -       -
 mlm            bf16       cached            varlen           bf16 bf16 bf16  0               -       30/28
 images         fp32       step              efficient        fp32 fp32 fp32  0               -       -
 images         bf16       step              varlen           bf16 bf16 bf16  0               -       26/26
@@ -101,11 +101,11 @@ audio          fp32       cached            efficient        fp32 fp32 fp32  0  
 audio          bf16       cached            varlen           bf16 bf16 bf16  0               -       52/26
 static         fp32       step              -                -               2 pack          -       -
 static         bf16       step              -                -               0               -       -
-static         fp32       cached            -                -               4 pack          -       -
+static         fp32       cached            -                -               2 pack          -       -
 static         bf16       cached            -                -               0               -       -
 turns          fp32       step              efficient        fp32 fp32 fp32  2 pack          -       -
 turns          bf16       step              varlen           bf16 bf16 bf16  0               -       76/28
-turns          fp32       cached            efficient        fp32 fp32 fp32  4 pack          -       -
+turns          fp32       cached            efficient        fp32 fp32 fp32  2 pack          -       -
 turns          bf16       cached            varlen           bf16 bf16 bf16  0               -       152/28
 checkpointing  fp32       step              efficient        fp32 fp32 fp32  2 pack          -       -
 checkpointing  bf16       step              varlen+dropout   bf16 bf16 bf16  0               -       76/26  # fewer

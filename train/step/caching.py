@@ -10,8 +10,7 @@ batch.
 """
 
 import dataclasses
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor, nn
@@ -21,7 +20,7 @@ from clearspan.train.collectives import sum_over_ranks
 from clearspan.train.model.encoded import Encoded, SequenceVectors
 from clearspan.train.step.contract import Objective
 from clearspan.train.step.contrast import ContrastiveObjective
-from clearspan.train.step.requests import Metrics
+from clearspan.train.step.requests import Metrics, Prepared
 
 
 @dataclasses.dataclass(frozen=True)
@@ -33,14 +32,11 @@ class Part:
 
     Args:
         vectors: the vectors of all sequences of the micro-batch; None if no objective is contrastive.
-        contexts: name of an objective -> the context of its request, such as labels (`Request.context`).
-        masked: name of an objective -> the number of masked tokens on this rank, a scalar, for each objective that
-            masks tokens.
+        prepared: the micro-batch, packed and masked, which pass 2 encodes again.
     """
 
     vectors: SequenceVectors | None
-    contexts: Mapping[str, Any]
-    masked: Mapping[str, Tensor]
+    prepared: Prepared
 
 
 @dataclasses.dataclass(frozen=True)
@@ -62,6 +58,7 @@ class Cached:
         shares: name of a masked-LM objective -> the number by which its loss is multiplied, a scalar: the number of
             masked tokens in this micro-batch, on all ranks, divided by the mean of this number over the step's
             micro-batches.
+        prepared: the micro-batch, packed and masked, as pass 1 encoded it.
     """
 
     losses: dict[str, Tensor]
@@ -70,6 +67,7 @@ class Cached:
     first: Tensor | None
     parameters: list[tuple[nn.Parameter, Tensor]]
     shares: dict[str, Tensor]
+    prepared: Prepared
 
     def pull(self, vectors: SequenceVectors) -> Tensor:
         """Return a scalar of value 0 whose backward pass gives the weights the gradients of the contrastive losses.
@@ -96,8 +94,7 @@ def cache(parts: Sequence[Part], objectives: Sequence[Objective], measured: bool
     bank of earlier vectors, its loss adds the vectors of the whole step to the bank here.
 
     Args:
-        parts: for each micro-batch of the step, its vectors, computed without gradient, the contexts of the requests,
-            and the numbers of masked tokens.
+        parts: for each micro-batch of the step, its vectors, computed without gradient, and what they were made from.
         objectives: the objectives whose losses the weight update minimizes, in the recipe's order.
         measured: whether the step is logged. If not, the metrics need only hold losses.
 
@@ -117,7 +114,7 @@ def cache(parts: Sequence[Part], objectives: Sequence[Objective], measured: bool
             leaves = [leaf for vectors in cut_vectors for leaf in (vectors.pooled, vectors.first)]
             together = joined(cut_vectors)
         for objective in contrasts:
-            context = objective.joined([part.contexts[objective.name] for part in parts])
+            context = objective.joined([part.prepared.requests[objective.name].context for part in parts])
             encoded = Encoded(together, objective.name, measured, objective.pools)
             losses[objective.name], named = objective.weighted_loss(encoded, context)
             metrics |= named
@@ -130,8 +127,8 @@ def cache(parts: Sequence[Part], objectives: Sequence[Objective], measured: bool
     of_vectors = [None if g is None else g * len(parts) for g in gradients[: len(leaves)]] or [None] * 2 * len(parts)
     shares = _shares(parts)
     return [
-        Cached(detached, metrics, of_vectors[2 * i], of_vectors[2 * i + 1], of_parameters, shares[i])
-        for i in range(len(parts))
+        Cached(detached, metrics, of_vectors[2 * i], of_vectors[2 * i + 1], of_parameters, shares[i], part.prepared)
+        for i, part in enumerate(parts)
     ]
 
 
@@ -166,9 +163,10 @@ def _shares(parts: Sequence[Part]) -> list[dict[str, Tensor]]:
     The factor is the number of masked tokens in the micro-batch, on all ranks, divided by the mean of these numbers
     over the micro-batches.
     """
-    names = list(parts[0].masked)
+    masked = [part.prepared.masked_tokens() for part in parts]
+    names = list(masked[0])
     if not names:
         return [{} for _ in parts]
-    counts = sum_over_ranks(torch.stack([torch.stack([part.masked[name] for name in names]) for part in parts]))
+    counts = sum_over_ranks(torch.stack([torch.stack([each[name] for name in names]) for each in masked]))
     shares = counts / counts.double().mean(0).clamp(min=1 / len(parts))
     return [dict(zip(names, row.float().unbind(), strict=True)) for row in shares]

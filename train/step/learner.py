@@ -134,7 +134,8 @@ class Learner(nn.Module):
                 out.
             turn: the name of the turn, whose objectives are computed.
             cached: with gradient caching, the result of `cache` for this micro-batch: the contrastive losses of the
-                whole step, and their gradients with respect to this micro-batch's vectors; otherwise None.
+                whole step, their gradients with respect to this micro-batch's vectors, and the packed micro-batch;
+                otherwise None.
             measured: whether the step is logged. If not, the metrics need only hold losses and numbers of tokens.
 
         Returns:
@@ -161,10 +162,11 @@ class Learner(nn.Module):
                 out.
             turn: the name of the turn, whose objectives are computed.
             cached: with gradient caching, the result of `cache` for this micro-batch: the contrastive losses of the
-                whole step, and their gradients with respect to this micro-batch's vectors; otherwise None.
+                whole step, their gradients with respect to this micro-batch's vectors, and the packed micro-batch;
+                otherwise None.
             measured: whether the step is logged. If not, the metrics need only hold losses and numbers of tokens.
         """
-        prepared = self.prepare(batches, turn)
+        prepared = cached.prepared if cached else self.prepare(batches, turn)
         forward = self._encode(prepared)
         losses: dict[str, Tensor] = dict(cached.losses) if cached else {}
         metrics: Metrics = dict(cached.metrics) if cached else {}
@@ -206,8 +208,7 @@ class Learner(nn.Module):
                 if any(isinstance(objective, ContrastiveObjective) for objective in objectives):
                     forward = self._encode(prepared)
                     vectors = SequenceVectors(forward.pooled, forward.first, forward.blocks)
-                contexts = {name: request.context for name, request in prepared.requests.items()}
-                parts.append(Part(vectors, contexts, prepared.masked_tokens()))
+                parts.append(Part(vectors, prepared))
         return cache(parts, objectives, measured)
 
     @torch.no_grad()
