@@ -4,6 +4,7 @@ The process group itself, and work that rank 0 does for all ranks, are in `train
 """
 
 import os
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -77,13 +78,40 @@ def autocast_cache(engine: Any) -> torch.autocast:
     Autocast keeps the cast weights until its outermost context ends. Enter the returned context as the outermost one,
     around several forward passes. It does not turn autocast on; the engine does so in each forward pass.
 
-    Within the context, no weight may change, and gradients must be enabled in all forward passes or in none. A compiled
-    encoder still casts once per forward pass, because the casts are part of its graph.
+    Within the context, no weight may change, and gradients must be enabled in all forward passes or in none: a weight
+    that is cast without gradients has none in a later pass. So gradient caching casts each weight twice a step. A
+    compiled encoder still casts once per forward pass, because the casts are part of its graph.
 
     Args:
         engine: DeepSpeed's engine.
     """
     return torch.autocast(engine.device.type, enabled=False)
+
+
+def keep_casts(loss: Tensor) -> None:
+    """Let a loss's backward pass leave the cache of `autocast_cache` as it is, on CUDA.
+
+    Call this within that context, before the backward pass. On CUDA the backward pass has a thread of its own. With
+    activation checkpointing it enters autocast there, to compute layers again. Autocast counts its contexts by thread,
+    but has one cache for all threads: the end of each layer would empty it.
+
+    Args:
+        loss: the scalar that is differentiated.
+    """
+    if not loss.is_cuda:
+        return
+
+    def begin(_: Tensor) -> None:
+        thread = threading.get_ident()
+
+        def end() -> None:
+            if threading.get_ident() == thread:  # else the count of another thread would be wrong
+                torch.autocast_decrement_nesting()
+
+        torch.autocast_increment_nesting()
+        torch.autograd.Variable._execution_engine.queue_callback(end)  # type: ignore[attr-defined]
+
+    loss.register_hook(begin)
 
 
 def autocast(engine: Any) -> torch.autocast:

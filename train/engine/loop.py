@@ -22,7 +22,7 @@ import deepspeed
 import torch
 from torch import Tensor, nn
 
-from clearspan.train.collectives import autocast, autocast_cache, sum_later, sum_over_ranks, world
+from clearspan.train.collectives import autocast, autocast_cache, keep_casts, sum_later, sum_over_ranks, world
 from clearspan.train.config.options import GIVEN, Recipe, RecipeError
 from clearspan.train.config.resume_policy import length_note
 from clearspan.train.config.schedules import fraction_of_peak, round_down
@@ -244,6 +244,7 @@ class Trainer:
                         torch.manual_seed(seed)
                     loss, metrics = self.engine(inputs, turn, cache, self._logged)
                     forwards.append(metrics)
+                    keep_casts(loss)
                     self.engine.backward(loss)
                     if training.zero_stage == 0 and len(forwards) == len(batches):
                         norm = nn.utils.clip_grad_norm_(self.parameters[turn], options.max_grad_norm or math.inf)
