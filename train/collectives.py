@@ -109,9 +109,9 @@ def keep_casts(loss: Tensor) -> None:
                 torch.autocast_decrement_nesting()
 
         torch.autocast_increment_nesting()
-        torch.autograd.Variable._execution_engine.queue_callback(end)  # type: ignore[attr-defined]
+        torch.autograd.Variable._execution_engine.queue_callback(end)
 
-    loss.register_hook(begin)
+    loss.register_hook(begin)  # type: ignore[no-untyped-call]  # torch's
 
 
 def autocast(engine: Any) -> torch.autocast:
