@@ -194,7 +194,10 @@ def ways() -> Iterator[Row]:
 
     with quiet_transformers():
         yield from _checkpointed(training)
-        yield _logged(_learner("spans + mlm", True), training)
+        yield _logged("spans + mlm", _learner("spans + mlm", True), training)
+        checkpointed = _learner("spans + mlm", True)
+        checkpointed.encoder.checkpoint_activations()
+        yield _logged("checkpointing", checkpointed, training)
         for name, caching in (("spans + mlm", True), ("clear", False), ("triplets", False), ("turns", False)):
             uncompiled = training.two_steps(_learner(name, True), True, caching)
             graphs, step = _compiled(_learner(name, True), caching)
@@ -235,7 +238,7 @@ def _checkpointed(training: Any) -> Iterator[Row]:
     yield row
 
 
-def _logged(learner: Any, training: Any) -> Row:
+def _logged(name: str, learner: Any, training: Any) -> Row:
     """A step that is logged, with the gradient norm of each objective: the host reads all metrics at once."""
     from clearspan.train.engine.tracking import Clock
     from tests.cuda_without_gpu.tensors import CUDA, recording
@@ -247,7 +250,7 @@ def _logged(learner: Any, training: Any) -> Row:
         metrics, _ = trainer._train_step(batches, Clock())
         trainer._reduced(metrics)
     batches.close()
-    return row_of("spans + mlm", "bf16", "logged", ledger, calls, training.EXAMPLES)
+    return row_of(name, "bf16", "logged", ledger, calls, training.EXAMPLES)
 
 
 def _stop(training: Any) -> Row:

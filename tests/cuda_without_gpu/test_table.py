@@ -112,6 +112,7 @@ checkpointing  fp32       step              efficient        fp32 fp32 fp32  2 p
 checkpointing  bf16       step              varlen+dropout   bf16 bf16 bf16  0               -       26/26
 checkpointing  bf16       cached            varlen+dropout   bf16 bf16 bf16  0               -       52/26
 checkpointing  bf16       compiled          varlen+dropout   -               0               1       26/26
+checkpointing  bf16       logged            varlen           bf16 bf16 bf16  1 _reduced      -       32/28
 spans + mlm    bf16       logged            varlen           bf16 bf16 bf16  1 _reduced      -       32/28
 spans + mlm    bf16       compiled, cached  varlen           -               0               2       54/28
 clear          bf16       compiled          varlen           -               0               1       24/24

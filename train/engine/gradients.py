@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from clearspan.train.collectives import autocast, sum_over_ranks, world
+from clearspan.train.collectives import autocast, keep_casts, sum_over_ranks, world
 from clearspan.train.data.batch import Batch
 from clearspan.train.model.memory_bank import Memory
 from clearspan.train.step.requests import Metrics
@@ -33,6 +33,7 @@ def gradient_norms(engine: Any, batches: Mapping[str, Batch], turn: str, paramet
         losses, _ = engine.module.losses(batches, turn, measured=False)
     norms = {}
     for name, loss in losses.items():
+        keep_casts(loss)
         gradients = torch.autograd.grad(loss, trained, retain_graph=True, allow_unused=True)
         flat = torch.cat([gradient.float().flatten() for gradient in gradients if gradient is not None])
         norms[f"{name}/grad_norm"] = sum_over_ranks(flat).div(world()[1]).norm()
