@@ -1,4 +1,5 @@
-"""Commands that make datasets, on a machine without Apache Beam: this process does the work units, one after the other.
+"""Commands that make datasets, on a machine without Apache Beam: this process does the work units, one after the other;
+with --workers, so many processes do.
 
     python -m benchmarks.without_beam documents --input ...        as `clearspan documents --input ...`
     python -m benchmarks.without_beam adapt --input ...            as `clearspan adapt --input ...`
@@ -8,6 +9,8 @@ For borrowed machines: the files are those of the pipeline, its speed and its re
 
 import sys
 from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
 
 from clearspan.adapt import __main__ as adapt
 from clearspan.adapt import running
@@ -24,11 +27,22 @@ from clearspan.pipelines.units.unit import process_unit
 PIPELINES, HERE = "clearspan.pipelines", "benchmarks.without_beam"
 
 
-def process(job: Job, units: list[Unit], options: RunOptions) -> bool:
-    """Process all units in this process, in place of `clearspan.pipelines.run._run_beam`."""
+def process_units(job: Job, units: list[Unit]) -> None:
     worker = job.worker()
     for unit in units:
         process_unit(unit, job, worker)
+
+
+def process(job: Job, units: list[Unit], options: RunOptions) -> bool:
+    """Process all units, in place of `clearspan.pipelines.run._run_beam`."""
+    workers = options.workers or 1
+    with job.kind.shared_by(workers):
+        if workers == 1:
+            process_units(job, units)
+        else:
+            shares = [units[at::workers] for at in range(workers)]
+            with ProcessPoolExecutor(workers, get_context("spawn")) as pool:
+                list(pool.map(process_units, [job] * workers, shares))
     for each in rounds(job.curation) if job.curation.is_staged else []:
         for element in each.elements(job):
             each.work(job, *element)

@@ -1,15 +1,20 @@
 """The benchmarks: stored results print, the padded peer has the packed step's loss, a missing GPU is one line."""
 
+import contextlib
 import importlib
+import importlib.metadata
 import json
 import os
 import subprocess
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 from benchmarks import adapting, cuda, cuda_runs, demo, equality, peer_trainer, train_step
 from benchmarks.docstrings import Module, summary_and_body, write_retrieval
@@ -197,16 +202,20 @@ def test_a_budget_is_checked_without_a_forward_and_a_peer_without_memory_is_left
 def test_the_runs_on_a_gpu_are_listed_before_they_run(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Each objective, resuming, ZeRO 1 and 2, and what uses a trained model."""
+    """Each objective and option of the loop, resuming, ZeRO 1 and 2, and what uses a trained model."""
     monkeypatch.setattr(sys, "argv", ["cuda", "--dry-run", "--parts", "runs"])
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     assert cuda.main() == 0
     first, *lines = capsys.readouterr().out.splitlines()
     steps = dict(line.split(": ", 1) for line in lines if not line.startswith("data: "))
     assert first.startswith("runs: python -m benchmarks.cuda_runs")
-    assert steps.keys() == {*cuda_runs.OBJECTIVES, "resume", "adapt", "eval", "encode"}
+    others = {"resume", "adapt", "eval", "embed", "replay", "encode"}
+    assert steps.keys() == {*cuda_runs.OBJECTIVES, *others, "encode-mpnet", "encode-t5", "encode-qwen3"}
     trainings = [steps[name] for name in (*cuda_runs.OBJECTIVES, "resume")]
     assert all(" train/run.py " in line for line in trainings) and steps["resume"].endswith(" --resume --quiet")
     assert all(f"training.zero_stage={stage}" in steps[f"zero-{stage}"] for stage in (1, 2))
+    assert " --workers=2 " in steps["embed"] and " --num_accelerators=2 " in steps["two-ranks"]
+    assert list(steps)[:2] == ["encode", "embed"], "what is timed comes first"
     objectives = {word.split(".")[1] for line in trainings for word in line.split() if word.startswith("objectives.")}
     assert {
         "mlm",
@@ -218,19 +227,56 @@ def test_the_runs_on_a_gpu_are_listed_before_they_run(
 
 
 @pytest.mark.parametrize("name", [*cuda_runs.OBJECTIVES])
-def test_a_run_on_a_gpu_has_a_recipe_that_can_work(name: str, tmp_path: Path) -> None:
+def test_a_run_on_a_gpu_has_a_recipe_that_can_work(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     step = cuda_runs.Plan("cuda", tmp_path, []).training(name)
     keys = [word for word in step.words[step.words.index("--recipe=demo") + 1 :] if not word.startswith("--")]
     recipe = load_recipe("demo", keys)
     assert recipe.training.max_steps == 60 and recipe.output == str(tmp_path / "runs" / name)
 
 
+def required(names: Iterable[str]) -> set[str]:
+    """Return packages, and all that they require, by their normalized names."""
+    found, left = set[str](), [*names]
+    while left:
+        name = canonicalize_name(left.pop())
+        if name in found:
+            continue
+        found.add(name)
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+            for line in importlib.metadata.requires(name) or []:
+                requirement = Requirement(line)
+                if not requirement.marker or requirement.marker.evaluate({"extra": ""}):
+                    left.append(requirement.name)
+    return found
+
+
+BARE = """import atexit, importlib.abc, os, pathlib, sys
+
+class Absent(importlib.abc.MetaPathFinder):
+    def find_spec(self, name, path=None, target=None):
+        if name in {absent!r}:
+            raise ModuleNotFoundError(f"No module named {{name!r}}", name=name)
+
+sys.meta_path.insert(0, Absent())
+atexit.register(lambda: pathlib.Path({folder!r}, str(os.getpid())).write_text("\\n".join(sys.modules)))
+"""
+"""A sitecustomize: a machine without these modules; each process writes what it imported into a folder."""
+
+
 @pytest.mark.exhaustive
-def test_a_part_of_the_runs_passes_on_a_cpu_without_beam(tmp_path: Path) -> None:
-    (tmp_path / "site").mkdir()
-    (tmp_path / "site" / "sitecustomize.py").write_text("import sys\nsys.modules['apache_beam'] = None\n")
-    words = ["-m", "benchmarks.cuda_runs", "--device=cpu", "--only=mlm", f"--work={tmp_path / 'work'}"]
-    environment = {**ALONE, "PYTHONPATH": os.pathsep.join([str(tmp_path / "site"), str(ROOT)]), "OMP_NUM_THREADS": "1"}
+def test_a_part_of_the_runs_passes_on_a_cpu_with_the_packages_of_the_help_alone(tmp_path: Path) -> None:
+    """Without Beam and all else that is neither assumed nor listed; what is listed is imported."""
+    owners = importlib.metadata.packages_distributions()
+    there = required(cuda.ASSUMED) | {canonicalize_name(n) for n in cuda.NEEDED.values()}
+    absent = {top for top, names in owners.items() if not there & {*map(canonicalize_name, names)}}
+    absent -= {"clearspan", "train", "tests", "benchmarks"}
+    site, imported = tmp_path / "site", tmp_path / "imported"
+    site.mkdir(), imported.mkdir()
+    (site / "sitecustomize.py").write_text(BARE.format(absent=absent, folder=str(imported)))
+    only = "--only=mlm,adapt,eval,images,audio"
+    words = ["-m", "benchmarks.cuda_runs", "--device=cpu", only, f"--work={tmp_path / 'work'}"]
+    environment = {**ALONE, "PYTHONPATH": os.pathsep.join([str(site), str(ROOT)]), "OMP_NUM_THREADS": "1"}
     output = tmp_path / "runs.json"
     done = subprocess.run(
         [sys.executable, *words, f"--output={output}"], cwd=ROOT, env=environment, capture_output=True, text=True
@@ -238,6 +284,8 @@ def test_a_part_of_the_runs_passes_on_a_cpu_without_beam(tmp_path: Path) -> None
     assert done.returncode == 0, done.stdout + done.stderr
     steps = json.loads(output.read_text())["steps"]
     assert steps["mlm"]["steps"] == 4 and steps["mlm"]["last_loss"] > 0 and "mlm" in done.stdout
+    modules = {name for path in imported.iterdir() for name in path.read_text().split()}
+    assert {*cuda.NEEDED} <= modules and "apache_beam" in absent
 
 
 def test_a_run_that_failed_says_why_and_what_needs_it_is_not_started(tmp_path: Path) -> None:
@@ -247,4 +295,69 @@ def test_a_run_that_failed_says_why_and_what_needs_it_is_not_started(tmp_path: P
     assert (
         cuda_runs.run(cuda_runs.Step("two", needs=("one",)), tmp_path, {"one": False}, {}, 60)["reason"] == "needs one"
     )
-    assert cuda_runs.run(failing, tmp_path, {}, {}, 0)["reason"] == "no time was left"
+    assert cuda_runs.run(failing, tmp_path, {}, {}, 0)["reason"] == "not reached: time"
+
+
+def test_a_step_that_fails_leaves_the_others_and_one_that_needs_it_waits_for_it(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def broken() -> dict[str, float]:
+        raise KeyError("tokens")
+
+    plan, done = cuda_runs.Plan("cpu", tmp_path, []), dict[str, float]
+    steps = [
+        cuda_runs.Step("broken", work=broken),
+        cuda_runs.Step("after", work=done, needs=("broken",)),
+        cuda_runs.Step("other", work=done),
+        cuda_runs.Step("absent", left_out="there are no two GPUs"),
+    ]
+    monkeypatch.setattr(plan, "waves", lambda: [steps, [cuda_runs.Step("last", work=done, needs=("other",))]])
+    found = cuda_runs.run_all(plan, 2, 60)
+    assert [name for name, result in found.items() if not result["ok"]] == ["broken", "after"]
+    assert found["broken"]["reason"] == "KeyError: 'tokens'" and found["after"]["reason"] == "needs broken"
+    assert found["absent"]["left_out"] == "there are no two GPUs" and found["last"]["ok"]
+
+
+def test_two_ranks_are_left_out_where_there_is_one_gpu(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    step = cuda_runs.Plan("cuda", tmp_path, []).training("two-ranks")
+    assert str(step) == "two-ranks: there are no two GPUs" and cuda_runs.run(step, tmp_path, {}, {}, 60)["ok"]
+
+
+@pytest.mark.exhaustive
+def test_the_gradient_says_how_the_loss_changes_only_if_the_backward_pass_repeats_the_dropout() -> None:
+    """dynamo's backend `eager` recomputes layers with other dropout."""
+    size = cuda_runs.SIZES["cpu"]
+    change, loss = cuda_runs.replay("cpu", size, checkpointing=True)
+    wrong, same = cuda_runs.replay("cpu", size, checkpointing=True, backend="eager")
+    assert change == pytest.approx(1, abs=0.02) and wrong < 0.7 and same == pytest.approx(loss, rel=1e-3)
+
+
+def test_the_rate_of_a_training_leaves_out_the_interval_that_compiles(tmp_path: Path) -> None:
+    plan = cuda_runs.Plan("cuda", tmp_path, [])
+    run = tmp_path / "runs" / "declutr"
+    run.mkdir(parents=True)
+    rates = {10: 1.0, 20: 100.0, 30: 100.0, 40: 2.0, 50: 300.0, 60: 300.0}
+    lines = [json.dumps({"step": step, "loss": 3.0, "tokens_per_s": rate}) for step, rate in rates.items()]
+    (run / "metrics.jsonl").write_text("\n".join(lines))
+    assert plan.trained("declutr", 60, start=30)["tokens_per_s"] == 300
+    (run / "metrics.jsonl").write_text("\n".join(lines[:3]))
+    assert plan.trained("declutr", 30)["tokens_per_s"] == 100
+
+
+def test_a_package_that_a_gpus_machine_lacks_is_named_with_the_command_that_downloads_it(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["cuda", "--parts", "tests"])
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(cuda, "NEEDED", {"json": "hjson", "not_here": "soxr", "nor_this": "deepspeed"})
+    assert cuda.main() == 2
+    said = capsys.readouterr().err
+    assert said.startswith("benchmarks.cuda: not installed: soxr, deepspeed: pip download ") and said.count("\n") == 1
+    assert "--python-version 3.12 --platform manylinux_2_28_x86_64 " in said and " soxr==1." in said
+    assert "pip wheel --no-deps --no-build-isolation -w wheels deepspeed==0." in said
+
+
+def test_the_help_lists_all_wheels_by_their_pins() -> None:
+    assert cuda.missing() == [] and cuda.pinned(cuda.NEEDED.values())
+    assert cuda.download(cuda.NEEDED.values()) in cuda.wheels_help()
