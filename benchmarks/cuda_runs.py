@@ -599,7 +599,11 @@ def run_all(plan: Plan, at_once: int, limit_s: float) -> dict[str, Any]:
     logs.mkdir(parents=True, exist_ok=True)
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     environment = {"PATH": path, "PYTHONPATH": f"{ROOT}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"}
-    environment |= {"HF_HUB_OFFLINE": "1", **({"DS_ACCELERATOR": "cpu"} if plan.device == "cpu" else {})}
+    environment |= {
+        "HF_HUB_OFFLINE": "1",
+        "TORCHINDUCTOR_COMPILE_THREADS": "4",
+        **({"DS_ACCELERATOR": "cpu"} if plan.device == "cpu" else {}),
+    }
     if plan.device == "cpu":
         environment["CUDA_VISIBLE_DEVICES"] = ""
 
@@ -637,7 +641,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--only", default="", metavar="NAME,...", help="these steps alone, besides the data")
     parser.add_argument("--dry-run", action="store_true", help="print the commands; run none")
     parser.add_argument("--measure", choices=list(MEASURES), help=argparse.SUPPRESS)
-    option(parser, "at-once", 6, "commands side by side")
+    option(parser, "at-once", 8, "commands side by side")
     option(parser, "limit", 460, "seconds for all steps")
     arguments = parser.parse_args(argv)
     if arguments.measure:
