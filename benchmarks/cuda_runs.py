@@ -87,7 +87,9 @@ CLASSES, EACH = 6, 8
 BATCHES = (64, 256, 1024)
 """Batch sizes of sentence-transformers, the best of which counts."""
 COSINE = {"fp32": 1 - 1e-5, "bf16": 0.9999}
-"""The lowest cosine between our embedding of a text and sentence-transformers', by precision."""
+"""The lowest cosine between our embedding of a text and sentence-transformers' in fp32, by precision."""
+PADDED_COSINE = COSINE | {"bf16": 0.9995}
+"""The same for PADDED: their random models have 0.99995 on a CPU, and 0.996 with sentence-transformers in bf16."""
 BACKENDS = {"cpu": "aot_eager_decomp_partition", "cuda": "inductor"}
 """Compilers that decide themselves what to recompute, with which random state; the backend `eager` restores none."""
 WARM_UP = 4096
@@ -311,7 +313,7 @@ class Plan:
         """Return `clearspan embed` by two workers, which share one process with the model on a GPU."""
         words = ["embed", f"--model={self.work / 'encode'}", f"--input={self.work / 'files' / 'lines.txt'}"]
         words += ["--text-per=line", f"--device={self.device}", f"--output={self.work / 'vectors'}", "--workers=2"]
-        words += [f"--unit-bytes={20 * self.size['lines'] // 5}", "--quiet"]
+        words += [f"--unit-bytes={4 * self.size['lines']}", "--quiet"]
         return Step("embed", self.module("benchmarks.without_beam", *words), needs=("encode",), check=self.embedded)
 
     def embedded(self) -> dict[str, Any]:
@@ -413,7 +415,7 @@ def encoded(work: Path, device: str, size: Mapping[str, int]) -> dict[str, Any]:
     encoder = TrainableEncoder(RobertaForMaskedLM._from_config(config, attn_implementation=PACKED_ATTENTION))
     encoder.drop_mlm_head()
     save_model(encoder, tokenizer, folder, "")
-    return compared(folder, numbered(size["texts"]), device, BATCHES)
+    return compared(folder, numbered(size["texts"]), device, BATCHES, COSINE)
 
 
 def encoded_as(model_type: str, work: Path, device: str, size: Mapping[str, int]) -> dict[str, Any]:
@@ -439,15 +441,20 @@ def encoded_as(model_type: str, work: Path, device: str, size: Mapping[str, int]
     build(config).save_pretrained(folder)
     tokenizer.model_max_length = 512
     tokenizer.save_pretrained(folder)
-    return compared(folder, numbered(size["padded_texts"]), device, BATCHES[1:2])
+    return compared(folder, numbered(size["padded_texts"]), device, BATCHES[1:2], PADDED_COSINE)
 
 
-def compared(folder: Path, texts: list[str], device: str, batches: Sequence[int]) -> dict[str, Any]:
+def compared(
+    folder: Path, texts: list[str], device: str, batches: Sequence[int], lowest: Mapping[str, float]
+) -> dict[str, Any]:
     """Return the texts a second of `load_model(...).encode` and of sentence-transformers at the best of its batch
     sizes, and the lowest cosine between our embedding of a text and the library's in fp32, by precision.
 
+    Args:
+        lowest: precision -> the lowest cosine that rounding explains.
+
     Raises:
-        ValueError: the embeddings differ.
+        ValueError: the embeddings differ by more.
     """
     from sentence_transformers import SentenceTransformer
 
@@ -469,7 +476,7 @@ def compared(folder: Path, texts: list[str], device: str, batches: Sequence[int]
         cosine = float(((vectors * exact).sum(1) / np.linalg.norm(vectors, axis=1)).min())
         rates = {"texts_per_s": len(texts) / seconds, "peer_texts_per_s": len(texts) / best, "cosine": cosine}
         figures |= {f"{folder.name} {name}, {precision}": value for name, value in rates.items()}
-        if not cosine >= COSINE[precision]:
+        if not cosine >= lowest[precision]:
             raise ValueError(f"{precision}: an embedding has a cosine of {cosine} with sentence-transformers'")
     return figures
 
@@ -519,11 +526,11 @@ def replay(device: str, size: Mapping[str, int], checkpointing: bool, backend: s
     half = REPLAY["change"] / 2 * first.item()
     distance = half / sum(float(each.double().square().sum()) for each in gradients)
     ends = []
-    with torch.no_grad():
-        for times in (1, -2):
+    for times in (1, -2):
+        with torch.no_grad():
             for parameter, gradient in zip(layers, gradients, strict=True):
                 parameter.add_(gradient, alpha=times * distance)
-            ends.append(loss().item())
+        ends.append(loss().item())  # by the graph that has a gradient: another one may draw other dropout
     return (ends[0] - ends[1]) / (2 * half), first.item()
 
 
@@ -555,10 +562,10 @@ def run(
     result: dict[str, Any] = {"ok": False, "seconds": 0.0}
     if step.left_out:
         return {"ok": True, "seconds": 0.0, "left_out": step.left_out}
-    if missing := [name for name in step.needs if not passed.get(name)]:
-        return {**result, "reason": f"needs {', '.join(missing)}"}
     if limit <= 0:
         return {**result, "reason": "not reached: time"}
+    if missing := [name for name in step.needs if not passed.get(name)]:
+        return {**result, "reason": f"needs {', '.join(missing)}"}
     try:
         if step.words:
             log = logs / log_name(step.name)
@@ -642,7 +649,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--dry-run", action="store_true", help="print the commands; run none")
     parser.add_argument("--measure", choices=list(MEASURES), help=argparse.SUPPRESS)
     option(parser, "at-once", 8, "commands side by side")
-    option(parser, "limit", 460, "seconds for all steps")
+    option(parser, "limit", 430, "seconds for all steps")
     arguments = parser.parse_args(argv)
     if arguments.measure:
         print(json.dumps(MEASURES[arguments.measure](arguments.work, arguments.device, SIZES[arguments.device])))

@@ -276,7 +276,7 @@ def test_a_part_of_the_runs_passes_on_a_cpu_with_the_packages_of_the_help_alone(
     site, imported = tmp_path / "site", tmp_path / "imported"
     site.mkdir(), imported.mkdir()
     (site / "sitecustomize.py").write_text(BARE.format(absent=absent, folder=str(imported)))
-    only = "--only=mlm,adapt,eval"
+    only = "--only=encode,embed,mlm,adapt,eval"
     words = ["-m", "benchmarks.cuda_runs", "--device=cpu", only, f"--work={tmp_path / 'work'}"]
     environment = {**ALONE, "PYTHONPATH": os.pathsep.join([str(site), str(ROOT)]), "OMP_NUM_THREADS": "1"}
     output = tmp_path / "runs.json"
@@ -286,6 +286,7 @@ def test_a_part_of_the_runs_passes_on_a_cpu_with_the_packages_of_the_help_alone(
     assert done.returncode == 0, done.stdout + done.stderr
     steps = json.loads(output.read_text())["steps"]
     assert steps["mlm"]["steps"] == 4 and steps["mlm"]["last_loss"] > 0 and "mlm" in done.stdout
+    assert steps["embed"]["embed, texts_per_s"] > 0 and steps["encode"]["encode cosine, fp32"] > 0.9999
     modules = {name for path in imported.iterdir() for name in path.read_text().split()}
     assert {*cuda.NEEDED} <= modules and "apache_beam" in absent
 
@@ -320,6 +321,12 @@ def test_a_step_that_fails_leaves_the_others_and_one_that_needs_it_waits_for_it(
     assert found["absent"]["left_out"] == "there are no two GPUs" and found["last"]["ok"]
 
 
+def test_each_of_the_two_commands_ends_in_eight_minutes_with_its_start() -> None:
+    limits = cuda.LIMITS_S
+    assert max(limits["tests"] + limits["step"], limits["runs"]) + cuda.START_S <= 480
+    assert limits["runs"] - cuda.START_S > cuda_runs.LIMIT_S
+
+
 def test_two_ranks_are_left_out_where_there_is_one_gpu(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
     step = cuda_runs.Plan("cuda", tmp_path, []).training("two-ranks")
@@ -345,6 +352,20 @@ def test_the_rate_of_a_training_leaves_out_the_interval_that_compiles(tmp_path: 
     assert plan.trained("declutr", 60, start=30)["tokens_per_s"] == 300
     (run / "metrics.jsonl").write_text("\n".join(lines[:3]))
     assert plan.trained("declutr", 30)["tokens_per_s"] == 100
+
+
+def test_the_rate_of_embed_leaves_out_each_workers_first_unit(tmp_path: Path) -> None:
+    plan, folder = cuda_runs.Plan("cpu", tmp_path, []), tmp_path / "vectors" / ".clearspan"
+    folder.mkdir(parents=True)
+    for number, end in enumerate([30, 33, 34, 35, 36]):  # loading took 30 s; 80 texts a unit
+        (folder / f"{number:05}.json").touch()
+        os.utime(folder / f"{number:05}.json", (end, end))
+    manifest = folder.parent / "manifest.json"
+    manifest.write_text(json.dumps({"shards": [{"examples": 150}, {"examples": 250}]}))
+    assert plan.embedded() == {"embed, texts_per_s": 80}
+    manifest.write_text(json.dumps({"shards": [{"examples": 399}]}))
+    with pytest.raises(ValueError, match="holds vectors of 399 texts, not of 400"):
+        plan.embedded()
 
 
 def test_a_package_that_a_gpus_machine_lacks_is_named_with_the_command_that_downloads_it(
