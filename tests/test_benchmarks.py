@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 import sys
+import threading
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -307,15 +308,25 @@ def test_a_step_that_fails_leaves_the_others_and_one_that_needs_it_waits_for_it(
     def broken() -> dict[str, float]:
         raise KeyError("tokens")
 
-    plan, done = cuda_runs.Plan("cpu", tmp_path, []), dict[str, float]
+    def slow() -> dict[str, float]:
+        assert released.wait(60)
+        return {}
+
+    def release() -> dict[str, float]:
+        released.set()
+        return {}
+
+    plan, done, released = cuda_runs.Plan("cpu", tmp_path, []), dict[str, float], threading.Event()
     steps = [
         cuda_runs.Step("broken", work=broken),
         cuda_runs.Step("after", work=done, needs=("broken",)),
-        cuda_runs.Step("other", work=done),
+        cuda_runs.Step("other", work=slow),
+        cuda_runs.Step("waits", work=done, needs=("other",)),
+        cuda_runs.Step("release", work=release),
         cuda_runs.Step("absent", left_out="there are no two GPUs"),
     ]
     monkeypatch.setattr(plan, "waves", lambda: [steps, [cuda_runs.Step("last", work=done, needs=("other",))]])
-    found = cuda_runs.run_all(plan, 2, 60)
+    found = cuda_runs.run_all(plan, 3, 60)
     assert [name for name, result in found.items() if not result["ok"]] == ["broken", "after"]
     assert found["broken"]["reason"] == "KeyError: 'tokens'" and found["after"]["reason"] == "needs broken"
     assert found["absent"]["left_out"] == "there are no two GPUs" and found["last"]["ok"]
