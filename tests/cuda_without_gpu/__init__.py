@@ -17,7 +17,11 @@ What it cannot tell: whether a kernel of CUDA gives these numbers, or supports s
 inductor makes of a graph; NCCL and DeepSpeed; FlashAttention 3. An operator counts as one launch, though some have
 several kernels. `python -m benchmarks.cuda` measures these on a GPU.
 
-It was made with torch's build for CPUs. A build with CUDA registers a guard and hooks of its own when torch is
-imported. The hooks here have a higher priority, and the guard is registered after the import, so they should replace
-both; this has not been tried.
+Torch's build for CPUs and its build with CUDA give the same table, byte for byte (torch 2.13.0, CUDA 13.0 without a
+driver). The build with CUDA registers a guard and hooks of its own when torch is imported. The hooks here have a higher
+priority, which torch says on stderr, and the guard is registered after the import. To measure with another build, run
+these by the Python of a virtual environment that has it:
+
+    OTHER/bin/python -m tests.cuda_without_gpu
+    OTHER/bin/python -m pytest tests/cuda_without_gpu
 """

@@ -50,15 +50,20 @@ def _dtypes(*tensors: Tensor) -> tuple[str, str, str]:
     return q, k, v
 
 
-def chosen(query: Tensor, mask: Tensor | None) -> str:
-    """Return the kernel that SDPA takes on an H100 or H200 (torch's `sdp_utils.cpp`, cuDNN 9.11 or later)."""
+def chosen(query: Tensor, key: Tensor, mask: Tensor | None, dropout: float) -> str:
+    """Return the kernel that SDPA takes on an H100 or H200: `torch._fused_sdp_choice` of torch's build with CUDA.
+
+    For as many heads in keys as in queries, equal lengths where attention is causal, and a mask without a gradient.
+    """
     backends, head = torch.backends.cuda, query.shape[-1]
     half = query.dtype in (torch.bfloat16, torch.float16)
-    if half and backends.cudnn_sdp_enabled() and head % 8 == 0 and head <= 128:  # type: ignore[no-untyped-call]
-        return CUDNN
-    if half and mask is None and backends.flash_sdp_enabled() and head % 8 == 0 and head <= 256:  # type: ignore[no-untyped-call]
+    if half and backends.cudnn_sdp_enabled() and head % 8 == 0 and head <= 256:  # type: ignore[no-untyped-call]
+        if key.shape[-2] > 1 and (dropout * 16).is_integer():
+            return CUDNN
+    if half and mask is None and backends.flash_sdp_enabled() and head <= 256:  # type: ignore[no-untyped-call]
         return FLASH
-    return EFFICIENT if backends.mem_efficient_sdp_enabled() else PLAIN  # type: ignore[no-untyped-call]
+    aligned = head % (8 if half else 4) == 0
+    return EFFICIENT if backends.mem_efficient_sdp_enabled() and aligned else PLAIN  # type: ignore[no-untyped-call]
 
 
 def _weights(
@@ -276,7 +281,7 @@ def _sdpa_forward(
         mask = torch.ones(q.shape[-2], k.shape[-2]).tril().bool()
     weights, keep, blind = _weights(q, k, mask, scale, dropout, seed)
     out = ((weights if keep is None else weights * keep) @ v.float()).to(q.dtype)
-    rows, kernel = q.shape[0] * q.shape[2], chosen(q, mask)
+    rows, kernel = q.shape[0] * q.shape[2], chosen(q, k, mask, dropout)
     calls.append(Attention(kernel, _dtypes(q, k, v), rows, blind, mask is not None))
     return out, torch.zeros(q.shape[:3]), seed[:1], seed[1:]
 
