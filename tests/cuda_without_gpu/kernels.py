@@ -57,9 +57,9 @@ def chosen(query: Tensor, key: Tensor, mask: Tensor | None, dropout: float) -> s
     """
     backends, head = torch.backends.cuda, query.shape[-1]
     half = query.dtype in (torch.bfloat16, torch.float16)
-    if half and backends.cudnn_sdp_enabled() and head % 8 == 0 and head <= 256:  # type: ignore[no-untyped-call]
-        if key.shape[-2] > 1 and (dropout * 16).is_integer():
-            return CUDNN
+    by_cudnn = half and head % 8 == 0 and head <= 256 and key.shape[-2] > 1 and (dropout * 16).is_integer()
+    if by_cudnn and backends.cudnn_sdp_enabled():  # type: ignore[no-untyped-call]
+        return CUDNN
     if half and mask is None and backends.flash_sdp_enabled() and head <= 256:  # type: ignore[no-untyped-call]
         return FLASH
     aligned = head % (8 if half else 4) == 0
