@@ -292,6 +292,23 @@ def test_a_part_of_the_runs_passes_on_a_cpu_with_the_packages_of_the_help_alone(
     assert {*cuda.NEEDED} <= modules and "apache_beam" in absent
 
 
+@pytest.mark.exhaustive
+def test_layers_compiled_or_with_one_product_give_the_same_states(tmp_path: Path) -> None:
+    words = ["--device=cpu", "--layers=2", "--hidden=64", "--tokens=600", "--precisions=fp32"]
+    output = tmp_path / "layers.json"
+    done = subprocess.run(
+        [sys.executable, "-m", "benchmarks.encode_layers", *words, f"--output={output}"],
+        cwd=ROOT,
+        env={**ALONE, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    rows = json.loads(output.read_text())["rows"]
+    assert [*rows] == ["as it is, fp32", "one product, fp32", "compiled, fp32"]
+    assert rows["as it is, fp32"]["times"] == 1 and rows["compiled, fp32"]["first_s"] > 0
+
+
 def test_a_run_that_failed_says_why_and_what_needs_it_is_not_started(tmp_path: Path) -> None:
     failing = cuda_runs.Step("one", (sys.executable, "-c", "import sys; sys.exit('no such GPU')"))
     failed = cuda_runs.run(failing, tmp_path, {}, {}, 60)
