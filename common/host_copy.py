@@ -20,6 +20,10 @@ class HostCopy:
         if self._done is not None:
             self._done.record(torch.cuda.current_stream(tensor.device))
 
+    def is_done(self) -> bool:
+        """Return whether the copy is complete."""
+        return self._done is None or bool(self._done.query())  # type: ignore[no-untyped-call]  # torch's
+
     def result(self) -> Tensor:
         """Wait until the copy is complete, and return it."""
         if self._done is not None:

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from clearspan.common.encoder.ahead import IN_FLIGHT, Running
+from clearspan.common.encoder.ahead import IN_FLIGHT
 from clearspan.common.encoder.library import Model
 from clearspan.common.encoder.shared_model import received, send
 from clearspan.common.encoder.stream import Window
@@ -24,6 +24,8 @@ from clearspan.common.encoder.tokens import Tokens
 from clearspan.common.model_folder import EncoderError, refusing
 from clearspan.common.terminal import one_line
 
+POLL_S = 0.001
+"""Seconds between two looks at whether a window is done, while the server also waits for the next request."""
 _Answer = tuple[dict[str, Any], list[np.ndarray]]
 
 
@@ -57,11 +59,10 @@ class ModelServer:
     def run(self) -> None:
         """Answer the requests of all clients until the process ends; this method never returns."""
         threading.Thread(target=self._accept, daemon=True).start()
-        running: deque[tuple[_Request, Running]] = deque()
+        running: deque[tuple[_Request, Window]] = deque()
         while True:
-            try:
-                request = self._requests.get(block=not running)
-            except queue.Empty:
+            request = self._next(running)
+            if request is None:
                 self._finish(*running.popleft())
                 continue
             if request.message["do"] == "ids":
@@ -73,6 +74,16 @@ class ModelServer:
                 self._answer_now(request)
             if len(running) == IN_FLIGHT:
                 self._finish(*running.popleft())
+
+    def _next(self, running: "deque[tuple[_Request, Window]]") -> _Request | None:
+        """Return the next request, which the device can start meanwhile; None if none came until a window was done."""
+        while True:
+            is_done = bool(running) and running[0][1].is_done()
+            try:
+                return self._requests.get(block=not is_done, timeout=POLL_S if running else None)
+            except queue.Empty:
+                if is_done:
+                    return None
 
     def _accept(self) -> None:
         """Wait for clients until the listener is closed; for each, start a thread that answers its requests."""
@@ -92,7 +103,7 @@ class ModelServer:
         except (EOFError, OSError):
             connection.close()
 
-    def _started(self, request: _Request) -> Running:
+    def _started(self, request: _Request) -> Window:
         packed = self._model.packed
         assert packed is not None
         lengths, ids = request.arrays
@@ -100,7 +111,7 @@ class ModelServer:
         with refusing(f"{self._model.name}: cannot encode every text"):
             return Window(packed, tokens, request.message["batch_tokens"])
 
-    def _finish(self, request: _Request, running: Running) -> None:
+    def _finish(self, request: _Request, running: Window) -> None:
         try:
             with refusing(f"{self._model.name}: cannot encode every text"):
                 request.answer.set_result(({}, [running.result().vectors]))

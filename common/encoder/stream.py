@@ -140,6 +140,10 @@ class Window:
                     on_done(int(last - first))
             self._copying = None if is_host else HostCopy(torch.cat(made))
 
+    def is_done(self) -> bool:
+        """Return whether the embeddings are there, so that `result` would not wait."""
+        return self._copying is None or self._copying.is_done()
+
     def result(self) -> Embedded:
         """Wait for the embeddings, and return them in the order of the texts."""
         if self._copying is not None:

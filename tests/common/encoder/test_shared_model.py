@@ -290,6 +290,13 @@ def test_an_error_in_a_request_is_one_line_of_its_answer(do: str) -> None:
     )
 
 
+class Step(int):
+    """A window, known by its number, that is done."""
+
+    def is_done(self) -> bool:
+        return True
+
+
 class Steps(ModelServer):
     """A server that keeps what it starts and finishes."""
 
@@ -304,7 +311,7 @@ class Steps(ModelServer):
         if request.message.get("fails"):
             raise EncoderError("held: too long:\n  no more")
         self.done.append(f"start {request.message['number']}")
-        return request.message["number"]
+        return Step(request.message["number"])
 
     def _finish(self, request: _Request, running: Any) -> None:
         self.done.append(f"finish {running}")
@@ -336,6 +343,29 @@ def test_a_few_windows_are_computed_at_once_and_each_is_answered_in_its_turn() -
     assert later.answer.result(5) == ({"number": 9}, [])
     assert all(thread.daemon for thread in {*threading.enumerate()} - before)
     assert ahead.IN_FLIGHT == 2
+
+
+def test_a_window_that_comes_while_another_is_computed_is_started_before_that_one_is_done() -> None:
+    """The first window is done only when the second one was started: a GPU would be idle in between."""
+
+    waiting = [_Request({"do": "ids", "number": number}, [], Future()) for number in range(2)]
+    first, second = waiting
+
+    class Computing(Step):
+        def is_done(self) -> bool:
+            if len(waiting) > 1:
+                server._requests.put(waiting.pop())
+            return "start 1" in server.done
+
+    class Late(Steps):
+        def _started(self, request: _Request) -> Any:
+            return Computing(super()._started(request))
+
+    server = Late()
+    server._requests.put(first)
+    threading.Thread(target=server.run, daemon=True).start()
+    assert first.answer.result(10) == ({"number": 0}, []) and second.answer.result(10) == ({"number": 1}, [])
+    assert [step for step in server.done if step != "accept"][:3] == ["start 0", "start 1", "finish 0"]
 
 
 @pytest.mark.guarantee("one-model-a-gpu")
