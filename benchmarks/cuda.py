@@ -1,10 +1,11 @@
 """All checks that need a GPU, as two commands that each take less than eight minutes.
 
-    python -m benchmarks.cuda --parts tests step
+    python -m benchmarks.cuda --parts tests step layers
     python -m benchmarks.cuda --parts runs
 
     tests     all tests with the marker `cuda`
     step      `benchmarks.train_step`: packed beside plain transformers and sentence-transformers' trainer
+    layers    `benchmarks.encode_layers`: a batch of `encode` as it is, compiled, and with one product for q, k and v
     runs      `benchmarks.cuda_runs`: encode beside its peer, embed, runs of each objective and option, adapt, eval
 
 Each part is a process of its own with a time limit. What is timed runs alone. Exit code: 0; 1 if a part failed; 2
@@ -29,7 +30,7 @@ from benchmarks import cuda_runs
 from benchmarks.report import command, machine, write
 
 ROOT = Path(__file__).resolve().parents[1]
-LIMITS_S = {"tests": 280, "step": 175, "runs": 455}
+LIMITS_S = {"tests": 250, "step": 160, "layers": 45, "runs": 455}
 START_S = 25
 """Seconds in which a process imports torch and transformers where nothing has read them before."""
 PACKAGES = ("torch", "transformers", "sentence-transformers", "flash-attn", "datasets", "deepspeed")
@@ -146,10 +147,12 @@ def main() -> int:
     parser.add_argument("--parts", nargs="+", default=list(LIMITS_S), choices=list(LIMITS_S), help="default: all")
     parser.add_argument("--dry-run", action="store_true", help="print the commands, those of `runs` in full; run none")
     arguments = parser.parse_args()
-    step, runs = (arguments.output.with_name(f"{name}.json") for name in ("train_step_cuda", "cuda_runs"))
+    names = ("train_step_cuda", "encode_layers", "cuda_runs")
+    step, layers, runs = (arguments.output.with_name(f"{name}.json") for name in names)
     parts = {
         "tests": ["pytest", "-m", "cuda", "-rs", "-p", "no:cacheprovider", *map(str, marked())],
         "step": ["benchmarks.train_step", "--device=cuda", "--documents", arguments.documents, f"--output={step}"],
+        "layers": ["benchmarks.encode_layers", "--device=cuda", f"--output={layers}"],
         "runs": ["benchmarks.cuda_runs", f"--output={runs}", f"--limit={LIMITS_S['runs'] - START_S}"],
     }
     parts = {name: words for name, words in parts.items() if name in arguments.parts}
