@@ -8,7 +8,7 @@ a text at every space, so that each distinct word needs to be tokenized only onc
 gives the same ids as `tokenizers` for a set of texts that are difficult to tokenize. Callers also compare `quick` with
 `exact` on a sample of their texts, or call `quick_if_equal`, which does so.
 
-A faster method reads many texts in few calls that release Python's lock, so that another thread, which starts the work
+A faster method reads all texts in a few calls that release Python's lock, so that another thread, which starts the work
 of a GPU, is not held up (`benchmarks.encode_host`).
 
 A special token that is spelled out in a text, such as `</s>` or `[MASK]`, is read as plain text and split into
@@ -41,8 +41,6 @@ MOST_IDS, MOST_CHARACTERS = 1 << 20, 1 << 24
 """Limits on the number of ids, and on the number of characters in words, that `WordTokens` remembers. Characters are
 limited too, since a word of any length, such as an image in base64, may have a single id.
 """
-SHORT = 64
-"""Texts of at most this many characters are of similar length, as are longer ones of which none is twice as long."""
 TOGETHER = 256
 """Number of words that are tokenized as one text, to save the overhead per text."""
 SAMPLE, SAMPLE_CHARACTERS = 64, 4096
@@ -244,20 +242,13 @@ def _fast(tokenizer: Tokenizer) -> Callable[[Sequence[str]], Ragged] | None:
         quick = gigatoken.Tokenizer.from_json(orjson.dumps(record))
     except (RuntimeError, ValueError):
         return None
-    return functools.partial(_by_length, quick)
+    return functools.partial(_together, quick)
 
 
-def _by_length(tokenizer: gigatoken.Tokenizer, texts: Sequence[str]) -> Ragged:
-    """Tokenize all texts of similar length in one call, which pads them; return the ids of each text."""
-    lengths = np.fromiter(map(len, texts), np.int64, len(texts))
-    order = np.argsort(lengths, kind="stable")
-    parts: list[Ragged] = []
-    while (done := sum(map(len, parts))) < len(order):
-        longest = 2 * lengths[order[done]] + SHORT
-        rows = order[done : np.searchsorted(lengths, longest, "right", sorter=order)]
-        ids, counts = tokenizer.encode_batch_padded([texts[row] for row in rows], 0, parallel=False)
-        parts.append(Ragged(ids[np.arange(ids.shape[1]) < counts[:, None]], bounds(counts)))
-    return Ragged.concatenate([Ragged.of([], np.uint32), *parts]).take(np.argsort(order))
+def _together(tokenizer: gigatoken.Tokenizer, texts: Sequence[str]) -> Ragged:
+    """Tokenize all texts in one call; return the ids of each text."""
+    ids = tokenizer.encode_batch(list(texts), parallel=False).layout
+    return Ragged(ids.content.data, ids.offsets.data)
 
 
 def _splits_at_spaces(pre_tokenizer: PreTokenizer | None) -> bool:
