@@ -200,6 +200,8 @@ class WordTokens:
     def _ids(self, texts: Sequence[str]) -> Ragged:
         if len(self._words.values) > MOST_IDS or self._characters > MOST_CHARACTERS:
             self._forget()
+        if others := [type(text).__name__ for text in texts if not isinstance(text, str)]:
+            raise TypeError(f"{others[0]} is no text")
         import pyarrow.compute as pc  # here, as it would take a tenth of the time of --help
 
         column = pc.replace_substring(pa.array(texts, pa.large_string()), "\n", " ")

@@ -78,7 +78,7 @@ class ModelServer:
     def _next(self, running: "deque[tuple[_Request, Window]]") -> _Request | None:
         """Return the next request, which the device can start meanwhile; None if none came until a window was done."""
         while True:
-            is_done = bool(running) and running[0][1].is_done()
+            is_done = bool(running) and _is_done(running[0][1])
             try:
                 return self._requests.get(block=not is_done, timeout=POLL_S if running else None)
             except queue.Empty:
@@ -137,3 +137,11 @@ class ModelServer:
                 request.answer.set_result(({}, [made.vectors, made.truncated]))
         except EncoderError as error:
             request.answer.set_result(({"error": one_line(error)}, []))
+
+
+def _is_done(window: Window) -> bool:
+    """Return whether a window is done, or has failed, which only its result says."""
+    try:
+        return window.is_done()
+    except RuntimeError:  # as CUDA's errors
+        return True

@@ -173,6 +173,18 @@ def test_a_tokenizer_that_the_faster_library_refuses_is_left_to_tokenizers(
     assert lists(ids.quick(LINES)) == lists(ids.exact(LINES))
 
 
+@pytest.mark.guarantee("same-ids")
+@pytest.mark.parametrize("other", [None, b"owl", 7])
+@pytest.mark.parametrize("data", [of_words(), of_bytes()], ids=["words", "bytes"])
+def test_what_is_no_text_is_refused_by_every_method(data: bytes, other: Any) -> None:
+    ids = made(data)
+    assert ids.is_fast
+    for tokenize in (ids.quick, ids.exact):
+        with pytest.raises(TokenizerError, match="cannot encode a text"):
+            tokenize(["the barn owl", other])
+
+
+@pytest.mark.guarantee("same-ids")
 def test_thousands_of_texts_are_one_call(monkeypatch: pytest.MonkeyPatch) -> None:
     """A call keeps Python's lock for a moment alone: a call for each text would hold up other threads."""
     encode_batch = gigatoken.Tokenizer.encode_batch
@@ -210,6 +222,24 @@ def test_words_keep_their_ids_however_many_come_together_and_later(monkeypatch: 
     ]
     for texts in calls:
         assert lists(ids.quick(texts)) == [[WORDS.get(word, 0) for word in text.split()] for text in texts]
+
+
+@pytest.mark.guarantee("same-ids")
+def test_words_are_forgotten_when_they_are_too_many_or_too_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    words = fast_tokenizer.WordTokens(load_tokenizer(of_words()))
+    monkeypatch.setattr(fast_tokenizer, "MOST_IDS", 2)
+    known = []
+    for text in ("the barn", "owl", "in New", "in York"):
+        assert lists(words([text])) == [[WORDS[word] for word in text.split()]]
+        known.append([*words._numbers])
+    assert known == [["the", "barn"], ["the", "barn", "owl"], ["in", "New"], ["in", "New", "York"]]
+    monkeypatch.setattr(fast_tokenizer, "MOST_IDS", 100)
+    monkeypatch.setattr(fast_tokenizer, "MOST_CHARACTERS", len("inNewYork"))
+    known = []
+    for text in ("owl", "barn", "the"):
+        words([text])
+        known.append([*words._numbers])
+    assert known == [["in", "New", "York", "owl"], ["barn"], ["barn", "the"]]
 
 
 @pytest.mark.guarantee("same-ids")

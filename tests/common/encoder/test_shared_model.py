@@ -355,6 +355,8 @@ def test_a_window_that_comes_while_another_is_computed_is_started_before_that_on
         def is_done(self) -> bool:
             if len(waiting) > 1:
                 server._requests.put(waiting.pop())
+            if self == 1:
+                raise RuntimeError("CUDA error: what its result will say")
             return "start 1" in server.done
 
     class Late(Steps):
