@@ -1,159 +1,184 @@
 """Show that two checkouts make the same of the same inputs: `python -m benchmarks.equality BEFORE [AFTER]`.
 
-    docstrings of installed packages, pictures, tones -> every command of CASES, in each checkout -> file by file
+    benchmarks.equality_inputs -> every case of benchmarks.equality_cases, in each checkout -> result by result
 
-For a change that should change nothing: datasets of each kind, mined negatives, weights of a static encoder and of a
-transformer with all objectives, scores, vectors and hits. Files are compared byte by byte, those of JSON without the
-fields in LEFT_OUT, which tell time, place or version. Each checkout runs in this process's environment, on one thread,
-in a folder of the same name. Prints how many files of each case are equal, and each one that is not. Exit code 1 if a
-file differs.
+For a change that should change nothing: datasets of each builder, format and option, weights of each objective, scores,
+hits, adapted folders, the keys of recipes, and exit codes of wrong commands. Files are compared by their bytes, those of
+JSON without the fields in LEFT_OUT, which tell time, place or version. The checkouts run side by side, each on one
+thread. Prints how many results of each part are equal, and each one that is not.
+
+Exit codes: 0: all are equal; 1: a result differs; 2: wrong usage, or a case that should succeed fails in both checkouts, or
+one that should fail succeeds.
 """
 
 import argparse
+import concurrent.futures
+import dataclasses
 import hashlib
 import json
 import os
 import shutil
+import socket
 import subprocess
 import sys
 import tempfile
-import wave
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-from PIL import Image
-
-from benchmarks.docstrings import modules, write_corpus, write_pairs, write_retrieval
+from benchmarks import forked
+from benchmarks.equality_cases import CASES, PARTS, Case, selected
+from benchmarks.equality_inputs import write_inputs
 from clearspan.common import terminal
 
-MODULES, QUERIES = 1200, 200
-TOKENIZED = ["--tokenizer", "sentences/tokenizer", "--unit-bytes", "400000", "--holdout-fraction", "0.1"]
-ALL = ["documents", "sentences", "images", "audio"]
-CASES: dict[str, tuple[str, list[str]]] = {
-    "vocabulary": ("tokenizer", ["vocabulary", "--input", "corpus.jsonl", "--size", "4096", "--output", "tokenizer"]),
-    "sentences": (
-        "sentences",
-        [
-            *("sentences", "--input", "corpus.jsonl", "--tokenizer", "tokenizer", "--augment", "del-span"),
-            *("--limit", "3000", "--output", "sentences"),
-        ],
-    ),
-    "documents": (
-        "documents",
-        [
-            *("documents", "--input", "corpus.jsonl", *TOKENIZED, "--min-tokens", "300", "--dedup"),
-            *("--near-dedup", "0.8", "--output", "documents"),
-        ],
-    ),
-    "pairs": ("pairs", ["pairs", "--input", "pairs.jsonl", *TOKENIZED, "--output", "pairs"]),
-    "images": ("images", ["images", "--input", "pictures", "--size", "40", "--output", "images"]),
-    "audio": ("audio", ["audio", "--input", "tones", "--output", "audio"]),
-    "train, static": (
-        "static/model",
-        [
-            *("train", "--recipe", "static", "data.text.path=documents", "data.text.validation=documents/validation"),
-            *("training.max_steps=20", "training.eval_data=heldout", "training.eval_steps=10", "output=static"),
-        ],
-    ),
-    "mine": ("mined", ["mine", "pairs", "--model", "static/model", "--bm25", "1", "--output", "mined"]),
-    "train, all objectives": (
-        "combined/model",
-        [
-            *("train", "--recipe", "combined-demo", *(f"data.{name}.path={name}" for name in ALL)),
-            *(f"data.{name}.batch_size=4" for name in ALL),
-            *("training.max_steps=3", "training.eval_data=null", "output=combined"),
-        ],
-    ),
-    "embed": (
-        "vectors",
-        ["embed", "--input", "pairs.jsonl", "--model", "combined/model", "--keep-text", "--output", "vectors"],
-    ),
-    "eval": (
-        "scores",
-        [
-            *("eval", "--model", "static/model", "--model", "combined/model", "--model", "hybrid:static/model"),
-            *("--tasks", "retrieval", "--data", ".", "--cache", "none", "--output", "scores"),
-        ],
-    ),
-    "search": (
-        "hits",
-        ["search", "vectors", "--model", "combined/model", "--queries", "queries.txt", "--hybrid", "--json"],
-    ),
-}
-"""Name of a case -> (what its command writes, the words of the command). What `search` prints is written to `hits`."""
-NO_RESULT = {".clearspan", ".html"}
-"""Folder that tells how a run went; pages, which show the day."""
-LEFT_OUT = {"environment", "seconds", "run", "code", "versions", "clearspan", "command", "sha256"}
-"""Fields of JSON that are not compared, at any depth."""
+NO_RESULT = {".clearspan", "tensorboard", "checkpoints", "report.html", "run.log"}
+"""Folders and files that tell how a run went or show the day, and checkpoints, whose weights `model` holds."""
+LEFT_OUT = {"environment", "seconds", "run", "code", "versions", "clearspan", "command", "sha256", "data_wait", "metrics.jsonl"}
+"""Fields of JSON that are not compared, at any depth, such as the hash of a file with times; nor is a field whose name says that it is a rate (`_per_s`)."""
+PRINTED = "printed"
+"""Name of what the commands of a case print, among its results: JSON is compared, the wording of text is not."""
+RECORD, COMMIT = "record.json", "commit.txt"
 
 
-def write_inputs(folder: Path) -> None:
-    """Write the inputs of all commands."""
-    documented = modules()[:MODULES]
-    write_corpus(documented, folder / "corpus.jsonl")
-    write_pairs(documented, folder / "pairs.jsonl")
-    write_retrieval(documented, folder / "retrieval" / "docstrings", QUERIES)
-    titles = [json.loads(line)["title"] for line in (folder / "pairs.jsonl").read_text().splitlines()]
-    (folder / "queries.txt").write_text("\n".join(titles[::50]))
-    draws = np.random.default_rng(1)
-    for number in range(24):
-        picture, tone = folder / f"pictures/{number % 3}/{number}.png", folder / f"tones/{number % 3}/{number}.wav"
-        for path in (picture, tone):
-            path.parent.mkdir(parents=True, exist_ok=True)
-        Image.fromarray(draws.integers(0, 256, (48, 40, 3), np.uint8)).save(picture)
-        samples = 9000 * np.sin(np.arange(24_000) * (number + 5) / 60) + draws.normal(0, 900, 24_000)
-        with wave.open(str(tone), "wb") as file:
-            file.setparams((1, 2, 16_000, len(samples), "NONE", ""))
-            file.writeframes(samples.astype("<i2").tobytes())
+@dataclasses.dataclass(frozen=True)
+class Found:
+    """What a case did in one checkout: exit codes of its commands, and hashes of its results by their names."""
+
+    codes: list[int]
+    results: dict[str, str]
 
 
-def run(checkout: Path, inputs: Path, work: Path, cases: list[str]) -> None:
-    """Run the commands of all cases in a new folder `work`."""
-    shutil.copytree(inputs, work)
-    environment = {**os.environ, "PYTHONPATH": str(checkout.resolve()), "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
-    for case in cases:
-        terminal.notice(f"{checkout}: {case}")
-        command = [sys.executable, "-m", "clearspan", *CASES[case][1]]
-        ended = subprocess.run(command, cwd=work, env=environment, capture_output=True, text=True, check=False)
-        if ended.returncode:
-            raise SystemExit(
-                f"{checkout}: {' '.join(CASES[case][1])}: exit code {ended.returncode}: {ended.stderr[-800:]}"
-            )
-        if case == "search":
-            (work / CASES[case][0]).write_text(ended.stdout)
+class Checkout:
+    """One checkout, and the folder in which its commands run.
+
+    Args:
+        root: the checkout.
+        folder: a folder that holds `work`, with the outputs of all cases, and `record.json`; kept if it exists.
+        inputs: the folder that `write_inputs` wrote.
+    """
+
+    def __init__(self, root: Path, folder: Path, inputs: Path) -> None:
+        self.root, self.folder, self.work = root.resolve(), folder, folder / "work"
+        if not self.work.exists():
+            shutil.copytree(inputs, self.work)
+        record = folder / RECORD
+        self.found = {n: Found(**f) for n, f in json.loads(record.read_text()).items()} if record.exists() else {}
+
+    def run(self, cases: Sequence[Case]) -> dict[str, Found]:
+        """Run all cases that are not recorded yet; return name of a case -> what it did."""
+        missing = [case for case in cases if case.name not in self.found]
+        if missing:
+            with self._server() as server:
+                for number, case in enumerate(missing, 1):
+                    terminal.notice(f"{self.folder.name}: {number} of {len(missing)}: {case.name}")
+                    self.found[case.name] = self._run(case, server)
+                server.stdin.close()  # type: ignore[union-attr]
+            record = {name: dataclasses.asdict(found) for name, found in self.found.items()}
+            (self.folder / RECORD).write_text(json.dumps(record, indent=1))
+        return self.found
+
+    def _server(self) -> "subprocess.Popen[str]":
+        variables = {
+            **os.environ,
+            "PYTHONPATH": str(self.root),
+            "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
+            "CLEARSPAN_CACHE": str((self.folder / "cache").resolve()),
+            "OMP_NUM_THREADS": "1",
+            "HF_HUB_OFFLINE": "1",
+            "CUDA_VISIBLE_DEVICES": "",
+            "COLUMNS": "100",
+        }
+        command = [sys.executable, forked.__file__]
+        return subprocess.Popen(command, env=variables, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+    def _run(self, case: Case, server: "subprocess.Popen[str]") -> Found:
+        printed = self.folder / f"{case.name}.stdout"
+        codes = []
+        for words in case.commands:
+            places = {"{out}": case.name, "{port}": str(_free_port()), "{checkout}": str(self.root)}
+            argv = [_replaced(word, places) for word in words]
+            request = {"argv": argv, "folder": str(self.work.resolve()), "stdout": str(printed.resolve())}
+            request["stderr"] = str((self.folder / f"{case.name}.stderr").resolve())
+            server.stdin.write(json.dumps(request) + "\n")  # type: ignore[union-attr]
+            server.stdin.flush()  # type: ignore[union-attr]
+            codes.append(int(server.stdout.readline()))  # type: ignore[union-attr]
+            if codes[-1] and case.part != "refusals":
+                break
+        if case.part == "refusals":
+            return Found(codes, {})
+        return Found(codes, {**results(self.work / case.name), PRINTED: self._printed(printed)})
+
+    def _printed(self, path: Path) -> str:
+        """Return a hash of the JSON that the commands printed; of other text, whose wording may change, return ""."""
+        content = _json(path.read_bytes())
+        return "" if content is None else hashlib.sha256(content).hexdigest()
 
 
-def compared(folder: Path) -> dict[str, str]:
-    """Return a hash of what is compared of each file below a path, by the file's path below it."""
-    paths = sorted(
-        path for path in folder.rglob("*") if path.is_file() and NO_RESULT.isdisjoint((*path.parts, path.suffix))
-    )
-    paths = [folder] if folder.is_file() else paths
-    return {str(path.relative_to(folder)): hashlib.sha256(_content(path)).hexdigest() for path in paths}
+def results(folder: Path) -> dict[str, str]:
+    """Return a hash of what is compared of each file below a folder, by the file's path below it."""
+    paths = sorted(path for path in folder.rglob("*") if path.is_file())
+    return {
+        str(path.relative_to(folder)): hashlib.sha256(_content(path.read_bytes())).hexdigest()
+        for path in paths
+        if NO_RESULT.isdisjoint(path.relative_to(folder).parts)
+    }
 
 
-def _content(path: Path) -> bytes:
-    data = path.read_bytes()
-    try:
-        return json.dumps(_without(json.loads(data))).encode()
-    except ValueError:
-        return data
+def _content(data: bytes) -> bytes:
+    content = _json(data)
+    return data if content is None else content
+
+
+def _json(data: bytes) -> bytes | None:
+    """Return JSON, or lines of JSON, without the fields in LEFT_OUT; None if it is none."""
+    for parts in ([data], data.splitlines()):
+        try:
+            return "\n".join(json.dumps(_without(json.loads(part))) for part in parts).encode()
+        except ValueError:
+            continue
+    return None
 
 
 def _without(value: Any) -> Any:
     if isinstance(value, dict):
-        return {key: _without(held) for key, held in value.items() if key not in LEFT_OUT}
+        kept = {key: held for key, held in value.items() if key not in LEFT_OUT and "_per_s" not in key}
+        return {key: _without(held) for key, held in kept.items()}
     return [_without(held) for held in value] if isinstance(value, list) else value
 
 
-def differences(before: Path, after: Path, cases: list[str]) -> Iterator[tuple[str, int, list[str]]]:
-    """Yield (case, number of its equal files, names of those that differ or are only in one folder)."""
+def _replaced(word: str, places: Mapping[str, str]) -> str:
+    for name, value in places.items():
+        word = word.replace(name, value)
+    return word
+
+
+def _free_port() -> int:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return int(free.getsockname()[1])
+
+
+def differences(
+    before: Mapping[str, Found], after: Mapping[str, Found], cases: Sequence[Case]
+) -> Iterator[tuple[Case, int, list[str]]]:
+    """Yield (case, number of its equal results, names of those that differ or are only in one checkout)."""
     for case in cases:
-        first, second = (compared(folder / CASES[case][0]) for folder in (before, after))
-        unequal = sorted(name for name in first.keys() | second if first.get(name) != second.get(name))
-        yield case, len(first.keys() | second) - len(unequal), unequal
+        first, second = before[case.name], after[case.name]
+        names = first.results.keys() | second.results.keys()
+        unequal = sorted(name for name in names if first.results.get(name) != second.results.get(name))
+        if first.codes != second.codes:
+            unequal.insert(0, f"exit codes {first.codes}, {second.codes}")
+        yield case, len(names) + 1 - len(unequal), unequal
+
+
+def unexpected(before: Mapping[str, Found], after: Mapping[str, Found], cases: Sequence[Case]) -> list[str]:
+    """Return the names of the cases that fail in both checkouts although they should not, or succeed although they should."""
+    return [
+        case.name
+        for case in cases
+        if all(any(found[case.name].codes) != (case.part == "refusals") for found in (before, after))
+    ]
 
 
 def main() -> int:
@@ -162,20 +187,71 @@ def main() -> int:
     )
     parser.add_argument("before", type=Path, metavar="BEFORE", help="a checkout")
     parser.add_argument("after", type=Path, nargs="?", default=Path(), metavar="AFTER", help="default: this folder")
-    parser.add_argument("--until", choices=[*CASES], help="leave out the cases behind this one")
+    parser.add_argument("--only", metavar="NAME,...", help=f"parts, or cases, with what they need: {', '.join(PARTS)}")
+    parser.add_argument(
+        "--keep", type=Path, metavar="DIR", help="keep all outputs in DIR; what BEFORE made there is not made again"
+    )
     options = parser.parse_args()
-    cases = [*CASES][: [*CASES].index(options.until) + 1] if options.until else [*CASES]
-    with tempfile.TemporaryDirectory() as folder:
-        inputs, work = Path(folder, "inputs"), Path(folder, "work")
-        inputs.mkdir()
-        write_inputs(inputs)
-        for name, checkout in (("before", options.before), ("after", options.after)):
-            run(checkout, inputs, work, cases)
-            work.rename(Path(folder, name))
-        found = list(differences(Path(folder, "before"), Path(folder, "after"), cases))
-    rows = [[case, str(equal), ", ".join(unequal[:6]) or "-"] for case, equal, unequal in found]
-    print(terminal.table(["case", "equal files", "different"], rows))
-    return 1 if any(unequal for _, _, unequal in found) else 0
+    names = options.only.split(",") if options.only else [*PARTS]
+    if wrong := sorted({*names} - {*PARTS} - {*CASES}):
+        parser.error(f"--only: no part or case {wrong[0]!r}")
+    cases = selected(names)
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = options.keep or Path(temporary)
+        try:
+            before, after = prepared(folder, options.before, options.after)
+        except ValueError as error:
+            parser.error(str(error))
+        with concurrent.futures.ThreadPoolExecutor() as pool:
+            found = [*pool.map(lambda checkout: checkout.run(cases), (before, after))]
+        return report([*differences(*found, cases)], unexpected(*found, cases), after.folder)
+
+
+def prepared(folder: Path, before: Path, after: Path) -> list[Checkout]:
+    """Return both checkouts, with their folders `1` and `2` of one length below a folder; write the inputs if needed.
+
+    Raises:
+        ValueError: the folder holds what another commit than BEFORE's made.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    commit = _commit(before)
+    if (folder / COMMIT).exists() and (folder / COMMIT).read_text() != commit:
+        raise ValueError(f"--keep: {folder} holds the outputs of another commit than {before}: name another folder")
+    (folder / COMMIT).write_text(commit)
+    if not (folder / "inputs").exists():
+        (folder / "inputs").mkdir()
+        write_inputs(folder / "inputs")
+    if (folder / "2").exists():
+        shutil.rmtree(folder / "2")
+    for name in ("1", "2"):
+        (folder / name).mkdir(exist_ok=True)
+    return [Checkout(root, folder / name, folder / "inputs") for root, name in ((before, "1"), (after, "2"))]
+
+
+def _commit(checkout: Path) -> str:
+    """Return the commit of a checkout and a hash of its changes; for a folder without git, its path."""
+    command = ["git", "-C", str(checkout), "describe", "--always", "--dirty", "--abbrev=40"]
+    ended = subprocess.run(command, capture_output=True, text=True, check=False)
+    return ended.stdout if not ended.returncode else str(checkout.resolve())
+
+
+def report(found: Sequence[tuple[Case, int, list[str]]], wrong: Sequence[str], folder: Path) -> int:
+    """Print the number of equal results of each part, and all that differ; return the exit code."""
+    cases = Counter(case.part for case, _, _ in found)
+    equal = Counter({part: sum(number for case, number, _ in found if case.part == part) for part in cases})
+    differ = [(case, unequal) for case, _, unequal in found if unequal]
+    rows = [
+        [part, f"{cases[part]:,}", f"{equal[part]:,}", f"{sum(case.part == part for case, _ in differ):,}"] for part in cases
+    ]
+    print(terminal.table(["part", "cases", "equal results", "cases that differ"], rows))
+    for case, unequal in differ:
+        more = f", and {len(unequal) - 6:,} more" if len(unequal) > 6 else ""
+        print(f"{case.name}: {', '.join(unequal[:6])}{more}")
+    for name in wrong:
+        errors = folder / f"{name}.stderr"
+        said = errors.read_text().strip().splitlines()[-1:] if errors.exists() else []
+        print(f"{name}: not the exit code that benchmarks/equality_cases.py expects: {' '.join(said)}", file=sys.stderr)
+    return 2 if wrong else int(bool(differ))
 
 
 if __name__ == "__main__":
