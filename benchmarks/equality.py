@@ -22,6 +22,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -38,15 +39,22 @@ LEFT_OUT = {"environment", "seconds", "run", "code", "versions", "clearspan", "c
 """Fields of JSON that are not compared, at any depth, such as the hash of a file with times; nor is a field whose name says that it is a rate (`_per_s`)."""
 PRINTED = "printed"
 """Name of what the commands of a case print, among its results: JSON is compared, the wording of text is not."""
-RECORD, COMMIT = "record.json", "commit.txt"
+RECORD, COMMIT = "record.jsonl", "commit.txt"
 
 
 @dataclasses.dataclass(frozen=True)
 class Found:
-    """What a case did in one checkout: exit codes of its commands, and hashes of its results by their names."""
+    """What a case did in one checkout.
+
+    Attributes:
+        codes: the exit codes of its commands.
+        results: name of a file, or PRINTED -> hash.
+        seconds: the time that it took, which is not compared.
+    """
 
     codes: list[int]
     results: dict[str, str]
+    seconds: float = 0.0
 
 
 class Checkout:
@@ -54,7 +62,7 @@ class Checkout:
 
     Args:
         root: the checkout.
-        folder: a folder that holds `work`, with the outputs of all cases, and `record.json`; kept if it exists.
+        folder: a folder that holds `work`, with the outputs of all cases, and `record.jsonl`, with what each did; kept if it exists.
         inputs: the folder that `write_inputs` wrote.
     """
 
@@ -62,20 +70,20 @@ class Checkout:
         self.root, self.folder, self.work = root.resolve(), folder, folder / "work"
         if not self.work.exists():
             shutil.copytree(inputs, self.work)
-        record = folder / RECORD
-        self.found = {n: Found(**f) for n, f in json.loads(record.read_text()).items()} if record.exists() else {}
+        self._record = folder / RECORD
+        lines = self._record.read_text().splitlines() if self._record.exists() else []
+        self.found = {name: Found(**found) for name, found in map(json.loads, lines)}
 
     def run(self, cases: Sequence[Case]) -> dict[str, Found]:
-        """Run all cases that are not recorded yet; return name of a case -> what it did."""
+        """Run all cases that are not recorded yet, and record them; return name of a case -> what it did."""
         missing = [case for case in cases if case.name not in self.found]
         if missing:
-            with self._server() as server:
+            with self._server() as server, self._record.open("a", buffering=1) as record:
                 for number, case in enumerate(missing, 1):
                     terminal.notice(f"{self.folder.name}: {number} of {len(missing)}: {case.name}")
-                    self.found[case.name] = self._run(case, server)
+                    found = self.found[case.name] = self._run(case, server)
+                    record.write(json.dumps([case.name, dataclasses.asdict(found)]) + "\n")
                 server.stdin.close()  # type: ignore[union-attr]
-            record = {name: dataclasses.asdict(found) for name, found in self.found.items()}
-            (self.folder / RECORD).write_text(json.dumps(record, indent=1))
         return self.found
 
     def _server(self) -> "subprocess.Popen[str]":
@@ -94,7 +102,8 @@ class Checkout:
 
     def _run(self, case: Case, server: "subprocess.Popen[str]") -> Found:
         printed = self.folder / f"{case.name}.stdout"
-        codes = []
+        codes: list[int] = []
+        began = time.monotonic()
         for words in case.commands:
             places = {"{out}": case.name, "{port}": str(_free_port()), "{checkout}": str(self.root)}
             argv = [_replaced(word, places) for word in words]
@@ -107,7 +116,8 @@ class Checkout:
                 break
         if case.part == "refusals":
             return Found(codes, {})
-        return Found(codes, {**results(self.work / case.name), PRINTED: self._printed(printed)})
+        seconds = round(time.monotonic() - began, 1)
+        return Found(codes, {**results(self.work / case.name), PRINTED: self._printed(printed)}, seconds)
 
     def _printed(self, path: Path) -> str:
         """Return a hash of the JSON that the commands printed; of other text, whose wording may change, return ""."""

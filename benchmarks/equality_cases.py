@@ -48,7 +48,7 @@ COMMON = {
 }
 FILTERS = {
     "exclude": "--exclude excluded.txt",
-    "words": "--min-words 30 --lowercase",
+    "words": "--min-words 5 --lowercase",
     "language": "--language en --language-threshold 0.6",
     "all": "--dedup --exclude excluded.txt --holdout-fraction 0.2 --limit 120",
 }
@@ -279,12 +279,10 @@ structure-and-fields | tokenizer | pairs --input texts/rows.jsonl --tokenizer to
 no-columns | tokenizer | triplets --input triplets/rows.jsonl --tokenizer tokenizer --columns a,b --output {out}
 nli-of-triplets | tokenizer | triplets --input triplets/rows.csv --nli --columns anchor --tokenizer tokenizer --output {out}
 update-of-documents | tokenizer | documents --input texts/rows.jsonl --tokenizer tokenizer --update --output {out}
-update-of-nothing | encoder | embed --input texts/rows.jsonl --model encoder/model --update --output {out}
 absent-model | | embed --input texts/rows.jsonl --model nowhere --output {out}
 overlap-without-chunks | encoder | embed --input texts/rows.jsonl --model encoder/model --chunk-overlap 5 --output {out}
 kept-nothing | encoder | embed --input texts/rows.jsonl --model encoder/model --keep-fields nothing --output {out}
 no-device | encoder | embed --input texts/rows.jsonl --model encoder/model --device tpu --output {out}
-no-prompt | encoder | embed --input texts/rows.jsonl --model encoder/model --prompt-name query --output {out}
 small-vocabulary | | vocabulary --input texts/rows.jsonl --size 3 --output {out}
 mine-documents | documents | mine documents --bm25 4 --output {out}
 mine-without-model | pairs | mine pairs --output {out}
@@ -297,7 +295,6 @@ recipe-below | documents | train --recipe demo data.text.path=documents output={
 recipe-without-output | documents | train --recipe demo data.text.path=documents
 recipe-without-data | | train --recipe demo output={out}
 recipe-of-other-data | images | train --recipe demo data.text.path=images output={out}
-batch-of-one | documents | train --recipe demo data.text.path=documents data.text.batch_size=1 output={out}
 trained-already | encoder | train/run.py --recipe recipes/spans.yaml output=encoder
 other-resumed | encoder | train/run.py --recipe recipes/spans.yaml output=encoder data.text.batch_size=8 --resume
 rank-refuses | documents | train/run.py --recipe recipes/spans.yaml output={out} optimizer.eps=zero
@@ -331,7 +328,6 @@ serve-absent | | serve nowhere
 serve-port | vectors | serve vectors --model encoder/model --port 99999
 adapt-nothing | | adapt --output {out}
 adapt-absent | | adapt --input nowhere.csv --output {out}
-adapt-update-of-nothing | | adapt --input texts/rows.csv --output {out} --update
 adapt-crops-by-group | | adapt --input texts/lines.txt --text-per line --group-field group --output {out}
 adapt-skip | | adapt --input texts/rows.csv --skip-given --output {out}
 adapt-wrong-questions | | adapt --input texts/rows.csv --queries scored.csv --output {out}

@@ -183,7 +183,7 @@ def _rows(documented: Sequence[Module]) -> list[dict[str, Any]]:
 def _write_texts(folder: Path, rows: list[dict[str, Any]]) -> None:
     """Write the same texts in each format of `benchmarks.equality_cases`, and rows of NLI and of triplets."""
     triplets = [
-        {"anchor": row["title"], "positive": row["text"][:300], "negative": rows[number - 7]["text"][:300]}
+        {"anchor": row["title"], "positive": row["text"][:300], "negative": rows[number - 7]["text"][30:280]}
         for number, row in enumerate(rows)
     ]
     lists = [
@@ -191,8 +191,8 @@ def _write_texts(folder: Path, rows: list[dict[str, Any]]) -> None:
         for number, row in enumerate(rows)
     ]
     labeled = [
-        {"premise": row["title"], "hypothesis": rows[number - shift]["text"][:120], "label": label}
-        for number, row in enumerate(rows)
+        {"premise": row["title"], "hypothesis": row["text"][40 * shift : 40 * shift + 120], "label": label}
+        for row in rows
         for shift, label in enumerate(LABELS)
     ]
     for name, of_name in (("texts", rows), ("triplets", triplets), ("labeled", labeled)):
@@ -220,7 +220,6 @@ def _write_texts(folder: Path, rows: list[dict[str, Any]]) -> None:
         for number, row in enumerate(rows):
             (folder / f"texts/files/{number:04d}.md").write_text(sections[number])
             _add(archive, f"{number:04d}.txt", row["text"].encode())
-            _add(archive, f"{number:04d}.json", json.dumps({"title": row["title"]}).encode())
     new = [{**row, "id": f"n{number}", "text": f"New: {row['text']}"} for number, row in enumerate(rows[:40])]
     changed = [*rows[20:], *new]
     (folder / "changed.jsonl").write_text("".join(json.dumps(row) + "\n" for row in changed))
