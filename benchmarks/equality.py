@@ -3,12 +3,12 @@
     benchmarks.equality_inputs -> every case of benchmarks.equality_cases, in each checkout -> result by result
 
 For a change that should change nothing: datasets of each builder, format and option, weights of each objective, scores,
-hits, adapted folders, the keys of recipes, and exit codes of wrong commands. Files are compared by their bytes, those of
-JSON without the fields in LEFT_OUT, which tell time, place or version. The checkouts run side by side, each on one
+hits, adapted folders, the keys of recipes, and exit codes of wrong commands. Files are compared by their bytes, those
+of JSON without the fields in LEFT_OUT, which tell time, place or version. The checkouts run side by side, each on one
 thread. Prints how many results of each part are equal, and each one that is not.
 
-Exit codes: 0: all are equal; 1: a result differs; 2: wrong usage, or a case that should succeed fails in both checkouts, or
-one that should fail succeeds.
+Exit codes: 0: all are equal; 1: a result differs; 2: wrong usage, or a case is wrong: in both checkouts it fails
+although it should succeed, or succeeds although it should fail.
 """
 
 import argparse
@@ -35,8 +35,19 @@ from clearspan.common import terminal
 
 NO_RESULT = {".clearspan", "tensorboard", "checkpoints", "report.html", "run.log"}
 """Folders and files that tell how a run went or show the day, and checkpoints, whose weights `model` holds."""
-LEFT_OUT = {"environment", "seconds", "run", "code", "versions", "clearspan", "command", "sha256", "data_wait", "metrics.jsonl"}
-"""Fields of JSON that are not compared, at any depth, such as the hash of a file with times; nor is a field whose name says that it is a rate (`_per_s`)."""
+LEFT_OUT = {
+    "environment",
+    "seconds",
+    "run",
+    "code",
+    "versions",
+    "clearspan",
+    "command",
+    "sha256",
+    "data_wait",
+    "metrics.jsonl",
+}
+"""Fields of JSON that are not compared, at any depth, such as the hash of a file with times. Rates are left out too."""
 PRINTED = "printed"
 """Name of what the commands of a case print, among its results: JSON is compared, the wording of text is not."""
 RECORD, COMMIT = "record.jsonl", "commit.txt"
@@ -62,7 +73,8 @@ class Checkout:
 
     Args:
         root: the checkout.
-        folder: a folder that holds `work`, with the outputs of all cases, and `record.jsonl`, with what each did; kept if it exists.
+        folder: holds `work`, with the outputs of all cases, and `record.jsonl`, with what each did; continued if it
+            exists.
         inputs: the folder that `write_inputs` wrote.
     """
 
@@ -80,7 +92,7 @@ class Checkout:
         if missing:
             with self._server() as server, self._record.open("a", buffering=1) as record:
                 for number, case in enumerate(missing, 1):
-                    terminal.notice(f"{self.folder.name}: {number} of {len(missing)}: {case.name}")
+                    print(f"{self.root}: {number} of {len(missing)}: {case.name}", file=sys.stderr, flush=True)
                     found = self.found[case.name] = self._run(case, server)
                     record.write(json.dumps([case.name, dataclasses.asdict(found)]) + "\n")
                 server.stdin.close()  # type: ignore[union-attr]
@@ -183,7 +195,7 @@ def differences(
 
 
 def unexpected(before: Mapping[str, Found], after: Mapping[str, Found], cases: Sequence[Case]) -> list[str]:
-    """Return the names of the cases that fail in both checkouts although they should not, or succeed although they should."""
+    """Return the names of the cases that in both checkouts fail although they should not, or the other way around."""
     return [
         case.name
         for case in cases
@@ -251,7 +263,8 @@ def report(found: Sequence[tuple[Case, int, list[str]]], wrong: Sequence[str], f
     equal = Counter({part: sum(number for case, number, _ in found if case.part == part) for part in cases})
     differ = [(case, unequal) for case, _, unequal in found if unequal]
     rows = [
-        [part, f"{cases[part]:,}", f"{equal[part]:,}", f"{sum(case.part == part for case, _ in differ):,}"] for part in cases
+        [part, f"{cases[part]:,}", f"{equal[part]:,}", f"{sum(case.part == part for case, _ in differ):,}"]
+        for part in cases
     ]
     print(terminal.table(["part", "cases", "equal results", "cases that differ"], rows))
     for case, unequal in differ:

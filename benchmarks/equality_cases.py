@@ -2,9 +2,9 @@ r"""Cases of `benchmarks.equality`: what is run in both checkouts, as tables.
 
     name | needs | command lines        {out}: the case's folder, which is compared; &&: then
 
-BUILDERS says what each builder reads and which options it takes, and `_covering` makes as many cases of it as the longer
-of the two lists has entries, so that each format and each option of a builder occurs at least once. All other cases stand
-in full in the tables of their part. A case whose part is `refusals` must fail; every other must succeed.
+BUILDERS says what each builder reads and which options it takes, and `_covering` makes as many cases of it as the
+longer of the two lists has entries, so that each format and each option of a builder occurs at least once. All other
+cases stand in full in the tables of their part. A case of the part `refusals` must fail, and every other must succeed.
 """
 
 import dataclasses
@@ -108,7 +108,8 @@ documents | sentences | documents --input texts/rows.jsonl --tokenizer sentences
     --holdout-fraction 0.2 --output {out}
 pairs | sentences | pairs --input texts/rows.jsonl --tokenizer sentences/tokenizer --holdout-fraction 0.2 --output {out}
 nli | sentences | triplets --input labeled/rows.jsonl --nli --tokenizer sentences/tokenizer --output {out}
-lists | tokenizer | triplets --input lists.jsonl --tokenizer tokenizer --max-positives 1 --max-negatives 1 --output {out}
+lists | tokenizer | triplets --input lists.jsonl --tokenizer tokenizer --max-positives 1 --max-negatives 1 --output
+    {out}
 images | | images --input pictures --size 40 --output {out}
 audio | | audio --input tones --output {out}
 mined | pairs | mine pairs --bm25 3 --negatives 3 --relative-margin 0 --output {out}
@@ -119,7 +120,8 @@ mined-of-triplets | nli encoder | mine nli --model encoder/model --negatives 1 -
 encoder | tokenizer documents | train/run.py --recipe recipes/spans.yaml output={out} --quiet
 updated | encoder | embed --input texts/rows.jsonl --model encoder/model --keep-text --keep-fields id --output {out}
     && embed --input changed.jsonl --model encoder/model --keep-text --keep-fields id --output {out} --update
-updated-chunks | encoder | embed --input texts/rows.jsonl --model encoder/model --keep-text --chunk-tokens 40 --output {out}
+updated-chunks | encoder | embed --input texts/rows.jsonl --model encoder/model --keep-text --chunk-tokens 40 --output
+    {out}
     && embed --input changed.jsonl --model encoder/model --keep-text --chunk-tokens 40 --output {out} --update
 resumed-dataset | tokenizer | documents --input texts/rows.jsonl --tokenizer tokenizer --min-tokens 24 --output {out}
     && documents --input texts/rows.jsonl --tokenizer tokenizer --min-tokens 24 --output {out}
@@ -146,23 +148,27 @@ combined | documents sentences images audio | train/run.py --recipe combined-dem
     data.documents.path=documents data.sentences.path=sentences data.images.path=images data.audio.path=audio
     data.documents.batch_size=4 data.sentences.batch_size=4 data.images.batch_size=4 data.audio.batch_size=4
     model.config.hidden_size=48 training.max_steps=3
-best | documents | train/run.py --recipe recipes/spans.yaml output={out} --quiet data.text.validation=documents/validation
+best | documents | train/run.py --recipe recipes/spans.yaml output={out} --quiet
+    data.text.validation=documents/validation
     training.eval_steps=5 training.eval_data=heldout
 cached | documents | train/run.py --recipe recipes/spans-mlm.yaml output={out} --quiet training.max_steps=4
     training.gradient_accumulation_steps=2 training.gradient_caching=true
-bf16 | documents | train/run.py --recipe recipes/spans-mlm.yaml output={out} --quiet training.max_steps=4 training.bf16=true
+bf16 | documents | train/run.py --recipe recipes/spans-mlm.yaml output={out} --quiet training.max_steps=4
+    training.bf16=true
 from-folder | encoder pairs mined | train/run.py --recipe pairs output={out} --quiet model.path=encoder/model
     data.text.path=mined data.text.batch_size=16 training.epochs=0 training.max_steps=5
 resumed | documents | train/run.py --recipe recipes/spans-mlm.yaml output={out} --quiet training.max_steps=10
     && train/run.py --recipe recipes/spans-mlm.yaml output={out} --quiet training.max_steps=13 --resume
 two-ranks | documents | deepspeed --num_accelerators 2 --master_port {port} {checkout}/train/run.py
     --recipe recipes/spans-mlm.yaml output={out} --quiet
-two-ranks-resumed | documents | train --num_accelerators 2 --master_port {port} --recipe recipes/simcse.yaml output={out}
+two-ranks-resumed | documents | train --num_accelerators 2 --master_port {port} --recipe recipes/simcse.yaml
+    output={out}
     data.text.path=sentences training.max_steps=10 --quiet
     && train --num_accelerators 2 --master_port {port} --recipe recipes/simcse.yaml output={out}
     data.text.path=sentences training.max_steps=13 --quiet --resume
 last-exported | best | export best {out} --checkpoint last
-distilled | encoder documents | distill --model encoder/model --shards documents --dims 16 --random-dims 8 --output {out}
+distilled | encoder documents | distill --model encoder/model --shards documents --dims 16 --random-dims 8 --output
+    {out}
 python-run | documents | -c "import clearspan, json; run = clearspan.train_model('recipes/static-spans.yaml',
     {'output': '{out}', 'training.max_steps': 5}, quiet=True, num_accelerators=1, master_port={port});
     print(json.dumps(run.metrics()))"
@@ -175,7 +181,8 @@ eval-heldout | encoder documents | eval --model encoder/model --model bm25 --mod
     --tasks heldout --data documents --cache none --json --output {out}
 eval-heldout-pairs | static-pairs pairs | eval --model static-pairs/model --model bm25 --model hybrid:static-pairs/model
     --tasks heldout --data pairs --cache none --json --output {out}
-eval-scored | encoder static-pairs | eval --model encoder/model --model static-pairs/model --model tfidf --pairs scored.csv
+eval-scored | encoder static-pairs | eval --model encoder/model --model static-pairs/model --model tfidf --pairs
+    scored.csv
     --cache none --json --output {out}
 eval-queries | static-pairs pairs | eval --model static-pairs/model --model hybrid:static-pairs/model --model bm25
     --queries questions.csv --data pairs --hybrid-weight 0.4 --cache none --json --output {out}
@@ -183,7 +190,8 @@ eval-cached | encoder | eval --model encoder/model --pairs scored.csv --cache {o
     && eval --model encoder/model --pairs scored.csv --cache {out}-cache --json --output {out}
 compared | eval-retrieval eval-scored | compare eval-scored eval-scored --json
 tables | | tables declutr-2 --json && tables --list
-vectors-of-python | encoder static-pairs | -c "import clearspan, hashlib, json; texts = open('queries.txt').read().split(chr(10));
+vectors-of-python | encoder static-pairs | -c "import clearspan, hashlib, json; texts =
+    open('queries.txt').read().split(chr(10));
     print(json.dumps([hashlib.sha256(clearspan.load_model(m).encode(texts).tobytes()).hexdigest()
     for m in ('encoder/model', 'static-pairs/model')]))"
 """
@@ -193,28 +201,35 @@ vectors | encoder | embed --input texts/rows.jsonl --model encoder/model --keep-
     --output {out}
 vectors-chunks | encoder | embed --input texts/rows.csv --model encoder/model --keep-text --chunk-tokens 40
     --keep-fields id,group,title --output {out}
-vectors-int8 | encoder | embed --input texts/rows.jsonl --model encoder/model --keep-text --vector-dtype int8 --output {out}
+vectors-int8 | encoder | embed --input texts/rows.jsonl --model encoder/model --keep-text --vector-dtype int8 --output
+    {out}
 vectors-new | encoder | embed --input changed.jsonl --model encoder/model --keep-text --keep-fields id,group,year,title
     --output {out}
 hits | vectors | search vectors --model encoder/model --queries queries.txt --top 20 --json
 hits-by-bm25 | vectors | search vectors --model encoder/model --queries queries.txt --hybrid 0 --top 20 --json
 hits-hybrid | vectors | search vectors --model encoder/model --queries queries.txt --hybrid --top 20 --json
-hits-stemmed | vectors | search vectors --model encoder/model --queries queries.txt --hybrid 0.3 --stemmer english --json
-hits-where | vectors | search vectors --model encoder/model --queries queries.txt --where "year > 2000 and group != 'email'"
-    --json && search vectors --model encoder/model "a file" --where "year = 1995 and title != 'x' and year <= 2000" --json
-hits-where-hybrid | vectors | search vectors --model encoder/model --queries queries.txt --where "year >= 2005" --hybrid 0.5
+hits-stemmed | vectors | search vectors --model encoder/model --queries queries.txt --hybrid 0.3 --stemmer english
+    --json
+hits-where | vectors | search vectors --model encoder/model --queries queries.txt --where "year > 2000 and group !=
+    'email'"
+    --json && search vectors --model encoder/model "a file" --where "year = 1995 and title != 'x' and year <= 2000"
+    --json
+hits-where-hybrid | vectors | search vectors --model encoder/model --queries queries.txt --where "year >= 2005"
+    --hybrid 0.5
     --json && search vectors --model encoder/model --queries queries.txt --where "year is null" --hybrid 0 --json
 hits-of-chunks | vectors-chunks | search vectors-chunks --model encoder/model --queries queries.txt --json
     && search vectors-chunks --model encoder/model --queries queries.txt --hybrid --json
 hits-int8 | vectors-int8 | search vectors-int8 --model encoder/model --queries queries.txt --json
 hits-of-two | vectors vectors-new | search vectors --also vectors-new --model encoder/model --queries queries.txt --json
-    && search vectors --also vectors-new --model encoder/model --queries queries.txt --hybrid 0.5 --where "year < 2010" --json
+    && search vectors --also vectors-new --model encoder/model --queries queries.txt --hybrid 0.5 --where "year < 2010"
+    --json
 hits-of-updated | updated | search updated --model encoder/model --queries queries.txt --hybrid 0.5 --json
 hits-of-faiss | vectors | search vectors --model encoder/model --queries queries.txt --index faiss --json
 ranks | vectors | search vectors --model encoder/model --queries questions.csv --json
     && search vectors --model encoder/model --queries questions-by-id.csv --hybrid 0.5 --json
 all-hits | vectors | search vectors --model encoder/model "open a file" "parse a date" --top 400 --hybrid 0.7 --json
-python-hits | vectors vectors-new | -c "import clearspan, json; c = clearspan.open_collection('vectors', 'encoder/model',
+python-hits | vectors vectors-new | -c "import clearspan, json; c = clearspan.open_collection('vectors',
+    'encoder/model',
     also=['vectors-new']); found = c.search(['open a file', 'the end'], top=30, weight=0.4);
     found += [clearspan.search('vectors', 'a file', 'encoder/model', top=5)];
     print(json.dumps([[h.score, h.text, h.fields, h.source, h.record] for hits in found for h in hits], default=str))"
@@ -273,11 +288,13 @@ views-of-nothing | tokenizer | sentences --input texts/rows.jsonl --tokenizer to
 packed-and-short | tokenizer | sentences --input texts/rows.jsonl --tokenizer tokenizer --pack 2 --output {out}
 one-field | tokenizer | pairs --input texts/rows.jsonl --tokenizer tokenizer --fields title --output {out}
 fields-of-lines | tokenizer | pairs --input texts/lines.txt --tokenizer tokenizer --output {out}
-group-without-holdout | tokenizer | pairs --input texts/rows.jsonl --tokenizer tokenizer --group-field group --output {out}
+group-without-holdout | tokenizer | pairs --input texts/rows.jsonl --tokenizer tokenizer --group-field group --output
+    {out}
 structure-and-fields | tokenizer | pairs --input texts/rows.jsonl --tokenizer tokenizer --fields title,text
     --structure headings --output {out}
 no-columns | tokenizer | triplets --input triplets/rows.jsonl --tokenizer tokenizer --columns a,b --output {out}
-nli-of-triplets | tokenizer | triplets --input triplets/rows.csv --nli --columns anchor --tokenizer tokenizer --output {out}
+nli-of-triplets | tokenizer | triplets --input triplets/rows.csv --nli --columns anchor --tokenizer tokenizer --output
+    {out}
 update-of-documents | tokenizer | documents --input texts/rows.jsonl --tokenizer tokenizer --update --output {out}
 absent-model | | embed --input texts/rows.jsonl --model nowhere --output {out}
 overlap-without-chunks | encoder | embed --input texts/rows.jsonl --model encoder/model --chunk-overlap 5 --output {out}
@@ -394,7 +411,7 @@ CASES: dict[str, Case] = {
 
 
 def selected(names: Iterable[str]) -> list[Case]:
-    """Return the cases of these parts, or of these names, with all that they need, in an order in which they can run."""
+    """Return the cases of these parts, or of these names, with all that they need, in an order in which they run."""
     wanted = {*names}
     ordered: dict[str, Case] = {}
 

@@ -4,7 +4,7 @@
     draws of numpy                     -> pictures and tones of three classes
     RECIPES                            -> a recipe for each objective, of an encoder with one layer of 32 numbers
 
-Among the texts are copies, edited copies, and groups of texts with one title, so that each option has something to drop.
+Among the texts are copies, edited copies, and texts of one group, so that each option has something to drop.
 """
 
 import bz2
@@ -32,7 +32,7 @@ NUM_TEXTS, NUM_QUERIES, NUM_MEDIA = 260, 30, 24
 MAX_LETTERS = 1500
 LABELS = ("entailment", "neutral", "contradiction")
 SEPARATOR = "\n\n\n\n"
-"""Between the texts of a plain-text file; the option `--document-separator` of `benchmarks.equality_cases` is the same."""
+"""Between the texts of a plain-text file, as `--document-separator` in `benchmarks.equality_cases` says."""
 
 TINY = {
     "model_type": "modernbert",

@@ -3,11 +3,12 @@
     {"argv", "folder", "stdout", "stderr"} a line on stdin -> fork -> exit code, a line on stdout
 
 Packages that every command would import first (Beam, torch, transformers, DeepSpeed) are imported once; nothing of the
-checkout is, so that it may name its modules as it likes. It is the first folder of PYTHONPATH. The first word of `argv`
-says what runs: `-c PROGRAM`; FILE.py, in the working folder or the checkout; the program `deepspeed`, which is a process of its own; or a
-command of `python -m clearspan`.
+checkout is, so that it may name its modules as it likes. PYTHONPATH is the checkout. The first word of `argv` says what
+runs: `-c PROGRAM`; FILE.py, in the working folder or in the checkout; the program `deepspeed`; or a command of
+`python -m clearspan`.
 """
 
+import contextlib
 import gc
 import importlib
 import json
@@ -35,10 +36,8 @@ def main() -> None:
     os.dup2(2, 1)  # some packages print as they are imported
     gc.disable()  # until everything is imported
     for name in PACKAGES:
-        try:
+        with contextlib.suppress(ImportError):  # a command that needs the package says so
             importlib.import_module(name)
-        except ImportError:
-            pass  # a command that needs it says so
     gc.enable()
     gc.freeze()  # so that the garbage collector of a forked process does not scan the imported objects
     sys.path.pop(0)  # this file's folder
@@ -71,7 +70,7 @@ def _child(argv: list[str], folder: str, stdout: str, stderr: str) -> int:
 
 
 def _run(argv: list[str]) -> None:
-    sys.path.insert(0, os.getcwd())
+    sys.path.insert(0, str(Path.cwd()))
     if argv[0] == "deepspeed":
         os.execvp("deepspeed", argv)
     elif argv[0] == "-c":

@@ -5,6 +5,7 @@ import importlib
 import importlib.metadata
 import json
 import os
+import shutil
 import subprocess
 import sys
 import threading
@@ -19,6 +20,8 @@ from packaging.utils import canonicalize_name
 
 from benchmarks import adapting, cuda, cuda_runs, demo, equality, peer_trainer, train_step
 from benchmarks.docstrings import Module, summary_and_body, write_retrieval
+from benchmarks.equality import Found, results
+from benchmarks.equality_cases import BUILDERS, CASES, Case, selected
 from benchmarks.span_step import build, documents, padded, padded_loss, plain
 from clearspan.eval.contest import Contest
 from clearspan.eval.data.retrieval_data import RetrievalSet
@@ -62,26 +65,86 @@ sys.exit(pytest.main({words!r}))"""
     assert "no CUDA device here: `python -m benchmarks.cuda` runs this test where there is one" in found.stdout
 
 
-def test_files_that_differ_are_named_and_what_tells_time_or_place_is_not_compared(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(equality, "CASES", {"made": ("out", []), "found": ("hits", [])})
+def test_files_that_differ_are_named_and_what_tells_time_or_place_is_not_compared(tmp_path: Path) -> None:
+    cases = [Case("made", "datasets", (), ()), Case("wrong", "refusals", (), ())]
     for checkout in ("before", "after"):
         made = tmp_path / checkout / "out"
         (made / ".clearspan").mkdir(parents=True)
         (made / "a.tar").write_bytes(b"a shard")
         (made / "b.json").write_text(json.dumps({"rows": [{"mrr": 0.5, "seconds": len(checkout)}], "run": checkout}))
+        (made / "m.jsonl").write_text(
+            "".join(f'{{"loss": 0.1, "tokens_per_s": {len(checkout) + n}}}\n' for n in range(2))
+        )
         for name in (".clearspan/00000.json", "report.html"):
             (made / name).write_text(checkout)
-        (tmp_path / checkout / "hits").write_text("[1, 2]")
-    before, after = tmp_path / "before", tmp_path / "after"
-    assert list(equality.differences(before, after, ["made", "found"])) == [("made", 2, []), ("found", 1, [])]
-    (after / "out/a.tar").write_bytes(b"A shard")
-    (after / "out/b.json").write_text(json.dumps({"rows": [{"mrr": 0.25}]}))
-    (before / "out/c.txt").write_text("only here")
-    (after / "hits").write_text("[2, 1]")
-    found = list(equality.differences(before, after, ["made", "found"]))
-    assert found == [("made", 0, ["a.tar", "b.json", "c.txt"]), ("found", 0, ["."])]
+    before, after = tmp_path / "before/out", tmp_path / "after/out"
+    first = {"made": Found([0, 0], results(before), 1.5), "wrong": Found([2], {})}
+    same = {"made": Found([0, 0], results(after), 2.5), "wrong": Found([2], {})}
+    assert list(equality.differences(first, same, cases)) == [(cases[0], 4, []), (cases[1], 1, [])]
+    (after / "a.tar").write_bytes(b"A shard")
+    (after / "b.json").write_text(json.dumps({"rows": [{"mrr": 0.5000000000000001}]}))
+    (after / "c.txt").write_text("only here")
+    second = {"made": Found([0, 1], results(after)), "wrong": Found([1], {})}
+    found = list(equality.differences(first, second, cases))
+    assert found == [
+        (cases[0], 1, ["exit codes [0, 0], [0, 1]", "a.tar", "b.json", "c.txt"]),
+        (cases[1], 0, ["exit codes [2], [1]"]),
+    ]
+
+
+def test_a_case_that_fails_or_succeeds_in_both_checkouts_against_its_table_is_wrong() -> None:
+    codes = {"made": ([1], [2]), "made in one": ([0], [1]), "refused": ([2], [0]), "done": ([0], [0])}
+    cases = [Case(name, "datasets" if "made" in name else "refusals", (), ()) for name in codes]
+    before, after = ({name: Found(pair[side], {}) for name, pair in codes.items()} for side in (0, 1))
+    assert equality.unexpected(before, after, cases) == ["made", "done"]
+
+
+def test_each_case_runs_after_those_that_it_needs() -> None:
+    for names in (["search"], ["training", "datasets"], ["ranks"]):
+        order = [case.name for case in selected(names)]
+        assert len(order) == len({*order})
+        assert all(order.index(need) < order.index(case) for case in order for need in CASES[case].needs)
+    assert [case.name for case in selected(["hits"])] == [
+        "tokenizer", "sentences", "documents", "encoder", "vectors", "hits",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("builder", BUILDERS)
+def test_each_format_and_each_option_of_a_builder_is_in_a_case(builder: str) -> None:
+    _, formats, options = BUILDERS[builder]
+    covered = [name.removeprefix(f"{builder}-") for name in CASES]
+    assert all(any(name.startswith(f"{format_}-") for name in covered) for format_ in formats)
+    assert all(any(name.endswith(f"-{option}") for name in covered) for option in options)
+
+
+def test_outputs_that_are_kept_are_of_the_same_commit_or_refused(tmp_path: Path) -> None:
+    checkout = tmp_path / "checkout"
+    (tmp_path / "kept/inputs").mkdir(parents=True)
+    checkout.mkdir()
+    equality.prepared(tmp_path / "kept", checkout, checkout)
+    (tmp_path / "kept/2/left").touch()
+    equality.prepared(tmp_path / "kept", checkout, checkout)
+    assert not (tmp_path / "kept/2/left").exists()
+    with pytest.raises(ValueError, match="another commit"):
+        equality.prepared(tmp_path / "kept", tmp_path, checkout)
+
+
+@pytest.mark.exhaustive
+def test_a_checkout_makes_the_same_as_itself_and_what_another_makes_otherwise_is_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The other one is a copy, whose tokenizers have one id less than they should."""
+    words = ["equality", str(ROOT), str(ROOT), "--keep", str(tmp_path / "kept"), "--only", "tokenizer,no-option"]
+    monkeypatch.setattr(sys, "argv", words)
+    assert equality.main() == 0
+    assert "cases that differ" in capsys.readouterr().out
+    other = tmp_path / "other"
+    shutil.copytree(ROOT, other, ignore=shutil.ignore_patterns(".*", "tests", "docs"), symlinks=True)
+    command = other / "pipelines/vocabulary_command.py"
+    command.write_text(command.read_text().replace("contents), options.size,", "contents), options.size - 1,"))
+    words[2] = str(other)
+    assert equality.main() == 1
+    assert "tokenizer: printed, tokenizer.json" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("size", [20, 60])
