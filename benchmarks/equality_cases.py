@@ -188,7 +188,7 @@ eval-queries | static-pairs pairs | eval --model static-pairs/model --model hybr
     --queries questions.csv --data pairs --hybrid-weight 0.4 --cache none --json --output {out}
 eval-cached | encoder | eval --model encoder/model --pairs scored.csv --cache {out}-cache --json --output {out}
     && eval --model encoder/model --pairs scored.csv --cache {out}-cache --json --output {out}
-compared | eval-retrieval eval-scored | compare eval-scored eval-scored --json
+compared | eval-scored | compare eval-scored/encoder eval-scored/static-pairs --json
 tables | | tables declutr-2 --json && tables --list
 vectors-of-python | encoder static-pairs | -c "import clearspan, hashlib, json; texts =
     open('queries.txt').read().split(chr(10));

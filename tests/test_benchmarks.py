@@ -144,7 +144,7 @@ def test_a_checkout_makes_the_same_as_itself_and_what_another_makes_otherwise_is
     command.write_text(command.read_text().replace("contents), options.size,", "contents), options.size - 1,"))
     words[2] = str(other)
     assert equality.main() == 1
-    assert "tokenizer: printed, tokenizer.json" in capsys.readouterr().out
+    assert "tokenizer: summary.json, tokenizer.json" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("size", [20, 60])
