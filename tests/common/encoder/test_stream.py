@@ -4,6 +4,7 @@ import contextlib
 import itertools
 import threading
 from collections.abc import Iterator, Sequence
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -156,6 +157,16 @@ def test_each_window_has_its_own_vectors_also_if_it_is_empty_or_like_another(kin
 
 def tokenizing() -> list[str]:
     return [thread.name for thread in threading.enumerate() if thread.name.startswith("tokenization")]
+
+
+@pytest.mark.guarantee("embedded-in-order")
+@pytest.mark.parametrize("kind", [Sums, SumsElsewhere])
+def test_a_window_is_done_as_soon_as_its_vectors_are_on_the_host(kind: type[Sums]) -> None:
+    window = stream.Window(kind(), Letters().read(["owl", "a barn owl"]), 100)
+    assert window.is_done()
+    if window._copying is not None:
+        window._copying._done = Mock(query=lambda: False)
+        assert not window.is_done()
 
 
 @pytest.mark.guarantee("embedded-in-order")
