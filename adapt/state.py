@@ -50,7 +50,7 @@ def read_state(options: Adapt) -> dict[str, Any]:
             raise UsageError(f"{flag('--output')} {options.output}: holds other files: name a new or an empty folder")
         return state
     try:
-        saved = unseal(path.read_bytes(), hash_optional=True)
+        saved = unseal(path.read_bytes())
         is_earlier = saved.get("format") != FORMAT
         same, state = saved["given"] == state["given"], {**saved, "steps": dict(saved["steps"])}
     except (ValueError, KeyError, TypeError) as error:

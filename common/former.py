@@ -6,17 +6,9 @@ line, keyword arguments in Python and the recipe reader look a word up here befo
 """
 
 FORMER = {
-    "--pooling cls": (
-        "write pooler for [CLS] through the model's head (the meaning of cls until 0.1), or cls-before-head for [CLS] "
-        "of the last layer (the meaning of cls from 0.2 on, as in model.pooling)"
-    ),
+    "--pooling cls-before-head": "write cls, which is the first token's state everywhere, as in model.pooling",
 }
 """The removed word -> advice, which ends the error message."""
-RECORDED_POOLINGS = {"cls": "pooler"}
-"""Name of a pooling in a dataset of vectors that a version before 0.1 made -> the name of the same pooling today.
-
-Remove this table when `cls` gets its new meaning, because `cls` in the record of a dataset would then be ambiguous.
-"""
 
 
 def advice(word: str) -> str:

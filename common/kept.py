@@ -100,10 +100,8 @@ def _is_kept(path: Path) -> bool:
     try:
         content = unseal(record.read_bytes())
         expected = str(content["file"])
-        if (name := content.get("name")) is None:  # earlier versions wrote no name
-            return False
-        if name != path.name:
-            raise ValueError(f"it belongs to {name}")
+        if content["name"] != path.name:
+            raise ValueError(f"it belongs to {content['name']}")
     except (ValueError, KeyError) as error:
         warn(f"{record}: damaged in the cache ({error}): the file is made again")
         return False

@@ -99,11 +99,8 @@ def seal(record: Mapping[str, Any], indent: int | None = None) -> bytes:
     return (json.dumps({**record, FIELD: _hash(record)}, indent=indent) + "\n").encode()
 
 
-def unseal(data: bytes, hash_optional: bool = False) -> dict[str, Any]:
+def unseal(data: bytes) -> dict[str, Any]:
     """Return the dict that `seal` turned into bytes, without its field `sha256`, after checking this hash.
-
-    Args:
-        hash_optional: True to accept JSON that has no hash, as earlier versions wrote it.
 
     Raises:
         ValueError: the bytes are not a JSON object, or the hash does not match the other fields.
@@ -117,7 +114,7 @@ def unseal(data: bytes, hash_optional: bool = False) -> dict[str, Any]:
     if not isinstance(record, dict):
         raise ValueError(f"expected an object, found a {type(record).__name__}")
     stated = record.pop(FIELD, None)
-    if stated != _hash(record) and not (hash_optional and stated is None):
+    if stated != _hash(record):
         raise ValueError("its content does not match its sha256: damaged or edited")
     return record
 

@@ -27,10 +27,10 @@ protocols (--protocol):
   fast  settings for prototyping: SentEval's own (5 folds, RMSprop); GLUE with one seed and fewer epochs
 
 pooling of a plain Hugging Face folder (--pooling):
-  mean             the mean over the tokens of the last layer
-  pooler           the first token, [CLS], through the model's own head: BERT's pooler, supervised SimCSE
-  cls-before-head  [CLS] of the last layer: unsupervised SimCSE; sentence-transformers and model.pooling call it cls
-  first-last       the mean over the tokens of the first and the last layer
+  mean        the mean over the tokens of the last layer
+  cls         the first token, [CLS], of the last layer: unsupervised SimCSE
+  pooler      [CLS] through the model's own head: BERT's pooler, supervised SimCSE
+  first-last  the mean over the tokens of the first and the last layer
 
 prompts (--prompt-name):
   Models such as E5 and BGE name prompts in config_sentence_transformers.json. In retrieval and heldout, queries are

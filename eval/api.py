@@ -69,7 +69,7 @@ def load_model(
     Args:
         model: a model folder, a file of word vectors, or, as `module:function`, a Python function that maps a list of n
             texts to an array (n, dim).
-        pooling: the pooling of a Hugging Face folder that does not define one: mean, pooler, cls-before-head or
+        pooling: the pooling of a Hugging Face folder that does not define one: mean, cls, pooler or
             first-last; None for mean.
         precision: the precision of a transformer: fp32, bf16, or auto, which is bf16 if the device is fast in it, and
             otherwise fp32.

@@ -20,6 +20,7 @@ from typing import Annotated, ClassVar
 import numpy as np
 
 from clearspan.common.command import Command, Errors, Result
+from clearspan.common.encoder.pooling_names import from_record
 from clearspan.common.encoder.prompts import Sides
 from clearspan.common.options import Flag, Json, Quiet
 from clearspan.common.records import DataError
@@ -191,14 +192,15 @@ def _settings_notes(a: Results, b: Results) -> list[str]:
 
     If both are evaluations of the same model, a further line says so.
     """
+    of_a, of_b = (each.environment | {"pooling": from_record(each.environment.get("pooling"))} for each in (a, b))
     notes = [
-        f"{key}: {a.environment.get(key)} in A, {b.environment.get(key)} in B"
+        f"{key}: {of_a.get(key)} in A, {of_b.get(key)} in B"
         for key in ("protocol", "seed", "precision", "pooling")
-        if a.environment.get(key) != b.environment.get(key)
+        if of_a.get(key) != of_b.get(key)
     ]
-    of_a, of_b = (Sides(**each.environment.get("prompts", {})) for each in (a, b))
-    if of_a != of_b:
-        notes.append(f"prompts: {of_a} in A; {of_b} in B")
+    sides_a, sides_b = (Sides(**each.environment.get("prompts", {})) for each in (a, b))
+    if sides_a != sides_b:
+        notes.append(f"prompts: {sides_a} in A; {sides_b} in B")
     if a.environment.get("fingerprint") and a.environment.get("fingerprint") == b.environment.get("fingerprint"):
         notes.append("A and B are the same model")
     return notes

@@ -60,7 +60,7 @@ class Results:
         truncated: task -> a remark on its data files that have fewer rows than the published files.
         warnings: problems that a reader should know before trusting the scores.
         environment: versions of packages, the device, the date and other facts about the machine and the run.
-        examples: the SHA-256 of examples.npz; "" in files of earlier versions, which do not have it.
+        examples: the SHA-256 of examples.npz; "" before the files are written.
         folder: the folder from which `results.json` was read; it is not written to the file.
     """
 
@@ -203,7 +203,7 @@ def read(path: Path) -> Results:
     if file.stat().st_size > _MOST_BYTES:
         raise DataError(f"{problem}: larger than {_MOST_BYTES >> 20} MiB")
     try:  # json reads half of a surrogate pair, which a name may hold, and pydantic's own reader does not
-        text = json.dumps(unseal(file.read_bytes(), hash_optional=True), ensure_ascii=False).encode("utf-8", "replace")
+        text = json.dumps(unseal(file.read_bytes()), ensure_ascii=False).encode("utf-8", "replace")
         results = TypeAdapter(Results).validate_json(text, strict=True)
     except ValidationError as error:
         first = error.errors(include_url=False, include_context=False)[0]
@@ -236,8 +236,6 @@ def is_examples(path: Path) -> bool:
 def check(path: Path) -> None:
     """Check by their hashes that a results.json and the examples.npz in the same folder were not changed.
 
-    A results.json of an earlier version has no hash of the examples.npz, which is not checked then.
-
     Args:
         path: the `results.json`, or its folder.
 
@@ -247,7 +245,7 @@ def check(path: Path) -> None:
     """
     evaluation = read(path)
     examples = evaluation.folder / EXAMPLES
-    if evaluation.examples and not (examples.is_file() and sha256(examples) == evaluation.examples):
+    if not (examples.is_file() and sha256(examples) == evaluation.examples):
         raise DataError(f"{examples}: missing, damaged, or not of the same run as its {RESULTS}: evaluate again")
 
 

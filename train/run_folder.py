@@ -102,9 +102,9 @@ def _read_state(run: Path) -> dict[str, Any]:
     """
     path = run / INPUTS
     with contextlib.suppress(OSError, ValueError):
-        state = unseal(path.read_bytes(), hash_optional=True)
+        state = unseal(path.read_bytes())
         if isinstance(state.get("inputs"), dict):
-            return {"finished": False, METRICS: None, **state}
+            return {METRICS: None, **state}
     raise RecipeError(f"{path}: missing or damaged, so this run's data cannot be compared: start a new run")
 
 

@@ -19,7 +19,7 @@ def load_folder(
     `common.encoder.library`.
 
     Args:
-        pooling: the pooling for a plain Hugging Face folder, such as `cls-before-head` (all names are in
+        pooling: the pooling for a plain Hugging Face folder, such as `cls` (all names are in
             `pooling_names.OF_PLAIN_FOLDER`); None for mean. It must be None for a sentence-transformers folder, which
             defines its own pooling.
         device: the device to load the model on, as torch names it.

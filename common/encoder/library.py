@@ -33,6 +33,7 @@ from clearspan.common.encoder.batching import batches_by_length
 from clearspan.common.encoder.fingerprint import LIBRARIES
 from clearspan.common.encoder.library_pooling import as_float32, with_pooling
 from clearspan.common.encoder.packed import PackedModel
+from clearspan.common.encoder.pooling_names import recorded
 from clearspan.common.encoder.prompts import Prompts
 from clearspan.common.encoder.reading import LibraryReader
 from clearspan.common.encoder.sentence_encoder import SPECIAL_TOKENS, Embedded, FolderEncoder
@@ -143,7 +144,7 @@ def load_with_library(
     """Load a local folder of sentence-transformers, or a plain Hugging Face folder.
 
     Args:
-        pooling: the pooling for a plain Hugging Face folder, such as `cls-before-head` (all names are in
+        pooling: the pooling for a plain Hugging Face folder, such as `cls` (all names are in
             `pooling_names.OF_PLAIN_FOLDER`); None for mean. It must be None for a sentence-transformers folder, which
             defines its own pooling.
         device: the device to load the model on, as torch names it.
@@ -177,7 +178,7 @@ def load_with_library(
         _read_special_as_text(loaded, Prompts.read(folder))
         packed = _packed(loaded, folder)
         # The type of device affects embeddings in bfloat16.
-        settings = {"pooling": pooling, "dtype": precision, "device": torch.device(device).type}
+        settings = {"pooling": recorded(pooling) or "", "dtype": precision, "device": torch.device(device).type}
         if precision == "bf16":
             _round(loaded)
             # Packed sums have another order than the library's: they differ in the third digit (fp32: the seventh).

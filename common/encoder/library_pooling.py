@@ -1,12 +1,12 @@
 """Poolings for a plain Hugging Face folder: it holds a transformer, but does not say how to pool its token states.
 
-    transformer ──> tokens' last layer ──┬─ mean             over the tokens
-                                         ├─ cls-before-head  the first token, [CLS]
-                                         └─ pooler           [CLS] through the model's head (BERT's pooler: dense, tanh)
-                └─> every layer ────────── first-last        the mean over the tokens, of the first layer and the last
+    transformer ──> tokens' last layer ──┬─ mean        over the tokens
+                                         ├─ cls         the first token, [CLS]
+                                         └─ pooler      [CLS] through the model's head (BERT's pooler: dense, tanh)
+                └─> every layer ────────── first-last   the mean over the tokens, of the first layer and the last
 
-SimCSE's `--pooler` has the same choices. Its paper's supervised models use `cls` (here `pooler`), its unsupervised
-models `cls_before_pooler`, and its figures for BERT itself `avg_first_last`.
+SimCSE's `--pooler` has the same choices. Its paper's supervised models use its `cls` (here `pooler`), its
+unsupervised models `cls_before_pooler` (here `cls`), and its figures for BERT itself `avg_first_last`.
 
 This module builds sentence-transformers' modules; `common.encoder.packed_pooling` computes poolings of packed batches.
 """
@@ -73,7 +73,7 @@ def with_pooling(folder: str, pooling: str, **options: Any) -> list[nn.Module]:
         if getattr(transformer.model, "pooler", None) is None:
             raise EncoderError(
                 f"{folder}: {type(transformer.model).__name__} has no head for [CLS]; {flag('--pooling')} "
-                "cls-before-head takes [CLS] from the last layer"
+                "cls takes [CLS] from the last layer"
             )
         return [transformer]
     transformer = Transformer(folder, **options)
@@ -81,7 +81,7 @@ def with_pooling(folder: str, pooling: str, **options: Any) -> list[nn.Module]:
     if pooling == "first-last":
         transformer.model.config.output_hidden_states = True
         return [transformer, FirstLast(dim)]
-    return [transformer, Pooling(dim, "cls" if pooling == "cls-before-head" else pooling)]
+    return [transformer, Pooling(dim, pooling)]
 
 
 def as_float32(module: nn.Module, inputs: Any, features: dict[str, Any]) -> dict[str, Any]:

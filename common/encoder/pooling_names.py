@@ -7,9 +7,8 @@
 `common.encoder.packed_pooling` computes poolings of packed batches. `common.encoder.library_pooling` builds the modules
 of sentence-transformers for a plain Hugging Face folder.
 
-For such a folder, `--pooling cls` meant the pooler's output before version 0.1. An old command must not silently get
-different vectors. Therefore, before version 0.2, `--pooling` refuses `cls` for a plain folder (`common.former`), and
-the state of [CLS] has the name `cls-before-head`.
+Records of a plain folder (the fingerprints of vectors, of mined datasets and of cached embeddings) call `cls`
+`cls-before-head`, as version 0.1 did, so that a later version finds them and brings them up to date (`recorded`).
 """
 
 from typing import Literal, NamedTuple, get_args
@@ -33,16 +32,27 @@ class PoolingUse(NamedTuple):
 
 POOLINGS = {
     "mean": PoolingUse("pooling_mode_mean_tokens", of_plain_folder=True),
-    "cls": PoolingUse("pooling_mode_cls_token"),
+    "cls": PoolingUse("pooling_mode_cls_token", of_plain_folder=True),
     "max": PoolingUse("pooling_mode_max_tokens"),
     "mean_sqrt_len_tokens": PoolingUse("pooling_mode_mean_sqrt_len_tokens"),
     "weightedmean": PoolingUse("pooling_mode_weightedmean_tokens"),
     "lasttoken": PoolingUse("pooling_mode_lasttoken"),
     "weighted": PoolingUse(),  # exported as the module WordWeights before a mean
     "pooler": PoolingUse(of_plain_folder=True),
-    "cls-before-head": PoolingUse(of_plain_folder=True),
     "first-last": PoolingUse(of_plain_folder=True),
 }
 TRAINED: tuple[str, ...] = get_args(TrainedPooling)
 OF_PLAIN_FOLDER = tuple(name for name, use in POOLINGS.items() if use.of_plain_folder)
 EXPORTED = {name: use.exported for name, use in POOLINGS.items() if use.exported}
+RECORDED = {"cls": "cls-before-head"}
+"""A pooling of a plain Hugging Face folder -> its name in records, if that differs."""
+
+
+def recorded(pooling: str | None) -> str | None:
+    """Return the name of a pooling in records; None for no pooling."""
+    return RECORDED.get(pooling, pooling) if pooling else pooling
+
+
+def from_record(pooling: str | None) -> str | None:
+    """Return the pooling that has a name in records; None for no pooling."""
+    return next((name for name, record in RECORDED.items() if record == pooling), pooling)

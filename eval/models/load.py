@@ -107,7 +107,7 @@ def load_encoder(spec: str, pooling: str | None = None, precision: str = "fp32",
         spec: a folder, a file of word vectors, or, as `module:function`, a Python function that maps a list of n texts
             to an array (n, dim). If a file or folder of this name exists, it is loaded.
         pooling: the pooling for a plain Hugging Face folder, which does not define one: `mean`, `pooler` ([CLS] through
-            the model's own head), `cls-before-head` ([CLS] of the last layer) or `first-last` (the mean over the tokens
+            the model's own head), `cls` ([CLS] of the last layer) or `first-last` (the mean over the tokens
             of the first and the last layer). None for the mean.
         precision: the precision of a folder's transformer, `fp32` or `bf16`; ignored for word vectors and functions.
         device: the torch device of a folder's model; ignored for word vectors and functions.

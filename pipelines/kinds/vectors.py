@@ -34,6 +34,7 @@ from clearspan.common.catalog import COMMANDS
 from clearspan.common.compute import AUTO, Compute, batch_tokens_on, resolve
 from clearspan.common.encoder import static
 from clearspan.common.encoder.folder import device_of
+from clearspan.common.encoder.pooling_names import recorded
 from clearspan.common.encoder.prompts import DOCUMENT, quoted_prompt
 from clearspan.common.encoder.sentence_encoder import FolderEncoder
 from clearspan.common.encoder.shared_model import SharedModel
@@ -159,7 +160,7 @@ class Vectors(VectorOptions):
         return max(small, num_bytes // MOST_UNITS)
 
     def options(self) -> dict[str, Any]:
-        names = ("pooling", "prompt_name", "precision", "batch_tokens", "keep_text")
+        names = ("prompt_name", "precision", "batch_tokens", "keep_text")
         own: dict[str, Any] = {
             "model": self.model_sha256,
             "device": check_device(self.device),
@@ -175,6 +176,7 @@ class Vectors(VectorOptions):
                 own[name] = value
         if self.chunk_tokens is not None:
             own["chunk_overlap"] = self.chunk_overlap or 0
+        own["pooling"] = recorded(self.pooling)
         return super().options() | own | {name: getattr(self, name) for name in names}
 
     def worker(self, resources: Mapping[str, bytes]) -> "VectorWorker":

@@ -31,6 +31,7 @@ from clearspan.common.encoder.cache import CACHE, folder_of
 from clearspan.common.encoder.embedder import Embedder, cache_of, encode_of, unit_vectors
 from clearspan.common.encoder.fingerprint import model_sha256
 from clearspan.common.encoder.folder import device_of, load_folder
+from clearspan.common.encoder.pooling_names import recorded
 from clearspan.common.encoder.prompts import Prompts, Sides, check_two
 from clearspan.common.encoder.sentence_encoder import FolderEncoder, Pooling
 from clearspan.common.flags import flag
@@ -192,7 +193,7 @@ class Mine(ChoiceOptions, StoreCommand):
             "source": _sha256(self.folder),
             "held_out": _sha256(part) if part else None,
             "model": model_sha256(Path(self.model)) if self.model else None,
-            "pooling": self.pooling,
+            "pooling": recorded(self.pooling),
             "prompts": self._sides._asdict() if self.model else None,
             "device": check_device(compute.device),
             "precision": compute.precision,

@@ -21,11 +21,11 @@ from annotated_types import Ge, Le
 
 from clearspan.common.compute import AUTO, Compute, resolve
 from clearspan.common.encoder.folder import device_of
-from clearspan.common.encoder.prompts import OTHER, QUERY, Prompts
+from clearspan.common.encoder.pooling_names import from_record
+from clearspan.common.encoder.prompts import QUERY, Prompts
 from clearspan.common.encoder.sentence_encoder import FolderEncoder
 from clearspan.common.files import write_bytes
 from clearspan.common.flags import flag
-from clearspan.common.former import RECORDED_POOLINGS
 from clearspan.common.model_folder import EncoderError
 from clearspan.common.sealed import build, seal, unseal
 from clearspan.common.stemming import Words
@@ -252,9 +252,7 @@ class Collection:
     @property
     def vectors_prompt(self) -> str:
         """The prompt that was put before each text of the first collection when its vectors were made; "" for none."""
-        # Earlier versions embedded with the default prompt, and recorded only the name of another one.
-        before: str = self.options.get("prompt", self.prompts.of_side(OTHER, self.options.get("prompt_name")))
-        return before
+        return str(self.options.get("prompt", ""))
 
     @overload
     def search(  # type: ignore[overload-overlap]  # a str is a sequence of str, too
@@ -398,8 +396,7 @@ class Collection:
                     "search one at a "
                     f"time, or with BM25 alone ({flag('--hybrid')} 0)"
                 )
-        pooling = RECORDED_POOLINGS.get(made["pooling"], made["pooling"])
-        return load_model(self._model_folder, made["model"], pooling, *self.compute[:2])
+        return load_model(self._model_folder, made["model"], from_record(made["pooling"]), *self.compute[:2])
 
     def embed(self, queries: Sequence[str], prompt_name: str | None = None) -> tuple[np.ndarray, str]:
         """Return the vectors of n queries, (n, dim), and the name of the model's similarity function.

@@ -36,7 +36,7 @@ def test_an_option(gone: None) -> None:
 
 @pytest.mark.guarantee("changed-words")
 def test_a_word_that_never_was_has_no_advice() -> None:
-    assert former.advice("--never") == "" and former.advice("--pooling cls").startswith(": write pooler")
+    assert former.advice("--never") == "" and former.advice("--pooling cls-before-head").startswith(": write cls,")
 
 
 @pytest.mark.guarantee("changed-words")
@@ -49,10 +49,10 @@ def test_a_recipe_key(gone: None) -> None:
 def test_a_value(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     data, output = str(tmp_path), str(tmp_path / "out")
     with pytest.raises(SystemExit):
-        main(["--model", "bow", "--tasks", "sts", "--data", data, "--output", output, "--pooling", "cls"])
-    assert "write pooler for [CLS] through the model's head" in capsys.readouterr().err
-    with pytest.raises(UsageError, match=r"^pooling cls: write pooler for"):
-        clearspan.evaluate("bow", "sts", data, output, pooling="cls")
+        main(["--model", "bow", "--tasks", "sts", "--data", data, "--output", output, "--pooling", "cls-before-head"])
+    assert "write cls, which is the first token's state everywhere" in capsys.readouterr().err
+    with pytest.raises(UsageError, match=r"^pooling cls-before-head: write cls,"):
+        clearspan.evaluate("bow", "sts", data, output, pooling="cls-before-head")
 
 
 def test_the_poolings_are_one_table() -> None:
@@ -92,8 +92,9 @@ class Split(Options):
 LONG = f"write --size N, which counts words (as --lenght did until 0.1), {'and ' * 100}not characters"
 NEVER = [
     "--lenghts", "--lengh", "--LENGHT", "--lenght ", " --lenght", "lenght", "--lenght=3", "--lenght 3", "--size", "",
-    "--", "--pooling", "--pooling CLS", "--pooling clss", "--pooling cl", "--pooling  cls", "--pooling mean",
-    "pooling cls", "--pool cls", "cls", "training.lenghts", "training", "lenght.training", "Training.lenght",
+    "--", "--pooling", "--pooling cls", "--pooling CLS-before-head", "--pooling cls-before-heads",
+    "--pooling cls-before", "--pooling  cls-before-head", "--pooling mean", "pooling cls-before-head",
+    "--pool cls-before-head", "cls-before-head", "training.lenghts", "training", "lenght.training", "Training.lenght",
     "--training.lenght",
 ]  # fmt: skip
 

@@ -268,7 +268,7 @@ def test_a_folder_that_takes_no_file_is_noticed_before_a_file_is_made(
     ("record", "told"),
     [
         ({"file": module.sha256, "name": "a.index"}, ""),
-        ({"file": module.sha256}, ""),
+        ({"file": module.sha256}, "('name'): the file is made again"),
         ({"name": "a.index"}, "('file'): the file is made again"),
         ({"file": module.sha256, "name": "b.index"}, "(it belongs to b.index): the file is made again"),
         ({"file": "0" * 64, "name": "a.index"}, "a.index: damaged in the cache: made again"),
@@ -277,7 +277,6 @@ def test_a_folder_that_takes_no_file_is_noticed_before_a_file_is_made(
 def test_a_file_is_used_only_with_its_own_record(
     record: dict[str, Any], told: str, cache: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Earlier versions wrote no name."""
     make = Maker()
     read(make)
     content = {key: value(cache / "a.index") if callable(value) else value for key, value in record.items()}

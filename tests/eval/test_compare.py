@@ -1,5 +1,6 @@
 """`python -m clearspan.eval.compare`: differences of two models that exceed noise, and what is not compared and why."""
 
+import hashlib
 import json
 import re
 from pathlib import Path
@@ -33,8 +34,10 @@ def write(
         scored[task] = TaskScores(figures, next(iter(figures), ""), (), {}, examples=examples)
         results.scores[task] = figures or {"pearson": 1.0}
         results.data[task] = {f"/anywhere/{folder.name}/{task}.txt": f"checksum{data}"}
+    content = examples_bytes(scored)
+    results.examples = hashlib.sha256(content).hexdigest()
     (folder / "results.json").write_text(results.to_json())
-    (folder / "examples.npz").write_bytes(examples_bytes(scored))
+    (folder / "examples.npz").write_bytes(content)
     return folder
 
 
@@ -190,6 +193,17 @@ def test_other_prompts_are_told_also_beside_results_from_before_there_were_any(
     used = "'query: ' before queries, 'passage: ' before documents, no prompt before other texts"
     assert compared(capsys, a, b)["notes"] == [f"prompts: no prompt before every text in A; {used} in B"]
     assert compared(capsys, b, b)["notes"] == []
+
+
+def test_another_pooling_is_told_and_its_name_in_version_0_1_is_no_other(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    of_0_1, today, mean = (
+        write(tmp_path / str(pooling), {"MR": accuracy(WEAK)}, pooling=pooling)
+        for pooling in ("cls-before-head", "cls", None)
+    )
+    assert compared(capsys, of_0_1, today)["notes"] == []
+    assert compared(capsys, of_0_1, mean)["notes"] == ["pooling: cls in A, None in B"]
 
 
 def test_tasks_of_one_alone_and_other_data_are_named_and_not_compared(

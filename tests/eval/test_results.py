@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from clearspan.common.records import DataError
+from clearspan.common.sealed import seal
 from clearspan.eval import results as module
 from clearspan.eval.results import EXAMPLES, RESULTS, Results, examples_bytes
 from clearspan.eval.scores import Examples, TaskScores
@@ -88,13 +89,18 @@ def test_what_a_bad_block_damages_of_an_evaluation_is_noticed_whenever_it_is_ask
 
 
 @pytest.mark.guarantee("finished-work-checked")
-def test_an_edited_score_is_refused_and_a_file_of_an_earlier_version_is_read(evaluation: Path) -> None:
+def test_an_edited_score_and_a_file_without_its_hashes_are_refused(evaluation: Path) -> None:
     path = evaluation / RESULTS
     text = path.read_text()
     path.write_text(text.replace("98.25", "99.25"))
     with pytest.raises(DataError, match="its content does not match its sha256: damaged or edited"):
         module.read(evaluation)
-    record = json.loads(text)
-    path.write_text(json.dumps({name: value for name, value in record.items() if name not in ("sha256", "examples")}))
-    module.check(evaluation)
-    assert module.read(evaluation).scores == {"MR": {"acc": 98.25}}
+    record = {name: value for name, value in json.loads(text).items() if name not in ("sha256", "examples")}
+    path.write_text(json.dumps(record))
+    with pytest.raises(DataError, match="its content does not match its sha256: damaged or edited"):
+        module.read(evaluation)
+    path.write_bytes(seal(record))
+    with pytest.raises(
+        DataError, match=r"examples\.npz: missing, damaged, or not of the same run as its results\.json"
+    ):
+        module.check(evaluation)

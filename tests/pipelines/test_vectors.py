@@ -391,7 +391,7 @@ def test_a_gpus_model_is_held_once_for_several_workers(monkeypatch: pytest.Monke
     held: list[Any] = []
     monkeypatch.setattr(model_processes, "holding", lambda *given: held.append(given) or contextlib.nullcontext())
     monkeypatch.setattr(kind, "gpus", lambda device: [f"{device}:0", f"{device}:1"])
-    options = {"pooling": "cls-before-head", "precision": "bf16"}
+    options = {"pooling": "cls", "precision": "bf16"}
     own = {"folder": "owls", "sha256": "4a", **options}
     for device, num_processes, expected in [
         ("cpu", 1, []),

@@ -150,7 +150,7 @@ class Trainer:
         if self.total < self.step:
             key = "training.max_steps" if self.recipe.training.max_steps else "training.epochs, which makes"
             raise RecipeError(f"{key} {self.total}: the run has made {self.step} steps already: set a longer run")
-        self.judge.best, self.judge.given = saved["best"], saved.get("given", False)
+        self.judge.best, self.judge.given = saved["best"], saved["given"]
         changes = length_note(self.step, saved["total"], self.total, self.optimizers)
         return [f"{self.run}: {line}" for line in changes]
 

@@ -108,7 +108,7 @@ def test_a_plain_folder_is_pooled_as_asked_and_cut_where_its_positions_end(
             "mean": out.last_hidden_state[0].mean(0),
             "pooler": torch.tanh(model.pooler.dense(out.last_hidden_state[0, 0])).detach(),
             "first-last": ((out.hidden_states[1] + out.hidden_states[-1]) / 2)[0].mean(0),
-            "cls-before-head": out.last_hidden_state[0, 0],
+            "cls": out.last_hidden_state[0, 0],
         }[pooling]
         np.testing.assert_allclose(embedding, expected, atol=1e-5)
         np.testing.assert_allclose(alone, expected, atol=1e-5)
@@ -120,12 +120,12 @@ def test_a_plain_folder_is_pooled_as_asked_and_cut_where_its_positions_end(
 @pytest.mark.slow
 def test_the_pooler_needs_the_head_that_it_goes_through(roberta: Path, minilm: Path, tmp_path: Path) -> None:
     """A random head would give meaningless scores, and [CLS] without a head is another published figure."""
-    mended = "pooling cls-before-head"
+    mended = "pooling cls"
     roberta = shutil.copytree(roberta, tmp_path / "roberta")
     AutoModel.from_pretrained(roberta, add_pooling_layer=False).save_pretrained(roberta)
     with pytest.raises(EncoderError, match=rf"lacks 2 of its weights: pooler\.dense\.bias.*{mended}"):
         load_with_library(roberta, "pooler")
-    load_with_library(roberta, "cls-before-head")
+    load_with_library(roberta, "cls")
     folder = tmp_path / "distilbert"
     AutoModel.from_config(DistilBertConfig(dim=32, n_layers=1, n_heads=2, hidden_dim=48)).save_pretrained(folder)
     AutoTokenizer.from_pretrained(minilm).save_pretrained(folder)
@@ -133,14 +133,13 @@ def test_the_pooler_needs_the_head_that_it_goes_through(roberta: Path, minilm: P
         load_with_library(folder, "pooler")
 
 
-def test_a_word_that_changes_its_meaning_is_refused_with_the_words_in_its_place(roberta: Path) -> None:
-    """`cls` was the pooler's output here, and the first token's state in training."""
-    with pytest.raises(EncoderError, match=r"unknown pooling 'cls': write pooler for .* or cls-before-head for"):
-        load_with_library(roberta, "cls")
+def test_a_word_that_went_is_refused_with_the_word_in_its_place(roberta: Path) -> None:
+    with pytest.raises(EncoderError, match=r"unknown pooling 'cls-before-head': write cls, .* as in model.pooling$"):
+        load_with_library(roberta, "cls-before-head")
 
 
 def test_a_pooling_that_is_none_is_named(roberta: Path) -> None:
-    with pytest.raises(EncoderError, match="unknown pooling 'median'; choose from mean, pooler, cls-before-head"):
+    with pytest.raises(EncoderError, match="unknown pooling 'median'; choose from mean, cls, pooler, first-last"):
         load_with_library(roberta, "median")
 
 

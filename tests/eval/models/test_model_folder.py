@@ -218,7 +218,7 @@ def test_the_first_token_is_pooled_on_whichever_side_the_tokenizer_pads(
     for name in ("tokenizer.json", "tokenizer_config.json"):
         shutil.copyfile(minilm / name, folder / name)
     edit(folder / "tokenizer_config.json", padding_side=side)
-    model = load_with_library(folder, "cls-before-head")
+    model = load_with_library(folder, "cls")
     texts = ["two words", "a longer sentence of several words"]
     alone = np.concatenate([model.encode([text]) for text in texts])
     np.testing.assert_allclose(model.encode(texts), alone, atol=1e-5)
