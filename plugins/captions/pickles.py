@@ -1,18 +1,20 @@
 """Read the image features and captions of SentEval's COCO data from pickles, without running code from the pickles.
 
-    {train,valid,test}.pkl ──> restricted unpickler ──> structure checked ──> Captioned
+    {train,valid,test}.pkl ──> unpickler of numbers, texts, containers and records ──> structure checked ──> Captioned
 
-A pickle is a program that runs when it is loaded. To create arrays, it names functions of numpy. This module replaces
-these few functions by its own functions, which check their arguments and do not use numpy's unpickling. A pickle that
-names any other function or class raises an error; plain containers, numbers and texts need no names. To allow numpy's
-own classes would not be safe: a pickled dtype that hides its object flag makes numpy use bytes of the file as pointers.
+A pickle is a program that runs when it is loaded: it names functions and calls them, and whoever wrote the file chooses
+both. Here `find_class` knows a list of numpy's names and nothing else, and answers even these with a `_Record`, which
+notes the arguments and does nothing. No callable is reached, so nothing is run; arrays are made from the records
+afterwards (`_array`). To answer with numpy's own classes would not be safe: a pickled dtype that hides its object flag
+makes numpy use bytes of the file as pointers.
 """
 
+import mmap
 import pickle
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO, ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -57,8 +59,9 @@ def read_captioned(path: Path) -> Captioned:
     except (FileNotFoundError, NotADirectoryError):
         raise MissingDataError(f"no file {path}") from None
     with file:
-        try:
-            content = _Unpickler(_Bounded(file), encoding="latin1").load()
+        try:  # a pickle may state any length for a text: a map gives no more bytes than there are, and takes no memory
+            with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
+                loaded = _Unpickler(content, encoding="latin1").load()
         except _RefusedError as error:
             raise DataError(f"{path}: {error}: restore the file from the original") from None
         except OSError:
@@ -66,7 +69,7 @@ def read_captioned(path: Path) -> Captioned:
         except Exception as error:  # a damaged pickle can raise nearly any exception
             reason = "it ends too soon" if isinstance(error, EOFError) else head(str(error) or type(error).__name__)
             raise DataError(f"{path}: not a complete pickle ({reason}): restore the file from the original") from None
-    return _captioned(content, path)
+    return _captioned(loaded, path)
 
 
 def _captioned(content: Any, path: Path) -> Captioned:
@@ -97,7 +100,7 @@ def _captioned(content: Any, path: Path) -> Captioned:
 def _images(features: Any, path: Path) -> NDArray[np.float32]:
     rows = [_numbers(row) for row in features] if isinstance(features, list) else _numbers(features)
     # A pickle may repeat one row without limit; in a real one, each number takes at least one byte of the file.
-    num_numbers = sum(len(row) for row in rows if row is not None) if isinstance(rows, list) else 0
+    num_numbers = sum(np.size(row) for row in rows if row is not None) if isinstance(rows, list) else 0
     if num_numbers > path.stat().st_size:
         raise DataError(f"{path}: features hold more numbers than the file has bytes: restore it from the original")
     try:
@@ -112,13 +115,9 @@ def _images(features: Any, path: Path) -> NDArray[np.float32]:
 
 
 def _numbers(row: Any) -> Any:
-    """Return the numbers in `row`, a value from a pickle.
-
-    Of an array (`_Array`), the content is returned; a list or tuple of numbers is returned unchanged. None is returned
-    for anything else.
-    """
-    if isinstance(row, _Array):
-        return row.values
+    """Return the array of a record, or a list or tuple of numbers unchanged; None for anything else."""
+    if isinstance(row, _Record):
+        return _array(row)
     is_plain = isinstance(row, (list, tuple)) and all(isinstance(number, (int, float)) for number in row)
     return row if is_plain else None
 
@@ -147,170 +146,110 @@ class _RefusedError(Exception):
     """A pickle needs something that the pickles of COCO do not need. The message says what it is."""
 
 
-class _Bounded:
-    """A wrapper of a file that never asks the file for more bytes than are left in it.
+class _Record:
+    """A name of numpy, or what a pickle would have numpy make by it: the arguments of the call, and the state then set.
 
-    A pickle may state any length for a text, and Python would first allocate memory of this length.
+    A pickle can do nothing with it but call it, which gives another record, and set its state, which is only kept.
     """
 
-    def __init__(self, file: BinaryIO) -> None:
-        self._file = file
-        self._left = file.seek(0, 2)
-        file.seek(0)
+    def __init__(self, name: str, arguments: tuple[Any, ...] | None = None) -> None:
+        self.name, self.arguments, self.state = name, arguments, None
 
-    def read(self, size: int) -> bytes:
-        return self._count(self._file.read(min(size, self._left)))
+    def __call__(self, *arguments: Any) -> "_Record":
+        return _Record(self.name, arguments)
 
-    def readline(self) -> bytes:
-        return self._count(self._file.readline())
-
-    def _count(self, data: bytes) -> bytes:
-        self._left -= len(data)
-        return data
+    def __setstate__(self, state: Any) -> None:
+        self.state = state
 
 
-_STEPS: dict[int, Callable[[Any], None]] = dict(pickle._Unpickler.dispatch)
+_NAMES = {("numpy", "ndarray"), ("numpy", "dtype"), ("_codecs", "encode")}
+_NAMES |= {(f"numpy.{core}.multiarray", "_reconstruct") for core in ("core", "_core")}
+_NAMES |= {(f"numpy.{core}.numeric", "_frombuffer") for core in ("core", "_core")}
+_CODES = {"f2", "f4", "f8", *(f"{kind}{size}" for kind in "iu" for size in (1, 2, 4, 8))}
+Step = Callable[[Any], None]
+_STEPS: dict[int, Step] = dict(pickle._Unpickler.dispatch)
+
+
+def _with_keys(code: bytes, keys: slice) -> Step:
+    """Return the step of an opcode that fills a dict, behind a check of the keys, which are `stack[keys]`."""
+    step = _STEPS[code[0]]
+
+    def checked(unpickler: "_Unpickler") -> None:
+        if not all(isinstance(key, (str, int, float, bytes)) for key in unpickler.stack[keys]):
+            raise _RefusedError("the pickle holds a dict with keys that are neither numbers nor texts")
+        step(unpickler)
+
+    return checked
+
+
+def _refuse(_: "_Unpickler") -> None:
+    raise _RefusedError("the pickle holds a set or refers to other data, and only arrays and plain containers are read")
 
 
 class _Unpickler(pickle._Unpickler):
-    """Unpickler that reads numbers, texts, arrays of numbers and plain containers, and refuses everything else.
+    """Unpickler that makes numbers, texts, plain containers and records, and refuses every other name.
 
-    It extends the standard library's unpickler that is written in Python, because there the function of each opcode
-    can be replaced. For COCO, it takes a few seconds more than the unpickler written in C. Keys of dicts must be
-    numbers, texts or bytes, because hashing a key of deeply nested tuples overflows the C stack and kills the process.
+    It extends the standard library's unpickler that is written in Python. The one in C dies of what a pickle may hold
+    without naming anything: of the hash of a key of deeply nested tuples, which overflows its stack (keys must be
+    numbers, texts or bytes, and there are no sets), and of a memo index of 2^32, for which it fills memory. A bytearray
+    is read as bytes, since its memory would be filled before the file has given the bytes. For COCO, it takes a few
+    seconds more.
     """
 
-    dispatch: ClassVar[dict[int, Callable[[Any], None]]] = dict(_STEPS)
     stack: list[Any]
+    dispatch: ClassVar[dict[int, Step]] = {
+        **_STEPS,
+        **dict.fromkeys((each[0] for each in (pickle.EMPTY_SET, pickle.ADDITEMS, pickle.FROZENSET)), _refuse),
+        **dict.fromkeys((each[0] for each in (pickle.EXT1, pickle.EXT2, pickle.EXT4)), _refuse),
+        **dict.fromkeys((each[0] for each in (pickle.PERSID, pickle.BINPERSID)), _refuse),
+        pickle.SETITEM[0]: _with_keys(pickle.SETITEM, slice(-2, -1)),
+        pickle.SETITEMS[0]: _with_keys(pickle.SETITEMS, slice(0, None, 2)),
+        pickle.DICT[0]: _with_keys(pickle.DICT, slice(0, None, 2)),
+        pickle.BYTEARRAY8[0]: _STEPS[pickle.BINBYTES8[0]],
+    }
 
     def find_class(self, module: str, name: str) -> Any:
         if (module, name) not in _NAMES:
             raise _RefusedError(
                 f"the pickle needs {head(f'{module}.{name}')}, and only arrays of numbers and plain containers are read"
             )
-        return _NAMES[module, name]
-
-    def _set_one(self) -> None:
-        _check_keys(self.stack[-2:-1])
-        _STEPS[pickle.SETITEM[0]](self)
-
-    def _set_many(self) -> None:
-        _check_keys(self.stack[::2])
-        _STEPS[pickle.SETITEMS[0]](self)
-
-    def _dict(self) -> None:
-        _check_keys(self.stack[::2])
-        _STEPS[pickle.DICT[0]](self)
-
-    def _set_state(self) -> None:
-        if not isinstance(self.stack[-2], (_Array, _Dtype)):
-            raise _RefusedError("the pickle sets the state of an object that is no array")
-        _STEPS[pickle.BUILD[0]](self)
-
-    def _refuse(self) -> None:
-        raise _RefusedError("the pickle holds a set, and only arrays of numbers and plain containers are read")
-
-    dispatch |= {pickle.SETITEM[0]: _set_one, pickle.SETITEMS[0]: _set_many, pickle.DICT[0]: _dict}
-    dispatch |= {pickle.BUILD[0]: _set_state}
-    dispatch |= dict.fromkeys((pickle.EMPTY_SET[0], pickle.ADDITEMS[0], pickle.FROZENSET[0]), _refuse)
+        return _Record(name)
 
 
-def _check_keys(keys: list[Any]) -> None:
-    if not all(isinstance(key, (str, int, float, bytes)) for key in keys):
-        raise _RefusedError("the pickle holds a dict with keys that are neither numbers nor texts")
+def _array(record: _Record) -> NDArray[Any] | None:
+    """Return the array of numbers that numpy would make by a record; None if it would make anything else."""
+    match record.name, record.arguments, record.state:
+        case "_reconstruct", (_Record(name="ndarray", arguments=None), _, _), (_, shape, dtype, in_columns, data):
+            order = "F" if in_columns else "C"
+        case "_frombuffer", (data, dtype, shape, ("C" | "F") as order), None:
+            pass
+        case _:
+            return None
+    is_shape = isinstance(shape, tuple) and all(isinstance(size, int) and size >= 0 for size in shape)
+    try:
+        content, numbers = _bytes(data), _dtype(dtype)
+        if content is None or numbers is None or not is_shape:
+            return None
+        return np.frombuffer(content, numbers).reshape(shape, order=order)
+    except (ValueError, OverflowError):  # text that is no bytes, or a shape of another number of bytes
+        return None
 
 
-_NDARRAY = "ndarray"
+def _dtype(record: Any) -> "np.dtype[Any] | None":
+    """Return the dtype of plain numbers that a record of numpy's `dtype` describes; None for anything else."""
+    match record:
+        case _Record(name="dtype", arguments=(str(code), *_), state=state) if code in _CODES:
+            order = "=" if state is None else state[1] if isinstance(state, tuple) and len(state) > 1 else None
+            return np.dtype(order + code) if order in ("<", ">", "|", "=") else None
+    return None
 
 
-class _Dtype:
-    """Object that the unpickler creates in place of a numpy dtype. Only dtypes of plain numbers are allowed.
+def _bytes(data: Any) -> bytes | None:
+    """Return the bytes of an array's content; None if there are none, and ValueError for text that is not Latin-1.
 
-    As for a numpy dtype, the pickle creates the object from a code such as `f4`, and then sets its byte order
-    (`__setstate__`).
+    Python 2's byte strings were decoded as Latin-1. Python 3 writes a call of `_codecs.encode` for Python 2's sake.
     """
-
-    def __init__(self, code: str) -> None:
-        self.dtype = np.dtype(code)
-
-    def __setstate__(self, state: Any) -> None:
-        order = state[1] if isinstance(state, tuple) and len(state) > 1 else None
-        if order not in ("<", ">", "|", "="):
-            raise _RefusedError("the pickle holds a dtype whose state is not one of plain numbers")
-        self.dtype = self.dtype.newbyteorder(order)
-
-
-class _Array:
-    """Object that the unpickler creates in place of a numpy array.
-
-    As for a numpy array, the pickle creates the object empty, and then sets its content (`__setstate__`).
-
-    Attributes:
-        values: the content, as an array of numbers.
-    """
-
-    def __init__(self) -> None:
-        self.values: NDArray[Any] = np.empty(0)
-
-    def __setstate__(self, state: Any) -> None:
-        if not isinstance(state, tuple) or len(state) != 5:
-            raise _RefusedError("the pickle holds an array whose state is not numpy's")
-        _, shape, dtype, in_columns, data = state
-        # Python 2's byte strings are decoded as Latin-1 text, and encoded again here as by numpy.
-        raw = data.encode("latin-1") if isinstance(data, str) else data
-        self.values = _values(raw, dtype, shape, "F" if in_columns else "C")
-
-
-def _values(data: Any, dtype: Any, shape: Any, order: Any) -> NDArray[Any]:
-    if not isinstance(dtype, _Dtype) or not isinstance(data, (bytes, bytearray)):
-        raise _RefusedError("the pickle holds an array that is not of plain numbers")
-    if not isinstance(shape, tuple) or not all(isinstance(size, int) and size >= 0 for size in shape):
-        raise _RefusedError("the pickle holds an array whose shape is not a tuple of sizes")
-    return np.frombuffer(data, dtype.dtype).reshape(shape, order="F" if order == "F" else "C")
-
-
-def _reconstruct(subtype: Any, shape: Any, code: Any) -> _Array:
-    if subtype is not _NDARRAY:
-        raise _RefusedError("the pickle holds a subclass of an array")
-    return _Array()
-
-
-def _frombuffer(data: Any, dtype: Any, shape: Any, order: Any) -> _Array:
-    array = _Array()
-    array.values = _values(data, dtype, shape, order)
-    return array
-
-
-def _dtype(code: Any, *_: Any) -> _Dtype:
-    if not isinstance(code, str) or code not in _CODES:
-        raise _RefusedError(f"the pickle holds an array of dtype {_shown(code)}, and only plain numbers are read")
-    return _Dtype(code)
-
-
-def _encode(text: Any, encoding: Any) -> bytes:
-    """Return bytes that a pickle stores as text. This function is used in place of `_codecs.encode`.
-
-    Python 3 stores bytes as a call of `_codecs.encode` if it writes a pickle that Python 2 can read.
-
-    Args:
-        text: the bytes, decoded as Latin-1.
-        encoding: the encoding that the pickle names, which must be Latin-1.
-
-    Raises:
-        _RefusedError: the encoding is not Latin-1.
-    """
-    if not isinstance(text, str) or encoding not in ("latin1", "latin-1"):
-        raise _RefusedError("the pickle holds bytes in another encoding than Latin-1")
-    return text.encode("latin-1")
-
-
-_CODES = {"f2", "f4", "f8", *(f"{kind}{size}" for kind in "iu" for size in (1, 2, 4, 8))}
-_NAMES: dict[tuple[str, str], str | Callable[..., Any]] = {
-    ("numpy", "ndarray"): _NDARRAY,
-    ("numpy", "dtype"): _dtype,
-    ("numpy.core.multiarray", "_reconstruct"): _reconstruct,
-    ("numpy._core.multiarray", "_reconstruct"): _reconstruct,
-    ("numpy.core.numeric", "_frombuffer"): _frombuffer,
-    ("numpy._core.numeric", "_frombuffer"): _frombuffer,
-    ("_codecs", "encode"): _encode,
-}
+    match data:
+        case _Record(name="encode", arguments=(str(text), "latin1" | "latin-1")) | str(text):
+            return text.encode("latin-1")
+    return data if isinstance(data, bytes) else None

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from clearspan.common.sealed import seal, unseal
 from clearspan.eval import scores
 from clearspan.eval.compare import main
 from clearspan.eval.results import Results, examples_bytes
@@ -242,6 +243,13 @@ def test_an_undefined_figure_is_shown_as_undefined_and_exceeds_nothing(
     assert "undefined   100.00   undefined" in capsys.readouterr().out
 
 
+def rehashed(folder: Path, other: Path) -> None:
+    """Write the results.json of another folder to a folder, with the hash of the folder's examples.npz."""
+    record = unseal((other / "results.json").read_bytes())
+    record["examples"] = hashlib.sha256((folder / "examples.npz").read_bytes()).hexdigest()
+    (folder / "results.json").write_bytes(seal(record))
+
+
 def test_bad_input_is_held_to_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     a = write(tmp_path / "a", {"MR": accuracy(WEAK)})
     assert "the following arguments are required: B" in complaint(capsys, 2, a)
@@ -249,9 +257,11 @@ def test_bad_input_is_held_to_one_line(tmp_path: Path, capsys: pytest.CaptureFix
     b = write(tmp_path / "b", {"CR": accuracy(WEAK)})
     assert "share no figure that can be compared (MR: only in A; CR: only in B)" in complaint(capsys, 1, a, b)
     other = write(tmp_path / "other", {"MR": accuracy(STRONG)})
-    (other / "results.json").write_bytes((a / "results.json").read_bytes())
+    rehashed(other, a)
     assert "different runs: evaluate B again" in complaint(capsys, 1, a, other)
     (b / "examples.npz").write_bytes(b"no archive")
+    assert "examples.npz: missing, damaged, or not of the same run" in complaint(capsys, 1, a, b)
+    rehashed(b, b)
     assert "examples.npz: not an examples.npz of `clearspan eval`" in complaint(capsys, 1, a, b)
     (b / "examples.npz").unlink()
     assert "examples.npz: no such file" in complaint(capsys, 1, a, b)

@@ -2,6 +2,7 @@
 
 import array
 import collections
+import copyreg
 import os
 import pickle
 import struct
@@ -147,39 +148,87 @@ def test_any_other_name_is_refused(tmp_path: Path, content: bytes, name: str) ->
     assert f"needs '{name}'" in refused(tmp_path, content)
 
 
-START = b"cnumpy.core.multiarray\n_reconstruct\n"
+def as_features(value: bytes) -> bytes:
+    """Return a pickle of a split of COCO, whose features the opcodes `value` leave on the stack."""
+    return b"(Vfeatures\n" + value + b"Vimage_to_caption_ids\n}Vcaptions\n}d."
+
+
+RECONSTRUCT = b"cnumpy.core.multiarray\n_reconstruct\n"
+EMPTY = RECONSTRUCT + b"(cnumpy\nndarray\n(I0\ntVb\ntR"
 DTYPE = b"cnumpy\ndtype\n"
+F4 = DTYPE + b"(Vf4\ntR"
+
+
+def state(shape: bytes = b"(I1\nI1\nt", dtype: bytes = F4, data: bytes = b"Vabcd\n") -> bytes:
+    return b"(I1\n" + shape + dtype + b"I00\n" + data + b"tb"
 
 
 @pytest.mark.guarantee("coco-captions")
 @pytest.mark.parametrize(
-    ("content", "message"),
+    "value",
     [
-        (pickle.dumps(coco(np.array([["a", None]], object))), "of dtype 'O8'"),
-        (pickle.dumps(coco(np.array(["text"]))), "of dtype 'U4'"),
-        (pickle.dumps(coco(np.zeros(2, [("x", "f4")]))), "of dtype 'V4'"),
-        (DTYPE + b"(VO\ntR.", "of dtype 'O'"),
-        (START + b"(N(I0\ntVb\ntR.", "a subclass of an array"),
-        (START + b"(" + START + b"(I0\ntVb\ntR.", "a subclass of an array"),
-        (b"cnumpy\nndarray\n(I9\ntR.", "not a complete pickle"),
-        (START + b"(cnumpy\nndarray\n(I0\ntVb\ntRVno state\nb.", "an array whose state is not numpy's"),
-        (
-            START + b"(cnumpy\nndarray\n(I0\ntVb\ntR(I1\n(I-1\nt" + DTYPE + b"(Vf4\ntRI00\nVabcd\ntb.",
-            "an array whose shape",
-        ),
-        (
-            START + b"(cnumpy\nndarray\n(I0\ntVb\ntR(I1\n(I999999999\nt" + DTYPE + b"(Vf4\ntRI00\nVabcd\ntb.",
-            "cannot reshape",
-        ),
-        (START + b"(cnumpy\nndarray\n(I0\ntVb\ntR(I1\n(I1\ntVf4\nI00\nVabcd\ntb.", "not of plain numbers"),
-        (DTYPE + b"}b.", "sets the state of an object that is no array"),
-        (DTYPE + b"(Vf4\ntR(I3\nV?\ntb.", "a dtype whose state"),
-        (b"c_codecs\nencode\n(Vx\nVrot13\ntR.", "bytes in another encoding than Latin-1"),
-        (b"cnumpy.core.numeric\n_frombuffer\n(I5\n" + DTYPE + b"(Vf4\ntR(I1\ntVC\ntR.", "not of plain numbers"),
+        DTYPE + b"(VO\ntR",
+        EMPTY + state(dtype=DTYPE + b"(VO\ntR"),
+        EMPTY + state(dtype=DTYPE + b"(VO8\ntR"),
+        EMPTY + state(dtype=DTYPE + b"(VV4\ntR"),
+        EMPTY + state(dtype=DTYPE + b"(VU1\ntR"),
+        EMPTY + state(dtype=DTYPE + b"((Vf4\nttR"),
+        EMPTY + state(dtype=DTYPE),
+        EMPTY + state(dtype=b"Vf4\n"),
+        EMPTY + state(dtype=F4 + b"(I3\nV?\ntb"),
+        EMPTY + state(dtype=F4 + b"}Vnames\nVO\nsb"),
+        RECONSTRUCT + b"(N(I0\ntVb\ntR" + state(),
+        RECONSTRUCT + b"(" + RECONSTRUCT + b"(I0\ntVb\ntR" + state(),
+        RECONSTRUCT + b"(" + DTYPE + b"(I0\ntVb\ntR" + state(),
+        b"cnumpy\nndarray\n(I9\ntR",
+        b"cnumpy\nndarray\n(I9\ntR" + state(),
+        EMPTY,
+        EMPTY + b"Vno state\nb",
+        EMPTY + state(shape=b"(I1\nI-1\nt"),
+        EMPTY + state(shape=b"(I1\nF1.0\nt"),
+        EMPTY + state(shape=b"I1\n"),
+        EMPTY + state(shape=b"(I1\nI999999999\nt"),
+        EMPTY + state(shape=b"(I4294967296\nI4294967296\nI4294967296\nt"),
+        EMPTY + state(data=b"V\\u0161\\u0161\\u0161\\u0161\n"),
+        EMPTY + state(data=b"](VO\ne"),
+        EMPTY + state(data=b"c_codecs\nencode\n(Vabcd\nVrot13\ntR"),
+        DTYPE + b"}b",
+        b"cnumpy.core.numeric\n_frombuffer\n(I5\n" + F4 + b"(I1\ntVC\ntR",
+        b"cnumpy.core.numeric\n_frombuffer\n(Vabcd\n" + F4 + b"(I1\nI1\ntVK\ntR",
+        b"](" + EMPTY + state(shape=b")") + b"e",
     ],
 )
-def test_what_numpy_would_make_of_other_arrays_is_never_asked(tmp_path: Path, content: bytes, message: str) -> None:
-    assert message in refused(tmp_path, content)
+def test_what_numpy_would_make_of_other_arrays_is_never_asked(tmp_path: Path, value: bytes) -> None:
+    assert "features must hold a row of numbers for each image" in refused(tmp_path, as_features(value))
+    assert "image_to_caption_ids of image 0" in refused(tmp_path, as_features(EMPTY + state())), "a whole array is read"
+
+
+@pytest.mark.guarantee("coco-captions")
+@pytest.mark.parametrize("value", [b"}", b"]", b"Vtext\n", b"I1\n", b"N", b"(t"])
+@pytest.mark.parametrize("given", [b"}V__class__\nNs", b"N}V__class__\nNs\x86"])
+def test_no_other_value_s_attributes_can_be_set(tmp_path: Path, value: bytes, given: bytes) -> None:
+    assert "not a complete pickle" in refused(tmp_path, as_features(value + given + b"b"))
+
+
+@pytest.mark.guarantee("coco-captions")
+def test_no_class_is_there_to_make_an_object_of(tmp_path: Path) -> None:
+    for name in (b"cnumpy\nndarray\n", DTYPE, b"c_codecs\nencode\n"):
+        assert "not a complete pickle" in refused(tmp_path, as_features(name + b")\x81"))
+        assert "not a complete pickle" in refused(tmp_path, as_features(name + b")}\x92"))
+
+
+@pytest.mark.guarantee("coco-captions")
+@pytest.mark.guarantee("no-foreign-code")
+@pytest.mark.parametrize("content", [b"P1\n.", b"\x80\x02K\x01Q.", b"\x80\x02\x82\xf0.", b"\x80\x02\x83\xf0\x00."])
+def test_other_data_is_not_referred_to(tmp_path: Path, content: bytes) -> None:
+    """Also by a code that the process knows already, for which the standard library asks nobody."""
+    copyreg.add_extension("os", "system", 0xF0)
+    copyreg._extension_cache[0xF0] = os.system  # type: ignore[attr-defined]
+    try:
+        assert "refers to other data" in refused(tmp_path, content)
+    finally:
+        copyreg._extension_cache.pop(0xF0)  # type: ignore[attr-defined]
+        copyreg.remove_extension("os", "system", 0xF0)
 
 
 @pytest.mark.slow
@@ -193,8 +242,11 @@ def test_what_numpy_would_make_of_other_arrays_is_never_asked(tmp_path: Path, co
         (pickle.dumps(frozenset({1}), 4), "holds a set"),
         (b"\x80\x02)" + b"\x85" * 300_000 + b".", "found a tuple"),
         (b"\x80\x02" + b"]" * 300_000 + b"a" * 299_999 + b".", "found a list"),
+        (b"\x80\x02" + DTYPE + b"q\x00" + b"h\x00" * 300_000 + b"N" + b"\x85R" * 300_000 + b".", "found a _Record"),
+        (b"\x80\x02" + EMPTY + b"q\x00" + b"h\x00h\x00b" * 1000 + b".", "found a _Record"),
+        (b"\x80\x02K\x01r\xff\xff\xff\xff.", "found 1"),
     ],
-    ids=range(7),
+    ids=range(10),
 )
 def test_a_pickle_that_would_take_the_process_down_is_refused(tmp_path: Path, content: bytes, message: str) -> None:
     assert message in refused(tmp_path, content)
@@ -216,8 +268,15 @@ def test_a_truncated_pickle_is_no_whole_one(tmp_path: Path, share: float) -> Non
 
 @pytest.mark.parametrize(
     "content",
-    [b"not a pickle\n", b"\x80\x63.", b"\x8e" + struct.pack("<Q", 1 << 62) + b"abc", b"T\xff\xff\xff\x7fabc", b"P1\n."],
-    ids=["text", "protocol 99", "4 EiB of bytes", "2 GiB of text", "persistent"],
+    [
+        b"not a pickle\n",
+        b"\x80\x63.",
+        b"\x8e" + struct.pack("<Q", 1 << 62) + b"abc",
+        b"\x96" + struct.pack("<Q", 1 << 36) + b"abc",
+        b"T\xff\xff\xff\x7fabc",
+        b"\x80\x04\x95" + struct.pack("<Q", 1 << 62) + b"K\x01",
+    ],
+    ids=["text", "protocol 99", "4 EiB of bytes", "64 GiB of a bytearray", "2 GiB of text", "4 EiB of a frame"],
 )
 def test_bytes_that_are_no_pickle_are_refused_without_taking_what_they_claim(tmp_path: Path, content: bytes) -> None:
     assert "not a complete pickle" in refused(tmp_path, content)

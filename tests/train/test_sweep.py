@@ -2,7 +2,9 @@
 
 import csv
 import functools
+import hashlib
 import json
+import math
 import re
 import shutil
 import signal
@@ -17,6 +19,7 @@ import pytest
 
 from clearspan.common.child_commands import CommandError
 from clearspan.common.sealed_folder import seal_folder
+from clearspan.eval.results import Results
 from clearspan.train import run_folder, sweep
 from clearspan.train.config.options import Recipe, RecipeError
 from clearspan.train.engine.checkpoint import Checkpoints
@@ -44,12 +47,10 @@ class Processes:
             (out,) = (Path(word.removeprefix("--output=")) for word in line if word.startswith("--output="))
             out.mkdir(parents=True)
             averages = {"sts_simcse": {"value": 50.0, "missing": ["STS13"]}, "transfer_simcse": {"value": None}}
-            content = {
-                "model": "m",
-                "scores": {"TREC": {"devacc": 70.0}, "MRPC": {"devacc": None}},
-                "averages": averages,
-            }
-            (out / "results.json").write_text(json.dumps(content))
+            scores = {"TREC": {"devacc": 70.0}, "MRPC": {"devacc": math.nan}}
+            (out / "examples.npz").write_bytes(examples := b"of each score")
+            made = Results("m", scores=scores, averages=averages, examples=hashlib.sha256(examples).hexdigest())
+            (out / "results.json").write_text(made.to_json())
             return
         recipe = load_recipe("demo", [word for word in line if "=" in word and not word.startswith("-")])
         run = Path(recipe.output)
