@@ -169,15 +169,7 @@ def _error(
     raises: Sequence[type[Exception]],
     default: type[Exception] | None,
 ) -> Exception:
-    """Return the exception to raise after a command failed.
-
-    Args:
-        module: the name of the module that was run, for a message.
-        failures: the failures that the command and its child processes reported; empty if none of them did.
-        code: the exit code of the command.
-        raises: types of exceptions to raise as they are, if one of them ended the command.
-        default: type of the exception for all other failures except UsageError; None for CommandError.
-    """
+    """Return the exception to raise after a command failed; types in `raises` are kept, others become `default`."""
     messages = dict.fromkeys(failure.message for failure in failures)
     types = tuple(name for failure in failures for name in failure.types)
     failure = Failure(module, "; ".join(messages) or f"{module} ended with exit code {code}", code, types=types)

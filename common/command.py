@@ -242,12 +242,7 @@ class Group:
         return root
 
     def _named(self, words: Sequence[str], prog: str) -> type[Command]:
-        """Return the command that the first word names; if it names none, print the help or an error, and exit.
-
-        Args:
-            words: the words of the command line.
-            prog: the words with which the group is called.
-        """
+        """Return the command that the first word names; if it names none, print the help or an error, and exit."""
         if words and words[0] in self.commands:
             return self.commands[words[0]]
         if words and ":" in words[0] and self.load is not None:

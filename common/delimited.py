@@ -168,11 +168,7 @@ def are_quotes(parts: Iterable[bytes]) -> bool:
 
 
 def _lines_with_quotes(parts: Iterable[bytes]) -> Iterator[bytes]:
-    """Yield the first line of a file, and every later line that contains a quote.
-
-    Args:
-        parts: the whole file in UTF-8, in parts of any size. A byte order mark at its beginning is removed.
-    """
+    """Yield the first line of a file in UTF-8, without its byte order mark, and every later line that holds a quote."""
     rest, is_first = b"", True
     for part in itertools.chain(parts, [b""]):
         data = rest + part

@@ -98,11 +98,7 @@ def try_to_hand_over(failure: Failure) -> bool:
 
 
 def _append(path: str, line: bytes) -> None:
-    """Append a line to an existing file; several processes may append to it at the same time.
-
-    Raises:
-        OSError: the file cannot be written, or the disk has no room for the whole line.
-    """
+    """Append a whole line to an existing file, to which several processes may append, or raise OSError."""
     file = os.open(path, os.O_WRONLY | os.O_APPEND)
     try:
         if os.write(file, line) < len(line):

@@ -261,12 +261,7 @@ def _splits_at_spaces(pre_tokenizer: PreTokenizer | None) -> bool:
 
 
 def _steps(part: Any, sequence: Any) -> list[Any]:
-    """Return the steps of a normalizer or pre-tokenizer, in order.
-
-    Args:
-        part: a sequence of steps, a single step, or None for no steps.
-        sequence: the class of a sequence of steps in `tokenizers`, such as `normalizers.Sequence`.
-    """
+    """Return the steps of a normalizer or pre-tokenizer in order: of a sequence of this class, one step, or None."""
     return list(part) if isinstance(part, sequence) else [] if part is None else [part]
 
 

@@ -89,11 +89,7 @@ def cached_file(name: str, make: Callable[[Path], None]) -> Iterator[Path]:
 
 
 def _is_kept(path: Path) -> bool:
-    """Return whether a cached file has the hash that the JSON file beside it holds; warn if one of them is damaged.
-
-    The JSON file of NAME is NAME.json. If it is missing, return False: the process that wrote the cached file was
-    killed before it wrote the hash.
-    """
+    """Return whether a cached file has the hash in its NAME.json (False if there is none); warn if one is damaged."""
     record = path.with_name(path.name + RECORD)
     if not path.exists() or not record.exists():
         return False

@@ -351,10 +351,7 @@ def _argument(field: _Field) -> dict[str, Any]:
 
 
 def _reader(field: _Field) -> Callable[[str], Any]:
-    """Return the argument `type` for argparse's `add_argument`: the function that parses a word of the field's flag.
-
-    It may be a type, such as int.
-    """
+    """Return `type` for argparse's `add_argument`: a function, or a type, that parses a word of the field's flag."""
     named = {str(choice): choice for choice in field.choices}
     parse = field.flag.parse or ((lambda word: named.get(word, word)) if named else field.value_type)
     if field.flag.parse is None and not field.flag.commas and field.allows_empty_word:
@@ -408,23 +405,13 @@ def checking(check: Callable[[str], object]) -> Callable[[str], str]:
 
 
 def _build(cls: type[T], values: Mapping[str, Any]) -> T:
-    """Create an instance of `cls` with these values; all other fields have their defaults.
-
-    Args:
-        values: name -> value of fields of `cls` and of its parts (fields that are dataclasses of options themselves).
-
-    Raises:
-        ValueError: a value is invalid, or two options do not fit together; the message names the options.
-    """
+    """Create an instance of `cls` with these values of fields of `cls` and of its parts; others have their defaults."""
     own = {field.name: values[field.name] for field in _fields(cls) if field.name in values}
     return cls(**own, **{name: _build(part, values) for name, part in _parts(cls).items()})
 
 
 def _keywords(cls: type[Options]) -> dict[str, _Field]:
-    """Return a dict: name of a keyword argument -> the field that it sets.
-
-    A switch with the forms --NAME and --no-NAME has two keyword arguments.
-    """
+    """Return name of a keyword argument -> the field that it sets; a switch with --NAME and --no-NAME has two."""
     known = {field.keyword: field for field in _all_fields(cls)}
     return known | {f"no_{field.name}": field for field in known.values() if field.flag.negatable}
 
@@ -435,11 +422,7 @@ def keywords(cls: type[Options]) -> set[str]:
 
 
 def _unknown(name: str, known: Iterable[str]) -> UsageError:
-    """Return the error for a keyword argument `name` that sets no option, with advice on what to write instead.
-
-    Args:
-        known: the names of all keyword arguments, of which a similar one is suggested.
-    """
+    """Return the error for a keyword argument that sets no option, with advice or the most similar name of `known`."""
     word = f"--{name.replace('_', '-')}"
     return UsageError(f"no such option: {flag(word)}{advice(word) or did_you_mean(name, known)}")
 
@@ -544,10 +527,7 @@ def from_keywords(cls: type[T], arguments: Mapping[str, Any]) -> T:
 
 
 def _read(field: _Field, value: Any) -> Any:
-    """Return the value of a field, made from the value of a keyword argument.
-
-    Strings and paths are parsed as words of the command line; other values stay as they are, and `Options` checks them.
-    """
+    """Return a field's value: strings and paths are parsed as words of the command line, others stay as they are."""
     if value is True and field.flag.const is not None:
         return field.flag.const
     if not field.is_tuple:
@@ -562,10 +542,7 @@ def _is_one(value: Any) -> bool:
 
 
 def _read_one(field: _Field, value: Any) -> Any:
-    """Return the value that the field's flag reads from a string or a path; other values stay as they are.
-
-    If the flag takes names separated by commas, the result is always a list.
-    """
+    """Return what the field's flag reads from a string or path, a list for names with commas; others stay."""
     if not isinstance(value, str | Path) or field.type is bool:
         return [value] if field.flag.commas else value
     read = _reader(field)

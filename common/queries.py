@@ -92,15 +92,7 @@ def _query(record: Mapping[str, Any], place: str) -> Query:
 
 
 def _answer(record: Mapping[str, Any], name: str, place: str) -> str | None:
-    """Return the content of the field `text` or `id`; None if it is missing or blank.
-
-    An id that is a whole number is returned as a string.
-
-    Args:
-        record: the row: name of a field -> its content.
-        name: the name of the field, `text` or `id`.
-        place: the file and line of the row, for error messages.
-    """
+    """Return the content of the field `text` or `id`, an integer as a string; None if it is missing or blank."""
     value = record.get(name)
     if value is None:
         return None

@@ -85,10 +85,7 @@ def read_manifest(folder: Path, kind: str) -> tuple[dict[str, Any], dict[str, Fi
 
 @contextlib.contextmanager
 def _damage_of(path: Path) -> Iterator[None]:
-    """Turn an error in reading the file `path` in the `with` block into a FolderChangedError.
-
-    A PermissionError is raised as it is, since it does not show that the file has changed.
-    """
+    """Turn an error in reading a file, except PermissionError, which shows no change, into a FolderChangedError."""
     try:
         yield
     except FileNotFoundError:

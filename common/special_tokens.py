@@ -53,8 +53,5 @@ def _special(tokenizer: Tokenizer) -> set[str]:
 
 
 def _hidden(token: str) -> str:
-    """Return the name that replaces a special token in the vocabulary, so that no text matches this entry.
-
-    It contains spaces, and texts are split at spaces before they are looked up in the vocabulary.
-    """
+    """Return a name for a special token in the vocabulary that no text matches, since texts are split at spaces."""
     return f" \0 {token}"

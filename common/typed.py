@@ -199,11 +199,7 @@ def _first(value: Any, union: Any, exact: bool) -> Any:
 
 
 def _within_limits(value: Any, metadata: Sequence[Any]) -> Any:
-    """Return the value if its annotation's limits allow it; otherwise raise MismatchError. Limits always allow None.
-
-    Args:
-        metadata: the arguments of `Annotated` after the type, such as `Ge(1)`.
-    """
+    """Return the value if the limits among `Annotated`'s metadata allow it, as None always; or raise MismatchError."""
     if value is None:
         return value
     if not all(LIMITS[name][1](value, limit) for name, limit in limits(metadata)):

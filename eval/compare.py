@@ -174,13 +174,7 @@ def compare_folders(first: Path, second: Path, progress: bool = False) -> Compar
 
 
 def _changed_files(a: Mapping[str, str], b: Mapping[str, str]) -> str:
-    """Return the names of a task's data files whose content differs between two evaluations; "" if none differs.
-
-    The folders of the files do not matter.
-
-    Args:
-        a, b: for each evaluation: path of a data file -> its SHA-256.
-    """
+    """Return the names, without folders, of a task's data files that differ between evaluations, by path -> SHA-256."""
     if sorted(a.values()) == sorted(b.values()):
         return ""
     of_a, of_b = ({(Path(path).name, checksum) for path, checksum in files.items()} for files in (a, b))
@@ -188,10 +182,7 @@ def _changed_files(a: Mapping[str, str], b: Mapping[str, str]) -> str:
 
 
 def _settings_notes(a: Results, b: Results) -> list[str]:
-    """Return a line for each setting in which two evaluations differ, such as the seed, the pooling or the prompts.
-
-    If both are evaluations of the same model, a further line says so.
-    """
+    """Return a line for each setting in which two evaluations differ, and one if they are of the same model."""
     of_a, of_b = (each.environment | {"pooling": from_record(each.environment.get("pooling"))} for each in (a, b))
     notes = [
         f"{key}: {of_a.get(key)} in A, {of_b.get(key)} in B"

@@ -267,11 +267,7 @@ def read_examples(evaluation: Results) -> dict[str, dict[str, Examples]]:
 
 
 def _examples(path: Path) -> dict[str, dict[str, Examples]]:
-    """Return task -> score -> its examples, from the `examples.npz` at `path`.
-
-    Raises:
-        DataError: the file is malformed.
-    """
+    """Return task -> score -> its examples, from the `examples.npz` at `path`; DataError if it is malformed."""
     arrays: dict[tuple[str, str], dict[str, Any]] = {}
     examples: dict[str, dict[str, Examples]] = {}
     try:

@@ -198,11 +198,7 @@ def _load_tasks(request: EvalOptions) -> _Tasks:
 
 
 def _data_warnings(known: Mapping[str, Sequence[Compared]]) -> list[str]:
-    """Return a list with one warning, which names the tasks whose files differ from the published files; [] if none do.
-
-    Args:
-        known: name of a task -> the comparison of each of its data files with the published file.
-    """
+    """Return a list with one warning that names the tasks whose files differ from the published ones; [] if none do."""
     remarks = {task: [file.remark for file in files if file.remark] for task, files in known.items()}
     shown = {task: [each[0], "..."] if len(each) > 1 else each for task, each in remarks.items()}
     tasks = ", ".join(f"{task} ({', '.join(each)})" for task, each in shown.items() if each)
@@ -296,12 +292,7 @@ def _score_tasks(run: TaskContext, tasks: list[Task], results: Results) -> dict[
 
 
 def _check_output(folder: Path) -> None:
-    """Check that results can be written to `folder`, and that they replace only the files of an earlier evaluation.
-
-    Raises:
-        EvaluationError: the folder has a results.json, examples.npz or report.html that no evaluation has written.
-        OSError: the folder cannot be created or written.
-    """
+    """Check that `folder` can be written, and that results replace only files that an evaluation wrote."""
     check_writable(folder)
     for name, is_ours in ((RESULTS, is_results), (EXAMPLES, is_examples), (REPORT, is_report)):
         path = folder / name

@@ -337,12 +337,7 @@ def decide(
 
 
 def _gain(name: str, examples: Mapping[str, Examples]) -> Gain | None:
-    """Return what a system finds more than BM25; None if it is BM25, or if BM25 takes no part.
-
-    Args:
-        name: the name of the system.
-        examples: name of a system -> the reciprocal rank of the right text for each scored query.
-    """
+    """Return what a system finds more than BM25; None if it is BM25, or if BM25 takes no part."""
     if name == BM25 or BM25 not in examples:
         return None
     change = difference(examples[BM25], examples[name])
@@ -352,16 +347,7 @@ def _gain(name: str, examples: Mapping[str, Examples]) -> Gain | None:
 def _without_training(
     best: ContestResult, results: Sequence[ContestResult], examples: Mapping[str, Examples]
 ) -> ContestResult:
-    """Return the system to use if the trained system is not better: the best untrained system, or BM25.
-
-    The best untrained system is returned if the 95 % interval of its MRR minus BM25's MRR is above 0. Otherwise, BM25
-    is returned, because it needs no model.
-
-    Args:
-        best: the best untrained system.
-        results: the results of all systems.
-        examples: name of a system -> the reciprocal rank of the right text for each scored query.
-    """
+    """Return the best untrained system if the interval of its MRR minus BM25's is above 0; otherwise BM25."""
     words = next((result for result in results if result.name == BM25), best)
     return best if difference(examples[words.name], examples[best.name]).low > 0 else words
 
@@ -401,11 +387,7 @@ def _sentence(verdict: Verdict, systems: Mapping[str, System]) -> str:
 
 
 def _examples(trained: ContestResult, untrained: ContestResult, contest: Contest) -> list[Example]:
-    """Return the queries for which the two systems differ most in the reciprocal rank of the right text.
-
-    First come up to three queries (`NUM_EXAMPLES`) for which the trained system ranks the right text higher, then up to
-    three for which it ranks the right text lower.
-    """
+    """Return up to three queries that the trained system ranks most higher, then up to three most lower."""
     gain = trained.reciprocal - untrained.reciprocal
     texts, rows = contest.collection, contest.judged
     order = np.argsort(-gain, kind="stable")

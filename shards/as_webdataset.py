@@ -77,11 +77,7 @@ def webdataset_pipeline(
 
 
 def _verified(dataset: Dataset, shards: Iterable[Sample]) -> Iterator[Sample]:
-    """Compare the bytes of each shard with the manifest, then yield {"url": path}, where path is a local file.
-
-    Args:
-        shards: a dict for each shard, with the shard's name under "url", as webdataset passes them.
-    """
+    """Compare each shard, named under "url", with the manifest; then yield {"url": path of a local file}."""
     by_name = {shard.name: shard for shard in dataset.shards}
     for shard in shards:
         # An absolute path: webdataset would take a folder called `pipe:...` for a command.
@@ -104,13 +100,7 @@ def _decoded(
 
 
 def _rows(sample: Sample, kind: str, _: ImageHandler) -> Iterator[Sample]:
-    """Yield a dict for each row of the record batch that a webdataset sample holds.
-
-    Args:
-        sample: the sample's `__key__` and `__url__`, and under "arrow.zst" the bytes of the record batch.
-        kind: name of the kind of dataset.
-        _: webdataset's decoder of image files; not used, since record batches hold no images.
-    """
+    """Yield a dict for each row of the record batch ("arrow.zst") in a sample; the decoder of images is not used."""
     batch = unpack(sample[EXTENSION], EXTENSION, KINDS[kind].check)
     names = [name for name in batch.schema.names if name != "scale"]  # the scale is applied when vectors are decoded
     columns = {name: _values(batch, name) for name in names}
@@ -128,13 +118,7 @@ def _values(batch: pa.RecordBatch, name: str) -> Iterable[Any]:
 
 
 def _samples(sample: Sample, kind: str, images: ImageHandler) -> Iterator[Sample]:
-    """Yield one dict: the example that a webdataset sample holds as a file for each column.
-
-    Args:
-        sample: the sample's `__key__` and `__url__`, and the bytes of each file under the file's extension.
-        kind: name of the kind of dataset.
-        images: webdataset's decoder of image files.
-    """
+    """Yield one dict: the example that a webdataset sample holds as a file for each column."""
     layout = KINDS[kind].layout
     assert isinstance(layout, Samples)
     columns = list(zip(layout.names, layout.forms, strict=True))

@@ -135,11 +135,7 @@ def once(paths: Iterable[str]) -> dict[str, Status]:
 
 
 def _link_rank(path: str) -> tuple[bool, bool]:
-    """Return a sort key by which, of all paths of a file, those that contain no link come first.
-
-    Returns:
-        (True if the path itself is a link, True if the path differs from its real path, e.g. by a linked folder).
-    """
+    """Return a sort key by which paths without a link come first: (is a link itself, differs from its real path)."""
     return Path(path).is_symlink(), os.path.realpath(path) != path
 
 

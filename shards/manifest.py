@@ -324,11 +324,7 @@ class Manifest:
             raise ManifestError(f"{path}: {twice[0]} is listed twice; run the pipeline again")
 
     def _check_figures(self, record: Mapping[str, Any]) -> None:
-        """Raise ValueError if figures of the manifest contradict each other. No shard is read.
-
-        Args:
-            record: the content of `manifest.json`, whose totals and statistics are checked too.
-        """
+        """Raise ValueError if figures of the manifest, or `record`'s totals and statistics, contradict each other."""
         is_labeled = any(column.startswith(f"{LABEL}:") for column in KINDS[self.kind].columns)
         for shard in self.shards:
             histograms = list(shard.lengths.values())

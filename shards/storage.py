@@ -103,10 +103,7 @@ def unknown_options(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
 
 @contextlib.contextmanager
 def _naming(path: str) -> Iterator[None]:
-    """Context manager that turns any exception of an object store's client into an OSError that names the path.
-
-    The OSError is a FileNotFoundError if the store answers that there is no such object, otherwise a StoreError.
-    """
+    """Turn a store client's exception into FileNotFoundError (no such object) or StoreError, which name the path."""
     try:
         yield
     except (StoreError, FileNotFoundError):

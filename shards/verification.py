@@ -47,10 +47,7 @@ def verify(folder: str | Path, quiet: bool = True) -> list[str]:
 
 
 def _check_tokenizer(dataset: Dataset) -> None:
-    """Raise ShardError if a file of the tokenizer, or its vocabulary size, differs from the manifest.
-
-    The size is not checked if the installed `tokenizers` cannot read the dataset's tokenizer.json.
-    """
+    """Raise ShardError if the tokenizer's files, or its vocabulary size, if readable, differ from the manifest."""
     from tokenizers import Tokenizer
 
     path = dataset.local_tokenizer() / "tokenizer.json"
@@ -67,10 +64,7 @@ def _check_tokenizer(dataset: Dataset) -> None:
 
 
 def _check_classes(dataset: Dataset) -> None:
-    """Raise ManifestError or ShardError if the file of class names is damaged or does not fit the manifest.
-
-    It does not fit if a class of the shards has no name, or if the manifest states another number of classes.
-    """
+    """Raise ManifestError or ShardError if the file of class names is damaged or does not fit the manifest."""
     names = classes.names(dataset.folder, dataset.manifest)
     taken = dataset.manifest.fingerprint.get("options", {}).get("taken")
     if names and isinstance(taken, dict) and taken.get("classes", len(names)) != len(names):

@@ -211,13 +211,7 @@ def _rows_of(path: Path) -> Path:
 
 
 def _checksum_keys(entries: Entries) -> NDArray[np.uint32]:
-    """Return a key for the checksum of each embedding: four bytes of the hash of the embedding's text, (n,).
-
-    The checksum covers the embedding and the key, so it also detects an embedding that is stored for the wrong text.
-
-    Args:
-        entries: the hash and the checksum of each embedding, (n,).
-    """
+    """Return a key for each embedding's checksum: four bytes of its text's hash, (n,), so that a swap is noticed."""
     keys: NDArray[np.uint32] = entries["hash"][:, 1].astype(np.uint32)
     return keys
 
@@ -242,9 +236,6 @@ def _read(path: Path) -> tuple[Entries, Rows]:
 
 
 def _hashes(texts: Sequence[str]) -> Hashes:
-    """Return the 128-bit BLAKE2b hash of each text, (len(texts), 2) uint64: a hash is two numbers.
-
-    The texts are encoded in UTF-8, in which lone surrogates are encoded too.
-    """
+    """Return the 128-bit BLAKE2b hash of each text in UTF-8, lone surrogates too, as two uint64, (len(texts), 2)."""
     digests = (hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16) for text in texts)
     return np.frombuffer(b"".join(digest.digest() for digest in digests), "<u8").reshape(-1, 2)

@@ -173,13 +173,7 @@ class Embedder:
         return warnings + (self._cache.warnings if self._cache else [])
 
     def _encoded(self, texts: list[str]) -> NDArray[np.float32]:
-        """Compute the embeddings of texts, (len(texts), dim) float32, and cache them.
-
-        Embeddings that are not finite, or are all zeros, are counted and not cached.
-
-        Raises:
-            ValueError: the encoder did not return one row per text.
-        """
+        """Compute the embeddings of texts, (len(texts), dim) float32; cache those that are finite and not all zeros."""
         start = time.perf_counter()
         embeddings = np.asarray(self._encode(texts), dtype=np.float32)
         self.encode_s += time.perf_counter() - start
@@ -200,12 +194,7 @@ class Embedder:
 
 
 def _gathered(blocks: list[NDArray[np.float32]], rows: NDArray[np.int64]) -> NDArray[np.float32]:
-    """Return some rows of the concatenation of all blocks, (len(rows), dim) float32.
-
-    Args:
-        blocks: arrays of embeddings, each with `dim` columns.
-        rows: the indices of the rows in the concatenation.
-    """
+    """Return the rows with these indices of the concatenation of all blocks, (len(rows), dim) float32."""
     starts = np.concatenate([[0], np.cumsum([len(block) for block in blocks])])
     block_of = np.searchsorted(starts, rows, side="right") - 1
     out = np.empty((len(rows), blocks[0].shape[1]), np.float32)

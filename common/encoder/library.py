@@ -203,15 +203,7 @@ def _load(folder: Path, device: str, pooling: str) -> SentenceTransformer:
 
 
 def _packed(loaded: SentenceTransformer, folder: Path) -> PackedModel | None:
-    """Return a model that embeds packed batches and shares the weights of `loaded`; None if `loaded` has to embed.
-
-    `loaded` has to embed if it is a static model, which uses no padding anyway, or if the model does not support packed
-    batches. In the latter case, a warning is printed.
-
-    Args:
-        loaded: the model, as sentence-transformers has loaded it.
-        folder: the model's folder, for the warning.
-    """
+    """Return a model that embeds packed batches by the weights of `loaded`; None, with a warning, if it must embed."""
     if isinstance(loaded[0], StaticEmbedding):  # the library itself embeds without padding
         return None
     try:
@@ -222,10 +214,7 @@ def _packed(loaded: SentenceTransformer, folder: Path) -> PackedModel | None:
 
 
 def _round(loaded: SentenceTransformer) -> None:
-    """Round the weights of the transformer to bfloat16 in place; the modules after it run in float32.
-
-    The model for packed batches (`PackedModel`) shares the weights, so it is rounded too.
-    """
+    """Round a transformer's weights, shared with its `PackedModel`, to bfloat16 in place; later modules keep fp32."""
     for module in loaded:
         if isinstance(module, Transformer):
             # Buffers stay in float32: rounding would shift the angles of rotary positions.
@@ -235,15 +224,7 @@ def _round(loaded: SentenceTransformer) -> None:
 
 
 def _read_special_as_text(loaded: SentenceTransformer, prompts: Prompts) -> None:
-    """Let a model's tokenizers read special tokens that are spelled out in texts as plain text.
-
-    A tokenizer is left unchanged if one of the model's prompts spells out a special token, since it would then read the
-    prompt wrongly.
-
-    Args:
-        loaded: the model, as sentence-transformers has loaded it.
-        prompts: the model's prompts.
-    """
+    """Let tokenizers read special tokens that texts spell out as text, unless one of the model's prompts spells one."""
     for module in loaded:
         if isinstance(module, StaticEmbedding):
             if not spell_special(module.tokenizer, prompts.texts.values()):

@@ -15,10 +15,7 @@ PRIVATE = "_linear_pointwise"
 
 
 def _is_available() -> bool:
-    """Return whether `Linear` can use oneDNN.
-
-    This needs an x86 CPU, and a version of torch whose private function takes the arguments that `Linear` passes.
-    """
+    """Return whether `Linear` can use oneDNN: an x86 CPU, and torch's private function with the arguments it passes."""
     call = getattr(torch.ops.mkldnn, PRIVATE, None)
     if call is None or platform.machine() not in ("x86_64", "AMD64") or not torch.backends.mkldnn.is_available():  # type: ignore[no-untyped-call]
         return False

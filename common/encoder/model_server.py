@@ -119,10 +119,7 @@ class ModelServer:
             request.answer.set_result(({"error": one_line(error)}, []))
 
     def _answer_now(self, request: _Request) -> None:
-        """Compute the answer to a request and store it in `request.answer`; return only then.
-
-        `run` does this with all requests except windows of token ids, several of which it computes at once.
-        """
+        """Compute the answer to a request that is no window of token ids, and store it in `request.answer`."""
         message = request.message
         model = self._model
         try:

@@ -132,11 +132,7 @@ class LibraryReader(TokenReader):
 
 
 def _around(tokenizer: Tokenizer) -> tuple[list[int], list[int]] | None:
-    """Return the ids that a tokenizer's template puts before and after a text.
-
-    Both lists are empty if the tokenizer has no template. Return None if its template does not contain the text exactly
-    once.
-    """
+    """Return the ids that a template puts before and after a text ([] if none); None if the text is not in it once."""
     if tokenizer.post_processor is None:
         return [], []
     content = Tokenizer(WordLevel({"content": 0}, "content")).encode("content")

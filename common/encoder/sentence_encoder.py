@@ -295,10 +295,7 @@ class FolderEncoder(Encoder):
 
     @abstractmethod
     def _embed(self, texts: Sequence[str], batch_tokens: int, progress: bool, prompt: str) -> Embedded:
-        """Return the embeddings of texts, in their order; the prompt ("" for none) is put before each text.
-
-        Implementations may raise any exception; `embed`, which calls them, raises an EncoderError instead.
-        """
+        """Return the embeddings of texts, each behind the prompt; any exception becomes an EncoderError in `embed`."""
 
     @abstractmethod
     def similarity(self, left: NDArray[np.float32], right: NDArray[np.float32]) -> NDArray[np.float32]:

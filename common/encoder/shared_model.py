@@ -116,13 +116,7 @@ class SharedModel:
         return Embedded(vectors.reshape(len(texts), self._dim), truncated)
 
     def _request(self, message: dict[str, Any], *arrays: np.ndarray) -> tuple[dict[str, Any], list[np.ndarray]]:
-        """Send a message and arrays to the model's process; return the answer and the arrays that come with it.
-
-        No other thread uses the connection until the answer is received.
-
-        Raises:
-            EncoderError: the answer is an error, or the model's process has ended.
-        """
+        """Send a message and arrays to the model's process; return its answer and arrays, or raise EncoderError."""
         connection = self._free.get()
         try:
             send(connection, message, *arrays)

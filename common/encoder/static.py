@@ -139,11 +139,7 @@ class StaticEncoder(FolderEncoder):
         return ids
 
     def _means(self, ids: Ragged) -> NDArray[np.float32]:
-        """Return the mean token vector of each text, (len(ids), width) float32; zeros for a text without tokens.
-
-        Args:
-            ids: the token ids of each text.
-        """
+        """Return the mean token vector of each text, (len(ids), width) float32; zeros for a text without tokens."""
         from scipy.sparse import csr_array  # imported late: `is_static_folder` is called where nothing is embedded
 
         lengths = ids.lengths
@@ -203,11 +199,7 @@ def load_static(folder: Path) -> StaticEncoder:
 
 
 def _reads_tokens(path: Path) -> bool:
-    """Return whether a module reads or writes anything other than the sentence embedding, e.g. token embeddings.
-
-    Args:
-        path: the module's config.json, which names what it reads and writes.
-    """
+    """Return whether a module, by its config.json, reads or writes anything other than the sentence embedding."""
     return any(value != "sentence_embedding" for value in read_json(path).values())
 
 

@@ -162,20 +162,13 @@ class TokenReader:
         return Tokens(whole.values, whole.lengths.astype(np.int32), is_truncated, prompt_tokens)
 
     def _prompt_tokens(self, prompt: str) -> int:
-        """Return the number of ids of a prompt and the special tokens before it.
-
-        As in sentence-transformers, the prompt is tokenized by itself, and a special token at its end is not counted.
-        """
+        """Return the number of ids of a prompt by itself and the special tokens before it, none after it."""
         ids = self._read([prompt], "").ids
         ends_special = len(ids) > 0 and ids[-1] in self.post_processing.special
         return len(ids) - 1 if ends_special else len(ids)
 
     def _content(self, texts: Sequence[str]) -> Ragged:
-        """Return the ids of each text before truncation, without special tokens.
-
-        Raises:
-            TokenizerError: the tokenizer cannot encode a text.
-        """
+        """Return the ids of each text before truncation, without special tokens."""
         with self.lock:
             self._set_up()
             # The faster way is checked on one of every SAMPLE texts, so it does not pay off for fewer texts.

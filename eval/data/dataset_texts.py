@@ -136,12 +136,7 @@ def _hashes(batch: pa.RecordBatch) -> NDArray[np.int64]:
 
 
 def _highest_hash(dataset: Dataset, limit: int) -> int:
-    """Return the `limit`-th lowest among the hashes of the distinct ids in a dataset.
-
-    If there are fewer than `limit` ids, the highest hash is returned.
-
-    Memory holds one batch, its hashes, and at most `limit` other hashes.
-    """
+    """Return the `limit`-th lowest hash of a dataset's distinct ids, or the highest; one batch at a time is read."""
     kept = np.empty(0, np.int64)
     for batch in dataset:
         kept = np.unique(np.concatenate([kept, _hashes(batch)]))[:limit]

@@ -184,13 +184,7 @@ def read_dataset(
 
 
 def _texts_of_dataset(folder: str | Path, training: str | Path | None, max_ranked: int = MOST_RANKED) -> _Texts:
-    """Read the texts of a dataset.
-
-    Args:
-        folder: the folder of the held-out part.
-        training: the folder of the training part; None to read only the held-out part.
-        max_ranked: the maximum number of texts to read in both parts together.
-    """
+    """Read at most `max_ranked` texts of the held-out part and, if it is given, of the training part."""
     part = DatasetTexts(folder, max_ranked)
     held = sorted_by_hash(part)
     trained = []
@@ -262,13 +256,7 @@ def _collection_of(texts: _Texts, max_queries: int, picking: bool = False, passa
 
 
 def _about(texts: _Texts, are_pairs: bool, num_queries: int, num_documents: int) -> Iterator[str]:
-    """Yield sentences for the report that say how a collection was made.
-
-    Args:
-        are_pairs: whether a query and its document are the texts of a pair; otherwise they are two crops of a text.
-        num_queries: the number of held-out texts that were chosen for queries.
-        num_documents: the number of documents in the collection.
-    """
+    """Yield sentences for the report that say how a collection was made."""
     if are_pairs:
         yield "Each query is the first text of a held-out pair, and its document the second."
     else:
@@ -296,14 +284,7 @@ def _titled(parts: tuple[str, ...]) -> _Finding:
 
 
 def _cropped(text: str, number: int) -> _Finding:
-    """Cut two crops from a text: a query, and the document that it should find.
-
-    A text that is too short for two crops becomes a document without a query.
-
-    Args:
-        text: the text.
-        number: the id of the text, which determines the crops.
-    """
+    """Cut a query and its document from a text, by its id; a text too short for both becomes a document alone."""
     pair = crops(text, number)
     return _Finding(pair[0], pair[1:]) if pair else _Finding("", [text] if text else [])
 

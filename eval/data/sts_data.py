@@ -134,15 +134,7 @@ def read_pairs(path: Path) -> ScoredPairs:
 
 
 def _pairs(rows: Sequence[tuple[str, str, float]], path: Path) -> ScoredPairs:
-    """Build pairs from rows (first sentence, second sentence, score). White space becomes single spaces.
-
-    Args:
-        rows: the rows.
-        path: the file of the rows, for error messages.
-
-    Raises:
-        DataError: there is no row.
-    """
+    """Build pairs from rows (first sentence, second sentence, score), in single spaces; DataError if there is none."""
     if not rows:
         raise DataError(f"{path}: holds no scored pair; restore it from the original")
     left, right, gold = zip(*rows, strict=True)
@@ -152,15 +144,7 @@ def _pairs(rows: Sequence[tuple[str, str, float]], path: Path) -> ScoredPairs:
 
 
 def _score(text: str, path: Path, number: int) -> float:
-    """Convert the text of a score to a number.
-
-    Args:
-        text: the text.
-        path, number: the file and the number of the line that the text is from, for error messages.
-
-    Raises:
-        DataError: the text is not a finite number. A text such as 1_0, which `float` accepts, is no number here.
-    """
+    """Convert a score to a finite number; raise DataError for other text, also for 1_0, which `float` accepts."""
     try:
         return finite_number(text)
     except ValueError:

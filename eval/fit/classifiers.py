@@ -223,10 +223,7 @@ def _split(fold: Fold, seed: int) -> _Split:
 
 
 def _cohorts(splits: Sequence[_Split], batch_size: int, at_once: int) -> Iterator[list[int]]:
-    """Yield the indices of the folds, in lists of at most `at_once`, to train the folds of a list together.
-
-    The folds of a list have the same number of batches in a pass over their training rows.
-    """
+    """Yield lists of at most `at_once` folds that have the same number of batches in a pass, to train them together."""
     by_steps: dict[int, list[int]] = {}
     for number, split in enumerate(splits):
         by_steps.setdefault(-(-len(split.train) // batch_size), []).append(number)

@@ -210,10 +210,7 @@ def _rows(tokenizer: Any, texts: Texts, labels: Sequence[float], limit: int) -> 
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
-    """Return a context in which libraries write nothing to stdout, because only results are written there.
-
-    For example, accelerate imports DeepSpeed, which logs to stdout.
-    """
+    """Return a context in which libraries, such as DeepSpeed, write nothing to stdout, the place of results."""
     log = logging.getLogger("DeepSpeed")
     was_disabled = log.disabled
     log.disabled = True

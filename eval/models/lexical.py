@@ -101,13 +101,7 @@ def _of_two_letters(text: str) -> list[str]:
 
 
 def _tfidf(documents: Sequence[str], use_idf: bool = True) -> _Fitted:
-    """Fit the baseline `tfidf` or `bow`. Its vectors have unit length.
-
-    Args:
-        documents: the texts to fit it on.
-        use_idf: true for `tfidf`, whose word counts are weighted by inverse document frequency; false for `bow`, whose
-            counts are not.
-    """
+    """Fit the baseline `tfidf`, or `bow` without inverse document frequency, on documents; vectors have unit length."""
     from sklearn.feature_extraction.text import TfidfVectorizer
 
     weights = TfidfVectorizer(analyzer=_of_two_letters, use_idf=use_idf)
@@ -116,12 +110,7 @@ def _tfidf(documents: Sequence[str], use_idf: bool = True) -> _Fitted:
 
 
 def _bm25(documents: Sequence[str], split: WordFunction = PLAIN) -> _Fitted:
-    """Fit the baseline `bm25`. The dot product of a query's and a document's vector is BM25's score.
-
-    Args:
-        documents: the texts to fit it on.
-        split: function that splits a text into words.
-    """
+    """Fit the baseline `bm25` on documents; the dot product of a query's and a document's vector is BM25's score."""
     index = BM25.of(documents, words=split)
     return _Fitted(lambda texts: BM25.counts(texts, index.vocabulary, split), index.weights.tocsr())
 

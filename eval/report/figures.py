@@ -200,11 +200,7 @@ class _Scale(NamedTuple):
 
 
 def _anchor(at: float) -> str:
-    """Return the SVG attribute `text-anchor` that keeps a text within the figure: `start`, `middle` or `end`.
-
-    Args:
-        at: the horizontal position of the text, in percent of the figure's width.
-    """
+    """Return the SVG `text-anchor` that keeps a text within the figure, by its position in percent of the width."""
     if at < 4:
         return "start"
     if at > 96:

@@ -93,14 +93,7 @@ def _environment() -> "jinja2.Environment":
 
 
 def _view(section: Section, level: int, anchors: set[str]) -> dict[str, Any]:
-    """Return the values that the template needs to render a section and its subsections.
-
-    Args:
-        section: the section.
-        level: the HTML level of the section's heading: 2 for <h2>.
-        anchors: the link targets (`id`) that the page already has. Those of the section and its subsections are added
-            to this set.
-    """
+    """Return a section's values for the template, its heading at <hLEVEL>; link targets are added to `anchors`."""
     stem = re.sub(r"[^a-z0-9]+", "-", section.heading.lower()).strip("-") or "section"
     anchor = stem
     number = 1
@@ -117,10 +110,7 @@ def _view(section: Section, level: int, anchors: set[str]) -> dict[str, Any]:
 
 
 def _numeric(table: Table) -> list[bool]:
-    """Return, for each column, whether all of its cells are numbers. Empty cells are ignored.
-
-    A column that has only empty cells is not numeric.
-    """
+    """Return for each column whether it has cells that are not empty, and all of them are numbers."""
     rows = [[as_cell(value).value for value in row] for row in table.rows]
     columns = [[row[i] for row in rows if row[i] is not None] for i in range(len(table.header))]
     return [bool(filled) and all(isinstance(value, int | float) for value in filled) for filled in columns]

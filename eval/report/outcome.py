@@ -180,11 +180,7 @@ def compared(summary: ScoreSummary, task: str) -> _Pair | None:
 
 
 def _difference(summary: ScoreSummary, best: Scored, other: Scored, task: str) -> Difference | None:
-    """Return the main score of `best` minus the main score of `other` on a task, with its interval and p-value.
-
-    Return None if the difference was not computed. A run computes only the differences from its first model, so this is
-    also the case if neither model is the first.
-    """
+    """Return the main score of `best` minus `other`'s on a task; None if the run did not compute it."""
     first = summary.scored[0]
     if other is first:
         return best.differences.get(task)

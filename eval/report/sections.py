@@ -194,15 +194,7 @@ def _merged(by_model: Mapping[str, TaskScores]) -> list[Table]:
 
 
 def _task(summary: ScoreSummary, task: str, family: str) -> Section:
-    """Return a collapsed section with all scores, details and settings of a task.
-
-    The note beside its heading has the main scores of the three best models.
-
-    Args:
-        summary: the evaluations of the run.
-        task: the task.
-        family: the word of `--tasks` that selected the task, such as `sts`; `pairs` or `queries` for the user's files.
-    """
+    """Return a collapsed section with all of a task's scores, details and settings, headed by the three best scores."""
     by_model = summary.of(task)
     main = summary.main(task)
     metrics = dict.fromkeys(metric for scores in by_model.values() for metric in scores.scores)
@@ -250,11 +242,7 @@ def _run(summary: ScoreSummary) -> Section:
 
 
 def _settings(by_model: Mapping[str, Mapping[str, Any]]) -> list[tuple[object, ...]]:
-    """Return a row for each setting: its name, and its value for each model as text, `none` if a model lacks it.
-
-    Args:
-        by_model: name of a model -> name of a setting -> value.
-    """
+    """Return a row for each setting: its name, and its value for each model as text, `none` if a model lacks it."""
     keys = dict.fromkeys(key for each in by_model.values() for key in each)
     return [(key, *(_text(each.get(key)) for each in by_model.values())) for key in keys]
 
@@ -266,11 +254,7 @@ def _text(value: Any) -> str:
 
 
 def _difference_cell(change: Difference | None) -> Cell:
-    """Return the table cell of a difference in percentage points, with the interval of the difference as a note.
-
-    The cell shows `undefined` if the difference is NaN, and is empty if `change` is None. A difference with a corrected
-    p-value below 0.05 is emphasized.
-    """
+    """Return the cell of a difference in percentage points, with its interval; emphasized if its corrected p < 0.05."""
     if change is None or math.isnan(change.value):
         return Cell(math.nan if change else None)
     note = f"[{change.low:+.1f}, {change.high:+.1f}]" if math.isfinite(change.low) else ""

@@ -150,11 +150,7 @@ class ScoreSummary:
         return [f"{models}: {text}" if models else text for text, models in warnings.items()]
 
     def _models_by_item(self, items: Iterable[tuple[_Item, Scored]]) -> dict[_Item, str]:
-        """Return distinct item -> the names of the models that have it, as one text; "" if all models have it.
-
-        Args:
-            items: pairs of an item, such as the text of a warning, and the evaluation of a model that has the item.
-        """
+        """Return distinct item -> the names of the models that have it, as one text; "" if all models have it."""
         models: dict[_Item, list[str]] = {}
         for item, scored in items:
             models.setdefault(item, []).append(scored.results.model)

@@ -112,10 +112,7 @@ def _metrics_note(table: PaperTable) -> str:
 
 
 def _missing_notes(table: PaperTable, model: Results) -> list[str]:
-    """Return notes on what a model lacks for the table; [] if it lacks nothing.
-
-    One note names the scores that are missing. There is another note for each average that has missing tasks.
-    """
+    """Return a note on a model's missing scores, and one for each average that has missing tasks; [] if none."""
     lacking = [
         f"{task} {metric}" for column in table.columns for task, metric in column.of
         if metric not in model.scores.get(task, {})

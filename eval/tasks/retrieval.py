@@ -117,10 +117,7 @@ def shown_queries(num_queries: int) -> list[int]:
 def _blocks(
     queries: Vectors, documents: Vectors, collection: RetrievalSet, depth: int
 ) -> Iterator[tuple[int, list[tuple[Ints, Floats]]]]:
-    """Yield, for each block of queries, the index of its first query and the ranking for each of its queries.
-
-    A ranking is (the indices of at most `depth` documents, their dot products with the query), best first.
-    """
+    """Yield (a block's first query, for each of its queries at most `depth` documents and their dot products)."""
     num_rows = max(1, _BLOCK_SCORES // documents.shape[0])
     for start in range(0, queries.shape[0], num_rows):
         scores = products(queries[start : start + num_rows], documents)  # (rows, n)

@@ -96,14 +96,7 @@ def _sick(folder: Path) -> ClassificationTask:
 
 
 def _snli(folder: Path) -> ClassificationTask:
-    """Read SNLI as a task with the settings that SentEval uses because SNLI has half a million pairs.
-
-    The weight of the classifier's L2 penalty is fixed and almost 0 (1e-9), the dev accuracy is checked after each pass
-    over the training split, and training ends after 16 passes at the latest.
-
-    Args:
-        folder: the folder with SNLI's files.
-    """
+    """Read SNLI, half a million pairs, with SentEval's settings: L2 of 1e-9, a dev check a pass, at most 16 passes."""
     names = ("train", "dev", "test")
     return ClassificationTask(
         "SNLI",
