@@ -93,7 +93,6 @@ def seal(record: Mapping[str, Any], indent: int | None = None) -> bytes:
     """Return a dict as JSON in UTF-8, with the SHA-256 of its content as the last field, `sha256`.
 
     Args:
-        record: the dict.
         indent: the number of spaces by which nested values are indented; None for JSON on one line.
     """
     return (json.dumps({**record, FIELD: _hash(record)}, indent=indent) + "\n").encode()

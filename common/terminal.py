@@ -212,7 +212,6 @@ def table(headings: Sequence[str], rows: Iterable[Sequence[str]], right: Contain
     """Return a table as text, each column as wide as its longest text.
 
     Args:
-        headings: the heading of each column.
         rows: the texts of each row, one for each column.
         right: indices of the right-aligned columns.
         indent: number of spaces before each line.

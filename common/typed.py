@@ -92,7 +92,6 @@ def conform(value: Any, hint: Any, exact: bool = False) -> Any:
     """Return a value converted to the type that an annotation names, e.g. a numpy number to a Python number.
 
     Args:
-        hint: the annotation.
         exact: if true, no number is converted: 1 is not accepted for a float.
 
     Raises:

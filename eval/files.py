@@ -16,7 +16,6 @@ def table_rows(path: Path, num_fields: int, header: str = "") -> Iterator[tuple[
     """Yield (line number, fields) for each row of a TAB-separated file without quoting, except header and blank lines.
 
     Args:
-        path: the file.
         num_fields: the smallest number of fields that a row may have.
         header: a column name that the header must contain; "" if the file has no header.
 

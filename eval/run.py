@@ -268,7 +268,6 @@ def _score_tasks(run: TaskContext, tasks: list[Task], results: Results) -> dict[
 
     Args:
         run: the model, and the settings of the tasks.
-        tasks: the tasks.
         results: the results of the model. Each task's scores, or the reason why it is skipped, are added to them.
 
     Raises:

@@ -128,7 +128,6 @@ def check(data: Path, data_sets: Iterable[DataSet] | None = None) -> list[Findin
     """Return the state of each data set in a data folder.
 
     Args:
-        data: the data folder.
         data_sets: the data sets to check; None for all data sets in the catalog.
     """
     return [_check(data, data_set) for data_set in (catalog() if data_sets is None else data_sets)]
@@ -138,7 +137,6 @@ def compared(path: Path, file: File | None = None) -> Compared:
     """Count the rows of a data file, hash its bytes, and compare both with the catalog.
 
     Args:
-        path: the data file.
         file: the catalog's entry for the data file; None to find the entry by the last parts of `path`. If there is no
             entry, the file is counted and hashed but not compared.
 

@@ -62,7 +62,6 @@ def read_glue(path: Path, layout: GlueColumns) -> Labeled:
     """Read a file of a GLUE task. A byte order mark, which MRPC's file has, is skipped.
 
     Args:
-        path: the file.
         layout: the format of the task's files, such as `LAYOUTS["MNLI"]`.
 
     Raises:

@@ -167,7 +167,6 @@ def read_dataset(
     """Make a collection from the held-out part of a dataset of documents, sentences or triplets.
 
     Args:
-        folder: the folder of the held-out part.
         max_queries: the maximum number of queries. If there are more, those whose texts' ids have the lowest hashes are
             taken.
         picking: whether to take the queries by which training chooses checkpoints, instead of the queries to score.

@@ -315,7 +315,6 @@ def smart_records(path: Path, tags: str) -> Iterator[tuple[int, dict[str, str]]]
     A record starts with a line `.I n`. A line such as `.T` or `.W` sets the tag of the lines that follow it.
 
     Args:
-        path: the file.
         tags: the letters that may be tags, such as "TABW".
 
     Yields:

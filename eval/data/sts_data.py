@@ -44,7 +44,6 @@ def read_sts_subset(folder: Path, subset: str) -> ScoredPairs:
     has their score. If the line of the score is empty, the pair was not annotated; it is dropped, as in SentEval.
 
     Args:
-        folder: the folder of the year.
         subset: the name of the subset in the names of its two files.
 
     Raises:

@@ -142,7 +142,6 @@ class Classifiers:
         """Return the class index that each classifier of a fold predicts for n examples, (L2 values, n) int64.
 
         Args:
-            fold: the index of the fold.
             rows: the row indices of the examples in the features, (n,) int64.
         """
         return predict([layer.weights[fold] for layer in self._layers], self._features, rows)
@@ -205,7 +204,6 @@ def predict(layers: Sequence[Tensor], features: Features, rows: Tensor) -> Tenso
 
     Args:
         layers: the weights of each layer, (classifiers, outputs, inputs). The inputs include the bias and padding.
-        features: the features of all examples.
         rows: the row indices of the n examples in the features, (n,) int64.
     """
     first, last = layers[0], layers[-1]

@@ -133,7 +133,6 @@ def fit(
         problem: the features and labels.
         folds: the rows of the training and dev examples of each fold. If `Fold.dev` is None, dev rows are drawn.
         l2: the L2 values of each fold, (folds, L2 values).
-        settings: the settings of all classifiers.
         seed: the seed of the initial weights, of the order of rows, and of the dev rows that are drawn.
         device: the torch device on which the classifiers are trained.
         progress: the name of the progress bar; "" for no bar.

@@ -54,7 +54,6 @@ class FunctionEncoder(Encoder):
         """Return the embeddings of the texts, (len(texts), dim) float32.
 
         Args:
-            texts: the texts.
             batch_tokens: the most tokens in one call of the function, estimated from the lengths of the texts.
             progress: whether to show a progress bar.
 

@@ -75,7 +75,6 @@ class Prompted(Similarity):
         """Return the embeddings of texts that are neither queries nor documents, (len(texts), dim) float32.
 
         Args:
-            texts: the texts.
             keep: whether to remember the embeddings for later calls.
         """
         return self._others.embed(texts, keep)

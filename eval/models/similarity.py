@@ -83,7 +83,6 @@ class Similarity(ABC):
         """Return the embeddings of the texts, (len(texts), dim) float32.
 
         Args:
-            texts: the texts.
             keep: whether to remember the embeddings for later calls.
 
         Raises:

@@ -102,7 +102,6 @@ def best_first(rows: Iterable[ScoreBar], more_is_better: bool = True) -> list[Sc
     """Return the bars sorted by value, best first, with undefined values last. Equal values keep their order.
 
     Args:
-        rows: the bars.
         more_is_better: True to put the highest value first, False to put the lowest value first.
     """
     sign = -1 if more_is_better else 1
@@ -126,8 +125,6 @@ def write_svg(path: Path, figure: Figure, width: int = 640) -> None:
     """Write a figure as an SVG file, which has light and dark colors. An existing file is replaced atomically.
 
     Args:
-        path: the SVG file.
-        figure: the figure.
         width: the width of the figure in pixels.
 
     Raises:

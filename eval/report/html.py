@@ -58,8 +58,6 @@ def write_report(
     subsections, the report has a table of contents.
 
     Args:
-        path: the HTML file.
-        title: the title of the report.
         sections: the content of the report.
         introduction: paragraphs below the title, separated by empty lines; "" for none.
         warnings: emphasized paragraphs, below the title.

@@ -216,7 +216,6 @@ def task_figure(summary: ScoreSummary, task: str, caption: str = "") -> Bars:
 
     Args:
         summary: the evaluations of the run.
-        task: the task.
         caption: the line above the bars; "" for none.
     """
     rows = _bars(summary, task)

@@ -14,7 +14,6 @@ def text_table(table: Table, width: int = 1 << 16, notes: bool = True) -> list[s
     columns that name the rows, and has at least one of the other columns.
 
     Args:
-        table: the table.
         width: the number of terminal columns. The default is wider than any table.
         notes: whether to show the notes of the cells (`Cell.note`), such as intervals, after their values.
     """

@@ -134,7 +134,6 @@ def formatted(grid: TextTable, form: str) -> str:
     """Return a table as text, with its title above and its notes below.
 
     Args:
-        grid: the table.
         form: the format: `text`, `markdown` or `latex`. LaTeX needs `\\usepackage{booktabs}`.
     """
     rows = []

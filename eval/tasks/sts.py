@@ -125,7 +125,6 @@ def read_all_splits(data: Path, task: str) -> tuple[dict[str, ScoredPairs], tupl
     """Read the splits `train`, `dev` and `test` of a task from a SentEval data folder.
 
     Args:
-        data: the SentEval data folder.
         task: the name of the task, `STSBenchmark` or `SICKRelatedness`.
 
     Returns:
@@ -292,7 +291,6 @@ def _load_splits(name: str, read: Callable[[Path], ScoredPairs], file_of: Callab
     """Read one task: the file of its `test` split, and the file of its `dev` split if there is one.
 
     Args:
-        name: the name of the task.
         read: function that reads the pairs of a file.
         file_of: function from the name of a split to the path of its file.
 
