@@ -5,6 +5,7 @@ import itertools
 import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -289,6 +290,30 @@ def test_the_vectors_gradients_are_fp32_under_autocast(tiny: list[str], monkeypa
     for one, other in zip(found, expected, strict=True):
         assert torch.equal(one.pooled, other.pooled) and len(one.parameters) == 2
         assert all(torch.equal(a, b) for (_, a), (_, b) in zip(one.parameters, other.parameters, strict=True))
+
+
+def test_an_objective_that_draws_while_it_requests_changes_no_dropout(
+    tiny: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    learner, feed, _ = made([*tiny, *CACHING, "data.text.batch_size=64"])
+    request, encode, states = learner.objectives[0].request, learner._encode, list[Tensor]()
+
+    def drawing(columns: Any) -> Any:
+        torch.rand(3)
+        return request(columns)
+
+    def noted(prepared: Any) -> Any:
+        states.append(torch.get_rng_state())
+        return encode(prepared)
+
+    monkeypatch.setattr(learner.objectives[0], "request", drawing)
+    monkeypatch.setattr(learner, "_encode", noted)
+    batches = micro_batches(learner, feed, MICRO_BATCHES)
+    cached = learner.cache(seeded(batches, 0))
+    for batch, own in zip(seeded(batches, 0), cached, strict=True):
+        learner(batch, cached=own)
+    assert len(states) == 2 * MICRO_BATCHES
+    assert all(torch.equal(*pair) for pair in zip(states, states[MICRO_BATCHES:], strict=False))
 
 
 def test_a_contrast_that_asks_for_more_than_vectors_is_told(tiny: list[str], monkeypatch: pytest.MonkeyPatch) -> None:

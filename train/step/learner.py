@@ -203,7 +203,8 @@ class Learner(nn.Module):
         parts, objectives = [], self.of_turn(turn)
         for batches in micro_batches:
             with torch.no_grad():
-                prepared = self.prepare(batches, turn)
+                with torch.random.fork_rng(devices=self._gpus()):  # pass 2, which packs nothing, has the same dropout
+                    prepared = self.prepare(batches, turn)
                 objectives, vectors = [each for each in self.of_turn(turn) if each.name in prepared.requests], None
                 if any(isinstance(objective, ContrastiveObjective) for objective in objectives):
                     forward = self._encode(prepared)
@@ -230,6 +231,11 @@ class Learner(nn.Module):
             objective.name: objective.request(batches[objective.data].of(objective.name)) for objective in objectives
         }
         return prepare(requests, self.special, budget)
+
+    def _gpus(self) -> list[torch.device]:
+        """Return the GPU that the encoder is on, if it is on one."""
+        device = next(self.encoder.parameters()).device
+        return [device] if device.type == "cuda" else []
 
     def _encode(self, prepared: Prepared) -> Forward:
         blocks = [block for request in prepared.requests.values() for block in request.sequences.values()]
