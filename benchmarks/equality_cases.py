@@ -228,6 +228,7 @@ hits-of-faiss | vectors | search vectors --model encoder/model --queries queries
 ranks | vectors | search vectors --model encoder/model --queries questions.csv --json
     && search vectors --model encoder/model --queries questions-by-id.csv --hybrid 0.5 --json
 all-hits | vectors | search vectors --model encoder/model "open a file" "parse a date" --top 400 --hybrid 0.7 --json
+page | vectors | served.py {port}
 python-hits | vectors vectors-new | -c "import clearspan, json; c = clearspan.open_collection('vectors',
     'encoder/model',
     also=['vectors-new']); found = c.search(['open a file', 'the end'], top=30, weight=0.4);

@@ -111,6 +111,39 @@ RECIPES: dict[str, dict[str, Any]] = {
 
 
 PROGRAMS = {
+    "served.py": """import json, subprocess, sys, time, urllib.error, urllib.request
+
+REQUESTS = ["/api/collection", "/api/search?q=open+a+file", "/api/search?q=parse+a+date&weight=0.3&top=30",
+    "/api/search?q=a+file&weight=0", "/api/search?q=a+file&weight=1&where=year+%3E+2000", "/api/search?q=",
+    "/api/search", "/api/search?q=a&weight=2", "/api/search?q=a&top=0", "/api/search?q=a&where=size+%3E+1",
+    "/api/search?q=a&other=1", "/api/search?q=a&q=b", "/api/other", "/", "/style.css", "/page.js"]
+port = sys.argv[1]
+command = [sys.executable, "-m", "clearspan", "serve", "vectors", "--model", "encoder/model", "--port", port]
+server = subprocess.Popen(command, stdout=subprocess.DEVNULL)
+
+def answer(path, **headers):
+    request = urllib.request.Request(f"http://127.0.0.1:{port}{path}", headers=headers)
+    try:
+        with urllib.request.urlopen(request, timeout=60) as found:
+            return [found.status, json.load(found) if path.startswith("/api") else found.headers["content-type"]]
+    except urllib.error.HTTPError as error:
+        return [error.code]
+
+try:
+    for _ in range(600):
+        try:
+            answer("/")
+            break
+        except OSError:
+            time.sleep(0.1)
+    answers = [[path, *answer(path)] for path in REQUESTS]
+    answers.append(answer("/api/search?q=a", Host="example.org"))
+    answers.append(answer("/api/search?q=a", Origin="http://example.org"))
+    print(json.dumps(answers))
+finally:
+    server.terminate()
+    server.wait(60)
+""",
     "own.py": """def is_long(document):
     return len(document.text) >= 200 or (False, "short")
 """,
