@@ -14,6 +14,7 @@ import importlib
 import json
 import os
 import runpy
+import signal
 import sys
 import traceback
 from pathlib import Path
@@ -29,6 +30,8 @@ PACKAGES = (
     "sklearn",
     "soundfile",
 )
+LIMIT_S = 900
+"""Time after which a command line is ended."""
 
 
 def main() -> None:
@@ -52,6 +55,7 @@ def main() -> None:
 def _child(argv: list[str], folder: str, stdout: str, stderr: str) -> int:
     """Run a command line as a new interpreter would; return its exit code."""
     os.setsid()
+    signal.alarm(LIMIT_S)  # by default, its signal ends the process
     for number, path, flags in ((0, os.devnull, 0), (1, stdout, os.O_APPEND), (2, stderr, os.O_APPEND)):
         os.dup2(os.open(path, os.O_RDONLY if number == 0 else os.O_CREAT | os.O_WRONLY | flags), number)
     os.chdir(folder)
