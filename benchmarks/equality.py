@@ -153,10 +153,10 @@ def _content(data: bytes) -> bytes:
 
 
 def _json(data: bytes) -> bytes | None:
-    """Return JSON, or lines of JSON, without the fields in LEFT_OUT; None if it is none."""
+    """Return JSON, or lines of JSON, without the fields in LEFT_OUT, in the order of names; None for other data."""
     for parts in ([data], data.splitlines()):
         try:
-            return "\n".join(json.dumps(_without(json.loads(part))) for part in parts).encode()
+            return "\n".join(json.dumps(_without(json.loads(part)), sort_keys=True) for part in parts).encode()
         except ValueError:
             continue
     return None
@@ -224,8 +224,12 @@ def main() -> int:
             before, after = prepared(folder, options.before, options.after)
         except ValueError as error:
             parser.error(str(error))
+        commits = [_commit(options.before), _commit(options.after)]
         with concurrent.futures.ThreadPoolExecutor() as pool:
             found = [*pool.map(lambda checkout: checkout.run(cases), (before, after))]
+        if commits != [_commit(options.before), _commit(options.after)]:
+            print("a checkout changed while its commands ran: compare checkouts that nobody changes", file=sys.stderr)
+            return 2
         return report([*differences(*found, cases)], unexpected(*found, cases), after.folder)
 
 

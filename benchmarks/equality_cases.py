@@ -245,7 +245,8 @@ adapt-titles | | adapt --input texts/rows.jsonl --output {out} --quiet --queries
 adapt-crops | | adapt --input texts/lines.txt --text-per line --output {out} --quiet --chunk-tokens 60
     data.text.batch_size=32 training.max_steps=10 && search {out} "open a file" --json
 adapt-model | encoder | adapt --input texts/rows.csv --model encoder/model --output {out} --quiet --group-field group
-    data.text.batch_size=16 training.max_steps=5 training.epochs=0 && search {out} "open a file" --json
+    --holdout-fraction 0.3 data.text.batch_size=16 training.max_steps=5 training.epochs=0
+    && search {out} "open a file" --json
 adapt-static | encoder | adapt --input texts/rows.csv --model static:encoder/model --output {out} --quiet
     data.text.batch_size=16 training.max_steps=5 training.epochs=0 && search {out} "open a file" --json
 adapt-steps | encoder | adapt --input texts/rows.csv --model encoder/model --output {out} --dry-run
@@ -256,6 +257,7 @@ recipe-keys | | recipe_keys.py
 recipe-list | | train --list
 dry-run | documents | train --recipe demo data.text.path=documents output={out} --dry-run
 sweep | documents | sweep --recipe demo --grid training.max_steps=1,2 --grid training.seed=1,2 --output {out} --dry-run
+    data.text.path=documents
 """
 
 REFUSALS = """
