@@ -138,7 +138,7 @@ class Encoder(ABC):
             raise EncoderError(
                 f"this model has no folder and therefore no prompts: {prompt!r} cannot be put before a text"
             )
-        return self.encode_list(listed(texts), batch_tokens or self.batch_tokens, progress)
+        return self.encode_list(listed(texts), self.batch_tokens if batch_tokens is None else batch_tokens, progress)
 
     @abstractmethod
     def encode_list(self, texts: list[str], batch_tokens: int, progress: bool) -> NDArray[np.float32]:
@@ -249,7 +249,7 @@ class FolderEncoder(Encoder):
         if prompt is None:
             prompt = self.prompts.of_side(OTHER)
         with refusing(f"{self.name}: cannot encode every text"):
-            return self._embed(texts, batch_tokens or self.batch_tokens, progress, prompt)
+            return self._embed(texts, self.batch_tokens if batch_tokens is None else batch_tokens, progress, prompt)
 
     def embed_windows(
         self, windows: Iterable[Sequence[str]], batch_tokens: int | None = None, prompt: str | None = None
@@ -268,7 +268,7 @@ class FolderEncoder(Encoder):
         """
         if prompt is None:
             prompt = self.prompts.of_side(OTHER)
-        return self._embed_windows(windows, batch_tokens or self.batch_tokens, prompt)
+        return self._embed_windows(windows, self.batch_tokens if batch_tokens is None else batch_tokens, prompt)
 
     def _embed_windows(self, windows: Iterable[Sequence[str]], batch_tokens: int, prompt: str) -> Iterator[Embedded]:
         for window in windows:
