@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from clearspan.common.sealed import seal
 from clearspan.eval.results import Results
 from clearspan.eval.tables.__main__ import main
 from clearspan.eval.tables.averages import averages
@@ -113,20 +114,21 @@ def test_latex_is_escaped(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ("{", "not a results.json of `clearspan eval`: not JSON: "),
-        ("[]", "not a results.json"),
-        ("{}", "model: Field required"),
-        ('{"model": "x", "environment": {}, "scores": []}', "scores: Input should be an object"),
+        (b"{", "not a results.json of `clearspan eval`: not JSON: "),
+        (b"[]", "not a results.json"),
+        (b"{}", "its content does not match its sha256: damaged or edited"),
+        (seal({}), "model: Field required"),
+        (seal({"model": "x", "environment": {}, "scores": []}), "scores: Input should be an object"),
         (
-            '{"model": "x", "environment": {}, "scores": {"MR": {"acc": "80"}}}',
+            seal({"model": "x", "environment": {}, "scores": {"MR": {"acc": "80"}}}),
             "scores: MR: acc: Input should be a valid number",
         ),
     ],
 )
 def test_what_is_no_results_json_is_said_to_be_none(
-    content: str, message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    content: bytes, message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (tmp_path / "results.json").write_text(content)
+    (tmp_path / "results.json").write_bytes(content)
     err = complaint(capsys, 1, "declutr-2", tmp_path)
     assert message in err and str(tmp_path / "results.json") in err
 
