@@ -43,7 +43,7 @@ def main() -> None:
             importlib.import_module(name)
     gc.enable()
     gc.freeze()  # so that the garbage collector of a forked process does not scan the imported objects
-    sys.path.pop(0)  # this file's folder
+    sys.path[:] = [entry for entry in sys.path if entry != str(Path(__file__).parent)]
     for line in sys.stdin:
         request = json.loads(line)
         child = os.fork()
