@@ -11,8 +11,7 @@ The encoder puts the prompts of the model to be exported before the texts: its q
 prompt before ranked texts. The texts of scored pairs get its prompt for other texts.
 
 The encoder computes in fp32, without autocast, even in a run in bf16. The exported weights are fp32, and `eval`
-computes in fp32 by default, so the exported model has the dev score of its checkpoint. In bf16, the correlation on
-1,500 pairs differed by less than 0.01 points.
+computes in fp32 by default, so the exported model has the dev score of its checkpoint.
 """
 
 import functools
