@@ -4,9 +4,9 @@
     pass 2   micro-batches -> forward of each, same dropout -> backward of vectors x their gradients, and other losses
 
 Between the passes, the vectors of the sequences and the packed micro-batches stay in memory, with their token ids or
-patches, but not the activations. A contrastive loss gets the same gradient as if all examples of the step were one batch. Other losses are computed in pass 2. A masked-LM loss is
-weighted by the micro-batch's fraction of the step's masked tokens, so that its gradient, too, is the same as in one
-batch.
+patches, but not the activations. A contrastive loss gets the same gradient as if all examples of the step were one
+batch. Other losses are computed in pass 2. A masked-LM loss is weighted by the micro-batch's fraction of the step's
+masked tokens, so that its gradient, too, is the same as in one batch.
 """
 
 import dataclasses
