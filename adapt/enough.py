@@ -22,25 +22,25 @@ from clearspan.common.child_commands import CommandError
 from clearspan.common.flags import flag
 from clearspan.common.progress import counted
 from clearspan.common.terminal import UsageError
-from clearspan.eval.data.heldout_data import FEWEST_TEXTS, read_dataset
+from clearspan.eval.data.heldout_data import MIN_TEXTS, read_dataset
+from clearspan.pipelines.counter import Counts
 from clearspan.pipelines.errors import PipelineError
 from clearspan.pipelines.kinds.embedded_texts import EmbeddedTexts
 from clearspan.pipelines.kinds.kept_fields import check_names, split
 from clearspan.pipelines.kinds.text_inputs import encoding_named
 from clearspan.pipelines.kinds.vectors import Vectors
 from clearspan.pipelines.readers import first_records
-from clearspan.pipelines.records import Inputs, Reading, Record
+from clearspan.pipelines.records import Inputs, ReadOptions, Record
 from clearspan.pipelines.run import RunOptions
-from clearspan.pipelines.tally import Counts
 from clearspan.pipelines.units.full_look import FullLook, look_at_all
 from clearspan.pipelines.units.plan import find_inputs
 from clearspan.shards import held_out
 
-NEEDED = 2 * FEWEST_TEXTS
+NEEDED = 2 * MIN_TEXTS
 """Fewest held-out texts: one half chooses weights and checkpoints, the verdict is made on the other half."""
 SURE = 2 * NEEDED
 """Number of texts to hold out so that both halves are very likely to have enough of them."""
-MOST_HELD_OUT = 0.5
+MAX_HELD_OUT = 0.5
 """Largest held-out fraction that a message suggests."""
 
 
@@ -58,7 +58,7 @@ def check_inputs(options: Adapt) -> None:
     if not 0 < number < least:
         return
     larger = math.ceil(100 * SURE / number) / 100
-    advice = f", or hold out more with {flag('--holdout-fraction')} {larger:g}" if larger <= MOST_HELD_OUT else ""
+    advice = f", or hold out more with {flag('--holdout-fraction')} {larger:g}" if larger <= MAX_HELD_OUT else ""
     raise UsageError(
         f"{flag('--input')}: {counted(number, 'text')}: a verdict needs {NEEDED} held-out texts, but {fraction:.3g} "
         f"of the texts are about {fraction * number:.0f}: give {math.ceil(round(SURE / fraction, 6)):,} texts or "
@@ -134,7 +134,7 @@ def look_at(
     texts = EmbeddedTexts(reading.field, title, fields, tuple(types.items()), update=bool(types))
     reading = texts.reading(reading)
     try:
-        texts = texts.looked(inputs, reading)
+        texts = texts.infer_options(inputs, reading)
     except PipelineError as error:
         raise UsageError(str(error)) from None
     # A field that the user did not name may change yet: then no number of bad records ends the look before its end.
@@ -173,9 +173,9 @@ def _storable(fields: tuple[str, ...], wrong: Mapping[str, str], options: Adapt)
     return tuple(changed)
 
 
-def reading_of(options: Adapt, skip_unknown: bool = True) -> Reading:
+def reading_of(options: Adapt, skip_unknown: bool = True) -> ReadOptions:
     """Return the rules by which the readers find the texts in the inputs, without titles and other fields."""
-    return Reading(
+    return ReadOptions(
         encoding=options.encoding and encoding_named(options.encoding),
         skip_unknown=skip_unknown,
         field=options.titles[1] if options.titles else options.text_field,

@@ -25,7 +25,7 @@ from clearspan.pipelines.kinds.text_inputs import IDS, LINKS, encoding_named
 from clearspan.pipelines.readers import first_records
 from clearspan.pipelines.readers.columns import chosen, matching_name
 from clearspan.pipelines.readers.formats import format_named
-from clearspan.pipelines.records import Input, Inputs, Reading, Record
+from clearspan.pipelines.records import Input, Inputs, ReadOptions, Record
 from clearspan.pipelines.units.plan import find_inputs
 
 SAMPLE = 1000
@@ -85,7 +85,7 @@ def find_titles(inputs: Sequence[str], encoding: str | None = None) -> Titles:
             are ignored if they have together at most 1 % of all bytes.
     """
     try:
-        reading = Reading(encoding=encoding and encoding_named(encoding), skip_unknown=True)
+        reading = ReadOptions(encoding=encoding and encoding_named(encoding), skip_unknown=True)
         found = find_inputs(inputs, reading)
     except (PipelineError, ValueError):
         return Titles(None)
@@ -104,7 +104,7 @@ def find_titles(inputs: Sequence[str], encoding: str | None = None) -> Titles:
     return Titles(names[0][0], f"in {titled:,} of the first {records:,} records" if titled < records else "")
 
 
-def _sampled(found: Inputs, reading: Reading) -> Iterator[_File]:
+def _sampled(found: Inputs, reading: ReadOptions) -> Iterator[_File]:
     """Yield the fields of title and text in each file, or in about 1,000 evenly spread files if there are more.
 
     Args:
@@ -174,7 +174,7 @@ def find_id_and_link(
         The names of the fields that were found: first for ids, then for links. A field that was not found is left out.
     """
     try:
-        reading = Reading(encoding=encoding and encoding_named(encoding), skip_unknown=True)
+        reading = ReadOptions(encoding=encoding and encoding_named(encoding), skip_unknown=True)
         found = find_inputs(inputs, reading)
     except (PipelineError, ValueError):
         return ()
@@ -199,11 +199,11 @@ def find_id_and_link(
     return tuple(kept)
 
 
-def _can_be_stored(name: str, found: Inputs, reading: Reading) -> bool:
+def _can_be_stored(name: str, found: Inputs, reading: ReadOptions) -> bool:
     """Return whether `embed` can store a field with the texts, by the first records, from which it infers the type."""
     texts = EmbeddedTexts(text_field=reading.field, keep_fields=(name,))
     try:
-        texts.looked(found, texts.reading(reading))
+        texts.infer_options(found, texts.reading(reading))
     except PipelineError:
         return False
     return True

@@ -28,7 +28,7 @@ from clearspan.pipelines.kinds.text_inputs import encoding_named
 from clearspan.pipelines.readers import read_pieces
 from clearspan.pipelines.readers.columns import DEFAULT, matching_name
 from clearspan.pipelines.readers.formats import format_named
-from clearspan.pipelines.records import Piece, Reading
+from clearspan.pipelines.records import Piece, ReadOptions
 from clearspan.pipelines.units.plan import find_inputs
 
 NAMED = 3
@@ -134,7 +134,7 @@ def _records(options: Questions, id_field: str) -> Iterator[tuple[str, str]]:
         id_field: the name of the field that holds the id.
     """
     encoding = options.encoding and encoding_named(options.encoding)
-    reading = Reading(encoding=encoding, skip_unknown=True, field=options.text_field, keep=(id_field,))
+    reading = ReadOptions(encoding=encoding, skip_unknown=True, field=options.text_field, keep=(id_field,))
     inputs = find_inputs(options.inputs, reading)
     pieces = [Piece(entry, 0, None) for entry in inputs.files if format_named(entry.format).has_fields]
     ids = KeptFields({id_field: "string"})

@@ -27,11 +27,11 @@ RANKED, RANKED_BY_STATIC = 900, 20_000
 """Number of texts that an evaluation ranks: a transformer embeds 900 in seconds, a static encoder 20,000."""
 STATIC = ("model.config=null", "model.init=random", "optimizer.learning_rate=0.02")
 """Overrides of the static recipes for a model that already has vectors: they are kept, with a lower learning rate."""
-MOST_STEPS = 300
+MAX_STEPS = 300
 """Most steps of a transformer on texts with titles: ten minutes on two cores. Twice as many gained half a point."""
-MOST_EPOCHS = 5
+MAX_EPOCHS = 5
 """Most epochs of a static encoder over the titles: with 2,400 titles, 64 epochs overfitted."""
-LEAST_STEPS = 4
+MIN_STEPS = 4
 """Fewest steps of an epoch with titles, or of a new static encoder: a small dataset is read in smaller batches."""
 LENGTH = ("training.epochs=", "training.max_steps=")
 """Beginnings of the overrides by which the user sets the length of training."""
@@ -91,8 +91,8 @@ def planned(
     choice = choose(num_texts, median(lengths), is_static, has_titles, chosen_recipe, sets_length(overrides))
     recipe = load_recipe(choice.recipe, [*keys, EVALUATED, *choice.changes, *overrides])
     batch_size = recipe.data["text"].batch_size
-    if num_texts < LEAST_STEPS * batch_size and (has_titles or is_made):
-        smaller = 1 << max(3, (num_texts // LEAST_STEPS).bit_length() - 1)
+    if num_texts < MIN_STEPS * batch_size and (has_titles or is_made):
+        smaller = 1 << max(3, (num_texts // MIN_STEPS).bit_length() - 1)
         choice = choice._replace(changes=(*choice.changes, f"data.text.batch_size={min(smaller, batch_size)}"))
     recipe = load_recipe(choice.recipe, [*keys, EVALUATED, *choice.changes, *overrides])
     num_steps_of_epochs = recipe.training.epochs * num_texts / recipe.data["text"].batch_size
@@ -151,7 +151,7 @@ def most_steps(num_texts: int, batch_size: int, is_static: bool) -> int:
         batch_size: the number of texts in a step.
         is_static: whether the model to train is a static encoder.
     """
-    return max(LEAST_STEPS, round(MOST_EPOCHS * num_texts / batch_size)) if is_static else MOST_STEPS
+    return max(MIN_STEPS, round(MAX_EPOCHS * num_texts / batch_size)) if is_static else MAX_STEPS
 
 
 def choose(

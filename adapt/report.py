@@ -25,7 +25,7 @@ _TITLE = "Which search finds your texts"
 _COMPARED = "All of these rank the same texts for the same queries."
 MEASURE = "MRR: the mean of 1 / rank of the right text, in %: 100 if always first, 50 if always second."
 _FIGURES = (
-    "In brackets: the 95 % interval, by bootstrap over the queries. The weight of a model beside BM25 was chosen on "
+    "In brackets: the 95 % interval, by bootstrap over the queries. The weight of a model with BM25 was chosen on "
     "other queries."
 )
 _CURVE = "The dev score is MRR on the half of the held-out texts that picks the checkpoint; step 0 is before training."

@@ -133,7 +133,7 @@ def steps(options: Adapt, runs: bool = True) -> Iterator[Step]:
     dataset = texts
     if options.titles:
         dataset = folder / "mined"
-        about = "for each title, texts that the model as it is takes for its own"
+        about = "for each title, texts that the base model takes for its own"
         yield Step("mine", about, PIPELINES, _mine(options, texts, dataset))
     yield _train(options, dataset)
     yield _judge(options, texts, questions)
@@ -225,7 +225,7 @@ def _judge(options: Adapt, texts: Path, questions: Path | None) -> Step:
     line["chunk_tokens"] = options.chunk_tokens
     line["precision"] = next(filter(None, map(options.precision_of, options.untrained.values())), None)
     what = "held-out titles" if options.titles else "crops of held-out texts"
-    about = f"which of BM25, {', '.join(options.untrained)}, trained, and these beside BM25 finds the text of {what}"
+    about = f"which of BM25, {', '.join(options.untrained)}, trained, and these with BM25 finds the text of {what}"
     about += f"{' and of your questions' if questions else ''} among all texts"
     if options.makes_static and line["precision"]:
         about += (

@@ -7,12 +7,12 @@
     its training again, with other seeds ────────────────────────> others ───────────┤
     BM25, MODEL as it is, a static encoder before training ──────────────────────────┴──> ranks of the texts
 
-A model's weight beside BM25 is chosen for each number of texts by the held-out titles that pick checkpoints; figures
+A model's weight with BM25 is chosen for each number of texts by the held-out titles that pick checkpoints; figures
 are of the others: means over seeds, with the 95 % interval of a bootstrap over titles, paired between systems. The
 seeds of a way share the texts, the negatives and the start. Prints the tables of docs/adapt.md.
 
 With --data, prints the same for judged queries, which no training saw: BM25, and each model, with the first seed, alone
-and beside BM25. Its weight there is the one that held-out titles choose among all texts of the input: judged queries
+and with BM25. Its weight there is the one that held-out titles choose among all texts of the input: judged queries
 choose nothing. Differences are from MODEL as it is, of the same queries. The work folder keeps every run: the same
 command goes on after it was stopped.
 """
@@ -114,7 +114,7 @@ class Study:
     def results(
         self, name: str, model: Path, contest: Contest, by_words: tuple[Vectors, Vectors]
     ) -> list[ContestResult]:
-        """Return what a model finds, alone and beside BM25."""
+        """Return what a model finds, alone and with BM25."""
         texts = contest.collection
         encoder = load_encoder(str(model), precision=resolve(AUTO, AUTO).precision)  # as adapt embeds
         similarity = Prompted.of(encoder, (), self.work / "cache", TOKENS, progress=True)
@@ -128,7 +128,7 @@ class Study:
         """Return the values of judged queries, task -> nDCG@10, or MRR where each query has its own candidates.
 
         Args:
-            weight: that of the model beside BM25; None: the model alone.
+            weight: that of the model with BM25; None: the model alone.
         """
         of_weight: dict[str, Option] = {} if weight is None else {"hybrid_weight": weight}
         named = f"{name}{'' if weight is None else f' {weight:g}'}".replace(" + ", "-").replace(" ", "-")
@@ -182,7 +182,7 @@ def measure(arguments: argparse.Namespace) -> dict[str, Any]:
     minutes = {way: round(study.adapt(way), 1) for way in ways}
     rows: dict[str, dict[str, Any]] = {}
     weights: dict[str, float | None] = {}
-    for way in ways:  # each way holds out by its own tokenizer: BM25 and the model as it is are ranked anew
+    for way in ways:  # each way holds out by its own tokenizer: BM25 and the base model are ranked anew
         trained = {f"{way}, seed {seed}": study.train(way, seed) for seed in seeds}
         for size, contest in study.contests(way, sizes):
             texts = contest.collection
@@ -220,7 +220,7 @@ def judged_figures(
 
     Args:
         found: system -> task -> values of its queries.
-        weights: beside BM25, by system.
+        weights: with BM25, by system.
     """
     bases = [name for name in (UNTRAINED, UNTRAINED + BESIDE) if name in found]
     systems: dict[str, dict[str, Any]] = {}
@@ -240,7 +240,7 @@ def figures(untrained: Sequence[ContestResult], runs: Sequence[Sequence[ContestR
     """Return each system's MRR with its interval, and the difference of the best trained from the best untrained one.
 
     Args:
-        runs: of each seed, the trained model alone and beside BM25.
+        runs: of each seed, the trained model alone and with BM25.
     """
     of_seeds = zip(*runs, strict=True)
     trained = {
@@ -288,8 +288,8 @@ def table(result: Mapping[str, Any]) -> str:
 
 
 def judged_lines(systems: Mapping[str, Any]) -> list[str]:
-    """Return the table of judged queries: figures, differences from the model as it is, and of models beside BM25 from
-    that model beside BM25.
+    """Return the table of judged queries: figures, differences from the base model, and of models with BM25 from
+    that model with BM25.
     """
     tasks = sorted({task for system in systems.values() for task in system["tasks"]})
     if not tasks:

@@ -140,7 +140,7 @@ def measure(arguments: argparse.Namespace) -> dict[str, Any]:
 
 
 def check(made: Mapping[str, Tensor], most: float) -> None:
-    """Raise ValueError if the states of a way differ from those of the model as it is by more than `most`."""
+    """Raise ValueError if the states of a way differ from those of the base model by more than `most`."""
     plain = made["as it is"].float()
     for name, values in made.items():
         difference = float((values.float() - plain).abs().max() / plain.abs().max())

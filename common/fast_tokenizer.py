@@ -36,7 +36,7 @@ from tokenizers.pre_tokenizers import Sequence as PreTokenizers
 from clearspan.common.ragged import Ragged, bounds
 from clearspan.common.special_tokens import read_special_as_text, spell_special
 
-MOST_IDS, MOST_CHARACTERS = 1 << 20, 1 << 24
+MAX_IDS, MAX_CHARACTERS = 1 << 20, 1 << 24
 """Limits on the number of ids, and on the number of characters in words, that `WordTokens` remembers. Characters are
 limited too, since a word of any length, such as an image in base64, may have a single id.
 """
@@ -198,7 +198,7 @@ class WordTokens:
             return self._ids(texts)
 
     def _ids(self, texts: Sequence[str]) -> Ragged:
-        if len(self._words.values) > MOST_IDS or self._characters > MOST_CHARACTERS:
+        if len(self._words.values) > MAX_IDS or self._characters > MAX_CHARACTERS:
             self._forget()
         if others := [type(text).__name__ for text in texts if not isinstance(text, str)]:
             raise TypeError(f"{others[0]} is no text")

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from tokenizers import Tokenizer
 
-from clearspan.common.terminal import MOST_SAID, one_line
+from clearspan.common.terminal import MAX_SAID, one_line
 from clearspan.common.token_ids import vocab_size
 
 MEND = "copy the complete folder from its source again"
@@ -52,7 +52,7 @@ def refusing(problem: str) -> Iterator[None]:
     except EncoderError:
         raise
     except Exception as error:
-        raise EncoderError(f"{problem} ({one_line(error, MOST_SAID)})") from None
+        raise EncoderError(f"{problem} ({one_line(error, MAX_SAID)})") from None
 
 
 def model_name(folder: str | Path) -> str:
@@ -148,7 +148,7 @@ def read_inference(folder: Path) -> dict[str, Any]:
         raise EncoderError(f"{path}: default_prompt_name {name!r} is not the name of one of its prompts")
     dim = settings.get("truncate_dim")
     if dim is not None and (type(dim) is not int or dim < 1):  # the library would cut dimensions from the end
-        raise EncoderError(f"{path}: truncate_dim must be a positive whole number, not {dim!r}")
+        raise EncoderError(f"{path}: truncate_dim must be a positive integer, not {dim!r}")
     return settings
 
 

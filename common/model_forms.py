@@ -23,7 +23,7 @@ def _elsewhere(form: str) -> str:
             "NEW`, and name NEW"
         )
     return (
-        "`clearspan eval` takes hybrid:DIR: name DIR alone, and `clearspan search` ranks beside BM25 with "
+        "`clearspan eval` takes hybrid:DIR: name DIR alone, and `clearspan search` ranks with BM25 with "
         f"{flag('--hybrid')}"
     )
 

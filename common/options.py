@@ -271,7 +271,7 @@ class Options:
         underscores: whether flags are written with underscores, `--num_gpus`, as DeepSpeed writes them.
 
     Raises:
-        ValueError: a value has the wrong type, is outside its limits or is not one of the choices; a whole number does
+        ValueError: a value has the wrong type, is outside its limits or is not one of the choices; an integer does
             not fit into 64 bits; a list of names (`Flag.commas`) holds a name twice; or a file is in the way of an
             output folder (`Flag.output`). The message names the option.
     """

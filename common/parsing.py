@@ -35,7 +35,7 @@ def whole_number(text: str) -> int:
         ValueError: the text is not such an integer, or has more than 1,000 digits.
     """
     if not re.fullmatch(r"[+-]?[0-9]{1,1000}", text.strip()):
-        raise ValueError(f"not a whole number: {text!r}")
+        raise ValueError(f"not an integer: {text!r}")
     return int(text)
 
 

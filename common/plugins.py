@@ -22,7 +22,7 @@ from types import ModuleType
 from typing import Any, TypeVar, cast
 
 from clearspan.common.parsing import did_you_mean
-from clearspan.common.terminal import MOST_SAID, one_line
+from clearspan.common.terminal import MAX_SAID, one_line
 from clearspan.common.working_folder import own_modules
 
 VARIABLE = "CLEARSPAN_EXTENSIONS"
@@ -157,7 +157,7 @@ def call(spec: str, function: Callable[[], T], circumstance: str, expected: tupl
 
 def cause(error: BaseException) -> str:
     """Return the type and the message of an exception that a user's code raised, in one line of bounded length."""
-    return f"{type(error).__name__}: {one_line(error, MOST_SAID)}"
+    return f"{type(error).__name__}: {one_line(error, MAX_SAID)}"
 
 
 def load_extensions() -> None:

@@ -29,11 +29,11 @@ GAP = 3
 """Number of cells between the columns of a table."""
 CUT = " ..."
 """End of a text that was cut."""
-LEAST_WIDTH = 40
+MIN_WIDTH = 40
 """Number of cells of a line below which paragraphs beside labels are wrapped no more."""
 LONG_WORD = 24
 """Number of characters by which a text is cut before its limit at most, so that it ends with a word."""
-MOST_SAID = 300
+MAX_SAID = 300
 """Limit in characters for a library's message, which may take pages, at the end of a message of ours."""
 
 UNRECOGNIZED = "unrecognized arguments: "
@@ -232,7 +232,7 @@ def hanging(rows: Iterable[tuple[str, Iterable[str]]], width: int, indent: int =
 
     Args:
         rows: the label and the paragraphs of each row.
-        width: the maximum number of cells of a line, at least 40 (`LEAST_WIDTH`); a letter of Chinese takes two.
+        width: the maximum number of cells of a line, at least 40 (`MIN_WIDTH`); a letter of Chinese takes two.
         indent: number of spaces before each line.
     """
     from rich.table import Table
@@ -242,7 +242,7 @@ def hanging(rows: Iterable[tuple[str, Iterable[str]]], width: int, indent: int =
     grid.add_column(overflow="fold")
     for label, paragraphs in rows:
         grid.add_row(_in_a_line(label), "\n".join(map(_in_a_line, paragraphs)))
-    return _rendered(grid, max(width, LEAST_WIDTH) - indent, indent)
+    return _rendered(grid, max(width, MIN_WIDTH) - indent, indent)
 
 
 def width() -> int:

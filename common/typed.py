@@ -1,14 +1,14 @@
 """Checks of a value against an annotation: its type, its limits and its choices. A value that does not fit is refused
 in one line.
 
-    @checked                              search(top=None)          top must be a whole number, not None
+    @checked                              search(top=None)          top must be an integer, not None
     def search(..., top: int = 10)        search(top=np.int64(3))   top is 3
 
     Annotated[int, Ge(1)]                 0                         top must be at least 1, not 0
     Literal["gas", "wood"]                "good"                    oven good: choose gas, wood; did you mean 'wood'?
 
 `checked` checks the arguments of a public function, `common.options` the fields of a command's options, and
-`train.config.keys` the keys of a recipe; these three also refuse whole numbers that do not fit into 64 bits
+`train.config.keys` the keys of a recipe; these three also refuse integers that do not fit into 64 bits
 (`within_int64`). A numpy number is a number. Bytes are neither a text nor a path, and True is not a number.
 """
 
@@ -33,7 +33,7 @@ P = ParamSpec("P")
 T = TypeVar("T")
 WORDS: dict[Any, str] = {
     bool: "True or False",
-    int: "a whole number",
+    int: "an integer",
     float: "a number",
     str: "a text",
     Path: "a Path",
@@ -53,7 +53,7 @@ LIMITS: dict[str, tuple[str, Callable[[Any, Any], bool]]] = {
 
 
 MIN_INT64, MAX_INT64 = -(1 << 63), (1 << 63) - 1
-"""The smallest and the largest whole number that arrays and files hold."""
+"""The smallest and the largest integer that arrays and files hold."""
 
 
 class MismatchError(ValueError):
@@ -61,7 +61,7 @@ class MismatchError(ValueError):
 
     Attributes:
         value: the value, or the item in it that is wrong.
-        expected: what `value` must be, in words, e.g. "a whole number" or "at least 1".
+        expected: what `value` must be, in words, e.g. "an integer" or "at least 1".
         choices: the allowed values, if the annotation is a Literal; else ().
         is_type: True if the type of `value` is wrong; False if only a limit or the choices do not allow it.
         place: the path, in indices of lists and keys of mappings, from the checked value to `value`; () if they are the
@@ -112,7 +112,7 @@ def conform(value: Any, hint: Any, exact: bool = False) -> Any:
     elif hint in (int, float):
         kind = numbers.Integral if hint is int else numbers.Real
         if isinstance(value, kind) and not isinstance(value, bool) and not exact:
-            with contextlib.suppress(OverflowError):  # a whole number may be too large for a float
+            with contextlib.suppress(OverflowError):  # an integer may be too large for a float
                 return hint(value)
     elif origin is not None and issubclass(origin, Mapping):
         if isinstance(value, Mapping):
@@ -126,13 +126,13 @@ def conform(value: Any, hint: Any, exact: bool = False) -> Any:
 
 
 def within_int64(value: T) -> T:
-    """Return a value unchanged if each whole number in it fits into 64 bits, as arrays and files hold it.
+    """Return a value unchanged if each integer in it fits into 64 bits, as arrays and files hold it.
 
     Args:
-        value: a whole number; or a list or tuple, whose items are checked. Any other value is not checked.
+        value: an integer; or a list or tuple, whose items are checked. Any other value is not checked.
 
     Raises:
-        MismatchError: a whole number is too small or too large.
+        MismatchError: an integer is too small or too large.
     """
     if isinstance(value, int) and not MIN_INT64 <= value <= MAX_INT64:
         raise MismatchError(value, f"at most {MAX_INT64:,}" if value > 0 else f"at least {MIN_INT64:,}")
@@ -245,7 +245,7 @@ def short_repr(value: Any) -> str:
         return "bytes"
     try:
         return " ".join(reprlib.repr(value).split())
-    except ValueError:  # Python writes no whole number of more than 4,300 digits
+    except ValueError:  # Python writes no integer of more than 4,300 digits
         return "a number of thousands of digits"
 
 
@@ -297,7 +297,7 @@ def check_argument(name: str, hint: Any, value: Any) -> Any:
     """Return an argument's value converted to the type of its annotation.
 
     Raises:
-        UsageError: the value does not fit the annotation, or a whole number does not fit into 64 bits; the message
+        UsageError: the value does not fit the annotation, or an integer does not fit into 64 bits; the message
             names the argument.
     """
     try:

@@ -30,7 +30,7 @@ from clearspan.eval.details import Table, cell_text
 from clearspan.eval.files import json_text
 from clearspan.eval.report.text import text_table
 from clearspan.eval.results import Results
-from clearspan.eval.scores import FEWEST_DECIDING, LEVEL, Examples, comparable, figure, num_resamples, tested
+from clearspan.eval.scores import LEVEL, MIN_DECIDING, Examples, comparable, figure, num_resamples, tested
 
 _EXAMPLE = "clearspan compare runs/baseline/eval runs/mine/eval"
 _NOTES = "A and B are output folders of `clearspan eval`, which hold results.json and examples.npz."
@@ -68,7 +68,7 @@ class ComparedFigure:
 
     @property
     def is_undecided(self) -> bool:
-        """Return whether the difference would exceed noise, but is of fewer than 20 examples (`FEWEST_DECIDING`)."""
+        """Return whether the difference would exceed noise, but is of fewer than 20 examples (`MIN_DECIDING`)."""
         return self.p_holm < LEVEL and not self.exceeds_noise
 
 
@@ -117,7 +117,7 @@ class Comparison(Result):
             f"below {LEVEL}; paired bootstrap over examples, {self.resamples} samples"
         )
         if any(row.is_undecided for row in self.rows):
-            lines.append(f"too few: fewer than {FEWEST_DECIDING} examples decide nothing, whatever their p")
+            lines.append(f"too few: fewer than {MIN_DECIDING} examples decide nothing, whatever their p")
         lines += [f"note: {note}" for note in self.notes]
         lines += [f"not compared: {task}: {reason}" for task, reason in self.not_compared.items()]
         return "\n".join(printable(line) for line in lines)

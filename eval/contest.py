@@ -17,9 +17,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from clearspan.common.records import DataError
-from clearspan.eval.data.heldout_data import FEWEST_TEXTS, HeldOutTexts, hold_out_more, is_of_picking_half
+from clearspan.eval.data.heldout_data import MIN_TEXTS, HeldOutTexts, hold_out_more, is_of_picking_half
 from clearspan.eval.data.retrieval_data import Ints, RetrievalSet
-from clearspan.eval.models.hybrid import MOST_CHOOSING, WEIGHTS, CombinedVectors, best_weight
+from clearspan.eval.models.hybrid import MAX_CHOOSING, WEIGHTS, CombinedVectors, best_weight
 from clearspan.eval.models.ranks import Chunks, Ranks, ranks
 from clearspan.eval.models.similarity import Vectors
 
@@ -79,15 +79,15 @@ class Contest:
         select the weights and the systems. The queries from the other half give the figures of the verdict.
 
         Raises:
-            DataError: there are fewer than 10 queries (`FEWEST_TEXTS`) by which training picks checkpoints.
+            DataError: there are fewer than 10 queries (`MIN_TEXTS`) by which training picks checkpoints.
         """
         judged = held_out.collection
-        if held_out.picking is None or len(held_out.picking.queries) < FEWEST_TEXTS:
+        if held_out.picking is None or len(held_out.picking.queries) < MIN_TEXTS:
             raise DataError(
-                f"{held_out.files[0].parent}: too few texts to choose the weights ({FEWEST_TEXTS} are needed): "
+                f"{held_out.files[0].parent}: too few texts to choose the weights ({MIN_TEXTS} are needed): "
                 f"{hold_out_more()}"
             )
-        number = min(MOST_CHOOSING, len(held_out.picking.queries))
+        number = min(MAX_CHOOSING, len(held_out.picking.queries))
         both = judged.append(held_out.picking.select(range(number)))
         rows = np.arange(len(both.queries))
         return cls(both, [(rows[len(judged.queries) :], rows[: len(judged.queries)])])
@@ -164,5 +164,5 @@ class Contest:
         is_crossed = len(self.rounds) > 1  # on the queries that chose it, a weight looks better than it is
         choosing_mrr = whole.reciprocal.mean() if is_crossed else grid[WEIGHTS.index(weight)].mean()
         return ContestResult(
-            f"{name}{BESIDE}", f"{description}, beside BM25", is_trained, weight, float(choosing_mrr), whole
+            f"{name}{BESIDE}", f"{description}, with BM25", is_trained, weight, float(choosing_mrr), whole
         )

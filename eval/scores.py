@@ -25,7 +25,7 @@ Ints = NDArray[np.int64]
 
 RESAMPLES = 1000
 LEVEL = 0.05
-FEWEST_DECIDING = 20
+MIN_DECIDING = 20
 """The fewest examples by which a difference can exceed noise. With fewer, the bootstrap's intervals are too narrow: of
 the verdicts on equal systems, of which 2.5 % should be `better`, 5.5 % were `better` with ten queries, 3.4 % with
 twenty, and 2.2 % with a hundred.
@@ -164,7 +164,7 @@ class Difference:
             sample whose difference is undefined is in both counts. p is NaN if `value` is NaN.
         p_holm: the p-value after Holm's correction for the number of all differences that are tested together; NaN
             before the correction.
-        has_few: whether there are fewer than 20 examples (`FEWEST_DECIDING`), too few to decide.
+        has_few: whether there are fewer than 20 examples (`MIN_DECIDING`), too few to decide.
     """
 
     value: float
@@ -227,7 +227,7 @@ def difference(first: Examples, second: Examples, resamples: int = RESAMPLES) ->
     value = figure(second) - figure(first)
     # A difference is undefined if, for example, all predictions are equal and so have no correlation.
     p = math.nan if math.isnan(value) else p
-    return Difference(value, low, high, p, has_few=len(first) < FEWEST_DECIDING)
+    return Difference(value, low, high, p, has_few=len(first) < MIN_DECIDING)
 
 
 def num_resamples(num_figures: int) -> int:

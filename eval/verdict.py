@@ -34,7 +34,7 @@ from clearspan.eval.models.load import load_encoder
 from clearspan.eval.models.prompted import Prompted
 from clearspan.eval.models.ranks import Chunks
 from clearspan.eval.models.similarity import Vectors
-from clearspan.eval.scores import FEWEST_DECIDING, Examples, difference, figure, interval
+from clearspan.eval.scores import MIN_DECIDING, Examples, difference, figure, interval
 from clearspan.eval.tasks.queries import few
 
 Cut = Callable[[Encoder, str, Sequence[str]], Chunks]
@@ -147,7 +147,7 @@ class Verdict:
         difference: the MRR of the best trained system minus the MRR of the best untrained system, in percentage points.
         low, high: the ends of the 95 % interval of `difference`.
         word: `better` if the whole interval is above 0, `worse` if the whole interval is below 0. Otherwise, and always
-            if there are fewer than 20 queries (`FEWEST_DECIDING`), it is `no difference`; the sentence then says that
+            if there are fewer than 20 queries (`MIN_DECIDING`), it is `no difference`; the sentence then says that
             they are too few to decide.
         sentence: the outcome in one sentence.
         notes: remarks on how reliable the scores are, such as a warning that there are few queries.
@@ -174,7 +174,7 @@ class Verdict:
     @property
     def is_undecided(self) -> bool:
         """Return whether there are too few queries to decide, although the two systems do not find the same."""
-        return self.num_queries < FEWEST_DECIDING and not self.low == self.high == 0
+        return self.num_queries < MIN_DECIDING and not self.low == self.high == 0
 
     def system(self, name: str) -> System:
         """Return a system by its name."""
@@ -310,9 +310,9 @@ def decide(
     if task == "questions" and (remark := few(num_queries)):
         notes.insert(0, remark)
     word: Word = "no difference"
-    if num_queries >= FEWEST_DECIDING and change.low > 0:
+    if num_queries >= MIN_DECIDING and change.low > 0:
         word = "better"
-    elif num_queries >= FEWEST_DECIDING and change.high < 0:
+    elif num_queries >= MIN_DECIDING and change.high < 0:
         word = "worse"
     by_name = {system.name: system for system in systems}
     winner = trained if word == "better" else _without_training(untrained, results, examples)
@@ -353,12 +353,12 @@ def _without_training(
 
 
 def in_words(system: System) -> str:
-    """Return a phrase that names a system in a sentence, such as `the trained model beside BM25 (weight 0.8)`."""
+    """Return a phrase that names a system in a sentence, such as `the trained model with BM25 (weight 0.8)`."""
     name = system.name.removesuffix(BESIDE)
     model = "the trained model" if system.is_trained and name == TRAINED else name
     if system.weight == 0:
         return f"{BM25} alone (weight 0 for {model})"
-    return model if system.weight is None else f"{model} beside {BM25} (weight {system.weight:g})"
+    return model if system.weight is None else f"{model} with {BM25} (weight {system.weight:g})"
 
 
 def _sentence(verdict: Verdict, systems: Mapping[str, System]) -> str:
@@ -376,7 +376,7 @@ def _sentence(verdict: Verdict, systems: Mapping[str, System]) -> str:
         same = "the same" if verdict.winner == verdict.best_untrained else f"what {untrained} finds"
         return f"take {in_words(systems[verdict.winner])}: training brought nothing: {trained} finds {same}, {place}"
     if verdict.is_undecided:
-        too_few = f"too few to decide ({queries}, {FEWEST_DECIDING} are needed)"
+        too_few = f"too few to decide ({queries}, {MIN_DECIDING} are needed)"
         compared = f"{trained} is {points} {untrained}, {interval}, among {among}"
         return f"take {in_words(systems[verdict.winner])}: {too_few}: {compared}"
     noise = "" if verdict.word == "worse" else ", which may be chance"

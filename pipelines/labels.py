@@ -269,7 +269,7 @@ def _chosen(sizes: Mapping[str, int], wanted: SelectionOptions) -> list[str]:
 
 
 def _order(names: Iterable[str]) -> list[str]:
-    """Return the names in alphabetical order; if all of them are whole numbers, in the order of the numbers."""
+    """Return the names in alphabetical order; if all of them are integers, in the order of the numbers."""
     ordered = sorted(names)
     if all(re.fullmatch(r"\d{1,18}", name) for name in ordered):
         return sorted(ordered, key=int)

@@ -90,7 +90,7 @@ class Inputs:
 
 
 @dataclasses.dataclass(frozen=True)
-class Reading:
+class ReadOptions:
     """Rules by which the readers find the records in the inputs.
 
     Attributes:

@@ -31,14 +31,14 @@ from clearspan.common.flags import flag
 from clearspan.common.options import Flag
 from clearspan.common.progress import counted
 from clearspan.pipelines.command import BeamOptions
+from clearspan.pipelines.counter import Counts, encoding_lines
 from clearspan.pipelines.errors import EXPECTED, InputChangedError, ModelFailedError, PipelineError
 from clearspan.pipelines.execution.progress import Progress
 from clearspan.pipelines.execution.quiet import quiet_beam
 from clearspan.pipelines.kinds import CorpusOptions, Kind
 from clearspan.pipelines.kinds.copied import write_index
 from clearspan.pipelines.readers import columns_read
-from clearspan.pipelines.tally import Counts, encoding_lines
-from clearspan.pipelines.units import decisions, first_look, update
+from clearspan.pipelines.units import decisions, preflight, update
 from clearspan.pipelines.units import plan as planning
 from clearspan.pipelines.units.changes import check_inputs
 from clearspan.pipelines.units.commit import commit, load_results
@@ -259,7 +259,7 @@ def run(kind: Kind, options: RunOptions) -> DatasetSummary | None:
         group_field=kind.group_field,
     )
     inputs = planning.find_inputs(options.inputs, reading)
-    kind = kind.looked(inputs, reading)
+    kind = kind.infer_options(inputs, reading)
     reading = dataclasses.replace(reading, classes=inputs.classes, keep=kind.reading().keep)
     files = kind.resources(inputs)
     fingerprint = kind.fingerprint(files)
@@ -269,8 +269,8 @@ def run(kind: Kind, options: RunOptions) -> DatasetSummary | None:
     plan = planning.make_plan(inputs, fingerprint, options.unit_bytes or kind.unit_bytes(inputs), reading.uncut)
     _check_apart(options, plan)
     seconds = sum(unit.text_bytes for unit in plan.units) / kind.bytes_per_s
-    if seconds >= first_look.LONG_S and not reading.as_bytes and not planning.began(options.output):
-        first_look.check_first(plan.root, plan.inputs, reading, kind.check, options.max_bad_fraction)
+    if seconds >= preflight.LONG_S and not reading.as_bytes and not planning.began(options.output):
+        preflight.check_first(plan.root, plan.inputs, reading, kind.check, options.max_bad_fraction)
     job = Job(
         folder=options.output,
         plan=plan.sha256,

@@ -25,18 +25,18 @@ from clearspan.common.options import Flag
 from clearspan.common.progress import ProgressBar
 from clearspan.common.sealed import seal, unseal
 from clearspan.pipelines.command import StoreCommand
+from clearspan.pipelines.counter import RecordCounter, encoding_lines
 from clearspan.pipelines.errors import PipelineError
 from clearspan.pipelines.kinds import CorpusOptions
 from clearspan.pipelines.kinds.text_inputs import EMPTY, TextReading, text_of, texts_of
 from clearspan.pipelines.readers import read_pieces
 from clearspan.pipelines.readers.encodings import described
-from clearspan.pipelines.records import MAX_BYTES, Reading
-from clearspan.pipelines.tally import Tally, encoding_lines
+from clearspan.pipelines.records import MAX_BYTES, ReadOptions
 from clearspan.pipelines.text.byte_level_bpe import SMALLEST, learn_tokenizer
 from clearspan.pipelines.units import plan as planning
 from clearspan.pipelines.units.changes import check_inputs, save_read
-from clearspan.pipelines.units.first_look import check_first
 from clearspan.pipelines.units.plan import Plan, Unit
+from clearspan.pipelines.units.preflight import check_first
 from clearspan.shards import storage
 from clearspan.shards.claim import claim
 from clearspan.shards.finding import left_out_lines
@@ -82,7 +82,7 @@ class Vocabulary(TextReading, CorpusOptions, StoreCommand):
     def paths(self) -> Sequence[str]:
         return self.inputs
 
-    def reading(self) -> Reading:
+    def reading(self) -> ReadOptions:
         return dataclasses.replace(super().reading(), max_bytes=self.max_document_bytes, skip_unknown=self.skip_unknown)
 
     def run(self) -> "TokenizerSummary":
@@ -174,8 +174,8 @@ def _earlier_summary(output: Path, plan: Plan) -> dict[str, Any] | None:
     return record if of_plan == plan.sha256 and is_whole else None
 
 
-def _texts(options: Vocabulary, plan: Plan, tally: Tally, contents: list[str]) -> Iterator[str]:
-    """Yield the texts of the inputs; count each record, and the bytes of the texts, in `tally`.
+def _texts(options: Vocabulary, plan: Plan, counter: RecordCounter, contents: list[str]) -> Iterator[str]:
+    """Yield the texts of the inputs; count each record, and the bytes of the texts, in `counter`.
 
     Args:
         plan: the plan, in which a single work unit holds all inputs.
@@ -186,9 +186,9 @@ def _texts(options: Vocabulary, plan: Plan, tally: Tally, contents: list[str]) -
     with ProgressBar(unit.bytes, work, options.quiet, unit="B", unit_scale=True) as bar:
         for piece in unit.pieces:
             records = read_pieces(plan.root, [piece], options.reading(), contents)
-            for _, text, data in texts_of(tally.readable(records), options.text_field, tally):
-                tally.counts.kept += 1
-                tally.counts.count("text_bytes", len(data))
+            for _, text, data in texts_of(counter.readable(records), options.text_field, counter):
+                counter.counts.kept += 1
+                counter.counts.count("text_bytes", len(data))
                 yield text
             bar.update(piece.bytes)
 
@@ -199,10 +199,10 @@ def _learn(options: Vocabulary, output: Path, plan: Plan) -> TokenizerSummary:
     Raises:
         PipelineError: the inputs hold no text, or too many records are bad.
     """
-    tally, contents = Tally((EMPTY,), options.max_bad_fraction), list[str]()
-    counts = tally.counts
+    counter, contents = RecordCounter((EMPTY,), options.max_bad_fraction), list[str]()
+    counts = counter.counts
     with tempfile.TemporaryDirectory() as temporary:
-        ids = learn_tokenizer(_texts(options, plan, tally, contents), options.size, Path(temporary))
+        ids = learn_tokenizer(_texts(options, plan, counter, contents), options.size, Path(temporary))
         counts.check_bad(options.max_bad_fraction)
         if not counts.kept:
             raise PipelineError(

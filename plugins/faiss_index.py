@@ -29,9 +29,9 @@ VERSION = 1
 """Version of the method by which an index is built, increased whenever it changes."""
 SAMPLED = 64
 """Number of sampled vectors for each list; faiss advises 39 to 256."""
-LEAST_LISTS = 8
+MIN_LISTS = 8
 PART_READ = 16
-"""A query reads 1 / PART_READ of the lists, and at least LEAST_LISTS lists."""
+"""A query reads 1 / PART_READ of the lists, and at least MIN_LISTS lists."""
 
 
 def search(texts: Texts, similarity: str, queries: np.ndarray, top: int, quiet: bool = False) -> list[list[Hit]]:
@@ -99,10 +99,10 @@ def _write(faiss: Any, dataset: Dataset, is_cosine: bool, quiet: bool, path: Pat
     step = max(1, dataset.num_examples // (SAMPLED * max(lists, 1)))
     sample = _prepared(faiss, np.concatenate([vectors.decoded(batch)[::step] for batch in dataset]), is_cosine)
     index = faiss.IndexFlatIP(sample.shape[1])
-    if lists >= LEAST_LISTS:
+    if lists >= MIN_LISTS:
         index = faiss.IndexIVFFlat(index, sample.shape[1], lists, faiss.METRIC_INNER_PRODUCT)
         index.train(sample)
-        index.nprobe = max(LEAST_LISTS, lists // PART_READ)
+        index.nprobe = max(MIN_LISTS, lists // PART_READ)
     with ProgressBar(dataset.num_examples, f"indexing {dataset.num_examples:,} vectors", quiet, unit="vector") as bar:
         for batch in dataset:
             index.add(_prepared(faiss, vectors.decoded(batch), is_cosine))

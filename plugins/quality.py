@@ -31,14 +31,14 @@ from clearspan.pipelines.text.segmentation import BLANK_LINE, segment
 
 WORDS = 50, 100_000
 MEAN_LENGTH = 3, 10
-MOST_SYMBOLS = 0.1
+MAX_SYMBOLS = 0.1
 """Maximum number of hash signs per word, and of ellipses per word."""
-MOST_BULLETS, MOST_ELLIPSES = 0.9, 0.3
+MAX_BULLETS, MAX_ELLIPSES = 0.9, 0.3
 """Maximum fraction of lines that begin with a bullet, and of lines that end with an ellipsis."""
-FEWEST_ALPHABETIC = 0.8
+MIN_ALPHABETIC = 0.8
 """Minimum fraction of words with a letter."""
 STOP_WORDS = frozenset(("the", "be", "to", "of", "and", "that", "have", "with"))
-FEWEST_STOP_WORDS = 2
+MIN_STOP_WORDS = 2
 DUPLICATE_PARTS, DUPLICATE_CHARACTERS = 0.3, 0.2
 """Maximum fraction of lines (or paragraphs) that repeat an earlier line (or paragraph), and of characters in them."""
 TOP_NGRAM = {2: 0.20, 3: 0.18, 4: 0.16}
@@ -73,16 +73,16 @@ def _gopher_reason(text: str, is_english: bool) -> str:
         return "words"
     if not MEAN_LENGTH[0] <= sum(map(len, words)) / num_words <= MEAN_LENGTH[1]:
         return "word_length"
-    if max(text.count("#"), sum(map(text.count, ELLIPSES))) > MOST_SYMBOLS * num_words:
+    if max(text.count("#"), sum(map(text.count, ELLIPSES))) > MAX_SYMBOLS * num_words:
         return "symbols"
     lines = _parts(text.split("\n"))
-    if sum(line.startswith(BULLETS) for line in lines) > MOST_BULLETS * len(lines):
+    if sum(line.startswith(BULLETS) for line in lines) > MAX_BULLETS * len(lines):
         return "bullets"
-    if sum(line.endswith(ELLIPSES) for line in lines) > MOST_ELLIPSES * len(lines):
+    if sum(line.endswith(ELLIPSES) for line in lines) > MAX_ELLIPSES * len(lines):
         return "ellipses"
-    if sum(word.isalpha() or any(map(str.isalpha, word)) for word in words) < FEWEST_ALPHABETIC * num_words:
+    if sum(word.isalpha() or any(map(str.isalpha, word)) for word in words) < MIN_ALPHABETIC * num_words:
         return "alphabetic"
-    if is_english and len(STOP_WORDS.intersection(words)) < FEWEST_STOP_WORDS:
+    if is_english and len(STOP_WORDS.intersection(words)) < MIN_STOP_WORDS:
         return "stop_words"
     if _has_duplicates(lines):
         return "duplicate_lines"

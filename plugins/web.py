@@ -26,13 +26,13 @@ import zlib
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, BinaryIO, NamedTuple
 
-from clearspan.common.terminal import MOST_SAID, one_line
+from clearspan.common.terminal import MAX_SAID, one_line
 from clearspan.pipelines.errors import check_extra
 from clearspan.pipelines.readers.encodings import AUTO
 from clearspan.pipelines.readers.formats import FirstBytes, Format
 from clearspan.pipelines.readers.refused import is_page
 from clearspan.pipelines.readers.streams import BUFFER_BYTES, DamagedFileError, check_holes
-from clearspan.pipelines.records import HEAD_BYTES, Piece, Reading, Record, invalid_utf8
+from clearspan.pipelines.records import HEAD_BYTES, Piece, ReadOptions, Record, invalid_utf8
 
 if TYPE_CHECKING:
     from fastwarc.warc import WarcRecord
@@ -75,7 +75,7 @@ class WebArchives(Format):
     def check(self, path: str) -> None:
         check_extra("web", "fastwarc", "resiliparse", feature=f"{path}: a web archive")
 
-    def read(self, stream: BinaryIO, piece: Piece, reading: Reading) -> Iterator[Record]:
+    def read(self, stream: BinaryIO, piece: Piece, reading: ReadOptions) -> Iterator[Record]:
         """Yield a `Record` for each archive record. If an archive record holds no page, its `Record` is skipped or bad.
 
         Raises:
@@ -95,7 +95,7 @@ class Pages(Format):
         """Return whether a file is an HTML page, by its extension or its beginning."""
         return is_page(path, head)
 
-    def read(self, stream: BinaryIO, piece: Piece, reading: Reading) -> Iterator[Record]:
+    def read(self, stream: BinaryIO, piece: Piece, reading: ReadOptions) -> Iterator[Record]:
         """Yield one record with the page of the file; the record is bad if the page is too long or cannot be read.
 
         Raises:
@@ -227,7 +227,7 @@ def _record(frame: _Frame, name: str, max_bytes: int) -> Record:
     except (EOFError, OSError, ValueError, zlib.error) as error:
         if record.headers.get("WARC-Truncated"):
             return skipped(TRUNCATED)
-        return bad(f"not readable: {one_line(error, MOST_SAID)}")
+        return bad(f"not readable: {one_line(error, MAX_SAID)}")
     return Record(name, frame.offset, value, raw)
 
 

@@ -33,7 +33,7 @@ EMPTY = "."
 TEXTS = 1 << 15
 """Number of texts in one matrix product."""
 AGAIN = "copy the complete file from its source again"
-MOST_WORD = 1 << 12
+MAX_WORD = 1 << 12
 """Maximum size of a word in a binary file, in bytes."""
 BOM = "\ufeff".encode()
 _JSON = re.compile(rb"\s*\{\s*[\"}]")
@@ -168,12 +168,12 @@ def _binary(path: Path, content: mmap.mmap, dim: int, number: int) -> Opened:
     for row in range(number):
         while content[start : start + 1] == b"\n":
             start += 1
-        end = content.find(b" ", start, start + MOST_WORD)
+        end = content.find(b" ", start, start + MAX_WORD)
         if end < 0 or end + 1 + 4 * dim > len(content):
             raise EncoderError(f"{path}: ends within word {row + 1:,} of the {number:,} that it declares: {AGAIN}")
         places.setdefault(content[start:end], end + 1)
         start = end + 1 + 4 * dim
-    if content[start : start + MOST_WORD].strip():
+    if content[start : start + MAX_WORD].strip():
         raise EncoderError(f"{path}: goes on after the {number:,} words of {dim} numbers that it declares: {AGAIN}")
     return dim, places, lambda place: np.frombuffer(content, "<f4", dim, place)
 

@@ -19,7 +19,7 @@ from typing import Any
 from clearspan.common.flags import flag
 from clearspan.shards import storage
 
-MOST_SHOWN = 6
+MAX_SHOWN = 6
 """Number of differences that an error names, at most."""
 
 
@@ -68,7 +68,7 @@ def claim(
     if record.keys().isdisjoint(current):
         raise ClaimError(f"{folder}: holds other files ({name}): choose a new or empty {flag('--output')}")
     raise ClaimError(
-        f"{folder} was begun with other inputs or options ({'; '.join(lines[:MOST_SHOWN]) or name}): {remedy}"
+        f"{folder} was begun with other inputs or options ({'; '.join(lines[:MAX_SHOWN]) or name}): {remedy}"
     )
 
 

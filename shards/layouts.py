@@ -115,7 +115,7 @@ class Form(NamedTuple):
 
 def _whole_number(data: bytes) -> int:
     if not re.fullmatch(rb"-?\d{1,19}", data) or not -(1 << 63) <= int(data) < 1 << 63:
-        raise ValueError(f"{data[:20]!r} is not a whole number")
+        raise ValueError(f"{data[:20]!r} is not an integer")
     return int(data)
 
 

@@ -42,7 +42,7 @@ FIELDS: dict[str, Any] = {
     "counts": dict,
 }
 """The types of the manifest's fields; only `statistics` may be absent."""
-MOST_REASONS = 50
+MAX_REASONS = 50
 """Maximum number of reasons, or of other names of counts, that a line for the user names."""
 RESOURCE = re.compile(rf"({TOKENIZER_FOLDER}|{FILES_FOLDER})/[A-Za-z0-9][\w.-]*")
 
@@ -139,7 +139,7 @@ def numbered(counts: Mapping[str, int]) -> list[str]:
         counts: number of records by reason.
     """
     named = (
-        dict(sorted(counts.items(), key=lambda item: -item[1])[:MOST_REASONS]) if len(counts) > MOST_REASONS else counts
+        dict(sorted(counts.items(), key=lambda item: -item[1])[:MAX_REASONS]) if len(counts) > MAX_REASONS else counts
     )
     words = [f"{number:,} {reason}" for reason, number in named.items()]
     if others := len(counts) - len(named):

@@ -4,7 +4,7 @@
 
 A truncated tar can be read as a shorter valid tar, so only the manifest's figures prove that a shard is complete. The
 shards of a dataset on an object store are downloaded one by one into the cache (`common.files.cache_folder`), where the
-name of each file is the shard's hash. A damaged copy is downloaded again (`common.kept`).
+name of each file is the shard's hash. A damaged copy is downloaded again (`common.verified_cache`).
 """
 
 import hashlib
@@ -15,9 +15,9 @@ from pathlib import Path
 import pyarrow as pa
 
 from clearspan.common.files import cache_folder, path_in_errors, write_bytes
-from clearspan.common.kept import has_sha256
 from clearspan.common.sealed import FileInfo, HashingFile
 from clearspan.common.typed import checked
+from clearspan.common.verified_cache import has_sha256
 from clearspan.shards import storage, ustar
 from clearspan.shards.contents import Contents, Totals
 from clearspan.shards.layouts import MemberError

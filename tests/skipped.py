@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-MOST_REASONS = 8
+MAX_REASONS = 8
 LEFT_OUT = pytest.StashKey[int]()
 """The number of tests that `-m` or `-k` left out; with xdist that of the worker that left out most."""
 
@@ -26,7 +26,7 @@ def line(reasons: Iterable[str], left_out: int = 0, chosen: str = "") -> str:
         chosen: the options that selected the tests.
     """
     by_reason = Counter(reasons).most_common()
-    shown, others = by_reason[:MOST_REASONS], by_reason[MOST_REASONS:]
+    shown, others = by_reason[:MAX_REASONS], by_reason[MAX_REASONS:]
     parts = [f"{count:,} ({text})" for text, count in shown]
     if others:
         parts.append(f"{sum(count for _, count in others):,} (other reasons: pytest -rs)")

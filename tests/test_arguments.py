@@ -81,7 +81,7 @@ def test_bytes_and_none_are_refused_everywhere_and_numbers_of_numpy_are_numbers(
     assert type(conform(np.int64(3), int)) is int
     assert refused(int, True) and refused(int, 3.0) and refused(float, "1") and refused(bool, 1)
     assert Search(folder="v", model=str(minilm), query=("owls",), top=np.int64(3)).top == 3
-    with pytest.raises(ValueError, match="top must be a whole number, not None"):
+    with pytest.raises(ValueError, match="top must be an integer, not None"):
         Search(folder="v", model=str(minilm), query=("owls",), top=None)
 
 
@@ -98,7 +98,7 @@ def test_every_public_function_is_tried() -> None:
 @pytest.mark.parametrize("value", [b"3", object(), np.zeros(3), {1, 2}])
 def test_a_recipe_takes_no_other_value_of_python(value: object) -> None:
     for given in ({"training.max_steps": value}, {"training": {"max_steps": value}}):
-        with pytest.raises(UsageError, match=r"^training\.max_steps must be True or False or a whole number or "):
+        with pytest.raises(UsageError, match=r"^training\.max_steps must be True or False or an integer or "):
             clearspan.load_recipe("demo", given)
 
 

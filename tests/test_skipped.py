@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.skipped import MOST_REASONS, line
+from tests.skipped import MAX_REASONS, line
 
 pytest_plugins = "pytester"
 TESTS = """
@@ -39,7 +39,7 @@ def test_where_everything_ran_there_is_no_line(pytester: pytest.Pytester) -> Non
 
 
 def test_large_counts_have_commas_and_rare_reasons_are_summed() -> None:
-    reasons = ["no test data"] * 1010 + [f"no package {number}" for number in range(MOST_REASONS + 1)]
+    reasons = ["no test data"] * 1010 + [f"no package {number}" for number in range(MAX_REASONS + 1)]
     text = line(reasons)
     assert text.startswith("1,019 skipped: 1,010 (no test data), 1 (no package 0)")
     assert text.endswith("2 (other reasons: pytest -rs)")

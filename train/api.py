@@ -160,7 +160,7 @@ def assignments(overrides: Overrides) -> list[str]:
 def _assignment(key: str, value: object) -> str:
     """Return a recipe key and its value as `key=value` with the value as JSON; raise UsageError if JSON lacks it."""
     plain = convert(key, value, lambda place, scalar: finite(place, _plain(place, scalar)))
-    with naming(key):  # Python writes no whole number of more than 4,300 digits
+    with naming(key):  # Python writes no integer of more than 4,300 digits
         return f"{key}={json.dumps(plain, ensure_ascii=False)}"
 
 

@@ -27,7 +27,7 @@ from clearspan.train.model.tokenizer import load_shards_tokenizer
 
 SHARE = 0.1
 """Fraction of the words that are left out."""
-FEWEST_WORDS = 5
+MIN_WORDS = 5
 """Shorter sentences are left out."""
 HELD_OUT = 0.08
 """Fraction of the documents that are held out for retrieval."""
@@ -62,7 +62,7 @@ def write_pairs(sentences: Path, name: str, file: Path) -> None:
     for batch in dataset:
         for tokens in batch["tokens"].to_pylist():
             words = tokenizer.decode(tokens).split()
-            if len(words) >= FEWEST_WORDS:
+            if len(words) >= MIN_WORDS:
                 writer.writerow((" ".join(words), " ".join(CHANGES[name](words, draws))))
     write_text(file, rows.getvalue())
 

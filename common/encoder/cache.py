@@ -6,9 +6,9 @@
 `Cache.add` writes two new files, atomically, and no file is changed later. So no run reads the unfinished files of a
 killed or concurrent run. Hashes and checksums are held in memory, 28 bytes for each text; rows are memory-mapped.
 
-Each row is compared with its checksum before use (`common.kept`). The text of a damaged row is embedded again, and the
-new row takes precedence from then on. A damaged file is deleted. If a file cannot be read or written, a warning is
-printed, and the run continues without it. Any file may be deleted at any time.
+Each row is compared with its checksum before use (`common.verified_cache`). The text of a damaged row is embedded
+again, and the new row takes precedence from then on. A damaged file is deleted. If a file cannot be read or written, a
+warning is printed, and the run continues without it. Any file may be deleted at any time.
 """
 
 import hashlib
@@ -21,7 +21,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from clearspan.common import kept
+from clearspan.common import verified_cache
 from clearspan.common.files import atomic_write, cache_folder, remove_temporaries
 from clearspan.common.progress import counted
 from clearspan.common.terminal import one_line, warn
@@ -85,7 +85,7 @@ class Cache:
             folder.mkdir(parents=True, exist_ok=True)
             # Newest first: the first row of a text is used, and a row that replaces a damaged one is newer.
             paths = sorted(folder.glob(f"[!.]*{_HASHES}"), reverse=True)
-            remove_temporaries(folder, older_than_s=kept.STALE_S)
+            remove_temporaries(folder, older_than_s=verified_cache.STALE_S)
         except OSError as error:
             paths = []
             self.accepts_new = False
@@ -170,7 +170,7 @@ class Cache:
             mine = np.flatnonzero(block_of == block)
             rows = np.asarray(self.blocks[block])  # still memory-mapped, but faster to index
             entries = self._entries[places[mine]]
-            checksums = kept.checksums(
+            checksums = verified_cache.checksums(
                 (rows[row] for row in (numbers[mine] - starts[block]).tolist()), _checksum_keys(entries)
             )
             whole[mine] = entries["checksum"] == checksums
@@ -191,7 +191,7 @@ class Cache:
         content = np.ascontiguousarray(rows, "<f4")
         entries = np.empty(len(rows), _ENTRY)
         entries["hash"] = _hashes(texts)
-        entries["checksum"] = kept.checksums(content, _checksum_keys(entries))
+        entries["checksum"] = verified_cache.checksums(content, _checksum_keys(entries))
         try:
             for target, array in ((_rows_of(path), content), (path, entries)):
                 with atomic_write(target) as file:

@@ -22,7 +22,7 @@ _CHUNK = 1 << 16
 """Texts per call of the encoder; a killed run leaves its finished chunks in the cache."""
 FEW = 0.01
 """A model is reported as constant if the number of different directions is below this fraction of the texts."""
-FEWEST_WATCHED, MOST_WATCHED = 20, 100_000
+MIN_WATCHED, MAX_WATCHED = 20, 100_000
 """Fewest and most texts whose embeddings are checked for a constant model; of more texts, a sample is checked."""
 NOISE = 1e-6
 """Largest difference, due to float32, between the products of two equal directions with a random vector."""
@@ -106,9 +106,9 @@ class Embedder:
             num_texts: the number of distinct texts in the call.
             embeddings: the embeddings of all texts in the call, (n, dim).
         """
-        if num_texts < FEWEST_WATCHED or (self.constant and self.constant[0] >= num_texts):
+        if num_texts < MIN_WATCHED or (self.constant and self.constant[0] >= num_texts):
             return
-        sample = embeddings[:: 1 + len(embeddings) // MOST_WATCHED]
+        sample = embeddings[:: 1 + len(embeddings) // MAX_WATCHED]
         # Rows of different directions have different products with a random vector, which are faster to compare.
         axis = np.random.default_rng(0).standard_normal((embeddings.shape[1],), np.float32)
         steps = np.diff(np.sort((unit_vectors(sample) @ axis).astype(np.float64)))

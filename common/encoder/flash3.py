@@ -9,7 +9,7 @@ import importlib.util
 
 import torch
 
-from clearspan.common.terminal import MOST_SAID, one_line
+from clearspan.common.terminal import MAX_SAID, one_line
 
 NAME, MODULE = "FA3", "flash_attn_interface"
 """The name that torch gives to the kernels, and the module of the package flash_attn_3."""
@@ -35,6 +35,6 @@ def activate(device: torch.device, dropout: float) -> str:
     try:
         choose(NAME)
     except (ImportError, OSError, RuntimeError, AttributeError, ValueError) as error:  # built for another torch
-        reason = one_line(error, MOST_SAID)
+        reason = one_line(error, MAX_SAID)
         return f"flash_attn_3 cannot be used ({reason}): attention takes torch's own kernels; install it for this torch"
     return "attention without dropout: by FlashAttention 3"

@@ -8,7 +8,7 @@ from clearspan.common.words import word_spans
 from clearspan.eval.data.dataset_texts import SEED
 from clearspan.shards import keyed
 
-FEWEST_WORDS, MOST_WORDS = 4, 64
+MIN_WORDS, MAX_WORDS = 4, 64
 """The smallest and the largest number of words in a crop."""
 
 
@@ -24,10 +24,10 @@ def crops(text: str, number: int) -> tuple[str, str] | None:
         number: the id of the text. All random numbers are derived from it.
     """
     spans = word_spans(text)
-    most = min(MOST_WORDS, len(spans) // 2)
-    if most < FEWEST_WORDS:
+    most = min(MAX_WORDS, len(spans) // 2)
+    if most < MIN_WORDS:
         return None
-    fewest = max(FEWEST_WORDS, most // 2)
+    fewest = max(MIN_WORDS, most // 2)
     key = keyed.mix(SEED, number)
     draws = [keyed.shift(keyed.draw(key, j), 1) for j in range(1, 6)]
     first, second = (fewest + draw % (most - fewest + 1) for draw in draws[:2])

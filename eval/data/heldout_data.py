@@ -7,7 +7,7 @@
     a dataset's training part: texts, or one crop of each ──> further documents ─────────────────┘
 
 The queries come from held-out texts. As in a search, the documents are all texts of the dataset, including its training
-part. If the dataset has more than `MOST_RANKED` (a million) texts, a sample is ranked: the held-out texts, and the
+part. If the dataset has more than `MAX_RANKED` (a million) texts, a sample is ranked: the held-out texts, and the
 training texts whose ids have the lowest hashes. The texts of a dataset are decoded from token ids. If the dataset
 stores prompts in front of its texts, they are removed, because each model adds its own prompts.
 
@@ -30,7 +30,7 @@ import numpy as np
 from clearspan.common import same_text
 from clearspan.common.flags import flag
 from clearspan.common.records import DataError, csv_records, json_records, string_field
-from clearspan.eval.data.crops import FEWEST_WORDS, MOST_WORDS, crops
+from clearspan.eval.data.crops import MAX_WORDS, MIN_WORDS, crops
 from clearspan.eval.data.dataset_texts import DatasetTexts, Row, sorted_by_hash
 from clearspan.eval.data.heldout_folders import training_part
 from clearspan.eval.data.retrieval_data import RetrievalSet
@@ -38,9 +38,9 @@ from clearspan.shards.manifest import NAME as MANIFEST
 
 LIMIT = 10_000
 """The most queries in a half. From a larger half, the queries whose ids have the lowest hashes are taken."""
-MOST_RANKED = 1_000_000
+MAX_RANKED = 1_000_000
 """The most texts that are ranked."""
-FEWEST_TEXTS = 10
+MIN_TEXTS = 10
 """The fewest queries in a collection. With fewer queries, a mean of their ranks says nothing."""
 
 
@@ -123,7 +123,7 @@ def read(path: Path) -> HeldOutTexts:
         path: the folder of a held-out part, or the file.
 
     Raises:
-        DataError: the dataset or file is malformed, or gives fewer than 10 queries (`FEWEST_TEXTS`), for example
+        DataError: the dataset or file is malformed, or gives fewer than 10 queries (`MIN_TEXTS`), for example
             because most of its texts have fewer than 8 words.
         MissingDataError: the file does not exist.
     """
@@ -143,7 +143,7 @@ def read_all(path: Path) -> dict[str, HeldOutTexts]:
         texts are long enough.
 
     Raises:
-        DataError: the dataset or file is malformed, or gives fewer than 10 queries (`FEWEST_TEXTS`), for example
+        DataError: the dataset or file is malformed, or gives fewer than 10 queries (`MIN_TEXTS`), for example
             because most of its texts have fewer than 8 words.
         MissingDataError: the file does not exist.
     """
@@ -162,7 +162,7 @@ def read_dataset(
     max_queries: int = LIMIT,
     picking: bool = False,
     training: str | Path | None = None,
-    max_ranked: int = MOST_RANKED,
+    max_ranked: int = MAX_RANKED,
 ) -> HeldOutTexts:
     """Make a collection from the held-out part of a dataset of documents, sentences or triplets.
 
@@ -172,17 +172,17 @@ def read_dataset(
         picking: whether to take the queries by which training chooses checkpoints, instead of the queries to score.
         training: the folder of the dataset's training part, whose texts are ranked too; None to rank only the held-out
             texts.
-        max_ranked: the maximum number of texts to rank. If it is below `MOST_RANKED` (a million), the training texts
+        max_ranked: the maximum number of texts to rank. If it is below `MAX_RANKED` (a million), the training texts
             are the first in the shards instead of a sample of all, which is faster.
 
     Raises:
-        DataError: the dataset is malformed, or gives fewer than 10 queries (`FEWEST_TEXTS`), for example because most
+        DataError: the dataset is malformed, or gives fewer than 10 queries (`MIN_TEXTS`), for example because most
             of its texts have fewer than 8 words.
     """
     return _collection_of(_texts_of_dataset(folder, training, max_ranked), max_queries, picking)
 
 
-def _texts_of_dataset(folder: str | Path, training: str | Path | None, max_ranked: int = MOST_RANKED) -> _Texts:
+def _texts_of_dataset(folder: str | Path, training: str | Path | None, max_ranked: int = MAX_RANKED) -> _Texts:
     """Read at most `max_ranked` texts of the held-out part and, if it is given, of the training part."""
     part = DatasetTexts(folder, max_ranked)
     held = sorted_by_hash(part)
@@ -190,7 +190,7 @@ def _texts_of_dataset(folder: str | Path, training: str | Path | None, max_ranke
     num_texts = len(part)
     files: tuple[Path, ...] = (Path(folder) / MANIFEST,)
     if training is not None:
-        rest = DatasetTexts(training, max_ranked - len(held), few_shards=max_ranked < MOST_RANKED)
+        rest = DatasetTexts(training, max_ranked - len(held), few_shards=max_ranked < MAX_RANKED)
         trained = list(rest)
         num_texts = num_texts + len(rest)
         files = (*files, Path(training) / MANIFEST)
@@ -209,7 +209,7 @@ def _collection_of(texts: _Texts, max_queries: int, picking: bool = False, passa
             in a pair is always cut into two crops.
 
     Raises:
-        DataError: there are fewer than 10 queries (`FEWEST_TEXTS`).
+        DataError: there are fewer than 10 queries (`MIN_TEXTS`).
     """
     are_pairs = texts.are_pairs and not passages
     content = slice(1, 2) if passages else slice(None)
@@ -229,10 +229,10 @@ def _collection_of(texts: _Texts, max_queries: int, picking: bool = False, passa
     copies = len(texts.held) + len(texts.trained) - len(known)
     mine, other = (picks, judged) if picking else (judged, picks)
     collection, others = _collections([mine, other], ranked)
-    if len(collection.queries) < FEWEST_TEXTS:
-        least = "" if are_pairs else f" of at least {2 * FEWEST_WORDS} words"
+    if len(collection.queries) < MIN_TEXTS:
+        least = "" if are_pairs else f" of at least {2 * MIN_WORDS} words"
         raise DataError(
-            f"{texts.place}: {len(collection.queries)} different texts{least} are too few to rank, {FEWEST_TEXTS} are "
+            f"{texts.place}: {len(collection.queries)} different texts{least} are too few to rank, {MIN_TEXTS} are "
             f"needed: {hold_out_more() if texts.place.is_dir() else 'give more'}"
         )
     left_out = sum(not (finding.query and finding.documents) for finding in mine)
@@ -260,7 +260,7 @@ def _about(texts: _Texts, are_pairs: bool, num_queries: int, num_documents: int)
         yield "Each query is the first text of a held-out pair, and its document the second."
     else:
         yield (
-            f"Each query is a crop of {FEWEST_WORDS} to {MOST_WORDS} words of a held-out text, and its document "
+            f"Each query is a crop of {MIN_WORDS} to {MAX_WORDS} words of a held-out text, and its document "
             "another crop of the same text that does not overlap."
         )
     if texts.num_held > num_queries:
@@ -355,4 +355,4 @@ def _texts_of_file(path: Path) -> _Texts:
         digest = hashlib.blake2b("\0".join(parts).encode(), digest_size=8).digest()
         texts[int.from_bytes(digest, "little", signed=True)] = parts
     rows = sorted_by_hash(texts.items())
-    return _Texts(path, rows[:MOST_RANKED], [], len(rows), len(rows), (path,), False, False)
+    return _Texts(path, rows[:MAX_RANKED], [], len(rows), len(rows), (path,), False, False)

@@ -19,7 +19,7 @@ from clearspan.common.progress import counted
 from clearspan.common.queries import Query, read_queries
 from clearspan.common.records import DataError, MissingDataError
 from clearspan.eval.data.dataset_texts import DatasetTexts
-from clearspan.eval.data.heldout_data import MOST_RANKED, HeldOutTexts
+from clearspan.eval.data.heldout_data import MAX_RANKED, HeldOutTexts
 from clearspan.eval.data.heldout_folders import training_part
 from clearspan.eval.data.retrieval_data import RetrievalSet
 from clearspan.shards import held_out
@@ -33,7 +33,7 @@ def read_questions(path: Path, data: Path) -> HeldOutTexts:
     """Make a retrieval collection from a file of questions and their answers. Its documents are the texts of a dataset.
 
     The texts of the dataset and of its held-out part are ranked. If one of the two has more than a million texts
-    (`MOST_RANKED`), only a sample of a million of its texts is ranked, and the answers that are among its other texts.
+    (`MAX_RANKED`), only a sample of a million of its texts is ranked, and the answers that are among its other texts.
     Questions whose answers are not in the dataset are left out and counted.
 
     Args:
@@ -60,7 +60,7 @@ def read_questions(path: Path, data: Path) -> HeldOutTexts:
         )
     whole = training_part(data) or data
     folders = list(map(Path, held_out.parts(str(whole))))
-    datasets = [DatasetTexts(folder, MOST_RANKED) for folder in folders]
+    datasets = [DatasetTexts(folder, MAX_RANKED) for folder in folders]
     documents, places = _ranked(queries, datasets)
     answered: dict[bytes, tuple[str, set[int]]] = {}
     missing = []
@@ -78,7 +78,7 @@ def read_questions(path: Path, data: Path) -> HeldOutTexts:
     relevant = [np.array(sorted(positions), np.int64) for _, positions in answered.values()]
     grades = [np.ones(len(each), np.int64) for each in relevant]
     num_texts = sum(map(len, datasets))
-    is_sample = num_texts > sum(min(len(dataset), MOST_RANKED) for dataset in datasets)
+    is_sample = num_texts > sum(min(len(dataset), MAX_RANKED) for dataset in datasets)
     about = f"Ranked are {'' if is_sample else 'all '}{len(documents):,} different texts of the dataset"
     about += f", a sample of its {num_texts:,} that holds the right ones." if is_sample else "."
     if missing:
@@ -96,7 +96,7 @@ def read_questions(path: Path, data: Path) -> HeldOutTexts:
 def _ranked(queries: Sequence[Query], datasets: Sequence[DatasetTexts]) -> tuple[list[str], dict[bytes, int]]:
     """Return the different texts to rank, and a dict from the hash of each text to its position among them.
 
-    The texts of all datasets are ranked. If a dataset has more than a million examples (`MOST_RANKED`), the texts of a
+    The texts of all datasets are ranked. If a dataset has more than a million examples (`MAX_RANKED`), the texts of a
     sample of a million are ranked, and also the answers that the dataset holds. In a dataset of triplets, only the
     positives are ranked.
 
@@ -106,14 +106,14 @@ def _ranked(queries: Sequence[Query], datasets: Sequence[DatasetTexts]) -> tuple
     Args:
         queries: the questions with their answers.
         datasets: readers of the dataset and of its held-out part, or of one of them. A reader yields at most
-            `MOST_RANKED` examples.
+            `MAX_RANKED` examples.
     """
     documents: list[str] = []
     places: dict[bytes, int] = {}
     answers = {same_text.digest(datasets[0].round_trip(query.answer_text or "")) for query in queries}
     for dataset in datasets:
         passes = [(dataset, False)]
-        if len(dataset) > MOST_RANKED:
+        if len(dataset) > MAX_RANKED:
             passes.append((DatasetTexts(dataset.folder, len(dataset)), True))
         for texts, are_answers in passes:
             for _, parts in texts:

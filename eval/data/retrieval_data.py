@@ -351,7 +351,7 @@ def _read_jsonl(path: Path, fields: tuple[str, ...]) -> dict[str, str]:
     """Return the texts of a jsonl file by their ids (the field `_id`), in the order of the file.
 
     A text consists of the values of `fields`, joined by spaces. All of `fields` except the last may be absent or null.
-    A record that occurs twice counts once. An id that is a whole number is returned as a string.
+    A record that occurs twice counts once. An id that is an integer is returned as a string.
 
     Raises:
         MissingDataError: the file does not exist.
@@ -385,7 +385,7 @@ def _read_qrels(path: Path) -> dict[str, dict[str, int]]:
         try:
             grade = whole_number(score)
         except ValueError:
-            raise DataError(f"{place}: score must be a whole number, found {head(score)}") from None
+            raise DataError(f"{place}: score must be an integer, found {head(score)}") from None
         if grade >= _LARGEST_GRADE:
             raise DataError(f"{place}: score must be below {_LARGEST_GRADE:,}, found {head(score)}")
         if (before := judged.setdefault(query, {}).setdefault(document, grade)) != grade:

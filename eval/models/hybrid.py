@@ -25,7 +25,7 @@ from clearspan.eval.models.similarity import Floats, Joined, Similarity, Vectors
 
 WEIGHTS = tuple(number / 10 for number in range(11))
 """The values of w to choose from: from 0, which is BM25 alone, to 1, which is the model alone."""
-MOST_CHOOSING = 2000
+MAX_CHOOSING = 2000
 """The most queries on which a weight is chosen."""
 
 

@@ -117,7 +117,7 @@ def load_encoder(spec: str, pooling: str | None = None, precision: str = "fp32",
     """
     path = Path(spec)
     if is_baseline(spec) or hybrid_folder(spec) is not None:
-        kind = "a baseline that compares words" if is_baseline(spec) else "a model beside BM25 that ranks documents"
+        kind = "a baseline that compares words" if is_baseline(spec) else "a model with BM25 that ranks documents"
         raise EncoderError(f"{spec}: {kind} and embeds no text; evaluate it with {flag('--model')} {spec}")
     if problem := model_value_error(spec):
         raise EncoderError(f"{spec!r}: {problem}")

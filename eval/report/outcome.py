@@ -279,7 +279,7 @@ def about(results: Results) -> str:
     if spec.startswith(HYBRID):
         weights = sorted({each["hybrid_weight"] for each in results.settings.values() if "hybrid_weight" in each})
         shown = " or ".join(f"{weight:.2g}" for weight in weights)
-        words = [f"{words[0]}, beside BM25{f' (weight of the model {shown}, of BM25 the rest)' if shown else ''}"]
+        words = [f"{words[0]}, with BM25{f' (weight of the model {shown}, of BM25 the rest)' if shown else ''}"]
     if dim := environment.get("embedding_dim"):
         words.append(f"{dim:,} dimensions")
     if prompts := environment.get("prompts"):

@@ -24,7 +24,7 @@ from clearspan.eval.data import heldout_data
 from clearspan.eval.data.dataset_texts import SEED
 from clearspan.eval.data.heldout_folders import FOLDER, find
 from clearspan.eval.data.retrieval_data import RetrievalSet
-from clearspan.eval.models.hybrid import MOST_CHOOSING, Hybrid
+from clearspan.eval.models.hybrid import MAX_CHOOSING, Hybrid
 from clearspan.eval.models.ranks import ranks
 from clearspan.eval.models.similarity import Similarity, Vectors
 from clearspan.eval.tasks.retrieval import RetrievalTask
@@ -54,7 +54,7 @@ class HeldOutTask(RetrievalTask):
         """
         if self.picking is None or not isinstance(run.embedder, Hybrid) or run.embedder.is_weight_given:
             return super().vectors(run)
-        number = min(MOST_CHOOSING, len(self.picking.queries))
+        number = min(MAX_CHOOSING, len(self.picking.queries))
         picking = self.picking.select(range(number))
         beside = run.embedder.combined_vectors([*picking.queries, *self.collection.queries], self.collection.documents)
         weight = beside.select(slice(number)).best_weight(picking)

@@ -22,8 +22,8 @@ from annotated_types import Ge, Le
 
 from clearspan.common.flags import flag
 from clearspan.common.options import Flag, Json, Options, Quiet
-from clearspan.pipelines.records import MAX_BYTES, Inputs, Reading, Record
-from clearspan.pipelines.tally import Counts, RecordError, Tally
+from clearspan.pipelines.counter import Counts, RecordCounter, RecordError
+from clearspan.pipelines.records import MAX_BYTES, Inputs, ReadOptions, Record
 from clearspan.shards.manifest import FILES_FOLDER, numbered
 
 OUTPUT = "folder to write: a new or empty one, or the folder of an unfinished run, which is continued"
@@ -72,10 +72,11 @@ class Worker(Protocol):
     units.
     """
 
-    def examples(self, records: Iterable[Record], tally: Tally) -> Iterator[pa.RecordBatch]:
+    def examples(self, records: Iterable[Record], counter: RecordCounter) -> Iterator[pa.RecordBatch]:
         """Yield the examples of a work unit's records, in order, as record batches with the kind's columns.
 
-        Count every record in `tally`: as read, and also as kept, as filtered (for one of the kind's reasons) or as bad.
+        Count every record in `counter`: as read, and also as kept, as filtered (for one of the kind's reasons) or as
+        bad.
         """
 
 
@@ -145,7 +146,7 @@ class Kind(Options, ABC):
         """
         return self
 
-    def looked(self, inputs: Inputs, reading: Reading) -> Self:
+    def infer_options(self, inputs: Inputs, reading: ReadOptions) -> Self:
         """Return a copy of the kind that has values for the options that are inferred from the first records of the
         inputs. The run calls this method before it reads the inputs in full.
 
@@ -191,7 +192,7 @@ class Kind(Options, ABC):
         return {name: value for name, value in dataclasses.asdict(self).items() if name not in of_runs}
 
     @abstractmethod
-    def reading(self) -> Reading:
+    def reading(self) -> ReadOptions:
         """Return the rules by which the readers find records in the inputs."""
 
     def check(self, record: Record) -> None:

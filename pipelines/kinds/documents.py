@@ -18,10 +18,10 @@ from annotated_types import Ge
 from clearspan.common.catalog import COMMANDS
 from clearspan.common.flags import flag
 from clearspan.common.options import Flag
+from clearspan.pipelines.counter import Counts, RecordCounter
 from clearspan.pipelines.kinds.text import ExamplesToWrite, TextKind, TextWorker, excluded_of
 from clearspan.pipelines.kinds.text_inputs import EMPTY, grouped, text_in
 from clearspan.pipelines.records import Record
-from clearspan.pipelines.tally import Counts, Tally
 
 TOKENIZE_BYTES = 1 << 20
 """Documents are tokenized in groups of about this many bytes of text."""
@@ -69,22 +69,22 @@ class Documents(TextKind):
 class DocumentWorker(TextWorker[Documents]):
     """Worker of the kind `documents`, which filters and tokenizes the documents."""
 
-    def examples(self, records: Iterable[Record], tally: Tally) -> Iterator[pa.RecordBatch]:
-        """Yield the examples of a work unit's records, in order, as record batches. Count every record in `tally`."""
+    def examples(self, records: Iterable[Record], counter: RecordCounter) -> Iterator[pa.RecordBatch]:
+        """Yield the examples of a work unit's records, in order, as record batches. Count every record in `counter`."""
         self.tokenization.start_unit()
-        yield from self.batches(self._singly(records, tally), BATCH_EXAMPLES, self._batch)
+        yield from self.batches(self._singly(records, counter), BATCH_EXAMPLES, self._batch)
 
-    def _singly(self, records: Iterable[Record], tally: Tally) -> Iterator[ExamplesToWrite]:
-        """Yield the documents to write to the dataset, one at a time. Count every record in `tally`.
+    def _singly(self, records: Iterable[Record], counter: RecordCounter) -> Iterator[ExamplesToWrite]:
+        """Yield the documents to write to the dataset, one at a time. Count every record in `counter`.
 
         An `ExamplesToWrite` can hold several documents, but is never divided between batches. Because each one has only
         one document here, a batch can end after any document.
         """
-        made = tally.made(records, lambda record: self._document(record, tally.counts))
+        made = counter.made(records, lambda record: self._document(record, counter.counts))
         for documents in grouped(made, TOKENIZE_BYTES, TOKENIZE_BYTES):
             names, lines, sources = zip(*documents, strict=True)
             pieces = self.pieces(names, lines, sources)
-            yield from self.select(pieces, tally, self.kind.min_tokens, self.kind.max_tokens).singly()
+            yield from self.select(pieces, counter, self.kind.min_tokens, self.kind.max_tokens).singly()
 
     def _document(self, record: Record, counts: Counts) -> tuple[tuple[str, str, str], int] | None:
         """Return ((prepared text, text before the preparation, source), size of the prepared text in bytes).

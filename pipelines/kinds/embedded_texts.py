@@ -14,13 +14,13 @@ from clearspan.common import same_text
 from clearspan.common.compute import AUTO
 from clearspan.common.flags import flag
 from clearspan.common.parsing import normalized_name
+from clearspan.pipelines.counter import Counts
 from clearspan.pipelines.errors import PipelineError
 from clearspan.pipelines.kinds.kept_fields import KeptFields, Plain, split, types_of
 from clearspan.pipelines.kinds.text_inputs import TITLES, text_in
 from clearspan.pipelines.readers import first_records
 from clearspan.pipelines.readers.columns import DEFAULT, matching_name
-from clearspan.pipelines.records import Inputs, Reading, Record
-from clearspan.pipelines.tally import Counts
+from clearspan.pipelines.records import Inputs, ReadOptions, Record
 
 LOOKED_AT = 1000
 """Number of first records from which the types of the fields to store are inferred."""
@@ -64,9 +64,9 @@ class EmbeddedTexts:
     Attributes:
         text_field: the name of the field that holds the text; None for the name "text".
         title_field: the name of the field that holds the title; None for no title; AUTO for the first of the usual
-            names, which `looked` finds.
+            names, which `infer_options` finds.
         keep_fields: the fields to store, as in `--keep-fields`.
-        kept: (name, type) of each field to store. The types are inferred by `looked`.
+        kept: (name, type) of each field to store. The types are inferred by `infer_options`.
         compares: whether texts are compared, so that each needs its hash.
         update: whether a finished dataset of these texts is updated.
     """
@@ -78,7 +78,7 @@ class EmbeddedTexts:
     compares: bool = False
     update: bool = False
 
-    def reading(self, reading: Reading) -> Reading:
+    def reading(self, reading: ReadOptions) -> ReadOptions:
         """Return `reading` with the fields to read in addition to the text."""
         names = [name for name, _ in map(split, self.keep_fields)]
         if self.title_field == AUTO:
@@ -87,7 +87,7 @@ class EmbeddedTexts:
             names.append(self.title_field)
         return dataclasses.replace(reading, keep=tuple(dict.fromkeys(names)))
 
-    def looked(self, inputs: Inputs, reading: Reading) -> Self:
+    def infer_options(self, inputs: Inputs, reading: ReadOptions) -> Self:
         """Return a copy with the name of the title field, and the types of the fields to store.
 
         Types that are known already (`kept`) stay. The others are inferred from the first records.

@@ -16,13 +16,13 @@ from clearspan.common.encoder.shared_model import SharedModel
 from clearspan.common.model_folder import EncoderError
 from clearspan.common.terminal import one_line
 from clearspan.pipelines.attached import HASHES, attach
+from clearspan.pipelines.counter import RecordCounter, RecordError
 from clearspan.pipelines.errors import ModelFailedError
 from clearspan.pipelines.kinds.copied import Copied
 from clearspan.pipelines.kinds.embedded_texts import EmbeddedTexts, Text
 from clearspan.pipelines.kinds.text_inputs import grouped, text_id, utf8
 from clearspan.pipelines.kinds.vector_options import VectorOptions
 from clearspan.pipelines.records import Record
-from clearspan.pipelines.tally import RecordError, Tally
 from clearspan.pipelines.text.chunks import Chunker
 from clearspan.shards import vectors
 from clearspan.shards.schema import KINDS
@@ -91,17 +91,17 @@ class VectorWorker:
     batch_tokens: int
     old: Copied | None = None
 
-    def examples(self, records: Iterable[Record], tally: Tally) -> Iterator[pa.RecordBatch]:
+    def examples(self, records: Iterable[Record], counter: RecordCounter) -> Iterator[pa.RecordBatch]:
         """Yield the examples of a work unit's records, in order, as record batches.
 
-        Every record is counted in `tally`. If texts are split into chunks, each chunk counts as one record.
+        Every record is counted in `counter`. If texts are split into chunks, each chunk counts as one record.
 
         Raises:
             ModelFailedError: the model cannot embed the texts; the message says why.
         """
-        texts = tally.made(records, lambda record: self.texts.of(record, tally.counts))
+        texts = counter.made(records, lambda record: self.texts.of(record, counter.counts))
         if self.kind.chunk_tokens is not None:
-            texts = self._chunked(texts, tally)
+            texts = self._chunked(texts, counter)
         ahead: deque[_Window] = deque()
 
         def new() -> Iterator[list[str]]:
@@ -112,7 +112,7 @@ class VectorWorker:
         made = self.model.embed_windows(new(), self.batch_tokens, self.kind.prompt)
         try:
             for embedded in made:
-                yield from self._examples(ahead.popleft(), embedded, tally)
+                yield from self._examples(ahead.popleft(), embedded, counter)
         except EncoderError as error:
             raise ModelFailedError(one_line(error)) from None
 
@@ -120,8 +120,8 @@ class VectorWorker:
     def texts(self) -> EmbeddedTexts:
         return self.kind.texts
 
-    def _chunked(self, texts: Iterator[Text], tally: Tally) -> Iterator[Text]:
-        """Yield the chunks of the texts. In `tally`, each chunk counts as one record that was read."""
+    def _chunked(self, texts: Iterator[Text], counter: RecordCounter) -> Iterator[Text]:
+        """Yield the chunks of the texts. In `counter`, each chunk counts as one record that was read."""
         chunker = Chunker(
             self.model.count_tokens, self.kind.chunk_tokens or 0, self.kind.chunk_overlap or 0, self.model.most_tokens
         )
@@ -130,18 +130,18 @@ class VectorWorker:
             titles = [chunker.cut_title(prompt, text.title) if text.title else "" for text in window]
             before = [f"{prompt}{title} " if title else prompt for title in titles]
             spans = chunker.chunks([text.text for text in window], before)
-            tally.counts.count("documents", len(window))
+            counter.counts.count("documents", len(window))
             for text, title, parts in zip(window, titles, spans, strict=True):
-                tally.counts.read += len(parts) - 1  # the text was counted
-                tally.counts.count("chunks", len(parts))
+                counter.counts.read += len(parts) - 1  # the text was counted
+                counter.counts.count("chunks", len(parts))
                 document = text_id(utf8(text.model_input))
                 for number, (start, end) in enumerate(parts):
                     part = text.text[start:end]
                     yield text._replace(text=part, size=len(utf8(part)), title=title, document=document, chunk=number)
 
-    def _examples(self, window: _Window, embedded: Embedded, tally: Tally) -> Iterator[pa.RecordBatch]:
-        """Yield the examples of a window's texts, and count them in `tally`. A text whose vector is not finite is a bad
-        record.
+    def _examples(self, window: _Window, embedded: Embedded, counter: RecordCounter) -> Iterator[pa.RecordBatch]:
+        """Yield the examples of a window's texts, and count them in `counter`. A text whose vector is not finite is a
+        bad record.
 
         Args:
             embedded: the embeddings of `window.new`, in this order.
@@ -159,10 +159,10 @@ class VectorWorker:
             row = window.place[model_input]
             if is_finite[row]:
                 kept.append((text, row))
-                tally.counts.count("truncated", int(truncated[row]))
+                counter.counts.count("truncated", int(truncated[row]))
             else:
-                tally.reject(text.record, RecordError(f"its vector is not finite in {self.kind.vector_dtype}"))
-        tally.counts.kept += len(kept)
+                counter.reject(text.record, RecordError(f"its vector is not finite in {self.kind.vector_dtype}"))
+        counter.counts.kept += len(kept)
         size = max(1, BATCH_BYTES // (table.nbytes // len(table) + 1))
         for first in range(0, len(kept), size):
             yield self._batch(kept[first : first + size], table)

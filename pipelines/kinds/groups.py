@@ -16,20 +16,20 @@ from collections.abc import Sequence
 import numpy as np
 
 from clearspan.common.flags import flag
+from clearspan.pipelines.counter import RecordError
 from clearspan.pipelines.kinds.kept_fields import number_text, types_of
 from clearspan.pipelines.kinds.text_inputs import utf8
 from clearspan.pipelines.readers import first_records
 from clearspan.pipelines.readers.columns import matching_name
 from clearspan.pipelines.readers.jsonl import json_name
-from clearspan.pipelines.records import Inputs, Reading, Record
-from clearspan.pipelines.tally import RecordError
+from clearspan.pipelines.records import Inputs, ReadOptions, Record
 
 OPTION = "--group-field"
 LOOKED_AT = 1000
 """Number of first records that are searched for the field. At least one of them must have it."""
 
 
-def check_field(field: str, inputs: Inputs, reading: Reading) -> None:
+def check_field(field: str, inputs: Inputs, reading: ReadOptions) -> None:
     """Raise PipelineError if the first records show that a field cannot name groups.
 
     If one of these records has a number, a boolean or a text that is not empty in the field, there is no error.

@@ -24,12 +24,12 @@ import pyarrow as pa
 
 from clearspan.common.flags import flag
 from clearspan.common.parsing import did_you_mean, exact_number, whole_number
+from clearspan.pipelines.counter import RecordError
 from clearspan.pipelines.errors import PipelineError
-from clearspan.pipelines.kinds.text_inputs import MOST_FIELDS
+from clearspan.pipelines.kinds.text_inputs import MAX_FIELDS
 from clearspan.pipelines.readers.columns import matching_name, names_in
 from clearspan.pipelines.readers.jsonl import json_name
 from clearspan.pipelines.records import Record
-from clearspan.pipelines.tally import RecordError
 from clearspan.shards.schema import FIELD, FIELD_TYPES
 
 INT64 = 1 << 63
@@ -94,7 +94,7 @@ def _missing(name: str, objects: Sequence[Mapping[str, Any]], num_records: int, 
     known = list(dict.fromkeys(field for value in objects for field in names_in(value)))
     if not known:
         return f'{flag(option)}: the inputs have no field "{name}": they are plain text: leave the option out'
-    listed = ", ".join(known[:MOST_FIELDS])
+    listed = ", ".join(known[:MAX_FIELDS])
     where = f"the first {num_records:,} records have only {listed}"
     return f'{flag(option)}: no field "{name}": {where}{did_you_mean(name, known)}'
 

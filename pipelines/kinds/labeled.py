@@ -18,10 +18,10 @@ from typing import Any, ClassVar
 import pyarrow as pa
 
 from clearspan.common.allocator import keep_blocks
+from clearspan.pipelines.counter import Counts, RecordCounter, RecordError
 from clearspan.pipelines.kinds import Dedup, Kind, Worker
 from clearspan.pipelines.labels import SelectionOptions
-from clearspan.pipelines.records import Inputs, Reading, Record
-from clearspan.pipelines.tally import Counts, RecordError, Tally
+from clearspan.pipelines.records import Inputs, ReadOptions, Record
 from clearspan.shards.classes import PATH as CLASSES
 from clearspan.shards.schema import schema
 
@@ -46,8 +46,8 @@ class LabeledKind(SelectionOptions, Kind):
     def options(self) -> dict[str, Any]:
         return {field.name: getattr(self, field.name) for field in dataclasses.fields(SelectionOptions)}
 
-    def reading(self) -> Reading:
-        return Reading(as_bytes=True, extensions=self.extensions, wanted=self)
+    def reading(self) -> ReadOptions:
+        return ReadOptions(as_bytes=True, extensions=self.extensions, wanted=self)
 
     def resources(self, inputs: Inputs) -> dict[str, bytes]:
         """Return the file with the class names, a JSON list in the order of the label numbers, as {path: content}."""
@@ -102,10 +102,10 @@ class LabeledWorker:
     schema: pa.Schema
     numbers: Mapping[str, int]
 
-    def examples(self, records: Iterable[Record], tally: Tally) -> Iterator[pa.RecordBatch]:
+    def examples(self, records: Iterable[Record], counter: RecordCounter) -> Iterator[pa.RecordBatch]:
         """Yield the examples of a work unit's records, in order, as record batches.
 
-        A record is a file. In `tally`, each example counts as one record that was read and kept, and each file from
+        A record is a file. In `counter`, each example counts as one record that was read and kept, and each file from
         which no example can be made as one that was read and is bad.
         """
         ids: list[int] = []
@@ -116,11 +116,11 @@ class LabeledWorker:
             try:
                 if record.problem:
                     raise RecordError(record.problem)
-                decoded = self.kind.values(record.value, tally.counts)
+                decoded = self.kind.values(record.value, counter.counts)
                 # Hours of sound give many examples: count each, and add it to the batch, as soon as it is made.
                 for value, number in zip(decoded, file_ids(record.value), strict=False):
-                    tally.counts.read += 1
-                    tally.counts.kept += 1
+                    counter.counts.read += 1
+                    counter.counts.kept += 1
                     ids.append(number)
                     values.append(value)
                     labels.append(self.numbers[record.label])
@@ -132,8 +132,8 @@ class LabeledWorker:
                         labels = []
                         size = 0
             except RecordError as problem:
-                tally.counts.read += 1
-                tally.reject(record, problem)
+                counter.counts.read += 1
+                counter.reject(record, problem)
         if ids:
             yield self._batch(ids, values, labels)
 

@@ -10,9 +10,9 @@ entailed and contradicting rows stay in memory: about 200 MB for the half a mill
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
+from clearspan.pipelines.counter import RecordCounter, RecordError
 from clearspan.pipelines.kinds.text_inputs import EMPTY, checked_text
 from clearspan.pipelines.records import Record
-from clearspan.pipelines.tally import RecordError, Tally
 
 COLUMNS = (("sentence1", "sentence2", "gold_label"), ("premise", "hypothesis", "label"))
 ENTAILMENT, NEUTRAL, CONTRADICTION, UNLABELLED = "entailment", "neutral", "contradiction", "unlabelled"
@@ -25,7 +25,9 @@ LABELS = {
 Texts = tuple[str, str, str]
 
 
-def paired(rows: Iterable[Record], cells: Callable[[Record], list[Any]], tally: Tally) -> Iterator[tuple[Texts, str]]:
+def paired(
+    rows: Iterable[Record], cells: Callable[[Record], list[Any]], counter: RecordCounter
+) -> Iterator[tuple[Texts, str]]:
     """Pair the entailed hypotheses of each premise in a file with its contradicting hypotheses.
 
     Yield ((premise, entailed hypothesis, contradicting hypothesis), source) for each pair. The source is the file and
@@ -34,12 +36,12 @@ def paired(rows: Iterable[Record], cells: Callable[[Record], list[Any]], tally: 
     Args:
         rows: all rows of the file.
         cells: function that returns the values of a row's columns, and raises RecordError if the row is bad.
-        tally: counts each row as read. It also counts each row as bad or filtered, except for the entailed row of a
+        counter: counts each row as read. It also counts each row as bad or filtered, except for the entailed row of a
             pair, which the caller counts as kept or filtered.
     """
-    counts = tally.counts
+    counts = counter.counts
     premises: dict[str, tuple[list[tuple[str, str]], list[str]]] = {}
-    labelled = tally.made(rows, lambda row: (*_labelled(cells(row)), row.source))
+    labelled = counter.made(rows, lambda row: (*_labelled(cells(row)), row.source))
     for premise, hypothesis, label, source in labelled:
         if label in (NEUTRAL, UNLABELLED):
             counts.filtered[label] += 1

@@ -19,13 +19,13 @@ from clearspan.common.catalog import COMMANDS
 from clearspan.common.encoder.prompts import DOCUMENT, QUERY, Prompts
 from clearspan.common.flags import flag
 from clearspan.common.options import Flag
+from clearspan.pipelines.counter import Counts, MissingFieldError, RecordCounter
 from clearspan.pipelines.kinds import groups
 from clearspan.pipelines.kinds.text import excluded_of
 from clearspan.pipelines.kinds.text_inputs import TITLES, Separator, TextField, TextInputs, TextPer, text_in
 from clearspan.pipelines.kinds.triplets import LONG, NAMED, TripletRow, Triplets, TripletWorker
 from clearspan.pipelines.readers.columns import chosen
-from clearspan.pipelines.records import Reading, Record
-from clearspan.pipelines.tally import Counts, MissingFieldError, Tally
+from clearspan.pipelines.records import ReadOptions, Record
 from clearspan.pipelines.text import structure
 
 TEXT_FIELDS = ("text", "body", "abstract", "content", "article", "answer", "description")
@@ -122,7 +122,7 @@ class Pairs(Triplets):
         own = {**TextInputs.options(self), "structure": self.structure} if self.structure else {}
         return {**super().options(), **own}
 
-    def reading(self) -> Reading:
+    def reading(self) -> ReadOptions:
         if self.structure:
             return self.reading_with_group()
         return dataclasses.replace(super().reading(), by_order=False)
@@ -159,17 +159,17 @@ class PairWorker(TripletWorker):
 
     kind: Pairs
 
-    def _rows(self, records: Iterable[Record], tally: Tally) -> Iterator[TripletRow]:
-        """Yield the rows (pairs of texts) to tokenize. Count the rows that are dropped in `tally`."""
+    def _rows(self, records: Iterable[Record], counter: RecordCounter) -> Iterator[TripletRow]:
+        """Yield the rows (pairs of texts) to tokenize. Count the rows that are dropped in `counter`."""
         if not self.kind.structure:
-            yield from super()._rows(records, tally)
+            yield from super()._rows(records, counter)
             return
-        for pairs, source, group in tally.made(records, lambda record: self._pairs(record, tally.counts)):
-            tally.counts.read += max(1, len(pairs)) - 1  # the text was counted
-            tally.counts.filtered[WITHOUT_PAIR] += not pairs
+        for pairs, source, group in counter.made(records, lambda record: self._pairs(record, counter.counts)):
+            counter.counts.read += max(1, len(pairs)) - 1  # the text was counted
+            counter.counts.filtered[WITHOUT_PAIR] += not pairs
             for pair in pairs:
                 row = self._prepared(pair, source, group)
-                if self._is_kept(row, tally.counts):
+                if self._is_kept(row, counter.counts):
                     yield row
 
     def _row(self, record: Record, counts: Counts) -> TripletRow | None:

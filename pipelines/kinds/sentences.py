@@ -28,6 +28,7 @@ from clearspan.common.options import Flag
 from clearspan.pipelines.augment import words as word_starts
 from clearspan.pipelines.augment.steps import DEL, STEPS, Augmentation, Augmenter, Proportions
 from clearspan.pipelines.augment.synonyms import EXPECTED, PUBLISHED, SOURCES, read_synonyms
+from clearspan.pipelines.counter import Counts, RecordCounter
 from clearspan.pipelines.errors import PipelineError
 from clearspan.pipelines.kinds import Dedup
 from clearspan.pipelines.kinds.text import (
@@ -41,7 +42,6 @@ from clearspan.pipelines.kinds.text import (
 )
 from clearspan.pipelines.kinds.text_inputs import EMPTY, grouped, text_in
 from clearspan.pipelines.records import Inputs, Record
-from clearspan.pipelines.tally import Counts, Tally
 from clearspan.pipelines.text.joining import Pieces, join
 from clearspan.pipelines.text.segmentation import LANGUAGES, normalize, segment, segment_spaced
 from clearspan.shards import keyed
@@ -274,17 +274,17 @@ class SentenceWorker(TextWorker[Sentences]):
 
     augmenter: Augmenter | None = None
 
-    def examples(self, records: Iterable[Record], tally: Tally) -> Iterator[pa.RecordBatch]:
-        """Yield the examples of a work unit's records, in order, as record batches. Count every example in `tally`.
+    def examples(self, records: Iterable[Record], counter: RecordCounter) -> Iterator[pa.RecordBatch]:
+        """Yield the examples of a work unit's records, in order, as record batches. Count every example in `counter`.
 
         An example is a sentence, or, if the kind's option `pack` is set, a piece (joined sentences). Sentences or
         pieces that are dropped are counted, too.
         """
         self.tokenization.start_unit()
-        texts = tally.made(records, lambda record: self._text(record, tally.counts))
-        pieces = self._packed(texts, tally) if self.kind.pack else self._single(texts, tally)
-        parts = (self.select(part, tally, self.kind.min_tokens, self.kind.most_tokens) for part in pieces)
-        yield from self.batches(parts, BATCH_SENTENCES, functools.partial(self._batch, tally=tally))
+        texts = counter.made(records, lambda record: self._text(record, counter.counts))
+        pieces = self._packed(texts, counter) if self.kind.pack else self._single(texts, counter)
+        parts = (self.select(part, counter, self.kind.min_tokens, self.kind.most_tokens) for part in pieces)
+        yield from self.batches(parts, BATCH_SENTENCES, functools.partial(self._batch, counter=counter))
 
     def _text(self, record: Record, counts: Counts) -> tuple[list[str], str] | None:
         """Return (sentences, source) of a record's text; the source is the file and place of the record.
@@ -316,10 +316,10 @@ class SentenceWorker(TextWorker[Sentences]):
         # After segmentation, which relies on capital letters.
         return [sentence.lower() for sentence in sentences] if self.kind.lowercase else sentences
 
-    def _single(self, texts: Iterable[tuple[list[str], str]], tally: Tally) -> Iterator[Pieces]:
+    def _single(self, texts: Iterable[tuple[list[str], str]], counter: RecordCounter) -> Iterator[Pieces]:
         """Yield the sentences of all texts with their token ids, in groups that are tokenized together.
 
-        In `tally`, each sentence counts as one record that was read.
+        In `counter`, each sentence counts as one record that was read.
 
         Args:
             texts: (sentences, source) of each text. The source is the file and place of its record.
@@ -328,7 +328,7 @@ class SentenceWorker(TextWorker[Sentences]):
         sources: list[str] = []
         size = 0
         for sentences, source in texts:
-            tally.counts.read += len(sentences) - 1  # the text was counted
+            counter.counts.read += len(sentences) - 1  # the text was counted
             for first in range(0, len(sentences), TOKENIZE_SENTENCES):
                 part = sentences[first : first + TOKENIZE_SENTENCES]
                 together += part
@@ -340,34 +340,34 @@ class SentenceWorker(TextWorker[Sentences]):
         if together:
             yield self.pieces(together, together, sources)
 
-    def _packed(self, texts: Iterable[tuple[list[str], str]], tally: Tally) -> Iterator[Pieces]:
+    def _packed(self, texts: Iterable[tuple[list[str], str]], counter: RecordCounter) -> Iterator[Pieces]:
         """Yield the pieces (joined sentences) of all texts with their token ids, in groups that are tokenized together.
 
-        In `tally`, each piece counts as one record that was read.
+        In `counter`, each piece counts as one record that was read.
 
         Args:
             texts: (sentences, source) of each text. The source is the file and place of its record.
         """
-        tally.counts.count("packed", 0)
-        tally.counts.count("cut", 0)
+        counter.counts.count("packed", 0)
+        counter.counts.count("cut", 0)
         sized = ((text, sum(map(len, text[0]))) for text in texts)
         for group in grouped(sized, TOKENIZE_CHARACTERS, TOKENIZE_CHARACTERS):
             sentences, sources = zip(*group, strict=True)
-            tally.counts.read -= len(group)  # the texts were counted
-            tally.counts.count("packed", sum(map(len, sentences)))
+            counter.counts.read -= len(group)  # the texts were counted
+            counter.counts.count("packed", sum(map(len, sentences)))
             for pieces in join(sentences, sources, self.kind.most_tokens, self.tokenization.tokenize):
-                tally.counts.read += len(pieces.names)
-                tally.counts.count("cut", pieces.num_cut)
+                counter.counts.read += len(pieces.names)
+                counter.counts.count("cut", pieces.num_cut)
                 yield pieces
 
-    def _batch(self, kept: ExamplesToWrite, tally: Tally) -> pa.RecordBatch:
+    def _batch(self, kept: ExamplesToWrite, counter: RecordCounter) -> pa.RecordBatch:
         (tokens,), views = kept.columns, []
         if self.augmenter:
             seed, numbers = self.kind.augment_seed, range(self.kind.views)
             views = [self.augmenter(tokens, keyed.mix(seed, kept.ids, number)) for number in numbers]
             if self.kind.synonyms:
                 num_covered, num_words = self.augmenter.coverage(tokens)
-                tally.counts.count("words", num_words)
-                tally.counts.count("words_with_synonym", num_covered)
+                counter.counts.count("words", num_words)
+                counter.counts.count("words_with_synonym", num_covered)
         batch = self.record_batch(kept, [tokens, *views], [f"view_{number}" for number in range(len(views))])
         return self.with_sketches(batch, kept.lines)

@@ -22,11 +22,11 @@ from clearspan.common.flags import flag
 from clearspan.common.options import Flag
 from clearspan.common.ragged import Ragged
 from clearspan.pipelines.attached import GROUPS, HASHES, attach
+from clearspan.pipelines.counter import Counts, RecordCounter
 from clearspan.pipelines.errors import PipelineError
 from clearspan.pipelines.kinds import Dedup, groups
 from clearspan.pipelines.kinds.text_inputs import TextInputs, text_id
 from clearspan.pipelines.records import Inputs
-from clearspan.pipelines.tally import Counts, Tally
 from clearspan.pipelines.text.exclude import Excluded, read_texts
 from clearspan.pipelines.text.filters import FilteredText, detector, text_filter
 from clearspan.pipelines.text.joining import Pieces
@@ -347,7 +347,7 @@ class TextWorker(Generic[AnyTextKind]):
     def select(
         self,
         pieces: Pieces,
-        tally: Tally,
+        counter: RecordCounter,
         min_tokens: int,
         max_tokens: int | None,
         width: int = 1,
@@ -357,7 +357,7 @@ class TextWorker(Generic[AnyTextKind]):
 
         An example is dropped if one of its texts has fewer than `min_tokens` or more than `max_tokens` tokens, or
         contains an excluded text. An empty text of an example with several texts stands for a missing one, which may
-        have no tokens. Every example is counted in `tally`, as kept or as filtered.
+        have no tokens. Every example is counted in `counter`, as kept or as filtered.
 
         Args:
             pieces: the tokenized texts of one or more examples.
@@ -368,9 +368,9 @@ class TextWorker(Generic[AnyTextKind]):
             num_uncounted: for each text of an example, the number of tokens at its start, such as a prompt's, that do
                 not count towards `min_tokens`, (width,); 0 if all tokens count.
         """
-        filtered = tally.counts.filtered
+        filtered = counter.counts.filtered
         lengths = pieces.tokens.lengths.reshape(-1, width)
-        tally.counts.measure("tokens", int(lengths.max()))
+        counter.counts.measure("tokens", int(lengths.max()))
         short = np.where(absent(pieces, width), min_tokens, lengths - num_uncounted).min(1) < min_tokens
         long = ~short & (lengths.max(1) > (np.inf if max_tokens is None else max_tokens))
         filtered["short_tokens"] += int(short.sum())
@@ -387,9 +387,9 @@ class TextWorker(Generic[AnyTextKind]):
             for index in kept[places].tolist():
                 held_text = next(filter(None, map(self.excluded.found_in, of(index, pieces.lines))))
                 number = self.example_id(of(index, pieces.names))
-                tally.exclude(pieces.sources[index * width], number, held_text)
+                counter.exclude(pieces.sources[index * width], number, held_text)
             kept = np.delete(kept, places)
-        tally.counts.kept += len(kept)
+        counter.counts.kept += len(kept)
         ids = np.array([self.example_id(of(index, pieces.names)) for index in kept.tolist()], np.int64)
         firsts = (kept * width).tolist()
         read = (pieces.names, pieces.lines, pieces.sources)

@@ -10,14 +10,14 @@ from typing import Annotated, Any, Literal, TypeVar
 from clearspan.common import same_text
 from clearspan.common.flags import flag
 from clearspan.common.options import Flag, Options, checking
+from clearspan.pipelines.counter import Counts, RecordCounter, RecordError
 from clearspan.pipelines.kinds import Kind
 from clearspan.pipelines.readers import encodings
 from clearspan.pipelines.readers.columns import DEFAULT, matching_name, names_in
 from clearspan.pipelines.readers.encodings import AUTO
 from clearspan.pipelines.readers.formats import own_format
 from clearspan.pipelines.readers.jsonl import json_name
-from clearspan.pipelines.records import Reading, Record
-from clearspan.pipelines.tally import Counts, RecordError, Tally
+from clearspan.pipelines.records import ReadOptions, Record
 
 
 def separator(word: str) -> str:
@@ -68,7 +68,7 @@ TITLES = ("title", "headline", "summary", "question", "query", "subject")
 IDS = ("id", "_id", "doc_id", "docid", "document_id", "key")
 LINKS = ("url", "link", "href", "uri")
 """Usual names of a field with an id (IDS), and of a field with a link (LINKS)."""
-MOST_FIELDS = 20
+MAX_FIELDS = 20
 """Maximum number of a record's fields that an error message names."""
 EMPTY = "empty"
 """Reason for which an empty or null text is filtered, in every kind and format."""
@@ -109,8 +109,8 @@ class TextReading(Options):
                 f"{flag('--document-separator')} has no effect with {flag('--text-per')} line: leave one of them out"
             )
 
-    def reading(self) -> Reading:
-        return Reading(
+    def reading(self) -> ReadOptions:
+        return ReadOptions(
             field=self.text_field,
             text_per=self.text_per,
             separator=self.document_separator,
@@ -181,9 +181,9 @@ def text_of(record: Record, field: str | None = None) -> tuple[str, bytes]:
 def fields(record: Mapping[str, Any]) -> str:
     """Return the names of a record's fields, joined by commas, for error messages; "none" if it has no fields.
 
-    Names after the first 20 (MOST_FIELDS) are left out.
+    Names after the first 20 (MAX_FIELDS) are left out.
     """
-    return ", ".join(itertools.islice(names_in(record), MOST_FIELDS)) or "none"
+    return ", ".join(itertools.islice(names_in(record), MAX_FIELDS)) or "none"
 
 
 def text_in(record: Record, field: str | None, counts: Counts) -> tuple[str, bytes] | None:
@@ -205,22 +205,24 @@ def text_in(record: Record, field: str | None, counts: Counts) -> tuple[str, byt
     return text, data
 
 
-def texts_of(records: Iterable[Record], field: str | None, tally: Tally) -> Iterator[tuple[Record, str, bytes]]:
+def texts_of(
+    records: Iterable[Record], field: str | None, counter: RecordCounter
+) -> Iterator[tuple[Record, str, bytes]]:
     """Yield (record, text, the text as bytes in UTF-8) for each record that has a text.
 
-    Every record is counted in `tally` as read. A record whose text is null or blank is also counted as filtered, and a
-    record that cannot be read, or holds something other than a text, as bad. These records are not yielded. The caller
-    counts the yielded records.
+    Every record is counted in `counter` as read. A record whose text is null or blank is also counted as filtered, and
+    a record that cannot be read, or holds something other than a text, as bad. These records are not yielded. The
+    caller counts the yielded records.
 
     Args:
         field: if a record is a JSON object, the name of the field that holds the text; None for the name "text".
     """
 
     def of(record: Record) -> tuple[Record, str, bytes] | None:
-        made = text_in(record, field, tally.counts)
+        made = text_in(record, field, counter.counts)
         return None if made is None else (record, *made)
 
-    return tally.made(records, of)
+    return counter.made(records, of)
 
 
 def utf8(text: str) -> bytes:

@@ -36,19 +36,19 @@ from clearspan.common.parsing import normalized_name
 from clearspan.common.progress import counted
 from clearspan.common.ragged import segments
 from clearspan.common.token_ids import leading_ids
+from clearspan.pipelines.counter import Counts, MissingFieldError, RecordCounter, RecordError
 from clearspan.pipelines.errors import PipelineError
 from clearspan.pipelines.kinds import groups, nli
 from clearspan.pipelines.kinds.text import MAX_TOKENS, ExamplesToWrite, TextKind, TextWorker, absent, excluded_of
 from clearspan.pipelines.kinds.text_inputs import EMPTY, checked_text, fields, grouped_id
 from clearspan.pipelines.readers.columns import chosen, shown_sets
-from clearspan.pipelines.records import Inputs, Reading, Record
-from clearspan.pipelines.tally import Counts, MissingFieldError, RecordError, Tally
+from clearspan.pipelines.records import Inputs, ReadOptions, Record
 from clearspan.pipelines.text.joining import Pieces
 from clearspan.pipelines.text.prompts import COLUMNS as TEXT_COLUMNS
 from clearspan.pipelines.text.prompts import model_prompts, of_columns
 from clearspan.shards.schema import numbered
 
-MOST_NUMBERED = 18
+MAX_NUMBERED = 18
 """Columns of negatives are found by their names if there are fewer of them than this number."""
 COLUMNS = (
     ("sent0", "sent1", "hard_neg"),
@@ -57,8 +57,8 @@ COLUMNS = (
     ("anchor", "positive"),
     ("query", "pos", "neg"),
     ("query", "pos"),
-    *(("anchor", "positive", *numbered("negative", count)) for count in range(2, MOST_NUMBERED)),
-    *(("anchor", "positive", *numbered("negative", count)[1:]) for count in range(2, MOST_NUMBERED)),
+    *(("anchor", "positive", *numbered("negative", count)) for count in range(2, MAX_NUMBERED)),
+    *(("anchor", "positive", *numbered("negative", count)[1:]) for count in range(2, MAX_NUMBERED)),
 )
 """Column names in published files, such as sentence-transformers' tuples and FlagEmbedding's lists. A file that has
 none of these sets of names, but two or three columns, is read in the order of its columns.
@@ -205,7 +205,7 @@ class Triplets(TextKind):
         unused = "" if self.prompt_name else self.unused_prompts(known)
         return dataclasses.replace(self, prompt=given if any(given) else (), prompt_name=(), unused=unused)
 
-    def looked(self, inputs: Inputs, reading: Reading) -> Self:
+    def infer_options(self, inputs: Inputs, reading: ReadOptions) -> Self:
         """Return these options unchanged. If `group_field` is set, first check that it can name the groups of rows.
 
         For the check, the first records of the inputs are read.
@@ -337,17 +337,17 @@ class Triplets(TextKind):
         """
         return TEXT_COLUMNS[:2] if self.are_pairs else TEXT_COLUMNS
 
-    def reading(self) -> Reading:
+    def reading(self) -> ReadOptions:
         by_order = self.named is None
         rows = dataclasses.replace(self.reading_with_group(), columns=self.column_sets, by_order=by_order)
         return dataclasses.replace(rows, option=self.option, whole=self.nli)
 
-    def reading_with_group(self) -> Reading:
+    def reading_with_group(self) -> ReadOptions:
         """Return the base class's rules for reading the inputs; if `group_field` is set, this field is read as well."""
         return dataclasses.replace(super().reading(), keep=() if self.group_field is None else (self.group_field,))
 
     @functools.cached_property
-    def rows(self) -> Reading:
+    def rows(self) -> ReadOptions:
         """The rules for reading the inputs: the result of `reading()`, stored because every record needs it."""
         return self.reading()
 
@@ -459,23 +459,23 @@ class TripletWorker(TextWorker[Triplets]):
     them.
     """
 
-    def examples(self, records: Iterable[Record], tally: Tally) -> Iterator[pa.RecordBatch]:
+    def examples(self, records: Iterable[Record], counter: RecordCounter) -> Iterator[pa.RecordBatch]:
         """Yield the examples of a work unit's records, in order, as record batches.
 
-        Every row is counted in `tally`: as read, and also as kept, as filtered or as bad.
+        Every row is counted in `counter`: as read, and also as kept, as filtered or as bad.
 
         Raises:
             PipelineError: the rows do not all have the same number of texts.
         """
         self.tokenization.start_unit()
-        yield from self.batches(self._parts(records, tally), BATCH_EXAMPLES, self._batch, min_room=TOKENIZE_ROWS)
+        yield from self.batches(self._parts(records, counter), BATCH_EXAMPLES, self._batch, min_room=TOKENIZE_ROWS)
 
-    def _parts(self, records: Iterable[Record], tally: Tally) -> Iterator[ExamplesToWrite]:
+    def _parts(self, records: Iterable[Record], counter: RecordCounter) -> Iterator[ExamplesToWrite]:
         """Tokenize the rows of the records, 2,048 (TOKENIZE_ROWS) at a time; yield the rows to write to the dataset.
 
-        Every row is counted in `tally`: as read, and also as kept, as filtered or as bad.
+        Every row is counted in `counter`: as read, and also as kept, as filtered or as bad.
         """
-        rows = self._rows(records, tally)
+        rows = self._rows(records, counter)
         is_checked = not self.kind.rows.by_order
         while group := list(itertools.islice(rows, TOKENIZE_ROWS)):
             if not is_checked:
@@ -494,8 +494,8 @@ class TripletWorker(TextWorker[Triplets]):
             pieces = Pieces(texts, originals, sources, tokens, groups=of_groups)
             before = np.array([len(leading_ids(self.tokenization.tokenizer, prompt)) for prompt in prompts])
             if self.kind.long == "cut":
-                pieces = self._cut(pieces, tally.counts, width, before)
-            yield self.select(pieces, tally, self.kind.min_tokens, self.kind.max_tokens, width, before)
+                pieces = self._cut(pieces, counter.counts, width, before)
+            yield self.select(pieces, counter, self.kind.min_tokens, self.kind.max_tokens, width, before)
 
     def _cut(self, pieces: Pieces, counts: Counts, width: int, prompt_lengths: np.ndarray) -> Pieces:
         """Return the tokenized texts, each cut to its first `max_tokens` tokens. The tokens of its prompt count.
@@ -529,8 +529,8 @@ class TripletWorker(TextWorker[Triplets]):
         negatives = numbered("negative", len(kept.columns) - 1 - num_positives)
         return self.record_batch(kept, kept.columns, [*numbered("positive", num_positives)[1:], *negatives])
 
-    def _rows(self, records: Iterable[Record], tally: Tally) -> Iterator[TripletRow]:
-        """Yield the rows to tokenize. All rows are counted in `tally` as read, and those that are dropped as filtered
+    def _rows(self, records: Iterable[Record], counter: RecordCounter) -> Iterator[TripletRow]:
+        """Yield the rows to tokenize. All rows are counted in `counter` as read, and those that are dropped as filtered
         or bad.
 
         Raises:
@@ -538,20 +538,20 @@ class TripletWorker(TextWorker[Triplets]):
         """
         if self.kind.nli:
             for _, rows in itertools.groupby(records, key=lambda record: record.name):
-                for texts, source in nli.paired(rows, self.kind.cells, tally):
+                for texts, source in nli.paired(rows, self.kind.cells, counter):
                     row = self._prepared(texts, source, "")
-                    if self._is_kept(row, tally.counts):
+                    if self._is_kept(row, counter.counts):
                         yield row
             return
         num_texts = 0
-        for row in tally.made(records, lambda record: self._row(record, tally.counts)):
+        for row in counter.made(records, lambda record: self._row(record, counter.counts)):
             if num_texts and len(row.texts) != num_texts:
                 raise PipelineError(
                     f"{row.source}: a row of {len(row.texts)} texts, after rows of {num_texts}: process them in "
                     f"separate runs, or name the columns that all rows have with {flag('--columns')}"
                 )
             num_texts = len(row.texts)
-            if self._is_kept(row, tally.counts):
+            if self._is_kept(row, counter.counts):
                 yield row
 
     def _row(self, record: Record, counts: Counts) -> TripletRow | None:

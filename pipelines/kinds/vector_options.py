@@ -79,7 +79,7 @@ class VectorOptions(ModelOptions, TextInputs):
         update: if True, a finished dataset is brought up to date with changed inputs.
         batch_tokens: number of tokens that the model encodes at a time; None until `Vectors.resolved` sets it.
         kept: (name, type) of each field of the records to store with the vectors. The types are inferred from the first
-            records (`Vectors.looked`).
+            records (`Vectors.infer_options`).
     """
 
     prompt_name: Annotated[str | None, Flag(PROMPT.format("text", DOCUMENT), "NAME")] = None

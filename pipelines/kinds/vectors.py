@@ -46,18 +46,18 @@ from clearspan.pipelines.kinds.embedding import VectorWorker
 from clearspan.pipelines.kinds.models import load_model, model_hash
 from clearspan.pipelines.kinds.text_inputs import EMPTY
 from clearspan.pipelines.kinds.vector_options import VectorOptions, check_device
-from clearspan.pipelines.records import Inputs, Reading
+from clearspan.pipelines.records import Inputs, ReadOptions
 
-LEAST_UNIT_BYTES, MOST_UNIT_BYTES = 250_000, 4_000_000
+MIN_UNIT_BYTES, MAX_UNIT_BYTES = 250_000, 4_000_000
 """Smallest and largest size of a work unit, in bytes of input. On one core, short texts of the smaller size take a
 quarter of a minute, and are enough to be sorted by length; texts of the larger size take minutes. For a static model
 units have the larger size, which takes seconds.
 """
 GPU_UNIT_BYTES = 1_000_000
 """Smallest size of a work unit on a GPU, which embeds it in some tenths of a second."""
-UNITS, MOST_UNITS = 64, 50_000
-"""The size of units grows only when there are more than UNITS of them; it exceeds MOST_UNIT_BYTES only to keep their
-number at MOST_UNITS.
+UNITS, MAX_UNITS = 64, 50_000
+"""The size of units grows only when there are more than UNITS of them; it exceeds MAX_UNIT_BYTES only to keep their
+number at MAX_UNITS.
 """
 CPU_TOKENS = 1024
 """Default of --batch-tokens on a CPU: the hidden states of a batch should fit into the caches."""
@@ -106,10 +106,10 @@ class Vectors(VectorOptions):
             title_field=earlier_options.get("title_field", AUTO) if self.title_field == AUTO else self.title_field,
         )
 
-    def reading(self) -> Reading:
+    def reading(self) -> ReadOptions:
         return self.texts.reading(super().reading())
 
-    def looked(self, inputs: Inputs, reading: Reading) -> Self:
+    def infer_options(self, inputs: Inputs, reading: ReadOptions) -> Self:
         """Return a copy of these options with the name of the title field, and the types of the fields to store.
 
         In a continued run, these are the values that its plan holds. In a new run, they are inferred from the first
@@ -122,7 +122,7 @@ class Vectors(VectorOptions):
         Raises:
             PipelineError: the first records lack one of the fields, or values of one of them cannot be stored.
         """
-        texts = self.texts.looked(inputs, reading)
+        texts = self.texts.infer_options(inputs, reading)
         return dataclasses.replace(self, title_field=texts.title_field, kept=texts.kept)
 
     @property
@@ -151,13 +151,13 @@ class Vectors(VectorOptions):
 
     def unit_bytes(self, inputs: Inputs) -> int:
         num_bytes = sum(entry.bytes for entry in inputs.files)
-        least = LEAST_UNIT_BYTES
+        least = MIN_UNIT_BYTES
         if static.is_static_folder(Path(self.model)):
-            least = MOST_UNIT_BYTES
+            least = MAX_UNIT_BYTES
         elif check_device(self.device) in SHARED:
             least = GPU_UNIT_BYTES
-        small = min(MOST_UNIT_BYTES, max(least, num_bytes // UNITS))
-        return max(small, num_bytes // MOST_UNITS)
+        small = min(MAX_UNIT_BYTES, max(least, num_bytes // UNITS))
+        return max(small, num_bytes // MAX_UNITS)
 
     def options(self) -> dict[str, Any]:
         names = ("prompt_name", "precision", "batch_tokens", "keep_text")

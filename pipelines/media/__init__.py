@@ -3,8 +3,8 @@
     pictures   any image -> baseline JPEG whose short side has a maximum length
     clips      any clip -> mono samples at 16 kHz -> log-mel spectrogram, in one or more parts
 
-For content that cannot be read, they raise `pipelines.tally.RecordError`. Its message is written to `_rejected/` as the
-reason.
+For content that cannot be read, they raise `pipelines.counter.RecordError`. Its message is written to `_rejected/` as
+the reason.
 """
 
 SHOWN = 12

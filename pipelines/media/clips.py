@@ -24,8 +24,8 @@ import numpy as np
 import soundfile
 import soxr
 
+from clearspan.pipelines.counter import RecordError
 from clearspan.pipelines.media import unreadable
-from clearspan.pipelines.tally import RecordError
 from clearspan.shards.schema import MEL_BINS
 
 RATE = 16_000

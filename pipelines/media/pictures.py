@@ -22,8 +22,8 @@ import numpy as np
 import simplejpeg
 from PIL import Image, UnidentifiedImageError
 
+from clearspan.pipelines.counter import RecordError
 from clearspan.pipelines.media import unreadable
-from clearspan.pipelines.tally import RecordError
 
 MAX_PIXELS = 178_956_970
 """Number of pixels of the largest image that Pillow opens."""

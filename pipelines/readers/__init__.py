@@ -22,7 +22,7 @@ from clearspan.pipelines.readers import columns, encodings, sniff
 from clearspan.pipelines.readers.encodings import AUTO
 from clearspan.pipelines.readers.formats import blaming_own_format, built_in, format_named
 from clearspan.pipelines.readers.streams import chunks, decompressed, naming_damage, transcoded
-from clearspan.pipelines.records import Input, Piece, Reading, Record
+from clearspan.pipelines.records import Input, Piece, ReadOptions, Record
 from clearspan.shards import storage
 
 FIRST_FILES = 64
@@ -31,15 +31,15 @@ MODIFIED = "was modified during the run: run again, which compares the file with
 HASHED_BYTES = 1 << 18
 ATTRIBUTES: dict[str, tuple[Any, str]] = {
     **dict.fromkeys(("name", "problem", "skipped", "label", "encoding"), (str, "a text")),
-    "offset": (Integral | None, "a whole number or None"),
-    "number": (Integral, "a whole number"),
+    "offset": (Integral | None, "an integer or None"),
+    "number": (Integral, "an integer"),
     "raw": (bytes, "bytes"),
 }
 """Attributes of a record that are used without a further check -> their types, and these in words."""
 
 
 def read_pieces(
-    root: str, pieces: Iterable[Piece], reading: Reading, contents: list[str] | None = None
+    root: str, pieces: Iterable[Piece], reading: ReadOptions, contents: list[str] | None = None
 ) -> Iterator[Record]:
     """Yield all records of the pieces, in order.
 
@@ -62,7 +62,7 @@ def read_pieces(
 
 
 def _read_piece(
-    root: str, piece: Piece, reading: Reading, contents: list[str] | None, executor: Executor
+    root: str, piece: Piece, reading: ReadOptions, contents: list[str] | None, executor: Executor
 ) -> Iterator[Record]:
     """Yield the records of a piece, and meanwhile compute the hash of its content in another thread.
 
@@ -161,7 +161,7 @@ def _is_small(path: str, piece: Piece) -> bool:
 
 
 def first_records(
-    root: str, entries: Iterable[Input], reading: Reading, number: int, any_format: bool = False
+    root: str, entries: Iterable[Input], reading: ReadOptions, number: int, any_format: bool = False
 ) -> list[Record]:
     """Return the first records of the inputs: `number` records in all, about equally many from each input.
 
@@ -188,7 +188,7 @@ def first_records(
     return list(itertools.islice(itertools.chain.from_iterable(heads), number))
 
 
-def _head(root: str, entry: Input, reading: Reading, number: int) -> list[Record]:
+def _head(root: str, entry: Input, reading: ReadOptions, number: int) -> list[Record]:
     """Return the first `number` records of an input.
 
     Args:
@@ -204,7 +204,7 @@ def _head(root: str, entry: Input, reading: Reading, number: int) -> list[Record
         return list(itertools.islice(_records(root, stream, Piece(entry, 0, None), of_head), number))
 
 
-def columns_read(root: str, entries: Iterable[Input], reading: Reading) -> list[str]:
+def columns_read(root: str, entries: Iterable[Input], reading: ReadOptions) -> list[str]:
     """Return a list with one line for the user: the columns that are read from the first input that has columns.
 
     The list is empty if records are texts instead of rows, or if the first record does not have the columns.
@@ -255,7 +255,7 @@ def _content(path: str, stored: BinaryIO, entry: Input) -> Iterator[BinaryIO]:
         yield stream
 
 
-def _records(root: str, stream: BinaryIO, piece: Piece, reading: Reading) -> Iterator[Record]:
+def _records(root: str, stream: BinaryIO, piece: Piece, reading: ReadOptions) -> Iterator[Record]:
     """Yield the records of a piece of a file.
 
     Args:
@@ -270,7 +270,7 @@ def _records(root: str, stream: BinaryIO, piece: Piece, reading: Reading) -> Ite
     yield from encodings.with_encoding(records, encoding) if reading.encoding == AUTO else records
 
 
-def _numbered(stream: BinaryIO, piece: Piece, reading: Reading, path: str) -> Iterator[Record]:
+def _numbered(stream: BinaryIO, piece: Piece, reading: ReadOptions, path: str) -> Iterator[Record]:
     """Yield the records of a piece of a file. If the file's format does not number its records, they get numbers from
     1.
 
@@ -315,7 +315,7 @@ def _checked(record: object) -> Record:
     return dataclasses.replace(record, offset=offset, number=int(record.number))  # numbers of numpy
 
 
-def _encoding(root: str, piece: Piece, reading: Reading) -> str | None:
+def _encoding(root: str, piece: Piece, reading: ReadOptions) -> str | None:
     """Return Python's name of the encoding in which to read a piece; None for UTF-8, and for files that are not texts.
 
     With `--encoding auto`, the whole file is read to detect its encoding, so that all pieces of a file have the same

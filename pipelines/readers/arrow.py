@@ -5,7 +5,7 @@
 
 Both are read as streams. A stream without an end mark counts as damaged, because batches may have been lost. A message
 is read as a whole, so the largest message determines the memory. A message of more than 128 MiB (MESSAGE_BYTES), and of
-more than twice `Reading.max_bytes`, is an error.
+more than twice `ReadOptions.max_bytes`, is an error.
 """
 
 import io
@@ -20,7 +20,7 @@ from clearspan.pipelines.errors import PipelineError
 from clearspan.pipelines.readers.columns import ROWS, arrow_columns, arrow_records, kept_arrow_columns, with_columns
 from clearspan.pipelines.readers.formats import FirstBytes, Format
 from clearspan.pipelines.readers.streams import BUFFER_BYTES, DamagedFileError
-from clearspan.pipelines.records import Piece, Reading, Record
+from clearspan.pipelines.records import Piece, ReadOptions, Record
 from clearspan.shards import storage
 
 STREAM = b"\xff\xff\xff\xff"
@@ -54,7 +54,7 @@ class ArrowTables(Format):
         length = int.from_bytes(head[4:8], "little")
         return head.startswith(FILE) or (head.startswith(STREAM) and 0 < length < 1 << 30 and length % 8 == 0)
 
-    def read(self, stream: BinaryIO, piece: Piece, reading: Reading) -> Iterator[Record]:
+    def read(self, stream: BinaryIO, piece: Piece, reading: ReadOptions) -> Iterator[Record]:
         """Yield the file's rows as records. The offset of a record is the index of its row, from 0.
 
         Args:

@@ -1,8 +1,8 @@
 """Choose the columns of a table to read, and turn its rows into records. Parquet, Arrow and csv share this module.
 
-The choice depends on the attributes of `Reading`:
+The choice depends on the attributes of `ReadOptions`:
 
-    set in Reading             a record is
+    set in ReadOptions             a record is
     `field` (--text-field)     the text in the column of this name
     nothing                    the text in the column "text"; if there is none, in the only column of texts
     `columns`                  a dict with the largest of these sets of columns that the table has completely
@@ -25,20 +25,20 @@ from clearspan.common.flags import flag
 from clearspan.common.parsing import normalized_name
 from clearspan.pipelines.errors import PipelineError
 from clearspan.pipelines.readers.streams import check_holes
-from clearspan.pipelines.records import HEAD_BYTES, Reading, Record
+from clearspan.pipelines.records import HEAD_BYTES, ReadOptions, Record
 
 DEFAULT = "text"
 ROWS = 256
 """Number of Arrow rows that are turned into records at a time."""
 ROWS_OF = (2, 3)
 """Numbers of columns that a table may have to be read in the order of its columns, whatever their names."""
-MOST_SETS = 4
+MAX_SETS = 4
 EXTENSION = b"ARROW:extension:name"
 UUID, JSON = "arrow.uuid", "arrow.json"
 """Names of the extension types of Arrow whose values can be stored as texts."""
 
 
-def chosen(names: Sequence[str], reading: Reading) -> list[str] | None:
+def chosen(names: Sequence[str], reading: ReadOptions) -> list[str] | None:
     """Return the columns that make up a row, as the table names them; None if the table does not have such columns.
 
     They are the columns of the largest set in `reading.columns` that the table has completely. If it has none of the
@@ -92,11 +92,11 @@ def similar(names: Collection[str], name: str) -> list[str]:
 
 def shown_sets(sets: Sequence[Sequence[str]]) -> str:
     """Return sets of column names as a text for error messages, such as "anchor,positive or query,answer"."""
-    more = " or the like" if len(sets) > MOST_SETS else ""
-    return " or ".join(map(",".join, sets[:MOST_SETS])) + more
+    more = " or the like" if len(sets) > MAX_SETS else ""
+    return " or ".join(map(",".join, sets[:MAX_SETS])) + more
 
 
-def dotted(reading: Reading) -> list[str]:
+def dotted(reading: ReadOptions) -> list[str]:
     """Return the names that contain a dot, such as meta.text, among the names of fields and columns to read.
 
     Args:
@@ -219,7 +219,7 @@ def text_column(
     )
 
 
-def row_columns(names: Sequence[str], name: str, reading: Reading, shown: Iterable[str] | None = None) -> list[str]:
+def row_columns(names: Sequence[str], name: str, reading: ReadOptions, shown: Iterable[str] | None = None) -> list[str]:
     """Return the names of the columns of a table that make up a record, which is a row with several columns.
 
     Args:
@@ -242,7 +242,7 @@ def row_columns(names: Sequence[str], name: str, reading: Reading, shown: Iterab
     return columns
 
 
-def kept_columns(names: Sequence[str], name: str, reading: Reading) -> dict[str, str]:
+def kept_columns(names: Sequence[str], name: str, reading: ReadOptions) -> dict[str, str]:
     """Return the columns to read in addition to the text or row: name that the user gives -> name in the table.
 
     Columns that the table does not have are left out.
@@ -266,7 +266,7 @@ def _check_once(names: Sequence[str], columns: Sequence[str], name: str) -> None
             raise PipelineError(f'{name}: {times} columns are named "{column}": keep one, or rename the others')
 
 
-def arrow_columns(schema: pa.Schema, name: str, reading: Reading) -> dict[str, list[str]]:
+def arrow_columns(schema: pa.Schema, name: str, reading: ReadOptions) -> dict[str, list[str]]:
     """Return the columns of an Arrow table that hold the text or the row: name -> path.
 
     A path is a list: the name of a column and, if the text is in a struct, the names of the struct fields that lead to
@@ -308,7 +308,7 @@ def arrow_columns(schema: pa.Schema, name: str, reading: Reading) -> dict[str, l
     return {column: paths[column] for column in columns}
 
 
-def kept_arrow_columns(schema: pa.Schema, name: str, reading: Reading) -> dict[str, list[str]]:
+def kept_arrow_columns(schema: pa.Schema, name: str, reading: ReadOptions) -> dict[str, list[str]]:
     """Return the columns of an Arrow table to read in addition to the text or row: name that the user gives -> path.
 
     A path is a list: the name of a column and, if the value is in a struct, the names of the struct fields that lead to
@@ -402,7 +402,7 @@ def _is_list(kind: pa.DataType) -> bool:
 
 
 def arrow_records(
-    batch: pa.RecordBatch, name: str, reading: Reading, first: int, kept: pa.RecordBatch | None = None
+    batch: pa.RecordBatch, name: str, reading: ReadOptions, first: int, kept: pa.RecordBatch | None = None
 ) -> Iterator[Record]:
     """Yield the rows of a batch as records. The offset of a record is the index of its row in the file.
 
@@ -426,7 +426,7 @@ def arrow_records(
 
 
 def _arrow_rows(
-    batch: pa.RecordBatch, columns: Sequence[pa.Array], name: str, reading: Reading, first: int
+    batch: pa.RecordBatch, columns: Sequence[pa.Array], name: str, reading: ReadOptions, first: int
 ) -> Iterator[Record]:
     """Yield the rows of a batch as records. The value of a record is a dict: name of a column -> text, or list of
     texts.

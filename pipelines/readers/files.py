@@ -7,7 +7,7 @@ from typing import BinaryIO
 from clearspan.pipelines.labels import Listed
 from clearspan.pipelines.readers.formats import FirstBytes, Format
 from clearspan.pipelines.readers.streams import BUFFER_BYTES
-from clearspan.pipelines.records import HEAD_BYTES, Piece, Reading, Record
+from clearspan.pipelines.records import HEAD_BYTES, Piece, ReadOptions, Record
 
 
 class WholeFiles(Format):
@@ -21,7 +21,7 @@ class WholeFiles(Format):
     def recognizes(self, head: FirstBytes, path: str) -> bool:
         return False
 
-    def read(self, stream: BinaryIO, piece: Piece, reading: Reading) -> Iterator[Record]:
+    def read(self, stream: BinaryIO, piece: Piece, reading: ReadOptions) -> Iterator[Record]:
         """Yield one record: the bytes of the file, with the class of the file as its label."""
         assert reading.classes is not None
         # The limit keeps buffers small: there may be a million small files.

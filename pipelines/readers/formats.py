@@ -18,7 +18,7 @@ from typing import BinaryIO, Self
 from clearspan.common import plugins
 from clearspan.pipelines.errors import PipelineError
 from clearspan.pipelines.readers.streams import DAMAGE, DamagedFileError
-from clearspan.pipelines.records import Piece, Reading, Record
+from clearspan.pipelines.records import Piece, ReadOptions, Record
 
 BUILT_IN = (
     "clearspan.pipelines.readers.jsonl:JsonlFiles",
@@ -97,7 +97,7 @@ class Format(abc.ABC):
         """
 
     @abc.abstractmethod
-    def read(self, stream: BinaryIO, piece: Piece, reading: Reading) -> Iterator[Record]:
+    def read(self, stream: BinaryIO, piece: Piece, reading: ReadOptions) -> Iterator[Record]:
         """Yield the records of a piece of a file, in order.
 
         The value of a record is its text, or a dict with the fields or columns that `reading` names. Its name is
@@ -144,7 +144,7 @@ class Format(abc.ABC):
         """
         return []
 
-    def read_as(self, reading: Reading) -> str:
+    def read_as(self, reading: ReadOptions) -> str:
         """Return the name of the format in which to read a file that this format recognized.
 
         It is the name of this format, or of another one if `reading` asks for it: if the user names columns, a text

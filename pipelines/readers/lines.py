@@ -10,7 +10,7 @@ from typing import BinaryIO
 from clearspan.common.line_ends import parts_end_with_cr, with_lf
 from clearspan.pipelines.readers.formats import FirstBytes, Format, byte_ranges
 from clearspan.pipelines.readers.streams import BOM, BUFFER_BYTES, HOLE, DamagedFileError, buffered, check_holes
-from clearspan.pipelines.records import HEAD_BYTES, Piece, Reading, Record
+from clearspan.pipelines.records import HEAD_BYTES, Piece, ReadOptions, Record
 from clearspan.shards import storage
 
 HELD_BYTES = 1 << 26
@@ -53,7 +53,7 @@ class TextLines(LineFormat):
     def recognizes(self, head: FirstBytes, path: str) -> bool:
         return False
 
-    def read(self, stream: BinaryIO, piece: Piece, reading: Reading) -> Iterator[Record]:
+    def read(self, stream: BinaryIO, piece: Piece, reading: ReadOptions) -> Iterator[Record]:
         """Yield the lines of a piece as records. A record's offset is the line's offset in the decompressed file."""
         name = piece.input.name
         for number, offset, line, problem in lines(stream, reading.max_bytes, piece.start, piece.end, piece.lines):

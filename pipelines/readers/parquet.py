@@ -13,7 +13,7 @@ from clearspan.pipelines.errors import PipelineError
 from clearspan.pipelines.readers.columns import ROWS, arrow_columns, arrow_records, kept_arrow_columns, with_columns
 from clearspan.pipelines.readers.formats import FirstBytes, Format, byte_ranges
 from clearspan.pipelines.readers.streams import BUFFER_BYTES, DamagedFileError, naming_damage
-from clearspan.pipelines.records import Piece, Reading, Record
+from clearspan.pipelines.records import Piece, ReadOptions, Record
 
 BATCH_BYTES = 1 << 27
 TRAILER_BYTES = 8
@@ -30,7 +30,7 @@ class ParquetTables(Format):
     def recognizes(self, head: FirstBytes, path: str) -> bool:
         return head.startswith(b"PAR1")
 
-    def read(self, stream: BinaryIO, piece: Piece, reading: Reading) -> Iterator[Record]:
+    def read(self, stream: BinaryIO, piece: Piece, reading: ReadOptions) -> Iterator[Record]:
         """Yield the rows of a piece as records. The offset of a record is the row's number in the file, from 0.
 
         Raises:

@@ -13,7 +13,7 @@ from clearspan.pipelines.readers.formats import PLAIN_TEXT, FirstBytes, Format
 from clearspan.pipelines.readers.lines import TextLines
 from clearspan.pipelines.readers.streams import BOM, BUFFER_BYTES, check_holes, chunks
 from clearspan.pipelines.readers.tables import TextTables
-from clearspan.pipelines.records import MAX_BYTES, Piece, Reading, Record
+from clearspan.pipelines.records import MAX_BYTES, Piece, ReadOptions, Record
 
 
 class PlainText(Format):
@@ -27,10 +27,10 @@ class PlainText(Format):
     def recognizes(self, head: FirstBytes, path: str) -> bool:
         return True
 
-    def read(self, stream: BinaryIO, piece: Piece, reading: Reading) -> Iterator[Record]:
+    def read(self, stream: BinaryIO, piece: Piece, reading: ReadOptions) -> Iterator[Record]:
         return records(stream, piece.input.name, reading)
 
-    def read_as(self, reading: Reading) -> str:
+    def read_as(self, reading: ReadOptions) -> str:
         """Return the name of the format in which to read a text that no other format recognizes.
 
         It is `lines` if each line is a document (`--text-per line`), `csv` if columns are to be read, and otherwise the
@@ -41,7 +41,7 @@ class PlainText(Format):
         return TextTables.name if reading.columns else self.name
 
 
-def records(stream: BinaryIO, name: str, reading: Reading) -> Iterator[Record]:
+def records(stream: BinaryIO, name: str, reading: ReadOptions) -> Iterator[Record]:
     """Yield the whole text of a stream as one record; or, if `reading.separator` is set, each part between separators.
 
     Blank parts are left out. A text or part of more than `reading.max_bytes` bytes is a bad record.
@@ -68,7 +68,7 @@ def records(stream: BinaryIO, name: str, reading: Reading) -> Iterator[Record]:
         pass  # a file that is too long is read to its end, so that damage is found
 
 
-def _parts(stream: BinaryIO, name: str, reading: Reading) -> Iterator[tuple[int, bytes]]:
+def _parts(stream: BinaryIO, name: str, reading: ReadOptions) -> Iterator[tuple[int, bytes]]:
     """Yield (offset of the first byte, bytes) of each part of a text between separators, also of blank parts.
 
     Raises:

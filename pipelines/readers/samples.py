@@ -18,7 +18,7 @@ from clearspan.pipelines.errors import PipelineError
 from clearspan.pipelines.labels import Listed, SelectionOptions
 from clearspan.pipelines.readers import files
 from clearspan.pipelines.readers.jsonl import parse
-from clearspan.pipelines.records import Reading, Record
+from clearspan.pipelines.records import ReadOptions, Record
 from clearspan.pipelines.suffixes import type_suffix
 
 SIDE_BYTES = 1 << 20
@@ -55,7 +55,7 @@ def has_extension(name: str, extensions: tuple[str, ...]) -> bool:
     return not extensions or name.lower().endswith(extensions)
 
 
-def listing(members: Iterable[Member], reading: Reading) -> Iterator[Sample]:
+def listing(members: Iterable[Member], reading: ReadOptions) -> Iterator[Sample]:
     """Yield the samples of a tar, in order. The contents of images and clips are not read.
 
     Args:
@@ -94,7 +94,7 @@ def check_together(samples: Sequence[Sample]) -> None:
             )
 
 
-def read(members: Iterable[Member], reading: Reading) -> Iterator[Record]:
+def read(members: Iterable[Member], reading: ReadOptions) -> Iterator[Record]:
     """Yield a record for each selected image or clip of a tar. Its value is the bytes of the file, its label the class.
 
     Args:
@@ -138,7 +138,7 @@ class _File(NamedTuple, Generic[Taken]):
 
 
 def _samples(
-    members: Iterable[Member], reading: Reading, take: Callable[[str, BinaryIO | None], Taken]
+    members: Iterable[Member], reading: ReadOptions, take: Callable[[str, BinaryIO | None], Taken]
 ) -> Iterator[tuple[int, list[Taken], list[str], str | None]]:
     """Yield (start, taken, others, label) for each sample of a tar.
 
@@ -178,7 +178,7 @@ def _samples(
 
 
 def _files(
-    members: Iterable[Member], reading: Reading, take: Callable[[str, BinaryIO | None], Taken]
+    members: Iterable[Member], reading: ReadOptions, take: Callable[[str, BinaryIO | None], Taken]
 ) -> Iterator[_File[Taken]]:
     """Yield the members of a tar as files of samples.
 
@@ -228,7 +228,7 @@ def _grouped(files: Iterable[_File[Taken]]) -> Iterator[list[_File[Taken]]]:
         yield [file for file in sample.values() if isinstance(file, _File)]
 
 
-def _class_in(name: str, extension: str, data: bytes, reading: Reading) -> str | None:
+def _class_in(name: str, extension: str, data: bytes, reading: ReadOptions) -> str | None:
     """Return the class that a .cls or .json file states; None if the .json has no field with a class.
 
     Args:
@@ -262,7 +262,7 @@ def _class_in(name: str, extension: str, data: bytes, reading: Reading) -> str |
     return label
 
 
-def _check_stated(name: str, others: list[str], reading: Reading) -> None:
+def _check_stated(name: str, others: list[str], reading: ReadOptions) -> None:
     """Raise PipelineError if a sample has a .json or .cls file although no file of the sample states its class.
 
     Args:
@@ -273,6 +273,6 @@ def _check_stated(name: str, others: list[str], reading: Reading) -> None:
     if silent := [other for other in others if other.lower().endswith(CLASS_FILES)]:
         raise PipelineError(
             f'{silent[0]}: states no class of {name.rpartition("/")[2]}: it has no "{reading.wanted.label_field}" '
-            f"with a text or a whole number: name the field with {flag('--label-field')}, or take the class "
+            f"with a text or an integer: name the field with {flag('--label-field')}, or take the class "
             f"from the file's name with {flag('--label-pattern')}"
         )

@@ -35,7 +35,7 @@ from clearspan.pipelines.readers.columns import DEFAULT, kept_columns, row_colum
 from clearspan.pipelines.readers.encodings import SPOOL_BYTES
 from clearspan.pipelines.readers.formats import FirstBytes, Format
 from clearspan.pipelines.readers.streams import BOM, buffered, check_holes
-from clearspan.pipelines.records import HEAD_BYTES, MAX_BYTES, Piece, Reading, Record, invalid_utf8
+from clearspan.pipelines.records import HEAD_BYTES, MAX_BYTES, Piece, ReadOptions, Record, invalid_utf8
 from clearspan.pipelines.suffixes import suffixes_of
 
 Row = tuple[list[str], bytes, str, bool]
@@ -56,11 +56,11 @@ class TextTables(Format):
     def recognizes(self, head: FirstBytes, path: str) -> bool:
         return bool(set(self.suffixes) & set(suffixes_of(path)))
 
-    def read(self, stream: BinaryIO, piece: Piece, reading: Reading) -> Iterator[Record]:
+    def read(self, stream: BinaryIO, piece: Piece, reading: ReadOptions) -> Iterator[Record]:
         return records(stream, piece.input.name, reading)
 
 
-def records(stream: BinaryIO, name: str, reading: Reading) -> Iterator[Record]:
+def records(stream: BinaryIO, name: str, reading: ReadOptions) -> Iterator[Record]:
     """Yield the rows of a table as records. The offset of a record is the row's number, from 0.
 
     Args:
@@ -97,7 +97,7 @@ def records(stream: BinaryIO, name: str, reading: Reading) -> Iterator[Record]:
             yield Record(name, row, cells[places[0]], raw, number=number)
 
 
-def _open_table(stream: BinaryIO, name: str, reading: Reading) -> tuple[Iterator[Row], list[str], list[str]]:
+def _open_table(stream: BinaryIO, name: str, reading: ReadOptions) -> tuple[Iterator[Row], list[str], list[str]]:
     """Return (the rows below the header, the names of all columns, the names of the columns to read).
 
     If no row can be parsed in the first MiB of the stream, the two lists of names are empty.

@@ -29,7 +29,7 @@ from clearspan.pipelines.readers.streams import (
     opened,
     transcoded,
 )
-from clearspan.pipelines.records import HEAD_BYTES, Input, Piece, Reading, Record
+from clearspan.pipelines.records import HEAD_BYTES, Input, Piece, ReadOptions, Record
 from clearspan.pipelines.suffixes import TARS, type_suffix
 from clearspan.shards import storage
 from clearspan.shards.finding import is_below_auxiliary, is_below_hidden
@@ -62,7 +62,7 @@ class Tars(Format):
     def recognizes(self, head: FirstBytes, path: str) -> bool:
         return is_tar(head)
 
-    def read(self, stream: BinaryIO, piece: Piece, reading: Reading) -> Iterator[Record]:
+    def read(self, stream: BinaryIO, piece: Piece, reading: ReadOptions) -> Iterator[Record]:
         """Yield the documents in the members that start in the piece, in order.
 
         The name of a document is FILE/MEMBER, or FILE/MEMBER/MEMBER if it is in a tar within the tar. If
@@ -116,7 +116,7 @@ def is_tar(head: bytes) -> bool:
     return True
 
 
-def unpack(stream: BinaryIO, name: str, reading: Reading) -> Iterator[Record]:
+def unpack(stream: BinaryIO, name: str, reading: ReadOptions) -> Iterator[Record]:
     """Yield the documents in a member of a tar. The member may itself be a tar, and may be compressed.
 
     Args:
@@ -161,7 +161,7 @@ def _head(stream: Any) -> FirstBytes:
 
 
 def _documents(
-    stream: BinaryIO, head: FirstBytes, name: str, compression: str | None, reading: Reading
+    stream: BinaryIO, head: FirstBytes, name: str, compression: str | None, reading: ReadOptions
 ) -> Iterator[Record]:
     """Yield the documents in a member that is not a tar: the records of its JSON or table, or its text.
 
@@ -188,7 +188,7 @@ def _documents(
     yield from _texts(transcoded(stream, reading.encoding), name, reading)
 
 
-def _unread(name: str, head: FirstBytes, reading: Reading) -> Record | None:
+def _unread(name: str, head: FirstBytes, reading: ReadOptions) -> Record | None:
     """Return a record that says why a member cannot be read or is skipped; None if it may be read."""
     containers = [known for known in formats.containers() if known.name != Tars.name]
     if any(known.recognizes(head, name) for known in containers):
@@ -202,7 +202,7 @@ def _unread(name: str, head: FirstBytes, reading: Reading) -> Record | None:
     return None
 
 
-def _texts(stream: BinaryIO, name: str, reading: Reading) -> Iterator[Record]:
+def _texts(stream: BinaryIO, name: str, reading: ReadOptions) -> Iterator[Record]:
     """Yield the documents in a member that is a text; or one record that says that it is markup, which shows only when
     it is converted to UTF-8.
 

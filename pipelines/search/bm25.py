@@ -22,7 +22,7 @@ from clearspan.common.ranking import BM25, DECIMALS
 from clearspan.common.stemming import WordFunction
 from clearspan.pipelines.errors import PipelineError
 from clearspan.pipelines.search.index import index_of, save
-from clearspan.pipelines.search.texts import MOST_ROWS, Texts, options_of
+from clearspan.pipelines.search.texts import MAX_ROWS, Texts, options_of
 from clearspan.shards.schema import FIELD
 
 VERSION = 2
@@ -116,8 +116,8 @@ class Scores:
     def deviations(self) -> NDArray[np.float64]:
         """Return the standard deviation of each query's BM25 scores over all rows, (n,)."""
         sums = np.zeros(len(self._words))
-        for start in range(0, self._num_rows, MOST_ROWS):
-            end = min(start + MOST_ROWS, self._num_rows)
+        for start in range(0, self._num_rows, MAX_ROWS):
+            end = min(start + MAX_ROWS, self._num_rows)
             block = self.block(start, end)
             scores = np.empty((1, end - start), np.float32)
             for query, mean in enumerate(self.means):

@@ -12,8 +12,8 @@ from pathlib import Path
 import numpy as np
 
 from clearspan.common.encoder.fingerprint import digest
-from clearspan.common.kept import cached_file
 from clearspan.common.terminal import one_line
+from clearspan.common.verified_cache import cached_file
 from clearspan.pipelines.errors import PipelineError
 from clearspan.shards.reader import Dataset
 

@@ -30,7 +30,7 @@ Item = TypeVar("Item")
 DOCUMENT = "document"
 """Name of the column with the id of the document that a chunk belongs to; only datasets of chunks have it."""
 FIRST_ROWS = 512
-MOST_ROWS = 1 << 16
+MAX_ROWS = 1 << 16
 """Number of rows of the first block, and maximum number of rows of a block. Up to the maximum, each block has twice as
 many rows as the block before it."""
 BLOCK_BYTES = 1 << 26
@@ -187,7 +187,7 @@ class Texts:
         """Yield all rows in blocks.
 
         The first block has at most 512 rows, and each block has at most twice as many rows as the block before it. No
-        block has more than 65,536 rows (MOST_ROWS); its vectors take about 64 MiB (BLOCK_BYTES) at most.
+        block has more than 65,536 rows (MAX_ROWS); its vectors take about 64 MiB (BLOCK_BYTES) at most.
 
         Args:
             work: the label of the progress bar.
@@ -218,7 +218,7 @@ class Texts:
         numbered = ((number, batch) for number, dataset in enumerate(self.datasets) for batch in dataset)
         for number, batch in read_ahead(self._as_opened(numbered)):
             width = 4 * batch.schema.field("vector").type.list_size
-            most = max(FIRST_ROWS, min(MOST_ROWS, BLOCK_BYTES // width))
+            most = max(FIRST_ROWS, min(MAX_ROWS, BLOCK_BYTES // width))
             place = 0
             while place < batch.num_rows:
                 parts.append((number, batch.slice(place, size - num_rows)))

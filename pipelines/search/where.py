@@ -31,8 +31,8 @@ from clearspan.common.parsing import closest
 from clearspan.common.typed import short_repr
 from clearspan.shards.schema import FIELD
 
-MOST_CHARACTERS = 10_000
-MOST_DEPTH = 100
+MAX_CHARACTERS = 10_000
+MAX_DEPTH = 100
 NAME = r"[^\W\d]\w*(?:\.\w+)*"
 """Regular expression for names that need no backticks, unless they are in WORDS or CONSTANTS."""
 TOKEN = re.compile(
@@ -101,8 +101,8 @@ class Condition:
         Raises:
             ConditionError: the text is not a condition, or is too long.
         """
-        if len(text) > MOST_CHARACTERS:
-            raise ConditionError(f"has {len(text):,} characters: at most {MOST_CHARACTERS:,} are read")
+        if len(text) > MAX_CHARACTERS:
+            raise ConditionError(f"has {len(text):,} characters: at most {MAX_CHARACTERS:,} are read")
         if any("\ud800" <= character <= "\udfff" for character in text):
             raise ConditionError("is not valid UTF-8: write it in a terminal or a file whose encoding is UTF-8")
         names: list[str] = []
@@ -192,8 +192,8 @@ def _check(node: ast.expr, depth: int = 0) -> None:
     Args:
         depth: the number of nodes above this node.
     """
-    if depth > MOST_DEPTH:
-        raise ConditionError(f"is nested more than {MOST_DEPTH} deep: write it with in (...), or simpler")
+    if depth > MAX_DEPTH:
+        raise ConditionError(f"is nested more than {MAX_DEPTH} deep: write it with in (...), or simpler")
     match node:
         case ast.BoolOp(values=values):
             for value in values:

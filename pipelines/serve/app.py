@@ -36,7 +36,7 @@ FILES = {
     "/icon.svg": ("icon.svg", "image/svg+xml"),
 }
 """Path in the URL -> file of the page, and its media type."""
-MOST_SEARCHES = 32
+MAX_SEARCHES = 32
 """Maximum number of searches at once, of which one runs and the others wait. Further searches are refused."""
 
 
@@ -56,7 +56,7 @@ def application(comparison: SideBySide, names: Collection[str] | None) -> ASGIAp
     async def search(request: HttpRequest) -> Response:
         nonlocal searches
         given = parameters(request.query_params.multi_items(), PARSERS)
-        if searches >= MOST_SEARCHES:
+        if searches >= MAX_SEARCHES:
             raise HTTPException(503, "too many searches at once: try again")
         searches += 1
         try:

@@ -26,7 +26,7 @@ from clearspan.pipelines.search.where import quoted_name
 from clearspan.pipelines.serve.passages import content_words, marked_spans, passage
 from clearspan.shards import storage
 
-MOST_QUERY, MOST_WHERE, MOST_TOP, MOST_LENGTH = 2000, 1000, 100, 100_000
+MAX_QUERY, MAX_WHERE, MAX_TOP, MAX_LENGTH = 2000, 1000, 100, 100_000
 """Limits of a request: characters of the query, characters of `where`, hits of each system, characters of each text."""
 PASSAGE = 260
 """Number of characters of a text that the page shows until the user unfolds the text."""
@@ -60,16 +60,16 @@ class SearchRequest:
     def __post_init__(self) -> None:
         if not self.q.strip():
             raise UsageError("q: the query is empty")
-        if len(self.q) > MOST_QUERY:
-            raise UsageError(f"q: {len(self.q):,} characters are too many: at most {MOST_QUERY:,}")
-        if len(self.where) > MOST_WHERE:
-            raise UsageError(f"where: {len(self.where):,} characters are too many: at most {MOST_WHERE:,}")
-        if not 1 <= self.top <= MOST_TOP:
-            raise UsageError(f"top: must be from 1 to {MOST_TOP}")
+        if len(self.q) > MAX_QUERY:
+            raise UsageError(f"q: {len(self.q):,} characters are too many: at most {MAX_QUERY:,}")
+        if len(self.where) > MAX_WHERE:
+            raise UsageError(f"where: {len(self.where):,} characters are too many: at most {MAX_WHERE:,}")
+        if not 1 <= self.top <= MAX_TOP:
+            raise UsageError(f"top: must be from 1 to {MAX_TOP}")
         if self.weight is not None and not 0 <= self.weight <= 1:
             raise UsageError("weight: must be from 0 to 1")
-        if not 1 <= self.length <= MOST_LENGTH:
-            raise UsageError(f"length: must be from 1 to {MOST_LENGTH:,}")
+        if not 1 <= self.length <= MAX_LENGTH:
+            raise UsageError(f"length: must be from 1 to {MAX_LENGTH:,}")
 
 
 class SideBySide:

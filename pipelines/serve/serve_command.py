@@ -18,7 +18,7 @@ from clearspan.pipelines.errors import check_extra
 from clearspan.pipelines.search.collection_command import CollectionCommand
 
 WEIGHT = (
-    "initial weight of the model beside BM25, 0 to 1 (default: the weight that the folder of `adapt` names, else "
+    "initial weight of the model with BM25, 0 to 1 (default: the weight that the folder of `adapt` names, else "
     f"{HYBRID_WEIGHT})"
 )
 HOST = "address to listen on; with any other than 127.0.0.1, other machines can read the collection"

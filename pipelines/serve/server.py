@@ -25,7 +25,7 @@ HEAD_S = 10
 """Time in seconds within which a client must send the first line and the headers of its next request."""
 PORT_FAULTS = (errno.EADDRINUSE, errno.EACCES)
 """Errors for which another port helps: it is in use, or below 1024. Any other error is one of the host."""
-MOST_CONNECTIONS = 256
+MAX_CONNECTIONS = 256
 """Maximum number of connections at once. A browser opens about six."""
 
 
@@ -70,7 +70,7 @@ class HttpConnection(H11Protocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
         self._clock = self.loop.call_later(HEAD_S, transport.close)
-        if len(self.connections) > MOST_CONNECTIONS:
+        if len(self.connections) > MAX_CONNECTIONS:
             transport.abort()
 
     def handle_events(self) -> None:

@@ -12,7 +12,7 @@ halved.
 import re
 from collections.abc import Callable, Iterator, Sequence
 
-from clearspan.pipelines.tally import RecordError
+from clearspan.pipelines.counter import RecordError
 from clearspan.pipelines.text.segmentation import segment_spaced
 
 Span = tuple[int, int]

@@ -25,11 +25,11 @@ import numpy as np
 from clearspan.common import plugins
 from clearspan.common.plugins import PluginError
 from clearspan.common.terminal import visible
-from clearspan.pipelines.tally import RecordError
+from clearspan.pipelines.counter import RecordError
 
 FILTERS = {name: f"clearspan.plugins.quality:{name.upper()}" for name in ("gopher", "c4")}
 """Built-in filters by name (`--quality`)."""
-MOST_VALUE = 80
+MAX_VALUE = 80
 """Maximum number of characters of a reason, and of a filter's answer that an error message shows."""
 DETECTOR = "clearspan.plugins.language:DETECTOR"
 
@@ -98,8 +98,8 @@ class NamedFilter:
         if not isinstance(kept, bool | np.bool_) or not isinstance(reason, str) or not isinstance(document.text, str):
             wanted = "True to keep a document, or (False, reason), and leave its text a string"
             raise RecordError(f"the filter {self.name} must return {wanted}; it returned {_shown(answer)}")
-        if len(reason) > MOST_VALUE or not reason.isprintable():
-            wanted = f"a reason in one line of at most {MOST_VALUE} characters"
+        if len(reason) > MAX_VALUE or not reason.isprintable():
+            wanted = f"a reason in one line of at most {MAX_VALUE} characters"
             raise RecordError(f"the filter {self.name} must return {wanted}; it returned {_shown(reason)}")
         return "" if kept else f"{self.prefix}{reason}" if reason else self.prefix.removesuffix("_")
 
@@ -154,7 +154,7 @@ def _hash_of_source(spec: str) -> str:
 
 
 def _shown(value: object) -> str:
-    return visible(repr(value)[:MOST_VALUE])
+    return visible(repr(value)[:MAX_VALUE])
 
 
 class LanguageDetector(Protocol):

@@ -17,7 +17,7 @@ import re
 
 import sentencex
 
-from clearspan.pipelines.tally import RecordError
+from clearspan.pipelines.counter import RecordError
 
 WINDOW = 1000
 _STOP = re.compile(r"""(?<=\w{4})[.!?]["'”’»)\]]*\s|(?P<wide>[。！？]+["'”’」』）]*)""")

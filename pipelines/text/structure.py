@@ -30,7 +30,7 @@ UNDERLINE = re.compile(r"([=\-~^*+\"':.#_`])\1{2,}[ \t]*")
 LONGEST_FENCE = 4
 PASSAGE_WORDS = 128
 """Number of words of a passage. It ends with the sentence in which it reaches this number."""
-FEWEST_WORDS = 4
+MIN_WORDS = 4
 """Minimum number of words of a sentence that becomes a query. A shorter sentence is too unspecific."""
 
 
@@ -154,7 +154,7 @@ def cloze_pairs(text: str, language: str = "en") -> list[tuple[str, str]]:
         passage.append(sentence)
         words += _words(sentence)
         if words >= PASSAGE_WORDS or number == len(every):
-            candidates = [index for index, each in enumerate(passage) if _words(each) >= FEWEST_WORDS]
+            candidates = [index for index, each in enumerate(passage) if _words(each) >= MIN_WORDS]
             if candidates and len(passage) > 1:
                 digest = hashlib.blake2b(" ".join(passage).encode(), digest_size=8).digest()
                 taken = candidates[int.from_bytes(digest) % len(candidates)]

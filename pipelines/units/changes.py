@@ -22,7 +22,7 @@ from clearspan.common.progress import ProgressBar, counted
 from clearspan.common.sealed import seal, unseal
 from clearspan.pipelines.errors import InputChangedError
 from clearspan.pipelines.readers import content_hash
-from clearspan.pipelines.records import Inputs, Piece, Reading
+from clearspan.pipelines.records import Inputs, Piece, ReadOptions
 from clearspan.pipelines.units import plan as planning
 from clearspan.pipelines.units.job import RECORDS, done_units
 from clearspan.pipelines.units.plan import Plan
@@ -136,7 +136,7 @@ def check_inputs(folder: str, plan: Plan, done: Collection[int], quiet: bool = F
     return same
 
 
-def have_changed(folder: str, inputs: Inputs, reading: Reading, quiet: bool = False) -> bool:
+def have_changed(folder: str, inputs: Inputs, reading: ReadOptions, quiet: bool = False) -> bool:
     """Return whether the inputs of a finished dataset have changed; False if its plan cannot be read.
 
     Args:

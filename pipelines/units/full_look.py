@@ -12,12 +12,12 @@ from collections.abc import Mapping
 import numpy as np
 
 from clearspan.common.progress import ProgressBar
+from clearspan.pipelines.counter import Counts, RecordCounter
 from clearspan.pipelines.kinds.embedded_texts import EmbeddedTexts, Text
 from clearspan.pipelines.kinds.kept_fields import FieldError
 from clearspan.pipelines.kinds.text_inputs import EMPTY, text_id
 from clearspan.pipelines.readers import read_pieces
-from clearspan.pipelines.records import Inputs, Piece, Reading, Record
-from clearspan.pipelines.tally import Counts, Tally
+from clearspan.pipelines.records import Inputs, Piece, ReadOptions, Record
 
 
 @dataclasses.dataclass(frozen=True)
@@ -36,7 +36,7 @@ class FullLook:
 
 
 def look_at_all(
-    inputs: Inputs, reading: Reading, texts: EmbeddedTexts, max_bad_fraction: float, quiet: bool
+    inputs: Inputs, reading: ReadOptions, texts: EmbeddedTexts, max_bad_fraction: float, quiet: bool
 ) -> FullLook:
     """Read all records, and make the texts to embed of them.
 
@@ -50,19 +50,19 @@ def look_at_all(
     Raises:
         PipelineError: an input is damaged, or at least 1,000 records and more than half of those read so far are bad.
     """
-    tally, ids, wrong = Tally((EMPTY,), max_bad_fraction), array.array("q"), dict[str, str]()
+    counter, ids, wrong = RecordCounter((EMPTY,), max_bad_fraction), array.array("q"), dict[str, str]()
 
     def made(record: Record) -> Text | None:
         try:
-            return texts.of(record, tally.counts)
+            return texts.of(record, counter.counts)
         except FieldError as problem:
             wrong.setdefault(problem.field, f"{record.source}: {problem}")
             raise
 
     records = read_pieces(inputs.root, [Piece(entry, 0, None) for entry in inputs.files], reading)
     with ProgressBar(None, "checking the texts", quiet, unit=" texts") as bar:
-        for text in tally.made(tally.readable(records), made):
+        for text in counter.made(counter.readable(records), made):
             ids.append(text_id(text.model_input.encode()))
-            tally.rejected.clear()  # the run lists them; a check only counts them
+            counter.rejected.clear()  # the run lists them; a check only counts them
             bar.update()
-    return FullLook(np.array(ids, np.int64), tally.counts, wrong)
+    return FullLook(np.array(ids, np.int64), counter.counts, wrong)

@@ -23,9 +23,9 @@ from typing import Any
 
 from clearspan.common.flags import caller
 from clearspan.common.sealed import build, seal, unseal
+from clearspan.pipelines.counter import Counts
 from clearspan.pipelines.kinds import Kind, Worker
-from clearspan.pipelines.records import Reading
-from clearspan.pipelines.tally import Counts
+from clearspan.pipelines.records import ReadOptions
 from clearspan.pipelines.units.curation import Curation
 from clearspan.shards import ShardInfo, held_out, storage
 from clearspan.shards.manifest import FILES_FOLDER, TOKENIZER_FOLDER, resources
@@ -84,7 +84,7 @@ class Job:
     kind: Kind
     fingerprint: dict[str, Any]
     num_units: int
-    reading: Reading
+    reading: ReadOptions
     max_bad_fraction: float
     beam: tuple[str, ...] = ()
     curation: Curation = dataclasses.field(default_factory=Curation)

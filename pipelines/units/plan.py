@@ -20,7 +20,7 @@ from clearspan.common.flags import flag
 from clearspan.pipelines.errors import PipelineError
 from clearspan.pipelines.readers import formats
 from clearspan.pipelines.readers.sniff import UnknownFormatError, detect_format, recognized, sample
-from clearspan.pipelines.records import Input, Inputs, Piece, Reading
+from clearspan.pipelines.records import Input, Inputs, Piece, ReadOptions
 from clearspan.pipelines.units.inputs import absolute, check_known, find
 from clearspan.pipelines.units.plan_media import catalog, deal
 from clearspan.shards import storage
@@ -31,7 +31,7 @@ FORMAT = 14
 """Version of the output and of the files between the two stages, increased whenever one of them changes."""
 MAX_UNITS = 100_000
 UNIT_BYTES = 128_000_000
-LEAST_UNIT_BYTES = 4_000_000
+MIN_UNIT_BYTES = 4_000_000
 MEDIA_UNITS = 64
 """Default number of units of images or audio clips: enough for many processes, and few enough for large shards."""
 MANY_UNITS = 40_000
@@ -108,7 +108,7 @@ class Plan:
 def describe(
     root: str,
     files: Mapping[str, int],
-    reading: Reading,
+    reading: ReadOptions,
     named_paths: Collection[str] = (),
     statuses: Mapping[str, Status] = MappingProxyType({}),
 ) -> Iterator[Input]:
@@ -189,7 +189,7 @@ def grouped(pieces: Iterable[Piece], unit_bytes: int) -> list[Unit]:
     return [Unit(number, tuple(pieces)) for number, pieces in enumerate(units)]
 
 
-def find_inputs(patterns: Sequence[str], reading: Reading) -> Inputs:
+def find_inputs(patterns: Sequence[str], reading: ReadOptions) -> Inputs:
     """Find the input files and recognize their formats.
 
     Args:
@@ -234,7 +234,7 @@ def make_plan(
             ) from None
     num_bytes = sum(entry.bytes for entry in inputs.files)
     if inputs.classes is not None:
-        unit_bytes = unit_bytes or min(UNIT_BYTES, max(LEAST_UNIT_BYTES, num_bytes // MEDIA_UNITS))
+        unit_bytes = unit_bytes or min(UNIT_BYTES, max(MIN_UNIT_BYTES, num_bytes // MEDIA_UNITS))
         units = grouped(deal(inputs, unit_bytes), unit_bytes)
     else:
         unit_bytes = unit_bytes or max(UNIT_BYTES, num_bytes // MANY_UNITS)

@@ -20,7 +20,7 @@ from clearspan.pipelines.readers.files import WholeFiles
 from clearspan.pipelines.readers.refused import refusal
 from clearspan.pipelines.readers.sniff import is_about, sample
 from clearspan.pipelines.readers.streams import COMPRESSION_BYTES, compression_of, decompressed, naming_damage
-from clearspan.pipelines.records import Input, Inputs, Piece, Reading
+from clearspan.pipelines.records import Input, Inputs, Piece, ReadOptions
 from clearspan.pipelines.suffixes import TAR_NAMES
 from clearspan.pipelines.units.inputs import absolute, check_known, find
 from clearspan.shards import storage
@@ -32,7 +32,7 @@ RUNS_A_UNIT = 256
 """Minimum number of pieces of tars in a unit of full size, so that a unit mixes tars that hold one class each."""
 
 
-def catalog(patterns: Sequence[str], reading: Reading) -> Inputs:
+def catalog(patterns: Sequence[str], reading: ReadOptions) -> Inputs:
     """Find the images or audio clips among the inputs, and select classes and files by the user's options.
 
     Args:
@@ -150,7 +150,7 @@ def _check_all_labelled(groups: Iterable[samples.Sample]) -> None:
         )
 
 
-def _tar(root: str, name: str, status: Status, reading: Reading) -> tuple[Input, list[samples.Sample]]:
+def _tar(root: str, name: str, status: Status, reading: ReadOptions) -> tuple[Input, list[samples.Sample]]:
     """Return the `Input` for a tar of images or audio clips, and the samples in the tar.
 
     A sample is the files whose names are equal up to the first dot, such as an image and the file that states its

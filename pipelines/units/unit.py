@@ -24,9 +24,9 @@ import zstandard
 
 from clearspan.common.files import temporary_folder
 from clearspan.pipelines.attached import GROUPS, HASHES, detach
+from clearspan.pipelines.counter import RecordCounter, json_line
 from clearspan.pipelines.kinds import Worker
 from clearspan.pipelines.readers import read_pieces
-from clearspan.pipelines.tally import Tally, json_line
 from clearspan.pipelines.text import minhash
 from clearspan.pipelines.units import decisions, near
 from clearspan.pipelines.units.changes import save_read
@@ -192,10 +192,10 @@ def process_unit(unit: Unit, job: Job, worker: Worker) -> UnitResult:
         ShardError: a shard cannot be read back.
         OSError: a disk or an object store failed.
     """
-    tally = Tally(job.reasons, job.max_bad_fraction)
+    counter = RecordCounter(job.reasons, job.max_bad_fraction)
     contents: list[str] = []
     records = read_pieces(job.root, unit.pieces, job.reading, contents)
-    batches = worker.examples(tally.readable(records), tally)
+    batches = worker.examples(counter.readable(records), counter)
     collected = _Collected(job)
     with _spool(job.folder) as spool:
         if job.curation.is_staged:
@@ -206,10 +206,10 @@ def process_unit(unit: Unit, job: Job, worker: Worker) -> UnitResult:
             held = list[ShardInfo]()
         else:
             shards, held = _finish(_with_held_out_mask(batches, job), job, unit.number, spool)
-    written = {REJECTED: tally.rejected, EXCLUDED: tally.excluded}
+    written = {REJECTED: counter.rejected, EXCLUDED: counter.excluded}
     files = {job.list_name(name, unit.number): zstandard.compress(lines) for name, lines in written.items() if lines}
     sums = _publish(job, {**files, **collected.files(unit.number)})
-    done = UnitResult(shards, tally.counts, held, sums)
+    done = UnitResult(shards, counter.counts, held, sums)
     path = job.result_path(unit.number, STAGED if job.curation.is_staged else DONE)
     save_read(job.folder, job.plan, unit.number, contents)
     storage.publish_bytes(done.to_json(job.plan, unit.number), path)

@@ -50,7 +50,7 @@ CLAIM, INDEX = ".claim.json", ".index.npy"
 """In FOLDER: a `Claim`, and an index of the vectors that the update copies (`kinds.copied`)."""
 OF_INPUTS = ("unit_bytes",)
 """Options that follow from the size of the inputs."""
-MOST_SHOWN = 6
+MAX_SHOWN = 6
 
 
 def first_shard(folder: str) -> int:
@@ -120,7 +120,7 @@ def check_options(folder: str, old: Mapping[str, Any], new: Mapping[str, Any]) -
         new: the fingerprint of the present run.
     """
     if lines := option_differences(old, new):
-        shown = "; ".join(lines[:MOST_SHOWN])
+        shown = "; ".join(lines[:MAX_SHOWN])
         raise PipelineError(
             f"{folder}: {flag('--update')} needs the model and the options with which the folder was made ({shown}): "
             "give the same, or "

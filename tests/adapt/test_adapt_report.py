@@ -13,8 +13,8 @@ from clearspan.eval.verdict import Example, Gain, System, Verdict
 
 GAINS = Gain(12.83, 10.5, 15.1), Gain(8.0, 6.2, 9.9)
 SYSTEMS = (
-    System("trained + BM25", "trained on these texts, beside BM25", True, 0.8, 84.83, 82.0, 87.1, GAINS[0]),
-    System("all-MiniLM-L6-v2 + BM25", "all-MiniLM-L6-v2 as it is, beside BM25", False, 0.7, 80.0, 77.5, 82.4, GAINS[1]),
+    System("trained + BM25", "trained on these texts, with BM25", True, 0.8, 84.83, 82.0, 87.1, GAINS[0]),
+    System("all-MiniLM-L6-v2 + BM25", "all-MiniLM-L6-v2 as it is, with BM25", False, 0.7, 80.0, 77.5, 82.4, GAINS[1]),
     System("BM25", "the words that query and text share", False, None, 72.0, 69.1, 74.8),
 )
 BETTER = Verdict(

@@ -17,7 +17,7 @@ from clearspan.adapt import __main__ as adapt
 from clearspan.adapt import fields
 from clearspan.adapt.fields import Titles, find_titles
 from clearspan.common.terminal import UsageError
-from clearspan.pipelines.records import Inputs, Reading
+from clearspan.pipelines.records import Inputs, ReadOptions
 from clearspan.pipelines.units.plan import find_inputs
 
 TITLED = {"title": "Owls at night", "text": "They hunt by ear, and fly without a sound."}
@@ -208,7 +208,7 @@ def test_the_files_that_are_looked_at_are_spread_over_all(
 ) -> None:
     monkeypatch.setattr(fields, "SAMPLE", 4)
     inputs = written(tmp_path, **{f"f{number}": [TITLED] * 5 for number in range(num_files)})
-    reading = Reading(columns=(("title", "text"),))
+    reading = ReadOptions(columns=(("title", "text"),))
     found = list(fields._sampled(find_inputs(inputs, reading), reading))
     assert {int(file.entry.name[1]): file.records for file in found} == read
 
@@ -216,6 +216,6 @@ def test_the_files_that_are_looked_at_are_spread_over_all(
 @pytest.mark.guarantee("adapt-reads-all-inputs")
 def test_a_single_file_is_looked_at_as_far_as_the_sample_goes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fields, "SAMPLE", 4)
-    reading = Reading(columns=(("title", "text"),))
+    reading = ReadOptions(columns=(("title", "text"),))
     (file,) = fields._sampled(find_inputs(written(tmp_path, a=[TITLED] * 9), reading), reading)
     assert (file.titled, file.records) == (4, 4)

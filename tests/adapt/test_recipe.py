@@ -45,4 +45,4 @@ def test_a_static_encoder_reads_few_titles_few_times() -> None:
     assert adapt_recipe.most_steps(2_400, 512, is_static=True) == 23
     assert adapt_recipe.most_steps(36_550, 512, is_static=True) > 300
     assert adapt_recipe.most_steps(40, 16, is_static=True) == 12 and adapt_recipe.most_steps(3, 8, True) == 4
-    assert adapt_recipe.most_steps(2_400, 48, is_static=False) == adapt_recipe.MOST_STEPS
+    assert adapt_recipe.most_steps(2_400, 48, is_static=False) == adapt_recipe.MAX_STEPS

@@ -107,7 +107,7 @@ def test_words_for_somebody_else_are_passed_on_to_another_process_unchecked() ->
     assert checked_words(Fry, {**given, "others": None}) == ["fig", "--max_heat=180"]
     for wrong, message in (
         ({"others": 5}, r"others\.0 must be a text, not 5"),
-        ({"others": ["--y"], "tin_size": "big"}, "tin_size: not a whole number: 'big'"),
+        ({"others": ["--y"], "tin_size": "big"}, "tin_size: not an integer: 'big'"),
         ({"others": ["--y"], "ovn": 1}, "no such option: ovn"),
     ):
         with pytest.raises(UsageError, match=f"^{message}"):
@@ -447,7 +447,7 @@ def test_a_percent_sign_is_itself_in_all_texts_of_the_help_of_a_command_of_ones_
             "Annotated[str, Flag('x', commas=True)]",
             "Flag(commas=True) and Flag(many=True) need a tuple, e.g. tuple[str, ...]",
         ),
-        ("Annotated[int, Flag('x', choices=('1', '2'))]", "each choice must be a whole number, not '1'"),
+        ("Annotated[int, Flag('x', choices=('1', '2'))]", "each choice must be an integer, not '1'"),
         ("Annotated[int, Flag('x')] | None", "write Annotated[... | None, Flag(...)], with None inside"),
     ],
 )

@@ -227,14 +227,14 @@ def test_words_keep_their_ids_however_many_come_together_and_later(monkeypatch: 
 @pytest.mark.guarantee("same-ids")
 def test_words_are_forgotten_when_they_are_too_many_or_too_long(monkeypatch: pytest.MonkeyPatch) -> None:
     words = fast_tokenizer.WordTokens(load_tokenizer(of_words()))
-    monkeypatch.setattr(fast_tokenizer, "MOST_IDS", 2)
+    monkeypatch.setattr(fast_tokenizer, "MAX_IDS", 2)
     known = []
     for text in ("the barn", "owl", "in New", "in York"):
         assert lists(words([text])) == [[WORDS[word] for word in text.split()]]
         known.append([*words._numbers])
     assert known == [["the", "barn"], ["the", "barn", "owl"], ["in", "New"], ["in", "New", "York"]]
-    monkeypatch.setattr(fast_tokenizer, "MOST_IDS", 100)
-    monkeypatch.setattr(fast_tokenizer, "MOST_CHARACTERS", len("inNewYork"))
+    monkeypatch.setattr(fast_tokenizer, "MAX_IDS", 100)
+    monkeypatch.setattr(fast_tokenizer, "MAX_CHARACTERS", len("inNewYork"))
     known = []
     for text in ("owl", "barn", "the"):
         words([text])

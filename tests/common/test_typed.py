@@ -60,16 +60,16 @@ def test_a_value_that_fits_is_converted(value: object, hint: Any, expected: obje
     ("value", "hint", "message"),
     [
         (True, float, "x must be a number, not True"),
-        (3.0, int, "x must be a whole number, not 3.0"),
+        (3.0, int, "x must be an integer, not 3.0"),
         (10**400, float, "x must be a number, not 1000"),
         (1.5, Share | None, "x must be from 0 to 1, not 1.5"),
         ("1", Share | None, "x must be a number or None, not '1'"),
         (math.nan, Finite, "x must be finite, not nan"),
         (0, Annotated[float, Gt(0), Lt(math.inf)], "x must be finite and above 0, not 0.0"),
         ([0.5, 2], list[Share], "x.1 must be from 0 to 1, not 2.0"),
-        ({"a": [1, "b"]}, dict[str, list[int]], "x.a.1 must be a whole number, not 'b'"),
+        ({"a": [1, "b"]}, dict[str, list[int]], "x.a.1 must be an integer, not 'b'"),
         ([["a"], ["b", 1]], list[list[str]], "x.1.1 must be a text, not 1"),
-        ([{"a": 1}, {"a": "b"}], list[dict[str, int]], "x.1.a must be a whole number, not 'b'"),
+        ([{"a": 1}, {"a": "b"}], list[dict[str, int]], "x.1.a must be an integer, not 'b'"),
         (("gas", "wod"), Sequence[Literal["gas", "wood"]], "x.1 wod: choose gas, wood; did you mean 'wood'?"),
         ({1: 2}, dict[str, int], "x.1 must be a text, not 1"),
         ({"a"}, Sequence[str], "x must be a list of texts, not {'a'}"),
@@ -202,8 +202,8 @@ def test_a_sealed_record_may_hold_an_exact_sum_of_any_size(record: dict[str, Any
 @pytest.mark.parametrize(
     ("record", "message"),
     [
-        ({"total": 1.0}, "Sums: total must be a whole number, not 1.0"),
-        ({"total": True}, "Sums: total must be a whole number, not True"),
+        ({"total": 1.0}, "Sums: total must be an integer, not 1.0"),
+        ({"total": True}, "Sums: total must be an integer, not True"),
         ({"total": 1, "mean": 1}, "Sums: mean must be a number or None, not 1"),
         ({"total": 1, "mean": -0.5}, "Sums: mean must be at least 0, not -0.5"),
         ({"total": 1, "by_name": {"a": [1.0, 2]}}, "Sums: by_name.a.1 must be a number, not 2"),
@@ -223,7 +223,7 @@ def test_arguments_have_the_limits_of_their_annotations() -> None:
     for arguments, message in (
         ({"share": 2}, "share must be from 0 to 1, not 2"),
         ({"share": 1, "mode": "slo"}, "mode slo: choose fast, slow; did you mean 'slow'"),
-        ({"share": 1, "n": "2"}, "n must be a whole number, not '2'"),
+        ({"share": 1, "n": "2"}, "n must be an integer, not '2'"),
     ):
         with pytest.raises(UsageError, match=message):
             weigh(**arguments)  # type: ignore[arg-type]

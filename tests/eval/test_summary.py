@@ -212,7 +212,7 @@ def test_each_model_is_explained_in_a_line() -> None:
     (table,) = every(report_sections(ScoreSummary([BM25, TRAINED])))["Models"].tables
     assert table.rows == [
         ("BM25", "BM25: the words that query and text share, rare ones weighing more; no training"),
-        ("trained + BM25", "the model in run/model, beside BM25 (weight of the model 0.8, of BM25 the rest)"),
+        ("trained + BM25", "the model in run/model, with BM25 (weight of the model 0.8, of BM25 the rest)"),
     ]
 
 

@@ -279,7 +279,7 @@ def test_the_compared_systems_are_those_that_the_other_half_chose() -> None:
     ("weight", "said"),
     [
         (0.0, "BM25 alone (weight 0 for the trained model)"),
-        (0.3, "the trained model beside BM25 (weight 0.3)"),
+        (0.3, "the trained model with BM25 (weight 0.3)"),
         (None, "the trained model"),
     ],
 )
@@ -467,7 +467,7 @@ def test_a_model_is_recommended_without_training_if_it_surely_finds_more_than_bm
 def test_titles_of_one_half_choose_and_those_of_the_other_are_judged(
     number: int, chosen: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("clearspan.eval.contest.MOST_CHOOSING", 25)
+    monkeypatch.setattr("clearspan.eval.contest.MAX_CHOOSING", 25)
     texts = contest().collection
     judged, choosing = texts.select(range(5, 10)), texts.select(range(10, 10 + number))
     halves = Contest.of_halves(HeldOutTexts(judged, choosing, TEXTS, (Path("shards/validation/manifest.json"),)))

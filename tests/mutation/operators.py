@@ -25,7 +25,7 @@ CORE = [
 KEYED = re.compile(r"key|hash|digest|fingerprint|draw|sha\d|update|join")
 """Functions of which each argument may be a field of a key."""
 NORMALIZERS = {"strip", "lstrip", "rstrip", "lower", "upper", "casefold", "resolve", "absolute", "copy"}
-MOST_ELEMENTS = 6
+MAX_ELEMENTS = 6
 
 
 class Rewriting(Operator):
@@ -71,7 +71,7 @@ def separated(nodes: list[NodeOrLeaf]) -> list[str]:
     return [code(*part) for part in parts if part]
 
 
-def without_each(parts: list[str], most: int = MOST_ELEMENTS) -> Iterator[list[str]]:
+def without_each(parts: list[str], most: int = MAX_ELEMENTS) -> Iterator[list[str]]:
     """Yield the parts without one of them."""
     if 2 <= len(parts) <= most:
         yield from (parts[:index] + parts[index + 1 :] for index in range(len(parts)))
@@ -160,7 +160,7 @@ class ArgumentLeftOut(Rewriting):
         positional = [index for index, each in enumerate(arguments) if not re.match(r"(\w+\s*=(?!=)|\*)", each)]
         if len(positional) > 1:
             places += positional if KEYED.search(function.rsplit(".", 1)[-1]) else positional[-1:]
-        for place in sorted(places)[:MOST_ELEMENTS]:
+        for place in sorted(places)[:MAX_ELEMENTS]:
             yield f"{function}({', '.join(arguments[:place] + arguments[place + 1 :])})"
 
 

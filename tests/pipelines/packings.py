@@ -15,10 +15,10 @@ import zstandard
 
 from clearspan.pipelines.readers import read_pieces
 from clearspan.pipelines.readers.sniff import detect_format
-from clearspan.pipelines.records import Reading, Record
+from clearspan.pipelines.records import ReadOptions, Record
 from clearspan.pipelines.units.plan import cut, describe
 
-READING = Reading(10**6)
+READING = ReadOptions(10**6)
 COMPRESS: dict[str, Callable[[bytes], bytes]] = {
     "gz": gzip.compress,
     "bz2": bz2.compress,
@@ -114,12 +114,12 @@ def write(folder: Path, files: dict[str, bytes]) -> None:
 
 
 def read_all(
-    files: dict[str, bytes], folder: Path, unit_bytes: int, text_per: str = "file", reading: Reading = READING
+    files: dict[str, bytes], folder: Path, unit_bytes: int, text_per: str = "file", reading: ReadOptions = READING
 ) -> list[Record]:
     """Return the records that units of a size read, in order."""
     write(folder, files)
     found = {name: len(data) for name, data in sorted(files.items())}
-    inputs = list(describe(str(folder), found, Reading(text_per=text_per)))
+    inputs = list(describe(str(folder), found, ReadOptions(text_per=text_per)))
     units = cut(str(folder), inputs, unit_bytes)
     return [record for unit in units for record in read_pieces(str(folder), unit.pieces, reading)]
 

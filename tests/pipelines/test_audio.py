@@ -14,11 +14,11 @@ import pytest
 import soundfile
 
 from clearspan.pipelines.__main__ import main
+from clearspan.pipelines.counter import RecordCounter
 from clearspan.pipelines.kinds.audio import Audio
 from clearspan.pipelines.kinds.labeled import LabeledWorker
 from clearspan.pipelines.media import clips
 from clearspan.pipelines.records import Record
-from clearspan.pipelines.tally import Tally
 from clearspan.shards import Dataset, Manifest
 from clearspan.shards.layouts import array_of
 from clearspan.shards.schema import schema
@@ -127,15 +127,15 @@ def test_the_pieces_of_hours_of_sound_take_no_more_memory_than_those_of_minutes(
     soundfile.write(file, samples, 1000, format="FLAC")
     monkeypatch.setattr(clips, "log_mel", lambda part: np.zeros((1 + (len(part) - 400) // 160, 128), np.float16))
     worker = LabeledWorker(Audio(long="split"), schema("audio"), {"a": 0})
-    tally = Tally((), 0.0)
+    counter = RecordCounter((), 0.0)
     data = file.getvalue()
     tracemalloc.start()
-    batches = worker.examples([Record("a.flac", 0, data, data, label="a")], tally)
+    batches = worker.examples([Record("a.flac", 0, data, data, label="a")], counter)
     num_frames = sum(len(batch["frames"].flatten()) for batch in batches)
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
-    assert num_frames == 1 + (16 * len(samples) - 400) // 160 and tally.counts.kept == -(-num_frames // 1024)
-    assert tally.counts.sums == {"split": 1}
+    assert num_frames == 1 + (16 * len(samples) - 400) // 160 and counter.counts.kept == -(-num_frames // 1024)
+    assert counter.counts.sums == {"split": 1}
     assert peak < 50_000_000
 
 

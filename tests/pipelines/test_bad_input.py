@@ -17,10 +17,10 @@ from clearspan.common import files
 from clearspan.common.fast_tokenizer import FastTokenizer
 from clearspan.common.ragged import Ragged
 from clearspan.common.sealed import build
+from clearspan.pipelines.counter import Counts, RecordCounter, RecordError
 from clearspan.pipelines.errors import PipelineError
 from clearspan.pipelines.kinds.labeled import LabeledWorker
 from clearspan.pipelines.records import Record
-from clearspan.pipelines.tally import Counts, RecordError, Tally
 from clearspan.shards import storage
 from tests.pipelines.conftest import logged, summary
 
@@ -102,15 +102,15 @@ def test_every_kind_of_bad_record_is_written_down_with_its_reason(pipeline, head
 
 @pytest.mark.guarantee("records-counted")
 def test_the_advice_on_encodings_follows_from_what_is_wrong_and_not_from_its_words() -> None:
-    tally = Tally((), 1.0)
+    counter = RecordCounter((), 1.0)
     for _ in range(5):
         said = Record("a.txt", 0, None, b"", "invalid UTF-8, says its header")
-        tally.reject(said, RecordError(said.problem))
-    assert "name the encoding" not in tally.counts.complaint()
+        counter.reject(said, RecordError(said.problem))
+    assert "name the encoding" not in counter.counts.complaint()
     cafe = Record.of_text("b.txt", 0, b"caf\xe9", 10, "line")
-    tally.reject(cafe, RecordError(f"row 3: {cafe.problem}"))
-    stored = build(Counts, json.loads(json.dumps(dataclasses.asdict(tally.counts))))
-    assert stored == tally.counts and stored.complaint().endswith(
+    counter.reject(cafe, RecordError(f"row 3: {cafe.problem}"))
+    stored = build(Counts, json.loads(json.dumps(dataclasses.asdict(counter.counts))))
+    assert stored == counter.counts and stored.complaint().endswith(
         "name the encoding of text that is not UTF-8, e.g. encoding cp1252, or auto to detect it"
     )
 
@@ -215,9 +215,9 @@ def test_ids_that_cannot_be_proved_stop_the_run(
     )
 
 
-def counted(tally: Tally) -> tuple[int, int, int]:
-    """Return the numbers of records that a tally has read, filtered and called bad."""
-    return tally.counts.read, sum(tally.counts.filtered.values()), tally.counts.bad
+def counted(counter: RecordCounter) -> tuple[int, int, int]:
+    """Return the numbers of records that a counter has read, filtered and called bad."""
+    return counter.counts.read, sum(counter.counts.filtered.values()), counter.counts.bad
 
 
 @pytest.mark.guarantee("records-counted")
@@ -230,9 +230,9 @@ def test_each_record_is_yielded_or_counted_with_its_reason() -> None:
         Record("a.tar/3.txt", None, "Rivers.", b"Rivers."),
         *(Record("b.own", offset, "Rain.", b"Rain.", skipped="draft") for offset in (0, 7, 7)),
     ]
-    tally = Tally(("class_label",), 0.5)
-    assert [record.value for record in tally.readable(records)] == ["Owls.", "Rivers."]
-    assert tally.counts == Counts(read=6, filtered={"class_label": 2, "unknown_type": 1, "draft": 3})
+    counter = RecordCounter(("class_label",), 0.5)
+    assert [record.value for record in counter.readable(records)] == ["Owls.", "Rivers."]
+    assert counter.counts == Counts(read=6, filtered={"class_label": 2, "unknown_type": 1, "draft": 3})
 
 
 @pytest.mark.guarantee("records-counted")
@@ -240,9 +240,9 @@ def test_each_record_is_yielded_or_counted_with_its_reason() -> None:
 def test_each_file_that_is_not_utf8_is_counted_once() -> None:
     found = [("de/a.txt", "cp1252"), ("de/a.txt", "cp1252"), ("b.txt", ""), ("a.txt", "koi8-r"), ("fr/a.txt", "cp1252")]
     records = [Record(name, 0, "Größe", b"", encoding=encoding) for name, encoding in found]
-    tally = Tally((), 0.5)
-    assert list(tally.readable(records)) == records
-    assert tally.counts == Counts(
+    counter = RecordCounter((), 0.5)
+    assert list(counter.readable(records)) == records
+    assert counter.counts == Counts(
         encodings={"cp1252": 2, "koi8-r": 1},
         recoded=[["de/a.txt", "cp1252"], ["a.txt", "koi8-r"], ["fr/a.txt", "cp1252"]],
     )
@@ -252,7 +252,7 @@ def test_each_file_that_is_not_utf8_is_counted_once() -> None:
 def test_what_cannot_be_made_of_a_record_is_bad_and_the_next_is_made() -> None:
     def make(record: Record) -> str | None:
         if record.value == "short":
-            tally.counts.filtered["short"] += 1
+            counter.counts.filtered["short"] += 1
             return None
         if record.problem:
             raise RecordError(record.problem)
@@ -266,14 +266,14 @@ def test_what_cannot_be_made_of_a_record_is_bad_and_the_next_is_made() -> None:
         Record("b.jsonl", 1, None, b"[]\r\n", "no object"),
         Record("b.jsonl", 5, "rivers", b"rivers"),
     ]
-    tally = Tally(("short",), 0.5)
-    assert list(tally.made(records, make)) == ["OWLS", "", "RIVERS"]
-    assert counted(tally) == (6, 1, 2)
-    assert [json.loads(line) for line in tally.rejected.splitlines()] == [
+    counter = RecordCounter(("short",), 0.5)
+    assert list(counter.made(records, make)) == ["OWLS", "", "RIVERS"]
+    assert counted(counter) == (6, 1, 2)
+    assert [json.loads(line) for line in counter.rejected.splitlines()] == [
         {"source": "a.jsonl", "offset": 5, "reason": "broken JSON", "head": "{"},
         {"source": "b.jsonl", "offset": 1, "reason": "no object", "head": "[]"},
     ]
-    assert tally.counts.bad_examples == [["a.jsonl:5", "broken JSON"], ["b.jsonl:1", "no object"]]
+    assert counter.counts.bad_examples == [["a.jsonl:5", "broken JSON"], ["b.jsonl:1", "no object"]]
 
 
 @pytest.mark.guarantee("records-counted")
@@ -289,11 +289,11 @@ def test_every_picture_is_read_and_one_that_cannot_be_decoded_is_bad() -> None:
         Record(f"owl/{number}.jpg", None, data, b"", label="owl") for number, data in enumerate((b"ab", b"", b"cd"))
     ]
     records.append(Record("owl/3.jpg", None, None, b"", "longer than 9 bytes", label="owl"))
-    tally = Tally((), 1.0)
-    (batch,) = LabeledWorker(kind, schema, {"owl": 7}).examples(records, tally)
+    counter = RecordCounter((), 1.0)
+    (batch,) = LabeledWorker(kind, schema, {"owl": 7}).examples(records, counter)
     assert batch.column("value").to_pylist() == [b"a", b"b", b"c", b"d"]
-    assert (tally.counts.kept, *counted(tally)) == (4, 6, 0, 2)
-    assert [json.loads(line)["source"] for line in tally.rejected.splitlines()] == ["owl/1.jpg", "owl/3.jpg"]
+    assert (counter.counts.kept, *counted(counter)) == (4, 6, 0, 2)
+    assert [json.loads(line)["source"] for line in counter.rejected.splitlines()] == ["owl/1.jpg", "owl/3.jpg"]
 
 
 @pytest.mark.guarantee("records-counted")
@@ -314,22 +314,22 @@ def test_every_picture_is_read_and_one_that_cannot_be_decoded_is_bad() -> None:
     ],
 )
 def test_the_beginning_of_a_bad_record_is_written_as_text(raw: bytes, head: str) -> None:
-    tally = Tally((), 1.0)
+    counter = RecordCounter((), 1.0)
     reason = f"no field {', '.join(map(str, range(200)))}"
-    tally.reject(Record("in/a.txt", None, None, raw, reason), RecordError(reason))
-    assert json.loads(tally.rejected) == {"source": "in/a.txt", "offset": None, "reason": reason, "head": head}
+    counter.reject(Record("in/a.txt", None, None, raw, reason), RecordError(reason))
+    assert json.loads(counter.rejected) == {"source": "in/a.txt", "offset": None, "reason": reason, "head": head}
 
 
 @pytest.mark.guarantee("records-counted")
 def test_the_first_three_bad_records_are_examples_and_all_are_rejected() -> None:
-    tally = Tally((), 1.0)
+    counter = RecordCounter((), 1.0)
     offsets = [*range(5001), 0, 0]  # also the same record again
     for number in offsets:
         record = Record("a.txt", number, None, b"caf\xe9", "wrong", is_not_utf8=number % 2 == 0)
-        tally.reject(record, RecordError(f"reason {number % 7}"))
-    assert (tally.counts.bad, tally.counts.not_utf8) == (5003, 2503)
-    assert tally.counts.bad_examples == [[f"a.txt:{number}", f"reason {number}"] for number in range(3)]
-    assert [json.loads(line)["offset"] for line in tally.rejected.splitlines()] == offsets
+        counter.reject(record, RecordError(f"reason {number % 7}"))
+    assert (counter.counts.bad, counter.counts.not_utf8) == (5003, 2503)
+    assert counter.counts.bad_examples == [[f"a.txt:{number}", f"reason {number}"] for number in range(3)]
+    assert [json.loads(line)["offset"] for line in counter.rejected.splitlines()] == offsets
 
 
 @pytest.mark.guarantee("records-counted")
@@ -341,16 +341,16 @@ def test_the_first_three_bad_records_are_examples_and_all_are_rejected() -> None
 def test_a_unit_stops_at_a_thousand_bad_records_that_are_most_of_all(
     good: int, bad: int, allowed: float, ends: bool
 ) -> None:
-    tally = Tally((), allowed)
-    tally.counts.read = good + bad
+    counter = RecordCounter((), allowed)
+    counter.counts.read = good + bad
     error = None
     for number in range(bad):
         assert error is None, number
         try:
-            tally.reject(Record("a.txt", number, None, b"{"), RecordError("broken JSON"))
+            counter.reject(Record("a.txt", number, None, b"{"), RecordError("broken JSON"))
         except PipelineError as raised:
             error = str(raised)
-    assert tally.counts.bad == bad
+    assert counter.counts.bad == bad
     assert (error is not None) == ends
     if error:
         assert error == f"{bad:,} of {good + bad:,} records are bad, e.g. a.txt:0: broken JSON"

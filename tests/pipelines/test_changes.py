@@ -22,7 +22,7 @@ from clearspan.pipelines import readers, run
 from clearspan.pipelines.errors import PipelineError
 from clearspan.pipelines.readers import content_hash, read_pieces, sniff
 from clearspan.pipelines.readers.lines import TextLines
-from clearspan.pipelines.records import Input, Piece, Reading
+from clearspan.pipelines.records import Input, Piece, ReadOptions
 from clearspan.pipelines.units import changes, plan
 from clearspan.pipelines.units.plan import cut, find_inputs
 from clearspan.pipelines.units.unit import process_unit
@@ -242,7 +242,7 @@ def test_what_a_piece_is_compared_by_covers_all_that_is_read_for_it(
 ) -> None:
     path, draws = tmp_path / name, random.Random(name)
     write(path, [text[:300] for text in texts[:60]])
-    reading = Reading(text_per="line")
+    reading = ReadOptions(text_per="line")
     (entry,) = find_inputs([str(path)], reading).files
     entry = dataclasses.replace(entry, sample="", status=None)  # by which readers would refuse an edited file
     pieces = [piece for unit in cut(str(tmp_path), [entry], unit_bytes) for piece in unit.pieces]
@@ -301,7 +301,7 @@ def test_a_flipped_bit_in_a_learned_tokenizer_is_mended(direct, old_head: Path, 
 @pytest.mark.guarantee("changed-input")
 @pytest.mark.parametrize("size", [sniff.WHOLE_BYTES, sniff.WHOLE_BYTES + 1])
 def test_what_a_unit_records_of_a_file_is_what_a_later_run_computes(tmp_path: Path, size: int) -> None:
-    path, reading = tmp_path / "a.txt", Reading()
+    path, reading = tmp_path / "a.txt", ReadOptions()
     path.write_bytes(b"owl\n" * (size // 4) + b"x" * (size % 4))
     found = find_inputs([str(path)], reading)
     piece, contents = Piece(plan.make_plan(found, {"options": {}}, 10**9).inputs[0], 0, None), list[str]()
@@ -323,7 +323,7 @@ def inputs(tmp_path: Path) -> Path:
 
 
 def planned(folder: Path) -> plan.Plan:
-    found = find_inputs([str(folder)], Reading(text_per="line"))
+    found = find_inputs([str(folder)], ReadOptions(text_per="line"))
     files = tuple(dataclasses.replace(entry, format="lines") for entry in found.files)
     made = plan.make_plan(dataclasses.replace(found, files=files), {"options": {}}, 56)
     shapes = [[(piece.input.name, piece.start) for piece in unit.pieces] for unit in made.units]
@@ -422,7 +422,7 @@ def test_an_edit_of_a_file_in_any_format_and_packing_is_noticed(tmp_path: Path, 
     noise = random.Random(7).randbytes(100_000).hex()  # remains larger than what planning reads as a whole
     path = tmp_path / f"In {name.upper()}"
     path.write_bytes(PACKED[name](b"text\n" if name.endswith("csv") else f'{{"text": "{noise}"}}\n'.encode()))
-    found = find_inputs([str(path)], Reading())
+    found = find_inputs([str(path)], ReadOptions())
     made = plan.make_plan(found, {"options": {}}, 10**9)
     recorded(tmp_path / "out", made, (0,))
     data = bytearray(path.read_bytes())
@@ -459,7 +459,7 @@ def test_an_edit_of_the_last_of_thousands_of_files_is_noticed(tmp_path: Path) ->
 def test_a_piece_of_parquet_is_compared_with_its_row_groups_to_their_ends_and_the_metadata(tmp_path: Path) -> None:
     path, texts = tmp_path / "a.parquet", [f"Owl {number} hunts at night over the fields." for number in range(100)]
     table(path, texts)
-    (entry,) = find_inputs([str(path)], Reading()).files
+    (entry,) = find_inputs([str(path)], ReadOptions()).files
     whole, size = path.read_bytes(), path.stat().st_size
     groups = pq.read_metadata(path)
     for start, end in ((0, 300), (300, 1000), (1000, 1001), (1001, size)):
@@ -536,7 +536,7 @@ def test_a_status_is_trusted_two_seconds_after_the_last_change(
 
 def described(path: Path, **changed: object) -> Input:
     """Return an input of lines, as planning describes it, with some attributes changed."""
-    (entry,) = find_inputs([str(path)], Reading()).files
+    (entry,) = find_inputs([str(path)], ReadOptions()).files
     return dataclasses.replace(entry, **{"format": "lines", **changed})
 
 
@@ -559,7 +559,7 @@ def test_a_file_that_is_not_as_planned_is_refused_before_it_is_read(
 ) -> None:
     entry = described(inputs / "a.txt", **changed)
     for start, num_lines in ((0, 8), (60, 3)):
-        records = read_pieces(str(inputs), [Piece(entry, start, None)], Reading(10**6))
+        records = read_pieces(str(inputs), [Piece(entry, start, None)], ReadOptions(10**6))
         if not complaint:
             assert len(list(records)) == num_lines
             continue
@@ -573,7 +573,7 @@ def test_a_file_that_is_not_as_planned_is_refused_before_it_is_read(
 def test_a_file_that_is_edited_while_it_is_read_is_an_error_at_its_end(inputs: Path, how: str) -> None:
     path = inputs / "a.txt"
     contents: list[str] = []
-    records = read_pieces(str(inputs), [Piece(described(path), 0, None)], Reading(10**6), contents)
+    records = read_pieces(str(inputs), [Piece(described(path), 0, None)], ReadOptions(10**6), contents)
     next(records)
     data = path.read_bytes()
     if how == "replaced":
@@ -593,7 +593,7 @@ def test_a_file_that_is_edited_while_it_is_read_is_an_error_at_its_end(inputs: P
 @pytest.mark.parametrize("change", [b"river", b"rivers\n", b""])
 def test_an_edit_behind_the_piece_that_is_read_is_an_error_too(inputs: Path, change: bytes) -> None:
     path = inputs / "a.txt"
-    records = read_pieces(str(inputs), [Piece(described(path), 0, 30)], Reading(10**6))
+    records = read_pieces(str(inputs), [Piece(described(path), 0, 30)], ReadOptions(10**6))
     next(records)
     path.write_bytes(path.read_bytes()[:100] + change)
     with pytest.raises(PipelineError, match=f"^{path}: {MODIFIED}"):
@@ -669,7 +669,7 @@ def test_a_format_that_does_not_read_to_the_end_is_blamed_unless_the_file_was_sh
     own_module: Callable[[str], str],
 ) -> None:
     spec, path = f"{own_module(HASTY)}:{name}", inputs / "a.txt"
-    records = read_pieces(str(inputs), [Piece(described(path, format=spec), 0, end)], Reading(10**6))
+    records = read_pieces(str(inputs), [Piece(described(path, format=spec), 0, end)], ReadOptions(10**6))
     next(records)
     if size < 104:
         os.truncate(path, size)
@@ -691,7 +691,7 @@ def test_damage_that_an_edit_explains_is_told_as_an_edit(
     path = tmp_path / "a.txt"
     path.write_bytes(b"owls\n" + bytes(595))
     os.utime(path, ns=(10**18, 10**18))
-    records = read_pieces(str(tmp_path), [Piece(described(path), 0, None)], Reading(10**6))
+    records = read_pieces(str(tmp_path), [Piece(described(path), 0, None)], ReadOptions(10**6))
     next(records)
     if data is not None:
         path.write_bytes(data)
@@ -704,7 +704,7 @@ def test_damage_that_an_edit_explains_is_told_as_an_edit(
 def test_the_hash_of_each_piece_is_recorded_in_order_and_only_if_asked_for(inputs: Path) -> None:
     made, contents = planned(inputs), list[str]()
     pieces = [piece for unit in made.units for piece in unit.pieces]
-    reading = Reading(10**6)
+    reading = ReadOptions(10**6)
     assert len(list(read_pieces(str(inputs), pieces, reading, contents))) == 12
     assert contents == [content_hash(str(inputs), piece) for piece in pieces] and len(set(contents)) == 4
     assert len(list(read_pieces(str(inputs), pieces, reading))) == 12

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 import soundfile
 
+from clearspan.pipelines.counter import RecordError
 from clearspan.pipelines.media import clips
 from clearspan.pipelines.media.clips import blocks, log_mel, spectrograms
-from clearspan.pipelines.tally import RecordError
 
 
 def read_clip(data: bytes) -> np.ndarray:

@@ -18,7 +18,7 @@ from clearspan.common.queries import read_queries
 from clearspan.common.records import csv_rows
 from clearspan.pipelines.errors import PipelineError
 from clearspan.pipelines.readers import tables
-from clearspan.pipelines.records import Reading, Record
+from clearspan.pipelines.records import ReadOptions, Record
 from clearspan.pipelines.text.exclude import read_texts
 from tests.pipelines.packings import read_all, tar
 
@@ -31,15 +31,15 @@ def written(rows: list[list[str]], **options) -> bytes:
     return data.getvalue().encode()
 
 
-def read(data: bytes, reading: Reading | None = None, name: str = "a.csv") -> list[Record]:
-    return list(tables.records(io.BytesIO(data), name, reading or Reading(10**6)))
+def read(data: bytes, reading: ReadOptions | None = None, name: str = "a.csv") -> list[Record]:
+    return list(tables.records(io.BytesIO(data), name, reading or ReadOptions(10**6)))
 
 
 @pytest.mark.guarantee("quotes-in-tables")
 @given(st.lists(st.tuples(cells, cells), max_size=9), st.sampled_from([",", ";", "|"]), st.sampled_from(["\n", "\r\n"]))
 def test_what_pythons_writer_writes_is_read(rows: list[tuple[str, str]], delimiter: str, end: str) -> None:
     data = written([["first", "text"], *map(list, rows)], delimiter=delimiter, lineterminator=end)
-    found = read(data, Reading(10**6, columns=(("first", "text"),)))
+    found = read(data, ReadOptions(10**6, columns=(("first", "text"),)))
     assert [(record.value["first"], record.value["text"]) for record in found] == rows
     assert [record.source for record in found] == [f"a.csv:{number}" for number in range(len(rows))]
 
@@ -70,7 +70,7 @@ def test_a_first_line_that_declares_the_delimiter_is_no_row(name: str, line: str
     data = line.encode() + written(rows, delimiter=delimiter, lineterminator=end)
     found = read(data, name=name)
     assert [(record.value, record.offset) for record in found] == [("Call me, Ishmael; now", 0), ("Loomings", 1)]
-    numbered = read(data, Reading(10**6, header=False, field="2"), name)
+    numbered = read(data, ReadOptions(10**6, header=False, field="2"), name)
     assert [record.value for record in numbered] == ["text", "Call me, Ishmael; now", "Loomings"]
     (tmp_path / name).write_bytes(data.replace(b"text", b"query"))
     queries = read_queries(tmp_path / name)
@@ -117,7 +117,7 @@ def test_quotes_of_a_tsv_that_a_writer_would_not_have_written_are_characters(sha
     path = shared_data / "glue" / "RTE" / "dev.tsv"
     lines = path.read_text(encoding="utf-8-sig").splitlines()
     header = lines[0].split("\t")
-    found = read(path.read_bytes(), Reading(10**6, columns=(tuple(header[:2]),)), "a.tsv")
+    found = read(path.read_bytes(), ReadOptions(10**6, columns=(tuple(header[:2]),)), "a.tsv")
     expected = [line.split("\t")[:2] for line in lines[1:]]
     assert [list(record.value.values()) for record in found if not record.problem] == expected
     dialogue = b'id\ttext\n1\t"Quite.\n2\tQuite so."\n3\t"Yes," he said.\n4\t"All."\n'
@@ -150,7 +150,7 @@ def test_a_csv_without_a_header_has_numbered_columns(shared_data: Path) -> None:
     path = shared_data / "stsb_multi_mt" / "stsb-de-dev.csv"
     with path.open(encoding="utf-8", newline="") as lines:
         expected = [row[1] for row in csv.reader(lines)]
-    found = read(path.read_bytes(), Reading(10**6, "2", header=False))
+    found = read(path.read_bytes(), ReadOptions(10**6, "2", header=False))
     assert [record.value for record in found] == expected and len(found) == 1500
 
 
@@ -161,7 +161,7 @@ def test_a_csv_without_a_header_has_numbered_columns(shared_data: Path) -> None:
 def test_a_first_row_that_is_longer_than_the_head_is_read_whole(delimiter: str, line: str, header: bool) -> None:
     rows = [[line * 6000, "1"], ["Never mind\nhow long", "2"]]
     data = written([*([["text", "label"]] if header else []), *rows], delimiter=delimiter, quoting=csv.QUOTE_ALL)
-    found = read(data, Reading(10**6, "text" if header else "1", header=header))
+    found = read(data, ReadOptions(10**6, "text" if header else "1", header=header))
     assert [record.value for record in found] == [row[0] for row in rows]
 
 
@@ -169,13 +169,13 @@ def test_a_table_whose_rows_are_all_longer_than_allowed_is_rejected() -> None:
     with pytest.raises(
         PipelineError, match=r"a.csv: its first rows are not readable, so that its columns are not known"
     ):
-        read(b"a" * 2_000_000 + b"\nCall me Ishmael\n", Reading(70_000, "1", header=False))
+        read(b"a" * 2_000_000 + b"\nCall me Ishmael\n", ReadOptions(70_000, "1", header=False))
 
 
 def test_a_first_line_that_is_a_text_is_not_lost_as_a_header() -> None:
     with pytest.raises(PipelineError, match="looks like a text, not like a column name: add no_header"):
         read(b"Call me Ishmael some years ago\nNever mind how long\n")
-    whole = read(b"Call me Ishmael some years ago\nNever mind how long\n", Reading(10**6, "1", header=False))
+    whole = read(b"Call me Ishmael some years ago\nNever mind how long\n", ReadOptions(10**6, "1", header=False))
     assert len(whole) == 2
 
 
@@ -202,11 +202,11 @@ def test_an_unclosed_quote_is_an_error_that_names_its_line(rest: bytes) -> None:
     data = b'id,text\n1,"two\nlines"\n2,"Call me Ishmael.\n' + rest
     complaint = re.escape("a.csv: line 4: the row that begins there has a quote that is not closed")
     with pytest.raises(PipelineError, match=complaint):
-        read(data, Reading(1000))
+        read(data, ReadOptions(1000))
 
 
 def test_a_row_above_the_limit_is_bad_and_the_next_is_read() -> None:
-    found = read(b"id,text\n1," + b"a" * 3_000_000 + b'\n2,"' + b"b" * 2000 + b'"\n3,c\n', Reading(1000))
+    found = read(b"id,text\n1," + b"a" * 3_000_000 + b'\n2,"' + b"b" * 2000 + b'"\n3,c\n', ReadOptions(1000))
     assert [record.problem for record in found] == [
         "longer than 1,000 bytes: 3,000,003",
         "longer than 1,000 bytes: 2,005",
@@ -239,7 +239,7 @@ def test_cells_with_any_line_breaks_and_spaces_are_read_as_a_writer_wrote_them(t
         packed
     )
     for encoding in (None, "auto"):
-        found = read_all({name: packed}, tmp_path, 10**9, reading=Reading(10**6, encoding=encoding))
+        found = read_all({name: packed}, tmp_path, 10**9, reading=ReadOptions(10**6, encoding=encoding))
         assert [record.value for record in found] == texts
 
 
@@ -268,7 +268,7 @@ def test_tabs_part_the_cells_of_a_tsv_however_many_commas_its_texts_have(tmp_pat
     rows = b"".join(b'%d\tOwls, "quick", hunt.\n' % number for number in range(9))
     packed = {"gz": gzip.compress, "xz": lzma.compress, "tar": lambda table: tar({"b.tsv": table})}
     data = packed.get(name.rpartition(".")[2], bytes)(rows)
-    found = read_all({name: data}, tmp_path, 10**9, reading=Reading(10**6, header=False))
+    found = read_all({name: data}, tmp_path, 10**9, reading=ReadOptions(10**6, header=False))
     assert [record.value for record in found] == ['Owls, "quick", hunt.'] * 9
 
 

@@ -9,11 +9,11 @@ import pytest
 from tokenizers import Tokenizer
 
 from clearspan.pipelines.__main__ import main
+from clearspan.pipelines.counter import RecordCounter
 from clearspan.pipelines.kinds import documents
 from clearspan.pipelines.kinds.documents import Documents, DocumentWorker
 from clearspan.pipelines.kinds.text_inputs import text_id
 from clearspan.pipelines.records import Record
-from clearspan.pipelines.tally import Tally
 from clearspan.pipelines.text.segmentation import normalize
 from clearspan.pipelines.text.tokenization import Tokenization
 from clearspan.shards import Dataset, verify
@@ -84,9 +84,11 @@ def test_excluded_texts_are_looked_for_where_lines_still_are(direct, texts: list
     assert "none of 1 documents is kept: 1 excluded" in outcome.err
 
 
-def examples(kind: Documents, texts: list[str], tokenization: Tokenization, tally: Tally) -> list[pa.RecordBatch]:
+def examples(
+    kind: Documents, texts: list[str], tokenization: Tokenization, counter: RecordCounter
+) -> list[pa.RecordBatch]:
     records = [Record("a.jsonl", number, {"text": text}, b"") for number, text in enumerate(texts)]
-    return list(DocumentWorker(kind, tokenization).examples(records, tally))
+    return list(DocumentWorker(kind, tokenization).examples(records, counter))
 
 
 @pytest.fixture(scope="module")
@@ -98,17 +100,17 @@ def tokenization(roberta_tokenizer: Path) -> Tokenization:
 def test_a_document_of_too_few_bytes_is_not_tokenized(
     tokenization: Tokenization, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    tally = Tally(Documents().reasons, 0.0)
+    counter = RecordCounter(Documents().reasons, 0.0)
     monkeypatch.setattr(tokenization, "tokenize", lambda *_: pytest.fail("tokenized"))
-    assert examples(Documents(min_tokens=10), ["", "123456789", "é" * 4], tokenization, tally) == []
-    assert tally.counts.filtered == {"empty": 1, "short_bytes": 2, "short_tokens": 0}
+    assert examples(Documents(min_tokens=10), ["", "123456789", "é" * 4], tokenization, counter) == []
+    assert counter.counts.filtered == {"empty": 1, "short_bytes": 2, "short_tokens": 0}
 
 
 def test_bytes_tell_nothing_of_a_wordpiece_tokenizer(shared_data: Path) -> None:
     data = (shared_data / "tokenizers" / "bert-base-uncased" / "tokenizer.json").read_bytes()
-    tally = Tally(Documents().reasons, 0.0)
-    examples(Documents(min_tokens=10), ["", "short"], Tokenization(data), tally)
-    assert tally.counts.filtered == {"empty": 1, "short_bytes": 0, "short_tokens": 1}
+    counter = RecordCounter(Documents().reasons, 0.0)
+    examples(Documents(min_tokens=10), ["", "short"], Tokenization(data), counter)
+    assert counter.counts.filtered == {"empty": 1, "short_bytes": 0, "short_tokens": 1}
 
 
 @pytest.mark.slow
@@ -120,8 +122,8 @@ def test_batches_are_cut_at_their_size_whatever_is_tokenized_together(
     found = []
     for tokenize_bytes in (1, 100_000, 10**9):
         monkeypatch.setattr(documents, "TOKENIZE_BYTES", tokenize_bytes)
-        tally = Tally(Documents().reasons, 0.0)
-        found.append(examples(Documents(min_tokens=1), texts[:200], tokenization, tally))
+        counter = RecordCounter(Documents().reasons, 0.0)
+        found.append(examples(Documents(min_tokens=1), texts[:200], tokenization, counter))
     assert found[0] == found[1] == found[2]
     for batch in found[0][:-1]:
         sizes = np.diff(batch.column("tokens").offsets.to_numpy()) * 2

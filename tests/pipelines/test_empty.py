@@ -11,12 +11,12 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from clearspan.pipelines.counter import Counts, RecordCounter, RecordError
 from clearspan.pipelines.kinds.embedded_texts import EmbeddedTexts
 from clearspan.pipelines.kinds.pairs import Pairs, PairWorker
 from clearspan.pipelines.kinds.text_inputs import checked_text, texts_of
 from clearspan.pipelines.kinds.triplets import TripletRow, TripletWorker
 from clearspan.pipelines.records import Record
-from clearspan.pipelines.tally import Counts, RecordError, Tally
 from tests.pipelines.conftest import Command, summary
 from tests.pipelines.packings import parquet
 
@@ -124,9 +124,9 @@ BLANKS = [None, "", " ", "\t\r\n", "\u00a0\u2003", "\x1f", "\u3000\n"]
 
 def texts_in(values: list[object], field: str | None = None) -> tuple[list[str], Counts]:
     """Return the texts of records with these values, and the counts."""
-    tally = Tally(("empty",), 1.0)
+    counter = RecordCounter(("empty",), 1.0)
     records = [Record("a.jsonl", number, value, b"") for number, value in enumerate(values)]
-    return [text for _, text, data in texts_of(records, field, tally) if data == text.encode()], tally.counts
+    return [text for _, text, data in texts_of(records, field, counter) if data == text.encode()], counter.counts
 
 
 @pytest.mark.guarantee("empty-is-empty")
@@ -167,11 +167,11 @@ def test_a_value_that_is_no_text_is_bad_and_not_empty(value: object, problem: st
 
 @pytest.mark.guarantee("empty-is-empty")
 def test_a_record_that_cannot_be_read_is_bad_and_not_empty() -> None:
-    tally = Tally((), 1.0)
+    counter = RecordCounter((), 1.0)
     for value in (None, "", {"text": ""}):
-        assert not list(texts_of([Record("a.jsonl", 0, value, b"", "broken JSON")], None, tally))
-    assert tally.counts.filtered == {} and tally.counts.bad == 3
-    assert tally.counts.bad_examples[2] == ["a.jsonl:0", "broken JSON"]
+        assert not list(texts_of([Record("a.jsonl", 0, value, b"", "broken JSON")], None, counter))
+    assert counter.counts.filtered == {} and counter.counts.bad == 3
+    assert counter.counts.bad_examples[2] == ["a.jsonl:0", "broken JSON"]
 
 
 @pytest.mark.guarantee("empty-is-empty")

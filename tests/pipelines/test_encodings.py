@@ -13,8 +13,8 @@ from clearspan.pipelines.errors import PipelineError
 from clearspan.pipelines.kinds.text_inputs import encoding_named
 from clearspan.pipelines.readers import first_records, read_pieces, streams
 from clearspan.pipelines.readers.encodings import detected
-from clearspan.pipelines.records import Reading, Record
-from clearspan.pipelines.units import first_look
+from clearspan.pipelines.records import ReadOptions, Record
+from clearspan.pipelines.units import preflight
 from clearspan.pipelines.units.plan import cut, describe
 from clearspan.shards import Dataset
 from tests.pipelines.conftest import Command, logged, rows, summary
@@ -28,7 +28,7 @@ JAPANESE = ["吾輩は猫である。", "名前はまだ無い。", "表示で�
 def read(name: str, data: bytes, folder: Path, encoding: str, text_per: str = "file") -> list[Record]:
     """Read a file in units of 10 bytes, if it can be cut."""
     (folder / name).write_bytes(data)
-    reading = Reading(10**6, encoding=encoding, text_per=text_per)
+    reading = ReadOptions(10**6, encoding=encoding, text_per=text_per)
     entries = list(describe(str(folder), {name: len(data)}, reading))
     first_records(str(folder), entries, reading, 1, any_format=True)  # the look before a long run
     pieces = [piece for unit in cut(str(folder), entries, 10, whole=reading.uncut) for piece in unit.pieces]
@@ -120,10 +120,10 @@ POLISH = "Sowa poluje nocą nad cichymi polami, podczas gdy rolnicy śpią; źre
 @pytest.mark.parametrize("shift", range(4))
 def test_text_is_utf8_although_a_character_lies_across_the_end_of_the_look(shift: int, tmp_path: Path) -> None:
     line = f"{RUSSIAN} {JAPANESE[0]}\n"
-    data = ("x" * shift + line * (first_look.LOOK_BYTES // len(line))).encode()
+    data = ("x" * shift + line * (preflight.LOOK_BYTES // len(line))).encode()
     (tmp_path / "a.txt").write_bytes(data)
-    entries = list(describe(str(tmp_path), {"a.txt": len(data)}, Reading()))
-    first_look.check_first(str(tmp_path), entries, Reading(), lambda record: None, 0.001)
+    entries = list(describe(str(tmp_path), {"a.txt": len(data)}, ReadOptions()))
+    preflight.check_first(str(tmp_path), entries, ReadOptions(), lambda record: None, 0.001)
     with pytest.raises(PipelineError, match="UTF-8, not cp1251"):
         read("a.txt", data, tmp_path, "cp1251")
 
@@ -265,7 +265,7 @@ def test_the_tokenizer_is_learned_from_the_same_texts(direct: Command, mixed: Pa
 @pytest.fixture
 def long_work(monkeypatch: pytest.MonkeyPatch) -> None:
     """Take all work for long, so that the first records are looked at."""
-    monkeypatch.setattr(first_look, "LONG_S", 0.0)
+    monkeypatch.setattr(preflight, "LONG_S", 0.0)
 
 
 @pytest.mark.guarantee("wrong-input-fails-first")

@@ -96,7 +96,7 @@ def embedded(
 def small_blocks(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Many blocks and several parts of the queries."""
     monkeypatch.setattr(texts, "FIRST_ROWS", 8)
-    monkeypatch.setattr(texts, "MOST_ROWS", 32)
+    monkeypatch.setattr(texts, "MAX_ROWS", 32)
     monkeypatch.setattr(exact, "TOGETHER", 3)
     monkeypatch.setenv("CLEARSPAN_CACHE", str(tmp_path / "cache"))
 

@@ -16,11 +16,11 @@ from hypothesis import strategies as st
 from clearspan.common import files
 from clearspan.eval.data.labeled import Labeled, read_snli, read_sst, read_trec, read_two_classes
 from clearspan.eval.data.sts_data import ScoredPairs, read_sts_subset
+from clearspan.pipelines.counter import RecordCounter
 from clearspan.pipelines.errors import PipelineError
 from clearspan.pipelines.kinds import text as text_kind
 from clearspan.pipelines.kinds.text import containing_excluded
 from clearspan.pipelines.kinds.text_inputs import text_id
-from clearspan.pipelines.tally import Tally
 from clearspan.pipelines.text.exclude import Excluded, read_texts
 from clearspan.pipelines.text.segmentation import normalize
 from clearspan.pipelines.text.word_hashes import comparable
@@ -233,12 +233,12 @@ def test_every_text_is_looked_at_however_many_are_looked_at_together(monkeypatch
 
 @pytest.mark.guarantee("excluded-texts")
 def test_each_dropped_example_is_counted_and_has_a_line() -> None:
-    tally = Tally(("excluded",), 0.0)
-    tally.exclude("a.jsonl:0", 7, GUITAR)
-    tally.exclude("b.txt:12", 9, SWIMMING)
-    tally.exclude("c.txt:3", 7, GUITAR)  # a copy
-    assert tally.counts.filtered["excluded"] == 3
-    assert [json.loads(line) for line in tally.excluded.splitlines()] == [
+    counter = RecordCounter(("excluded",), 0.0)
+    counter.exclude("a.jsonl:0", 7, GUITAR)
+    counter.exclude("b.txt:12", 9, SWIMMING)
+    counter.exclude("c.txt:3", 7, GUITAR)  # a copy
+    assert counter.counts.filtered["excluded"] == 3
+    assert [json.loads(line) for line in counter.excluded.splitlines()] == [
         {"source": "a.jsonl:0", "id": 7, "text": GUITAR},
         {"source": "b.txt:12", "id": 9, "text": SWIMMING},
         {"source": "c.txt:3", "id": 7, "text": GUITAR},

@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 
 from clearspan.pipelines.readers import read_pieces
-from clearspan.pipelines.records import Reading, Record
+from clearspan.pipelines.records import ReadOptions, Record
 from clearspan.pipelines.units.plan import find_inputs, make_plan
 
-AS_BYTES = Reading(max_bytes=100_000, as_bytes=True)
+AS_BYTES = ReadOptions(max_bytes=100_000, as_bytes=True)
 
 
 def read(folder: Path, unit_bytes: int = 10**6) -> list[Record]:

@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 from clearspan.pipelines.errors import PipelineError
 from clearspan.pipelines.readers import arrays, plain_text
 from clearspan.pipelines.readers.streams import BOM, DamagedFileError
-from clearspan.pipelines.records import Reading, Record
+from clearspan.pipelines.records import ReadOptions, Record
 from tests.pipelines.packings import COMPRESS, arrow, format_of, jsonl, parquet, read_all, tar
 
-READING = Reading(10**6)
+READING = ReadOptions(10**6)
 
 
 class Few(io.BytesIO):
@@ -26,7 +26,7 @@ class Few(io.BytesIO):
         return super().read(min(size or 0, 7))
 
 
-def elements(data: bytes, reading: Reading = READING) -> list[Record]:
+def elements(data: bytes, reading: ReadOptions = READING) -> list[Record]:
     return list(arrays.records(Few(data), "a.json", reading))
 
 
@@ -142,7 +142,7 @@ def test_an_extension_type_is_no_text(tmp_path: Path) -> None:
 
 
 def parts(data: bytes, separator: str, limit: int = 10**6) -> list[Record]:
-    return list(plain_text.records(Few(data), "a.txt", Reading(limit, separator=separator)))
+    return list(plain_text.records(Few(data), "a.txt", ReadOptions(limit, separator=separator)))
 
 
 @given(st.lists(st.text("ab \n<", max_size=5), max_size=8), st.sampled_from(["\n\n", "<a>", "<", "  "]))
@@ -201,7 +201,7 @@ def test_a_byte_order_mark_is_white_space_at_the_start_of_any_line(tmp_path: Pat
     }
     for name, data in (*tables.items(), ("e.txt", BOM + b"One.")):
         for field in (None, "text"):
-            found = read_all({name: data}, tmp_path, 10**9, reading=Reading(10**6, field=field))
+            found = read_all({name: data}, tmp_path, 10**9, reading=ReadOptions(10**6, field=field))
             assert [record.value for record in found] == ["One."]
 
 

@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from clearspan.pipelines import tally
+from clearspan.pipelines import counter
 from clearspan.pipelines.errors import PipelineError
 from clearspan.pipelines.kinds.embedded_texts import EmbeddedTexts
 from clearspan.pipelines.kinds.text_inputs import text_id
-from clearspan.pipelines.records import Reading
+from clearspan.pipelines.records import ReadOptions
 from clearspan.pipelines.units.full_look import FullLook, look_at_all
 from clearspan.pipelines.units.plan import find_inputs
 
@@ -19,19 +19,19 @@ BARN = {"text": "They roost in barns.", "year": 1999, "place": "Kent"}
 EAR = {"text": "They hunt by ear.", "year": 2001, "place": "Fife"}
 
 
-def looked(folder: Path, max_bad_fraction: float = 0.001, **files: list[dict[str, Any]]) -> FullLook:
+def infer_options(folder: Path, max_bad_fraction: float = 0.001, **files: list[dict[str, Any]]) -> FullLook:
     """Look at all records of files of JSON lines, of which the fields `year` and `place` are to be stored."""
     for name, records in files.items():
         (folder / f"{name}.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
     texts = EmbeddedTexts(keep_fields=("year", "place"), kept=(("year", "int64"), ("place", "string")))
-    reading = texts.reading(Reading(10**6))
+    reading = texts.reading(ReadOptions(10**6))
     return look_at_all(find_inputs([str(folder)], reading), reading, texts, max_bad_fraction, quiet=True)
 
 
 @pytest.mark.guarantee("adapt-reads-all-inputs")
 def test_all_records_of_all_files_are_looked_at(tmp_path: Path) -> None:
     named, listed = {**BARN, "year": "in spring"}, {**EAR, "place": ["Fife", "Kent"]}
-    look = looked(
+    look = infer_options(
         tmp_path, a=[EAR, {**BARN, "text": " "}, BARN], b=[named, listed], c=[{"text": ["Owls"]}, EAR, listed, named]
     )
     ids = [text_id(record["text"].encode()) for record in (EAR, BARN, EAR)]
@@ -48,7 +48,7 @@ def test_all_records_of_all_files_are_looked_at(tmp_path: Path) -> None:
 def test_the_last_of_many_records_and_of_many_files_are_looked_at(tmp_path: Path) -> None:
     named, listed = {**BARN, "year": "in spring"}, {**EAR, "place": ["Fife", "Kent"]}
     files = {f"f{number:03}": [EAR] for number in range(60)}
-    look = looked(tmp_path, 0.5, **files | {"f030": [*[BARN] * 11_000, named], "f060": [listed]})
+    look = infer_options(tmp_path, 0.5, **files | {"f030": [*[BARN] * 11_000, named], "f060": [listed]})
     assert (look.counts.read, look.counts.bad, len(look.ids)) == (59 + 11_002, 2, 59 + 11_000)
     assert look.wrong["year"].startswith("f030.jsonl:") and look.wrong["place"].startswith("f060.jsonl:0: ")
     assert look.ids[-1] == look.ids[0] == text_id(EAR["text"].encode())
@@ -58,8 +58,8 @@ def test_the_last_of_many_records_and_of_many_files_are_looked_at(tmp_path: Path
 def test_the_look_ends_early_if_most_records_are_bad_and_so_many_are_not_allowed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tally, "EARLY_STOP", 2)
+    monkeypatch.setattr(counter, "EARLY_STOP", 2)
     bad = {"text": ["Owls"]}
     with pytest.raises(PipelineError, match="2 of 2 records are bad"):
-        looked(tmp_path, a=[bad] * 9)
-    assert looked(tmp_path, 0.5, a=[bad] * 9).counts.bad == 9
+        infer_options(tmp_path, a=[bad] * 9)
+    assert infer_options(tmp_path, 0.5, a=[bad] * 9).counts.bad == 9

@@ -20,11 +20,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from clearspan.pipelines.counter import RecordError
 from clearspan.pipelines.kinds import text as text_kind
 from clearspan.pipelines.kinds import triplets
 from clearspan.pipelines.kinds.groups import digests, group_of
 from clearspan.pipelines.records import Record
-from clearspan.pipelines.tally import RecordError
 from clearspan.pipelines.units.curation import held_out_share
 from clearspan.shards import Manifest, storage
 from tests.pipelines.conftest import Command, rows, summary

@@ -16,7 +16,7 @@ from clearspan.pipelines.errors import PipelineError
 from clearspan.pipelines.labels import Classes
 from clearspan.pipelines.readers import arrays, formats, lines, plain_text, samples, tables, tars
 from clearspan.pipelines.readers.streams import BUFFER_BYTES, DamagedFileError
-from clearspan.pipelines.records import Input, Piece, Reading, Record
+from clearspan.pipelines.records import Input, Piece, ReadOptions, Record
 
 LINK = "a link or a device, not a file"
 KINDS = {
@@ -154,8 +154,8 @@ def test_the_members_of_a_tar_are_not_kept_in_memory(mode: Literal["r:", "r|"]) 
     assert peak < 500_000
 
 
-def unpacked(data: bytes, reading: Reading | None = None) -> list[Record]:
-    return list(tars.unpack(io.BytesIO(data), "a.tar/b", reading or Reading(10**6)))
+def unpacked(data: bytes, reading: ReadOptions | None = None) -> list[Record]:
+    return list(tars.unpack(io.BytesIO(data), "a.tar/b", reading or ReadOptions(10**6)))
 
 
 @pytest.mark.guarantee("hostile-archives")
@@ -178,7 +178,7 @@ def test_links_in_a_tar_within_a_tar_are_bad_records_and_the_rest_is_read(pack, 
     ]
     piece = Piece(Input("a.tar", 0, "tar", None, ""), 0, None)
     outer = tar(("link", "evil.txt", target), ("file", "b", pack(inner)), ("pipe", "p.txt", b""))
-    whole = list(formats.format_named("tar").read(io.BytesIO(outer), piece, Reading(10**6, text_per="line")))
+    whole = list(formats.format_named("tar").read(io.BytesIO(outer), piece, ReadOptions(10**6, text_per="line")))
     assert [record.name for record in whole] == ["a.tar/evil.txt", *(record.name for record in found), "a.tar/p.txt"]
     assert [record.problem for record in whole] == [LINK, LINK, "", LINK, "", LINK]
 
@@ -235,7 +235,7 @@ def test_a_packed_member_is_unpacked_in_bounded_memory(pack: Callable[[bytes], b
     data = pack(tar(("file", "c.txt", bomb), ("file", "d.txt", b"Rivers.")) if is_tar else bomb)
     del bomb
     tracemalloc.start()
-    found = unpacked(data, Reading(1000))
+    found = unpacked(data, ReadOptions(1000))
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert (
@@ -248,7 +248,7 @@ def test_a_packed_member_is_unpacked_in_bounded_memory(pack: Callable[[bytes], b
 @pytest.mark.parametrize("name", ["a.json", "a.cls", "a.jpg"])
 def test_of_a_member_beside_a_picture_and_of_a_picture_no_more_is_read_than_allowed(name: str) -> None:
     classes = Classes(("owl",))
-    reading = Reading(1000, as_bytes=True, extensions=(".jpg",), classes=classes)
+    reading = ReadOptions(1000, as_bytes=True, extensions=(".jpg",), classes=classes)
     endless = io.BufferedReader(Endless(b"", b"owl ", SIZE), BUFFER_BYTES)
     members: list[samples.Member] = [(f"a.tar/owl/{name}", 0, endless), ("a.tar/owl/b.jpg", 9, io.BytesIO(b"b"))]
     list(samples.read([], reading))  # imports a package
@@ -265,12 +265,12 @@ def test_of_a_member_beside_a_picture_and_of_a_picture_no_more_is_read_than_allo
 
 SIZE = 60_000_000
 READERS = {
-    "text": lambda stream: plain_text.records(stream, "a.txt", Reading(1000)),
-    "separator": lambda stream: plain_text.records(stream, "a.txt", Reading(1000, separator="\n\n")),
-    "lines": lambda stream: formats.format_named("lines").read(stream, PIECE, Reading(1000)),
-    "jsonl": lambda stream: formats.format_named("jsonl").read(stream, PIECE, Reading(1000)),
-    "csv": lambda stream: tables.records(stream, "a.csv", Reading(1000)),
-    "array": lambda stream: arrays.records(stream, "a.json", Reading(1000)),
+    "text": lambda stream: plain_text.records(stream, "a.txt", ReadOptions(1000)),
+    "separator": lambda stream: plain_text.records(stream, "a.txt", ReadOptions(1000, separator="\n\n")),
+    "lines": lambda stream: formats.format_named("lines").read(stream, PIECE, ReadOptions(1000)),
+    "jsonl": lambda stream: formats.format_named("jsonl").read(stream, PIECE, ReadOptions(1000)),
+    "csv": lambda stream: tables.records(stream, "a.csv", ReadOptions(1000)),
+    "array": lambda stream: arrays.records(stream, "a.json", ReadOptions(1000)),
 }
 PIECE = Piece(Input("a", SIZE, "lines", None, ""), 0, None)
 HEADS = {"jsonl": b'{"text": "', "csv": b'n,text\n1,"', "array": b'[{"text": "'}

@@ -14,12 +14,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from clearspan.common.parsing import exact_number
+from clearspan.pipelines.counter import RecordError
 from clearspan.pipelines.errors import PipelineError
 from clearspan.pipelines.kinds.groups import group_of
 from clearspan.pipelines.kinds.kept_fields import KeptFields, types_of
 from clearspan.pipelines.readers.jsonl import JsonlFiles
-from clearspan.pipelines.records import Input, Piece, Reading, Record
-from clearspan.pipelines.tally import RecordError
+from clearspan.pipelines.records import Input, Piece, ReadOptions, Record
 from tests.pipelines.packings import arrow, parquet, read_all
 
 LONG = ["12345678901234567890", "12345678901234567891", "123456789012345678901234567890"]
@@ -34,7 +34,7 @@ def json_rows(numbers: list[str]) -> list[str]:
 def parsed(line: str, field: str) -> dict:
     """Return a line of JSON as it is read where a field is kept."""
     piece = Piece(Input("a.jsonl", len(line), "jsonl", None, ""), 0, None)
-    (record,) = JsonlFiles().read(io.BytesIO(line.encode()), piece, Reading(10**6, keep=(field,)))
+    (record,) = JsonlFiles().read(io.BytesIO(line.encode()), piece, ReadOptions(10**6, keep=(field,)))
     assert not record.problem
     return record.value
 
@@ -60,7 +60,9 @@ FILES = {
 
 def stored(files: dict[str, bytes], folder: Path, *words: str) -> tuple[dict[str, str], list]:
     """Return the types of fields, and the values of the first field that are stored."""
-    records = read_all(files, folder, 10**9, reading=Reading(10**6, keep=tuple(word.split(":")[0] for word in words)))
+    records = read_all(
+        files, folder, 10**9, reading=ReadOptions(10**6, keep=tuple(word.split(":")[0] for word in words))
+    )
     types = types_of(words, records)
     return types, [KeptFields(types).of(record)[0] for record in records]
 

@@ -11,15 +11,15 @@ from clearspan.common.line_ends import end_with_cr, parts_end_with_cr
 from clearspan.common.queries import read_queries
 from clearspan.common.records import DataError
 from clearspan.pipelines.readers import read_pieces
-from clearspan.pipelines.records import Reading, Record
+from clearspan.pipelines.records import ReadOptions, Record
 from clearspan.pipelines.units.plan import cut, describe
 from tests.pipelines.packings import jsonl, read_all, tar
 
 TEXTS = ["An owl hunts at night.", "Moss grows on the north side.", "A political party won in 1980."]
 LINES = "\r".join(TEXTS).encode()
 TABLE = b'id,text\r7,"An owl, which\nhunts."\r8,Moss grows.\r'
-BY_LINE = Reading(10**6, text_per="line")
-BY_LINE_LONG = Reading(10**7, text_per="line")
+BY_LINE = ReadOptions(10**6, text_per="line")
+BY_LINE_LONG = ReadOptions(10**7, text_per="line")
 
 
 def values(records: list[Record]) -> list:
@@ -46,7 +46,7 @@ def test_json_lines_may_end_with_carriage_returns(name: str, unit_bytes: int, tm
 
 
 def test_the_encoding_does_not_matter(tmp_path: Path) -> None:
-    reading = Reading(10**6, text_per="line", encoding="utf-16")
+    reading = ReadOptions(10**6, text_per="line", encoding="utf-16")
     (tmp_path / "a.txt").write_bytes("\r".join(TEXTS).encode("utf-16"))
     inputs = describe(str(tmp_path), {"a.txt": (tmp_path / "a.txt").stat().st_size}, reading)
     pieces = [piece for unit in cut(str(tmp_path), inputs, 10, reading.uncut) for piece in unit.pieces]

@@ -12,7 +12,7 @@ import pytest
 from clearspan.pipelines.readers.columns import cell, dotted, nested, with_columns, with_nested
 from clearspan.pipelines.readers.lines import lines
 from clearspan.pipelines.readers.streams import DamagedFileError
-from clearspan.pipelines.records import Reading, Record
+from clearspan.pipelines.records import ReadOptions, Record
 from tests.pipelines.conftest import Command, summary
 from tests.pipelines.packings import arrow, parquet, read_all
 
@@ -30,7 +30,7 @@ FILES = {
 
 
 def read(name: str, data: bytes, folder: Path, **options) -> list[Record]:
-    return read_all({name: data}, folder, 10**9, reading=Reading(10**6, **options))
+    return read_all({name: data}, folder, 10**9, reading=ReadOptions(10**6, **options))
 
 
 @pytest.mark.guarantee("nested-fields")
@@ -173,7 +173,7 @@ def test_nested_fields_are_added_to_objects_and_nothing_else_changes() -> None:
     ],
 )
 def test_names_with_dots_are_looked_for_wherever_the_user_gives_them(options: dict, names: list[str]) -> None:
-    assert dotted(Reading(**options)) == names
+    assert dotted(ReadOptions(**options)) == names
 
 
 @pytest.mark.guarantee("nested-fields")

@@ -27,8 +27,8 @@ import pyarrow as pa
 
 from clearspan.common.options import Flag
 from clearspan.pipelines.kinds import Kind
-from clearspan.pipelines.records import Inputs, Reading, Record
-from clearspan.pipelines.tally import RecordError, Tally
+from clearspan.pipelines.records import Inputs, ReadOptions, Record
+from clearspan.pipelines.counter import RecordError, RecordCounter
 from clearspan.shards.manifest import FILES_FOLDER
 from clearspan.shards import schema
 from clearspan.shards.layouts import Samples
@@ -51,8 +51,8 @@ class Toy(Kind):
     def reasons(self) -> tuple[str, ...]:
         return ("small",)
 
-    def reading(self) -> Reading:
-        return Reading(as_bytes=True)
+    def reading(self) -> ReadOptions:
+        return ReadOptions(as_bytes=True)
 
     def resources(self, inputs: Inputs) -> dict[str, bytes]:
         return {CLASSES: json.dumps(inputs.classes.names).encode()}
@@ -66,16 +66,16 @@ class ToyWorker:
     min_bytes: int
     classes: list[str]
 
-    def examples(self, records: Iterable[Record], tally: Tally) -> Iterator[pa.RecordBatch]:
+    def examples(self, records: Iterable[Record], counter: RecordCounter) -> Iterator[pa.RecordBatch]:
         rows = []
         for record in records:
-            tally.counts.read += 1
+            counter.counts.read += 1
             if record.problem or not record.value.startswith(b"\\xff\\xd8"):
-                tally.reject(record, RecordError(record.problem or "not a JPEG"))
+                counter.reject(record, RecordError(record.problem or "not a JPEG"))
             elif len(record.value) < self.min_bytes:
-                tally.counts.filtered["small"] += 1
+                counter.counts.filtered["small"] += 1
             else:
-                tally.counts.kept += 1
+                counter.counts.kept += 1
                 number = int.from_bytes(hashlib.blake2b(record.value).digest()[:8], "big") >> 1
                 label = self.classes.index(record.label)
                 rows.append({"id": number, "image": record.value, "label": label})

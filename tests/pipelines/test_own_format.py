@@ -22,7 +22,7 @@ from clearspan.pipelines.readers import formats as known_formats
 from clearspan.pipelines.readers import read_pieces, sniff
 from clearspan.pipelines.readers.formats import BUILT_IN, Format, blaming_own_format, built_in, described
 from clearspan.pipelines.readers.streams import DamagedFileError
-from clearspan.pipelines.records import Piece, Reading
+from clearspan.pipelines.records import Piece, ReadOptions
 from clearspan.pipelines.units.plan import cut, find_inputs
 from tests.conftest import ROOT
 from tests.processes import environment, run_commands
@@ -224,7 +224,7 @@ def test_a_format_that_raises_is_one_line_with_the_file_the_format_and_the_error
     ("changes", "error"),
     [
         ({"raw": "Call me Ishmael."}, "the raw of a record must be bytes, not 'Call me Ishmael.'"),
-        ({"offset": "first"}, "the offset of a record must be a whole number or None, not 'first'"),
+        ({"offset": "first"}, "the offset of a record must be an integer or None, not 'first'"),
         ({"name": None}, "the name of a record must be a text, not None"),
         ({"value": {5: "Call me Ishmael."}}, "the names of a record's fields must be texts, not 5"),
         (
@@ -236,7 +236,7 @@ def test_a_format_that_raises_is_one_line_with_the_file_the_format_and_the_error
 def test_a_record_with_a_wrong_attribute_is_one_line(
     fortunes: str, direct, changes: dict[str, object], error: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    find_inputs(["texts"], Reading(formats=(f"{fortunes}:Counted",)))  # loads the module
+    find_inputs(["texts"], ReadOptions(formats=(f"{fortunes}:Counted",)))  # loads the module
     monkeypatch.setattr(sys.modules[fortunes], "CHANGES", changes, raising=False)
     ended = direct("--format", f"{fortunes}:Counted", *OPTIONS)
     assert ended.code == 1 and ended.err.count("\n") == 1
@@ -249,7 +249,7 @@ def test_a_value_that_is_no_text_is_a_bad_record(
     fortunes: str, direct, value: object, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     changes = {"value": value, "offset": np.int64(7)}
-    find_inputs(["texts"], Reading(formats=(f"{fortunes}:Counted",)))  # loads the module
+    find_inputs(["texts"], ReadOptions(formats=(f"{fortunes}:Counted",)))  # loads the module
     monkeypatch.setattr(sys.modules[fortunes], "CHANGES", changes, raising=False)
     (tmp_path / "texts" / "b.gz").unlink()
     ended = direct("--format", f"{fortunes}:Counted", *OPTIONS)
@@ -286,7 +286,7 @@ def test_a_format_that_cuts_badly_is_one_line(
 ) -> None:
     (tmp_path / "texts" / "b.gz").unlink()
     spec = f"{fortunes}:Badly"
-    inputs = find_inputs(["texts"], Reading(formats=(spec,)))
+    inputs = find_inputs(["texts"], ReadOptions(formats=(spec,)))
     monkeypatch.setattr(sys.modules[fortunes], "PIECES", pieces, raising=False)
     with pytest.raises(PipelineError, match=f"^{tmp_path}/texts/a.fortunes: the format {spec} {re.escape(message)}"):
         cut(inputs.root, inputs.files, 10)
@@ -294,7 +294,7 @@ def test_a_format_that_cuts_badly_is_one_line(
 
 @pytest.mark.guarantee("own-format")
 def test_ends_of_numpy_are_whole_numbers(fortunes: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    inputs = find_inputs(["texts/a.fortunes"], Reading(formats=(f"{fortunes}:Badly",)))
+    inputs = find_inputs(["texts/a.fortunes"], ReadOptions(formats=(f"{fortunes}:Badly",)))
     size = inputs.files[0].bytes
     monkeypatch.setattr(sys.modules[fortunes], "PIECES", np.array([[0, 9], [9, size]]), raising=False)
     (unit,) = cut(inputs.root, inputs.files, 1000)
@@ -331,7 +331,7 @@ def test_a_format_of_ones_own_is_one_file_that_says_how_it_is_cut_and_which_fiel
             box.add(mail)
         mail.set_param("charset", "nonsense")
         box.add(mail)
-    reading = Reading(formats=(f"{name}:Mbox",))
+    reading = ReadOptions(formats=(f"{name}:Mbox",))
     inputs = find_inputs([str(tmp_path / "wiki.mbox")], reading)
     assert [entry.format for entry in inputs.files] == [f"{name}:Mbox"]
     units = cut(inputs.root, inputs.files, 10_000)
@@ -449,7 +449,7 @@ def test_a_format_is_asked_about_files_of_any_extension_and_is_told_the_whole_pa
         'head.startswith(self.word) and head.is_whole and path.endswith("a.stanzas")', "'/poems/' in path"
     ).replace('word = b"POEM"', f"suffixes = {suffixes}")
     spec = f"{own_module(source)}:Poems"
-    reading = Reading(10**6, formats=(spec,))
+    reading = ReadOptions(10**6, formats=(spec,))
     for folder in ("poems", "prose"):
         (tmp_path / folder).mkdir()
         data = b'{"text": "An owl.",\n "n": 1}'
@@ -536,7 +536,7 @@ def test_damage_behind_the_beginning_of_a_compressed_file_is_no_fault_of_its_for
     path, line = tmp_path / "a.stanzas", random.Random(0).randbytes(2_000_000).hex()
     path.write_bytes(gzip.compress(f"POEM\n{line}".encode(), 1)[:-9])
     spec = own_module(STANZAS.replace(" and head.is_whole", "")) + ":Poems"
-    reading = Reading(10**6, formats=(spec,))
+    reading = ReadOptions(10**6, formats=(spec,))
     inputs = find_inputs([str(path)], reading)
     assert [entry.format for entry in inputs.files] == [spec]
     with pytest.raises(PipelineError, match=f"^{path}: damaged or cut short"):
@@ -549,7 +549,7 @@ def test_records_are_numbered_unless_their_format_does(
     name: str, numbers: list[int], own_module: Callable[[str], str], tmp_path: Path
 ) -> None:
     (tmp_path / "a.stanzas").write_text("POEM\nof two\nlines\n")
-    reading = Reading(10**6, formats=(f"{own_module(STANZAS)}:{name}",))
+    reading = ReadOptions(10**6, formats=(f"{own_module(STANZAS)}:{name}",))
     inputs = find_inputs([str(tmp_path / "a.stanzas")], reading)
     pieces = [piece for unit in cut(inputs.root, inputs.files, 1000) for piece in unit.pieces]
     assert [record.number for record in read_pieces(inputs.root, pieces, reading)] == numbers

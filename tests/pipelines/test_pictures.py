@@ -13,8 +13,8 @@ import pytest
 from PIL import Image, ImageOps
 from sklearn.datasets import load_sample_images
 
+from clearspan.pipelines.counter import RecordError
 from clearspan.pipelines.media.pictures import MAX_PIXELS, shrunk
-from clearspan.pipelines.tally import RecordError
 from tests.conftest import ROOT
 
 TIFF_OF_ORIENTATION = b"Exif\0\0MM\0*\0\0\0\x08\0\x01\x01\x12\0\x03\0\0\0\x01\0"
@@ -238,7 +238,7 @@ def test_nothing_reaches_the_screen(photographs: list[Image.Image], tmp_path: Pa
     (tmp_path / "cut.tiff").write_bytes(encoded(photographs[0], "TIFF")[:2000])
     program = (
         "import pathlib, sys\nfrom clearspan.pipelines.media.pictures import shrunk\n"
-        "from clearspan.pipelines.tally import RecordError\n"
+        "from clearspan.pipelines.counter import RecordError\n"
         "for path in sorted(pathlib.Path(sys.argv[1]).iterdir()):\n"
         "    try: print(path.name, len(shrunk(path.read_bytes(), 64)) > 500)\n"
         "    except RecordError as error: print(path.name, error)\n"

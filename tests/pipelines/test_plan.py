@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from clearspan.pipelines.errors import PipelineError
 from clearspan.pipelines.kinds.images import Images
-from clearspan.pipelines.records import Input, Inputs, Reading
+from clearspan.pipelines.records import Input, Inputs, ReadOptions
 from clearspan.pipelines.units import plan as planning
 from clearspan.pipelines.units.inputs import find
 from clearspan.pipelines.units.plan import Plan, cut, find_inputs, make_plan
@@ -20,7 +20,7 @@ from clearspan.pipelines.units.plan import Plan, cut, find_inputs, make_plan
 
 def plan_of(pattern: Path | str, unit_bytes: int = 100, **options: Any) -> Plan:
     return make_plan(
-        find_inputs([str(pattern)], Reading()), {"tokenizer": {"vocab_size": 50265}, "options": options}, unit_bytes
+        find_inputs([str(pattern)], ReadOptions()), {"tokenizer": {"vocab_size": 50265}, "options": options}, unit_bytes
     )
 
 

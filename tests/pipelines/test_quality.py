@@ -17,13 +17,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from clearspan.common.plugins import PluginError
+from clearspan.pipelines.counter import Counts, RecordError
 from clearspan.pipelines.kinds import text as text_kind
 from clearspan.pipelines.kinds.text import Selected, TextKind
-from clearspan.pipelines.tally import Counts, RecordError
 from clearspan.pipelines.text.filters import FilteredText, NamedFilter, text_filter
 from clearspan.plugins.quality import C4
 from clearspan.shards import Manifest
-from clearspan.shards.manifest import MOST_REASONS, Reconciliation
+from clearspan.shards.manifest import MAX_REASONS, Reconciliation
 from tests.conftest import ROOT
 from tests.pipelines.conftest import summary
 
@@ -292,8 +292,8 @@ def test_reasons_of_any_number_make_a_line_of_bounded_length(
     head.write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
     outcome = direct("--input", head, "--quality", f"{own_module(WRONG)}:each")
     assert outcome.code == 1
-    assert f", {len(texts) - MOST_REASONS} for {len(texts) - MOST_REASONS} other reasons" in outcome.err
-    assert len(outcome.err) < MOST_REASONS * 110
+    assert f", {len(texts) - MAX_REASONS} for {len(texts) - MAX_REASONS} other reasons" in outcome.err
+    assert len(outcome.err) < MAX_REASONS * 110
 
 
 def test_the_most_frequent_reasons_are_named_and_the_others_counted() -> None:

@@ -16,7 +16,7 @@ from clearspan.pipelines.readers import samples, tars
 from clearspan.pipelines.readers.formats import FirstBytes
 from clearspan.pipelines.readers.refused import BY_NAME, NOTHING, refusal
 from clearspan.pipelines.readers.sniff import check_extensions
-from clearspan.pipelines.records import Reading, Record
+from clearspan.pipelines.records import ReadOptions, Record
 from clearspan.pipelines.suffixes import suffixes_of, type_suffix
 from clearspan.pipelines.units.plan import find_inputs
 from tests.pipelines.conftest import Command, rows, summary
@@ -176,14 +176,14 @@ def test_the_files_of_a_sample_are_grouped_as_webdataset_does_and_none_is_passed
 
     names = ["t/a.jpg", "t/a.cls", "t/b.jpg", "t/b.seg.jpg", "t/c/a.jpg", "t/Makefile", "t/d.jpg"]
     members = [(name, place, io.BytesIO(b"1")) for place, name in enumerate(names)]
-    found = list(samples.listing(members, Reading(as_bytes=True, extensions=(".jpg",))))
+    found = list(samples.listing(members, ReadOptions(as_bytes=True, extensions=(".jpg",))))
     listed = [[each.name for each in sample.listed] for sample in found if sample.listed]
     own = group_by_keys({"fname": name, "data": name, "__url__": ""} for name in names)
     assert listed == [[name for name in sample.values() if name.endswith(".jpg")] for sample in own]
     assert [sample.unknown for sample in found if not sample.listed] == [["t/Makefile"]]
     twice = [("t/a.jpg", 0, io.BytesIO(b"1")), ("t/a.jpg", 1, io.BytesIO(b"2"))]
     with pytest.raises(PipelineError, match=r"t/a\.jpg: occurs twice in a sample: rename one of the two"):
-        list(samples.listing(twice, Reading(as_bytes=True, extensions=(".jpg",))))
+        list(samples.listing(twice, ReadOptions(as_bytes=True, extensions=(".jpg",))))
 
 
 TYPES = {
@@ -284,8 +284,8 @@ def test_markup_in_another_encoding_is_refused_too(tmp_path: Path, encoding: str
     for name, packed in (("page", data), ("page.gz", gzip.compress(data))):
         (tmp_path / name).write_bytes(packed)
         with pytest.raises(PipelineError, match=f"^{tmp_path / name}: {told}"):
-            find_inputs([str(tmp_path / name)], Reading(encoding=encoding))
-    reading = Reading(encoding=encoding)
+            find_inputs([str(tmp_path / name)], ReadOptions(encoding=encoding))
+    reading = ReadOptions(encoding=encoding)
     members = {"page": data, "page.txt": data, "b.txt": "Größe".encode("utf-16" if encoding == "auto" else encoding)}
     found = read_all({"a.tar": tar(members)}, tmp_path, 10**9, reading=reading)
     assert [record.value for record in found] == [None, page, "Größe"] and found[0].problem.startswith(told)
@@ -319,7 +319,7 @@ def test_the_last_two_extensions_count_and_compressions_tell_no_type(
 
 def member(name: str, data: bytes, **options: bool) -> Record:
     """Return the one record of a member of a tar."""
-    (record,) = tars.unpack(io.BytesIO(data), f"a.tar/{name}", Reading(**options))
+    (record,) = tars.unpack(io.BytesIO(data), f"a.tar/{name}", ReadOptions(**options))
     return record
 
 

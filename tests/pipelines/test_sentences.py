@@ -13,11 +13,11 @@ from clearspan.common.ragged import Ragged, segments
 from clearspan.pipelines.__main__ import main
 from clearspan.pipelines.augment.steps import STEPS, Augmentation, Augmenter, SentenceBatch
 from clearspan.pipelines.augment.synonyms import read_synonyms
+from clearspan.pipelines.counter import RecordCounter
 from clearspan.pipelines.kinds import sentences, text
 from clearspan.pipelines.kinds.sentences import Sentences, SentenceWorker
 from clearspan.pipelines.kinds.text_inputs import text_id
 from clearspan.pipelines.records import Record
-from clearspan.pipelines.tally import Tally
 from clearspan.pipelines.text.exclude import Excluded
 from clearspan.pipelines.text.segmentation import segment
 from clearspan.pipelines.text.tokenization import MAIN, Tokenization, TokenizerFiles, read_tokenizer, with_special_token
@@ -204,10 +204,10 @@ def test_batches_are_bounded_and_rows_the_same_whatever_is_tokenized_together(
     for characters, number in ((1, 1), (100_000, 64), (10**9, 350)):
         monkeypatch.setattr(sentences, "TOKENIZE_CHARACTERS", characters)
         monkeypatch.setattr(sentences, "TOKENIZE_SENTENCES", number)
-        tally = Tally(kind.reasons, 0.0)
-        batches = list(worker.examples(records(texts[:80]), tally))
+        counter = RecordCounter(kind.reasons, 0.0)
+        batches = list(worker.examples(records(texts[:80]), counter))
         assert all(batch.num_rows <= 700 for batch in batches)
-        assert tally.counts.kept == sum(batch.num_rows for batch in batches)
+        assert counter.counts.kept == sum(batch.num_rows for batch in batches)
         found.append([row for batch in batches for row in batch.to_pylist()])
     assert found[0] == found[1] == found[2]
     assert set(found[0][0]) == {"id", "tokens", "view_0", "view_1", "view_2"}
@@ -226,11 +226,11 @@ def test_a_panic_in_the_segmenter_is_a_bad_record(
         return real(language, text)
 
     monkeypatch.setattr(sentencex, "segment", panics)
-    tally = Tally(Sentences().reasons, 0.5)
+    counter = RecordCounter(Sentences().reasons, 0.5)
     worker = SentenceWorker(Sentences(), roberta_tokenization)
-    assert list(worker.examples(records([*texts[:2], "\u3000"]), tally))
-    assert tally.counts.filtered["empty"] == 1
-    ((place, said),) = tally.counts.bad_examples
+    assert list(worker.examples(records([*texts[:2], "\u3000"]), counter))
+    assert counter.counts.filtered["empty"] == 1
+    ((place, said),) = counter.counts.bad_examples
     assert place == "a.jsonl:0" and said.startswith("sentencex cannot segment it: byte index 2")
 
 

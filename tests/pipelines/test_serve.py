@@ -422,7 +422,7 @@ def test_a_search_may_take_longer_than_its_request(monkeypatch: pytest.MonkeyPat
 
 @pytest.mark.guarantee("serve-local")
 def test_more_connections_than_the_limit_are_closed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(server, "MOST_CONNECTIONS", 2)
+    monkeypatch.setattr(server, "MAX_CONNECTIONS", 2)
     with served(Fixed([OWL])) as site, contextlib.ExitStack() as kept:
         for _ in range(2):
             connection = kept.enter_context(socket.create_connection(("127.0.0.1", site.port), timeout=30))
@@ -474,7 +474,7 @@ def test_an_answer_keeps_the_browser_from_loading_or_guessing_anything_else(site
         ({"q": "owl" * 700}, "q: 2,100 characters are too many: at most 2,000"),
         ({"q": "owl", "top": 0}, "top: must be from 1 to 100"),
         ({"q": "owl", "top": 101}, "top: must be from 1 to 100"),
-        ({"q": "owl", "top": "ten"}, "top: not a whole number: 'ten'"),
+        ({"q": "owl", "top": "ten"}, "top: not an integer: 'ten'"),
         ({"q": "owl", "weight": "nan"}, "weight: not a finite number: 'nan'"),
         ({"q": "owl", "weight": 1.5}, "weight: must be from 0 to 1"),
         ({"q": "owl", "length": 0}, "length: must be from 1 to 100,000"),
@@ -514,7 +514,7 @@ def test_a_search_that_fails_is_a_line_without_a_traceback(error: Exception, sta
 
 
 def test_more_searches_than_can_wait_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(app, "MOST_SEARCHES", 1)
+    monkeypatch.setattr(app, "MAX_SEARCHES", 1)
     began, may_end = threading.Event(), threading.Event()
 
     class Slow(Fixed):

@@ -117,7 +117,7 @@ def bert(shared_data: Path) -> bytes:
 
 @pytest.mark.guarantee("same-ids")
 def test_wordpiece_by_words_gives_the_same_ids(bert: bytes, texts: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fast_tokenizer, "MOST_IDS", 10_000)
+    monkeypatch.setattr(fast_tokenizer, "MAX_IDS", 10_000)
     made = Tokenization(bert, 30522)
     assert made._ids.is_fast and not made.byte_level
     for start in range(0, 30, 10):
@@ -126,7 +126,7 @@ def test_wordpiece_by_words_gives_the_same_ids(bert: bytes, texts: list[str], mo
 
 def test_long_words_are_not_kept_for_ever(bert: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
     """A word of more than 100 letters has the id of [UNK] alone, so that the number of ids does not limit memory."""
-    monkeypatch.setattr(fast_tokenizer, "MOST_CHARACTERS", 20_000, raising=False)
+    monkeypatch.setattr(fast_tokenizer, "MAX_CHARACTERS", 20_000, raising=False)
     made = Tokenization(bert, 30522)
     for number in range(50):
         made._ids.quick([f"{number} {'a' * 2000}{number}"])

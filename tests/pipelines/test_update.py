@@ -21,7 +21,7 @@ from clearspan.common.files import locked, sha256
 from clearspan.pipelines.errors import PipelineError
 from clearspan.pipelines.kinds.copied import Copied
 from clearspan.pipelines.kinds.vectors import Vectors
-from clearspan.pipelines.records import Reading
+from clearspan.pipelines.records import ReadOptions
 from clearspan.pipelines.units import update
 from clearspan.pipelines.units.job import Job
 from clearspan.pipelines.units.update import FOLDER, SECOND, Claim
@@ -519,7 +519,7 @@ def job(embed: Command, still: Path, lines: list[str], tmp_path: Path) -> Job:
     """The description of an update of a small collection."""
     write(tmp_path / "a.jsonl", lines[:50])
     assert embed().code == 0
-    return Job(str(tmp_path / "out"), "", "", Vectors(model=str(still)), {}, 3, Reading(), 0)
+    return Job(str(tmp_path / "out"), "", "", Vectors(model=str(still)), {}, 3, ReadOptions(), 0)
 
 
 @pytest.mark.slow

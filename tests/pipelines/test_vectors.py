@@ -30,7 +30,7 @@ from clearspan.shards import Dataset, vectors, verify
 from clearspan.shards.__main__ import main as shards
 from tests.pipelines.conftest import Command
 
-MOST_TOKENS = 48
+MAX_TOKENS = 48
 
 
 @pytest.fixture(scope="module")
@@ -132,7 +132,7 @@ def test_the_vectors_are_the_librarys_and_every_text_is_counted(
     summary = json.loads(ended.out)
     assert (summary["read"], summary["kept"], summary["filtered"]) == (304, 303, {"empty": 1})
     tokenizer = SentenceTransformer(str(encoder), device="cpu").tokenizer
-    truncated = [text for text in sentences if len(tokenizer(text, verbose=False)["input_ids"]) > MOST_TOKENS]
+    truncated = [text for text in sentences if len(tokenizer(text, verbose=False)["input_ids"]) > MAX_TOKENS]
     assert summary["sums"] == {"truncated": len(truncated)} and len(truncated) > 1
     table = rows(tmp_path / "out")
     assert table.column_names == ["id", "source", "vector", "text", "record"]

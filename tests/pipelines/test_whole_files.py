@@ -17,7 +17,7 @@ from clearspan.pipelines.errors import PipelineError
 from clearspan.pipelines.readers import arrays, streams, tars
 from clearspan.pipelines.readers.arrow import END, FILE, _Messages
 from clearspan.pipelines.readers.streams import DamagedFileError, naming_damage
-from clearspan.pipelines.records import Reading, Record
+from clearspan.pipelines.records import ReadOptions, Record
 from tests.pipelines.packings import COMPRESS, parquet, read_all, tar
 
 
@@ -196,7 +196,7 @@ def test_a_damaged_header_of_the_last_member_is_no_end_of_a_tar(content: bytes, 
 @pytest.mark.parametrize("end", ["gz", "zst"])
 def test_a_text_that_is_too_long_is_read_to_its_end_for_damage(tmp_path: Path, end: str) -> None:
     data = COMPRESS[end](random.Random(0).randbytes(1_200_000).hex().encode())
-    reading = Reading(1000)
+    reading = ReadOptions(1000)
     for name, packed in ((f"a.txt.{end}", data), ("a.tar", tar({f"b.txt.{end}": data}))):
         (record,) = read_all({name: packed}, tmp_path, 10**9, reading=reading)
         assert record.problem == "longer than 1,000 bytes"
@@ -241,7 +241,7 @@ ARRAY = '\ufeff [{"text": "Größe", "n": 12}, "two\\n", null,\r\n -7.25e+2 , ["
 def elements(data: bytes, step: int, max_bytes: int = 10**6) -> list[Record]:
     stream = Slowly(data)
     stream.step = step
-    return list(arrays.records(stream, "a.json", Reading(max_bytes)))
+    return list(arrays.records(stream, "a.json", ReadOptions(max_bytes)))
 
 
 @pytest.mark.guarantee("truncated-input")

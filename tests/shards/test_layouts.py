@@ -116,8 +116,8 @@ def test_a_resource_that_is_damaged_or_gone_is_reported(dataset: Path) -> None:
         (lambda m: m.insert(0, ("../" + m[0][0], b"")), "not a file of a sample"),
         (lambda m: m.insert(1, (m[0][0].replace(".jpg", ".pickle"), b"cos\nsystem\n.")), r"\.pickle: \.cls of row 0"),
         (lambda m: m.insert(2, m[0]), r"\.jpg of row 1"),
-        (lambda m: m.__setitem__(1, (m[1][0], b"one")), "b'one' is not a whole number"),
-        (lambda m: m.__setitem__(1, (m[1][0], b"9" * 19)), "is not a whole number"),
+        (lambda m: m.__setitem__(1, (m[1][0], b"one")), "b'one' is not an integer"),
+        (lambda m: m.__setitem__(1, (m[1][0], b"9" * 19)), "is not an integer"),
         (lambda m: m.__setitem__(1, (m[1][0].replace("00.cls", "01.cls"), b"1")), r"\.cls of row 0"),
     ],
 )

@@ -118,7 +118,7 @@ def twice(record: dict[str, Any]) -> None:
         (lambda r: r["counts"].update(bad=2), "read 70 is not the sum of kept, filtered and bad"),
         (lambda r: r["counts"].update(read=71, kept=61), "61 kept, but its shards hold 60 examples"),
         (lambda r: r["shards"][0].update(unit=1), "documents-00000-000.tar: its name does not belong to unit 1"),
-        (lambda r: r["shards"][0].update(examples="18"), "ShardInfo: examples must be a whole number, not '18'"),
+        (lambda r: r["shards"][0].update(examples="18"), "ShardInfo: examples must be an integer, not '18'"),
         (lambda r: r["shards"][0].update(lengths=[]), "ShardInfo: lengths must be a mapping, not []"),
         (lambda r: r["counts"].update(filtered=None), "Reconciliation: filtered must be a mapping, not None"),
         (lambda r: r["fingerprint"].update(options=[]), "options of its fingerprint have the wrong type"),

@@ -151,7 +151,7 @@ def test_each_dataset_of_text_with_a_held_out_part_is_scored_with_the_prompts_of
 
     monkeypatch.setattr(dev_score, "mean_mrr", mean)
     score = dev_score._on_held_out(recipe, datasets)
-    more = {"picking": True, "max_ranked": dev_score.MOST_LOOKED_AT}
+    more = {"picking": True, "max_ranked": dev_score.MAX_LOOKED_AT}
     assert looked == [("owls/validation", more), ("rain/validation", more)] and not picked
 
     def encoded(prompt: str) -> Any:

@@ -137,7 +137,7 @@ def test_a_run_without_a_launcher_is_not_a_part_of_another(launcher_variables: p
     [
         ({"OMPI_COMM_WORLD_SIZE": "4"}, "OMPI_COMM_WORLD_SIZE is 4, but mpirun does not tell ranks where to meet"),
         ({"RANK": "0"}, "RANK is set without WORLD_SIZE, LOCAL_RANK, MASTER_ADDR, MASTER_PORT: unset it"),
-        ({**PLACE, "WORLD_SIZE": "two"}, "the environment variable WORLD_SIZE is 'two', not a whole number"),
+        ({**PLACE, "WORLD_SIZE": "two"}, "the environment variable WORLD_SIZE is 'two', not an integer"),
     ],
 )
 def test_an_environment_that_names_no_place_among_ranks_is_refused(

@@ -88,7 +88,7 @@ def test_fresh_patches_are_those_of_the_seed(tiny_images: list[str]) -> None:
         (["path={bert}"], "modality: path .*bert.*: holds a bert, not a ViT"),
         (["path={grey}", "image_size=224"], "modality: path .*grey: its images have 1 channels, not 3"),
         (["path={damaged}", "image_size=224"], "modality: .*damaged.*: copy the complete folder from its source again"),
-        (["image_size=large"], r"data\.others\.modality\.image_size must be a whole number, not 'large'"),
+        (["image_size=large"], r"data\.others\.modality\.image_size must be an integer, not 'large'"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )

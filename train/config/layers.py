@@ -21,7 +21,7 @@ FOLDER = Path(__file__).parents[1] / "recipes"
 FLOAT = re.compile(r"[-+]?(?:\d+\.\d*|\.\d+|\d+(?=[eE]))(?:[eE][-+]?\d+)?$|[-+]?\.(?:inf|Inf|INF)$|\.(?:nan|NaN|NAN)$")
 """Numbers with a fraction or an exponent. By YAML 1.1 alone, 5e-5 would be a string."""
 LENGTHS = ("epochs", "max_steps")
-MOST_VALUES = 100_000
+MAX_VALUES = 100_000
 """Most values in a YAML text, each counted as often as aliases repeat it. Recipes have hundreds."""
 
 
@@ -37,8 +37,8 @@ class _Loader(yaml.SafeLoader):
 
     def get_single_node(self) -> yaml.Node | None:
         node = super().get_single_node()
-        if node is not None and _num_values(node, {}) > MOST_VALUES:
-            message = f"its aliases (*NAME) stand for more than {MOST_VALUES:,} values: write out those that you need"
+        if node is not None and _num_values(node, {}) > MAX_VALUES:
+            message = f"its aliases (*NAME) stand for more than {MAX_VALUES:,} values: write out those that you need"
             raise yaml.constructor.ConstructorError(None, None, message, node.start_mark)
         return node
 

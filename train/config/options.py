@@ -39,7 +39,7 @@ ALL = "all"
 
 
 Count = Annotated[int, Ge(0)]
-"""The type of an option that is a whole number of 0 or more."""
+"""The type of an option that is an integer of 0 or more."""
 Fraction = Annotated[float, Ge(0), Le(1)]
 """The type of an option that is a probability or a share."""
 

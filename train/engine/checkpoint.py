@@ -23,7 +23,7 @@ from clearspan.common.files import TEMPORARY, atomic_write, sync
 from clearspan.common.flags import flag
 from clearspan.common.sealed_folder import NAME as MANIFEST
 from clearspan.common.sealed_folder import FolderChangedError, check_folder, seal_folder
-from clearspan.common.terminal import MOST_SAID, one_line, visible
+from clearspan.common.terminal import MAX_SAID, one_line, visible
 from clearspan.train.engine.optimizer_state import load_state, whole_state
 from clearspan.train.engine.ranks import agreed
 from clearspan.train.run_folder import CHECKPOINTS, tags
@@ -163,7 +163,7 @@ class Checkpoints:
         except RuntimeError as error:
             raise CheckpointError(
                 f"{self.folder / tag}: holds weights of another model than the recipe names now "
-                f"({one_line(error, MOST_SAID)}): restore the model with which the run began"
+                f"({one_line(error, MAX_SAID)}): restore the model with which the run began"
             ) from None
         load_state(engine, states["optimizer"])
         return dict(states["clearspan"])

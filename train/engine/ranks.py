@@ -99,7 +99,7 @@ def check_environment() -> None:
             raise UsageError(f"RANK is set without {', '.join(missing)}: unset it, or start ranks with a launcher")
         for name in ("RANK", *LAUNCHER):
             if name != "MASTER_ADDR" and not os.environ[name].isdecimal():
-                raise UsageError(f"the environment variable {name} is {os.environ[name]!r}, not a whole number")
+                raise UsageError(f"the environment variable {name} is {os.environ[name]!r}, not an integer")
     elif (size := os.environ.get(f"{OPEN_MPI}SIZE", "1")) != "1":
         raise UsageError(
             f"{OPEN_MPI}SIZE is {size}, but mpirun does not tell ranks where to meet: start them with clearspan train, "

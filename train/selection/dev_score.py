@@ -34,7 +34,7 @@ from clearspan.train.config.options import HELD_OUT, Recipe
 from clearspan.train.model.embedding import encode_texts
 from clearspan.train.step.learner import Learner
 
-MOST_LOOKED_AT = 50_000
+MAX_LOOKED_AT = 50_000
 """The most texts of a dataset among which BM25 searches for texts near to the queries."""
 DevScore = Callable[[Learner], float]
 """Function that scores the encoder of a learner; a higher score is better."""
@@ -112,7 +112,7 @@ def _on_held_out(recipe: Recipe, datasets: Mapping[str, Dataset]) -> Callable[[E
         raise DataError("no dataset of text has held-out examples: set data.NAME.validation")
     for _, validation in folders:
         # Raises before training if the held-out texts cannot be ranked.
-        heldout_data.read_dataset(validation, picking=True, max_ranked=MOST_LOOKED_AT)
+        heldout_data.read_dataset(validation, picking=True, max_ranked=MAX_LOOKED_AT)
 
     @functools.cache  # read by the rank that evaluates, when it first does
     def collections() -> list[RetrievalSet]:
@@ -134,7 +134,5 @@ def picking(path: str, validation: str, max_texts: int) -> RetrievalSet:
     Raises:
         DataError: a part of the dataset is damaged, or it has too few held-out texts.
     """
-    held = heldout_data.read_dataset(
-        validation, max(max_texts // 2, heldout_data.FEWEST_TEXTS), True, path, MOST_LOOKED_AT
-    )
+    held = heldout_data.read_dataset(validation, max(max_texts // 2, heldout_data.MIN_TEXTS), True, path, MAX_LOOKED_AT)
     return narrowed(held.collection, max_texts)

@@ -15,7 +15,7 @@ from clearspan.common.encoder.attention import PACKED_ATTENTION
 from clearspan.common.encoder.pooling_names import TRAINED
 from clearspan.common.model_folder import EncoderError, check_tokenizer, read_modules
 from clearspan.common.pretrained import load_model, model_class, quiet_transformers
-from clearspan.common.terminal import MOST_SAID, one_line
+from clearspan.common.terminal import MAX_SAID, one_line
 from clearspan.shards import Dataset, ShardError
 from clearspan.train.config.keys import nearest_key
 from clearspan.train.config.options import DISTILL, STATIC, ModelConfig, Recipe, RecipeError
@@ -330,7 +330,7 @@ def build_encoder(recipe: Recipe, tokenizer: Any, datasets: Iterable[Dataset] = 
         raise
     except Exception as error:  # transformers and torch raise any type for a user's values
         kind = "" if isinstance(error, EncoderError) else f"{type(error).__name__}: "
-        raise RecipeError(f"model: {kind}{one_line(error, MOST_SAID)}") from None
+        raise RecipeError(f"model: {kind}{one_line(error, MAX_SAID)}") from None
 
 
 def _encoder(recipe: Recipe, tokenizer: Any, datasets: Iterable[Dataset]) -> TrainableEncoder:

@@ -10,7 +10,7 @@ from typing import Any
 from torch import nn
 
 from clearspan.common.model_folder import EncoderError
-from clearspan.common.terminal import MOST_SAID, one_line
+from clearspan.common.terminal import MAX_SAID, one_line
 from clearspan.shards import Dataset, ShardError
 from clearspan.train.config.keys import naming
 from clearspan.train.config.options import Recipe, RecipeError
@@ -62,7 +62,7 @@ def build_objectives(
                 with seeded(integer_seed(recipe.training.seed, name_key(name), Purpose.EMBEDDING)):
                     embeddings[name] = maker.embedding(encoder.dim)
             except (ValueError, EncoderError, RuntimeError, MemoryError) as error:  # torch out of memory: RuntimeError
-                raise RecipeError(f"data.{name}.modality: {one_line(error, MOST_SAID)}") from None
+                raise RecipeError(f"data.{name}.modality: {one_line(error, MAX_SAID)}") from None
         for name, config in recipe.objectives.items():
             setting = Setting(
                 name=name,

@@ -20,7 +20,7 @@ from clearspan.common.ragged import Ragged
 from clearspan.shards import Dataset
 
 PASSAGE_TOKENS = 64
-MOST_TOKENS = 1 << 24
+MAX_TOKENS = 1 << 24
 """The number of tokens, from the start of each dataset, after which counting ends."""
 LOWEST = 0.05
 """The smallest weight, so that a text of nothing but special tokens still has a vector."""
@@ -45,7 +45,7 @@ def inverse_frequencies(
     """
     passages, holding = 0, np.zeros(num_tokens, np.int64)
     for dataset in datasets:
-        left = MOST_TOKENS
+        left = MAX_TOKENS
         for batch in dataset:
             named = [name for name in columns if name in batch.schema.names]
             tokens = Ragged.concatenate([Ragged.from_arrow(batch.column(name)) for name in named])

@@ -28,7 +28,7 @@ from clearspan.train.config.options import RecipeError, one_of, refuse
 
 FOLDER = Path(__file__).parent
 RECIPE = "recipe"
-MOST_RUNS = 10_000
+MAX_RUNS = 10_000
 """Most runs of a sweep; the values of several axes multiply."""
 
 Axis = dict[str, list[Any]]
@@ -96,7 +96,7 @@ class Grid:
         Raises:
             RecipeError: there is no axis; the recipe is missing, or both --recipe and an axis set it; a key is in two
                 axes; the keys of an axis have different numbers of values; two runs would have the same name; or there
-                are more than 10,000 runs (MOST_RUNS).
+                are more than 10,000 runs (MAX_RUNS).
         """
         keys = [key for axis in self.grid for key in axis]
         refuse(
@@ -112,7 +112,7 @@ class Grid:
         runs: dict[str, GridRun] = {}
         axes = list(map(_points, self.grid))
         num_runs = math.prod(map(len, axes))
-        refuse((num_runs > MOST_RUNS, f"the grid has {num_runs:,} runs, more than {MOST_RUNS:,}: give fewer values"))
+        refuse((num_runs > MAX_RUNS, f"the grid has {num_runs:,} runs, more than {MAX_RUNS:,}: give fewer values"))
         for points in itertools.product(*axes):
             settings = {key: value for point in points for key, value in point.items()}
             name = ",".join(f"{short[key]}={slug(value)}" for key, value in settings.items())

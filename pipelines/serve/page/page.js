@@ -30,7 +30,7 @@ function say(text, isError = false) {
   status_.classList.toggle("error", isError);
 }
 
-// A number of JSON as it is to be shown: a whole number that a float rounds stays a text, with all of its digits.
+// A number of JSON as it is to be shown: an integer that a float rounds stays a text, with all of its digits.
 function whole(key, value, context) {
   const isRounded = typeof value === "number" && Number.isInteger(value) && !Number.isSafeInteger(value);
   return isRounded && context?.source ? context.source : value;

@@ -245,7 +245,7 @@ def embed(texts: list[str]) -> list[list[float]]:
     ("spec", "why"),
     [
         ("bm25", "^bm25: a baseline that compares words and embeds no text; evaluate it with model bm25$"),
-        ("hybrid:owls", "^hybrid:owls: a model beside BM25 that ranks documents and embeds no text; evaluate it with"),
+        ("hybrid:owls", "^hybrid:owls: a model with BM25 that ranks documents and embeds no text; evaluate it with"),
         ("static:owls", "^'static:owls': "),
         ("", "^'': names no folder"),
         ("owls", "^owls: no such folder or file, nor a Python function as module:function$"),

@@ -24,7 +24,7 @@ from tests.processes import environment
 SETTINGS = {"prompts": {"query": "Find: ", "passage": "Read: "}, "default_prompt_name": "query", "truncate_dim": 10}
 
 
-MOST_TOKENS = 128
+MAX_TOKENS = 128
 
 
 @pytest.fixture(scope="module")
@@ -82,8 +82,8 @@ def test_a_static_folder_encodes_as_its_library_does(
     whole.encode_special_tokens = True
     read = [model.prompts.of_side("other") + text for text in texts]
     lengths = [len(each) for each in whole.encode_batch(read, add_special_tokens=False)]
-    assert model.most_tokens == (MOST_TOKENS if tokenizer == "truncating" else None)
-    assert embedded.truncated.tolist() == [model.most_tokens is not None and each > MOST_TOKENS for each in lengths]
+    assert model.most_tokens == (MAX_TOKENS if tokenizer == "truncating" else None)
+    assert embedded.truncated.tolist() == [model.most_tokens is not None and each > MAX_TOKENS for each in lengths]
     assert embedded.truncated.any() == (tokenizer == "truncating") and model.encode([]).shape == (0, model.dim)
     if settings:
         others = theirs.encode(texts, prompt_name="passage")
@@ -143,10 +143,10 @@ def test_a_damaged_folder_is_refused(made: Callable[..., Path], table: torch.Ten
     ("settings", "said"),
     [
         ({"default_prompt_name": "query"}, "default_prompt_name 'query' is not the name of one of its prompts"),
-        ({"truncate_dim": 0}, "truncate_dim must be a positive whole number, not 0"),
-        ({"truncate_dim": -3}, "truncate_dim must be a positive whole number, not -3"),
-        ({"truncate_dim": "8"}, "truncate_dim must be a positive whole number, not '8'"),
-        ({"truncate_dim": True}, "truncate_dim must be a positive whole number, not True"),
+        ({"truncate_dim": 0}, "truncate_dim must be a positive integer, not 0"),
+        ({"truncate_dim": -3}, "truncate_dim must be a positive integer, not -3"),
+        ({"truncate_dim": "8"}, "truncate_dim must be a positive integer, not '8'"),
+        ({"truncate_dim": True}, "truncate_dim must be a positive integer, not True"),
     ],
 )
 def test_a_setting_of_the_wrong_type_is_refused(
@@ -177,7 +177,7 @@ def test_texts_are_tokenized_exactly_where_the_sample_differs(
 def test_nothing_is_imported_that_a_static_model_does_not_need(
     made: Callable[..., Path], texts: list[str], tmp_path: Path
 ) -> None:
-    """By the commands either, which run in one process here. (Reading shards imports torch.)"""
+    """By the commands either, which run in one process here. (ReadOptions shards imports torch.)"""
     (tmp_path / "texts.jsonl").write_text("".join(json.dumps({"text": text}) + "\n" for text in texts[:50]))
     program = """import sys
 from clearspan.pipelines.__main__ import main

@@ -14,7 +14,7 @@ from tokenizers import Tokenizer
 
 from clearspan.common.records import DataError, MissingDataError
 from clearspan.eval.data import heldout_data
-from clearspan.eval.data.crops import FEWEST_WORDS, MOST_WORDS, crops
+from clearspan.eval.data.crops import MAX_WORDS, MIN_WORDS, crops
 from clearspan.eval.data.heldout_data import read, read_all, read_dataset
 from clearspan.eval.data.heldout_folders import find
 from clearspan.pipelines.api import make_dataset
@@ -26,15 +26,15 @@ from tests.train.conftest import publish
 def test_crops_are_of_whole_words_bounded_and_do_not_overlap(num_words: int, number: int) -> None:
     text = "  ".join(f"w{i}." for i in range(num_words))
     pair = crops(text, number)
-    if num_words < 2 * FEWEST_WORDS:
+    if num_words < 2 * MIN_WORDS:
         assert pair is None
         return
     assert pair is not None and pair == crops(text, number)
     runs = sorted([int(word[1:-1]) for word in crop.split()] for crop in pair)
-    most = min(MOST_WORDS, num_words // 2)
+    most = min(MAX_WORDS, num_words // 2)
     for run in runs:
         assert run == list(range(run[0], run[-1] + 1))
-        assert max(FEWEST_WORDS, most // 2) <= len(run) <= most
+        assert max(MIN_WORDS, most // 2) <= len(run) <= most
     assert runs[0][-1] < runs[1][0]
 
 
@@ -193,10 +193,10 @@ def test_what_holds_no_held_out_text_is_one_line(
     assert find(tmp_path) == {"heldout/few": few}
     tokenizer = Tokenizer.from_file(str(few / "tokenizer" / "tokenizer.json"))
     texts = [tokenizer.decode(row["tokens"]) for batch in Dataset(few) for row in batch.to_pylist()]
-    num_long = sum(len(text.split()) >= 2 * FEWEST_WORDS for text in texts)
+    num_long = sum(len(text.split()) >= 2 * MIN_WORDS for text in texts)
     queries = [read_dataset(few, picking=picking).collection.queries for picking in (False, True)]
     assert sum(map(len, queries)) == num_long < len(texts) == 40
-    monkeypatch.setattr(heldout_data, "FEWEST_TEXTS", 41)
+    monkeypatch.setattr(heldout_data, "MIN_TEXTS", 41)
     with pytest.raises(DataError, match=r"of at least 8 words are too few to rank, 41 are needed: hold out more"):
         read(few)
     next(few.glob("*.tar")).write_bytes(b"damaged")

@@ -81,7 +81,7 @@ def test_an_id_may_be_a_whole_number(tmp_path: Path) -> None:
         ("qrels/test.tsv", "query-id\tcorpus-id\tscore\nq\td1\n", r"test\.tsv:2: expected 3 .* found 2"),
         ("qrels/test.tsv", "query-id\tcorpus-id\tscore\nq\td9\t1\n", r"test\.tsv: there is no corpus-id 'd9'"),
         ("qrels/test.tsv", "query-id\tcorpus-id\tscore\nx\td1\t1\n", r"test\.tsv: there is no query-id 'x'"),
-        ("qrels/test.tsv", "query-id\tcorpus-id\tscore\nq\td1\thigh\n", r":2: score must be a whole number"),
+        ("qrels/test.tsv", "query-id\tcorpus-id\tscore\nq\td1\thigh\n", r":2: score must be an integer"),
         ("qrels/test.tsv", f"query-id\tcorpus-id\tscore\nq\td1\t{10**30}\n", r":2: score must be below"),
         ("corpus.jsonl", '{"_id": "d1", "text": "\\ud800"}\n', r":1: field text holds '\\ud800', half of a character"),
         ("corpus.jsonl", '{"_id":' + "[" * 100_000, r"corpus\.jsonl:1: not JSON \(maximum recursion"),

@@ -1,4 +1,4 @@
-"""A model beside BM25: the scores of a slow reference, and one line for tasks that rank no documents."""
+"""A model with BM25: the scores of a slow reference, and one line for tasks that rank no documents."""
 
 from dataclasses import replace
 from pathlib import Path

@@ -132,7 +132,7 @@ def edit(path: Path, **fields: Any) -> None:
             "'passage' is not the name of one",
         ),
         (PROMPTS, {"prompts": {"query": 7}, "default_prompt_name": "query"}, "'query' is not the name of one"),
-        (PROMPTS, {"truncate_dim": "64"}, "truncate_dim must be a positive whole number, not '64'"),
+        (PROMPTS, {"truncate_dim": "64"}, "truncate_dim must be a positive integer, not '64'"),
         ("config.json", {"model_type": ["bert"]}, "model_type"),
         ("config.json", {"hidden_size": "wide"}, "no usable model .*'hidden_size' expected int"),
         ("1_Pooling/config.json", {"pooling_mode": "median"}, "no usable model .*median"),

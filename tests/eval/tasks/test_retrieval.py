@@ -52,7 +52,7 @@ def collection(num_documents: int, judged: list[dict[int, int]]) -> RetrievalSet
     )
 
 
-# Small whole numbers make exact scores with many ties.
+# Small integers make exact scores with many ties.
 vectors = st.lists(st.integers(-2, 2), min_size=3, max_size=3)
 
 

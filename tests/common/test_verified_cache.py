@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from clearspan.common import kept as module
+from clearspan.common import verified_cache as module
 from clearspan.common.files import temporary_name
-from clearspan.common.kept import RECORD, cached_file, checksums
 from clearspan.common.sealed import seal
 from clearspan.common.stemming import PLAIN
+from clearspan.common.verified_cache import RECORD, cached_file, checksums
 from clearspan.common.words import VERSION
 
 CONTENT = b"An index of many texts. " * 400

@@ -20,7 +20,7 @@ _CUT_ESCAPE = re.compile(rb"\\(?:x[0-9a-f]?)?\Z")
 """Pattern of the beginning of an escape such as \\xff, of which the rest was cut off."""
 EARLY_STOP = 1000
 """Number of bad records from which a unit stops the run at once, if it also has more bad records than good records."""
-MOST_LACKING = 100
+MAX_LACKING = 100
 """Maximum number of files for which the records that lack fields are counted."""
 NUM_EXAMPLES = 3
 """Maximum number of bad records, and of files, that a message names."""
@@ -120,7 +120,7 @@ class Counts:
             number: the number of records.
         """
         self.lacking = self.lacking or fault
-        if name in self.lacking_in or len(self.lacking_in) < MOST_LACKING:
+        if name in self.lacking_in or len(self.lacking_in) < MAX_LACKING:
             self.lacking_in[name] = self.lacking_in.get(name, 0) + number
 
     @property
@@ -170,7 +170,7 @@ def json_line(record: Mapping[str, Any]) -> bytes:
     return json.dumps(record).encode() + b"\n"
 
 
-class Tally:
+class RecordCounter:
     """Counter of the records of a work unit.
 
     Args:

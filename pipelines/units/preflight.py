@@ -13,24 +13,24 @@ from typing import Any
 
 from clearspan.common.flags import flag
 from clearspan.common.progress import counted
+from clearspan.pipelines.counter import NUM_EXAMPLES, Counts, MissingFieldError, RecordError, encoding_advice
 from clearspan.pipelines.errors import PipelineError
 from clearspan.pipelines.readers import first_records, open_content
 from clearspan.pipelines.readers.formats import PLAIN_TEXT
 from clearspan.pipelines.readers.sniff import LOOK_BYTES, is_utf8
-from clearspan.pipelines.records import Input, Reading, Record
-from clearspan.pipelines.tally import NUM_EXAMPLES, Counts, MissingFieldError, RecordError, encoding_advice
+from clearspan.pipelines.records import Input, ReadOptions, Record
 from clearspan.shards import storage
 
 LONG_S = 5.0
 """Estimated duration of the work, in seconds, from which the first records are checked."""
 RECORDS = 1000
-MOST_WRONG = 0.05
+MAX_WRONG = 0.05
 """Largest fraction of the first records that may be in a wrong encoding. It is small, because a wrong encoding affects
 the whole file, unlike an odd header."""
 
 
 def check_first(
-    root: str, entries: Sequence[Input], reading: Reading, check: Callable[[Record], Any], most_bad: float
+    root: str, entries: Sequence[Input], reading: ReadOptions, check: Callable[[Record], Any], most_bad: float
 ) -> None:
     """Check the first records of some inputs, which are taken evenly from all inputs.
 
@@ -44,7 +44,7 @@ def check_first(
         check: a function that raises RecordError if a record is bad; its result is ignored.
         most_bad: the fraction of bad records that the user allows (`--max-bad-fraction`). Here it limits two fractions:
             of the inputs, those that begin with bytes that are not UTF-8; and of the records that are read, those that
-            are not UTF-8. For the second one, the limit is 5 % (MOST_WRONG) if `most_bad` is smaller.
+            are not UTF-8. For the second one, the limit is 5 % (MAX_WRONG) if `most_bad` is smaller.
 
     Raises:
         PipelineError: more than half of the records are bad, all of them lack columns that the dataset needs, too many
@@ -66,14 +66,14 @@ def _check_records(records: Sequence[Record], check: Callable[[Record], Any], mo
                 problems.append((record, problem))
     lacking = sum(isinstance(problem, MissingFieldError) for _, problem in problems)
     wrong = sum(record.is_not_utf8 for record, _ in problems)
-    are_bad = 2 * (len(problems) - lacking) > num_read or wrong > max(most_bad, MOST_WRONG) * num_read
+    are_bad = 2 * (len(problems) - lacking) > num_read or wrong > max(most_bad, MAX_WRONG) * num_read
     if problems and (are_bad or lacking == num_read):
         examples = [[record.source, str(problem)] for record, problem in problems[:NUM_EXAMPLES]]
         counts = Counts(num_read, bad=len(problems), not_utf8=wrong, bad_examples=examples)
         raise PipelineError(f"of the first records of the inputs, {counts.complaint()}")
 
 
-def _check_encodings(root: str, entries: Sequence[Input], reading: Reading, most_bad: float) -> None:
+def _check_encodings(root: str, entries: Sequence[Input], reading: ReadOptions, most_bad: float) -> None:
     """Raise PipelineError if too many of the inputs begin with bytes that are not UTF-8.
 
     Nothing is checked if at least one input has a format other than plain text, or if the user has set an encoding or a

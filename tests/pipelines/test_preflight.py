@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
+from clearspan.pipelines.counter import MissingFieldError, RecordError
 from clearspan.pipelines.errors import PipelineError
 from clearspan.pipelines.readers import FIRST_FILES, first_records
 from clearspan.pipelines.readers.sniff import LOOK_BYTES
-from clearspan.pipelines.records import Input, Reading, Record
-from clearspan.pipelines.tally import MissingFieldError, RecordError
-from clearspan.pipelines.units.first_look import check_first
+from clearspan.pipelines.records import Input, ReadOptions, Record
 from clearspan.pipelines.units.plan import describe
+from clearspan.pipelines.units.preflight import check_first
 from tests.pipelines.packings import tar
 
 OWLS = "Größe lässt sich streiten: der Uhu jagt bei Nacht.\n"
@@ -20,10 +20,10 @@ LATIN = OWLS.encode("cp1252")
 GOOD, BAD, LACKING = "good", "not a JSON object but null", "no field"
 
 
-def made(folder: Path, files: dict[str, bytes], reading: Reading | None = None) -> list[Input]:
+def made(folder: Path, files: dict[str, bytes], reading: ReadOptions | None = None) -> list[Input]:
     for name, data in files.items():
         (folder / name).write_bytes(data)
-    return list(describe(str(folder), {name: len(data) for name, data in files.items()}, reading or Reading()))
+    return list(describe(str(folder), {name: len(data) for name, data in files.items()}, reading or ReadOptions()))
 
 
 def of_texts(record: Record) -> None:
@@ -48,7 +48,7 @@ def look(folder: Path, data: bytes, most_bad: float = 0.001) -> str:
         of_texts(record)
 
     try:
-        check_first(str(folder), entries, Reading(), check, most_bad)
+        check_first(str(folder), entries, ReadOptions(), check, most_bad)
     except PipelineError as error:
         return str(error)
     return ""
@@ -124,13 +124,13 @@ def test_records_that_are_skipped_count_neither_way(tmp_path: Path) -> None:
         raise MissingFieldError(LACKING)
 
     with pytest.raises(PipelineError, match="2 of 2 records are bad"):
-        check_first(str(tmp_path), entries, Reading(), check, 0.001)
+        check_first(str(tmp_path), entries, ReadOptions(), check, 0.001)
 
 
 def texts_ended(folder: Path, files: dict[str, bytes], most_bad: float = 0.001, **options: str) -> str:
     entries = made(folder, files)
     try:
-        check_first(str(folder), entries, Reading(**options), lambda record: None, most_bad)
+        check_first(str(folder), entries, ReadOptions(**options), lambda record: None, most_bad)
     except PipelineError as error:
         return str(error)
     return ""
@@ -185,20 +185,20 @@ def test_files_of_one_name_in_many_folders_are_all_counted(tmp_path: Path) -> No
 def test_the_first_records_come_from_inputs_all_over(tmp_path: Path) -> None:
     files = {f"{number:03}.jsonl": lines(*(f"{number} {line}" for line in range(30))) for number in range(130)}
     entries = made(tmp_path, files)
-    found = first_records(str(tmp_path), entries, Reading(), 1000)
+    found = first_records(str(tmp_path), entries, ReadOptions(), 1000)
     names = sorted({record.name for record in found})
     assert len(found) == 1000 and names == [f"{at * 130 // FIRST_FILES:03}.jsonl" for at in range(len(names))]
     assert len(names) == 63  # 16 records of each of 64 files, and 1,000 in all
     assert [record.value["text"] for record in found[:17]] == [f"0 {line}" for line in range(16)] + ["2 0"]
-    few = first_records(str(tmp_path), entries, Reading(), 3)
+    few = first_records(str(tmp_path), entries, ReadOptions(), 3)
     assert [record.value["text"] for record in few] == ["0 0", "43 0", "86 0"]
-    assert len(first_records(str(tmp_path), entries[:2], Reading(), 1000)) == 60
-    assert first_records(str(tmp_path), [], Reading(), 1000) == []
+    assert len(first_records(str(tmp_path), entries[:2], ReadOptions(), 1000)) == 60
+    assert first_records(str(tmp_path), [], ReadOptions(), 1000) == []
 
 
 @pytest.mark.guarantee("wrong-input-fails-first")
 def test_the_first_records_are_of_every_format_if_asked_for(tmp_path: Path) -> None:
     entries = made(tmp_path, {"a.txt": b"Owls hunt at night.", "b.jsonl": lines("Rivers run cold.")})
-    assert [record.name for record in first_records(str(tmp_path), entries, Reading(), 9)] == ["b.jsonl"]
-    both = first_records(str(tmp_path), entries, Reading(), 9, any_format=True)
+    assert [record.name for record in first_records(str(tmp_path), entries, ReadOptions(), 9)] == ["b.jsonl"]
+    both = first_records(str(tmp_path), entries, ReadOptions(), 9, any_format=True)
     assert [record.name for record in both] == ["a.txt", "b.jsonl"]
