@@ -58,7 +58,7 @@ def test_a_sample_whose_class_is_not_found_is_refused(direct: Command, tmp_path:
     done = direct("images", "--input", tar)
     assert (
         done.code == 1
-        and 'a.tar/1.json: states no class of 1.jpg: it has no "label" with a text or a whole' in done.err
+        and 'a.tar/1.json: states no class of 1.jpg: it has no "label" with a text or an integer' in done.err
     )
     assert direct("images", "--input", tar, "--label-field", "kind").code == 0
     assert classes_of(tmp_path / "out") == ["ant"]
