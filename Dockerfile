@@ -22,5 +22,5 @@ RUN pip install --no-cache-dir --no-deps . \
        > worker.txt \
     && pip install --no-cache-dir -c constraints.txt "apache-beam[gcp]" -r worker.txt \
     && python -c "import clearspan.pipelines.execution.graph, transformers.audio_utils; \
-          import clearspan.pipelines.kinds.documents, clearspan.pipelines.kinds.sentences, clearspan.pipelines.kinds.triplets; \
-          import clearspan.pipelines.kinds.pairs, clearspan.pipelines.kinds.images, clearspan.pipelines.kinds.audio, clearspan.pipelines.kinds.vectors"
+          import clearspan.pipelines.builders.documents, clearspan.pipelines.builders.sentences, clearspan.pipelines.builders.triplets; \
+          import clearspan.pipelines.builders.pairs, clearspan.pipelines.builders.images, clearspan.pipelines.builders.audio, clearspan.pipelines.builders.vectors"

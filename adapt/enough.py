@@ -23,12 +23,12 @@ from clearspan.common.flags import flag
 from clearspan.common.progress import counted
 from clearspan.common.terminal import UsageError
 from clearspan.eval.data.heldout_data import MIN_TEXTS, read_dataset
+from clearspan.pipelines.builders.embedded_texts import EmbeddedTexts
+from clearspan.pipelines.builders.kept_fields import check_names, split
+from clearspan.pipelines.builders.text_inputs import encoding_named
+from clearspan.pipelines.builders.vectors import Vectors
 from clearspan.pipelines.counter import Counts
 from clearspan.pipelines.errors import PipelineError
-from clearspan.pipelines.kinds.embedded_texts import EmbeddedTexts
-from clearspan.pipelines.kinds.kept_fields import check_names, split
-from clearspan.pipelines.kinds.text_inputs import encoding_named
-from clearspan.pipelines.kinds.vectors import Vectors
 from clearspan.pipelines.readers import first_records
 from clearspan.pipelines.records import Inputs, ReadOptions, Record
 from clearspan.pipelines.run import RunOptions

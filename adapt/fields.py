@@ -18,10 +18,10 @@ from clearspan.common.flags import flag
 from clearspan.common.parsing import normalized_name
 from clearspan.common.progress import counted
 from clearspan.common.terminal import UsageError
+from clearspan.pipelines.builders.embedded_texts import EmbeddedTexts
+from clearspan.pipelines.builders.pairs import USUAL
+from clearspan.pipelines.builders.text_inputs import IDS, LINKS, encoding_named
 from clearspan.pipelines.errors import PipelineError
-from clearspan.pipelines.kinds.embedded_texts import EmbeddedTexts
-from clearspan.pipelines.kinds.pairs import USUAL
-from clearspan.pipelines.kinds.text_inputs import IDS, LINKS, encoding_named
 from clearspan.pipelines.readers import first_records
 from clearspan.pipelines.readers.columns import chosen, matching_name
 from clearspan.pipelines.readers.formats import format_named

@@ -247,7 +247,7 @@ class Adapt(Options):
 
         None if there is no such field.
         """
-        from clearspan.pipelines.kinds.kept_fields import split
+        from clearspan.pipelines.builders.kept_fields import split
 
         names = [split(word)[0] for word in self.shown_fields]
         return next((name for name in names if not self.titles or name != self.titles[0]), None)

@@ -22,9 +22,9 @@ from clearspan.common.options import Flag
 from clearspan.common.progress import counted
 from clearspan.common.queries import Query, read_queries
 from clearspan.common.terminal import UsageError
+from clearspan.pipelines.builders.kept_fields import FieldError, KeptFields
+from clearspan.pipelines.builders.text_inputs import encoding_named
 from clearspan.pipelines.errors import PipelineError
-from clearspan.pipelines.kinds.kept_fields import FieldError, KeptFields
-from clearspan.pipelines.kinds.text_inputs import encoding_named
 from clearspan.pipelines.readers import read_pieces
 from clearspan.pipelines.readers.columns import DEFAULT, matching_name
 from clearspan.pipelines.readers.formats import format_named

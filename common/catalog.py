@@ -1,6 +1,6 @@
 """Catalog of the commands: the module and the summary of each. Imports nothing, so that `clearspan --help` is quick.
 
-The classes of the commands, e.g. in `pipelines/kinds/`, take their summaries from here.
+The classes of the commands, e.g. in `pipelines/builders/`, take their summaries from here.
 """
 
 from typing import NamedTuple

@@ -1,7 +1,7 @@
 """Temporary columns of a batch of examples, which hold hashes for the search for duplicates.
 
-A kind of dataset (`pipelines.kinds`) attaches the columns to the batches that it makes. The processing of the work unit
-(`pipelines.units.unit`) removes them before it writes the batch to a shard.
+A kind of dataset (`pipelines.builders`) attaches the columns to the batches that it makes. The processing of the work
+unit (`pipelines.units.unit`) removes them before it writes the batch to a shard.
 """
 
 import numpy as np

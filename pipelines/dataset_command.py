@@ -6,9 +6,9 @@ from typing import ClassVar
 
 from clearspan.common.command import Printed, Result
 from clearspan.common.flags import flag
+from clearspan.pipelines.builders import Kind
 from clearspan.pipelines.command import PipelineCommand, check_beam
 from clearspan.pipelines.execution.quiet import quiet_beam
-from clearspan.pipelines.kinds import Kind
 from clearspan.pipelines.run import RunOptions, run
 
 

@@ -6,10 +6,10 @@ import pkgutil
 
 from clearspan.common import plugins
 from clearspan.common.options import keywords
-from clearspan.pipelines import kinds
+from clearspan.pipelines import builders
+from clearspan.pipelines.builders import Kind
 from clearspan.pipelines.command import PipelineCommand, StoreCommand
 from clearspan.pipelines.dataset_command import MakeDataset, making
-from clearspan.pipelines.kinds import Kind
 from clearspan.pipelines.mining.mine_command import Mine
 from clearspan.pipelines.run import RunOptions
 from clearspan.pipelines.search.search_command import Search
@@ -19,8 +19,8 @@ from clearspan.shards import schema as schemas
 
 
 def find_kinds() -> dict[str, type[Kind]]:
-    """Return the kinds of dataset that the modules of `pipelines.kinds` define: name of the kind's command -> class."""
-    names = [module.name for module in pkgutil.iter_modules(kinds.__path__, f"{kinds.__name__}.")]
+    """Return the kinds of dataset that the modules of `pipelines.builders` define: name of the command -> class."""
+    names = [module.name for module in pkgutil.iter_modules(builders.__path__, f"{builders.__name__}.")]
     modules = map(importlib.import_module, names)
     classes = [value for module in modules for value in vars(module).values() if inspect.isclass(value)]
     concrete = [cls for cls in classes if issubclass(cls, Kind) and not inspect.isabstract(cls)]

@@ -30,13 +30,13 @@ from clearspan.common.files import locked, remove_temporaries
 from clearspan.common.flags import flag
 from clearspan.common.options import Flag
 from clearspan.common.progress import counted
+from clearspan.pipelines.builders import CorpusOptions, Kind
+from clearspan.pipelines.builders.copied import write_index
 from clearspan.pipelines.command import BeamOptions
 from clearspan.pipelines.counter import Counts, encoding_lines
 from clearspan.pipelines.errors import EXPECTED, InputChangedError, ModelFailedError, PipelineError
 from clearspan.pipelines.execution.progress import Progress
 from clearspan.pipelines.execution.quiet import quiet_beam
-from clearspan.pipelines.kinds import CorpusOptions, Kind
-from clearspan.pipelines.kinds.copied import write_index
 from clearspan.pipelines.readers import columns_read
 from clearspan.pipelines.units import decisions, preflight, update
 from clearspan.pipelines.units import plan as planning

@@ -24,11 +24,11 @@ from clearspan.common.flags import flag
 from clearspan.common.options import Flag
 from clearspan.common.progress import ProgressBar
 from clearspan.common.sealed import seal, unseal
+from clearspan.pipelines.builders import CorpusOptions
+from clearspan.pipelines.builders.text_inputs import EMPTY, TextReading, text_of, texts_of
 from clearspan.pipelines.command import StoreCommand
 from clearspan.pipelines.counter import RecordCounter, encoding_lines
 from clearspan.pipelines.errors import PipelineError
-from clearspan.pipelines.kinds import CorpusOptions
-from clearspan.pipelines.kinds.text_inputs import EMPTY, TextReading, text_of, texts_of
 from clearspan.pipelines.readers import read_pieces
 from clearspan.pipelines.readers.encodings import described
 from clearspan.pipelines.records import MAX_BYTES, ReadOptions

@@ -16,12 +16,12 @@ import clearspan.common.encoder.library
 import clearspan.eval.report.html
 import clearspan.eval.run
 import clearspan.eval.tasks.sts
+import clearspan.pipelines.builders.audio
+import clearspan.pipelines.builders.documents
+import clearspan.pipelines.builders.images
+import clearspan.pipelines.builders.sentences
+import clearspan.pipelines.builders.triplets
 import clearspan.pipelines.execution.graph
-import clearspan.pipelines.kinds.audio
-import clearspan.pipelines.kinds.documents
-import clearspan.pipelines.kinds.images
-import clearspan.pipelines.kinds.sentences
-import clearspan.pipelines.kinds.triplets
 import clearspan.pipelines.run
 import clearspan.train.engine.loop
 import clearspan.train.export

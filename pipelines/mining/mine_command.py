@@ -40,11 +40,11 @@ from clearspan.common.options import Flag, Json, Quiet
 from clearspan.common.progress import counted, duration
 from clearspan.common.ranking import DECIMALS
 from clearspan.common.terminal import one_line
+from clearspan.pipelines.builders import OUTPUT
+from clearspan.pipelines.builders.vector_options import BATCH, check_device, check_folder
+from clearspan.pipelines.builders.vectors import batch_tokens_of
 from clearspan.pipelines.command import StoreCommand
 from clearspan.pipelines.errors import PipelineError, check_extra
-from clearspan.pipelines.kinds import OUTPUT
-from clearspan.pipelines.kinds.vector_options import BATCH, check_device, check_folder
-from clearspan.pipelines.kinds.vectors import batch_tokens_of
 from clearspan.pipelines.mining.choice import ChoiceOptions
 from clearspan.pipelines.mining.miner import Figures, Miner, mine
 from clearspan.pipelines.mining.ranking import LexicalSearch, Nearest

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 
 from clearspan.common.queries import Query
 from clearspan.common.ranking import DEPTH
-from clearspan.pipelines.kinds.text_inputs import text_id
+from clearspan.pipelines.builders.text_inputs import text_id
 from clearspan.pipelines.search.texts import DOCUMENT, Texts
 from clearspan.shards.schema import FIELD
 

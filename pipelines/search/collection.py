@@ -31,10 +31,10 @@ from clearspan.common.sealed import build, seal, unseal
 from clearspan.common.stemming import Words
 from clearspan.common.terminal import UsageError, one_line
 from clearspan.common.typed import checked
+from clearspan.pipelines.builders.models import load_model
+from clearspan.pipelines.builders.text_inputs import id_field
+from clearspan.pipelines.builders.vector_options import check_device, check_folder
 from clearspan.pipelines.errors import PipelineError, check_extra
-from clearspan.pipelines.kinds.models import load_model
-from clearspan.pipelines.kinds.text_inputs import id_field
-from clearspan.pipelines.kinds.vector_options import check_device, check_folder
 from clearspan.pipelines.search import exact
 from clearspan.pipelines.search.bm25 import Index
 from clearspan.pipelines.search.hits import Hit

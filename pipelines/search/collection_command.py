@@ -6,8 +6,8 @@ from typing import Annotated
 from clearspan.common.compute import AUTO, Device
 from clearspan.common.options import Flag, Quiet
 from clearspan.common.stemming import STEMMERS
+from clearspan.pipelines.builders.vector_options import check_device, check_folder
 from clearspan.pipelines.command import StoreCommand
-from clearspan.pipelines.kinds.vector_options import check_device, check_folder
 from clearspan.pipelines.search.collection import Collection
 
 FOLDER = "dataset that `embed` wrote, local or on gs:// or s3://, or the output folder of `adapt`"

@@ -17,8 +17,8 @@ from clearspan.common.progress import counted
 from clearspan.common.ranking import HYBRID_WEIGHT
 from clearspan.common.stemming import WordFunction
 from clearspan.common.terminal import UsageError
+from clearspan.pipelines.builders.text_inputs import IDS, LINKS, TITLES
 from clearspan.pipelines.errors import PipelineError
-from clearspan.pipelines.kinds.text_inputs import IDS, LINKS, TITLES
 from clearspan.pipelines.search.collection import NAME as SETTINGS
 from clearspan.pipelines.search.collection import Collection
 from clearspan.pipelines.search.hits import Hit

@@ -12,10 +12,10 @@ from collections.abc import Mapping
 import numpy as np
 
 from clearspan.common.progress import ProgressBar
+from clearspan.pipelines.builders.embedded_texts import EmbeddedTexts, Text
+from clearspan.pipelines.builders.kept_fields import FieldError
+from clearspan.pipelines.builders.text_inputs import EMPTY, text_id
 from clearspan.pipelines.counter import Counts, RecordCounter
-from clearspan.pipelines.kinds.embedded_texts import EmbeddedTexts, Text
-from clearspan.pipelines.kinds.kept_fields import FieldError
-from clearspan.pipelines.kinds.text_inputs import EMPTY, text_id
 from clearspan.pipelines.readers import read_pieces
 from clearspan.pipelines.records import Inputs, Piece, ReadOptions, Record
 

@@ -23,8 +23,8 @@ from typing import Any
 
 from clearspan.common.flags import caller
 from clearspan.common.sealed import build, seal, unseal
+from clearspan.pipelines.builders import Kind, Worker
 from clearspan.pipelines.counter import Counts
-from clearspan.pipelines.kinds import Kind, Worker
 from clearspan.pipelines.records import ReadOptions
 from clearspan.pipelines.units.curation import Curation
 from clearspan.shards import ShardInfo, held_out, storage

@@ -24,8 +24,8 @@ import zstandard
 
 from clearspan.common.files import temporary_folder
 from clearspan.pipelines.attached import GROUPS, HASHES, detach
+from clearspan.pipelines.builders import Worker
 from clearspan.pipelines.counter import RecordCounter, json_line
-from clearspan.pipelines.kinds import Worker
 from clearspan.pipelines.readers import read_pieces
 from clearspan.pipelines.text import minhash
 from clearspan.pipelines.units import decisions, near

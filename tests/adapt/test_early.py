@@ -17,7 +17,7 @@ from clearspan.common.records import DataError
 from clearspan.common.sealed import seal
 from clearspan.common.terminal import UsageError
 from clearspan.pipelines.api import make_dataset, make_tokenizer
-from clearspan.pipelines.kinds import embedded_texts
+from clearspan.pipelines.builders import embedded_texts
 
 NUM_RECORDS = 1500
 """More records than those by which `embed` infers the types of the fields, the first 1,000."""

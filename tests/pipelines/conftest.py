@@ -21,8 +21,8 @@ from clearspan.pipelines.__main__ import main
 from clearspan.pipelines.augment.steps import DEL, Augmentation, Augmenter
 from clearspan.pipelines.augment.synonyms import SynonymTable, read_synonyms
 from clearspan.pipelines.augment.words import WordStarts
-from clearspan.pipelines.kinds import Kind, text
-from clearspan.pipelines.kinds.text import TextKind
+from clearspan.pipelines.builders import Kind, text
+from clearspan.pipelines.builders.text import TextKind
 from clearspan.pipelines.registry import COMMANDS, KINDS, OTHERS
 from clearspan.pipelines.text.tokenization import Tokenization, TokenizerFiles, read_tokenizer, with_special_token
 from clearspan.shards import Dataset

@@ -14,9 +14,9 @@ import pytest
 import soundfile
 
 from clearspan.pipelines.__main__ import main
+from clearspan.pipelines.builders.audio import Audio
+from clearspan.pipelines.builders.labeled import LabeledWorker
 from clearspan.pipelines.counter import RecordCounter
-from clearspan.pipelines.kinds.audio import Audio
-from clearspan.pipelines.kinds.labeled import LabeledWorker
 from clearspan.pipelines.media import clips
 from clearspan.pipelines.records import Record
 from clearspan.shards import Dataset, Manifest

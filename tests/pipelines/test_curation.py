@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from clearspan.pipelines.builders.documents import Documents
 from clearspan.pipelines.counter import Counts
-from clearspan.pipelines.kinds.documents import Documents
 from clearspan.pipelines.text import minhash
 from clearspan.pipelines.units import decisions, exchange
 from clearspan.pipelines.units.curation import Curation

@@ -9,10 +9,10 @@ import pytest
 from tokenizers import Tokenizer
 
 from clearspan.pipelines.__main__ import main
+from clearspan.pipelines.builders import documents
+from clearspan.pipelines.builders.documents import Documents, DocumentWorker
+from clearspan.pipelines.builders.text_inputs import text_id
 from clearspan.pipelines.counter import RecordCounter
-from clearspan.pipelines.kinds import documents
-from clearspan.pipelines.kinds.documents import Documents, DocumentWorker
-from clearspan.pipelines.kinds.text_inputs import text_id
 from clearspan.pipelines.records import Record
 from clearspan.pipelines.text.segmentation import normalize
 from clearspan.pipelines.text.tokenization import Tokenization
@@ -117,7 +117,7 @@ def test_bytes_tell_nothing_of_a_wordpiece_tokenizer(shared_data: Path) -> None:
 def test_batches_are_cut_at_their_size_whatever_is_tokenized_together(
     tokenization: Tokenization, texts: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("clearspan.pipelines.kinds.text.BATCH_BYTES", 20_000)
+    monkeypatch.setattr("clearspan.pipelines.builders.text.BATCH_BYTES", 20_000)
     monkeypatch.setattr(documents, "BATCH_EXAMPLES", 30)
     found = []
     for tokenize_bytes in (1, 100_000, 10**9):

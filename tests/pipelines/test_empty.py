@@ -11,11 +11,11 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from clearspan.pipelines.builders.embedded_texts import EmbeddedTexts
+from clearspan.pipelines.builders.pairs import Pairs, PairWorker
+from clearspan.pipelines.builders.text_inputs import checked_text, texts_of
+from clearspan.pipelines.builders.triplets import TripletRow, TripletWorker
 from clearspan.pipelines.counter import Counts, RecordCounter, RecordError
-from clearspan.pipelines.kinds.embedded_texts import EmbeddedTexts
-from clearspan.pipelines.kinds.pairs import Pairs, PairWorker
-from clearspan.pipelines.kinds.text_inputs import checked_text, texts_of
-from clearspan.pipelines.kinds.triplets import TripletRow, TripletWorker
 from clearspan.pipelines.records import Record
 from tests.pipelines.conftest import Command, summary
 from tests.pipelines.packings import parquet

@@ -7,9 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from clearspan.pipelines.builders.documents import Documents
 from clearspan.pipelines.errors import PipelineError, carried_error
 from clearspan.pipelines.execution.graph import DONE, NO_WORK, deal, work
-from clearspan.pipelines.kinds.documents import Documents
 from clearspan.pipelines.records import Input, Piece
 from clearspan.pipelines.units import exchange, numbering
 from clearspan.pipelines.units.job import Job

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from clearspan.pipelines import counter
+from clearspan.pipelines.builders.embedded_texts import EmbeddedTexts
+from clearspan.pipelines.builders.text_inputs import text_id
 from clearspan.pipelines.errors import PipelineError
-from clearspan.pipelines.kinds.embedded_texts import EmbeddedTexts
-from clearspan.pipelines.kinds.text_inputs import text_id
 from clearspan.pipelines.records import ReadOptions
 from clearspan.pipelines.units.full_look import FullLook, look_at_all
 from clearspan.pipelines.units.plan import find_inputs

@@ -20,10 +20,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from clearspan.pipelines.builders import text as text_kind
+from clearspan.pipelines.builders import triplets
+from clearspan.pipelines.builders.groups import digests, group_of
 from clearspan.pipelines.counter import RecordError
-from clearspan.pipelines.kinds import text as text_kind
-from clearspan.pipelines.kinds import triplets
-from clearspan.pipelines.kinds.groups import digests, group_of
 from clearspan.pipelines.records import Record
 from clearspan.pipelines.units.curation import held_out_share
 from clearspan.shards import Manifest, storage

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from clearspan.pipelines.builders.triplets import Triplets
 from clearspan.pipelines.counter import Counts
-from clearspan.pipelines.kinds.triplets import Triplets
 from clearspan.pipelines.units import decisions, linking
 from clearspan.pipelines.units.curation import DUPLICATE, HELD_OUT, KEEP, Curation
 from clearspan.pipelines.units.job import STAGED, Entries, Job, UnitResult

@@ -24,9 +24,9 @@ from clearspan.common import same_text
 from clearspan.common.encoder.folder import load_folder
 from clearspan.common.ragged import Ragged
 from clearspan.common.stemming import PLAIN
+from clearspan.pipelines.builders import text as text_kind
+from clearspan.pipelines.builders import triplets
 from clearspan.pipelines.errors import PipelineError
-from clearspan.pipelines.kinds import text as text_kind
-from clearspan.pipelines.kinds import triplets
 from clearspan.pipelines.mining import miner, ranking
 from clearspan.pipelines.mining.choice import Allowed, ChoiceOptions, allowed_texts, negatives_of_rows
 from clearspan.pipelines.mining.ranking import NONE, BestTexts, LexicalSearch, Nearest

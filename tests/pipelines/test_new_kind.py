@@ -26,7 +26,7 @@ from typing import Annotated, ClassVar
 import pyarrow as pa
 
 from clearspan.common.options import Flag
-from clearspan.pipelines.kinds import Kind
+from clearspan.pipelines.builders import Kind
 from clearspan.pipelines.records import Inputs, ReadOptions, Record
 from clearspan.pipelines.counter import RecordError, RecordCounter
 from clearspan.shards.manifest import FILES_FOLDER

@@ -15,8 +15,8 @@ import clearspan
 from clearspan.common.encoder.prompts import Prompts
 from clearspan.common.model_folder import INFERENCE
 from clearspan.eval.data.heldout_data import read_dataset
-from clearspan.pipelines.kinds.pairs import Pairs
-from clearspan.pipelines.kinds.triplets import Triplets
+from clearspan.pipelines.builders.pairs import Pairs
+from clearspan.pipelines.builders.triplets import Triplets
 from clearspan.pipelines.text.prompts import of_columns
 from clearspan.shards import Dataset, vectors
 from clearspan.train.prompts import prompt_tokens

@@ -17,9 +17,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from clearspan.common.plugins import PluginError
+from clearspan.pipelines.builders import text as text_kind
+from clearspan.pipelines.builders.text import Selected, TextKind
 from clearspan.pipelines.counter import Counts, RecordError
-from clearspan.pipelines.kinds import text as text_kind
-from clearspan.pipelines.kinds.text import Selected, TextKind
 from clearspan.pipelines.text.filters import FilteredText, NamedFilter, text_filter
 from clearspan.plugins.quality import C4
 from clearspan.shards import Manifest

@@ -15,9 +15,9 @@ import pytest
 from clearspan.common.files import TEMPORARY, InUseError, locked, sha256, temporary_name
 from clearspan.common.sealed import seal, seal_bytes, unseal
 from clearspan.pipelines import run
+from clearspan.pipelines.builders.documents import Documents
 from clearspan.pipelines.counter import Counts
 from clearspan.pipelines.errors import PipelineError
-from clearspan.pipelines.kinds.documents import Documents
 from clearspan.pipelines.mining.miner import Figures, MinedUnit
 from clearspan.pipelines.units import decisions, update
 from clearspan.pipelines.units.commit import load_results

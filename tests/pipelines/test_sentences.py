@@ -13,10 +13,10 @@ from clearspan.common.ragged import Ragged, segments
 from clearspan.pipelines.__main__ import main
 from clearspan.pipelines.augment.steps import STEPS, Augmentation, Augmenter, SentenceBatch
 from clearspan.pipelines.augment.synonyms import read_synonyms
+from clearspan.pipelines.builders import sentences, text
+from clearspan.pipelines.builders.sentences import Sentences, SentenceWorker
+from clearspan.pipelines.builders.text_inputs import text_id
 from clearspan.pipelines.counter import RecordCounter
-from clearspan.pipelines.kinds import sentences, text
-from clearspan.pipelines.kinds.sentences import Sentences, SentenceWorker
-from clearspan.pipelines.kinds.text_inputs import text_id
 from clearspan.pipelines.records import Record
 from clearspan.pipelines.text.exclude import Excluded
 from clearspan.pipelines.text.segmentation import segment

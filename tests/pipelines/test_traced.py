@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import clearspan
-from clearspan.pipelines.kinds import embedded_texts as kind
+from clearspan.pipelines.builders import embedded_texts as kind
 from clearspan.shards import Dataset
 from clearspan.shards.vectors import field_names
 from tests.pipelines.conftest import Command, logged, rows

@@ -18,9 +18,9 @@ from tokenizers import Tokenizer
 
 from clearspan.common.encoder.static import StaticEncoder
 from clearspan.common.files import locked, sha256
+from clearspan.pipelines.builders.copied import Copied
+from clearspan.pipelines.builders.vectors import Vectors
 from clearspan.pipelines.errors import PipelineError
-from clearspan.pipelines.kinds.copied import Copied
-from clearspan.pipelines.kinds.vectors import Vectors
 from clearspan.pipelines.records import ReadOptions
 from clearspan.pipelines.units import update
 from clearspan.pipelines.units.job import Job
@@ -662,7 +662,7 @@ def test_a_vector_is_copied_from_the_row_of_its_id(
     ids: list[int], rows: list[int], wanted: list[int], found: list[int], tmp_path: Path, monkeypatch: Any
 ) -> None:
     np.save(tmp_path / "index.npy", np.array([ids, rows], np.int64).reshape(2, -1))
-    monkeypatch.setattr("clearspan.pipelines.kinds.copied.Dataset", lambda folder: SimpleNamespace(shards=[]))
+    monkeypatch.setattr("clearspan.pipelines.builders.copied.Dataset", lambda folder: SimpleNamespace(shards=[]))
     rows_of = Copied("old", tmp_path / "index.npy").rows
     assert rows_of(wanted).tolist() == found and rows_of([]).tolist() == []
     row = dict(zip(wanted, found, strict=True))

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from clearspan.common.terminal import UsageError
-from clearspan.pipelines.kinds.embedded_texts import Text
+from clearspan.pipelines.builders.embedded_texts import Text
 from clearspan.pipelines.search.collection import check_queries
 
 

@@ -19,8 +19,8 @@ from clearspan.common.model_folder import EncoderError
 from clearspan.eval.api import load_model
 from clearspan.eval.models import load
 from clearspan.eval.models.load import load_encoder
+from clearspan.pipelines.builders.vector_options import check_folder
 from clearspan.pipelines.errors import PipelineError
-from clearspan.pipelines.kinds.vector_options import check_folder
 from clearspan.pipelines.text.tokenization import read_tokenizer
 from clearspan.train.model import tokenizer
 from tests.conftest import exit_code

@@ -16,12 +16,12 @@ from clearspan.common.encoder.shared_model import SharedModel
 from clearspan.common.model_folder import EncoderError
 from clearspan.common.terminal import one_line
 from clearspan.pipelines.attached import HASHES, attach
+from clearspan.pipelines.builders.copied import Copied
+from clearspan.pipelines.builders.embedded_texts import EmbeddedTexts, Text
+from clearspan.pipelines.builders.text_inputs import grouped, text_id, utf8
+from clearspan.pipelines.builders.vector_options import VectorOptions
 from clearspan.pipelines.counter import RecordCounter, RecordError
 from clearspan.pipelines.errors import ModelFailedError
-from clearspan.pipelines.kinds.copied import Copied
-from clearspan.pipelines.kinds.embedded_texts import EmbeddedTexts, Text
-from clearspan.pipelines.kinds.text_inputs import grouped, text_id, utf8
-from clearspan.pipelines.kinds.vector_options import VectorOptions
 from clearspan.pipelines.records import Record
 from clearspan.pipelines.text.chunks import Chunker
 from clearspan.shards import vectors

@@ -15,8 +15,8 @@ from annotated_types import Ge, Le
 
 from clearspan.common.catalog import COMMANDS
 from clearspan.common.options import Flag
+from clearspan.pipelines.builders.labeled import LabeledKind
 from clearspan.pipelines.counter import Counts
-from clearspan.pipelines.kinds.labeled import LabeledKind
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

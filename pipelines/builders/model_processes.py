@@ -2,7 +2,7 @@
 
     driver -> one process per GPU, each with a Unix socket -> an equal number of workers at each socket
 
-    python -m clearspan.pipelines.kinds.model_processes PARENT SOCKET    starts such a process; its options are on stdin
+    python -m clearspan.pipelines.builders.model_processes PARENT SOCKET    starts such a process, with options on stdin
 
 The sockets are in a private folder; workers read its path from an environment variable (`common.encoder.shared_model`).
 The processes exit when the driver exits or is killed.
@@ -41,7 +41,7 @@ def holding(devices: list[str], options: dict[str, Any]) -> Iterator[None]:
 
     Args:
         devices: the devices, such as "cuda:0".
-        options: the arguments of `kinds.models.load_model` except the device.
+        options: the arguments of `builders.models.load_model` except the device.
 
     Raises:
         PipelineError: the model cannot be loaded.
@@ -140,7 +140,7 @@ def main() -> None:
         os.dup2(2, 1)  # what libraries print goes to stderr
         from multiprocessing.connection import Listener
 
-        from clearspan.pipelines.kinds.models import load_model
+        from clearspan.pipelines.builders.models import load_model
 
         try:
             model: Any = load_model(**json.load(sys.stdin))

@@ -10,8 +10,8 @@ from clearspan.common.encoder.sentence_encoder import FolderEncoder
 from clearspan.common.flags import flag
 from clearspan.common.model_folder import EncoderError
 from clearspan.common.terminal import one_line
+from clearspan.pipelines.builders.vector_options import check_folder
 from clearspan.pipelines.errors import PipelineError, check_extra
-from clearspan.pipelines.kinds.vector_options import check_folder
 
 
 def model_hash(folder: str) -> str:

@@ -17,8 +17,8 @@ from annotated_types import Ge, Le
 
 from clearspan.common.catalog import COMMANDS
 from clearspan.common.options import Flag
+from clearspan.pipelines.builders.labeled import LabeledKind
 from clearspan.pipelines.counter import Counts
-from clearspan.pipelines.kinds.labeled import LabeledKind
 from clearspan.shards.layouts import array_column
 from clearspan.shards.schema import MEL_BINS
 

@@ -36,11 +36,11 @@ from clearspan.common.parsing import normalized_name
 from clearspan.common.progress import counted
 from clearspan.common.ragged import segments
 from clearspan.common.token_ids import leading_ids
+from clearspan.pipelines.builders import groups, nli
+from clearspan.pipelines.builders.text import MAX_TOKENS, ExamplesToWrite, TextKind, TextWorker, absent, excluded_of
+from clearspan.pipelines.builders.text_inputs import EMPTY, checked_text, fields, grouped_id
 from clearspan.pipelines.counter import Counts, MissingFieldError, RecordCounter, RecordError
 from clearspan.pipelines.errors import PipelineError
-from clearspan.pipelines.kinds import groups, nli
-from clearspan.pipelines.kinds.text import MAX_TOKENS, ExamplesToWrite, TextKind, TextWorker, absent, excluded_of
-from clearspan.pipelines.kinds.text_inputs import EMPTY, checked_text, fields, grouped_id
 from clearspan.pipelines.readers.columns import chosen, shown_sets
 from clearspan.pipelines.records import Inputs, ReadOptions, Record
 from clearspan.pipelines.text.joining import Pieces

@@ -18,8 +18,8 @@ from typing import Any, ClassVar
 import pyarrow as pa
 
 from clearspan.common.allocator import keep_blocks
+from clearspan.pipelines.builders import Dedup, Kind, Worker
 from clearspan.pipelines.counter import Counts, RecordCounter, RecordError
-from clearspan.pipelines.kinds import Dedup, Kind, Worker
 from clearspan.pipelines.labels import SelectionOptions
 from clearspan.pipelines.records import Inputs, ReadOptions, Record
 from clearspan.shards.classes import PATH as CLASSES

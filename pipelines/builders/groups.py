@@ -16,9 +16,9 @@ from collections.abc import Sequence
 import numpy as np
 
 from clearspan.common.flags import flag
+from clearspan.pipelines.builders.kept_fields import number_text, types_of
+from clearspan.pipelines.builders.text_inputs import utf8
 from clearspan.pipelines.counter import RecordError
-from clearspan.pipelines.kinds.kept_fields import number_text, types_of
-from clearspan.pipelines.kinds.text_inputs import utf8
 from clearspan.pipelines.readers import first_records
 from clearspan.pipelines.readers.columns import matching_name
 from clearspan.pipelines.readers.jsonl import json_name

@@ -10,8 +10,8 @@ entailed and contradicting rows stay in memory: about 200 MB for the half a mill
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
+from clearspan.pipelines.builders.text_inputs import EMPTY, checked_text
 from clearspan.pipelines.counter import RecordCounter, RecordError
-from clearspan.pipelines.kinds.text_inputs import EMPTY, checked_text
 from clearspan.pipelines.records import Record
 
 COLUMNS = (("sentence1", "sentence2", "gold_label"), ("premise", "hypothesis", "label"))

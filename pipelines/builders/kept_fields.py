@@ -24,9 +24,9 @@ import pyarrow as pa
 
 from clearspan.common.flags import flag
 from clearspan.common.parsing import did_you_mean, exact_number, whole_number
+from clearspan.pipelines.builders.text_inputs import MAX_FIELDS
 from clearspan.pipelines.counter import RecordError
 from clearspan.pipelines.errors import PipelineError
-from clearspan.pipelines.kinds.text_inputs import MAX_FIELDS
 from clearspan.pipelines.readers.columns import matching_name, names_in
 from clearspan.pipelines.readers.jsonl import json_name
 from clearspan.pipelines.records import Record

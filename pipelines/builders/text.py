@@ -22,10 +22,10 @@ from clearspan.common.flags import flag
 from clearspan.common.options import Flag
 from clearspan.common.ragged import Ragged
 from clearspan.pipelines.attached import GROUPS, HASHES, attach
+from clearspan.pipelines.builders import Dedup, groups
+from clearspan.pipelines.builders.text_inputs import TextInputs, text_id
 from clearspan.pipelines.counter import Counts, RecordCounter
 from clearspan.pipelines.errors import PipelineError
-from clearspan.pipelines.kinds import Dedup, groups
-from clearspan.pipelines.kinds.text_inputs import TextInputs, text_id
 from clearspan.pipelines.records import Inputs
 from clearspan.pipelines.text.exclude import Excluded, read_texts
 from clearspan.pipelines.text.filters import FilteredText, detector, text_filter

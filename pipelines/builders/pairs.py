@@ -19,11 +19,11 @@ from clearspan.common.catalog import COMMANDS
 from clearspan.common.encoder.prompts import DOCUMENT, QUERY, Prompts
 from clearspan.common.flags import flag
 from clearspan.common.options import Flag
+from clearspan.pipelines.builders import groups
+from clearspan.pipelines.builders.text import excluded_of
+from clearspan.pipelines.builders.text_inputs import TITLES, Separator, TextField, TextInputs, TextPer, text_in
+from clearspan.pipelines.builders.triplets import LONG, NAMED, TripletRow, Triplets, TripletWorker
 from clearspan.pipelines.counter import Counts, MissingFieldError, RecordCounter
-from clearspan.pipelines.kinds import groups
-from clearspan.pipelines.kinds.text import excluded_of
-from clearspan.pipelines.kinds.text_inputs import TITLES, Separator, TextField, TextInputs, TextPer, text_in
-from clearspan.pipelines.kinds.triplets import LONG, NAMED, TripletRow, Triplets, TripletWorker
 from clearspan.pipelines.readers.columns import chosen
 from clearspan.pipelines.records import ReadOptions, Record
 from clearspan.pipelines.text import structure

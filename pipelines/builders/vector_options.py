@@ -15,10 +15,10 @@ from clearspan.common.model_folder import EncoderError, read_modules
 from clearspan.common.model_forms import NO_FOLDER, model_value_error
 from clearspan.common.options import Flag, Options
 from clearspan.common.parsing import normalized_name
-from clearspan.pipelines.kinds import Dedup, Update
-from clearspan.pipelines.kinds.embedded_texts import EmbeddedTexts
-from clearspan.pipelines.kinds.kept_fields import check_names
-from clearspan.pipelines.kinds.text_inputs import TextInputs
+from clearspan.pipelines.builders import Dedup, Update
+from clearspan.pipelines.builders.embedded_texts import EmbeddedTexts
+from clearspan.pipelines.builders.kept_fields import check_names
+from clearspan.pipelines.builders.text_inputs import TextInputs
 from clearspan.pipelines.readers.columns import DEFAULT
 from clearspan.shards.schema import VECTOR_TYPES
 

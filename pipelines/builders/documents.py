@@ -18,9 +18,9 @@ from annotated_types import Ge
 from clearspan.common.catalog import COMMANDS
 from clearspan.common.flags import flag
 from clearspan.common.options import Flag
+from clearspan.pipelines.builders.text import ExamplesToWrite, TextKind, TextWorker, excluded_of
+from clearspan.pipelines.builders.text_inputs import EMPTY, grouped, text_in
 from clearspan.pipelines.counter import Counts, RecordCounter
-from clearspan.pipelines.kinds.text import ExamplesToWrite, TextKind, TextWorker, excluded_of
-from clearspan.pipelines.kinds.text_inputs import EMPTY, grouped, text_in
 from clearspan.pipelines.records import Record
 
 TOKENIZE_BYTES = 1 << 20

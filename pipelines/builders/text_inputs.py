@@ -10,8 +10,8 @@ from typing import Annotated, Any, Literal, TypeVar
 from clearspan.common import same_text
 from clearspan.common.flags import flag
 from clearspan.common.options import Flag, Options, checking
+from clearspan.pipelines.builders import Kind
 from clearspan.pipelines.counter import Counts, RecordCounter, RecordError
-from clearspan.pipelines.kinds import Kind
 from clearspan.pipelines.readers import encodings
 from clearspan.pipelines.readers.columns import DEFAULT, matching_name, names_in
 from clearspan.pipelines.readers.encodings import AUTO

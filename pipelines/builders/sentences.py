@@ -28,10 +28,8 @@ from clearspan.common.options import Flag
 from clearspan.pipelines.augment import words as word_starts
 from clearspan.pipelines.augment.steps import DEL, STEPS, Augmentation, Augmenter, Proportions
 from clearspan.pipelines.augment.synonyms import EXPECTED, PUBLISHED, SOURCES, read_synonyms
-from clearspan.pipelines.counter import Counts, RecordCounter
-from clearspan.pipelines.errors import PipelineError
-from clearspan.pipelines.kinds import Dedup
-from clearspan.pipelines.kinds.text import (
+from clearspan.pipelines.builders import Dedup
+from clearspan.pipelines.builders.text import (
     MAX_TOKENS,
     SPACES,
     ExamplesToWrite,
@@ -40,7 +38,9 @@ from clearspan.pipelines.kinds.text import (
     TextWorker,
     excluded_of,
 )
-from clearspan.pipelines.kinds.text_inputs import EMPTY, grouped, text_in
+from clearspan.pipelines.builders.text_inputs import EMPTY, grouped, text_in
+from clearspan.pipelines.counter import Counts, RecordCounter
+from clearspan.pipelines.errors import PipelineError
 from clearspan.pipelines.records import Inputs, Record
 from clearspan.pipelines.text.joining import Pieces, join
 from clearspan.pipelines.text.segmentation import LANGUAGES, normalize, segment, segment_spaced
