@@ -25,10 +25,10 @@ from clearspan.common.terminal import UsageError
 from clearspan.pipelines.builders.kept_fields import FieldError, KeptFields
 from clearspan.pipelines.builders.text_inputs import encoding_named
 from clearspan.pipelines.errors import PipelineError
-from clearspan.pipelines.readers import read_pieces
+from clearspan.pipelines.readers import read_splits
 from clearspan.pipelines.readers.columns import DEFAULT, matching_name
 from clearspan.pipelines.readers.formats import format_named
-from clearspan.pipelines.records import Piece, ReadOptions
+from clearspan.pipelines.records import ReadOptions, Split
 from clearspan.pipelines.units.plan import find_inputs
 
 NAMED = 3
@@ -136,9 +136,9 @@ def _records(options: Questions, id_field: str) -> Iterator[tuple[str, str]]:
     encoding = options.encoding and encoding_named(options.encoding)
     reading = ReadOptions(encoding=encoding, skip_unknown=True, field=options.text_field, keep=(id_field,))
     inputs = find_inputs(options.inputs, reading)
-    pieces = [Piece(entry, 0, None) for entry in inputs.files if format_named(entry.format).has_fields]
+    splits = [Split(entry, 0, None) for entry in inputs.files if format_named(entry.format).has_fields]
     ids = KeptFields({id_field: "string"})
-    for record in read_pieces(inputs.root, pieces, dataclasses.replace(reading, whole=True)):
+    for record in read_splits(inputs.root, splits, dataclasses.replace(reading, whole=True)):
         if not isinstance(record.value, dict):
             continue
         text = record.value.get(matching_name(record.value, reading.field or DEFAULT) or "")

@@ -36,7 +36,7 @@ def process_units(job: Job, units: list[Unit]) -> None:
 def process(job: Job, units: list[Unit], options: RunOptions) -> bool:
     """Process all units, in place of `clearspan.pipelines.run._run_beam`."""
     workers = options.workers or 1
-    with job.kind.shared_by(workers):
+    with job.builder.shared_by(workers):
         if workers == 1:
             process_units(job, units)
         else:

@@ -18,7 +18,7 @@ from clearspan.common.typed import checked
 from clearspan.pipelines.command import PipelineCommand
 from clearspan.pipelines.errors import PipelineError
 from clearspan.pipelines.mining.mine_command import Mine
-from clearspan.pipelines.registry import COMMANDS, KINDS, own_command
+from clearspan.pipelines.registry import BUILDERS, COMMANDS, own_command
 from clearspan.pipelines.search.collection import Collection
 from clearspan.pipelines.search.hits import Hit
 from clearspan.pipelines.search.search_command import Search
@@ -246,10 +246,10 @@ def _making(kind: str) -> type[PipelineCommand]:
     Raises:
         UsageError: there is no such kind.
     """
-    if kind in KINDS:
+    if kind in BUILDERS:
         return COMMANDS[kind]
     if ":" not in kind:
-        raise UsageError(f"no such kind: {kind!r}{did_you_mean(kind, KINDS)}; there are {', '.join(KINDS)}")
+        raise UsageError(f"no such kind: {kind!r}{did_you_mean(kind, BUILDERS)}; there are {', '.join(BUILDERS)}")
     try:
         return own_command(kind)
     except PluginError as error:

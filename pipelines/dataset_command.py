@@ -6,7 +6,7 @@ from typing import ClassVar
 
 from clearspan.common.command import Printed, Result
 from clearspan.common.flags import flag
-from clearspan.pipelines.builders import Kind
+from clearspan.pipelines.builders import Builder
 from clearspan.pipelines.command import PipelineCommand, check_beam
 from clearspan.pipelines.execution.quiet import quiet_beam
 from clearspan.pipelines.run import RunOptions, run
@@ -17,7 +17,7 @@ class MakeDataset(PipelineCommand):
     """Command that makes a dataset of one kind from a corpus.
 
     Attributes:
-        kind: the kind of the dataset, with the options that belong to this kind.
+        builder: the builder of the dataset, with its own options.
         options: the options that the commands of all kinds share.
     """
 
@@ -25,12 +25,12 @@ class MakeDataset(PipelineCommand):
         "The same command continues a stopped run. Options that are not listed here go to Beam, e.g. --runner."
     )
 
-    kind: Kind
+    builder: Builder
     options: RunOptions
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.kind.group_field is not None and not self.options.holdout_fraction:
+        if self.builder.group_field is not None and not self.options.holdout_fraction:
             raise ValueError(
                 f"{flag('--group-field')} has no effect without {flag('--holdout-fraction')}: leave it out, or add "
                 f"{flag('--holdout-fraction')}"
@@ -51,20 +51,20 @@ class MakeDataset(PipelineCommand):
         Beam's log is suppressed, unless the user names a runner.
         """
         with contextlib.nullcontext() if self.options.runner_named else quiet_beam():
-            summary = run(self.kind, self.options)
+            summary = run(self.builder, self.options)
         if summary is None:
             return Printed(f"{self.options.output}: planned; the job was only described, not run")
         return summary
 
 
-def making(kind: type[Kind]) -> type[MakeDataset]:
-    """Return the command that makes datasets of a kind. It has the options of the kind and of `RunOptions`."""
-    texts = {"summary": kind.summary, "description": kind.description, "example": kind.example}
+def making(builder: type[Builder]) -> type[MakeDataset]:
+    """Return the command of a builder. It has the options of the builder and of `RunOptions`."""
+    texts = {"summary": builder.summary, "description": builder.description, "example": builder.example}
     return dataclasses.make_dataclass(
-        f"Make{kind.__name__}",
-        [("kind", kind)],
+        f"Make{builder.__name__}",
+        [("builder", builder)],
         bases=(MakeDataset,),
-        namespace={"__doc__": f"The command `{kind.command or kind.name}`.", **texts},
+        namespace={"__doc__": f"The command `{builder.command or builder.name}`.", **texts},
         frozen=True,
         kw_only=True,
     )

@@ -1,4 +1,4 @@
-"""Data types of the readers: input files, pieces of input files, and records."""
+"""Data types of the readers: input files, splits of input files, and records."""
 
 import dataclasses
 from collections.abc import Mapping, Sequence
@@ -45,7 +45,7 @@ class Input:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Piece:
+class Split:
     """A part of an input file: the lines, row groups or tar members that begin in a range of bytes.
 
     Attributes:
@@ -109,8 +109,8 @@ class ReadOptions:
             of its columns, in their order, whatever their names.
         option: with `columns`, the option that names the columns, for error messages.
         header: true if csv files begin with column names; if false, the columns are called 1, 2, ...
-        whole: true if texts and tables are not cut into pieces. Tars are cut between their members even then.
-        encoding: Python's name for the encoding of text files, which are then not cut into pieces; None for UTF-8;
+        whole: true if texts and tables are not cut into splits. Tars are cut between their members even then.
+        encoding: Python's name for the encoding of text files, which are then not cut into splits; None for UTF-8;
             `auto` to detect the encoding of each file (`readers.encodings`).
         formats: the user's own input formats, as `module:name`, which are tried before the built-in formats
             (`readers.formats`).
@@ -144,7 +144,7 @@ class ReadOptions:
 
     @property
     def uncut(self) -> bool:
-        """Return whether texts and tables must not be cut into pieces.
+        """Return whether texts and tables must not be cut into splits.
 
         This is so if `whole` is true; or if there is an `encoding`, because the readers then get texts that are
         converted to UTF-8, in which the offsets differ from those in the file.

@@ -30,7 +30,7 @@ from clearspan.common.files import locked, remove_temporaries
 from clearspan.common.flags import flag
 from clearspan.common.options import Flag
 from clearspan.common.progress import counted
-from clearspan.pipelines.builders import CorpusOptions, Kind
+from clearspan.pipelines.builders import Builder, CorpusOptions
 from clearspan.pipelines.builders.copied import write_index
 from clearspan.pipelines.command import BeamOptions
 from clearspan.pipelines.counter import Counts, encoding_lines
@@ -233,7 +233,7 @@ def prepare(job: Job, plan: Plan, files: Mapping[str, bytes], quiet: bool = Fals
     return [unit for unit in plan.units if unit.number not in ready]
 
 
-def run(kind: Kind, options: RunOptions) -> DatasetSummary | None:
+def run(builder: Builder, options: RunOptions) -> DatasetSummary | None:
     """Make a dataset, or finish a dataset that an earlier run began.
 
     Returns:
@@ -245,37 +245,37 @@ def run(kind: Kind, options: RunOptions) -> DatasetSummary | None:
     if any(map(storage.is_remote, [*options.inputs, options.output])):
         storage.use_options(options.beam)
     update.complete_killed_update(options.output)
-    kind = kind.resolved(planning.began(options.output).get("options", {}))
-    kind = dataclasses.replace(kind, compares=kind.dedup or options.holdout_fraction > 0)
-    max_bytes = options.max_document_bytes or kind.max_bytes
-    reading = dataclasses.replace(kind.reading(), max_bytes=max_bytes, skip_unknown=options.skip_unknown)
+    builder = builder.resolved(planning.began(options.output).get("options", {}))
+    builder = dataclasses.replace(builder, compares=builder.dedup or options.holdout_fraction > 0)
+    max_bytes = options.max_document_bytes or builder.max_bytes
+    reading = dataclasses.replace(builder.reading(), max_bytes=max_bytes, skip_unknown=options.skip_unknown)
     curation = Curation(
-        dedup=kind.dedup,
+        dedup=builder.dedup,
         limit=options.limit,
         holdout_fraction=options.holdout_fraction,
-        shared_texts=kind.shares_texts,
-        near_dedup=kind.near_dedup,
-        has_chunks=kind.has_chunks,
-        group_field=kind.group_field,
+        shared_texts=builder.shares_texts,
+        near_dedup=builder.near_dedup,
+        has_chunks=builder.has_chunks,
+        group_field=builder.group_field,
     )
     inputs = planning.find_inputs(options.inputs, reading)
-    kind = kind.infer_options(inputs, reading)
-    reading = dataclasses.replace(reading, classes=inputs.classes, keep=kind.reading().keep)
-    files = kind.resources(inputs)
-    fingerprint = kind.fingerprint(files)
+    builder = builder.infer_options(inputs, reading)
+    reading = dataclasses.replace(reading, classes=inputs.classes, keep=builder.reading().keep)
+    files = builder.resources(inputs)
+    fingerprint = builder.fingerprint(files)
     fingerprint["options"] |= {**curation.options, "max_document_bytes": reading.max_bytes}
     if inputs.classes is not None:
         fingerprint["options"]["taken"] = inputs.classes.counts
-    plan = planning.make_plan(inputs, fingerprint, options.unit_bytes or kind.unit_bytes(inputs), reading.uncut)
+    plan = planning.make_plan(inputs, fingerprint, options.unit_bytes or builder.unit_bytes(inputs), reading.uncut)
     _check_apart(options, plan)
-    seconds = sum(unit.text_bytes for unit in plan.units) / kind.bytes_per_s
+    seconds = sum(unit.text_bytes for unit in plan.units) / builder.bytes_per_s
     if seconds >= preflight.LONG_S and not reading.as_bytes and not planning.began(options.output):
-        preflight.check_first(plan.root, plan.inputs, reading, kind.check, options.max_bad_fraction)
+        preflight.check_first(plan.root, plan.inputs, reading, builder.check, options.max_bad_fraction)
     job = Job(
         folder=options.output,
         plan=plan.sha256,
         root=plan.root,
-        kind=kind,
+        builder=builder,
         fingerprint=plan.fingerprint,
         num_units=len(plan.units),
         reading=reading,
@@ -285,9 +285,9 @@ def run(kind: Kind, options: RunOptions) -> DatasetSummary | None:
     )
     # Object stores have no locks: two runs there do the same work and write the same bytes.
     with contextlib.nullcontext() if storage.is_remote(job.folder) else locked(job.folder):
-        if kind.can_update:
+        if builder.can_update:
             job = dataclasses.replace(job, first_shard=update.first_shard(job.folder))
-        if kind.update and update.is_outdated(job, plan, options.quiet):
+        if builder.update and update.is_outdated(job, plan, options.quiet):
             return _update(job, plan, files, options)
         try:
             units = prepare(job, plan, files, options.quiet)
@@ -296,7 +296,7 @@ def run(kind: Kind, options: RunOptions) -> DatasetSummary | None:
                 raise
             raise PipelineError(f"{error}, or bring it up to date with {flag('--update')}") from None
         summary = _run(job, plan, units, options)
-        if kind.can_update and summary is not None and not storage.is_remote(job.folder):
+        if builder.can_update and summary is not None and not storage.is_remote(job.folder):
             update.discard(job.folder)  # it was to inputs that are no longer asked for
         return summary
 
@@ -323,8 +323,8 @@ def _update(job: Job, plan: Plan, files: Mapping[str, bytes], options: RunOption
     first = 0 if job.first_shard else update.SECOND
     beside = update.begin(job, first, plan.to_json())
     index = beside / update.INDEX
-    kind = dataclasses.replace(job.kind, old=(str(Path(job.folder).resolve()), str(index.resolve())))
-    new = dataclasses.replace(job, folder=str(beside), kind=kind, first_shard=first)
+    builder = dataclasses.replace(job.builder, old=(str(Path(job.folder).resolve()), str(index.resolve())))
+    new = dataclasses.replace(job, folder=str(beside), builder=builder, first_shard=first)
     try:
         if not index.exists():
             write_index(job.folder, index)
@@ -351,7 +351,7 @@ def _run(job: Job, plan: Plan, units: list[Unit], options: RunOptions) -> Datase
         _remove_stage(job)
         return _summary(job, plan, [], 0.0)
     start = time.perf_counter()
-    if job.kind.numbers_records:
+    if job.builder.numbers_records:
         units = numbered(plan.root, units, options.quiet)
     with Progress(job.folder, plan.units, options.quiet):
         shares = not options.runner_named or storage.is_remote(plan.root)
@@ -412,7 +412,7 @@ def _summary(job: Job, plan: Plan, units: list[Unit], seconds: float) -> Dataset
             *left_out_lines(plan.left_out),
             *encoding_lines(counts.encodings, counts.recoded),
             *filter(None, [counts.files_lacking, held_out_share(manifest), _groups(job)]),
-            *job.kind.remarks(job.fingerprint, counts.sums),
+            *job.builder.remarks(job.fingerprint, counts.sums),
         ],
     )
 
@@ -441,10 +441,10 @@ def _run_beam(job: Job, units: list[Unit], options: RunOptions) -> bool:
         if options.runner_named:
             pipeline = runners.named(options.beam)
         else:
-            size, speed = sum(unit.text_bytes for unit in units), job.kind.bytes_per_s
+            size, speed = sum(unit.text_bytes for unit in units), job.builder.bytes_per_s
             processes = runners.num_processes(options.workers, len(units), size, speed, cpu_count())
             pipeline = runners.local(processes, options.beam)
-            shared = job.kind.shared_by(processes)
+            shared = job.builder.shared_by(processes)
         graph.build(pipeline, job, units)
         with shared:
             return runners.run(pipeline)

@@ -29,7 +29,7 @@ from clearspan.pipelines.builders.text_inputs import EMPTY, TextReading, text_of
 from clearspan.pipelines.command import StoreCommand
 from clearspan.pipelines.counter import RecordCounter, encoding_lines
 from clearspan.pipelines.errors import PipelineError
-from clearspan.pipelines.readers import read_pieces
+from clearspan.pipelines.readers import read_splits
 from clearspan.pipelines.readers.encodings import described
 from clearspan.pipelines.records import MAX_BYTES, ReadOptions
 from clearspan.pipelines.text.byte_level_bpe import SMALLEST, learn_tokenizer
@@ -42,7 +42,7 @@ from clearspan.shards.claim import claim
 from clearspan.shards.finding import left_out_lines
 
 SUMMARY = "summary.json"
-PIECE_BYTES = 16_000_000
+SPLIT_BYTES = 16_000_000
 """Input between two updates of the progress bar, if the file can be cut."""
 
 
@@ -94,7 +94,7 @@ class Vocabulary(TextReading, CorpusOptions, StoreCommand):
         self.use_store()
         output = Path(self.output)
         inputs = planning.find_inputs(self.inputs, self.reading())
-        plan = planning.make_plan(inputs, {"options": self.shaping}, PIECE_BYTES, self.reading().uncut)
+        plan = planning.make_plan(inputs, {"options": self.shaping}, SPLIT_BYTES, self.reading().uncut)
         if not planning.began(self.output):
             check_first(
                 plan.root,
@@ -103,11 +103,11 @@ class Vocabulary(TextReading, CorpusOptions, StoreCommand):
                 lambda record: text_of(record, self.text_field),
                 self.max_bad_fraction,
             )
-        all_pieces = Unit(0, tuple(piece for unit in plan.units for piece in unit.pieces))
-        plan = dataclasses.replace(plan, units=(all_pieces,))
+        all_splits = Unit(0, tuple(split for unit in plan.units for split in unit.splits))
+        plan = dataclasses.replace(plan, units=(all_splits,))
         claim(self.output, planning.NAME, plan.to_json())
         known = _earlier_summary(output, plan)
-        if known and check_inputs(self.output, plan, {all_pieces.number}, self.quiet):
+        if known and check_inputs(self.output, plan, {all_splits.number}, self.quiet):
             summary = TokenizerSummary(**{**known, "output": self.output, "is_new": False})
         else:
             summary = _learn(self, output, plan)
@@ -179,18 +179,18 @@ def _texts(options: Vocabulary, plan: Plan, counter: RecordCounter, contents: li
 
     Args:
         plan: the plan, in which a single work unit holds all inputs.
-        contents: list to which a hash of each piece's content is added, so that a later run notices a change.
+        contents: list to which a hash of each split's content is added, so that a later run notices a change.
     """
     (unit,) = plan.units
     work = f"reading {unit.bytes / 1e6:,.0f} MB, before {options.size:,} ids are learned from it"
     with ProgressBar(unit.bytes, work, options.quiet, unit="B", unit_scale=True) as bar:
-        for piece in unit.pieces:
-            records = read_pieces(plan.root, [piece], options.reading(), contents)
+        for split in unit.splits:
+            records = read_splits(plan.root, [split], options.reading(), contents)
             for _, text, data in texts_of(counter.readable(records), options.text_field, counter):
                 counter.counts.kept += 1
                 counter.counts.count("text_bytes", len(data))
                 yield text
-            bar.update(piece.bytes)
+            bar.update(split.bytes)
 
 
 def _learn(options: Vocabulary, output: Path, plan: Plan) -> TokenizerSummary:

@@ -32,7 +32,7 @@ from clearspan.pipelines.readers.encodings import AUTO
 from clearspan.pipelines.readers.formats import FirstBytes, Format
 from clearspan.pipelines.readers.refused import is_page
 from clearspan.pipelines.readers.streams import BUFFER_BYTES, DamagedFileError, check_holes
-from clearspan.pipelines.records import HEAD_BYTES, Piece, ReadOptions, Record, invalid_utf8
+from clearspan.pipelines.records import HEAD_BYTES, ReadOptions, Record, Split, invalid_utf8
 
 if TYPE_CHECKING:
     from fastwarc.warc import WarcRecord
@@ -75,14 +75,14 @@ class WebArchives(Format):
     def check(self, path: str) -> None:
         check_extra("web", "fastwarc", "resiliparse", feature=f"{path}: a web archive")
 
-    def read(self, stream: BinaryIO, piece: Piece, reading: ReadOptions) -> Iterator[Record]:
+    def read(self, stream: BinaryIO, split: Split, reading: ReadOptions) -> Iterator[Record]:
         """Yield a `Record` for each archive record. If an archive record holds no page, its `Record` is skipped or bad.
 
         Raises:
             DamagedFileError: the stream ends within a record, or the length of a record is missing or wrong.
         """
         for frame in _frames(stream, reading.max_bytes):
-            yield _record(frame, piece.input.name, reading.max_bytes)
+            yield _record(frame, split.input.name, reading.max_bytes)
 
 
 class Pages(Format):
@@ -95,14 +95,14 @@ class Pages(Format):
         """Return whether a file is an HTML page, by its extension or its beginning."""
         return is_page(path, head)
 
-    def read(self, stream: BinaryIO, piece: Piece, reading: ReadOptions) -> Iterator[Record]:
+    def read(self, stream: BinaryIO, split: Split, reading: ReadOptions) -> Iterator[Record]:
         """Yield one record with the page of the file; the record is bad if the page is too long or cannot be read.
 
         Raises:
             DamagedFileError: the file holds a long run of zero bytes.
             PipelineError: the extra `web` is not installed.
         """
-        check_extra("web", "resiliparse", feature=f"{piece.input.name}: an HTML page")
+        check_extra("web", "resiliparse", feature=f"{split.input.name}: an HTML page")
         limit = min(reading.max_bytes, HTML_BYTES)
         data = stream.read(limit + 1)
         check_holes(data)
@@ -112,7 +112,7 @@ class Pages(Format):
                 value, problem = _page(data, reading.encoding if reading.encoding != AUTO else None), ""
             except ValueError as error:
                 problem = f"not readable: {error}"
-        yield Record(piece.input.name, None, value, raw, problem)
+        yield Record(split.input.name, None, value, raw, problem)
         while stream.read(BUFFER_BYTES):
             pass  # read on to the end of a page that is too long: it must not be damaged
 

@@ -201,7 +201,7 @@ def test_a_documented_command_has_these_options(
 
     def parse(self: Parser, args: Any = None, namespace: Any = None) -> tuple[Any, list[str]]:
         parsed, rest = usual(self, args, namespace)
-        if rest and words[0] in registry.KINDS:
+        if rest and words[0] in registry.BUILDERS:
             check_beam(registry.COMMANDS[words[0]], rest)
             raise Parsed
         if self.prog != "clearspan" and not any(word.startswith("-") for word in rest):

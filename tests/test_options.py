@@ -18,12 +18,12 @@ from clearspan.common.catalog import COMMANDS
 from clearspan.common.flags import command_line, flag
 from clearspan.common.options import Flag, Options, from_keywords, parse, words
 from clearspan.common.terminal import Parser, UsageError
-from clearspan.pipelines.registry import KINDS
+from clearspan.pipelines.registry import BUILDERS
 from clearspan.train.__main__ import LauncherOptions
 from tests.conftest import ROOT
 
 PAGE = (ROOT / "docs" / "options.md").read_text(encoding="utf-8")
-GROUPS = {"datasets": [*KINDS], "texts": ["vocabulary", "documents", "sentences", "pairs", "triplets", "embed"]}
+GROUPS = {"datasets": [*BUILDERS], "texts": ["vocabulary", "documents", "sentences", "pairs", "triplets", "embed"]}
 PLACEHOLDERS = {
     "DIR",
     "FILE",

@@ -22,19 +22,19 @@ class Mbox(Format):
     def recognizes(self, head, path):
         return head.startswith(b"From ") and b"\nFrom:" in head
 
-    def read(self, stream, piece, reading):
-        if piece.start:
-            stream.seek(piece.start)
-        start, lines = piece.start, []
+    def read(self, stream, split, reading):
+        if split.start:
+            stream.seek(split.start)
+        start, lines = split.start, []
         while line := stream.readline():
             if line.startswith(b"From ") and lines:
-                yield message(piece.input.name, start, b"".join(lines), reading.max_bytes)
+                yield message(split.input.name, start, b"".join(lines), reading.max_bytes)
                 start, lines = start + sum(map(len, lines)), []
-                if piece.end is not None and start >= piece.end:
+                if split.end is not None and start >= split.end:
                     return
             lines.append(line)
         if lines:
-            yield message(piece.input.name, start, b"".join(lines), reading.max_bytes)
+            yield message(split.input.name, start, b"".join(lines), reading.max_bytes)
 
     def cut(self, path, num_bytes, unit_bytes, whole):
         """Cut a large archive on this machine between two messages, so that several processes read it."""

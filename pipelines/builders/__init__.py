@@ -1,8 +1,8 @@
-"""The contract of a kind of dataset: how it reads the inputs, and the examples that it makes.
+"""The contract of a builder of datasets: how it reads the inputs, and the examples that it makes.
 
-    Kind    the options, the rules for finding records in the inputs (`reading`), and the files that are made once and
-            stored in the dataset's folder beside the shards (`resources`: a tokenizer, synonyms, class names)
-    Worker  the part of a kind that runs in a worker process: records of a work unit -> batches of examples
+    Builder  the options, the rules for finding records in the inputs (`reading`), and the files that are made once and
+             stored in the dataset's folder beside the shards (`resources`: a tokenizer, synonyms, class names)
+    Worker   the part of a builder that runs in a worker process: records of a work unit -> batches of examples
 
 To add a kind, add a file with its class to this folder, where its command is found without further registration, and an
 entry with its columns to `shards.schema`. On the command line, a kind from outside this package is named
@@ -86,7 +86,7 @@ Dedup = Annotated[bool, Flag("drop duplicates: keep only the first of equal exam
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Kind(Options, ABC):
+class Builder(Options, ABC):
     """Options of a kind of dataset. A subclass is a frozen dataclass whose fields are the options that it adds. The
     fields with a `Flag` are options of its command.
 

@@ -17,7 +17,7 @@ from annotated_types import Ge, Le
 
 from clearspan.common.catalog import COMMANDS
 from clearspan.common.options import Flag
-from clearspan.pipelines.builders.labeled import LabeledKind
+from clearspan.pipelines.builders.labeled import LabeledBuilder
 from clearspan.pipelines.counter import Counts
 from clearspan.shards.layouts import array_column
 from clearspan.shards.schema import MEL_BINS
@@ -26,7 +26,7 @@ LONG = "whether to cut a longer clip after its first --frames, or split it into 
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Audio(LabeledKind):
+class Audio(LabeledBuilder):
     """Options of the kind `audio`: log-mel spectrograms of labeled clips."""
 
     frames: Annotated[int, Flag("maximum length of an example, in frames of 10 ms", "N"), Ge(1), Le(100_000)] = 1024

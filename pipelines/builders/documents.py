@@ -18,7 +18,7 @@ from annotated_types import Ge
 from clearspan.common.catalog import COMMANDS
 from clearspan.common.flags import flag
 from clearspan.common.options import Flag
-from clearspan.pipelines.builders.text import ExamplesToWrite, TextKind, TextWorker, excluded_of
+from clearspan.pipelines.builders.text import ExamplesToWrite, TextBuilder, TextWorker, excluded_of
 from clearspan.pipelines.builders.text_inputs import EMPTY, grouped, text_in
 from clearspan.pipelines.counter import Counts, RecordCounter
 from clearspan.pipelines.records import Record
@@ -29,7 +29,7 @@ BATCH_EXAMPLES = 4096
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Documents(TextKind):
+class Documents(TextBuilder):
     """Options of the kind `documents`: long texts."""
 
     min_tokens: Annotated[
@@ -82,9 +82,8 @@ class DocumentWorker(TextWorker[Documents]):
         """
         made = counter.made(records, lambda record: self._document(record, counter.counts))
         for documents in grouped(made, TOKENIZE_BYTES, TOKENIZE_BYTES):
-            names, lines, sources = zip(*documents, strict=True)
-            pieces = self.pieces(names, lines, sources)
-            yield from self.select(pieces, counter, self.kind.min_tokens, self.kind.max_tokens).singly()
+            tokenized = self.tokenized(*zip(*documents, strict=True))
+            yield from self.select(tokenized, counter, self.builder.min_tokens, self.builder.max_tokens).singly()
 
     def _document(self, record: Record, counts: Counts) -> tuple[tuple[str, str, str], int] | None:
         """Return ((prepared text, text before the preparation, source), size of the prepared text in bytes).
@@ -95,19 +94,19 @@ class DocumentWorker(TextWorker[Documents]):
         Raises:
             RecordError: the record is bad, or the code of a filter fails on its text.
         """
-        if (found := text_in(record, self.kind.text_field, counts)) is None:
+        if (found := text_in(record, self.builder.text_field, counts)) is None:
             return None
         read, data = found
-        if (selected := self.kind.selected(read, counts)) is None:
+        if (selected := self.builder.selected(read, counts)) is None:
             return None
-        text = self.kind.prepared(selected.text)
+        text = self.builder.prepared(selected.text)
         num_bytes = len(data if text is read else text.encode())
         counts.measure("bytes", num_bytes)
-        if self.tokenization.byte_level and num_bytes < self.kind.min_tokens:
+        if self.tokenization.byte_level and num_bytes < self.builder.min_tokens:
             counts.filtered["short_bytes"] += 1
             return None
         return (text, selected.text, record.source), num_bytes
 
     def _batch(self, kept: ExamplesToWrite) -> pa.RecordBatch:
         batch = self.record_batch(kept, kept.columns, other_columns=[pa.array(kept.sources, pa.string())])
-        return self.with_sketches(batch, kept.names)
+        return self.with_sketches(batch, kept.prepared)

@@ -80,13 +80,13 @@ class VectorWorker:
     """Worker of the kind `vectors`, which embeds the texts.
 
     Attributes:
-        kind: the options.
+        builder: the builder, with its options.
         model: the model, loaded in this process, or shared by all worker processes.
         batch_tokens: number of tokens that the model encodes at a time.
         old: the reader of the vectors of the dataset that is updated; None if the run makes a new dataset.
     """
 
-    kind: VectorOptions
+    builder: VectorOptions
     model: FolderEncoder | SharedModel
     batch_tokens: int
     old: Copied | None = None
@@ -100,7 +100,7 @@ class VectorWorker:
             ModelFailedError: the model cannot embed the texts; the message says why.
         """
         texts = counter.made(records, lambda record: self.texts.of(record, counter.counts))
-        if self.kind.chunk_tokens is not None:
+        if self.builder.chunk_tokens is not None:
             texts = self._chunked(texts, counter)
         ahead: deque[_Window] = deque()
 
@@ -109,7 +109,7 @@ class VectorWorker:
                 ahead.append(_Window.of(window, self.old))
                 yield ahead[-1].new
 
-        made = self.model.embed_windows(new(), self.batch_tokens, self.kind.prompt)
+        made = self.model.embed_windows(new(), self.batch_tokens, self.builder.prompt)
         try:
             for embedded in made:
                 yield from self._examples(ahead.popleft(), embedded, counter)
@@ -118,14 +118,13 @@ class VectorWorker:
 
     @functools.cached_property
     def texts(self) -> EmbeddedTexts:
-        return self.kind.texts
+        return self.builder.texts
 
     def _chunked(self, texts: Iterator[Text], counter: RecordCounter) -> Iterator[Text]:
         """Yield the chunks of the texts. In `counter`, each chunk counts as one record that was read."""
-        chunker = Chunker(
-            self.model.count_tokens, self.kind.chunk_tokens or 0, self.kind.chunk_overlap or 0, self.model.most_tokens
-        )
-        prompt = self.kind.prompt
+        overlap = self.builder.chunk_overlap or 0
+        chunker = Chunker(self.model.count_tokens, self.builder.chunk_tokens or 0, overlap, self.model.most_tokens)
+        prompt = self.builder.prompt
         for window in grouped(((text, text.size) for text in texts), WINDOW_BYTES, WINDOW_TEXTS):
             titles = [chunker.cut_title(prompt, text.title) if text.title else "" for text in window]
             before = [f"{prompt}{title} " if title else prompt for title in titles]
@@ -161,7 +160,7 @@ class VectorWorker:
                 kept.append((text, row))
                 counter.counts.count("truncated", int(truncated[row]))
             else:
-                counter.reject(text.record, RecordError(f"its vector is not finite in {self.kind.vector_dtype}"))
+                counter.reject(text.record, RecordError(f"its vector is not finite in {self.builder.vector_dtype}"))
         counter.counts.kept += len(kept)
         size = max(1, BATCH_BYTES // (table.nbytes // len(table) + 1))
         for first in range(0, len(kept), size):
@@ -172,9 +171,9 @@ class VectorWorker:
 
         Chunks are short enough.
         """
-        if not known or self.kind.chunk_tokens is not None or self.model.most_tokens is None:
+        if not known or self.builder.chunk_tokens is not None or self.model.most_tokens is None:
             return np.zeros(len(known), bool)
-        counts = self.model.count_tokens([self.kind.prompt + text for text in known])
+        counts = self.model.count_tokens([self.builder.prompt + text for text in known])
         return np.array(counts) > self.model.most_tokens
 
     def _stored(self, embedded: Embedded) -> tuple[pa.RecordBatch, np.ndarray]:
@@ -187,7 +186,7 @@ class VectorWorker:
             embedded: the n embeddings.
         """
         is_finite = np.asarray(np.isfinite(embedded.vectors).all(axis=1))
-        stored = vectors.columns(np.where(is_finite[:, None], embedded.vectors, 0), self.kind.vector_dtype)
+        stored = vectors.columns(np.where(is_finite[:, None], embedded.vectors, 0), self.builder.vector_dtype)
         table = pa.record_batch(list(stored.values()), names=list(stored))
         return table, is_finite & np.isfinite(vectors.decoded(table)).all(axis=1)
 
@@ -205,10 +204,10 @@ class VectorWorker:
             "source": pa.array([text.record.name for text in texts], pa.string()),
             **dict(zip(table.schema.names, taken.columns, strict=True)),
         }
-        if self.kind.keep_text:
+        if self.builder.keep_text:
             columns["text"] = pa.array([text.text for text in texts], pa.string())
         columns["record"] = pa.array([text.record.number for text in texts], pa.int64())
-        if self.kind.chunk_tokens is not None:
+        if self.builder.chunk_tokens is not None:
             columns["document"] = pa.array([text.document for text in texts], pa.int64())
             columns["chunk"] = pa.array([text.chunk for text in texts], pa.int32())
         columns |= self.texts.fields.columns([text.fields for text in texts])
@@ -216,7 +215,7 @@ class VectorWorker:
         types = {name: column.type for name, column in columns.items()}
         schema = KINDS["vectors"].schema(optional=optional, vector=types["vector"], fields=types)
         batch = pa.record_batch(list(columns.values()), schema=schema)
-        if not self.kind.compares:
+        if not self.builder.compares:
             return batch
         digests = np.frombuffer(b"".join(text.digest for text in texts), "<u8").reshape(len(texts), -1)
         return attach(batch, HASHES, digests)

@@ -15,12 +15,12 @@ from annotated_types import Ge, Le
 
 from clearspan.common.catalog import COMMANDS
 from clearspan.common.options import Flag
-from clearspan.pipelines.builders.labeled import LabeledKind
+from clearspan.pipelines.builders.labeled import LabeledBuilder
 from clearspan.pipelines.counter import Counts
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Images(LabeledKind):
+class Images(LabeledBuilder):
     """Options of the kind `images`: labeled images as JPEG.
 
     Attributes:

@@ -18,7 +18,7 @@ from typing import Any, ClassVar
 import pyarrow as pa
 
 from clearspan.common.allocator import keep_blocks
-from clearspan.pipelines.builders import Dedup, Kind, Worker
+from clearspan.pipelines.builders import Builder, Dedup, Worker
 from clearspan.pipelines.counter import Counts, RecordCounter, RecordError
 from clearspan.pipelines.labels import SelectionOptions
 from clearspan.pipelines.records import Inputs, ReadOptions, Record
@@ -30,7 +30,7 @@ BATCH_EXAMPLES = 4096
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class LabeledKind(SelectionOptions, Kind):
+class LabeledBuilder(SelectionOptions, Builder):
     """Options of a kind whose records are files with a class label, such as images. The options of the base class
     `SelectionOptions` select some of the classes (`classes`, `top_classes` or `class_list`) and some files of each
     class (`per_class`).
@@ -93,12 +93,12 @@ class LabeledWorker:
     """Object that makes the examples of an image or audio dataset: it reads each file, and adds the label of its class.
 
     Attributes:
-        kind: the kind of dataset, with its options.
+        builder: the builder, with its options.
         schema: the Arrow schema of the batches.
         numbers: the label (a number) of each class, by the name of the class.
     """
 
-    kind: LabeledKind
+    builder: LabeledBuilder
     schema: pa.Schema
     numbers: Mapping[str, int]
 
@@ -116,7 +116,7 @@ class LabeledWorker:
             try:
                 if record.problem:
                     raise RecordError(record.problem)
-                decoded = self.kind.values(record.value, counter.counts)
+                decoded = self.builder.values(record.value, counter.counts)
                 # Hours of sound give many examples: count each, and add it to the batch, as soon as it is made.
                 for value, number in zip(decoded, file_ids(record.value), strict=False):
                     counter.counts.read += 1
@@ -138,7 +138,7 @@ class LabeledWorker:
             yield self._batch(ids, values, labels)
 
     def _batch(self, ids: list[int], values: list[Any], labels: list[int]) -> pa.RecordBatch:
-        columns = [pa.array(ids, pa.int64()), self.kind.column(values), pa.array(labels, pa.int64())]
+        columns = [pa.array(ids, pa.int64()), self.builder.column(values), pa.array(labels, pa.int64())]
         return pa.record_batch(columns, schema=self.schema)
 
 

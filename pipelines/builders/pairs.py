@@ -157,11 +157,11 @@ class Pairs(Triplets):
 class PairWorker(TripletWorker):
     """Worker of the command `pairs`, which makes rows of two texts."""
 
-    kind: Pairs
+    builder: Pairs
 
     def _rows(self, records: Iterable[Record], counter: RecordCounter) -> Iterator[TripletRow]:
         """Yield the rows (pairs of texts) to tokenize. Count the rows that are dropped in `counter`."""
-        if not self.kind.structure:
+        if not self.builder.structure:
             yield from super()._rows(records, counter)
             return
         for pairs, source, group in counter.made(records, lambda record: self._pairs(record, counter.counts)):
@@ -202,11 +202,11 @@ class PairWorker(TripletWorker):
         Raises:
             RecordError: the record is bad.
         """
-        if (found := text_in(record, self.kind.text_field, counts)) is None:
+        if (found := text_in(record, self.builder.text_field, counts)) is None:
             return None
         text, _ = found
-        group = groups.group_of(record, self.kind.group_field)
-        if self.kind.structure == "headings":
+        group = groups.group_of(record, self.builder.group_field)
+        if self.builder.structure == "headings":
             return structure.headings(text), record.source, group
-        language = self.kind.languages[0] if self.kind.languages else "en"
+        language = self.builder.languages[0] if self.builder.languages else "en"
         return structure.cloze_pairs(text, language), record.source, group

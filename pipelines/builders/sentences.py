@@ -34,7 +34,7 @@ from clearspan.pipelines.builders.text import (
     SPACES,
     ExamplesToWrite,
     Selected,
-    TextKind,
+    TextBuilder,
     TextWorker,
     excluded_of,
 )
@@ -42,7 +42,7 @@ from clearspan.pipelines.builders.text_inputs import EMPTY, grouped, text_in
 from clearspan.pipelines.counter import Counts, RecordCounter
 from clearspan.pipelines.errors import PipelineError
 from clearspan.pipelines.records import Inputs, Record
-from clearspan.pipelines.text.joining import Pieces, join
+from clearspan.pipelines.text.joining import TokenizedTexts, join
 from clearspan.pipelines.text.segmentation import LANGUAGES, normalize, segment, segment_spaced
 from clearspan.shards import keyed
 from clearspan.shards.manifest import FILES_FOLDER
@@ -109,7 +109,7 @@ class Augmenting(Proportions):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Sentences(Augmenting, TextKind):
+class Sentences(Augmenting, TextBuilder):
     """Options of the kind `sentences`: sentences with augmented views."""
 
     whitespace: Annotated[Literal["collapse"], Flag(SPACES)] = "collapse"
@@ -282,8 +282,8 @@ class SentenceWorker(TextWorker[Sentences]):
         """
         self.tokenization.start_unit()
         texts = counter.made(records, lambda record: self._text(record, counter.counts))
-        pieces = self._packed(texts, counter) if self.kind.pack else self._single(texts, counter)
-        parts = (self.select(part, counter, self.kind.min_tokens, self.kind.most_tokens) for part in pieces)
+        groups = self._packed(texts, counter) if self.builder.pack else self._single(texts, counter)
+        parts = (self.select(group, counter, self.builder.min_tokens, self.builder.most_tokens) for group in groups)
         yield from self.batches(parts, BATCH_SENTENCES, functools.partial(self._batch, counter=counter))
 
     def _text(self, record: Record, counts: Counts) -> tuple[list[str], str] | None:
@@ -294,9 +294,9 @@ class SentenceWorker(TextWorker[Sentences]):
         Raises:
             RecordError: the record is bad, or the code of a filter fails on its text.
         """
-        if (found := text_in(record, self.kind.text_field, counts)) is None:
+        if (found := text_in(record, self.builder.text_field, counts)) is None:
             return None
-        if (selected := self.kind.selected(found[0], counts)) is None:
+        if (selected := self.builder.selected(found[0], counts)) is None:
             return None
         if sentences := self._sentences(selected):
             return sentences, record.source
@@ -307,16 +307,16 @@ class SentenceWorker(TextWorker[Sentences]):
         """Return the sentences of a text. If they are to be joined to pieces, a sentence that follows whitespace begins
         with a space.
         """
-        if not self.kind.rules:
+        if not self.builder.rules:
             text = normalize(selected.text)
             sentences = [text] if text else []
         else:
-            language = selected.language or self.kind.rules
-            sentences = (segment_spaced if self.kind.pack else segment)(selected.text, language)
+            language = selected.language or self.builder.rules
+            sentences = (segment_spaced if self.builder.pack else segment)(selected.text, language)
         # After segmentation, which relies on capital letters.
-        return [sentence.lower() for sentence in sentences] if self.kind.lowercase else sentences
+        return [sentence.lower() for sentence in sentences] if self.builder.lowercase else sentences
 
-    def _single(self, texts: Iterable[tuple[list[str], str]], counter: RecordCounter) -> Iterator[Pieces]:
+    def _single(self, texts: Iterable[tuple[list[str], str]], counter: RecordCounter) -> Iterator[TokenizedTexts]:
         """Yield the sentences of all texts with their token ids, in groups that are tokenized together.
 
         In `counter`, each sentence counts as one record that was read.
@@ -335,12 +335,12 @@ class SentenceWorker(TextWorker[Sentences]):
                 sources += [source] * len(part)
                 size += sum(map(len, part))
                 if len(together) >= TOKENIZE_SENTENCES or size >= TOKENIZE_CHARACTERS:
-                    yield self.pieces(together, together, sources)
+                    yield self.tokenized(together, together, sources)
                     together, sources, size = [], [], 0
         if together:
-            yield self.pieces(together, together, sources)
+            yield self.tokenized(together, together, sources)
 
-    def _packed(self, texts: Iterable[tuple[list[str], str]], counter: RecordCounter) -> Iterator[Pieces]:
+    def _packed(self, texts: Iterable[tuple[list[str], str]], counter: RecordCounter) -> Iterator[TokenizedTexts]:
         """Yield the pieces (joined sentences) of all texts with their token ids, in groups that are tokenized together.
 
         In `counter`, each piece counts as one record that was read.
@@ -355,19 +355,19 @@ class SentenceWorker(TextWorker[Sentences]):
             sentences, sources = zip(*group, strict=True)
             counter.counts.read -= len(group)  # the texts were counted
             counter.counts.count("packed", sum(map(len, sentences)))
-            for pieces in join(sentences, sources, self.kind.most_tokens, self.tokenization.tokenize):
-                counter.counts.read += len(pieces.names)
-                counter.counts.count("cut", pieces.num_cut)
-                yield pieces
+            for tokenized in join(sentences, sources, self.builder.most_tokens, self.tokenization.tokenize):
+                counter.counts.read += len(tokenized.prepared)
+                counter.counts.count("cut", tokenized.num_cut)
+                yield tokenized
 
     def _batch(self, kept: ExamplesToWrite, counter: RecordCounter) -> pa.RecordBatch:
         (tokens,), views = kept.columns, []
         if self.augmenter:
-            seed, numbers = self.kind.augment_seed, range(self.kind.views)
+            seed, numbers = self.builder.augment_seed, range(self.builder.views)
             views = [self.augmenter(tokens, keyed.mix(seed, kept.ids, number)) for number in numbers]
-            if self.kind.synonyms:
+            if self.builder.synonyms:
                 num_covered, num_words = self.augmenter.coverage(tokens)
                 counter.counts.count("words", num_words)
                 counter.counts.count("words_with_synonym", num_covered)
         batch = self.record_batch(kept, [tokens, *views], [f"view_{number}" for number in range(len(views))])
-        return self.with_sketches(batch, kept.lines)
+        return self.with_sketches(batch, kept.raw)

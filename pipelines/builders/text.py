@@ -29,7 +29,7 @@ from clearspan.pipelines.errors import PipelineError
 from clearspan.pipelines.records import Inputs
 from clearspan.pipelines.text.exclude import Excluded, read_texts
 from clearspan.pipelines.text.filters import FilteredText, detector, text_filter
-from clearspan.pipelines.text.joining import Pieces
+from clearspan.pipelines.text.joining import TokenizedTexts
 from clearspan.pipelines.text.minhash import COLUMN, LOWEST, sketches
 from clearspan.pipelines.text.segmentation import normalize
 from clearspan.pipelines.text.tokenization import (
@@ -77,7 +77,7 @@ TOKENIZATION = "tokenizers: use that library alone; auto: use a faster implement
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class TextKind(TextInputs):
+class TextBuilder(TextInputs):
     """Options of a kind of tokenized text. `whitespace`, `lowercase`, `prefix_space` and `min_words` reproduce
     DeCLUTR's published preparation.
     """
@@ -265,8 +265,8 @@ class ExamplesToWrite(NamedTuple):
     Attributes:
         ids: ids of n examples, (n,) int64.
         columns: for each column of token ids in the dataset, the token ids of all examples.
-        names: the prepared text of each example; if an example has several texts, the first of them.
-        lines: the texts in `names` as they were before the preparation.
+        prepared: the prepared text of each example; if an example has several texts, the first of them.
+        raw: the texts in `prepared` as they were before the preparation.
         sources: the file and place that each example was read from.
         hashes: a hash of each of the t texts of an example, as two numbers, (n, 2 * t) uint64; (n, 0) if the run does
             not search for equal texts.
@@ -275,8 +275,8 @@ class ExamplesToWrite(NamedTuple):
 
     ids: np.ndarray
     columns: list[Ragged]
-    names: list[str]
-    lines: list[str]
+    prepared: list[str]
+    raw: list[str]
     sources: list[str]
     hashes: np.ndarray
     groups: np.ndarray
@@ -286,33 +286,33 @@ class ExamplesToWrite(NamedTuple):
         """Return the examples of one or more parts, concatenated."""
         ids, columns, *texts, hashes, of_groups = zip(*parts, strict=True)
         of_columns = [Ragged.concatenate(column) for column in zip(*columns, strict=True)]
-        names, lines, sources = ([text for part in kind for text in part] for kind in texts)
+        prepared, raw, sources = ([text for part in of_parts for text in part] for of_parts in texts)
         ids, hashes, of_groups = map(np.concatenate, (ids, hashes, of_groups))
-        return cls(ids, of_columns, names, lines, sources, hashes, of_groups)
+        return cls(ids, of_columns, prepared, raw, sources, hashes, of_groups)
 
     def singly(self) -> Iterator["ExamplesToWrite"]:
         """Yield an `ExamplesToWrite` for each example."""
         for index in range(len(self.ids)):
             row = slice(index, index + 1)
             columns = [column.slice(row) for column in self.columns]
-            texts = (self.names[row], self.lines[row], self.sources[row])
+            texts = (self.prepared[row], self.raw[row], self.sources[row])
             yield ExamplesToWrite(self.ids[row], columns, *texts, self.hashes[row], self.groups[row])
 
 
-AnyTextKind = TypeVar("AnyTextKind", bound=TextKind)
+AnyTextBuilder = TypeVar("AnyTextBuilder", bound=TextBuilder)
 
 
 @dataclasses.dataclass(frozen=True)
-class TextWorker(Generic[AnyTextKind]):
+class TextWorker(Generic[AnyTextBuilder]):
     """Base of the workers of the kinds of text.
 
     Attributes:
-        kind: the options.
+        builder: the builder, with its options.
         tokenization: converts texts to token ids.
         excluded: the texts that no example may contain; None if there are none.
     """
 
-    kind: AnyTextKind
+    builder: AnyTextBuilder
     tokenization: Tokenization
     excluded: Excluded | None = None
 
@@ -323,7 +323,7 @@ class TextWorker(Generic[AnyTextKind]):
         Args:
             texts: the text of each row.
         """
-        return batch if self.kind.near_dedup is None else attach(batch, COLUMN, sketches(texts))
+        return batch if self.builder.near_dedup is None else attach(batch, COLUMN, sketches(texts))
 
     def example_id(self, texts: Sequence[str]) -> int:
         """Return the id of an example: a hash of its text. A kind with several texts per example overrides this method.
@@ -333,20 +333,20 @@ class TextWorker(Generic[AnyTextKind]):
         """
         return text_id(texts[0].encode())
 
-    def pieces(self, names: Sequence[str], lines: Sequence[str], sources: Sequence[str]) -> Pieces:
+    def tokenized(self, prepared: Sequence[str], raw: Sequence[str], sources: Sequence[str]) -> TokenizedTexts:
         """Tokenize texts, and return them with their token ids.
 
         Args:
-            names: the texts to tokenize: in single spaces or lower case, if the options say so. The ids of examples are
-                hashes of these texts.
-            lines: the texts in which excluded texts are looked for: the same texts with their own spaces and case.
+            prepared: the texts to tokenize: in single spaces or lower case, if the options say so. The ids of examples
+                are hashes of these texts.
+            raw: the texts in which excluded texts are looked for: the same texts with their own spaces and case.
             sources: the file and place that each text was read from.
         """
-        return Pieces(names, lines, sources, self.tokenization.tokenize(names, sources))
+        return TokenizedTexts(prepared, raw, sources, self.tokenization.tokenize(prepared, sources))
 
     def select(
         self,
-        pieces: Pieces,
+        tokenized: TokenizedTexts,
         counter: RecordCounter,
         min_tokens: int,
         max_tokens: int | None,
@@ -360,18 +360,18 @@ class TextWorker(Generic[AnyTextKind]):
         have no tokens. Every example is counted in `counter`, as kept or as filtered.
 
         Args:
-            pieces: the tokenized texts of one or more examples.
+            tokenized: the tokenized texts of one or more examples.
             min_tokens: the minimum number of tokens of each text.
             max_tokens: the maximum number of tokens of each text, for which all of its tokens count; None for no
                 maximum.
-            width: the number of texts of each example, which are consecutive in `pieces`.
+            width: the number of texts of each example, which are consecutive in `tokenized`.
             num_uncounted: for each text of an example, the number of tokens at its start, such as a prompt's, that do
                 not count towards `min_tokens`, (width,); 0 if all tokens count.
         """
         filtered = counter.counts.filtered
-        lengths = pieces.tokens.lengths.reshape(-1, width)
+        lengths = tokenized.tokens.lengths.reshape(-1, width)
         counter.counts.measure("tokens", int(lengths.max()))
-        short = np.where(absent(pieces, width), min_tokens, lengths - num_uncounted).min(1) < min_tokens
+        short = np.where(absent(tokenized, width), min_tokens, lengths - num_uncounted).min(1) < min_tokens
         long = ~short & (lengths.max(1) > (np.inf if max_tokens is None else max_tokens))
         filtered["short_tokens"] += int(short.sum())
         if "long_tokens" in filtered:
@@ -382,28 +382,28 @@ class TextWorker(Generic[AnyTextKind]):
             return texts[index * width : (index + 1) * width]
 
         if self.excluded:
-            held = [line for index in kept.tolist() for line in of(index, pieces.lines)]
+            held = [text for index in kept.tolist() for text in of(index, tokenized.raw)]
             places = np.unique(np.array(containing_excluded(held, self.excluded), np.int64) // width)
             for index in kept[places].tolist():
-                held_text = next(filter(None, map(self.excluded.found_in, of(index, pieces.lines))))
-                number = self.example_id(of(index, pieces.names))
-                counter.exclude(pieces.sources[index * width], number, held_text)
+                held_text = next(filter(None, map(self.excluded.found_in, of(index, tokenized.raw))))
+                number = self.example_id(of(index, tokenized.prepared))
+                counter.exclude(tokenized.sources[index * width], number, held_text)
             kept = np.delete(kept, places)
         counter.counts.kept += len(kept)
-        ids = np.array([self.example_id(of(index, pieces.names)) for index in kept.tolist()], np.int64)
+        ids = np.array([self.example_id(of(index, tokenized.prepared)) for index in kept.tolist()], np.int64)
         firsts = (kept * width).tolist()
-        read = (pieces.names, pieces.lines, pieces.sources)
-        names, lines, sources = ([of_pieces[first] for first in firsts] for of_pieces in read)
-        columns = [pieces.tokens.take(kept * width + column) for column in range(width)]
+        read = (tokenized.prepared, tokenized.raw, tokenized.sources)
+        prepared, raw, sources = ([texts[first] for first in firsts] for texts in read)
+        columns = [tokenized.tokens.take(kept * width + column) for column in range(width)]
         hashes = of_groups = np.empty((len(kept), 0), np.uint64)
-        if self.kind.compares and len(kept):
+        if self.builder.compares and len(kept):
             # A missing text is replaced by the example's first text, so that it links the example to no other example.
-            rows = (of(index, pieces.names) for index in kept.tolist())
-            compared = (name or row[0] for row in rows for name in row)
-            hashes = same_text.digests(compared, self.kind.whitespace == "collapse").reshape(len(kept), -1)
-            if self.kind.group_field is not None:
-                of_groups = groups.digests([pieces.groups[first] for first in firsts], hashes[:, 0])
-        return ExamplesToWrite(ids, columns, names, lines, sources, hashes, of_groups)
+            rows = (of(index, tokenized.prepared) for index in kept.tolist())
+            compared = (text or row[0] for row in rows for text in row)
+            hashes = same_text.digests(compared, self.builder.whitespace == "collapse").reshape(len(kept), -1)
+            if self.builder.group_field is not None:
+                of_groups = groups.digests([tokenized.groups[first] for first in firsts], hashes[:, 0])
+        return ExamplesToWrite(ids, columns, prepared, raw, sources, hashes, of_groups)
 
     def batches(
         self,
@@ -453,23 +453,23 @@ class TextWorker(Generic[AnyTextKind]):
                 kind lack, such as `view_0`.
             other_columns: further columns, which follow the columns of token ids.
         """
-        fields = KINDS[self.kind.name].schema(pa.from_numpy_dtype(columns[0].values.dtype), optional_columns)
+        fields = KINDS[self.builder.name].schema(pa.from_numpy_dtype(columns[0].values.dtype), optional_columns)
         lists = [column.to_arrow(fields.field("tokens").type) for column in columns]
         batch = pa.record_batch([pa.array(kept.ids), *lists, *other_columns], schema=fields)
-        if not self.kind.compares:
+        if not self.builder.compares:
             return batch
         batch = attach(batch, HASHES, kept.hashes)
-        return batch if self.kind.group_field is None else attach(batch, GROUPS, kept.groups)
+        return batch if self.builder.group_field is None else attach(batch, GROUPS, kept.groups)
 
 
-def absent(pieces: Pieces, width: int) -> np.ndarray:
+def absent(tokenized: TokenizedTexts, width: int) -> np.ndarray:
     """Return a mask of the texts of n examples, (n, width) bool: true for each text that is missing.
 
     Args:
-        pieces: the texts of the examples, `width` for each; an empty text stands for a missing one.
+        tokenized: the texts of the examples, `width` for each; an empty text stands for a missing one.
         width: the number of texts of an example. If it is 1, no text is missing.
     """
-    return np.array([width > 1 and not name for name in pieces.names], bool).reshape(-1, width)
+    return np.array([width > 1 and not text for text in tokenized.prepared], bool).reshape(-1, width)
 
 
 def excluded_of(resources: Mapping[str, bytes]) -> Excluded | None:

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal, TypeVar
 from clearspan.common import same_text
 from clearspan.common.flags import flag
 from clearspan.common.options import Flag, Options, checking
-from clearspan.pipelines.builders import Kind
+from clearspan.pipelines.builders import Builder
 from clearspan.pipelines.counter import Counts, RecordCounter, RecordError
 from clearspan.pipelines.readers import encodings
 from clearspan.pipelines.readers.columns import DEFAULT, matching_name, names_in
@@ -121,7 +121,7 @@ class TextReading(Options):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class TextInputs(TextReading, Kind):
+class TextInputs(TextReading, Builder):
     """Options of a kind of dataset that is made from texts. They say where the texts are in the inputs."""
 
     def options(self) -> dict[str, Any]:

@@ -37,13 +37,13 @@ from clearspan.common.progress import counted
 from clearspan.common.ragged import segments
 from clearspan.common.token_ids import leading_ids
 from clearspan.pipelines.builders import groups, nli
-from clearspan.pipelines.builders.text import MAX_TOKENS, ExamplesToWrite, TextKind, TextWorker, absent, excluded_of
+from clearspan.pipelines.builders.text import MAX_TOKENS, ExamplesToWrite, TextBuilder, TextWorker, absent, excluded_of
 from clearspan.pipelines.builders.text_inputs import EMPTY, checked_text, fields, grouped_id
 from clearspan.pipelines.counter import Counts, MissingFieldError, RecordCounter, RecordError
 from clearspan.pipelines.errors import PipelineError
 from clearspan.pipelines.readers.columns import chosen, shown_sets
 from clearspan.pipelines.records import Inputs, ReadOptions, Record
-from clearspan.pipelines.text.joining import Pieces
+from clearspan.pipelines.text.joining import TokenizedTexts
 from clearspan.pipelines.text.prompts import COLUMNS as TEXT_COLUMNS
 from clearspan.pipelines.text.prompts import model_prompts, of_columns
 from clearspan.shards.schema import numbered
@@ -103,7 +103,7 @@ COLUMNS_OF = (
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Triplets(TextKind):
+class Triplets(TextBuilder):
     """Options of the kind `triplets`: rows of several texts.
 
     The fields from `text_field` to `near_dedup` hide options of the base class. Those options are for records that hold
@@ -476,7 +476,7 @@ class TripletWorker(TextWorker[Triplets]):
         Every row is counted in `counter`: as read, and also as kept, as filtered or as bad.
         """
         rows = self._rows(records, counter)
-        is_checked = not self.kind.rows.by_order
+        is_checked = not self.builder.rows.by_order
         while group := list(itertools.islice(rows, TOKENIZE_ROWS)):
             if not is_checked:
                 _check_texts(group)
@@ -484,38 +484,38 @@ class TripletWorker(TextWorker[Triplets]):
             texts, originals = ([text for row in group for text in row[column]] for column in (1, 0))
             width = len(group[0].texts)
             sources = [row.source for row in group for _ in range(width)]
-            prompts = self.kind.prompts_of(width)
-            tokenized = [prompt + text for prompt, text in zip(itertools.cycle(prompts), texts, strict=False)]
-            tokens = self.tokenization.tokenize(tokenized, sources)
+            prompts = self.builder.prompts_of(width)
+            with_prompts = [prompt + text for prompt, text in zip(itertools.cycle(prompts), texts, strict=False)]
+            tokens = self.tokenization.tokenize(with_prompts, sources)
             is_there = np.array(list(map(bool, texts)))
             if not is_there.all():
                 tokens = segments(tokens.values, tokens.offsets[:-1], tokens.lengths * is_there)
             of_groups = [row.group for row in group for _ in range(width)]
-            pieces = Pieces(texts, originals, sources, tokens, groups=of_groups)
+            tokenized = TokenizedTexts(texts, originals, sources, tokens, groups=of_groups)
             before = np.array([len(leading_ids(self.tokenization.tokenizer, prompt)) for prompt in prompts])
-            if self.kind.long == "cut":
-                pieces = self._cut(pieces, counter.counts, width, before)
-            yield self.select(pieces, counter, self.kind.min_tokens, self.kind.max_tokens, width, before)
+            if self.builder.long == "cut":
+                tokenized = self._cut(tokenized, counter.counts, width, before)
+            yield self.select(tokenized, counter, self.builder.min_tokens, self.builder.max_tokens, width, before)
 
-    def _cut(self, pieces: Pieces, counts: Counts, width: int, prompt_lengths: np.ndarray) -> Pieces:
+    def _cut(self, tokenized: TokenizedTexts, counts: Counts, width: int, prompt_lengths: np.ndarray) -> TokenizedTexts:
         """Return the tokenized texts, each cut to its first `max_tokens` tokens. The tokens of its prompt count.
 
         The rows in which a text is cut are counted in `counts`. Rows in which a text has fewer than `min_tokens` tokens
         after its prompt are not counted, because they will be dropped.
 
         Args:
-            pieces: the tokenized texts of the rows; each text's tokens begin with those of its prompt.
-            width: the number of texts of each row, which are consecutive in `pieces`.
+            tokenized: the tokenized texts of the rows; each text's tokens begin with those of its prompt.
+            width: the number of texts of each row, which are consecutive in `tokenized`.
             prompt_lengths: for each text of a row, the number of tokens of its prompt, (width,).
         """
-        tokens = pieces.tokens
-        most = self.kind.max_tokens
+        tokens = tokenized.tokens
+        most = self.builder.max_tokens
         lengths = tokens.lengths.reshape(-1, width)
         counts.measure("tokens", int(lengths.max()))
-        shortest = np.where(absent(pieces, width), most, lengths - prompt_lengths).min(1)
-        counts.count("cut", int(((lengths.max(1) > most) & (shortest >= self.kind.min_tokens)).sum()))
+        shortest = np.where(absent(tokenized, width), most, lengths - prompt_lengths).min(1)
+        counts.count("cut", int(((lengths.max(1) > most) & (shortest >= self.builder.min_tokens)).sum()))
         cut = segments(tokens.values, tokens.offsets[:-1], np.minimum(tokens.lengths, most))
-        return dataclasses.replace(pieces, tokens=cut)
+        return dataclasses.replace(tokenized, tokens=cut)
 
     def example_id(self, texts: Sequence[str]) -> int:
         """Return the id of a row: the upper 31 bits are a hash of its first text, the lower 32 bits a hash of all its
@@ -525,7 +525,7 @@ class TripletWorker(TextWorker[Triplets]):
         return grouped_id(parts[0], b"".join(len(part).to_bytes(8, "little") + part for part in parts))
 
     def _batch(self, kept: ExamplesToWrite) -> pa.RecordBatch:
-        num_positives = self.kind.num_positives
+        num_positives = self.builder.num_positives
         negatives = numbered("negative", len(kept.columns) - 1 - num_positives)
         return self.record_batch(kept, kept.columns, [*numbered("positive", num_positives)[1:], *negatives])
 
@@ -536,9 +536,9 @@ class TripletWorker(TextWorker[Triplets]):
         Raises:
             PipelineError: the rows do not all have the same number of texts.
         """
-        if self.kind.nli:
+        if self.builder.nli:
             for _, rows in itertools.groupby(records, key=lambda record: record.name):
-                for texts, source in nli.paired(rows, self.kind.cells, counter):
+                for texts, source in nli.paired(rows, self.builder.cells, counter):
                     row = self._prepared(texts, source, "")
                     if self._is_kept(row, counter.counts):
                         yield row
@@ -564,11 +564,11 @@ class TripletWorker(TextWorker[Triplets]):
             MissingFieldError: the record can be read, but lacks one of the columns.
             RecordError: the record is bad, or its columns do not hold the texts of a row.
         """
-        texts = self.kind.texts(record, counts)
-        return self._prepared(texts, record.source, groups.group_of(record, self.kind.group_field))
+        texts = self.builder.texts(record, counts)
+        return self._prepared(texts, record.source, groups.group_of(record, self.builder.group_field))
 
     def _prepared(self, texts: tuple[str, ...], source: str, group: str) -> TripletRow:
-        return TripletRow(texts, tuple(map(self.kind.prepared, texts)), source, group)
+        return TripletRow(texts, tuple(map(self.builder.prepared, texts)), source, group)
 
     def _is_kept(self, row: TripletRow, counts: Counts) -> bool:
         """Return whether a row is to be tokenized. If not, it is counted in `counts` as filtered.
@@ -577,12 +577,12 @@ class TripletWorker(TextWorker[Triplets]):
         it has more than three, or if `max_positives` or `max_negatives` is set, only its sentence and first positive.
         """
         # A row that may have several positives or negatives needs only its sentence and its first positive.
-        needed = row.texts if len(row.texts) <= len(TEXT_COLUMNS) and not self.kind.has_several else row.texts[:2]
+        needed = row.texts if len(row.texts) <= len(TEXT_COLUMNS) and not self.builder.has_several else row.texts[:2]
         if not all(text.strip() for text in needed):
             counts.filtered[EMPTY] += 1
             return False
         fewest = min(filter(None, row.originals), key=lambda text: len(text.split()))
-        return self.kind.selected("\n".join(row.originals), counts, fewest) is not None
+        return self.builder.selected("\n".join(row.originals), counts, fewest) is not None
 
 
 def is_positive(name: str) -> bool:

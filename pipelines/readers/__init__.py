@@ -1,4 +1,4 @@
-"""Readers turn pieces of input files into records. Each format is a class in a separate file (`formats.Format`).
+"""Readers turn splits of input files into records. Each format is a class in a separate file (`formats.Format`).
 
     file -> decompressed as it is read (`streams`) -> Format.read -> Record(name, offset, value, raw, problem)
 
@@ -20,9 +20,9 @@ from clearspan.common.typed import short_repr
 from clearspan.pipelines.errors import InputChangedError, PipelineError
 from clearspan.pipelines.readers import columns, encodings, sniff
 from clearspan.pipelines.readers.encodings import AUTO
-from clearspan.pipelines.readers.formats import blaming_own_format, built_in, format_named
+from clearspan.pipelines.readers.formats import built_in, format_named, naming_own_format
 from clearspan.pipelines.readers.streams import chunks, decompressed, naming_damage, transcoded
-from clearspan.pipelines.records import Input, Piece, ReadOptions, Record
+from clearspan.pipelines.records import Input, ReadOptions, Record, Split
 from clearspan.shards import storage
 
 FIRST_FILES = 64
@@ -38,37 +38,37 @@ ATTRIBUTES: dict[str, tuple[Any, str]] = {
 """Attributes of a record that are used without a further check -> their types, and these in words."""
 
 
-def read_pieces(
-    root: str, pieces: Iterable[Piece], reading: ReadOptions, contents: list[str] | None = None
+def read_splits(
+    root: str, splits: Iterable[Split], reading: ReadOptions, contents: list[str] | None = None
 ) -> Iterator[Record]:
-    """Yield all records of the pieces, in order.
+    """Yield all records of the splits, in order.
 
     A record of more than `reading.max_bytes` bytes is yielded with a `problem` in place of its value, so that memory
     stays bounded.
 
     Args:
         root: the folder that the names of the inputs are relative to.
-        pieces: the byte ranges of input files to read.
+        splits: the byte ranges of input files to read.
         reading: the rules for finding records, such as the names of columns.
-        contents: list to which a hash of each piece's content is added, by which a later run notices that the inputs
+        contents: list to which a hash of each split's content is added, by which a later run notices that the inputs
             have changed; None if no hashes are needed.
 
     Raises:
         PipelineError: a file is damaged, has changed since planning, or lacks the columns to read.
     """
     with ThreadPoolExecutor(1) as beside:  # it hashes while the records are read
-        for piece in pieces:
-            yield from _read_piece(root, piece, reading, contents, beside)
+        for split in splits:
+            yield from _read_split(root, split, reading, contents, beside)
 
 
-def _read_piece(
-    root: str, piece: Piece, reading: ReadOptions, contents: list[str] | None, executor: Executor
+def _read_split(
+    root: str, split: Split, reading: ReadOptions, contents: list[str] | None, executor: Executor
 ) -> Iterator[Record]:
-    """Yield the records of a piece, and meanwhile compute the hash of its content in another thread.
+    """Yield the records of a split, and meanwhile compute the hash of its content in another thread.
 
     Args:
         root: the folder that the names of the inputs are relative to.
-        piece: the byte range of an input file to read.
+        split: the byte range of an input file to read.
         reading: the rules for finding records.
         contents: list to which the hash is added; None if it is not needed.
         executor: thread pool that computes the hash.
@@ -76,7 +76,7 @@ def _read_piece(
     Raises:
         PipelineError: the file is damaged, has changed since planning, or lacks the columns to read.
     """
-    entry, path = piece.input, storage.join(root, piece.input.name)
+    entry, path = split.input, storage.join(root, split.input.name)
     with storage.open_input(path) as stored:
         status = storage.status(path)
         is_planned = not entry.sample or sniff.sample(stored, entry.bytes) == entry.sample
@@ -84,10 +84,10 @@ def _read_piece(
             raise InputChangedError.of(path)
         if entry.status and entry.status.written != status.written:
             raise PipelineError(f"{path}: {MODIFIED}")
-        known = executor.submit(_identity, root, piece) if contents is not None else None
+        known = executor.submit(_identity, root, split) if contents is not None else None
         try:
             with _content(path, stored, entry) as stream:
-                yield from _records(root, stream, piece, reading)
+                yield from _records(root, stream, split, reading)
                 num_read = stored.tell()
         except PipelineError:
             if (now := storage.status(path)).written != status.written:
@@ -95,7 +95,7 @@ def _read_piece(
                     raise InputChangedError.of(path) from None
                 raise PipelineError(f"{path}: {MODIFIED}") from None
             raise
-        is_cut = piece.end is None and num_read < entry.bytes and not format_named(entry.format).seeks
+        is_cut = split.end is None and num_read < entry.bytes and not format_named(entry.format).seeks
         if is_cut and entry.format not in built_in() and storage.size(path) == entry.bytes:
             raise PipelineError(f"{path}: {entry.format} read {num_read:,} of {entry.bytes:,} bytes, not all")
         if is_cut or num_read > entry.bytes:
@@ -106,23 +106,23 @@ def _read_piece(
             raise PipelineError(f"{path}: {MODIFIED}")
 
 
-def _identity(root: str, piece: Piece) -> str:
-    """Return the hash of a piece's content, by which a later run notices that the content has changed.
+def _identity(root: str, split: Split) -> str:
+    """Return the hash of a split's content, by which a later run notices that the content has changed.
 
     It is the hash that `content_hash` computes. For a whole local file of at most 72 KiB, it is taken from the plan.
 
     Args:
         root: the folder that the names of the inputs are relative to.
     """
-    is_known = piece.input.sample and _is_small(storage.join(root, piece.input.name), piece)
-    return piece.input.sample if is_known else content_hash(root, piece)
+    is_known = split.input.sample and _is_small(storage.join(root, split.input.name), split)
+    return split.input.sample if is_known else content_hash(root, split)
 
 
-def content_hash(root: str, piece: Piece) -> str:
-    """Return a hash, as a text, of all bytes that are read for a piece. A later run notices by it that they have
+def content_hash(root: str, split: Split) -> str:
+    """Return a hash, as a text, of all bytes that are read for a split. A later run notices by it that they have
     changed.
 
-    These are the bytes of the piece, and others of its file that the format needs, such as metadata at the file's end.
+    These are the bytes of the split, and others of its file that the format needs, such as metadata at the file's end.
     The hash is usually their SHA-256. For a whole file of at most 72 KiB (`sniff.WHOLE_BYTES`) it is `sniff.sample`, a
     hash that the plan holds as well. For a file on an object store it is the store's checksum of the whole file, which
     needs no download.
@@ -130,17 +130,17 @@ def content_hash(root: str, piece: Piece) -> str:
     Args:
         root: the folder that the names of the inputs are relative to.
     """
-    path = storage.join(root, piece.input.name)
+    path = storage.join(root, split.input.name)
     if storage.is_remote(path):
         return storage.checksum(path)
     digest, buffer = hashlib.sha256(), memoryview(bytearray(HASHED_BYTES))
     with storage.open_input(path) as stream:
-        if _is_small(path, piece):
+        if _is_small(path, split):
             return sniff.sample(stream, os.fstat(stream.fileno()).st_size)
-        start, end = piece.start, piece.start + piece.bytes
-        is_whole = (start, end) == (0, piece.input.bytes)
-        with blaming_own_format(piece.input.format, path):
-            beside = [] if is_whole else format_named(piece.input.format).overhang(stream, piece)
+        start, end = split.start, split.start + split.bytes
+        is_whole = (start, end) == (0, split.input.bytes)
+        with naming_own_format(split.input.format, path):
+            beside = [] if is_whole else format_named(split.input.format).ranges_outside(stream, split)
         for first, last in [(start, end), *beside]:
             stream.seek(first)
             while first < last and (size := stream.readinto(buffer[: last - first])):  # type: ignore[attr-defined]
@@ -149,15 +149,15 @@ def content_hash(root: str, piece: Piece) -> str:
     return digest.hexdigest()
 
 
-def _is_small(path: str, piece: Piece) -> bool:
-    """Return whether a piece is a whole local file of at most 72 KiB (`sniff.WHOLE_BYTES`).
+def _is_small(path: str, split: Split) -> bool:
+    """Return whether a split is a whole local file of at most 72 KiB (`sniff.WHOLE_BYTES`).
 
     The plan then holds a hash of all its bytes (`sniff.sample`).
 
     Args:
         path: the path of the file.
     """
-    return not storage.is_remote(path) and piece.start == 0 and piece.bytes == piece.input.bytes <= sniff.WHOLE_BYTES
+    return not storage.is_remote(path) and split.start == 0 and split.bytes == split.input.bytes <= sniff.WHOLE_BYTES
 
 
 def first_records(
@@ -201,7 +201,7 @@ def _head(root: str, entry: Input, reading: ReadOptions, number: int) -> list[Re
     """
     of_head = dataclasses.replace(reading, is_head=True)
     with open_content(root, entry) as stream:
-        return list(itertools.islice(_records(root, stream, Piece(entry, 0, None), of_head), number))
+        return list(itertools.islice(_records(root, stream, Split(entry, 0, None), of_head), number))
 
 
 def columns_read(root: str, entries: Iterable[Input], reading: ReadOptions) -> list[str]:
@@ -255,23 +255,23 @@ def _content(path: str, stored: BinaryIO, entry: Input) -> Iterator[BinaryIO]:
         yield stream
 
 
-def _records(root: str, stream: BinaryIO, piece: Piece, reading: ReadOptions) -> Iterator[Record]:
-    """Yield the records of a piece of a file.
+def _records(root: str, stream: BinaryIO, split: Split, reading: ReadOptions) -> Iterator[Record]:
+    """Yield the records of a split of a file.
 
     Args:
         root: the folder that the names of the inputs are relative to.
         stream: the content of the whole file, decompressed.
         reading: the rules for finding records.
     """
-    encoding = _encoding(root, piece, reading)
-    records = _numbered(transcoded(stream, encoding), piece, reading, storage.join(root, piece.input.name))
+    encoding = _encoding(root, split, reading)
+    records = _numbered(transcoded(stream, encoding), split, reading, storage.join(root, split.input.name))
     if names := columns.dotted(reading):
         records = columns.with_nested(records, names)
     yield from encodings.with_encoding(records, encoding) if reading.encoding == AUTO else records
 
 
-def _numbered(stream: BinaryIO, piece: Piece, reading: ReadOptions, path: str) -> Iterator[Record]:
-    """Yield the records of a piece of a file. If the file's format does not number its records, they get numbers from
+def _numbered(stream: BinaryIO, split: Split, reading: ReadOptions, path: str) -> Iterator[Record]:
+    """Yield the records of a split of a file. If the file's format does not number its records, they get numbers from
     1.
 
     Args:
@@ -282,10 +282,10 @@ def _numbered(stream: BinaryIO, piece: Piece, reading: ReadOptions, path: str) -
     Raises:
         PipelineError: a format of the user's own raises an error, or yields something other than records.
     """
-    file_format = format_named(piece.input.format)
-    with blaming_own_format(piece.input.format, path, piece.input.compression):
-        records = file_format.read(stream, piece, reading)
-        if piece.input.format not in built_in():
+    file_format = format_named(split.input.format)
+    with naming_own_format(split.input.format, path, split.input.compression):
+        records = file_format.read(stream, split, reading)
+        if split.input.format not in built_in():
             records = map(_checked, records)
         yield from records if file_format.is_numbered else _with_numbers(records)
 
@@ -315,15 +315,15 @@ def _checked(record: object) -> Record:
     return dataclasses.replace(record, offset=offset, number=int(record.number))  # numbers of numpy
 
 
-def _encoding(root: str, piece: Piece, reading: ReadOptions) -> str | None:
-    """Return Python's name of the encoding in which to read a piece; None for UTF-8, and for files that are not texts.
+def _encoding(root: str, split: Split, reading: ReadOptions) -> str | None:
+    """Return Python's name of the encoding in which to read a split; None for UTF-8, and for files that are not texts.
 
-    With `--encoding auto`, the whole file is read to detect its encoding, so that all pieces of a file have the same
+    With `--encoding auto`, the whole file is read to detect its encoding, so that all splits of a file have the same
     encoding. If only the first records are wanted (`reading.is_head`), only the beginning of the file is read.
     """
-    if not format_named(piece.input.format).is_text:
+    if not format_named(split.input.format).is_text:
         return None
     if reading.encoding != AUTO:
         return reading.encoding
-    with open_content(root, piece.input) as stream:
+    with open_content(root, split.input) as stream:
         return encodings.detected(itertools.islice(chunks(stream), 1 if reading.is_head else None))

@@ -14,7 +14,7 @@ from clearspan.common.parsing import exact_number
 from clearspan.pipelines.readers.formats import FirstBytes, Format
 from clearspan.pipelines.readers.jsonl import json_name
 from clearspan.pipelines.readers.streams import BOM, DamagedFileError, chunks
-from clearspan.pipelines.records import HEAD_BYTES, MAX_BYTES, Piece, ReadOptions, Record
+from clearspan.pipelines.records import HEAD_BYTES, MAX_BYTES, ReadOptions, Record, Split
 from clearspan.pipelines.suffixes import suffixes_of
 
 _SIGN = re.compile(r"[\ufeff \t\r\n]*(\[[ \t\r\n]*\]|[\[,\]]?)[ \t\r\n]*")
@@ -42,8 +42,8 @@ class JsonArrays(Format):
         has_name = bool(set(self.suffixes) & set(suffixes_of(path)))
         return has_name and head.removeprefix(BOM).lstrip().startswith(b"[")
 
-    def read(self, stream: BinaryIO, piece: Piece, reading: ReadOptions) -> Iterator[Record]:
-        return records(stream, piece.input.name, reading)
+    def read(self, stream: BinaryIO, split: Split, reading: ReadOptions) -> Iterator[Record]:
+        return records(stream, split.input.name, reading)
 
 
 def records(stream: BinaryIO, name: str, reading: ReadOptions) -> Iterator[Record]:

@@ -20,7 +20,7 @@ from clearspan.pipelines.errors import PipelineError
 from clearspan.pipelines.readers.columns import ROWS, arrow_columns, arrow_records, kept_arrow_columns, with_columns
 from clearspan.pipelines.readers.formats import FirstBytes, Format
 from clearspan.pipelines.readers.streams import BUFFER_BYTES, DamagedFileError
-from clearspan.pipelines.records import Piece, ReadOptions, Record
+from clearspan.pipelines.records import ReadOptions, Record, Split
 from clearspan.shards import storage
 
 STREAM = b"\xff\xff\xff\xff"
@@ -54,19 +54,19 @@ class ArrowTables(Format):
         length = int.from_bytes(head[4:8], "little")
         return head.startswith(FILE) or (head.startswith(STREAM) and 0 < length < 1 << 30 and length % 8 == 0)
 
-    def read(self, stream: BinaryIO, piece: Piece, reading: ReadOptions) -> Iterator[Record]:
+    def read(self, stream: BinaryIO, split: Split, reading: ReadOptions) -> Iterator[Record]:
         """Yield the file's rows as records. The offset of a record is the index of its row, from 0.
 
         Args:
             stream: the whole file, decompressed.
-            piece: the whole file: Arrow tables are not cut into pieces.
+            split: the whole file: Arrow tables are not cut into splits.
             reading: the rules for finding records, such as the names of the columns to read.
 
         Raises:
             PipelineError: a column to read is missing or ambiguous, or a message is too large.
             DamagedFileError: a part of the file is missing.
         """
-        name = piece.input.name
+        name = split.input.name
         messages = _Messages(stream, max(MESSAGE_BYTES, 2 * reading.max_bytes), name)
         with pa.ipc.open_stream(pa.PythonFile(messages, "r")) as table:
             columns = arrow_columns(table.schema, name, reading)

@@ -7,7 +7,7 @@ from typing import BinaryIO
 from clearspan.pipelines.labels import Listed
 from clearspan.pipelines.readers.formats import FirstBytes, Format
 from clearspan.pipelines.readers.streams import BUFFER_BYTES
-from clearspan.pipelines.records import HEAD_BYTES, Piece, ReadOptions, Record
+from clearspan.pipelines.records import HEAD_BYTES, ReadOptions, Record, Split
 
 
 class WholeFiles(Format):
@@ -21,12 +21,12 @@ class WholeFiles(Format):
     def recognizes(self, head: FirstBytes, path: str) -> bool:
         return False
 
-    def read(self, stream: BinaryIO, piece: Piece, reading: ReadOptions) -> Iterator[Record]:
+    def read(self, stream: BinaryIO, split: Split, reading: ReadOptions) -> Iterator[Record]:
         """Yield one record: the bytes of the file, with the class of the file as its label."""
         assert reading.classes is not None
         # The limit keeps buffers small: there may be a million small files.
-        record = whole_file_record(stream, piece.input.name, min(reading.max_bytes, piece.input.bytes))
-        yield dataclasses.replace(record, label=reading.classes.label(Listed(piece.input.name, piece.input.label)))
+        record = whole_file_record(stream, split.input.name, min(reading.max_bytes, split.input.bytes))
+        yield dataclasses.replace(record, label=reading.classes.label(Listed(split.input.name, split.input.label)))
         while stream.read(BUFFER_BYTES):
             pass  # a file that is too long is read to its end, so that damage is found
 

@@ -1,7 +1,7 @@
 """Input formats: the base class of a format, and the list of the built-in formats.
 
-    a file's name, its first 64 KiB -> Format.recognizes -> the plan: Format.cut -> pieces
-    workers: a piece of the file, decompressed as it is read -> Format.read -> records
+    a file's name, its first 64 KiB -> Format.recognizes -> the plan: Format.cut -> splits
+    workers: a split of the file, decompressed as it is read -> Format.read -> records
 
 A format is one class in one file, which holds all that planning and reading must know about the format. Built-in
 formats are listed in `BUILT_IN` as `module:name`; `--format module:name` adds a format of your own, which is loaded in
@@ -18,7 +18,7 @@ from typing import BinaryIO, Self
 from clearspan.common import plugins
 from clearspan.pipelines.errors import PipelineError
 from clearspan.pipelines.readers.streams import DAMAGE, DamagedFileError
-from clearspan.pipelines.records import Piece, ReadOptions, Record
+from clearspan.pipelines.records import ReadOptions, Record, Split
 
 BUILT_IN = (
     "clearspan.pipelines.readers.jsonl:JsonlFiles",
@@ -71,8 +71,8 @@ class Format(abc.ABC):
             Within a tar of texts, such a file is a bad record, except if it is a tar.
         seeks: true if `read` seeks in the file. A compressed file then cannot have this format.
         is_numbered: true if `read` sets the `number` of each record; otherwise its caller numbers the records from 1.
-        by_lines: true if the number of a record is the number of its line. To read a piece of a file, the number of
-            line ends before the piece is then needed.
+        by_lines: true if the number of a record is the number of its line. To read a split of a file, the number of
+            line ends before the split is then needed.
     """
 
     name = ""
@@ -97,16 +97,16 @@ class Format(abc.ABC):
         """
 
     @abc.abstractmethod
-    def read(self, stream: BinaryIO, piece: Piece, reading: ReadOptions) -> Iterator[Record]:
-        """Yield the records of a piece of a file, in order.
+    def read(self, stream: BinaryIO, split: Split, reading: ReadOptions) -> Iterator[Record]:
+        """Yield the records of a split of a file, in order.
 
         The value of a record is its text, or a dict with the fields or columns that `reading` names. Its name is
-        `piece.input.name`, and its offset is any number by which the user can find the record in the file. A record
+        `split.input.name`, and its offset is any number by which the user can find the record in the file. A record
         that cannot be read, or is larger than `reading.max_bytes`, has a `problem` instead of a value.
 
         Args:
             stream: the whole file, decompressed, at its start; a text is converted to UTF-8.
-            piece: the part of the file to read; if its `end` is None, it goes to the end of the stream.
+            split: the part of the file to read; if its `end` is None, it goes to the end of the stream.
             reading: rules by which to find the records, such as the names of fields.
 
         Raises:
@@ -121,23 +121,23 @@ class Format(abc.ABC):
         """
 
     def cut(self, path: str, num_bytes: int, unit_bytes: int, whole: bool) -> list[tuple[int, int | None]]:
-        """Return the pieces into which to cut an uncompressed file, as (start, end) in bytes.
+        """Return the splits into which to cut an uncompressed file, as (start, end) in bytes.
 
-        There is at least one piece. The pieces follow one another without a gap, from 0 to `num_bytes`: every byte
-        belongs to exactly one piece. An end of None is the end of the file.
+        There is at least one split. The splits follow one another without a gap, from 0 to `num_bytes`: every byte
+        belongs to exactly one split. An end of None is the end of the file.
 
         Args:
             path: the path of the file.
             num_bytes: the size of the file.
-            unit_bytes: the desired size of a piece.
+            unit_bytes: the desired size of a split.
             whole: if true, texts and tables must not be cut; a tar may be cut between its members even then.
         """
         return [(0, None)]
 
-    def overhang(self, stream: BinaryIO, piece: Piece) -> list[tuple[int, int]]:
-        """Return the byte ranges (start, end) outside a piece that `read` also reads, such as the file's metadata.
+    def ranges_outside(self, stream: BinaryIO, split: Split) -> list[tuple[int, int]]:
+        """Return the byte ranges (start, end) outside a split that `read` also reads, such as the file's metadata.
 
-        A change in these ranges, too, must be noticed when a later run checks whether the piece has changed.
+        A change in these ranges, too, must be noticed when a later run checks whether the split has changed.
 
         Args:
             stream: the file, in which this method may seek.
@@ -176,20 +176,20 @@ class Format(abc.ABC):
 CUT_RULE = (
     "`cut` must return ranges of whole bytes that follow one another without a gap, from 0 to {}, the file's size"
 )
-"""What `pieces` checks, for its error messages; the placeholder is the size in bytes."""
+"""What `splits` checks, for its error messages; the placeholder is the size in bytes."""
 
 
-def pieces(format_name: str, path: str, num_bytes: int, unit_bytes: int, whole: bool) -> list[tuple[int, int | None]]:
-    """Return the pieces into which a format cuts an uncompressed file, as (start, end) in bytes, after checking them.
+def splits(format_name: str, path: str, num_bytes: int, unit_bytes: int, whole: bool) -> list[tuple[int, int | None]]:
+    """Return the splits into which a format cuts an uncompressed file, as (start, end) in bytes, after checking them.
 
     Args:
         format_name: the name of the format.
         path, num_bytes, unit_bytes, whole: the arguments of `Format.cut`.
 
     Raises:
-        PipelineError: the user's own format raises an error, or its pieces are not those that `Format.cut` describes.
+        PipelineError: the user's own format raises an error, or its splits are not those that `Format.cut` describes.
     """
-    with blaming_own_format(format_name, path):
+    with naming_own_format(format_name, path):
         ranges = [(start, end) for start, end in format_named(format_name).cut(path, num_bytes, unit_bytes, whole)]
     before = 0
     for start, end in ranges:
@@ -197,26 +197,26 @@ def pieces(format_name: str, path: str, num_bytes: int, unit_bytes: int, whole: 
         are_whole = isinstance(start, numbers.Integral) and isinstance(stop, numbers.Integral)
         if not are_whole or not before == start <= stop <= num_bytes:
             raise PipelineError(
-                f"{path}: the format {format_name} cuts out a piece from {start!r} to {end!r}, after byte {before}: "
+                f"{path}: the format {format_name} cuts out a split from {start!r} to {end!r}, after byte {before}: "
                 f"{CUT_RULE.format(num_bytes)}"
             )
         before = int(stop)
     if not ranges or before < num_bytes:
         raise PipelineError(
-            f"{path}: the format {format_name} cuts out no piece from {before} to {num_bytes}: "
+            f"{path}: the format {format_name} cuts out no split from {before} to {num_bytes}: "
             f"{CUT_RULE.format(num_bytes)}"
         )
     return [(int(start), None if end is None else int(end)) for start, end in ranges]
 
 
 def byte_ranges(num_bytes: int, unit_bytes: int) -> list[tuple[int, int | None]]:
-    """Return the pieces, as (start, end) in bytes, of a file that can be cut at any byte.
+    """Return the splits, as (start, end) in bytes, of a file that can be cut at any byte.
 
-    A record belongs to the piece in which it starts.
+    A record belongs to the split in which it starts.
 
     Args:
         num_bytes: the size of the file.
-        unit_bytes: the size of a piece; the last piece may be smaller.
+        unit_bytes: the size of a split; the last split may be smaller.
     """
     return [(start, min(start + unit_bytes, num_bytes)) for start in range(0, max(num_bytes, 1), unit_bytes)]
 
@@ -277,7 +277,7 @@ def _loaded(spec: str) -> Format:
 
 
 @contextlib.contextmanager
-def blaming_own_format(format_name: str, path: str, compression: str | None = None) -> Iterator[None]:
+def naming_own_format(format_name: str, path: str, compression: str | None = None) -> Iterator[None]:
     """Turn an error that the code of a user's own format raises within the context into a PipelineError.
 
     Its message names the file, the format and the error. These errors pass unchanged: a PipelineError or a

@@ -1,4 +1,4 @@
-"""JSON lines, one object each. A line belongs to the piece of a file in which it begins. Blank lines are skipped."""
+"""JSON lines, one object each. A line belongs to the split of a file in which it begins. Blank lines are skipped."""
 
 import contextlib
 import json
@@ -15,7 +15,7 @@ from clearspan.common.parsing import exact_number
 from clearspan.pipelines.readers.formats import FirstBytes
 from clearspan.pipelines.readers.lines import LineFormat, lines
 from clearspan.pipelines.readers.streams import BOM
-from clearspan.pipelines.records import Piece, ReadOptions, Record, invalid_utf8
+from clearspan.pipelines.records import ReadOptions, Record, Split, invalid_utf8
 from clearspan.pipelines.suffixes import suffixes_of
 
 _OPENING = re.compile(rb'\{\s*("(?:[^"\\]|\\.)*"\s*:|\}|$)')
@@ -38,10 +38,10 @@ class JsonlFiles(LineFormat):
     def recognizes(self, head: FirstBytes, path: str) -> bool:
         return bool(set(self.suffixes) & set(suffixes_of(path))) or _starts_with_object(head)
 
-    def read(self, stream: BinaryIO, piece: Piece, reading: ReadOptions) -> Iterator[Record]:
-        """Yield the lines of a piece as records. A record's offset is the line's offset in the decompressed file."""
-        name, keep = piece.input.name, reading.keep
-        for number, offset, line, problem in lines(stream, reading.max_bytes, piece.start, piece.end, piece.lines):
+    def read(self, stream: BinaryIO, split: Split, reading: ReadOptions) -> Iterator[Record]:
+        """Yield the lines of a split as records. A record's offset is the line's offset in the decompressed file."""
+        name, keep = split.input.name, reading.keep
+        for number, offset, line, problem in lines(stream, reading.max_bytes, split.start, split.end, split.lines):
             value, problem, is_not_utf8 = (None, problem, False) if problem else parse(line)
             if keep and value is not None and _may_be_rounded(value, line, keep):
                 value, problem, is_not_utf8 = parse_exactly(line)

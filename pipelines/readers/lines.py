@@ -1,5 +1,5 @@
-"""Plain text with one document per line. A line belongs to the piece of the file in which it starts. Blank lines are
-skipped. A file whose lines end with CR alone is one piece.
+"""Plain text with one document per line. A line belongs to the split of the file in which it starts. Blank lines are
+skipped. A file whose lines end with CR alone is one split.
 """
 
 import itertools
@@ -10,7 +10,7 @@ from typing import BinaryIO
 from clearspan.common.line_ends import parts_end_with_cr, with_lf
 from clearspan.pipelines.readers.formats import FirstBytes, Format, byte_ranges
 from clearspan.pipelines.readers.streams import BOM, BUFFER_BYTES, HOLE, DamagedFileError, buffered, check_holes
-from clearspan.pipelines.records import HEAD_BYTES, Piece, ReadOptions, Record
+from clearspan.pipelines.records import HEAD_BYTES, ReadOptions, Record, Split
 from clearspan.shards import storage
 
 HELD_BYTES = 1 << 26
@@ -18,29 +18,29 @@ HELD_BYTES = 1 << 26
 
 
 class LineFormat(Format):
-    """Base class of formats whose records are lines. Their files can be cut into pieces at any byte."""
+    """Base class of formats whose records are lines. Their files can be cut into splits at any byte."""
 
     is_text = is_numbered = by_lines = True
 
     def cut(self, path: str, num_bytes: int, unit_bytes: int, whole: bool) -> list[tuple[int, int | None]]:
-        """Return the pieces of a file, as (start, end) in bytes. A file whose lines end with CR alone is not cut."""
+        """Return the splits of a file, as (start, end) in bytes. A file whose lines end with CR alone is not cut."""
         if whole or num_bytes <= unit_bytes:
             return [(0, None)]
         with storage.open_input(path) as stream:
             has_cr = parts_end_with_cr(iter(lambda: stream.read(BUFFER_BYTES), b""))
         return [(0, None)] if has_cr else byte_ranges(num_bytes, unit_bytes)
 
-    def overhang(self, stream: BinaryIO, piece: Piece) -> list[tuple[int, int]]:
-        """Return the byte ranges (start, end) outside a piece that `read` also reads.
+    def ranges_outside(self, stream: BinaryIO, split: Split) -> list[tuple[int, int]]:
+        """Return the byte ranges (start, end) outside a split that `read` also reads.
 
-        They are the byte before the piece, which shows whether a line begins at the start of the piece, and the rest of
-        the last line that begins in the piece.
+        They are the byte before the split, which shows whether a line begins at the start of the split, and the rest of
+        the last line that begins in the split.
         """
-        end = piece.start + piece.bytes
+        end = split.start + split.bytes
         stream.seek(end - 1)
         while (part := stream.readline(BUFFER_BYTES)) and not part.endswith(b"\n"):
             pass
-        return [(max(0, piece.start - 1), piece.start), (end, stream.tell())]
+        return [(max(0, split.start - 1), split.start), (end, stream.tell())]
 
 
 class TextLines(LineFormat):
@@ -53,10 +53,10 @@ class TextLines(LineFormat):
     def recognizes(self, head: FirstBytes, path: str) -> bool:
         return False
 
-    def read(self, stream: BinaryIO, piece: Piece, reading: ReadOptions) -> Iterator[Record]:
-        """Yield the lines of a piece as records. A record's offset is the line's offset in the decompressed file."""
-        name = piece.input.name
-        for number, offset, line, problem in lines(stream, reading.max_bytes, piece.start, piece.end, piece.lines):
+    def read(self, stream: BinaryIO, split: Split, reading: ReadOptions) -> Iterator[Record]:
+        """Yield the lines of a split as records. A record's offset is the line's offset in the decompressed file."""
+        name = split.input.name
+        for number, offset, line, problem in lines(stream, reading.max_bytes, split.start, split.end, split.lines):
             if problem:
                 yield Record(name, offset, None, line, problem, number=number)
             else:

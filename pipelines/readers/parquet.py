@@ -1,4 +1,4 @@
-"""Parquet files: one record per row. A row group belongs to the piece of the file in which it starts.
+"""Parquet files: one record per row. A row group belongs to the split of the file in which it starts.
 
 Page checksums are verified if the file has them. Rows are decoded in batches of at most 256 rows and about 128 MiB.
 """
@@ -13,7 +13,7 @@ from clearspan.pipelines.errors import PipelineError
 from clearspan.pipelines.readers.columns import ROWS, arrow_columns, arrow_records, kept_arrow_columns, with_columns
 from clearspan.pipelines.readers.formats import FirstBytes, Format, byte_ranges
 from clearspan.pipelines.readers.streams import BUFFER_BYTES, DamagedFileError, naming_damage
-from clearspan.pipelines.records import Piece, ReadOptions, Record
+from clearspan.pipelines.records import ReadOptions, Record, Split
 
 BATCH_BYTES = 1 << 27
 TRAILER_BYTES = 8
@@ -30,14 +30,14 @@ class ParquetTables(Format):
     def recognizes(self, head: FirstBytes, path: str) -> bool:
         return head.startswith(b"PAR1")
 
-    def read(self, stream: BinaryIO, piece: Piece, reading: ReadOptions) -> Iterator[Record]:
-        """Yield the rows of a piece as records. The offset of a record is the row's number in the file, from 0.
+    def read(self, stream: BinaryIO, split: Split, reading: ReadOptions) -> Iterator[Record]:
+        """Yield the rows of a split as records. The offset of a record is the row's number in the file, from 0.
 
         Raises:
             PipelineError: a column to read is missing or ambiguous, or the file only describes other files.
             DamagedFileError: a row group has not as many rows as the metadata of the file say.
         """
-        name = piece.input.name
+        name = split.input.name
         with pq.ParquetFile(
             stream, buffer_size=BUFFER_BYTES, pre_buffer=False, page_checksum_verification=True
         ) as table:
@@ -49,7 +49,7 @@ class ParquetTables(Format):
                 group = table.metadata.row_group(number)
                 if _is_elsewhere(group):
                     raise PipelineError(f"{name}: only describes other Parquet files: leave it out")
-                if _is_in(group, piece):
+                if _is_in(group, split):
                     first = row
                     rows = min(ROWS, max(1, BATCH_BYTES * group.num_rows // max(1, group.total_byte_size)))
                     stored = [".".join(path) for path in [*columns.values(), *(kept or {}).values()]]
@@ -64,16 +64,16 @@ class ParquetTables(Format):
     def cut(self, path: str, num_bytes: int, unit_bytes: int, whole: bool) -> list[tuple[int, int | None]]:
         return [(0, None)] if whole else byte_ranges(num_bytes, unit_bytes)
 
-    def overhang(self, stream: BinaryIO, piece: Piece) -> list[tuple[int, int]]:
-        """Return the byte ranges (start, end) outside a piece that `read` also reads.
+    def ranges_outside(self, stream: BinaryIO, split: Split) -> list[tuple[int, int]]:
+        """Return the byte ranges (start, end) outside a split that `read` also reads.
 
-        They are the rest of the last row group that starts in the piece, and the metadata at the end of the file.
+        They are the rest of the last row group that starts in the split, and the metadata at the end of the file.
         """
-        with naming_damage(piece.input.name, self.name):
+        with naming_damage(split.input.name, self.name):
             metadata = pq.read_metadata(stream)
         groups = map(metadata.row_group, range(metadata.num_row_groups))
-        end, of_file = piece.start + piece.bytes, piece.input.bytes
-        last = max([end, *(_end(group) for group in groups if _is_in(group, piece))])
+        end, of_file = split.start + split.bytes, split.input.bytes
+        last = max([end, *(_end(group) for group in groups if _is_in(group, split))])
         return [(end, last), (max(0, of_file - metadata.serialized_size - TRAILER_BYTES), of_file)]
 
 
@@ -116,12 +116,12 @@ def _end(group: pq.RowGroupMetaData) -> int:
     return max((_start(column) + column.total_compressed_size for column in _columns(group)), default=0)
 
 
-def _is_in(group: pq.RowGroupMetaData, piece: Piece) -> bool:
-    """Return whether a row group belongs to a piece, i.e. whether it starts in the piece.
+def _is_in(group: pq.RowGroupMetaData, split: Split) -> bool:
+    """Return whether a row group belongs to a split, i.e. whether it starts in the split.
 
-    If the metadata of the file give an offset outside of the file, the group belongs to the first or the last piece, so
+    If the metadata of the file give an offset outside of the file, the group belongs to the first or the last split, so
     that it is not passed over.
     """
     start = min(map(_start, _columns(group)), default=0)
-    after = piece.end is not None and piece.end < piece.input.bytes and start >= piece.end
-    return not after and (not piece.start or start >= piece.start)
+    after = split.end is not None and split.end < split.input.bytes and start >= split.end
+    return not after and (not split.start or start >= split.start)

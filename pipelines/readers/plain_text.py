@@ -13,7 +13,7 @@ from clearspan.pipelines.readers.formats import PLAIN_TEXT, FirstBytes, Format
 from clearspan.pipelines.readers.lines import TextLines
 from clearspan.pipelines.readers.streams import BOM, BUFFER_BYTES, check_holes, chunks
 from clearspan.pipelines.readers.tables import TextTables
-from clearspan.pipelines.records import MAX_BYTES, Piece, ReadOptions, Record
+from clearspan.pipelines.records import MAX_BYTES, ReadOptions, Record, Split
 
 
 class PlainText(Format):
@@ -27,8 +27,8 @@ class PlainText(Format):
     def recognizes(self, head: FirstBytes, path: str) -> bool:
         return True
 
-    def read(self, stream: BinaryIO, piece: Piece, reading: ReadOptions) -> Iterator[Record]:
-        return records(stream, piece.input.name, reading)
+    def read(self, stream: BinaryIO, split: Split, reading: ReadOptions) -> Iterator[Record]:
+        return records(stream, split.input.name, reading)
 
     def read_as(self, reading: ReadOptions) -> str:
         """Return the name of the format in which to read a text that no other format recognizes.

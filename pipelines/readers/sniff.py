@@ -101,7 +101,7 @@ def recognized(path: str, own_formats: Sequence[str]) -> tuple[str, str | None] 
         head = _head(content)
     for spec in own_formats:
         own = formats.own_format(spec)
-        with formats.blaming_own_format(spec, path):
+        with formats.naming_own_format(spec, path):
             if not (own.seeks and compression) and own.recognizes(head, path):
                 own.check(path)
                 return spec, compression

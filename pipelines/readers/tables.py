@@ -2,7 +2,7 @@
 
     first MiB -> delimiter, whether cells are quoted -> names in the header -> rows, each parsed by itself
 
-A quoted cell may hold line breaks (RFC 4180), so a file is never cut into pieces. `common.delimited` infers the
+A quoted cell may hold line breaks (RFC 4180), so a file is never cut into splits. `common.delimited` infers the
 delimiter from the first MiB of the file. For tab-separated files it also decides whether quotes are plain characters.
 It does so from the whole file, which is therefore read twice. A row whose number of cells differs from the header's is
 a bad record. A quote that is not closed ends the run with an error, because it is unknown how many rows follow within
@@ -35,7 +35,7 @@ from clearspan.pipelines.readers.columns import DEFAULT, kept_columns, row_colum
 from clearspan.pipelines.readers.encodings import SPOOL_BYTES
 from clearspan.pipelines.readers.formats import FirstBytes, Format
 from clearspan.pipelines.readers.streams import BOM, buffered, check_holes
-from clearspan.pipelines.records import HEAD_BYTES, MAX_BYTES, Piece, ReadOptions, Record, invalid_utf8
+from clearspan.pipelines.records import HEAD_BYTES, MAX_BYTES, ReadOptions, Record, Split, invalid_utf8
 from clearspan.pipelines.suffixes import suffixes_of
 
 Row = tuple[list[str], bytes, str, bool]
@@ -56,8 +56,8 @@ class TextTables(Format):
     def recognizes(self, head: FirstBytes, path: str) -> bool:
         return bool(set(self.suffixes) & set(suffixes_of(path)))
 
-    def read(self, stream: BinaryIO, piece: Piece, reading: ReadOptions) -> Iterator[Record]:
-        return records(stream, piece.input.name, reading)
+    def read(self, stream: BinaryIO, split: Split, reading: ReadOptions) -> Iterator[Record]:
+        return records(stream, split.input.name, reading)
 
 
 def records(stream: BinaryIO, name: str, reading: ReadOptions) -> Iterator[Record]:

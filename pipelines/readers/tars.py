@@ -29,7 +29,7 @@ from clearspan.pipelines.readers.streams import (
     opened,
     transcoded,
 )
-from clearspan.pipelines.records import HEAD_BYTES, Input, Piece, ReadOptions, Record
+from clearspan.pipelines.records import HEAD_BYTES, Input, ReadOptions, Record, Split
 from clearspan.pipelines.suffixes import TARS, type_suffix
 from clearspan.shards import storage
 from clearspan.shards.finding import is_below_auxiliary, is_below_hidden
@@ -62,16 +62,16 @@ class Tars(Format):
     def recognizes(self, head: FirstBytes, path: str) -> bool:
         return is_tar(head)
 
-    def read(self, stream: BinaryIO, piece: Piece, reading: ReadOptions) -> Iterator[Record]:
-        """Yield the documents in the members that start in the piece, in order.
+    def read(self, stream: BinaryIO, split: Split, reading: ReadOptions) -> Iterator[Record]:
+        """Yield the documents in the members that start in the split, in order.
 
         The name of a document is FILE/MEMBER, or FILE/MEMBER/MEMBER if it is in a tar within the tar. If
         `reading.as_bytes` is true, yield the images or audio clips among the members instead, as bytes.
         """
-        if piece.start:
-            stream.seek(piece.start)
-        length = None if piece.end is None else piece.end - piece.start
-        members = _members(stream, piece.input.name, length)
+        if split.start:
+            stream.seek(split.start)
+        length = None if split.end is None else split.end - split.start
+        members = _members(stream, split.input.name, length)
         if reading.as_bytes:
             yield from samples.read(members, reading)
             return
@@ -79,19 +79,19 @@ class Tars(Format):
         for name, _, member in members:
             if member is None:
                 yield Record(name, None, None, b"", LINK)
-            elif _is_auxiliary(name, piece.input.name):
+            elif _is_auxiliary(name, split.input.name):
                 yield Record(name, None, None, b"", skipped=AUXILIARY)
             else:
                 yield from unpack(member, name, reading)
 
     def cut(self, path: str, num_bytes: int, unit_bytes: int, whole: bool) -> list[tuple[int, int | None]]:
-        """Return the pieces of a tar, as (start, end) in bytes; an `end` of None is the end of the tar.
+        """Return the splits of a tar, as (start, end) in bytes; an `end` of None is the end of the tar.
 
         A large local tar is cut between members; a tar on an object store is not cut.
 
         Args:
             num_bytes: the size of the tar.
-            unit_bytes: the desired size of a piece.
+            unit_bytes: the desired size of a split.
             whole: true if texts and tables must not be cut; not used, because a tar is cut only between its members.
         """
         if num_bytes <= unit_bytes or storage.is_remote(path):
@@ -219,8 +219,8 @@ def _texts(stream: BinaryIO, name: str, reading: ReadOptions) -> Iterator[Record
     except ValueError as error:
         yield Record(name, None, None, head[:HEAD_BYTES], str(error))
         return
-    piece = Piece(Input(name, 0, member_format.name, None, ""), 0, None)
-    yield from member_format.read(stream, piece, reading)
+    split = Split(Input(name, 0, member_format.name, None, ""), 0, None)
+    yield from member_format.read(stream, split, reading)
 
 
 def listing(stream: BinaryIO, name: str, seekable: bool) -> Iterator[Member]:
@@ -241,11 +241,11 @@ def listing(stream: BinaryIO, name: str, seekable: bool) -> Iterator[Member]:
 
 
 def cuts(stream: BinaryIO, size: int) -> list[int]:
-    """Return the offsets at which the pieces of a tar begin: 0, and offsets of members at least `size` bytes apart.
+    """Return the offsets at which the splits of a tar begin: 0, and offsets of members at least `size` bytes apart.
 
     Args:
         stream: the tar, at its start; it must be able to seek.
-        size: the smallest size of a piece in bytes; the last piece may be smaller.
+        size: the smallest size of a split in bytes; the last split may be smaller.
 
     Raises:
         tarfile.TarError: the tar is damaged or cut short.
@@ -308,7 +308,7 @@ def _members(
         while (info := archive.next()) is not None:
             if length is not None and info.offset >= length:
                 if info.offset > length:
-                    raise tarfile.ReadError(f"no member at byte {length:,} of the piece, where one was planned")
+                    raise tarfile.ReadError(f"no member at byte {length:,} of the split, where one was planned")
                 return
             archive.members.clear()  # type: ignore[attr-defined]
             if info.issparse():
@@ -320,7 +320,7 @@ def _members(
         if mode == "r:":
             return
         if length is not None:
-            raise tarfile.ReadError(f"its end is before byte {length:,} of the piece, where a member was planned")
+            raise tarfile.ReadError(f"its end is before byte {length:,} of the split, where a member was planned")
         _check_end(cast(BinaryIO, archive.fileobj))
 
 

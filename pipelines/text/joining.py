@@ -26,12 +26,12 @@ Tokenize = Callable[[Sequence[str], Sequence[str]], Ragged]
 
 
 @dataclasses.dataclass(frozen=True)
-class Pieces:
+class TokenizedTexts:
     """Texts that become examples, with their token ids.
 
     Attributes:
-        names: for each example, the text whose hash is the example's id.
-        lines: for each example, the text that it was made from, to find excluded texts and near-duplicates. If
+        prepared: for each example, the text whose hash is the example's id.
+        raw: for each example, the text that it was made from, to find excluded texts and near-duplicates. If
             sentences were joined, each is a line. For a slice of a sentence, it is the whole sentence.
         sources: for each example, the file and place that it was read from.
         tokens: for each example, its token ids.
@@ -40,8 +40,8 @@ class Pieces:
             groups.
     """
 
-    names: Sequence[str]
-    lines: Sequence[str]
+    prepared: Sequence[str]
+    raw: Sequence[str]
     sources: Sequence[str]
     tokens: Ragged
     num_cut: int = 0
@@ -50,11 +50,11 @@ class Pieces:
 
 def join(
     texts: Sequence[Sequence[str]], sources: Sequence[str], max_tokens: int, tokenize: Tokenize
-) -> Iterator[Pieces]:
+) -> Iterator[TokenizedTexts]:
     """Join consecutive sentences of each text into examples, as many in each as fit; yield many examples at a time.
 
-    A sentence that is too long is sliced, and each slice is an example. The id of an example is the hash of its name:
-    its text, or, for a slice, the whole sentence, a NUL and the number of the slice.
+    A sentence that is too long is sliced, and each slice is an example. The id of an example is the hash of its
+    prepared text: its text, or, for a slice, the whole sentence, a NUL and the number of the slice.
 
     Args:
         texts: the sentences of each text. A sentence that follows whitespace begins with a space.
@@ -88,8 +88,8 @@ def join(
                 yield from fitted([(first, middle), (middle, last)])
 
     for part in _slices([sum(map(len, sentences[first:last])) for first, last in runs]):
-        names: list[str] = []
-        lines: list[str] = []
+        prepared: list[str] = []
+        raw: list[str] = []
         places: list[str] = []
         tokens: list[np.ndarray] = []
         num_cut = 0
@@ -97,11 +97,11 @@ def join(
             starts = range(0, len(ids), max_tokens)
             is_cut = len(starts) > 1
             num_cut += is_cut
-            names += [f"{text}\0{number}" for number in range(len(starts))] if is_cut else [text]
-            lines += ["\n".join(sentences[first:last])] * max(1, len(starts))
+            prepared += [f"{text}\0{number}" for number in range(len(starts))] if is_cut else [text]
+            raw += ["\n".join(sentences[first:last])] * max(1, len(starts))
             places += [sources[first]] * max(1, len(starts))
             tokens += [ids[start : start + max_tokens] for start in starts] or [ids]
-        yield Pieces(names, lines, places, Ragged.of(tokens, tokens[0].dtype), num_cut)
+        yield TokenizedTexts(prepared, raw, places, Ragged.of(tokens, tokens[0].dtype), num_cut)
 
 
 def runs_that_fit(

@@ -22,7 +22,7 @@ from clearspan.common.progress import ProgressBar, counted
 from clearspan.common.sealed import seal, unseal
 from clearspan.pipelines.errors import InputChangedError
 from clearspan.pipelines.readers import content_hash
-from clearspan.pipelines.records import Inputs, Piece, ReadOptions
+from clearspan.pipelines.records import Inputs, ReadOptions, Split
 from clearspan.pipelines.units import plan as planning
 from clearspan.pipelines.units.job import RECORDS, done_units
 from clearspan.pipelines.units.plan import Plan
@@ -41,7 +41,7 @@ def save_read(folder: str, plan: str, unit: int, hashes: Sequence[str]) -> None:
         folder: the output folder.
         plan: the SHA-256 of the plan.
         unit: the number of the unit.
-        hashes: a hash of the content of each of the unit's pieces (`readers.content_hash`), in order.
+        hashes: a hash of the content of each of the unit's splits (`readers.content_hash`), in order.
     """
     storage.publish_bytes(seal({"plan": plan, "unit": unit, "read": list(hashes)}), _path(folder, unit))
 
@@ -121,17 +121,17 @@ def check_inputs(folder: str, plan: Plan, done: Collection[int], quiet: bool = F
     pairs = zip(plan.inputs, known, statuses, strict=True)
     touched = {entry.name for entry, before, now in pairs if now is None or before != now}
     same = done_units(folder, RECORDS) & set(done)
-    again: list[tuple[Piece, str]] = []
+    again: list[tuple[Split, str]] = []
     for unit in plan.units:
-        if unit.number in same and not touched.isdisjoint(piece.input.name for piece in unit.pieces):
+        if unit.number in same and not touched.isdisjoint(split.input.name for split in unit.splits):
             read = _recorded_hashes(folder, plan.sha256, unit.number)
-            if read is None or len(read) != len(unit.pieces):
+            if read is None or len(read) != len(unit.splits):
                 same.remove(unit.number)
             else:
-                again += [pair for pair in zip(unit.pieces, read, strict=True) if pair[0].input.name in touched]
-    for piece, is_same in _compared(plan.root, again, quiet):
+                again += [pair for pair in zip(unit.splits, read, strict=True) if pair[0].input.name in touched]
+    for split, is_same in _compared(plan.root, again, quiet):
         if not is_same:
-            raise InputChangedError.of(storage.join(plan.root, piece.input.name))
+            raise InputChangedError.of(storage.join(plan.root, split.input.name))
     storage.publish_if_changed(seal({"plan": plan.sha256, "status": statuses}), storage.join(folder, RECORDS, STATUS))
     return same
 
@@ -160,18 +160,18 @@ def have_changed(folder: str, inputs: Inputs, reading: ReadOptions, quiet: bool 
     return False
 
 
-def _compared(root: str, pieces: Sequence[tuple[Piece, str]], quiet: bool) -> Iterator[tuple[Piece, bool]]:
-    """Yield each piece, and whether the hash of its content equals the hash that was recorded when a unit read it.
+def _compared(root: str, splits: Sequence[tuple[Split, str]], quiet: bool) -> Iterator[tuple[Split, bool]]:
+    """Yield each split, and whether the hash of its content equals the hash that was recorded when a unit read it.
 
     Args:
         root: the folder that the names of the inputs are relative to.
-        pieces: each piece, with the recorded hash.
+        splits: each split, with the recorded hash.
         quiet: show no progress bar.
     """
-    work = f"comparing {counted(len(pieces), 'part')} of inputs that were modified since they were read"
-    size = sum(piece.bytes for piece, _ in pieces)
-    with ProgressBar(size, work, quiet or not pieces, unit="B", unit_scale=True) as bar:
-        compared = storage.each(root, lambda pair: content_hash(root, pair[0]) == pair[1], pieces)
-        for (piece, _), is_same in zip(pieces, compared, strict=True):
-            yield piece, is_same
-            bar.update(piece.bytes)
+    work = f"comparing {counted(len(splits), 'part')} of inputs that were modified since they were read"
+    size = sum(split.bytes for split, _ in splits)
+    with ProgressBar(size, work, quiet or not splits, unit="B", unit_scale=True) as bar:
+        compared = storage.each(root, lambda pair: content_hash(root, pair[0]) == pair[1], splits)
+        for (split, _), is_same in zip(splits, compared, strict=True):
+            yield split, is_same
+            bar.update(split.bytes)

@@ -25,15 +25,15 @@ def reconcile(job: Job, results: list[UnitResult]) -> tuple[Manifest, Manifest |
     if counts.read == 0:
         raise PipelineError(f"the inputs hold no records: check {flag('--input')}")
     # A failed update leaves no files.
-    counts.check_bad(job.max_bad_fraction, f"; all of them: {job.path(REJECTED)}" if job.kind.old is None else "")
+    counts.check_bad(job.max_bad_fraction, f"; all of them: {job.path(REJECTED)}" if job.builder.old is None else "")
     if counts.kept == 0:
-        raise PipelineError(job.kind.nothing_kept(counts))
+        raise PipelineError(job.builder.nothing_kept(counts))
     reconciled = {"read": counts.read, "kept": counts.kept, "filtered": dict(counts.filtered), "bad": counts.bad}
     _check_columns(shard for result in results for shard in (*result.shards, *result.held))
     shards = [shard for result in results for shard in result.shards]
     fraction = job.curation.holdout_fraction
     if not fraction:
-        return Manifest(job.kind.name, job.fingerprint, shards, reconciled), None
+        return Manifest(job.builder.name, job.fingerprint, shards, reconciled), None
     held = [shard for result in results for shard in result.held]
     manifests = []
     of_train = (held_out.TRAIN, shards, held, "held_out")
@@ -45,9 +45,9 @@ def reconcile(job: Job, results: list[UnitResult]) -> tuple[Manifest, Manifest |
             field = job.curation.group_field
             shared = f"a text or their {field}" if field else "a text"
             together = f", of which those that share {shared} stay together," if job.curation.is_linked else ""
-            raise PipelineError(f"{option} of {counts.kept:,} {job.kind.name}{together} leaves none to {split}")
+            raise PipelineError(f"{option} of {counts.kept:,} {job.builder.name}{together} leaves none to {split}")
         of_split = {**reconciled, "kept": counts.kept - elsewhere, "filtered": {**counts.filtered, there: elsewhere}}
-        manifests.append(Manifest(job.kind.name, {**job.fingerprint, "split": split}, mine, of_split))
+        manifests.append(Manifest(job.builder.name, {**job.fingerprint, "split": split}, mine, of_split))
     return manifests[0], manifests[1]
 
 

@@ -16,8 +16,8 @@ from clearspan.pipelines.builders.embedded_texts import EmbeddedTexts, Text
 from clearspan.pipelines.builders.kept_fields import FieldError
 from clearspan.pipelines.builders.text_inputs import EMPTY, text_id
 from clearspan.pipelines.counter import Counts, RecordCounter
-from clearspan.pipelines.readers import read_pieces
-from clearspan.pipelines.records import Inputs, Piece, ReadOptions, Record
+from clearspan.pipelines.readers import read_splits
+from clearspan.pipelines.records import Inputs, ReadOptions, Record, Split
 
 
 @dataclasses.dataclass(frozen=True)
@@ -59,7 +59,7 @@ def look_at_all(
             wrong.setdefault(problem.field, f"{record.source}: {problem}")
             raise
 
-    records = read_pieces(inputs.root, [Piece(entry, 0, None) for entry in inputs.files], reading)
+    records = read_splits(inputs.root, [Split(entry, 0, None) for entry in inputs.files], reading)
     with ProgressBar(None, "checking the texts", quiet, unit=" texts") as bar:
         for text in counter.made(counter.readable(records), made):
             ids.append(text_id(text.model_input.encode()))

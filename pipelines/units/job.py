@@ -23,7 +23,7 @@ from typing import Any
 
 from clearspan.common.flags import caller
 from clearspan.common.sealed import build, seal, unseal
-from clearspan.pipelines.builders import Kind, Worker
+from clearspan.pipelines.builders import Builder, Worker
 from clearspan.pipelines.counter import Counts
 from clearspan.pipelines.records import ReadOptions
 from clearspan.pipelines.units.curation import Curation
@@ -65,7 +65,7 @@ class Job:
         folder: the output folder.
         plan: the SHA-256 of plan.json.
         root: the common folder of the inputs.
-        kind: the kind of dataset, with its options.
+        builder: the builder of the dataset, with its options.
         fingerprint: the fingerprint in the plan.
         num_units: the number of work units.
         reading: the rules for reading records from the inputs.
@@ -81,7 +81,7 @@ class Job:
     folder: str
     plan: str
     root: str
-    kind: Kind
+    builder: Builder
     fingerprint: dict[str, Any]
     num_units: int
     reading: ReadOptions
@@ -98,12 +98,12 @@ class Job:
             ShardError: a resource is missing, or its hash is not the hash in the plan.
         """
         named = resources(self.fingerprint)
-        return self.kind.worker({path: read_resource(self.folder, path, sha256) for path, sha256 in named.items()})
+        return self.builder.worker({path: read_resource(self.folder, path, sha256) for path, sha256 in named.items()})
 
     @property
     def reasons(self) -> tuple[str, ...]:
         """The reasons for which the kind of dataset, or an option of curation, may drop a record that is not bad."""
-        return (*self.kind.reasons, *self.curation.reasons.values())
+        return (*self.builder.reasons, *self.curation.reasons.values())
 
     @property
     def validation_folder(self) -> str:

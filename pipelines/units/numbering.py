@@ -1,9 +1,9 @@
-"""Count the line ends before each piece of a file that is cut at lines, so that records get their line numbers.
+"""Count the line ends before each split of a file that is cut at lines, so that records get their line numbers.
 
     a.jsonl (3 units)   0 ......... 4 MB ......... 8 MB ......... end
-    Piece.lines         0           10,112         20,031
+    Split.lines         0           10,112         20,031
 
-A worker that reads a piece from the middle of a file does not know its line numbers. The line ends are therefore
+A worker that reads a split from the middle of a file does not know its line numbers. The line ends are therefore
 counted once, before the work starts. Local files are counted at 2 to 4 GB/s, far faster than a model can embed them; a
 file in a bucket of an object store is downloaded one more time. Tables and arrays need no count: their readers start at
 the beginning of the file, or find row numbers in its metadata. If a file is edited after the count, an error is raised
@@ -21,9 +21,9 @@ from clearspan.shards import storage
 
 
 def numbered(root: str, units: Iterable[Unit], quiet: bool = False) -> list[Unit]:
-    """Count the line ends before each piece in its file; return the units with these numbers in `Piece.lines`.
+    """Count the line ends before each split in its file; return the units with these numbers in `Split.lines`.
 
-    The number is 0 for the first piece of a file, and for pieces of files that are not cut at lines, such as tables.
+    The number is 0 for the first split of a file, and for splits of files that are not cut at lines, such as tables.
 
     Args:
         root: the common folder of the inputs.
@@ -32,9 +32,9 @@ def numbered(root: str, units: Iterable[Unit], quiet: bool = False) -> list[Unit
     units = list(units)
     starts = dict[str, list[int]]()
     for unit in units:
-        for piece in unit.pieces:
-            if piece.start and format_named(piece.input.format).by_lines:
-                starts.setdefault(piece.input.name, []).append(piece.start)
+        for split in unit.splits:
+            if split.start and format_named(split.input.format).by_lines:
+                starts.setdefault(split.input.name, []).append(split.start)
     size = sum(max(of_file) for of_file in starts.values())
     with ProgressBar(size, "counting lines", quiet or not starts, unit="B", unit_scale=True) as bar:
         files = list(starts)
@@ -43,9 +43,9 @@ def numbered(root: str, units: Iterable[Unit], quiet: bool = False) -> list[Unit
     return [
         dataclasses.replace(
             unit,
-            pieces=tuple(
-                dataclasses.replace(piece, lines=lines.get(piece.input.name, {}).get(piece.start, 0))
-                for piece in unit.pieces
+            splits=tuple(
+                dataclasses.replace(split, lines=lines.get(split.input.name, {}).get(split.start, 0))
+                for split in unit.splits
             ),
         )
         for unit in units

@@ -20,7 +20,7 @@ from clearspan.common.flags import flag
 from clearspan.pipelines.errors import PipelineError
 from clearspan.pipelines.readers import formats
 from clearspan.pipelines.readers.sniff import UnknownFormatError, detect_format, recognized, sample
-from clearspan.pipelines.records import Input, Inputs, Piece, ReadOptions
+from clearspan.pipelines.records import Input, Inputs, ReadOptions, Split
 from clearspan.pipelines.units.inputs import absolute, check_known, find
 from clearspan.pipelines.units.plan_media import catalog, deal
 from clearspan.shards import storage
@@ -45,34 +45,34 @@ UNKNOWN = "unknown"
 
 @dataclasses.dataclass(frozen=True)
 class Unit:
-    """A work unit: consecutive pieces of the inputs, from which one worker makes shards.
+    """A work unit: consecutive splits of the inputs, from which one worker makes shards.
 
     Attributes:
         number: the number of the unit, from 0; it is part of the names of the unit's shards.
-        pieces: the pieces, which are byte ranges of input files.
+        splits: the splits, which are byte ranges of input files.
     """
 
     number: int
-    pieces: tuple[Piece, ...]
+    splits: tuple[Split, ...]
 
     @property
     def bytes(self) -> int:
-        """The size of the unit's pieces in bytes, as stored, i.e. possibly compressed."""
-        return sum(piece.bytes for piece in self.pieces)
+        """The size of the unit's splits in bytes, as stored, i.e. possibly compressed."""
+        return sum(split.bytes for split in self.splits)
 
     @property
     def text_bytes(self) -> int:
-        """The size of the unit's pieces in bytes after decompression; an estimate if they are compressed."""
-        return sum(piece.bytes * (EXPANSION if piece.input.compression else 1) for piece in self.pieces)
+        """The size of the unit's splits in bytes after decompression; an estimate if they are compressed."""
+        return sum(split.bytes * (EXPANSION if split.input.compression else 1) for split in self.splits)
 
     def elsewhere(self) -> "Unit":
         """Return a copy of the unit without the status of its inputs, for workers that may run on other machines.
 
         The status of a file holds times and an inode number, which may differ between machines.
         """
-        inputs = [dataclasses.replace(piece.input, status=None) for piece in self.pieces]
-        pieces = zip(self.pieces, inputs, strict=True)
-        return Unit(self.number, tuple(dataclasses.replace(piece, input=entry) for piece, entry in pieces))
+        inputs = [dataclasses.replace(split.input, status=None) for split in self.splits]
+        splits = zip(self.splits, inputs, strict=True)
+        return Unit(self.number, tuple(dataclasses.replace(split, input=entry) for split, entry in splits))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -147,7 +147,7 @@ def describe(
                     raise
                 unknown[name] = error.reason
                 return Input(name, files[name], UNKNOWN, None, content_hash, status=statuses.get(name))
-        with formats.blaming_own_format(file_format, path):
+        with formats.naming_own_format(file_format, path):
             read_as = formats.format_named(file_format).read_as(reading)
         return Input(name, files[name], read_as, compression, content_hash, status=statuses.get(name))
 
@@ -156,37 +156,37 @@ def describe(
 
 
 def cut(root: str, inputs: Iterable[Input], unit_bytes: int, whole: bool = False) -> list[Unit]:
-    """Cut the inputs into pieces, where their formats allow it, and group the pieces into units of about `unit_bytes`.
+    """Cut the inputs into splits, where their formats allow it, and group the splits into units of about `unit_bytes`.
 
-    A compressed file is one piece. Small files share a unit.
+    A compressed file is one split. Small files share a unit.
 
     Args:
         root: the common folder of the inputs.
         unit_bytes: the approximate size of a unit in bytes.
         whole: if true, texts and tables are not cut; a tar may be cut between its members even then.
     """
-    pieces: list[Piece] = []
+    splits: list[Split] = []
     for entry in inputs:
         if entry.compression is not None:
-            pieces.append(Piece(entry, 0, None))
+            splits.append(Split(entry, 0, None))
             continue
         path = storage.join(root, entry.name)
-        ranges = formats.pieces(entry.format, path, entry.bytes, unit_bytes, whole)
-        pieces += [Piece(entry, start, end) for start, end in ranges]
-    return grouped(pieces, unit_bytes)
+        ranges = formats.splits(entry.format, path, entry.bytes, unit_bytes, whole)
+        splits += [Split(entry, start, end) for start, end in ranges]
+    return grouped(splits, unit_bytes)
 
 
-def grouped(pieces: Iterable[Piece], unit_bytes: int) -> list[Unit]:
-    """Group consecutive pieces into units of at most `unit_bytes`; a larger piece is a unit by itself."""
-    units: list[list[Piece]] = []
+def grouped(splits: Iterable[Split], unit_bytes: int) -> list[Unit]:
+    """Group consecutive splits into units of at most `unit_bytes`; a larger split is a unit by itself."""
+    units: list[list[Split]] = []
     size = 0
-    for piece in pieces:
-        if not units or size + piece.bytes > unit_bytes:
+    for split in splits:
+        if not units or size + split.bytes > unit_bytes:
             units.append([])
             size = 0
-        units[-1].append(piece)
-        size += piece.bytes
-    return [Unit(number, tuple(pieces)) for number, pieces in enumerate(units)]
+        units[-1].append(split)
+        size += split.bytes
+    return [Unit(number, tuple(splits)) for number, splits in enumerate(units)]
 
 
 def find_inputs(patterns: Sequence[str], reading: ReadOptions) -> Inputs:

@@ -1,11 +1,11 @@
 """Planning for images and audio clips: find the files and their classes, and distribute the files over work units.
 
-    folders, tars, lists -> names (and the headers of tars) -> selected classes -> pieces -> units
+    folders, tars, lists -> names (and the headers of tars) -> selected classes -> splits -> units
 
 Planning uses only the names of image and audio files, and does not open them; a hash of their content is recorded when
 a worker processes them (`changes`). Planning reads the headers of a tar, and those members of it that state a class. A
-piece is a file, or several adjacent members of a tar. A tar that is compressed or in a bucket of an object store cannot
-be cut, and is one piece. The pieces are sorted by a hash, so that every shard has examples of many classes.
+split is a file, or several adjacent members of a tar. A tar that is compressed or in a bucket of an object store cannot
+be cut, and is one split. The splits are sorted by a hash, so that every shard has examples of many classes.
 """
 
 import hashlib
@@ -20,7 +20,7 @@ from clearspan.pipelines.readers.files import WholeFiles
 from clearspan.pipelines.readers.refused import refusal
 from clearspan.pipelines.readers.sniff import is_about, sample
 from clearspan.pipelines.readers.streams import COMPRESSION_BYTES, compression_of, decompressed, naming_damage
-from clearspan.pipelines.records import Input, Inputs, Piece, ReadOptions
+from clearspan.pipelines.records import Input, Inputs, ReadOptions, Split
 from clearspan.pipelines.suffixes import TAR_NAMES
 from clearspan.pipelines.units.inputs import absolute, check_known, find
 from clearspan.shards import storage
@@ -29,7 +29,7 @@ from clearspan.shards.finding import Status
 LISTS = (".tsv", ".txt", ".lst")
 """Extensions of lists of files, whose lines are `path<TAB>class`. A file found in an input folder is never a list."""
 RUNS_A_UNIT = 256
-"""Minimum number of pieces of tars in a unit of full size, so that a unit mixes tars that hold one class each."""
+"""Minimum number of splits of tars in a unit of full size, so that a unit mixes tars that hold one class each."""
 
 
 def catalog(patterns: Sequence[str], reading: ReadOptions) -> Inputs:
@@ -200,24 +200,24 @@ def _places(groups: Sequence[samples.Sample], wanted: Sequence[bool]) -> list[tu
     return [(group.start, end) for group, end, is_wanted in zip(groups, ends, wanted, strict=False) if is_wanted]
 
 
-def deal(inputs: Inputs, num_bytes: int) -> list[Piece]:
-    """Cut the inputs into pieces; return these, sorted by a hash of their names and offsets, which mixes the classes.
+def deal(inputs: Inputs, num_bytes: int) -> list[Split]:
+    """Cut the inputs into splits; return these, sorted by a hash of their names and offsets, which mixes the classes.
 
     Args:
-        num_bytes: the approximate size of a work unit in bytes. If possible, a tar is cut into pieces of
+        num_bytes: the approximate size of a work unit in bytes. If possible, a tar is cut into splits of
             about 1/256 of this size.
     """
-    pieces: list[Piece] = []
+    splits: list[Split] = []
     for entry in inputs.files:
         runs = inputs.sample_ranges.get(entry.name)
-        pieces += [Piece(entry, 0, None)] if runs is None else _joined(entry, runs, max(1, num_bytes // RUNS_A_UNIT))
-    return sorted(pieces, key=lambda piece: _order(piece.input.name, piece.start))
+        splits += [Split(entry, 0, None)] if runs is None else _joined(entry, runs, max(1, num_bytes // RUNS_A_UNIT))
+    return sorted(splits, key=lambda split: _order(split.input.name, split.start))
 
 
-def _joined(entry: Input, runs: Iterable[tuple[int, int]], min_bytes: int) -> Iterator[Piece]:
-    """Yield the pieces of a tar: join adjacent samples until a piece has at least `min_bytes` bytes.
+def _joined(entry: Input, runs: Iterable[tuple[int, int]], min_bytes: int) -> Iterator[Split]:
+    """Yield the splits of a tar: join adjacent samples until a split has at least `min_bytes` bytes.
 
-    A sample is the files whose names are equal up to the first dot. A piece is shorter if no sample follows it in the
+    A sample is the files whose names are equal up to the first dot. A split is shorter if no sample follows it in the
     tar, or if the sample that follows is not to be read.
 
     Args:
@@ -227,11 +227,11 @@ def _joined(entry: Input, runs: Iterable[tuple[int, int]], min_bytes: int) -> It
     first = last = -1
     for start, end in runs:
         if first >= 0 and (start != last or start - first >= min_bytes):
-            yield Piece(entry, first, last)
+            yield Split(entry, first, last)
             first = -1
         first, last = (start if first < 0 else first), end
     if first >= 0:
-        yield Piece(entry, first, None if last < 0 else last)
+        yield Split(entry, first, None if last < 0 else last)
 
 
 def _order(name: str, start: int) -> bytes:

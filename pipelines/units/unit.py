@@ -1,4 +1,4 @@
-"""Processing of a work unit, from its pieces of the input files to published shards and a result file.
+"""Processing of a work unit, from its splits of the input files to published shards and a result file.
 
     1. records -> examples -> a shard in a temporary folder -> read back and published; then the next shard
     2. bad records, and examples that hold an excluded text -> lists in `_rejected` and `_excluded`
@@ -26,7 +26,7 @@ from clearspan.common.files import temporary_folder
 from clearspan.pipelines.attached import GROUPS, HASHES, detach
 from clearspan.pipelines.builders import Worker
 from clearspan.pipelines.counter import RecordCounter, json_line
-from clearspan.pipelines.readers import read_pieces
+from clearspan.pipelines.readers import read_splits
 from clearspan.pipelines.text import minhash
 from clearspan.pipelines.units import decisions, near
 from clearspan.pipelines.units.changes import save_read
@@ -63,7 +63,7 @@ class _Shards(ShardWriter):
 
     def __init__(self, spool: Path, folder: str, job: Job, unit: int) -> None:
         spool.mkdir(exist_ok=True)
-        super().__init__(spool, job.kind.name, job.first_shard + unit)
+        super().__init__(spool, job.builder.name, job.first_shard + unit)
         self.folder = folder
 
     def _finish_shard(self) -> None:
@@ -88,7 +88,7 @@ class _Collected:
         curation = job.curation
         self.curation = curation
         self.rows = 0
-        self.columns = token_columns(KINDS[job.kind.name].schema(pa.uint16()))
+        self.columns = token_columns(KINDS[job.builder.name].schema(pa.uint16()))
         is_near = curation.near_dedup is not None
         sorts = [
             (Entries.HEADS, np.dtype(bool), curation.dedup and curation.has_chunks),
@@ -194,7 +194,7 @@ def process_unit(unit: Unit, job: Job, worker: Worker) -> UnitResult:
     """
     counter = RecordCounter(job.reasons, job.max_bad_fraction)
     contents: list[str] = []
-    records = read_pieces(job.root, unit.pieces, job.reading, contents)
+    records = read_splits(job.root, unit.splits, job.reading, contents)
     batches = worker.examples(counter.readable(records), counter)
     collected = _Collected(job)
     with _spool(job.folder) as spool:

@@ -107,7 +107,7 @@ def is_possible(job: Job) -> bool:
     This is so if the command has this option, this run was started without it, and the output folder holds a finished
     dataset that was made with the same options.
     """
-    can_update = job.kind.can_update and not job.kind.update and _is_finished(job)
+    can_update = job.builder.can_update and not job.builder.update and _is_finished(job)
     return can_update and not option_differences(planning.began(job.folder), job.fingerprint)
 
 
@@ -202,7 +202,7 @@ def begin(job: Job, first_shard: int, plan: bytes) -> Path:
     """
     beside = Path(job.folder, FOLDER)
     path, manifest = beside / planning.NAME, sha256(job.path(MANIFEST))
-    claim = Claim(manifest, job.kind.name, first_shard, job.num_units, own_files(job.folder))
+    claim = Claim(manifest, job.builder.name, first_shard, job.num_units, own_files(job.folder))
     earlier = Claim.read(beside)
     if earlier and not (earlier.manifest == manifest and path.exists() and path.read_bytes() == plan):
         discard(job.folder)

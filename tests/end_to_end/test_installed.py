@@ -22,7 +22,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from clearspan.common.catalog import COMMANDS
-from clearspan.pipelines.registry import KINDS
+from clearspan.pipelines.registry import BUILDERS
 from tests.conftest import ROOT
 from tests.end_to_end.stages import some_sts
 from tests.processes import run_module
@@ -199,7 +199,7 @@ def requirements(wheel: Path, extra: str | None) -> list[Requirement]:
 @pytest.mark.slow
 def test_the_workers_list_names_what_workers_of_every_kind_import(wheel: Path) -> None:
     """By the sources, with what functions import; all kinds but `embed`, whose torch is an extra of its own."""
-    kinds = {kind.__module__ for name, kind in KINDS.items() if name != "embed"}
+    kinds = {kind.__module__ for name, kind in BUILDERS.items() if name != "embed"}
     found = reached(["clearspan.pipelines.execution.worker", "clearspan.pipelines.execution.graph", *kinds])
     names = {name.partition(".")[0] for others in found.values() for name in others} - sys.stdlib_module_names
     owners = packages_distributions()
@@ -248,4 +248,6 @@ def test_the_dockerfile_installs_the_workers_list(wheel: Path, scripts: Path, tm
 
 def test_the_dockerfile_imports_every_kind() -> None:
     check = (ROOT / "Dockerfile").read_text().rpartition("python -c")[2]
-    assert {kind.__module__ for kind in KINDS.values()} <= set(re.findall(r"clearspan\.pipelines\.kinds\.\w+", check))
+    assert {kind.__module__ for kind in BUILDERS.values()} <= set(
+        re.findall(r"clearspan\.pipelines\.builders\.\w+", check)
+    )

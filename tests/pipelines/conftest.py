@@ -21,9 +21,9 @@ from clearspan.pipelines.__main__ import main
 from clearspan.pipelines.augment.steps import DEL, Augmentation, Augmenter
 from clearspan.pipelines.augment.synonyms import SynonymTable, read_synonyms
 from clearspan.pipelines.augment.words import WordStarts
-from clearspan.pipelines.builders import Kind, text
-from clearspan.pipelines.builders.text import TextKind
-from clearspan.pipelines.registry import COMMANDS, KINDS, OTHERS
+from clearspan.pipelines.builders import Builder, text
+from clearspan.pipelines.builders.text import TextBuilder
+from clearspan.pipelines.registry import BUILDERS, COMMANDS, OTHERS
 from clearspan.pipelines.text.tokenization import Tokenization, TokenizerFiles, read_tokenizer, with_special_token
 from clearspan.shards import Dataset
 from tests.conftest import exit_code
@@ -54,17 +54,19 @@ def pipeline(
 ) -> Command:
     """Run `python -m pipelines` in this process; defaults: documents, RoBERTa's tokenizer, tmp_path/out."""
 
-    def loaded(kind: TextKind, resources: Mapping[str, bytes]) -> Tokenization:
+    def loaded(kind: TextBuilder, resources: Mapping[str, bytes]) -> Tokenization:
         return tokenization(TokenizerFiles.main(resources), kind.tokenization, kind.prompts)
 
-    monkeypatch.setattr(TextKind, "tokenization_of", loaded)
+    monkeypatch.setattr(TextBuilder, "tokenization_of", loaded)
 
     def run(*arguments: str | Path) -> Outcome:
         words = [str(argument) for argument in arguments]
         if words[0] not in COMMANDS and ":" not in words[0]:
             words.insert(0, "documents")
         for name, value in (("--tokenizer", roberta_tokenizer), ("--output", tmp_path / "out")):
-            takes = (name == "--output" and words[0] not in OTHERS) or issubclass(KINDS.get(words[0], Kind), TextKind)
+            takes = (name == "--output" and words[0] not in OTHERS) or issubclass(
+                BUILDERS.get(words[0], Builder), TextBuilder
+            )
             if takes and name not in words:
                 words += [name, str(value)]
         capsys.readouterr()
@@ -174,9 +176,9 @@ def direct(
 ) -> Command:
     """Run the command without Beam, and with RoBERTa's tokenizer loaded once: many runs per second."""
 
-    usual = TextKind.tokenization_of
+    usual = TextBuilder.tokenization_of
 
-    def loaded(kind: TextKind, resources: Mapping[str, bytes]) -> Tokenization:
+    def loaded(kind: TextBuilder, resources: Mapping[str, bytes]) -> Tokenization:
         if kind.prefix_space:
             return usual(kind, resources)
         made: Tokenization = request.getfixturevalue(
@@ -186,7 +188,7 @@ def direct(
 
     monkeypatch.setattr("clearspan.pipelines.run._run_beam", without_beam)
     monkeypatch.setattr(text, "read_tokenizer", lambda path: roberta_files)
-    monkeypatch.setattr(TextKind, "tokenization_of", loaded)
+    monkeypatch.setattr(TextBuilder, "tokenization_of", loaded)
     return pipeline
 
 

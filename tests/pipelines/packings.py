@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import zstandard
 
-from clearspan.pipelines.readers import read_pieces
+from clearspan.pipelines.readers import read_splits
 from clearspan.pipelines.readers.sniff import detect_format
 from clearspan.pipelines.records import ReadOptions, Record
 from clearspan.pipelines.units.plan import cut, describe
@@ -121,7 +121,7 @@ def read_all(
     found = {name: len(data) for name, data in sorted(files.items())}
     inputs = list(describe(str(folder), found, ReadOptions(text_per=text_per)))
     units = cut(str(folder), inputs, unit_bytes)
-    return [record for unit in units for record in read_pieces(str(folder), unit.pieces, reading)]
+    return [record for unit in units for record in read_splits(str(folder), unit.splits, reading)]
 
 
 def format_of(path: Path) -> tuple[str, str | None]:

@@ -20,9 +20,9 @@ import pytest
 from clearspan.common.sealed import seal, unseal
 from clearspan.pipelines import readers, run
 from clearspan.pipelines.errors import PipelineError
-from clearspan.pipelines.readers import content_hash, read_pieces, sniff
+from clearspan.pipelines.readers import content_hash, read_splits, sniff
 from clearspan.pipelines.readers.lines import TextLines
-from clearspan.pipelines.records import Input, Piece, ReadOptions
+from clearspan.pipelines.records import Input, ReadOptions, Split
 from clearspan.pipelines.units import changes, plan
 from clearspan.pipelines.units.plan import cut, find_inputs
 from clearspan.pipelines.units.unit import process_unit
@@ -245,12 +245,12 @@ def test_what_a_piece_is_compared_by_covers_all_that_is_read_for_it(
     reading = ReadOptions(text_per="line")
     (entry,) = find_inputs([str(path)], reading).files
     entry = dataclasses.replace(entry, sample="", status=None)  # by which readers would refuse an edited file
-    pieces = [piece for unit in cut(str(tmp_path), [entry], unit_bytes) for piece in unit.pieces]
+    pieces = [piece for unit in cut(str(tmp_path), [entry], unit_bytes) for piece in unit.splits]
     assert len(pieces) > 2
 
-    def read(piece: Piece) -> tuple[list, str]:
+    def read(piece: Split) -> tuple[list, str]:
         try:
-            records = [(one.offset, one.value, one.problem) for one in read_pieces(str(tmp_path), [piece], reading)]
+            records = [(one.offset, one.value, one.problem) for one in read_splits(str(tmp_path), [piece], reading)]
         except (PipelineError, pa.ArrowException, OSError) as error:
             records = [type(error)]
         try:
@@ -304,8 +304,8 @@ def test_what_a_unit_records_of_a_file_is_what_a_later_run_computes(tmp_path: Pa
     path, reading = tmp_path / "a.txt", ReadOptions()
     path.write_bytes(b"owl\n" * (size // 4) + b"x" * (size % 4))
     found = find_inputs([str(path)], reading)
-    piece, contents = Piece(plan.make_plan(found, {"options": {}}, 10**9).inputs[0], 0, None), list[str]()
-    list(read_pieces(str(tmp_path), [piece], reading, contents))
+    piece, contents = Split(plan.make_plan(found, {"options": {}}, 10**9).inputs[0], 0, None), list[str]()
+    list(read_splits(str(tmp_path), [piece], reading, contents))
     assert contents == [content_hash(str(tmp_path), piece)]
     path.write_bytes(path.read_bytes().replace(b"owl", b"awl", 1))
     assert contents != [content_hash(str(tmp_path), piece)]
@@ -326,7 +326,7 @@ def planned(folder: Path) -> plan.Plan:
     found = find_inputs([str(folder)], ReadOptions(text_per="line"))
     files = tuple(dataclasses.replace(entry, format="lines") for entry in found.files)
     made = plan.make_plan(dataclasses.replace(found, files=files), {"options": {}}, 56)
-    shapes = [[(piece.input.name, piece.start) for piece in unit.pieces] for unit in made.units]
+    shapes = [[(piece.input.name, piece.start) for piece in unit.splits] for unit in made.units]
     assert shapes == [[("a.txt", 0)], [("a.txt", 56)], [("b.txt", 0), ("c.txt", 0)]]
     return made
 
@@ -334,7 +334,7 @@ def planned(folder: Path) -> plan.Plan:
 def recorded(folder: Path, made: plan.Plan, units: tuple[int, ...] = (0, 1, 2)) -> None:
     """Write what units that have read their inputs record, and what the inputs were then."""
     for unit in units:
-        hashes = [content_hash(made.root, piece) for piece in made.units[unit].pieces]
+        hashes = [content_hash(made.root, piece) for piece in made.units[unit].splits]
         changes.save_read(str(folder), made.sha256, unit, hashes)
     changes.check_inputs(str(folder), made, set())
 
@@ -343,7 +343,7 @@ def compared(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int]]:
     """Return the list of pieces that are compared from now on."""
     found: list[tuple[str, int]] = []
 
-    def hashed(root: str, piece: Piece) -> str:
+    def hashed(root: str, piece: Split) -> str:
         found.append((piece.input.name, piece.start))
         return content_hash(root, piece)
 
@@ -441,13 +441,13 @@ def test_an_edit_of_the_last_of_thousands_of_files_is_noticed(tmp_path: Path) ->
     names = [f"{number:04}.txt" for number in range(2400)]
     sizes = {name: (tmp_path / name).write_bytes(b"An owl.\n") for name in names}
     (tmp_path / names[-1]).write_bytes(b"No owl.\n")
-    pieces = [Piece(Input(name, size, "text", None, ""), 0, None) for name, size in sizes.items()]
+    pieces = [Split(Input(name, size, "text", None, ""), 0, None) for name, size in sizes.items()]
     units = [plan.Unit(number, tuple(pieces[number * 1200 : number * 1200 + 1200])) for number in range(2)]
     made: Any = SimpleNamespace(
         root=str(tmp_path), sha256="0" * 64, inputs=[piece.input for piece in pieces], units=units
     )
     for unit in units:
-        hashes = [content_hash(made.root, piece) for piece in unit.pieces]
+        hashes = [content_hash(made.root, piece) for piece in unit.splits]
         changes.save_read(str(tmp_path / "out"), made.sha256, unit.number, hashes)
     assert changes.check_inputs(str(tmp_path / "out"), made, {0, 1}) == {0, 1}
     (tmp_path / names[-1]).write_bytes(b"No owls\n")
@@ -463,7 +463,7 @@ def test_a_piece_of_parquet_is_compared_with_its_row_groups_to_their_ends_and_th
     whole, size = path.read_bytes(), path.stat().st_size
     groups = pq.read_metadata(path)
     for start, end in ((0, 300), (300, 1000), (1000, 1001), (1001, size)):
-        piece = Piece(dataclasses.replace(entry, status=None, sample=""), start, end)
+        piece = Split(dataclasses.replace(entry, status=None, sample=""), start, end)
         path.write_bytes(whole)
         before = content_hash(str(tmp_path), piece)
         for number in range(groups.num_row_groups):
@@ -559,7 +559,7 @@ def test_a_file_that_is_not_as_planned_is_refused_before_it_is_read(
 ) -> None:
     entry = described(inputs / "a.txt", **changed)
     for start, num_lines in ((0, 8), (60, 3)):
-        records = read_pieces(str(inputs), [Piece(entry, start, None)], ReadOptions(10**6))
+        records = read_splits(str(inputs), [Split(entry, start, None)], ReadOptions(10**6))
         if not complaint:
             assert len(list(records)) == num_lines
             continue
@@ -573,7 +573,7 @@ def test_a_file_that_is_not_as_planned_is_refused_before_it_is_read(
 def test_a_file_that_is_edited_while_it_is_read_is_an_error_at_its_end(inputs: Path, how: str) -> None:
     path = inputs / "a.txt"
     contents: list[str] = []
-    records = read_pieces(str(inputs), [Piece(described(path), 0, None)], ReadOptions(10**6), contents)
+    records = read_splits(str(inputs), [Split(described(path), 0, None)], ReadOptions(10**6), contents)
     next(records)
     data = path.read_bytes()
     if how == "replaced":
@@ -593,7 +593,7 @@ def test_a_file_that_is_edited_while_it_is_read_is_an_error_at_its_end(inputs: P
 @pytest.mark.parametrize("change", [b"river", b"rivers\n", b""])
 def test_an_edit_behind_the_piece_that_is_read_is_an_error_too(inputs: Path, change: bytes) -> None:
     path = inputs / "a.txt"
-    records = read_pieces(str(inputs), [Piece(described(path), 0, 30)], ReadOptions(10**6))
+    records = read_splits(str(inputs), [Split(described(path), 0, 30)], ReadOptions(10**6))
     next(records)
     path.write_bytes(path.read_bytes()[:100] + change)
     with pytest.raises(PipelineError, match=f"^{path}: {MODIFIED}"):
@@ -615,11 +615,11 @@ class Sought(Hasty):
     seeks = True
 
 class Framed(Hasty):
-    def overhang(self, stream, piece):
+    def ranges_outside(self, stream, piece):
         return [(0, 4), (90, 95)]
 
 class Broken(Hasty):
-    def overhang(self, stream, piece):
+    def ranges_outside(self, stream, piece):
         raise KeyError("no frame")
 """
 
@@ -634,7 +634,7 @@ def test_what_a_format_reads_beside_a_piece_is_hashed_with_each_part_of_a_file(
     entries = {name: described(path, format=f"{module}:{name}") for name in ("Framed", "Broken")}
 
     def hashed(name: str, start: int, end: int | None) -> str:
-        return content_hash(str(inputs), Piece(entries[name], start, end))
+        return content_hash(str(inputs), Split(entries[name], start, end))
 
     monkeypatch.setattr(sniff, "WHOLE_BYTES", 50)
     for start, end in ((0, 30), (0, 103), (20, 30), (1, None), (20, 104)):
@@ -669,7 +669,7 @@ def test_a_format_that_does_not_read_to_the_end_is_blamed_unless_the_file_was_sh
     own_module: Callable[[str], str],
 ) -> None:
     spec, path = f"{own_module(HASTY)}:{name}", inputs / "a.txt"
-    records = read_pieces(str(inputs), [Piece(described(path, format=spec), 0, end)], ReadOptions(10**6))
+    records = read_splits(str(inputs), [Split(described(path, format=spec), 0, end)], ReadOptions(10**6))
     next(records)
     if size < 104:
         os.truncate(path, size)
@@ -691,7 +691,7 @@ def test_damage_that_an_edit_explains_is_told_as_an_edit(
     path = tmp_path / "a.txt"
     path.write_bytes(b"owls\n" + bytes(595))
     os.utime(path, ns=(10**18, 10**18))
-    records = read_pieces(str(tmp_path), [Piece(described(path), 0, None)], ReadOptions(10**6))
+    records = read_splits(str(tmp_path), [Split(described(path), 0, None)], ReadOptions(10**6))
     next(records)
     if data is not None:
         path.write_bytes(data)
@@ -703,11 +703,11 @@ def test_damage_that_an_edit_explains_is_told_as_an_edit(
 @pytest.mark.guarantee("changed-input")
 def test_the_hash_of_each_piece_is_recorded_in_order_and_only_if_asked_for(inputs: Path) -> None:
     made, contents = planned(inputs), list[str]()
-    pieces = [piece for unit in made.units for piece in unit.pieces]
+    pieces = [piece for unit in made.units for piece in unit.splits]
     reading = ReadOptions(10**6)
-    assert len(list(read_pieces(str(inputs), pieces, reading, contents))) == 12
+    assert len(list(read_splits(str(inputs), pieces, reading, contents))) == 12
     assert contents == [content_hash(str(inputs), piece) for piece in pieces] and len(set(contents)) == 4
-    assert len(list(read_pieces(str(inputs), pieces, reading))) == 12
+    assert len(list(read_splits(str(inputs), pieces, reading))) == 12
 
 
 @pytest.mark.guarantee("changed-input")
@@ -718,7 +718,7 @@ def test_the_hash_of_a_piece_is_of_all_bytes_that_are_read_for_it(
     entry, data = described(path), path.read_bytes()
 
     def hashed(start: int, end: int | None) -> str:
-        return content_hash(str(inputs), Piece(entry, start, end))
+        return content_hash(str(inputs), Split(entry, start, end))
 
     def sha(*parts: bytes) -> str:
         return hashlib.sha256(b"".join(parts)).hexdigest()
@@ -752,7 +752,7 @@ def test_a_piece_of_lines_reads_on_to_the_end_of_its_last_line(rest: bytes) -> N
         (3, 9 if rest else 8, [(2, 3), (9, max(9, line_end))] if rest else [(2, 3), (8, 8)]),
     ):
         if expected is not None:
-            assert TextLines().overhang(io.BytesIO(data), Piece(entry, start, end)) == expected, (start, end)
+            assert TextLines().ranges_outside(io.BytesIO(data), Split(entry, start, end)) == expected, (start, end)
 
 
 @pytest.mark.guarantee("changed-input")

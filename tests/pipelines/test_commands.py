@@ -21,7 +21,7 @@ from clearspan.pipelines.errors import (
 )
 from clearspan.pipelines.execution import progress
 from clearspan.pipelines.execution.runners import num_processes
-from clearspan.pipelines.records import Input, Piece
+from clearspan.pipelines.records import Input, Split
 from clearspan.pipelines.text import filters
 from clearspan.pipelines.units.plan import Unit, cut
 from clearspan.plugins import language
@@ -158,7 +158,7 @@ def test_processes_are_the_fewest_that_are_done_first(
 
 def test_compressed_input_counts_as_the_text_in_it() -> None:
     inputs = [Input(f"a.{ending}", 1000, "jsonl", ending or None, "") for ending in ("", "zst")]
-    assert Unit(0, tuple(Piece(entry, 0, 500) for entry in inputs)).text_bytes == 2000
+    assert Unit(0, tuple(Split(entry, 0, 500) for entry in inputs)).text_bytes == 2000
 
 
 def test_a_workers_error_survives_what_runners_wrap_around_it() -> None:

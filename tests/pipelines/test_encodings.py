@@ -11,7 +11,7 @@ from tokenizers import Tokenizer
 
 from clearspan.pipelines.builders.text_inputs import encoding_named
 from clearspan.pipelines.errors import PipelineError
-from clearspan.pipelines.readers import first_records, read_pieces, streams
+from clearspan.pipelines.readers import first_records, read_splits, streams
 from clearspan.pipelines.readers.encodings import detected
 from clearspan.pipelines.records import ReadOptions, Record
 from clearspan.pipelines.units import preflight
@@ -31,8 +31,8 @@ def read(name: str, data: bytes, folder: Path, encoding: str, text_per: str = "f
     reading = ReadOptions(10**6, encoding=encoding, text_per=text_per)
     entries = list(describe(str(folder), {name: len(data)}, reading))
     first_records(str(folder), entries, reading, 1, any_format=True)  # the look before a long run
-    pieces = [piece for unit in cut(str(folder), entries, 10, whole=reading.uncut) for piece in unit.pieces]
-    return list(read_pieces(str(folder), pieces, reading))
+    pieces = [piece for unit in cut(str(folder), entries, 10, whole=reading.uncut) for piece in unit.splits]
+    return list(read_splits(str(folder), pieces, reading))
 
 
 def csv_of(texts: list[str]) -> str:

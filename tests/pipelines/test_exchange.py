@@ -10,7 +10,7 @@ import pytest
 from clearspan.pipelines.builders.documents import Documents
 from clearspan.pipelines.errors import PipelineError, carried_error
 from clearspan.pipelines.execution.graph import DONE, NO_WORK, deal, work
-from clearspan.pipelines.records import Input, Piece
+from clearspan.pipelines.records import Input, Split
 from clearspan.pipelines.units import exchange, numbering
 from clearspan.pipelines.units.job import Job
 from clearspan.pipelines.units.numbering import numbered
@@ -81,8 +81,8 @@ def test_a_bucket_is_the_upper_twelve_bits_of_a_hash() -> None:
     assert exchange.bucket(np.array([1 << 51, (1 << 63) - 1], np.uint64), 63).tolist() == [1, exchange.BUCKETS - 1]
 
 
-def piece(name: str, start: int, end: int | None, format_: str = "jsonl") -> Piece:
-    return Piece(Input(name, 1000, format_, None, ""), start, end)
+def piece(name: str, start: int, end: int | None, format_: str = "jsonl") -> Split:
+    return Split(Input(name, 1000, format_, None, ""), start, end)
 
 
 @pytest.mark.guarantee("any-workers")
@@ -99,10 +99,10 @@ def test_lines_are_counted_before_each_piece_in_whatever_order_and_unit_it_is(
         Unit(2, (piece("b.jsonl", 18, None), piece("a.jsonl", 4, 9), piece("a.jsonl", 9, 15))),
     ]
     found = numbered(str(tmp_path), iter(units), quiet=True)
-    assert [[each.lines for each in unit.pieces] for unit in found] == [[4, 0, 2], [0, 0], [4, 1, 3]]
+    assert [[each.lines for each in unit.splits] for unit in found] == [[4, 0, 2], [0, 0], [4, 1, 3]]
     assert [unit.number for unit in found] == [0, 1, 2]
     without = [
-        dataclasses.replace(unit, pieces=tuple(dataclasses.replace(each, lines=0) for each in unit.pieces))
+        dataclasses.replace(unit, splits=tuple(dataclasses.replace(each, lines=0) for each in unit.splits))
         for unit in found
     ]
     assert without == units
@@ -125,14 +125,14 @@ def test_lines_are_counted_at_line_feeds_in_the_file_of_that_folder_as_it_is_now
         ends = {name: len(content) for name, content in files.items()}
         units = [Unit(number, (piece(name, end, None),)) for number, (name, end) in enumerate(ends.items())]
         counts = [content.count(b"\n") for content in files.values()]
-        assert [unit.pieces[0].lines for unit in numbered(str(tmp_path), units, quiet=True)] == counts
+        assert [unit.splits[0].lines for unit in numbered(str(tmp_path), units, quiet=True)] == counts
         files = {name: content.replace(b"e", b"\n").replace(b"u", b"\n") for name, content in files.items()}
 
 
 @pytest.mark.guarantee("any-workers")
 def test_a_line_end_that_a_file_lost_since_is_no_endless_count(tmp_path: Path) -> None:
     (tmp_path / "a.jsonl").write_bytes(b"one\ntwo\n")
-    ((found,),) = [unit.pieces for unit in numbered(str(tmp_path), [Unit(0, (piece("a.jsonl", 900, None),))], True)]
+    ((found,),) = [unit.splits for unit in numbered(str(tmp_path), [Unit(0, (piece("a.jsonl", 900, None),))], True)]
     assert found.lines == 2
 
 

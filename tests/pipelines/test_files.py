@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from clearspan.pipelines.readers import read_pieces
+from clearspan.pipelines.readers import read_splits
 from clearspan.pipelines.records import ReadOptions, Record
 from clearspan.pipelines.units.plan import find_inputs, make_plan
 
@@ -16,7 +16,7 @@ def read(folder: Path, unit_bytes: int = 10**6) -> list[Record]:
     inputs = find_inputs([str(folder)], AS_BYTES)
     reading = dataclasses.replace(AS_BYTES, classes=inputs.classes)
     units = make_plan(inputs, {"options": {}}, unit_bytes).units
-    return [record for unit in units for record in read_pieces(inputs.root, unit.pieces, reading)]
+    return [record for unit in units for record in read_splits(inputs.root, unit.splits, reading)]
 
 
 @pytest.mark.guarantee("hostile-archives")

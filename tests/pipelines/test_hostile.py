@@ -16,7 +16,7 @@ from clearspan.pipelines.errors import PipelineError
 from clearspan.pipelines.labels import Classes
 from clearspan.pipelines.readers import arrays, formats, lines, plain_text, samples, tables, tars
 from clearspan.pipelines.readers.streams import BUFFER_BYTES, DamagedFileError
-from clearspan.pipelines.records import Input, Piece, ReadOptions, Record
+from clearspan.pipelines.records import Input, ReadOptions, Record, Split
 
 LINK = "a link or a device, not a file"
 KINDS = {
@@ -118,10 +118,10 @@ def test_a_piece_of_a_tar_ends_where_the_next_one_begins() -> None:
     assert [(name, at) for name, at, _ in read(data[1536:])] == [("a.tar/1.txt", 0), ("a.tar/2.txt", 1536)]
     for length in (1, 1535, 1537):
         with pytest.raises(
-            tarfile.ReadError, match=f"no member at byte {length:,} of the piece, where one was planned"
+            tarfile.ReadError, match=f"no member at byte {length:,} of the split, where one was planned"
         ):
             read(data, length=length)
-    with pytest.raises(tarfile.ReadError, match="its end is before byte 4,608 of the piece"):
+    with pytest.raises(tarfile.ReadError, match="its end is before byte 4,608 of the split"):
         read(data, length=4608)
     for mode in ("r|", "r:"):
         assert len(read(data, mode)) == 3
@@ -176,7 +176,7 @@ def test_links_in_a_tar_within_a_tar_are_bad_records_and_the_rest_is_read(pack, 
         ("a.tar/b/b.txt", LINK, None),
         ("a.tar/b/c.jsonl", "", {"text": "hoot"}),
     ]
-    piece = Piece(Input("a.tar", 0, "tar", None, ""), 0, None)
+    piece = Split(Input("a.tar", 0, "tar", None, ""), 0, None)
     outer = tar(("link", "evil.txt", target), ("file", "b", pack(inner)), ("pipe", "p.txt", b""))
     whole = list(formats.format_named("tar").read(io.BytesIO(outer), piece, ReadOptions(10**6, text_per="line")))
     assert [record.name for record in whole] == ["a.tar/evil.txt", *(record.name for record in found), "a.tar/p.txt"]
@@ -272,7 +272,7 @@ READERS = {
     "csv": lambda stream: tables.records(stream, "a.csv", ReadOptions(1000)),
     "array": lambda stream: arrays.records(stream, "a.json", ReadOptions(1000)),
 }
-PIECE = Piece(Input("a", SIZE, "lines", None, ""), 0, None)
+PIECE = Split(Input("a", SIZE, "lines", None, ""), 0, None)
 HEADS = {"jsonl": b'{"text": "', "csv": b'n,text\n1,"', "array": b'[{"text": "'}
 
 

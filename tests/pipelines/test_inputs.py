@@ -15,7 +15,7 @@ from clearspan.pipelines.errors import PipelineError
 from clearspan.pipelines.readers import tars
 from clearspan.pipelines.readers.columns import matching_name
 from clearspan.pipelines.readers.streams import BOM
-from clearspan.pipelines.records import Piece, ReadOptions
+from clearspan.pipelines.records import ReadOptions, Split
 from clearspan.pipelines.units import plan
 from clearspan.pipelines.units.plan import cut, describe
 from tests.pipelines.packings import COMPRESS, PACKINGS, jsonl, read_all, tar, tar_of_texts, text_of, write
@@ -228,14 +228,14 @@ def test_large_tars_are_cut_between_members_and_never_sought_on_an_object_store(
 ) -> None:
     write(tmp_path, {"a.tar": tar_of_texts(texts[:40])})
     inputs = list(describe(str(tmp_path), {"a.tar": (tmp_path / "a.tar").stat().st_size}, ReadOptions()))
-    starts = [piece.start for unit in cut(str(tmp_path), inputs, 30_000) for piece in unit.pieces]
+    starts = [piece.start for unit in cut(str(tmp_path), inputs, 30_000) for piece in unit.splits]
     assert len(starts) > 3 and starts[0] == 0
     assert min(after - before for before, after in itertools.pairwise(starts)) >= 30_000
-    whole = [Piece(inputs[0], 0, None)]
-    assert [list(unit.pieces) for unit in cut(str(tmp_path), inputs, 10**9)] == [whole]
+    whole = [Split(inputs[0], 0, None)]
+    assert [list(unit.splits) for unit in cut(str(tmp_path), inputs, 10**9)] == [whole]
     monkeypatch.setattr(plan.storage, "is_remote", lambda path: True)
     monkeypatch.setattr(tars, "cuts", lambda *_: pytest.fail("sought"))
-    assert [list(unit.pieces) for unit in cut("gs://bucket", inputs, 30_000)] == [whole]
+    assert [list(unit.splits) for unit in cut("gs://bucket", inputs, 30_000)] == [whole]
 
 
 @pytest.mark.guarantee("records-counted")

@@ -7,7 +7,7 @@ import pytest
 from tokenizers import Tokenizer
 
 from clearspan.pipelines.text import joining
-from clearspan.pipelines.text.joining import Pieces, join
+from clearspan.pipelines.text.joining import TokenizedTexts, join
 from clearspan.pipelines.text.segmentation import segment_spaced
 from clearspan.pipelines.text.tokenization import Tokenization, read_tokenizer, with_prefix_space
 
@@ -16,8 +16,8 @@ def joined(texts: list[list[str]], limit: int, tokenization: Tokenization) -> li
     """Return the name, the lines and the ids of each piece."""
     names = [f"text {number}" for number in range(len(texts))]
     tokenization.start_unit()
-    found: list[Pieces] = list(join(texts, names, limit, tokenization.tokenize))
-    rows = [zip(pieces.names, pieces.lines, map(list, pieces.tokens), strict=True) for pieces in found]
+    found: list[TokenizedTexts] = list(join(texts, names, limit, tokenization.tokenize))
+    rows = [zip(texts.prepared, texts.raw, map(list, texts.tokens), strict=True) for texts in found]
     return [(name, lines, [int(token) for token in ids]) for name, lines, ids in itertools.chain.from_iterable(rows)]
 
 
@@ -73,9 +73,9 @@ def test_a_piece_that_turns_out_too_long_is_halved_in_its_place(roberta_tokeniza
     def tokenize(texts: list[str], sources: list[str]):
         return roberta_tokenization.tokenize([text * (1 + text.count(".") // 2) for text in texts], sources)
 
-    (pieces,) = join([["One day.", " Two days.", " Three days.", " Four."], [" Five."]], ["a", "b"], 12, tokenize)
-    assert list(pieces.names) == ["One day. Two days.", "Three days. Four.", "Five."]
-    assert max(map(len, pieces.tokens)) <= 12 and pieces.num_cut == 0
+    (tokenized,) = join([["One day.", " Two days.", " Three days.", " Four."], [" Five."]], ["a", "b"], 12, tokenize)
+    assert list(tokenized.prepared) == ["One day. Two days.", "Three days. Four.", "Five."]
+    assert max(map(len, tokenized.tokens)) <= 12 and tokenized.num_cut == 0
 
 
 @pytest.mark.exhaustive

@@ -19,7 +19,7 @@ from clearspan.pipelines.builders.kept_fields import KeptFields, types_of
 from clearspan.pipelines.counter import RecordError
 from clearspan.pipelines.errors import PipelineError
 from clearspan.pipelines.readers.jsonl import JsonlFiles
-from clearspan.pipelines.records import Input, Piece, ReadOptions, Record
+from clearspan.pipelines.records import Input, ReadOptions, Record, Split
 from tests.pipelines.packings import arrow, parquet, read_all
 
 LONG = ["12345678901234567890", "12345678901234567891", "123456789012345678901234567890"]
@@ -33,7 +33,7 @@ def json_rows(numbers: list[str]) -> list[str]:
 
 def parsed(line: str, field: str) -> dict:
     """Return a line of JSON as it is read where a field is kept."""
-    piece = Piece(Input("a.jsonl", len(line), "jsonl", None, ""), 0, None)
+    piece = Split(Input("a.jsonl", len(line), "jsonl", None, ""), 0, None)
     (record,) = JsonlFiles().read(io.BytesIO(line.encode()), piece, ReadOptions(10**6, keep=(field,)))
     assert not record.problem
     return record.value

@@ -10,7 +10,7 @@ import pytest
 from clearspan.common.line_ends import end_with_cr, parts_end_with_cr
 from clearspan.common.queries import read_queries
 from clearspan.common.records import DataError
-from clearspan.pipelines.readers import read_pieces
+from clearspan.pipelines.readers import read_splits
 from clearspan.pipelines.records import ReadOptions, Record
 from clearspan.pipelines.units.plan import cut, describe
 from tests.pipelines.packings import jsonl, read_all, tar
@@ -49,8 +49,8 @@ def test_the_encoding_does_not_matter(tmp_path: Path) -> None:
     reading = ReadOptions(10**6, text_per="line", encoding="utf-16")
     (tmp_path / "a.txt").write_bytes("\r".join(TEXTS).encode("utf-16"))
     inputs = describe(str(tmp_path), {"a.txt": (tmp_path / "a.txt").stat().st_size}, reading)
-    pieces = [piece for unit in cut(str(tmp_path), inputs, 10, reading.uncut) for piece in unit.pieces]
-    assert values(list(read_pieces(str(tmp_path), pieces, reading))) == TEXTS
+    pieces = [piece for unit in cut(str(tmp_path), inputs, 10, reading.uncut) for piece in unit.splits]
+    assert values(list(read_splits(str(tmp_path), pieces, reading))) == TEXTS
 
 
 @pytest.mark.parametrize("unit_bytes", [4, 10**9])

@@ -26,7 +26,7 @@ from typing import Annotated, ClassVar
 import pyarrow as pa
 
 from clearspan.common.options import Flag
-from clearspan.pipelines.builders import Kind
+from clearspan.pipelines.builders import Builder
 from clearspan.pipelines.records import Inputs, ReadOptions, Record
 from clearspan.pipelines.counter import RecordError, RecordCounter
 from clearspan.shards.manifest import FILES_FOLDER
@@ -40,7 +40,7 @@ CLASSES = f"{FILES_FOLDER}/classes.json"
 
 
 @dataclasses.dataclass(frozen=True)
-class Toy(Kind):
+class Toy(Builder):
     min_bytes: Annotated[int, Flag("smaller ones go", "N")] = 0
 
     name: ClassVar[str] = "toy"

@@ -15,7 +15,7 @@ from clearspan.pipelines.errors import PipelineError
 from clearspan.pipelines.readers import lines as of_lines
 from clearspan.pipelines.readers.lines import lines
 from clearspan.pipelines.readers.streams import BOM, HOLE, DamagedFileError
-from clearspan.pipelines.records import Input, Piece
+from clearspan.pipelines.records import Input, Split
 from clearspan.pipelines.units import numbering
 from clearspan.pipelines.units.numbering import _counts, numbered
 from clearspan.pipelines.units.plan import Unit
@@ -109,8 +109,8 @@ def test_each_piece_that_begins_within_a_file_of_lines_gets_the_number_before_it
         (tmp_path / name).write_bytes(content)
     formats = {".txt": "lines", ".parquet": "parquet", ".jsonl": "jsonl"}
 
-    def piece(name: str, start: int, end: int | None) -> Piece:
-        return Piece(Input(name, len(contents[name]), formats[Path(name).suffix], None, ""), start, end)
+    def piece(name: str, start: int, end: int | None) -> Split:
+        return Split(Input(name, len(contents[name]), formats[Path(name).suffix], None, ""), start, end)
 
     cut = [
         [piece("a.jsonl", 0, 9)],
@@ -123,14 +123,14 @@ def test_each_piece_that_begins_within_a_file_of_lines_gets_the_number_before_it
     usual = numbering._counts
     monkeypatch.setattr(numbering, "_counts", lambda path, *more: opened.append(Path(path).name) or usual(path, *more))
     found = numbered(str(tmp_path), iter(units), quiet=True)
-    assert [[each.lines for each in unit.pieces] for unit in found] == [
+    assert [[each.lines for each in unit.splits] for unit in found] == [
         [0],
         [TEXT[:9].count(b"\n"), TEXT[:40].count(b"\n"), 0],
         [2, 0],
         [0, 8, 0],
     ]
     assert [unit.number for unit in found] == [0, 1, 2, 3] and opened == ["a.jsonl", "b.txt"]
-    assert [each.input.name for unit in found for each in unit.pieces] == [
+    assert [each.input.name for unit in found for each in unit.splits] == [
         each.input.name for one in cut for each in one
     ]
     assert capsys.readouterr().err == ""
@@ -147,11 +147,11 @@ def test_files_of_one_name_and_one_size_are_counted_each_for_itself_and_anew_aft
             (tmp_path / name).write_bytes((b"x" * (step + turn) + b"\n") * 60)
         places = [0, 41, 100]
         units = [
-            Unit(number, tuple(Piece(Input(name, 999, "jsonl", None, ""), start, None) for name in names))
+            Unit(number, tuple(Split(Input(name, 999, "jsonl", None, ""), start, None) for name in names))
             for number, start in enumerate(places)
         ]
         found = numbered(str(tmp_path), units, quiet=True)
-        assert [[piece.lines for piece in unit.pieces] for unit in found] == [
+        assert [[piece.lines for piece in unit.splits] for unit in found] == [
             [start // (step + turn + 1) for step in every.values()] for start in places
         ]
 

@@ -19,10 +19,10 @@ import pytest
 from clearspan.common.plugins import PluginError
 from clearspan.pipelines.errors import PipelineError
 from clearspan.pipelines.readers import formats as known_formats
-from clearspan.pipelines.readers import read_pieces, sniff
-from clearspan.pipelines.readers.formats import BUILT_IN, Format, blaming_own_format, built_in, described
+from clearspan.pipelines.readers import read_splits, sniff
+from clearspan.pipelines.readers.formats import BUILT_IN, Format, built_in, described, naming_own_format
 from clearspan.pipelines.readers.streams import DamagedFileError
-from clearspan.pipelines.records import Piece, ReadOptions
+from clearspan.pipelines.records import ReadOptions, Split
 from clearspan.pipelines.units.plan import cut, find_inputs
 from tests.conftest import ROOT
 from tests.processes import environment, run_commands
@@ -264,19 +264,19 @@ def test_a_value_that_is_no_text_is_a_bad_record(
     [
         (
             [(0, 10), (5, None)],
-            "cuts out a piece from 5 to None, after byte 10: `cut` must return ranges",
+            "cuts out a split from 5 to None, after byte 10: `cut` must return ranges",
         ),
-        ([(20, None), (0, 20)], "cuts out a piece from 20 to None, after byte 0"),
-        ([(0, 9), (10, None)], "cuts out a piece from 10 to None, after byte 9"),
-        ([(0, 9), (9, 5)], "cuts out a piece from 9 to 5"),
-        ([(-1, None)], "cuts out a piece from -1 to None"),
-        ([(0, 10**6)], "cuts out a piece from 0 to 1000000"),
-        ([(0, None), (5, 9)], "cuts out a piece from 5 to 9"),
-        ([(0, 7.5), (7.5, None)], "cuts out a piece from 0 to 7.5"),
-        ([("0", None)], "cuts out a piece from '0' to None"),
-        ([(0.0, None)], "cuts out a piece from 0.0 to None"),
-        ([(0, 9)], "cuts out no piece from 9 to "),
-        ([], "cuts out no piece from 0 to "),
+        ([(20, None), (0, 20)], "cuts out a split from 20 to None, after byte 0"),
+        ([(0, 9), (10, None)], "cuts out a split from 10 to None, after byte 9"),
+        ([(0, 9), (9, 5)], "cuts out a split from 9 to 5"),
+        ([(-1, None)], "cuts out a split from -1 to None"),
+        ([(0, 10**6)], "cuts out a split from 0 to 1000000"),
+        ([(0, None), (5, 9)], "cuts out a split from 5 to 9"),
+        ([(0, 7.5), (7.5, None)], "cuts out a split from 0 to 7.5"),
+        ([("0", None)], "cuts out a split from '0' to None"),
+        ([(0.0, None)], "cuts out a split from 0.0 to None"),
+        ([(0, 9)], "cuts out no split from 9 to "),
+        ([], "cuts out no split from 0 to "),
         ([4, 9], "raised TypeError: cannot unpack non-iterable int object"),
         (None, "raised TypeError: 'NoneType' object is not iterable"),
     ],
@@ -298,8 +298,8 @@ def test_ends_of_numpy_are_whole_numbers(fortunes: str, monkeypatch: pytest.Monk
     size = inputs.files[0].bytes
     monkeypatch.setattr(sys.modules[fortunes], "PIECES", np.array([[0, 9], [9, size]]), raising=False)
     (unit,) = cut(inputs.root, inputs.files, 1000)
-    assert [(piece.start, piece.end) for piece in unit.pieces] == [(0, 9), (9, size)]
-    assert all(type(piece.start) is type(piece.end) is int for piece in unit.pieces)
+    assert [(piece.start, piece.end) for piece in unit.splits] == [(0, 9), (9, size)]
+    assert all(type(piece.start) is type(piece.end) is int for piece in unit.splits)
 
 
 @pytest.mark.guarantee("own-format")
@@ -337,8 +337,8 @@ def test_a_format_of_ones_own_is_one_file_that_says_how_it_is_cut_and_which_fiel
     units = cut(inputs.root, inputs.files, 10_000)
     assert len(units) > 3
     identities: list[str] = []
-    pieces = [piece for unit in units for piece in unit.pieces]
-    *found, bad = read_pieces(inputs.root, pieces, reading, identities)
+    pieces = [piece for unit in units for piece in unit.splits]
+    *found, bad = read_splits(inputs.root, pieces, reading, identities)
     assert bad.value is None and bad.problem == "unknown encoding: nonsense"
     assert [record.value["subject"] for record in found] == [f"Article {number}" for number in range(20)]
     assert [record.value["text"].split() for record in found] == [text.split() for text in texts[:20]]
@@ -456,7 +456,7 @@ def test_a_format_is_asked_about_files_of_any_extension_and_is_told_the_whole_pa
         (tmp_path / folder / name).write_bytes(gzip.compress(data) if name.endswith("gz") else data)
     (entry,) = find_inputs([str(tmp_path / "poems" / name)], reading).files
     assert entry.format == spec
-    found = read_pieces(str(tmp_path / "poems"), [Piece(entry, 0, None)], reading)
+    found = read_splits(str(tmp_path / "poems"), [Split(entry, 0, None)], reading)
     assert [record.value for record in found] == ['{"text": "An owl.",', ' "n": 1}']
     assert sniff.recognized(str(tmp_path / "prose" / name), [spec]) is None
 
@@ -493,7 +493,7 @@ def test_a_damaged_compressed_file_is_named_before_a_format_is_asked(
 def test_what_the_code_of_a_format_raises_is_blamed_on_it_and_nothing_else(
     name: str, compression: str | None, error: BaseException, told: str | None
 ) -> None:
-    with pytest.raises(BaseException) as caught, blaming_own_format(name, "a", compression):
+    with pytest.raises(BaseException) as caught, naming_own_format(name, "a", compression):
         raise error
     if told is None:
         assert caught.value is error
@@ -507,7 +507,7 @@ def test_a_format_is_asked_for_pieces_of_the_wanted_size_and_has_the_name_that_t
 ) -> None:
     module = own_module(STANZAS)
     spec, path = f"{module}:Poems", str(tmp_path / "a.stanzas")
-    assert known_formats.pieces(spec, path, 90, 40, True) == [(0, None)]
+    assert known_formats.splits(spec, path, 90, 40, True) == [(0, None)]
     assert [(path, 90, 40, True)] == sys.modules[module].CUT
     assert known_formats.own_format(spec).name == known_formats.format_named(spec).name == spec
     with pytest.raises(PluginError, match="not an input format"):
@@ -521,11 +521,11 @@ def test_a_piece_may_be_empty_and_an_empty_file_has_one(fortunes: str, monkeypat
 
     def pieces(num_bytes: int, *ranges: tuple[int, int | None]) -> list[tuple[int, int | None]]:
         monkeypatch.setattr(sys.modules[fortunes], "PIECES", ranges, raising=False)
-        return known_formats.pieces(spec, "a.fortunes", num_bytes, 10, False)
+        return known_formats.splits(spec, "a.fortunes", num_bytes, 10, False)
 
     assert pieces(9, (0, 0), (0, 4), (4, 4), (4, 9), (9, None)) == [(0, 0), (0, 4), (4, 4), (4, 9), (9, None)]
     assert pieces(0, (0, None)) == [(0, None)] and pieces(0, (0, 0)) == [(0, 0)]
-    with pytest.raises(PipelineError, match=f"^a.fortunes: the format {spec} cuts out no piece from 0 to 0: "):
+    with pytest.raises(PipelineError, match=f"^a.fortunes: the format {spec} cuts out no split from 0 to 0: "):
         pieces(0)
 
 
@@ -540,7 +540,7 @@ def test_damage_behind_the_beginning_of_a_compressed_file_is_no_fault_of_its_for
     inputs = find_inputs([str(path)], reading)
     assert [entry.format for entry in inputs.files] == [spec]
     with pytest.raises(PipelineError, match=f"^{path}: damaged or cut short"):
-        list(read_pieces(inputs.root, [Piece(inputs.files[0], 0, None)], reading))
+        list(read_splits(inputs.root, [Split(inputs.files[0], 0, None)], reading))
 
 
 @pytest.mark.guarantee("own-format")
@@ -551,8 +551,8 @@ def test_records_are_numbered_unless_their_format_does(
     (tmp_path / "a.stanzas").write_text("POEM\nof two\nlines\n")
     reading = ReadOptions(10**6, formats=(f"{own_module(STANZAS)}:{name}",))
     inputs = find_inputs([str(tmp_path / "a.stanzas")], reading)
-    pieces = [piece for unit in cut(inputs.root, inputs.files, 1000) for piece in unit.pieces]
-    assert [record.number for record in read_pieces(inputs.root, pieces, reading)] == numbers
+    pieces = [piece for unit in cut(inputs.root, inputs.files, 1000) for piece in unit.splits]
+    assert [record.number for record in read_splits(inputs.root, pieces, reading)] == numbers
 
 
 def test_every_format_of_the_package_is_registered() -> None:

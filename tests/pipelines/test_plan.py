@@ -38,7 +38,7 @@ entries = st.builds(
 def test_units_cover_the_inputs_once_in_order(inputs: list[Input], unit_bytes: int) -> None:
     units = cut("corpus", inputs, unit_bytes)
     assert [unit.number for unit in units] == list(range(len(units)))
-    pieces = [piece for unit in units for piece in unit.pieces]
+    pieces = [piece for unit in units for piece in unit.splits]
     assert list(dict.fromkeys(piece.input for piece in pieces)) == inputs
     assert sum(piece.bytes for piece in pieces) == sum(entry.bytes for entry in inputs)
     for entry in inputs:
@@ -49,7 +49,7 @@ def test_units_cover_the_inputs_once_in_order(inputs: list[Input], unit_bytes: i
         else:
             assert [(piece.start, piece.end) for piece in mine] == [(0, None)]
     for unit in units:
-        assert unit.bytes <= unit_bytes or len(unit.pieces) == 1
+        assert unit.bytes <= unit_bytes or len(unit.splits) == 1
 
 
 @pytest.fixture

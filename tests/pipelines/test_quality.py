@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from clearspan.common.plugins import PluginError
 from clearspan.pipelines.builders import text as text_kind
-from clearspan.pipelines.builders.text import Selected, TextKind
+from clearspan.pipelines.builders.text import Selected, TextBuilder
 from clearspan.pipelines.counter import Counts, RecordError
 from clearspan.pipelines.text.filters import FilteredText, NamedFilter, text_filter
 from clearspan.plugins.quality import C4
@@ -476,7 +476,7 @@ def test_each_filter_reads_what_the_one_before_left_and_what_they_drop_is_counte
     kind = SimpleNamespace(min_words=3, languages=("en", "de"), least_probability=0.9, quality=(*filters,))
 
     def selected(text: str, counted: str | None = None) -> Selected | None:
-        return TextKind.selected(cast(TextKind, kind), text, counts, counted)
+        return TextBuilder.selected(cast(TextBuilder, kind), text, counts, counted)
 
     counts = Counts(filtered={"few_words": 0, "language": 0})
     assert selected("en owls hunt\nBUY NOW\nby night\nBUY") == Selected("en owls hunt\nby night", "en")

@@ -19,9 +19,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from clearspan.pipelines.errors import PipelineError
-from clearspan.pipelines.readers import plain_text, read_pieces
+from clearspan.pipelines.readers import plain_text, read_splits
 from clearspan.pipelines.readers.jsonl import JsonlFiles
-from clearspan.pipelines.records import Input, Piece, ReadOptions, Record
+from clearspan.pipelines.records import Input, ReadOptions, Record, Split
 from clearspan.pipelines.units.numbering import numbered
 from clearspan.pipelines.units.plan import cut, describe
 from clearspan.shards import storage
@@ -37,7 +37,7 @@ SKIPPABLE = b"\x5a\x2a\x4d\x18\x04\0\0\0skip"
 
 
 def read_lines(data: bytes, start: int = 0, end: int | None = None, limit: int = LIMIT) -> list[Record]:
-    piece = Piece(Input("a.jsonl", len(data), "jsonl", None, ""), start, end)
+    piece = Split(Input("a.jsonl", len(data), "jsonl", None, ""), start, end)
     return list(JsonlFiles().read(io.BytesIO(data), piece, ReadOptions(limit)))
 
 
@@ -61,7 +61,7 @@ def test_pieces_of_a_file_hold_every_line_once(lines: list[bytes], size: int, fi
     with tempfile.TemporaryDirectory() as folder:
         Path(folder, entry.name).write_bytes(data)
         units = numbered(folder, cut(folder, [entry], size))
-    pieces = [piece for unit in units for piece in unit.pieces]
+    pieces = [piece for unit in units for piece in unit.splits]
     found = [record for piece in pieces for record in JsonlFiles().read(io.BytesIO(data), piece, ReadOptions(50))]
     assert found == whole
     assert len(whole) == sum(1 for line in lines if line.strip())
@@ -101,9 +101,9 @@ def test_a_line_of_the_limit_is_read_and_a_longer_one_is_not() -> None:
     assert second.offset == len(line) + 1
 
 
-def piece(path: Path) -> list[Piece]:
+def piece(path: Path) -> list[Split]:
     (entry,) = describe(str(path.parent), {path.name: path.stat().st_size}, ReadOptions())
-    return [Piece(entry, 0, None)]
+    return [Split(entry, 0, None)]
 
 
 @pytest.mark.guarantee("hostile-archives")
@@ -117,7 +117,7 @@ def test_a_bomb_of_one_line_takes_little_memory(tmp_path: Path, opened: Callable
     assert (tmp_path / "bomb.jsonl").stat().st_size < 200_000
     pieces = piece(tmp_path / "bomb.jsonl")
     tracemalloc.start()
-    (record,) = read_pieces(str(tmp_path), pieces, ReadOptions(1_000_000))
+    (record,) = read_splits(str(tmp_path), pieces, ReadOptions(1_000_000))
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert record.problem == "longer than 1,000,000 bytes: 100,000,010"
@@ -132,7 +132,7 @@ def test_joined_compressed_files_are_read_to_the_end(
 ) -> None:
     parts = [json.dumps({"text": text}).encode() + b"\n" for text in texts[:6]]
     (tmp_path / name).write_bytes(compress(b"".join(parts[:3])) + compress(b"".join(parts[3:])))
-    found = list(read_pieces(str(tmp_path), piece(tmp_path / name), ReadOptions(10**6)))
+    found = list(read_splits(str(tmp_path), piece(tmp_path / name), ReadOptions(10**6)))
     assert [record.value["text"] for record in found] == texts[:6]
 
 
@@ -156,7 +156,7 @@ def test_a_damaged_compressed_file_is_an_error_that_names_it(
     path = tmp_path / "a.jsonl.packed"
     path.write_bytes(damaged)
     with pytest.raises(PipelineError, match=r"a\.jsonl\.packed: damaged or cut short"):
-        list(read_pieces(str(tmp_path), piece(path), ReadOptions(10**6)))
+        list(read_splits(str(tmp_path), piece(path), ReadOptions(10**6)))
 
 
 @pytest.mark.guarantee("truncated-input")
@@ -166,7 +166,7 @@ def test_padding_between_xz_streams_and_frames_to_skip_are_no_end(tmp_path: Path
     (tmp_path / "a.xz").write_bytes(bytes(4).join(xz) + bytes(8))
     (tmp_path / "a.zst").write_bytes(SKIPPABLE + SKIPPABLE.join(zstd) + SKIPPABLE)
     for name in ("a.xz", "a.zst"):
-        found = list(read_pieces(str(tmp_path), piece(tmp_path / name), ReadOptions(10**6)))
+        found = list(read_splits(str(tmp_path), piece(tmp_path / name), ReadOptions(10**6)))
         assert [record.value["text"] for record in found] == texts[:4]
 
 
@@ -182,7 +182,7 @@ def test_a_window_that_takes_too_much_memory_is_said_to(tmp_path: Path) -> None:
         with pytest.raises(
             PipelineError, match=rf"^\S+/a: its {kind} window takes more than 128 MiB .* compress it again"
         ):
-            list(read_pieces(str(tmp_path), piece(tmp_path / "a"), READING))
+            list(read_splits(str(tmp_path), piece(tmp_path / "a"), READING))
 
 
 @pytest.mark.guarantee("changed-input")
@@ -199,7 +199,7 @@ def test_a_file_that_changed_since_the_plan_is_refused(tmp_path: Path, size: int
     os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))
     assert piece(path) != pieces
     with pytest.raises(PipelineError, match="has changed since the run was planned: restore the earlier file"):
-        list(read_pieces(str(tmp_path), pieces, ReadOptions(10**7)))
+        list(read_splits(str(tmp_path), pieces, ReadOptions(10**7)))
 
 
 @pytest.mark.guarantee("changed-input")
@@ -214,7 +214,7 @@ def test_a_file_that_is_shortened_while_it_is_read_is_an_error(
     end = len(packed) if name == "a.jsonl" else None
     monkeypatch.setattr(storage, "open_input", lambda path: shortening(Path(path), len(packed) // 2))
     with pytest.raises(PipelineError, match=f"{name}: has changed since the run was planned"):
-        list(read_pieces(str(tmp_path), [Piece(entry, 0, end)], ReadOptions(10**7)))
+        list(read_splits(str(tmp_path), [Split(entry, 0, end)], ReadOptions(10**7)))
 
 
 def shortening(path: Path, size: int) -> BinaryIO:
@@ -240,7 +240,7 @@ def test_a_hole_is_damage_and_a_few_zero_bytes_are_none(tmp_path: Path, kind: st
             str(tmp_path), {name: 2 * len(good) + num}, ReadOptions(text_per="line" if kind == "lines" else "file")
         )
         entry = dataclasses.replace(entry, format=kind)
-        return list(read_pieces(str(tmp_path), [Piece(entry, 0, None)], READING))
+        return list(read_splits(str(tmp_path), [Split(entry, 0, None)], READING))
 
     assert [bool(record.problem) for record in read(512)] == {
         "jsonl": [False] * 20 + [True] + [False] * 19,

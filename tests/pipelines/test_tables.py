@@ -8,7 +8,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from clearspan.pipelines.errors import PipelineError
-from clearspan.pipelines.readers import read_pieces
+from clearspan.pipelines.readers import read_splits
 from clearspan.pipelines.records import ReadOptions
 from clearspan.pipelines.units.plan import cut, describe
 from tests.pipelines.packings import numbers, parquet, read_all
@@ -20,10 +20,10 @@ def test_tables_without_a_clear_column_say_what_there_is(texts: list[str], tmp_p
     with pytest.raises(PipelineError, match=complaint):
         read_all({"a.parquet": two}, tmp_path, 10**9)
     entries = cut(str(tmp_path), describe(str(tmp_path), {"a.parquet": len(two)}, ReadOptions()), 10**9)
-    named = list(read_pieces(str(tmp_path), entries[0].pieces, ReadOptions(10**6, "body")))
+    named = list(read_splits(str(tmp_path), entries[0].splits, ReadOptions(10**6, "body")))
     assert [record.value for record in named] == texts[:3]
     with pytest.raises(PipelineError, match='column "n" holds int64, not text'):
-        list(read_pieces(str(tmp_path), entries[0].pieces, ReadOptions(10**6, "n")))
+        list(read_splits(str(tmp_path), entries[0].splits, ReadOptions(10**6, "n")))
 
 
 def test_two_columns_of_one_name_are_an_error(texts: list[str], tmp_path: Path) -> None:
@@ -70,6 +70,6 @@ def test_that_a_cell_is_not_utf8_is_known_of_its_row(tmp_path: Path) -> None:
     (tmp_path / "a.parquet").write_bytes(data)
     entries = describe(str(tmp_path), {"a.parquet": len(data)}, ReadOptions())
     reading = ReadOptions(10**6, columns=(("question", "answer"),))
-    found = list(read_pieces(str(tmp_path), cut(str(tmp_path), entries, 10**9)[0].pieces, reading))
+    found = list(read_splits(str(tmp_path), cut(str(tmp_path), entries, 10**9)[0].splits, reading))
     reason = '"question": invalid UTF-8 at byte 2 of the text'
     assert [(record.problem, record.is_not_utf8) for record in found] == [("", False), (reason, True)]

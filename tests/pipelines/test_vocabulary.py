@@ -165,7 +165,7 @@ def contents(folder: Path) -> dict[str, bytes]:
 def test_it_is_learned_from_every_text_of_every_file_in_order(
     learn, owls: Path, tmp_path: Path, piece_bytes: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(vocabulary_command, "PIECE_BYTES", piece_bytes)
+    monkeypatch.setattr(vocabulary_command, "SPLIT_BYTES", piece_bytes)
     code, out, err = learn("--input", owls, *SMALL, "--json")
     assert (code, err) == (0, "") and json.loads(out)["texts"] == 5 == json.loads(out)["read"]
     texts = [OWLS[0], OWLS[1], OWLS[1].upper(), OWLS[2], OWLS[2].upper()]
@@ -179,7 +179,7 @@ def test_it_is_learned_from_every_text_of_every_file_in_order(
 
 @pytest.mark.guarantee("learned-as-written")
 def test_texts_in_another_encoding_are_read_whole(learn, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(vocabulary_command, "PIECE_BYTES", 20)
+    monkeypatch.setattr(vocabulary_command, "SPLIT_BYTES", 20)
     text = "Der Rauhfußkauz brütet in Höhlen\n" * 5
     (tmp_path / "a.txt").write_text(text, encoding="utf-16")
     words = ("--input", tmp_path / "a.txt", "--text-per", "line", "--encoding", "utf-16", *SMALL, "--json")

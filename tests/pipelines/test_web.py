@@ -13,8 +13,8 @@ from fastwarc.warc import WarcRecordType
 
 from clearspan.pipelines import errors
 from clearspan.pipelines.errors import PipelineError
-from clearspan.pipelines.readers import read_pieces
-from clearspan.pipelines.records import Input, Piece, ReadOptions, Record
+from clearspan.pipelines.readers import read_splits
+from clearspan.pipelines.records import Input, ReadOptions, Record, Split
 from clearspan.pipelines.units.plan import cut, describe
 from clearspan.plugins import web
 from tests.pipelines.archives import html, info, members, record, response, warc, wet
@@ -35,7 +35,7 @@ def read(folder: Path, data: bytes, limit: int = LIMIT) -> list[Record]:
     (entry,) = describe(str(folder), {"a.warc": len(data)}, ReadOptions())
     assert entry.format == "warc"
     (unit,) = cut(str(folder), [entry], 10**9)
-    return list(read_pieces(str(folder), unit.pieces, ReadOptions(limit)))
+    return list(read_splits(str(folder), unit.splits, ReadOptions(limit)))
 
 
 def words(text: str) -> list[str]:
@@ -247,7 +247,7 @@ def test_a_page_without_an_end_takes_little_memory(tmp_path: Path, encoding: str
     del data, body
     entry = Input("a.warc", path.stat().st_size, "warc", None, "")
     tracemalloc.start()
-    (found,) = read_pieces(str(tmp_path), [Piece(entry, 0, None)], ReadOptions(LIMIT))
+    (found,) = read_splits(str(tmp_path), [Split(entry, 0, None)], ReadOptions(LIMIT))
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert found.value is None and found.problem == "longer than 200,000 bytes"

@@ -60,7 +60,10 @@ number = 3
     [
         ("Nothing", "not a command: it lacks run (see clearspan.common.command.Command)"),
         ("Nothin", "unfinished_command has no 'Nothin'; did you mean 'Nothing'?"),
-        ("number", "an object of type int, not a kind of dataset (a subclass of clearspan.pipelines.builders.Kind)"),
+        (
+            "number",
+            "an object of type int, not a builder of datasets (a subclass of clearspan.pipelines.builders.Builder)",
+        ),
     ],
 )
 def test_a_class_that_is_no_command_is_refused_in_one_line(
