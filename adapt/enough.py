@@ -19,7 +19,6 @@ from types import MappingProxyType
 from clearspan.adapt.options import Adapt
 from clearspan.common import terminal
 from clearspan.common.child_commands import CommandError
-from clearspan.common.flags import flag
 from clearspan.common.progress import counted
 from clearspan.common.terminal import UsageError
 from clearspan.eval.data.heldout_data import MIN_TEXTS, read_dataset
@@ -58,9 +57,9 @@ def check_inputs(options: Adapt) -> None:
     if not 0 < number < least:
         return
     larger = math.ceil(100 * SURE / number) / 100
-    advice = f", or hold out more with {flag('--holdout-fraction')} {larger:g}" if larger <= MAX_HELD_OUT else ""
+    advice = f", or hold out more with `holdout_fraction` {larger:g}" if larger <= MAX_HELD_OUT else ""
     raise UsageError(
-        f"{flag('--input')}: {counted(number, 'text')}: a verdict needs {NEEDED} held-out texts, but {fraction:.3g} "
+        f"`input`: {counted(number, 'text')}: a verdict needs {NEEDED} held-out texts, but {fraction:.3g} "
         f"of the texts are about {fraction * number:.0f}: give {math.ceil(round(SURE / fraction, 6)):,} texts or "
         f"more{advice}"
     )
@@ -105,7 +104,7 @@ def checked_fields(options: Adapt) -> tuple[str, ...]:
                 break
             fields = changed
         if look.counts.read == 0:
-            raise UsageError(f"{flag('--input')}: the inputs hold no records")
+            raise UsageError("`input`: the inputs hold no records")
         check_bad(look.counts)
     except PipelineError as error:
         raise CommandError(terminal.one_line(error)) from None
@@ -146,7 +145,7 @@ def check_bad(counts: Counts) -> None:
     """Raise PipelineError if more records are bad than the commands of the steps allow."""
     if counts.bad > RunOptions.max_bad_fraction * counts.read:
         raise PipelineError(
-            f"{flag('--input')}: {counts.complaint()}: correct or remove these records: at most "
+            f"`input`: {counts.complaint()}: correct or remove these records: at most "
             f"{RunOptions.max_bad_fraction:.1%} may be bad"
         )
 

@@ -14,7 +14,6 @@ import dataclasses
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
-from clearspan.common.flags import flag
 from clearspan.common.parsing import normalized_name
 from clearspan.common.progress import counted
 from clearspan.common.terminal import UsageError
@@ -150,9 +149,9 @@ def _mixture(files: Sequence[_File], entries: Sequence[Input]) -> str:
         parts.append(f"{' and '.join(names) if names else 'no titles'} in {listed}")
     title, text = next(filter(None, groups))
     return (
-        f"{flag('--input')}: {counted(len(entries), 'file')}, not all with titles of the same names: "
-        f"{'; '.join(parts)}: {flag('--fields')} {title},{text} takes these pairs and leaves other records out, "
-        f"{flag('--text-field')} {text} takes that field of all files as texts without titles"
+        f"`input`: {counted(len(entries), 'file')}, not all with titles of the same names: "
+        f"{'; '.join(parts)}: `fields` {title},{text} takes these pairs and leaves other records out, "
+        f"`text_field` {text} takes that field of all files as texts without titles"
     )
 
 

@@ -27,7 +27,6 @@ from clearspan.common.encoder.cache import folder_of
 from clearspan.common.encoder.fingerprint import digest, model_sha256
 from clearspan.common.encoder.sentence_encoder import Encoder, FolderEncoder
 from clearspan.common.files import sha256
-from clearspan.common.flags import flag
 from clearspan.common.model_folder import EncoderError
 from clearspan.common.options import Flag
 from clearspan.common.records import DataError
@@ -158,7 +157,7 @@ def chunks_of(chunk_tokens: int, model: Encoder, prompt: str, documents: Sequenc
         EncoderError: the model has no tokenizer, or a text cannot be tokenized.
     """
     if not isinstance(model, FolderEncoder):
-        raise EncoderError(f"{flag('--chunk-tokens')}: a model without a folder has no tokenizer to cut texts with")
+        raise EncoderError("`chunk_tokens`: a model without a folder has no tokenizer to cut texts with")
     chunker = Chunker(model.count_tokens, chunk_tokens, 0, model.most_tokens)
     texts: list[str] = []
     starts = np.empty(len(documents), np.int64)

@@ -11,7 +11,6 @@ from annotated_types import Ge, Gt, Lt
 from clearspan.common.compute import AUTO, Precision
 from clearspan.common.encoder import static
 from clearspan.common.encoder.prompts import NONE, Prompts, Sides, check_two
-from clearspan.common.flags import flag
 from clearspan.common.model_folder import model_name
 from clearspan.common.model_forms import STATIC
 from clearspan.common.options import Flag, Options
@@ -99,33 +98,31 @@ class Adapt(Options):
     def check(self) -> None:
         """Raise UsageError for options that contradict each other or do not fit the texts."""
         if self.queries and not self.queries.is_file():
-            raise UsageError(f"{flag('--queries')} {self.queries}: no such file")
+            raise UsageError(f"`queries` {self.queries}: no such file")
         if self.stemmer:
             try:
-                check_extra("search", "Stemmer", feature=f"{flag('--stemmer')} {self.stemmer}")
+                check_extra("search", "Stemmer", feature=f"`stemmer` {self.stemmer}")
             except PipelineError as error:
                 raise UsageError(str(error)) from None
         if self.fields and self.option_without_titles:
             raise UsageError(
-                f"{flag('--fields')} and {self.option_without_titles}: texts with titles, and texts without titles: "
+                f"`fields` and {self.option_without_titles}: texts with titles, and texts without titles: "
                 "leave one of them out"
             )
         if self.fields and not len(self.fields) == len(set(map(normalized_name, self.fields))) == 2:
-            raise UsageError(f"{flag('--fields')} must name two different fields, e.g. title,text")
+            raise UsageError("`fields` must name two different fields, e.g. title,text")
         if self.titles and self.min_tokens is not None:
             named = (
-                "as given"
-                if self.fields
-                else f"found by their names: {flag('--text-field')} NAME takes the texts without titles"
+                "as given" if self.fields else "found by their names: `text_field` NAME takes the texts without titles"
             )
-            raise UsageError(f"{flag('--min-tokens')} has no effect on texts with titles ({named}): leave it out")
+            raise UsageError(f"`min_tokens` has no effect on texts with titles ({named}): leave it out")
         if self.group_field is not None and not self.titles:
             without = (
                 f"{self.option_without_titles} takes texts" if self.option_without_titles else "the inputs are texts"
             )
-            raise UsageError(f"{flag('--group-field')} has no effect, since {without} without titles: leave it out")
+            raise UsageError(f"`group_field` has no effect, since {without} without titles: leave it out")
         if self.skip_given and not (self.model and self.makes_static):
-            raise UsageError(f"{flag('--skip-given')} has no effect without {flag('--model')} static:DIR: leave it out")
+            raise UsageError("`skip_given` has no effect without `model` static:DIR: leave it out")
         try:
             check_two(self.prompt_name)
             self.known_prompts.sides(self.prompt_name)
@@ -133,7 +130,7 @@ class Adapt(Options):
             raise UsageError(str(error)) from None
         if self.prompt_name and (self.makes_static or not self.titles):
             without = "a static encoder has" if self.makes_static else "crops of texts without titles have"
-            raise UsageError(f"{flag('--prompt-name')} has no effect, since {without} no prompts: leave it out")
+            raise UsageError(f"`prompt_name` has no effect, since {without} no prompts: leave it out")
 
     @functools.cached_property
     def known_prompts(self) -> Prompts:
@@ -152,8 +149,8 @@ class Adapt(Options):
     def option_without_titles(self) -> str:
         """The option by which the user chose to read no titles, e.g. `--text-field`; "" if there is no such option."""
         if self.text_field:
-            return flag("--text-field")
-        return f"{flag('--text-per')} line" if self.text_per == "line" else ""
+            return "`text_field`"
+        return "`text_per` line" if self.text_per == "line" else ""
 
     @functools.cached_property
     def fields_found(self) -> "Titles":

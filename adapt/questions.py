@@ -17,7 +17,6 @@ from typing import Annotated, ClassVar
 
 from clearspan.common import files
 from clearspan.common.command import Command, Errors, Printed, Result
-from clearspan.common.flags import flag
 from clearspan.common.options import Flag
 from clearspan.common.progress import counted
 from clearspan.common.queries import Query, read_queries
@@ -85,7 +84,7 @@ def answered(options: Questions) -> list[dict[str, str]]:
     queries = read_queries(options.queries)
     if without := [query.place for query in queries if not query.has_answer]:
         raise UsageError(
-            f"{flag('--queries')} {options.queries}: {counted(len(without), 'row')} without the right text or its id, "
+            f"`queries` {options.queries}: {counted(len(without), 'row')} without the right text or its id, "
             f"e.g. {without[0]}: add the column text or id"
         )
     texts = _texts_of([query for query in queries if query.answer_id is not None], options)
@@ -110,8 +109,8 @@ def _texts_of(queries: Sequence[Query], options: Questions) -> dict[str, list[st
         return {}
     if options.id_field is None:
         raise UsageError(
-            f"{flag('--queries')} {options.queries}: names texts by id, but the inputs have no field with a usual name "
-            f"for ids: name the field of the ids first in {flag('--keep-fields')}, or add the column text"
+            f"`queries` {options.queries}: names texts by id, but the inputs have no field with a usual name "
+            f"for ids: name the field of the ids first in `keep_fields`, or add the column text"
         )
     by_id: dict[str, list[str]] = {}
     for name, text in _records(options, options.id_field):
@@ -120,9 +119,9 @@ def _texts_of(queries: Sequence[Query], options: Questions) -> dict[str, list[st
     if missing := [name for name in wanted if name not in by_id]:
         shown = ", ".join(f"{name!r} ({wanted[name]})" for name in missing[:NAMED])
         raise UsageError(
-            f"{flag('--queries')} {options.queries}: {counted(len(missing), 'id')} of {len(wanted):,} do not occur in "
+            f"`queries` {options.queries}: {counted(len(missing), 'id')} of {len(wanted):,} do not occur in "
             f"the field {options.id_field}: {shown}: correct the file, or name the field of the ids first in "
-            f"{flag('--keep-fields')}"
+            f"`keep_fields`"
         )
     return by_id
 

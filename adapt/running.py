@@ -13,7 +13,6 @@ from clearspan.adapt.steps import QUESTIONS_FILE, Step, embedding, steps, title,
 from clearspan.adapt.updating import OF_TEXTS, UPDATED, is_finished
 from clearspan.common import terminal
 from clearspan.common.child_commands import run_module
-from clearspan.common.flags import flag
 from clearspan.common.model_folder import EncoderError
 from clearspan.common.sealed_folder import FolderChangedError, set_aside
 from clearspan.common.terminal import UsageError
@@ -57,12 +56,11 @@ def _check_same(step: Step, state: Mapping[str, Any], options: Adapt) -> None:
         is_same = without_inputs(without_chunks(done)) == without_inputs(without_chunks(step.recorded))
     if not is_same and step.name not in FOLLOWING:
         raise UsageError(
-            f"{flag('--output')} {options.output}: its step {step.name} was made by another command; name another "
-            f"folder: {done}"
+            f"`output` {options.output}: its step {step.name} was made by another command; name another folder: {done}"
         )
     if options.update and done and is_finished(state) and without_inputs(done) != without_inputs(step.recorded):
         raise UsageError(
-            f"{flag('--update')} keeps the model and the verdict of {options.output}: give all other options as they "
+            f"`update` keeps the model and the verdict of {options.output}: give all other options as they "
             f"were when its step {step.name} was made: {done}"
         )
 

@@ -9,7 +9,6 @@ from clearspan.adapt.options import Adapt
 from clearspan.common import files, terminal
 from clearspan.common.compute import AUTO, resolve
 from clearspan.common.encoder.prompts import NONE
-from clearspan.common.flags import flag
 from clearspan.common.model_forms import NO_FOLDER, STATIC, model_value_error
 from clearspan.common.sealed import seal, unseal
 from clearspan.common.terminal import UsageError
@@ -36,18 +35,15 @@ def read_state(options: Adapt) -> dict[str, Any]:
 
     given, path = options.encoder, options.output / STATE
     if options.model is not None and (problem := model_value_error(options.model, STATIC)):
-        raise UsageError(f"{flag('--model')} {options.model!r}: {problem}")
+        raise UsageError(f"`model` {options.model!r}: {problem}")
     if given is not None and not given.is_dir():
-        raise UsageError(f"{flag('--model')} {given}: {NO_FOLDER}")
+        raise UsageError(f"`model` {given}: {NO_FOLDER}")
     if given is not None and options.output.resolve().is_relative_to(given.resolve()):
-        raise UsageError(
-            f"{flag('--output')} {options.output}: is in {flag('--model')}, which is copied: name a folder outside of "
-            "it"
-        )
+        raise UsageError(f"`output` {options.output}: is in `model`, which is copied: name a folder outside of it")
     state: dict[str, Any] = {"format": FORMAT, "steps": {}, "given": given and model_sha256(given)}
     if not path.is_file():
         if options.output.exists() and (not options.output.is_dir() or any(options.output.iterdir())):
-            raise UsageError(f"{flag('--output')} {options.output}: holds other files: name a new or an empty folder")
+            raise UsageError(f"`output` {options.output}: holds other files: name a new or an empty folder")
         return state
     try:
         saved = unseal(path.read_bytes())
@@ -55,17 +51,11 @@ def read_state(options: Adapt) -> dict[str, Any]:
         same, state = saved["given"] == state["given"], {**saved, "steps": dict(saved["steps"])}
     except (ValueError, KeyError, TypeError) as error:
         reason = f"lacks {error}" if isinstance(error, KeyError) else error
-        raise UsageError(f"{path}: is not a file of this command ({reason}): name another {flag('--output')}") from None
+        raise UsageError(f"{path}: is not a file of this command ({reason}): name another `output`") from None
     if is_earlier:
-        raise UsageError(
-            f"{flag('--output')} {options.output}: another version of this command made it: name another "
-            f"{flag('--output')}"
-        )
+        raise UsageError(f"`output` {options.output}: another version of this command made it: name another `output`")
     if not same:
-        raise UsageError(
-            f"{flag('--model')} {given}: differs from the model with which {path} was made: name another "
-            f"{flag('--output')}"
-        )
+        raise UsageError(f"`model` {given}: differs from the model with which {path} was made: name another `output`")
     return state
 
 

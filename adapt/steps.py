@@ -12,7 +12,6 @@ from clearspan.adapt.questions import Questions, answered
 from clearspan.adapt.recipe import Choice, planned
 from clearspan.common.child_commands import CommandError, Option
 from clearspan.common.encoder.prompts import DOCUMENT, NONE, QUERY, quoted_prompt
-from clearspan.common.flags import flag
 from clearspan.common.options import from_keywords, words
 from clearspan.common.terminal import one_line
 from clearspan.eval.data.questions import read_questions
@@ -146,7 +145,7 @@ def _texts(options: Adapt, texts: Path, tokenizer: Path) -> Step:
         named = f"pairs of {' and '.join(options.titles)}"
         if not options.fields:
             where = ", ".join(filter(None, ["found by their names", options.fields_found.note]))
-            named += f" ({where}; {flag('--text-field')} NAME takes texts without titles)"
+            named += f" ({where}; `text_field` NAME takes texts without titles)"
         chosen = ",".join(options.prompt_name) or None
         if options.makes_static and any(options.known_prompts.texts.values()):
             chosen = NONE
@@ -228,9 +227,7 @@ def _judge(options: Adapt, texts: Path, questions: Path | None) -> Step:
     about = f"which of BM25, {', '.join(options.untrained)}, trained, and these with BM25 finds the text of {what}"
     about += f"{' and of your questions' if questions else ''} among all texts"
     if options.makes_static and line["precision"]:
-        about += (
-            f" ({options.encoder} itself embeds them all, which may take longest: {flag('--skip-given')} leaves it out)"
-        )
+        about += f" ({options.encoder} itself embeds them all, which may take longest: `skip_given` leaves it out)"
     return Step("judge", about, JUDGE, tuple(words(Judging, {**line, "output": options.output / VERDICT})))
 
 

@@ -16,7 +16,6 @@ from clearspan.adapt.options import Adapt
 from clearspan.adapt.steps import INPUT, TEXTS, VECTORS
 from clearspan.common import terminal
 from clearspan.common.child_commands import CommandError
-from clearspan.common.flags import flag
 from clearspan.common.terminal import UsageError
 from clearspan.pipelines.errors import EXPECTED
 from clearspan.pipelines.units import plan as planning
@@ -88,8 +87,8 @@ def check_update(options: Adapt, state: dict[str, Any]) -> bool:
     told = ", ".join(f"{number:,} {change}" for change, number in changes.items())
     if not options.update:
         raise UsageError(
-            f"{flag('--input')}: the inputs have changed since {options.output} was made (texts: {told}): add "
-            f"{flag('--update')} to embed the new ones with the same model, or name another {flag('--output')} to "
+            f"`input`: the inputs have changed since {options.output} was made (texts: {told}): add "
+            f"`update` to embed the new ones with the same model, or name another `output` to "
             "train and judge again"
         )
     terminal.notice(f"{options.output}: texts: {told}: new ones are embedded; the model and the verdict stay")

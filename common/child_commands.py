@@ -13,9 +13,7 @@ import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
-from clearspan.common import flags
 from clearspan.common.failures import Failure, channel
-from clearspan.common.flags import flag
 from clearspan.common.terminal import UsageError
 from clearspan.common.working_folder import exclude_working_folder
 
@@ -105,10 +103,10 @@ def continue_with(option: str, advice: str = "") -> str:
     then to repeat that other command as it was, without `option`.
 
     Args:
-        option: the option that continues this command, such as "--resume".
+        option: the option that continues this command, such as "resume".
         advice: the advice if the user called this command directly; "" for "continue with OPTION".
     """
-    return CONTINUED if os.environ.get(STARTED_BY) else advice or f"continue with {flag(option)}"
+    return CONTINUED if os.environ.get(STARTED_BY) else advice or f"continue with `{option}`"
 
 
 def run_module(
@@ -138,7 +136,7 @@ def run_module(
     """
     with channel() as failures:
         command = [sys.executable, "-m", module, *line]
-        environment = os.environ | {STARTED_BY: str(os.getpid())} | failures.variables | flags.variables()
+        environment = os.environ | {STARTED_BY: str(os.getpid())} | failures.variables
         exclude_working_folder(environment)
         with processes.started(command, environment) as process:
             assert process.stdout is not None

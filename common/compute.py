@@ -11,7 +11,6 @@ that `auto` became are recorded with the result. torch is imported only when `au
 import importlib.util
 from typing import Annotated, NamedTuple
 
-from clearspan.common.flags import flag
 from clearspan.common.options import Flag
 
 AUTO = "auto"
@@ -67,7 +66,7 @@ def resolve_device(device: str) -> str:
     return "cuda" if torch.cuda.is_available() else "cpu"
 
 
-def resolve(device: str, precision: str, key: str = "--precision", fp32_setting: str = "--precision fp32") -> Compute:
+def resolve(device: str, precision: str, key: str = "`precision`", fp32_setting: str = "`precision` fp32") -> Compute:
     """Return the device and precision for the values of `--device` and `--precision`.
 
     Args:
@@ -80,22 +79,22 @@ def resolve(device: str, precision: str, key: str = "--precision", fp32_setting:
         ValueError: the precision is not one of PRECISIONS.
     """
     if precision not in PRECISIONS:
-        raise ValueError(f"{flag(key)} {precision!r}: choose {', '.join(PRECISIONS)}")
+        raise ValueError(f"{key} {precision!r}: choose {', '.join(PRECISIONS)}")
     device, has_torch = resolve_device(device), importlib.util.find_spec("torch") is not None
     if precision == AUTO and not has_torch:
-        return Compute(device, "fp32", f"{flag(key)} auto: fp32: torch is not installed here")
+        return Compute(device, "fp32", f"{key} auto: fp32: torch is not installed here")
     if precision == "fp32" or not has_torch:
         return Compute(device, precision)
     support = bfloat16(device)
     if precision == AUTO:
         chosen = "bf16" if support.hardware else "fp32"
-        return Compute(device, chosen, f"{flag(key)} auto: {chosen}: {support.reason}")
+        return Compute(device, chosen, f"{key} auto: {chosen}: {support.reason}")
     if not support.cost:
         return Compute(device, "bf16")
     return Compute(
         device,
         "bf16",
-        f"{flag(key)}: {support.reason}, so bf16 is {support.cost}: set {flag(fp32_setting)} for fp32",
+        f"{key}: {support.reason}, so bf16 is {support.cost}: set {fp32_setting} for fp32",
         slow=True,
     )
 

@@ -18,6 +18,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from clearspan.common.flags import as_printed
+
 VARIABLE = "CLEARSPAN_FAILURES"
 """Environment variable with the file that failures are written to; each `run_module` sets its own."""
 STOPPED = 130
@@ -47,7 +49,7 @@ class Failure:
     @property
     def line(self) -> str:
         """The line that is printed to stderr: name and message; a hint at `--help` if the command line was invalid."""
-        return f"{self.name}: {self.message}{HINT if self.is_refused else ''}"
+        return f"{self.name}: {as_printed(self.message)}{HINT if self.is_refused else ''}"
 
     def exception(self, documented: Iterable[type[Exception]], default: type[Exception]) -> Exception:
         """Return an exception with the failure's message and a type that the caller may raise.

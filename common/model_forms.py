@@ -8,8 +8,6 @@ Any other value, such as the folder of a model, is checked when the model is loa
 
 from pathlib import Path
 
-from clearspan.common.flags import flag
-
 STATIC, HYBRID = "static:", "hybrid:"
 NO_FOLDER = "no such folder: name a local folder with a model, which `hf download NAME --local-dir DIR` fetches"
 """Error message for a folder that does not exist."""
@@ -22,10 +20,7 @@ def _elsewhere(form: str) -> str:
             "`clearspan adapt` takes static:DIR: make the static encoder with `clearspan distill --model DIR --output "
             "NEW`, and name NEW"
         )
-    return (
-        "`clearspan eval` takes hybrid:DIR: name DIR alone, and `clearspan search` ranks with BM25 with "
-        f"{flag('--hybrid')}"
-    )
+    return "`clearspan eval` takes hybrid:DIR: name DIR alone; `clearspan search --hybrid` ranks with BM25 as well"
 
 
 def model_value_error(spec: str, accepted_form: str = "") -> str | None:

@@ -20,7 +20,6 @@ from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, NamedTuple, TypeVar
 
 from clearspan.common.files import file_in_way
-from clearspan.common.flags import flag
 from clearspan.common.former import advice
 from clearspan.common.parsing import NUMBERS, did_you_mean
 from clearspan.common.terminal import REQUIRED, Parser, UsageError
@@ -114,8 +113,8 @@ class _Field(NamedTuple):
 
     @property
     def option(self) -> str:
-        """The name of the option in a message: the flag, or the keyword argument if the user called from Python."""
-        return flag(self.word)
+        """The name of the option in a message."""
+        return f"`{self.keyword}`"
 
     @property
     def is_negated(self) -> bool:
@@ -134,8 +133,7 @@ class _Field(NamedTuple):
     def name_in_message(self) -> str:
         """The name of the option in a message, also if it has no flag.
 
-        A positional option has the name of its placeholder in the help. Any other has the name of its flag, or of its
-        keyword argument if the user called from Python.
+        A positional option has the name of its placeholder in the help.
         """
         return self.flag.metavar or self.name if self.flag.positional else self.option
 
@@ -424,7 +422,7 @@ def keywords(cls: type[Options]) -> set[str]:
 def _unknown(name: str, known: Iterable[str]) -> UsageError:
     """Return the error for a keyword argument that sets no option, with advice or the most similar name of `known`."""
     word = f"--{name.replace('_', '-')}"
-    return UsageError(f"no such option: {flag(word)}{advice(word) or did_you_mean(name, known)}")
+    return UsageError(f"no such option: {name}{advice(word) or did_you_mean(name, known)}")
 
 
 def words(cls: type[Options], arguments: Mapping[str, Any]) -> list[str]:

@@ -24,7 +24,6 @@ from transformers import (
 )
 from transformers.models.auto import modeling_auto
 
-from clearspan.common.flags import flag
 from clearspan.common.model_folder import MEND, EncoderError, abbreviated, check_config
 
 
@@ -125,7 +124,7 @@ def _check_weights(folder: Path, model: PreTrainedModel, info: dict[str, Any], u
     missing = [name for name in info["missing_keys"] if (model is base or name.startswith(prefix)) and of_base(name)]
     if missing:
         only_head = all(name.removeprefix(prefix).startswith("pooler.") for name in missing)
-        mend = f"{MEND}, or do without this head ({flag('--pooling')} cls)" if only_head else MEND
+        mend = f"{MEND}, or do without this head (`pooling` cls)" if only_head else MEND
         raise EncoderError(f"{folder}: lacks {len(missing):,} of its weights: {abbreviated(sorted(missing))}: {mend}")
     # Older versions of transformers saved the buffer of position ids with the weights.
     surplus = [name for name in info["unexpected_keys"] if of_base(name) and not name.endswith(".position_ids")]

@@ -15,7 +15,6 @@ from typing import Any, Protocol
 
 from clearspan.common import same_text
 from clearspan.common import words as plain
-from clearspan.common.flags import flag
 
 STEMMERS = (
     "arabic", "armenian", "basque", "catalan", "danish", "dutch", "english", "finnish", "french", "german", "greek",
@@ -55,7 +54,7 @@ class Words:
 
     def __post_init__(self) -> None:
         if self.stemmer not in (None, *STEMMERS):
-            raise ValueError(f"{flag('--stemmer')} {self.stemmer}: choose {', '.join(STEMMERS[:-1])} or {STEMMERS[-1]}")
+            raise ValueError(f"`stemmer` {self.stemmer}: choose {', '.join(STEMMERS[:-1])} or {STEMMERS[-1]}")
 
     @property
     def key(self) -> dict[str, str | int]:

@@ -17,7 +17,7 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
 from clearspan.common.failures import STOPPED, Failure, report, report_in_handler, types_of
-from clearspan.common.flags import command_line, flag
+from clearspan.common.flags import as_printed, command_line, register
 from clearspan.common.former import advice
 from clearspan.common.parsing import NUMBERS, did_you_mean
 from clearspan.common.working_folder import exclude_working_folder
@@ -125,11 +125,12 @@ class Parser(argparse.ArgumentParser):
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> tuple[Any, list[str]]:
         """Parse as `ArgumentParser` does, and store the words of the command line for the messages of `error`."""
         self._words = list(sys.argv[1:] if args is None else args)
+        register(self._option_string_actions)
         try:
             return super().parse_known_args(self._words, namespace)
         except argparse.ArgumentError as error:
             if error.argument_name:
-                error.argument_name = "/".join(map(flag, error.argument_name.split("/")))
+                error.argument_name = error.argument_name.partition("/")[0]
             self.error(str(error))
 
     def unknown(self, words: Sequence[str], known_options: Iterable[str] = ()) -> str:
@@ -144,8 +145,8 @@ class Parser(argparse.ArgumentParser):
             return f"unexpected argument: {name}"
         known = [*self._option_string_actions, *known_options]
         if name in known:  # the option stands before the subcommand
-            return f"{flag(name)} must come after {self.prog.rpartition(' ')[2]!r}"
-        return f"no such option: {flag(name)}{advice(name) or did_you_mean(flag(name), map(flag, known))}"
+            return f"{name} must come after {self.prog.rpartition(' ')[2]!r}"
+        return f"no such option: {name}{advice(name) or did_you_mean(name, known)}"
 
     def error(self, message: str) -> NoReturn:
         """Print the message in one line and exit with code 2, or raise UsageError if the parser was made with `raises`.
@@ -161,8 +162,7 @@ class Parser(argparse.ArgumentParser):
             if word.startswith("--") and word.split("=", 1)[0] not in self._option_string_actions
         ]
         if message.startswith(REQUIRED):
-            missing = ", ".join(map(flag, message.removeprefix(REQUIRED).split(", ")))
-            message = "; ".join([f"{REQUIRED}{missing}", *([self.unknown(mistyped)] if mistyped else [])])
+            message = "; ".join([message, *([self.unknown(mistyped)] if mistyped else [])])
         if self._raises:
             raise UsageError(message)
         error = UsageError(message)
@@ -275,12 +275,12 @@ def _rendered(grid: "Table", width: int, indent: int) -> str:
 def notice(text: str) -> None:
     """Print a message about the progress to stdout; do nothing if the process that reads our stdout has closed it."""
     with contextlib.suppress(OutputClosedError):
-        say(text)
+        say(as_printed(text))
 
 
 def warn(text: str) -> None:
     """Print a text to stderr, with all unprintable characters escaped except newlines and tabs."""
-    print(visible(text), file=sys.stderr)
+    print(visible(as_printed(text)), file=sys.stderr)
 
 
 SIGNALS = {signal.SIGINT, signal.SIGTERM}
@@ -341,8 +341,7 @@ def run(
     threads spin at the end of every parallel operation, on cores that other processes need. libgomp reads the variable
     when torch is imported, so torch must not be imported before `work` is called.
 
-    Messages write options as on a command line (`--min-tokens`) or, if a function of Clearspan's Python interface
-    started this process, as in Python (`min_tokens`).
+    Messages that are printed write options as flags (`flags.as_printed`).
 
     Processes that `work` starts import nothing from the working folder, where the user's data may lie.
 

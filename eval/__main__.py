@@ -64,7 +64,7 @@ from typing import ClassVar
 
 from clearspan.common import terminal
 from clearspan.common.command import Command, Errors, Result
-from clearspan.common.flags import flag
+from clearspan.common.flags import as_printed
 from clearspan.common.records import DataError
 from clearspan.eval.files import json_text
 from clearspan.eval.report.sections import terminal_summary
@@ -92,7 +92,7 @@ class EvalResult(Result):
     failure: str = ""
 
     def __str__(self) -> str:
-        return terminal_summary(ScoreSummary(self.scored), terminal.width())
+        return as_printed(terminal_summary(ScoreSummary(self.scored), terminal.width()))
 
     def to_json(self) -> str:
         first, *others = [each.results.to_json() for each in self.scored]
@@ -123,7 +123,7 @@ class Evaluate(EvalOptions, Command):
         truncated = "" if self.allow_missing else ", ".join(scored[0].results.truncated.values())
         if not truncated:
             return EvalResult(scored)
-        failure = f"truncated data: {truncated}: restore the files, or accept them with {flag('--allow-missing')}"
+        failure = f"truncated data: {truncated}: restore the files, or accept them with `allow_missing`"
         return EvalResult(scored, terminal.printable(failure))
 
 

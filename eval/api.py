@@ -11,7 +11,7 @@ from clearspan.common.compute import AUTO, resolve
 from clearspan.common.encoder.folder import device_of
 from clearspan.common.encoder.sentence_encoder import Encoder
 from clearspan.common.options import from_keywords
-from clearspan.common.terminal import UsageError
+from clearspan.common.terminal import UsageError, warn
 from clearspan.common.typed import checked
 from clearspan.eval.compare import Comparison, compare_folders
 from clearspan.eval.models.load import load_encoder
@@ -85,7 +85,7 @@ def load_model(
     except ValueError as error:
         raise UsageError(str(error)) from None
     if compute.message:
-        print(compute.message, file=sys.stderr)
+        warn(compute.message)
     return load_encoder(str(model), pooling, compute.precision, compute.device)
 
 

@@ -22,6 +22,7 @@ import numpy as np
 from clearspan.common.command import Command, Errors, Result
 from clearspan.common.encoder.pooling_names import from_record
 from clearspan.common.encoder.prompts import Sides
+from clearspan.common.flags import as_printed
 from clearspan.common.options import Flag, Json, Quiet
 from clearspan.common.records import DataError
 from clearspan.common.terminal import printable
@@ -120,7 +121,7 @@ class Comparison(Result):
             lines.append(f"too few: fewer than {MIN_DECIDING} examples decide nothing, whatever their p")
         lines += [f"note: {note}" for note in self.notes]
         lines += [f"not compared: {task}: {reason}" for task, reason in self.not_compared.items()]
-        return "\n".join(printable(line) for line in lines)
+        return as_printed("\n".join(printable(line) for line in lines))
 
 
 def compare_folders(first: Path, second: Path, progress: bool = False) -> Comparison:

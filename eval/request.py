@@ -10,7 +10,6 @@ from clearspan.common.compute import AUTO, Device, Precision
 from clearspan.common.encoder.cache import CACHE, folder_of
 from clearspan.common.encoder.prompts import check_two
 from clearspan.common.encoder.sentence_encoder import Pooling
-from clearspan.common.flags import flag
 from clearspan.common.model_forms import HYBRID, model_value_error
 from clearspan.common.options import Flag, Json, Options, Quiet, checking
 from clearspan.common.ranking import HYBRID_WEIGHT
@@ -99,20 +98,18 @@ class EvalOptions(Options):
     def __post_init__(self) -> None:
         super().__post_init__()
         if not self.tasks and not self.pairs and self.queries is None:
-            raise ValueError(f"give {flag('--tasks')}, {flag('--pairs')} or {flag('--queries')}, or several of them")
+            raise ValueError("give `tasks`, `pairs` or `queries`, or several of them")
         if self.tasks and self.data is None:
-            raise ValueError(f"{flag('--tasks')} needs {flag('--data')} DIR")
+            raise ValueError("`tasks` needs `data` DIR")
         if self.queries is not None and self.data is None:
-            raise ValueError(f"{flag('--queries')} needs {flag('--data')} DIR, the dataset whose texts are ranked")
+            raise ValueError("`queries` needs `data` DIR, the dataset whose texts are ranked")
         if self.hybrid_weight is not None and not any(hybrid_folder(model) for model in self.model):
-            raise ValueError(
-                f"{flag('--hybrid-weight')} has no effect without {flag('--model')} hybrid:DIR: leave it out"
-            )
+            raise ValueError("`hybrid_weight` has no effect without `model` hybrid:DIR: leave it out")
         if self.name and len(self.name) != len(self.model):
-            number = f"{len(self.name)} {flag('--name')} for {len(self.model)} {flag('--model')}"
+            number = f"{len(self.name)} `name` for {len(self.model)} `model`"
             raise ValueError(f"{number}: give one each, in the same order")
         if twice := next((name for name in self.names if self.names.count(name) > 1), None):
-            raise ValueError(f"two models are called {twice!r}: tell them apart with {flag('--name')}")
+            raise ValueError(f"two models are called {twice!r}: tell them apart with `name`")
         check_two(self.prompt_name)
         _check_device(self.device)
 
@@ -140,4 +137,4 @@ def _check_device(device: str) -> None:
     try:
         torch.empty(0, device=device)
     except (RuntimeError, AssertionError, NotImplementedError) as error:
-        raise ValueError(f"{flag('--device')}: {device!r} cannot be used here: {str(error).splitlines()[0]}") from None
+        raise ValueError(f"`device`: {device!r} cannot be used here: {str(error).splitlines()[0]}") from None

@@ -24,7 +24,6 @@ import numpy as np
 from pydantic import BeforeValidator, TypeAdapter, ValidationError
 
 from clearspan.common.files import sha256
-from clearspan.common.flags import flag
 from clearspan.common.records import DataError
 from clearspan.common.sealed import seal, unseal
 from clearspan.common.terminal import one_line
@@ -197,7 +196,7 @@ def read(path: Path) -> Results:
     file = path / RESULTS if path.is_dir() else path
     if not file.is_file():
         raise DataError(
-            f"{file}: no such file: give an {flag('--output')} folder of {_COMMAND}, or the folder of one model in it"
+            f"{file}: no such file: give an `output` folder of {_COMMAND}, or the folder of one model in it"
         )
     problem = f"{file}: not a results.json of {_COMMAND}"
     if file.stat().st_size > _MOST_BYTES:

@@ -7,7 +7,6 @@ of the model, and a column in the report.
 """
 
 import hashlib
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -17,11 +16,11 @@ from clearspan.common.compute import Compute, resolve
 from clearspan.common.encoder.prompts import DOCUMENT, QUERY
 from clearspan.common.encoder.sentence_encoder import FolderEncoder
 from clearspan.common.files import is_foreign, write_bytes, write_text
-from clearspan.common.flags import flag
 from clearspan.common.model_folder import EncoderError
 from clearspan.common.plugins import PluginError
 from clearspan.common.progress import ProgressBar
 from clearspan.common.records import DataError, MissingDataError
+from clearspan.common.terminal import warn
 from clearspan.eval.data.catalog import Compared, compared
 from clearspan.eval.files import check_writable
 from clearspan.eval.models.hybrid import Hybrid, hybrid_folder
@@ -89,7 +88,7 @@ def evaluate(request: EvalOptions) -> list[Scored]:
     truncated = {name: remark for name, remark in remarks.items() if remark}
     compute = resolve(request.device, request.precision)
     if compute.message:
-        print(compute.message, file=sys.stderr)
+        warn(compute.message)
     evaluated: list[Scored] = []
     failed: list[EvaluationError] = []
     for name, spec in request.models.items():
@@ -168,14 +167,14 @@ def _load_tasks(request: EvalOptions) -> _Tasks:
         try:
             loaded = family(word).load(request.data)
         except PluginError as error:
-            raise EvaluationError(f"{flag('--tasks')}: {error}") from None
+            raise EvaluationError(f"`tasks`: {error}") from None
         tasks += loaded.tasks
         families |= dict.fromkeys((task.name for task in loaded.tasks), word)
         skipped |= loaded.missing
     try:
         of_user = sts.load_pairs(request.pairs)
     except (DataError, MissingDataError) as error:
-        raise DataError(f"{flag('--pairs')}: {error}") from None
+        raise DataError(f"`pairs`: {error}") from None
     tasks += of_user
     families |= dict.fromkeys((task.name for task in of_user), "pairs")
     if request.queries is not None:
@@ -183,15 +182,14 @@ def _load_tasks(request: EvalOptions) -> _Tasks:
         try:
             tasks.append(queries.load(request.queries, request.data))
         except (DataError, MissingDataError) as error:
-            raise DataError(f"{flag('--queries')}: {error}") from None
+            raise DataError(f"`queries`: {error}") from None
         families[queries.NAME] = queries.NAME
     names = [task.name for task in tasks]
     if twice := next((name for name in names if names.count(name) > 1), None):
-        raise EvaluationError(f"{flag('--tasks')}: two tasks are called {twice!r}: rename one of them")
+        raise EvaluationError(f"`tasks`: two tasks are called {twice!r}: rename one of them")
     if not tasks:
         raise EvaluationError(
-            f"{flag('--data')} {request.data}: holds no data for {flag('--tasks')} {','.join(request.tasks)}, so "
-            "nothing was scored",
+            f"`data` {request.data}: holds no data for `tasks` {','.join(request.tasks)}, so nothing was scored",
             skipped,
         )
     return _Tasks(tasks, families, skipped)
@@ -228,11 +226,9 @@ def _score(request: EvalOptions, compute: Compute, name: str, spec: str, loaded:
         run = TaskContext(similarity, request.protocol, request.seed, compute.device, not request.quiet, folder)
         scored = _score_tasks(run, loaded.tasks, results)
     except EncoderError as error:
-        raise EvaluationError(f"{flag('--model')}: {error}") from None
+        raise EvaluationError(f"`model`: {error}") from None
     if not scored:
-        raise EvaluationError(
-            f"{flag('--model')} {spec}: no task of {flag('--tasks')} can be scored with it", results.skipped
-        )
+        raise EvaluationError(f"`model` {spec}: no task of `tasks` can be scored with it", results.skipped)
     results.averages = averages(results.scores)
     if prompted and model:
         results.warnings += prompted.warnings()
@@ -297,6 +293,5 @@ def _check_output(folder: Path) -> None:
         path = folder / name
         if is_foreign(path, is_ours):
             raise EvaluationError(
-                f"{flag('--output')} {folder}: its {name} is not a file of this command: move it, or name another "
-                "folder"
+                f"`output` {folder}: its {name} is not a file of this command: move it, or name another folder"
             )

@@ -11,7 +11,6 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
-from clearspan.common.flags import flag
 from clearspan.pipelines.errors import PipelineError
 from clearspan.pipelines.records import HEAD_BYTES, Record
 
@@ -30,7 +29,7 @@ NUM_RECODED = 20
 
 def encoding_advice() -> str:
     """Return advice for the user on text that is not UTF-8."""
-    return f"name the encoding of text that is not UTF-8, e.g. {flag('--encoding')} cp1252, or auto to detect it"
+    return "name the encoding of text that is not UTF-8, e.g. `encoding` cp1252, or auto to detect it"
 
 
 class RecordError(ValueError):
@@ -138,7 +137,7 @@ class Counts:
             place: text that is added to the message, such as where the list of bad records is; "" to add nothing.
         """
         if self.bad > max_fraction * self.read:
-            raise PipelineError(f"{self.complaint()} (allowed: {flag('--max-bad-fraction')} {max_fraction:g}{place})")
+            raise PipelineError(f"{self.complaint()} (allowed: `max_bad_fraction` {max_fraction:g}{place})")
 
     def complaint(self) -> str:
         """Return a line with the number of bad records, examples with their reasons, and advice on encodings."""

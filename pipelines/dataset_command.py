@@ -5,7 +5,6 @@ import dataclasses
 from typing import ClassVar
 
 from clearspan.common.command import Printed, Result
-from clearspan.common.flags import flag
 from clearspan.pipelines.builders import Builder
 from clearspan.pipelines.command import PipelineCommand, check_beam
 from clearspan.pipelines.execution.quiet import quiet_beam
@@ -32,8 +31,7 @@ class MakeDataset(PipelineCommand):
         super().__post_init__()
         if self.builder.group_field is not None and not self.options.holdout_fraction:
             raise ValueError(
-                f"{flag('--group-field')} has no effect without {flag('--holdout-fraction')}: leave it out, or add "
-                f"{flag('--holdout-fraction')}"
+                "`group_field` has no effect without `holdout_fraction`: leave it out, or add `holdout_fraction`"
             )
         if self.options.beam:
             check_beam(type(self), self.options.beam)

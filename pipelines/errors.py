@@ -13,7 +13,6 @@ from collections.abc import Iterator
 from typing import Self
 
 from clearspan.common.failures import Failure, types_of
-from clearspan.common.flags import flag
 from clearspan.common.terminal import one_line
 from clearspan.shards.manifest import ManifestError
 from clearspan.shards.reader import ShardError
@@ -35,7 +34,7 @@ class InputChangedError(PipelineError):
         """Return the error that says that the input file `path` has changed, with advice for the user."""
         return cls(
             f"{path}: has changed since the run was planned: restore the earlier file, or begin again with another "
-            f"{flag('--output')}"
+            f"`output`"
         )
 
 

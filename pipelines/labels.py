@@ -21,7 +21,6 @@ from typing import Annotated, NamedTuple
 
 from annotated_types import Ge
 
-from clearspan.common.flags import flag
 from clearspan.common.options import Flag, Options, checking, lines_in
 from clearspan.pipelines.errors import PipelineError
 from clearspan.pipelines.suffixes import COMPRESSED, TARS
@@ -75,10 +74,10 @@ class SelectionOptions(Options):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        subsets = {"--classes": self.classes, "--top-classes": self.top_classes, "--class-list": self.class_list}
+        subsets = {"classes": self.classes, "top_classes": self.top_classes, "class_list": self.class_list}
         chosen = [option for option, value in subsets.items() if value is not None]
         if len(chosen) > 1:
-            raise ValueError(f"{flag(chosen[0])} and {flag(chosen[1])}: choose one")
+            raise ValueError(f"`{chosen[0]}` and `{chosen[1]}`: choose one")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -145,7 +144,7 @@ def _label(name: str, pattern: str | None, skip: int) -> str:
     while folder.lower().endswith(PACKED):
         folder = folder[: folder.rindex(".")]
     if folder in ("", ".."):
-        raise PipelineError(f"{name}: is in no folder that could be its class: use {flag('--label-pattern')}")
+        raise PipelineError(f"{name}: is in no folder that could be its class: use `label_pattern`")
     return folder
 
 
@@ -210,7 +209,7 @@ def find_classes(listed: Collection[Listed], wanted: SelectionOptions) -> Classe
     pattern = wanted.label_pattern
     if odd := [name for name in unstated if pattern is not None and not _matched(name, pattern)]:
         raise PipelineError(
-            f"{flag('--label-pattern')} {pattern}: finds nothing in {len(odd):,} of {len(unstated):,} files, e.g. "
+            f"`label_pattern` {pattern}: finds nothing in {len(odd):,} of {len(unstated):,} files, e.g. "
             f"{odd[0]}: correct it; the pattern is searched in the path below the inputs' common folder"
         )
     all_classes = Classes((), pattern, 0 if pattern else _skip(unstated))
@@ -248,22 +247,19 @@ def _chosen(sizes: Mapping[str, int], wanted: SelectionOptions) -> list[str]:
     if wanted.class_list is not None:
         if lost := [name for name in wanted.class_list if name not in sizes]:
             raise PipelineError(
-                f"{flag('--class-list')}: {len(lost):,} of its classes do not occur in the inputs, e.g. {lost[0]!r}: "
-                "remove them"
+                f"`class_list`: {len(lost):,} of its classes do not occur in the inputs, e.g. {lost[0]!r}: remove them"
             )
         return list(dict.fromkeys(wanted.class_list))
     if wanted.top_classes is not None:
         if wanted.top_classes > len(sizes):
-            raise PipelineError(
-                f"{flag('--top-classes')} {wanted.top_classes}: there are {len(sizes):,} classes: lower it"
-            )
+            raise PipelineError(f"`top_classes` {wanted.top_classes}: there are {len(sizes):,} classes: lower it")
         return sorted(every_class, key=lambda name: (-sizes[name], name))[: wanted.top_classes]
     if wanted.classes is not None:
         least = wanted.per_class or 1
         large = [name for name in every_class if sizes[name] >= least]
         if wanted.classes > len(large):
             of = f" of at least {least:,}" if least > 1 else ""
-            raise PipelineError(f"{flag('--classes')} {wanted.classes}: there are {len(large):,} classes{of}: lower it")
+            raise PipelineError(f"`classes` {wanted.classes}: there are {len(large):,} classes{of}: lower it")
         return sorted(large, key=lambda name: _key(name, ""))[: wanted.classes]
     return every_class
 

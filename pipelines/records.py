@@ -133,7 +133,7 @@ class ReadOptions:
     separator: str | None = None
     columns: tuple[tuple[str, ...], ...] = ()
     by_order: bool = False
-    option: str = "--columns"
+    option: str = "columns"
     header: bool = True
     whole: bool = False
     formats: tuple[str, ...] = ()

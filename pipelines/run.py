@@ -27,7 +27,7 @@ from annotated_types import Ge, Lt
 
 from clearspan.common.command import Result
 from clearspan.common.files import locked, remove_temporaries
-from clearspan.common.flags import flag
+from clearspan.common.flags import as_printed
 from clearspan.common.options import Flag
 from clearspan.common.progress import counted
 from clearspan.pipelines.builders import Builder, CorpusOptions
@@ -73,13 +73,10 @@ class RunOptions(BeamOptions, CorpusOptions):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.runner_named and self.workers:
-            raise ValueError(f"{flag('--workers')} is for this machine: with --runner, use that runner's options")
+            raise ValueError("`workers` is for this machine: with --runner, use that runner's options")
         on_dataflow = self.runner_named and any(argument.endswith("DataflowRunner") for argument in self.beam)
         if on_dataflow and not all(map(storage.is_remote, [*self.inputs, self.output])):
-            raise ValueError(
-                f"Dataflow does not see this machine's files: {flag('--input')} and {flag('--output')} must be in a "
-                "bucket"
-            )
+            raise ValueError("Dataflow does not see this machine's files: `input` and `output` must be in a bucket")
 
     @property
     def runner_named(self) -> bool:
@@ -158,7 +155,7 @@ class DatasetSummary(Result):
             lines.append(f"  {megabytes:,.1f} MB in {self.seconds:,.1f} s: {rates}")
         else:
             lines.append("  was already finished: nothing to do")
-        return "\n".join([*lines, *filter(None, [lengths.text(self.manifest.lengths)])])
+        return as_printed("\n".join([*lines, *filter(None, [lengths.text(self.manifest.lengths)])]))
 
 
 def _tidy(job: Job) -> None:
@@ -199,7 +196,7 @@ def _check_apart(options: RunOptions, plan: Plan) -> None:
     parents = {Path(plan.root, folder) for folder in {entry.name.rpartition("/")[0] for entry in plan.inputs}}
     inside = any(parent.resolve().is_relative_to(output) for parent in parents)
     if inside or any(output.is_relative_to(folder) for folder in folders):
-        raise PipelineError(f"{flag('--output')} {options.output} is among the inputs: choose a folder outside of them")
+        raise PipelineError(f"`output` {options.output} is among the inputs: choose a folder outside of them")
 
 
 def prepare(job: Job, plan: Plan, files: Mapping[str, bytes], quiet: bool = False) -> list[Unit]:
@@ -294,7 +291,7 @@ def run(builder: Builder, options: RunOptions) -> DatasetSummary | None:
         except (ClaimError, InputChangedError) as error:
             if not update.is_possible(job):
                 raise
-            raise PipelineError(f"{error}, or bring it up to date with {flag('--update')}") from None
+            raise PipelineError(f"{error}, or bring it up to date with `update`") from None
         summary = _run(job, plan, units, options)
         if builder.can_update and summary is not None and not storage.is_remote(job.folder):
             update.discard(job.folder)  # it was to inputs that are no longer asked for
@@ -316,10 +313,7 @@ def _update(job: Job, plan: Plan, files: Mapping[str, bytes], options: RunOption
         PipelineError: there are more than 50,000 work units (`update.SECOND`), or the dataset cannot be made.
     """
     if job.num_units > update.SECOND:
-        raise PipelineError(
-            f"{flag('--update')}: {job.num_units:,} work units, more than {update.SECOND:,}: raise "
-            f"{flag('--unit-bytes')}"
-        )
+        raise PipelineError(f"`update`: {job.num_units:,} work units, more than {update.SECOND:,}: raise `unit_bytes`")
     first = 0 if job.first_shard else update.SECOND
     beside = update.begin(job, first, plan.to_json())
     index = beside / update.INDEX

@@ -20,7 +20,6 @@ from annotated_types import Ge
 from clearspan.common.catalog import COMMANDS
 from clearspan.common.command import Result
 from clearspan.common.files import sha256
-from clearspan.common.flags import flag
 from clearspan.common.options import Flag
 from clearspan.common.progress import ProgressBar
 from clearspan.common.sealed import seal, unseal
@@ -63,13 +62,9 @@ class Vocabulary(TextReading, CorpusOptions, StoreCommand):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.size < SMALLEST:
-            raise ValueError(
-                f"{flag('--size')} must be at least {SMALLEST}: 256 bytes and five special tokens have an id"
-            )
+            raise ValueError(f"`size` must be at least {SMALLEST}: 256 bytes and five special tokens have an id")
         if storage.is_remote(self.output):
-            raise ValueError(
-                f"{flag('--output')} must be a folder on this machine, because {flag('--tokenizer')} is read locally"
-            )
+            raise ValueError("`output` must be a folder on this machine, because `tokenizer` is read locally")
 
     @property
     def shaping(self) -> dict[str, Any]:
@@ -205,9 +200,7 @@ def _learn(options: Vocabulary, output: Path, plan: Plan) -> TokenizerSummary:
         ids = learn_tokenizer(_texts(options, plan, counter, contents), options.size, Path(temporary))
         counts.check_bad(options.max_bad_fraction)
         if not counts.kept:
-            raise PipelineError(
-                f"the inputs hold no text ({counts.read:,} records): check {flag('--input')} and {flag('--text-field')}"
-            )
+            raise PipelineError(f"the inputs hold no text ({counts.read:,} records): check `input` and `text_field`")
         empty, text_bytes, examples = counts.filtered[EMPTY], counts.sums["text_bytes"], counts.bad_examples
         numbers = (ids, counts.read, counts.kept, empty, counts.bad, text_bytes)
         summary = TokenizerSummary(options.output, *numbers, examples, counts.encodings, counts.recoded)

@@ -14,7 +14,6 @@ from typing import Any
 
 import numpy as np
 
-from clearspan.common.flags import flag
 from clearspan.common.progress import ProgressBar
 from clearspan.common.ranking import rounded
 from clearspan.common.terminal import one_line
@@ -48,16 +47,14 @@ def search(texts: Texts, similarity: str, queries: np.ndarray, top: int, quiet: 
         PipelineError: faiss is not installed, has no index for this similarity, or cannot search these texts.
         ShardError: a shard is damaged.
     """
-    check_extra("faiss", "faiss", feature=f"{flag('--index')} faiss")
+    check_extra("faiss", "faiss", feature="`index` faiss")
     import faiss
 
     if similarity not in ("cosine", "dot"):
-        raise PipelineError(
-            f"{flag('--index')} faiss: the model compares by {similarity} distance: leave out {flag('--index')}"
-        )
+        raise PipelineError(f"`index` faiss: the model compares by {similarity} distance: leave out `index`")
     if len(texts.datasets) > 1 or texts.is_chunked:
         what = "chunks of documents" if texts.is_chunked else "several collections"
-        raise PipelineError(f"{flag('--index')} faiss: {what} cannot be searched: leave out {flag('--index')}")
+        raise PipelineError(f"`index` faiss: {what} cannot be searched: leave out `index`")
     (dataset,), is_cosine = texts.datasets, similarity == "cosine"
     built_by: dict[str, str | int] = {"version": VERSION, "similarity": similarity, "faiss": faiss.__version__}
     write = functools.partial(_write, faiss, dataset, is_cosine, quiet)

@@ -13,7 +13,6 @@ from collections.abc import Sequence
 from importlib import metadata
 from typing import TYPE_CHECKING, Any
 
-from clearspan.common.flags import flag
 from clearspan.pipelines.errors import check_extra
 
 if TYPE_CHECKING:
@@ -41,7 +40,7 @@ def identifier() -> "LanguageIdentifier":
     Raises:
         PipelineError: the extra `language` is not installed.
     """
-    check_extra("language", PACKAGE, feature=flag("--language"))
+    check_extra("language", PACKAGE, feature="`language`")
     from py3langid.langid import MODEL_FILE, LanguageIdentifier
 
     return LanguageIdentifier.from_model_file(MODEL_FILE, norm_probs=True)
@@ -62,7 +61,7 @@ class Py3langid:
 
     @property
     def version(self) -> str:
-        check_extra("language", PACKAGE, feature=flag("--language"))
+        check_extra("language", PACKAGE, feature="`language`")
         return f"{PACKAGE} {metadata.version(PACKAGE)}"
 
     def known(self) -> list[str]:

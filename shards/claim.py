@@ -16,7 +16,6 @@ import json
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from clearspan.common.flags import flag
 from clearspan.shards import storage
 
 MAX_SHOWN = 6
@@ -50,7 +49,7 @@ def claim(
     if not storage.exists(path):
         others = [other for other in storage.tree(folder) if not other.startswith(".") and "/." not in other]
         if others:
-            raise ClaimError(f"{folder}: holds other files ({others[0]}): choose a new or empty {flag('--output')}")
+            raise ClaimError(f"{folder}: holds other files ({others[0]}): choose a new or empty `output`")
         return
     old = storage.read_bytes(path)
     if old == content:
@@ -58,7 +57,7 @@ def claim(
     if names := files_to_remove(folder, old):
         storage.remove_files(folder, names)
         return
-    remedy = f"choose another {flag('--output')}, or delete {folder}"
+    remedy = f"choose another `output`, or delete {folder}"
     try:
         record = dict(json.loads(old))
         current = json.loads(content)
@@ -66,7 +65,7 @@ def claim(
     except (ValueError, TypeError, RecursionError):
         raise ClaimError(f"{folder}: its {name} is not readable: {remedy}") from None
     if record.keys().isdisjoint(current):
-        raise ClaimError(f"{folder}: holds other files ({name}): choose a new or empty {flag('--output')}")
+        raise ClaimError(f"{folder}: holds other files ({name}): choose a new or empty `output`")
     raise ClaimError(
         f"{folder} was begun with other inputs or options ({'; '.join(lines[:MAX_SHOWN]) or name}): {remedy}"
     )

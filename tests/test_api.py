@@ -118,7 +118,7 @@ def test_a_worker_of_beam_names_options_as_its_caller_does(tmp_path: Path, rober
         ("docs", {}, "no such kind: 'docs'; did you mean 'documents'?"),
         ("absent.module:Kind", {}, "absent.module"),
         ("documents", {"min_token": 3}, "no such option: min_token; did you mean 'min_tokens'?"),
-        ("documents", {"min_tokens": "few"}, "min_tokens: not an integer: 'few'"),
+        ("documents", {"min_tokens": "few"}, "`min_tokens`: not an integer: 'few'"),
         ("documents", {}, "the following arguments are required: tokenizer"),
     ],
 )
@@ -168,7 +168,7 @@ def test_a_text_of_python_is_no_yaml(path: str) -> None:
 
 
 def test_an_option_of_the_launcher_that_is_no_number_is_named() -> None:
-    with pytest.raises(UsageError, match="num_gpus: not an integer: 'two'"):
+    with pytest.raises(UsageError, match="`num_gpus`: not an integer: 'two'"):
         clearspan.train_model("demo", {"data.text.path": "shards", "output": "out"}, num_gpus="two")
 
 
@@ -214,10 +214,10 @@ def test_a_run_that_fails_raises_its_one_line(tmp_path: Path) -> None:
     ("options", "message"),
     [
         ({"tasks": ["stss"], "data": "."}, "unknown task 'stss'"),
-        ({"tasks": ["sts"]}, "tasks needs data"),
-        ({"pairs": "x.csv", "protocol": "quick"}, "protocol quick: choose full, fast"),
+        ({"tasks": ["sts"]}, "`tasks` needs `data`"),
+        ({"pairs": "x.csv", "protocol": "quick"}, "`protocol` quick: choose full, fast"),
         ({"pairs": "x.csv", "protocoll": "fast"}, "no such option: protocoll; did you mean 'protocol'?"),
-        ({"pairs": "x.csv", "batch_tokens": "many"}, "batch_tokens: not an integer: 'many'"),
+        ({"pairs": "x.csv", "batch_tokens": "many"}, "`batch_tokens`: not an integer: 'many'"),
     ],
 )
 def test_an_evaluation_that_cannot_work_is_refused(options: dict, message: str, minilm: Path) -> None:

@@ -81,7 +81,7 @@ def test_bytes_and_none_are_refused_everywhere_and_numbers_of_numpy_are_numbers(
     assert type(conform(np.int64(3), int)) is int
     assert refused(int, True) and refused(int, 3.0) and refused(float, "1") and refused(bool, 1)
     assert Search(folder="v", model=str(minilm), query=("owls",), top=np.int64(3)).top == 3
-    with pytest.raises(ValueError, match="top must be an integer, not None"):
+    with pytest.raises(ValueError, match="`top` must be an integer, not None"):
         Search(folder="v", model=str(minilm), query=("owls",), top=None)
 
 

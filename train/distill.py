@@ -19,7 +19,7 @@ from annotated_types import Ge
 
 from clearspan.common.command import Command, Printed, Result
 from clearspan.common.encoder.prompts import Prompts
-from clearspan.common.flags import flag
+from clearspan.common.flags import as_printed
 from clearspan.common.model_forms import model_value_error
 from clearspan.common.options import Flag
 
@@ -54,27 +54,23 @@ class Distill(Command):
     def __post_init__(self) -> None:
         super().__post_init__()
         if (self.model is None) == (self.tokenizer is None):
-            raise ValueError(f"give either {flag('--model')} or {flag('--tokenizer')}")
+            raise ValueError("give either `model` or `tokenizer`")
         if self.random_dims and not self.model:
-            raise ValueError(
-                f"{flag('--random-dims')} has no effect without {flag('--model')}, since all dimensions are random: "
-                "set "
-                f"{flag('--dims')}"
-            )
+            raise ValueError("`random_dims` has no effect without `model`, since all dimensions are random: set `dims`")
         if self.model and (problem := model_value_error(str(self.model))):
-            raise ValueError(f"{flag('--model')} {str(self.model)!r}: {problem}")
+            raise ValueError(f"`model` {str(self.model)!r}: {problem}")
         if not self.folder.is_dir():
             missing = "no such folder" + (" or tokenizer.json" if self.tokenizer else "")
             raise ValueError(f"{self.source} {self.model or self.tokenizer}: {missing}")
         if self.output.resolve().is_relative_to(self.folder.resolve()):
             raise ValueError(
-                f"{flag('--output')} {self.output}: is inside {self.source}, which is read: name a folder outside of it"
+                f"`output` {self.output}: is inside {self.source}, which is read: name a folder outside of it"
             )
 
     @property
     def source(self) -> str:
-        """The option that the user gave: `--model` or `--tokenizer`; in a call from Python `model` or `tokenizer`."""
-        return flag("--model" if self.model else "--tokenizer")
+        """The option that the user gave: `model` or `tokenizer`, in backticks as in messages."""
+        return "`model`" if self.model else "`tokenizer`"
 
     @property
     def folder(self) -> Path:
@@ -110,14 +106,14 @@ class Distill(Command):
         for path, dataset in datasets.items():
             made_with = load_tokenizer(dataset.local_tokenizer()) if dataset.manifest.tokenizer else None
             if made_with is None or made_with.get_vocab() != tokenizer.get_vocab():
-                raise ValueError(f"{flag('--shards')} {path}: {other_tokenizer(folder, self.source)}")
+                raise ValueError(f"`shards` {path}: {other_tokenizer(folder, self.source)}")
         encoder = build_encoder(recipe, tokenizer, datasets.values())
         write_folder(encoder, tokenizer, self.output, to_yaml(recipe), Origin(data=dataset_facts(datasets)))
         counted = f"weighted by their frequency in {', '.join(self.shards)}" if datasets else "weighted by Zipf's law"
         shape = f"{encoder.config.vocab_size:,} tokens x {encoder.dim:,} dimensions"
         prompted = self.model and any(Prompts.read(self.model).texts.values())
-        left_out = f"; the prompts of {flag('--model')} are left out: single tokens have none" if prompted else ""
-        return Printed(f"{self.output}: a static encoder of {shape}, {counted}{left_out}")
+        left_out = "; the prompts of `model` are left out: single tokens have none" if prompted else ""
+        return Printed(f"{self.output}: a static encoder of {shape}, {counted}{as_printed(left_out)}")
 
 
 main = Distill.main

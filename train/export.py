@@ -22,7 +22,6 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from clearspan.common import files, terminal
 from clearspan.common.command import Command, Printed, Result
-from clearspan.common.flags import flag
 from clearspan.common.model_folder import model_name, read_json
 from clearspan.common.options import Flag
 from clearspan.train.card import NO_STEP, PREPARED, UNCHANGED, Origin, card, read_scores
@@ -271,7 +270,7 @@ def _trained(run: Path, states: dict[str, Any]) -> tuple[Any, Any, str]:
     from clearspan.train.recipe import is_written
 
     skeleton, recipe = run / SKELETON, run / "recipe.yaml"
-    mend = f"the run's own command with {flag('--resume')} writes the others again"
+    mend = "the run's own command with `resume` writes the others again"
     try:
         check_folder(skeleton, SKELETON)
     except FolderChangedError as error:

@@ -20,7 +20,6 @@ from clearspan.common.child_commands import continue_with
 from clearspan.common.encoder import flash3
 from clearspan.common.encoder.attention import VARLEN_DROPOUT
 from clearspan.common.failures import STOPPED, Failure, report, types_of
-from clearspan.common.flags import flag
 from clearspan.common.model_folder import EncoderError, abbreviated
 from clearspan.common.plugins import PluginError
 from clearspan.shards import Dataset, ShardError
@@ -179,7 +178,7 @@ def finish(trainer: Trainer) -> None:
     run = Path(trainer.recipe.output)
     if trainer.step < trainer.total:
         steps = f"stopped and saved at step {trainer.step} of {trainer.total}"
-        report(Failure(PREFIX, f"{run}: {steps}; {continue_with('--resume')}", STOPPED))
+        report(Failure(PREFIX, f"{run}: {steps}; {continue_with('resume')}", STOPPED))
     else:
         exported = export(run, run / run_folder.MODEL)
         run_folder.mark_finished(run)
@@ -213,9 +212,7 @@ def work(name_or_file: str, overrides: Sequence[str], resume: bool, dry_run: boo
         return failed("" if printed else terminal.one_line(error), code, types_of(error))
     except dist.DistNetworkError as error:
         reason = str(error).splitlines()[0]
-        return failed(
-            f"the ranks cannot connect ({reason}): is the port in use? choose another with {flag('--master_port')}"
-        )
+        return failed(f"the ranks cannot connect ({reason}): is the port in use? choose another with `master_port`")
     except TorchDynamoException as error:
         reason = terminal.one_line(error)
         return failed(f"the encoder cannot be compiled as one graph ({reason}): set training.compile=false")

@@ -12,7 +12,6 @@ import dataclasses
 from collections.abc import Mapping
 
 from clearspan.common.encoder.prompts import DOCUMENT, QUERY, Prompts, Sides
-from clearspan.common.flags import flag
 from clearspan.common.token_ids import leading_ids
 from clearspan.shards import Dataset
 from clearspan.train.config.options import RecipeError
@@ -86,7 +85,7 @@ def _prompts_of(datasets: Mapping[str, Dataset]) -> tuple[str, str]:
         raise RecipeError(
             f"data.{first} has the prompts {one[0]!r} and {one[1]!r}, data.{second} {other[0]!r} and {other[1]!r}: a "
             "model has one prompt for queries and one for documents: make the datasets with the same prompts (pairs "
-            f"{flag('--prompt')})"
+            f"`prompt`)"
         )
     return next(iter(found), ("", ""))
 

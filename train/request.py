@@ -3,7 +3,6 @@
 from dataclasses import dataclass
 from typing import Annotated
 
-from clearspan.common.flags import flag
 from clearspan.common.options import Flag, Options
 from clearspan.common.terminal import REQUIRED
 
@@ -32,4 +31,4 @@ class TrainOptions(Options):
     def __post_init__(self) -> None:
         super().__post_init__()
         if not self.recipe and not self.list:
-            raise ValueError(f"{REQUIRED}{flag('--recipe')}")
+            raise ValueError(f"{REQUIRED}`recipe`")

@@ -47,7 +47,7 @@ class RankCommand(TrainOptions, Command):
     example: ClassVar[str] = EXAMPLE
     expected: ClassVar[Errors] = ()
     remedy: ClassVar[str] = child_commands.continue_with(
-        "--resume", "run it again, with --resume if a checkpoint is there"
+        "resume", "run it again, with --resume if a checkpoint is there"
     )
 
     local_rank: Annotated[int, Flag(argparse.SUPPRESS, name="--local_rank")] = 0

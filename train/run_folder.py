@@ -21,7 +21,6 @@ from typing import Any, Literal
 
 from clearspan.common import files, terminal
 from clearspan.common.encoder.fingerprint import OTHERS, digest, model_sha256
-from clearspan.common.flags import flag
 from clearspan.common.records import MissingDataError
 from clearspan.common.sealed import seal, unseal
 from clearspan.common.sealed_folder import FolderChangedError, check_folder, set_aside
@@ -173,7 +172,7 @@ def repeated(recipe: Recipe) -> Literal["new", "halted", "finished"]:
         return "new"
     differences = differing(load_saved(run / RECIPE, recipe), recipe)
     if changed := [key for key in differences if not matches(key, ["data.*.path"])]:  # `check` compares the content
-        mend = f"name another output, or continue it with {flag('--resume')}"
+        mend = "name another output, or continue it with `resume`"
         raise RecipeError(f"output {run}: the run in it has another {', '.join(changed)} (see {run / RECIPE}): {mend}")
     if not _read_state(run)["finished"]:
         return "halted"
@@ -202,9 +201,7 @@ def check(recipe: Recipe, resume: bool) -> None:
     if tags(run) and resume:
         _check_same(run, recipe)
     elif tags(run):
-        raise RecipeError(
-            f"output {run}: holds a run already; continue it with {flag('--resume')}, or name another folder"
-        )
+        raise RecipeError(f"output {run}: holds a run already; continue it with `resume`, or name another folder")
     elif run.is_dir():
         _check_written(run)
 
@@ -218,7 +215,7 @@ def other_tokenizer(folder: Path, named_by: str = "model.path") -> str:
     """
     return (
         f"{named_by} {folder}: its tokenizer is not the one the shards were made with: run the pipeline with "
-        f"{flag('--tokenizer')} {folder}"
+        f"`tokenizer` {folder}"
     )
 
 
@@ -278,7 +275,7 @@ def _check_same(run: Path, recipe: Recipe) -> None:
     if not saved.is_file():
         raise RecipeError(
             f"{saved}: missing, so this run's recipe cannot be compared: put the file back, or the recipe that "
-            f"{flag('--dry-run')} prints"
+            f"`dry_run` prints"
         )
     started_with = load_saved(saved, recipe)
     if changed := blocking_keys(started_with, recipe):

@@ -18,7 +18,6 @@ from sentence_transformers.sentence_transformer.modules import Pooling, Transfor
 from torch import nn
 
 from clearspan.common.encoder.pooling_names import OF_PLAIN_FOLDER
-from clearspan.common.flags import flag
 from clearspan.common.former import advice
 from clearspan.common.model_folder import EncoderError
 
@@ -72,7 +71,7 @@ def with_pooling(folder: str, pooling: str, **options: Any) -> list[nn.Module]:
         transformer = Transformer(folder, modality_config=HEAD, module_output_name="sentence_embedding", **options)
         if getattr(transformer.model, "pooler", None) is None:
             raise EncoderError(
-                f"{folder}: {type(transformer.model).__name__} has no head for [CLS]; {flag('--pooling')} "
+                f"{folder}: {type(transformer.model).__name__} has no head for [CLS]; `pooling` "
                 "cls takes [CLS] from the last layer"
             )
         return [transformer]

@@ -21,7 +21,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-from clearspan.common.flags import flag
 from clearspan.common.model_folder import INFERENCE, EncoderError, read_inference, read_modules
 
 Side = Literal["query", "document", "other"]
@@ -140,7 +139,7 @@ class Prompts:
             if side != OTHER and not self.of_side(side) and names:
                 lines.append(
                     f"{whose} get no prompt, as with sentence-transformers' encode_{side}, although the model has "
-                    f"{', '.join(dict.fromkeys(names))}: choose with {flag('--prompt-name')}"
+                    f"{', '.join(dict.fromkeys(names))}: choose with `prompt_name`"
                 )
         return "; ".join(lines)
 
@@ -150,15 +149,13 @@ class Prompts:
         if name == NONE:
             return ""
         known = f"the model has {', '.join(self.texts)}" if self.texts else "the model has no prompts: leave it out"
-        raise EncoderError(f"{flag('--prompt-name')} {name}: {known}")
+        raise EncoderError(f"`prompt_name` {name}: {known}")
 
 
 def check_two(names: Sequence[str]) -> None:
     """Raise ValueError if there are more than two names of prompts (one for queries and one for documents)."""
     if len(names) > 2:
-        raise ValueError(
-            f"{flag('--prompt-name')} {','.join(names)}: give one name, or two names: for queries and for documents"
-        )
+        raise ValueError(f"`prompt_name` {','.join(names)}: give one name, or two names: for queries and for documents")
 
 
 def quoted_prompt(prompt: str) -> str:

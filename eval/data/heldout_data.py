@@ -28,7 +28,6 @@ from typing import NamedTuple
 import numpy as np
 
 from clearspan.common import same_text
-from clearspan.common.flags import flag
 from clearspan.common.records import DataError, csv_records, json_records, string_field
 from clearspan.eval.data.crops import MAX_WORDS, MIN_WORDS, crops
 from clearspan.eval.data.dataset_texts import DatasetTexts, Row, sorted_by_hash
@@ -46,7 +45,7 @@ MIN_TEXTS = 10
 
 def hold_out_more() -> str:
     """Return advice for a user whose dataset has too few held-out texts."""
-    return f"hold out more, by a larger {flag('--holdout-fraction')} into a new folder, or give more texts"
+    return "hold out more, by a larger `holdout_fraction` into a new folder, or give more texts"
 
 
 @dataclass(frozen=True)

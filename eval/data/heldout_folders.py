@@ -6,7 +6,6 @@ and csv files in `DIR/heldout/`.
 
 from pathlib import Path
 
-from clearspan.common.flags import flag
 from clearspan.common.records import DataError, MissingDataError
 from clearspan.shards import held_out
 from clearspan.shards.held_out import NoHeldOutPartError
@@ -60,8 +59,8 @@ def held_out_part(folder: Path) -> Path:
         return Path(held_out.held_out_part(str(folder)))
     except NoHeldOutPartError as error:
         raise DataError(
-            f"{error}: run its pipeline with {flag('--holdout-fraction')} 0.05; or put a dataset that no training "
-            f"reads at DIR/{FOLDER}/NAME, and give {flag('--data')} DIR"
+            f"{error}: run its pipeline with `holdout_fraction` 0.05; or put a dataset that no training "
+            f"reads at DIR/{FOLDER}/NAME, and give `data` DIR"
         ) from None
     except ManifestError as error:
         raise DataError(str(error)) from None

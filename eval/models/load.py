@@ -16,7 +16,6 @@ from clearspan.common import plugins
 from clearspan.common.encoder import folder
 from clearspan.common.encoder.batching import batches_by_length
 from clearspan.common.encoder.sentence_encoder import Encoder
-from clearspan.common.flags import flag
 from clearspan.common.model_folder import EncoderError, model_name
 from clearspan.common.model_forms import model_value_error
 from clearspan.common.progress import ProgressBar
@@ -118,14 +117,14 @@ def load_encoder(spec: str, pooling: str | None = None, precision: str = "fp32",
     path = Path(spec)
     if is_baseline(spec) or hybrid_folder(spec) is not None:
         kind = "a baseline that compares words" if is_baseline(spec) else "a model with BM25 that ranks documents"
-        raise EncoderError(f"{spec}: {kind} and embeds no text; evaluate it with {flag('--model')} {spec}")
+        raise EncoderError(f"{spec}: {kind} and embeds no text; evaluate it with `model` {spec}")
     if problem := model_value_error(spec):
         raise EncoderError(f"{spec!r}: {problem}")
     if path.is_dir():
         return folder.load_folder(path, pooling, device, precision)
     if pooling:
         kind = "a file of word vectors" if path.is_file() else "no folder"
-        raise EncoderError(f"{spec}: is {kind}, and {flag('--pooling')} applies to plain Hugging Face folders only")
+        raise EncoderError(f"{spec}: is {kind}, and `pooling` applies to plain Hugging Face folders only")
     if path.is_file():
         open_vectors = plugins.load_function(WORD_VECTORS, "a function of the path of a file of word vectors")
         encoder: Encoder = open_vectors(path)

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Annotated, ClassVar
 
 from clearspan.common.command import Command, Errors, Printed, Result
+from clearspan.common.flags import as_printed
 from clearspan.common.options import Flag, Json
 from clearspan.common.parsing import did_you_mean
 from clearspan.common.records import DataError
@@ -58,7 +59,7 @@ class Tables(Command):
             width = max(map(len, tables()))
             return Printed("\n".join(f"{name:<{width}}  {each.paper}, {each.title}" for name, each in tables().items()))
         grid = beside(tables()[self.name], results.find(self.results))
-        return Printed(formatted(grid, self.format), json_text(asdict(grid)))
+        return Printed(as_printed(formatted(grid, self.format)), json_text(asdict(grid)))
 
 
 main = Tables.main

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 
 from tabulate import tabulate
 
-from clearspan.common.flags import flag
 from clearspan.common.terminal import printable
 from clearspan.eval.details import Table
 from clearspan.eval.report.text import text_table
@@ -123,7 +122,7 @@ def _missing_notes(table: PaperTable, model: Results) -> list[str]:
         if missing == [CAPTIONS]:
             notes.append(
                 f"{column.head} ({column.average}) is without COCO's captions, the published ones with them: add "
-                f"{flag('--tasks')} captions"
+                f"`tasks` captions"
             )
         elif missing:
             notes.append(f"no {column.head} ({column.average}) without {', '.join(missing)}")

@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from clearspan.common.flags import flag
 from clearspan.eval.data.glue_data import LAYOUTS, GlueColumns, read_glue
 from clearspan.eval.data.labeled import Labeled
 from clearspan.eval.details import Details, Table
@@ -113,7 +112,7 @@ class GlueTask:
             raise UnscoredError("is fine-tuned, which takes a model folder with a transformer")
         if not is_trainer_device(run.device):
             raise UnscoredError(
-                f"transformers' Trainer cannot be told {flag('--device')} {run.device}: give cpu or cuda, with "
+                f"transformers' Trainer cannot be told `device` {run.device}: give cpu or cuda, with "
                 "CUDA_VISIBLE_DEVICES for another GPU than the first"
             )
         settings = FinetuningSettings(*SEARCHED[self.name.partition("/")[2]], epochs=EPOCHS[run.protocol])

@@ -27,7 +27,6 @@ import numpy as np
 from annotated_types import Ge, Gt, Le
 from tokenizers import Tokenizer
 
-from clearspan.common.flags import flag
 from clearspan.common.options import Flag, Options
 from clearspan.common.ragged import Ragged, bounds, segments
 from clearspan.pipelines.augment.choices import choose, fraction_of, members, shuffled, spans_of
@@ -65,13 +64,10 @@ class Proportions(Options):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.del_spans * self.del_span > 1 + 1e-9:
-            raise ValueError(
-                f"{flag('--del-spans')} {self.del_spans}: spans of {self.del_span} are more than a whole sentence"
-            )
+            raise ValueError(f"`del_spans` {self.del_spans}: spans of {self.del_span} are more than a whole sentence")
         if 2 * self.reorder_pairs * self.reorder_span > 1 + 1e-9:
             raise ValueError(
-                f"{flag('--reorder-pairs')} {self.reorder_pairs}: pairs of spans of {self.reorder_span} exceed the "
-                "sentence"
+                f"`reorder_pairs` {self.reorder_pairs}: pairs of spans of {self.reorder_span} exceed the sentence"
             )
 
 
@@ -98,11 +94,9 @@ class Augmentation(Proportions):
         steps = tuple(text.split("+"))
         for step in steps:
             if step not in STEPS:
-                raise ValueError(
-                    f"{flag('--augment')} {text!r}: {step!r} is not one of {', '.join(STEPS)} (joined by +)"
-                )
+                raise ValueError(f"`augment` {text!r}: {step!r} is not one of {', '.join(STEPS)} (joined by +)")
         if len(set(steps)) < len(steps):
-            raise ValueError(f"{flag('--augment')} {text!r} names a step twice")
+            raise ValueError(f"`augment` {text!r} names a step twice")
         return cls(steps=steps, **options)
 
     def __str__(self) -> str:

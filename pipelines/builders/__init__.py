@@ -20,7 +20,6 @@ from typing import Annotated, Any, ClassVar, Protocol, Self
 import pyarrow as pa
 from annotated_types import Ge, Le
 
-from clearspan.common.flags import flag
 from clearspan.common.options import Flag, Json, Options, Quiet
 from clearspan.pipelines.counter import Counts, RecordCounter, RecordError
 from clearspan.pipelines.records import MAX_BYTES, Inputs, ReadOptions, Record
@@ -53,15 +52,13 @@ def advice_for(reason: str) -> str:
         reason: the reason for which most of the records were dropped, such as "short_tokens".
     """
     advice = {
-        "short_bytes": f"lower {flag('--min-tokens')}",
-        "short_tokens": f"lower {flag('--min-tokens')}",
-        "long_tokens": (
-            f"raise {flag('--max-tokens')}; for a text file with a text per line add {flag('--text-per')} line"
-        ),
-        "few_words": f"lower {flag('--min-words')}",
-        "language": f"name other languages, or lower {flag('--language-threshold')}",
-        "equal_texts": f"name another pair with {flag('--fields')}",
-        "no_pair": f"choose another {flag('--structure')}",
+        "short_bytes": "lower `min_tokens`",
+        "short_tokens": "lower `min_tokens`",
+        "long_tokens": ("raise `max_tokens`; for a text file with a text per line add `text_per` line"),
+        "few_words": "lower `min_words`",
+        "language": "name other languages, or lower `language_threshold`",
+        "equal_texts": "name another pair with `fields`",
+        "no_pair": "choose another `structure`",
         "unpaired": "a premise needs an entailed and a contradicting hypothesis in one file",
     }
     return advice.get(reason, "")

@@ -16,7 +16,6 @@ import pyarrow as pa
 from annotated_types import Ge
 
 from clearspan.common.catalog import COMMANDS
-from clearspan.common.flags import flag
 from clearspan.common.options import Flag
 from clearspan.pipelines.builders.text import ExamplesToWrite, TextBuilder, TextWorker, excluded_of
 from clearspan.pipelines.builders.text_inputs import EMPTY, grouped, text_in
@@ -52,7 +51,7 @@ class Documents(TextBuilder):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.max_tokens is not None and self.max_tokens < self.min_tokens:
-            raise ValueError(f"{flag('--max-tokens')} must be at least {flag('--min-tokens')}")
+            raise ValueError("`max_tokens` must be at least `min_tokens`")
 
     @property
     def reasons(self) -> tuple[str, ...]:

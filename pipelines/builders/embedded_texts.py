@@ -12,7 +12,6 @@ from typing import NamedTuple, Self
 
 from clearspan.common import same_text
 from clearspan.common.compute import AUTO
-from clearspan.common.flags import flag
 from clearspan.common.parsing import normalized_name
 from clearspan.pipelines.builders.kept_fields import KeptFields, Plain, split, types_of
 from clearspan.pipelines.builders.text_inputs import TITLES, text_in
@@ -107,7 +106,7 @@ class EmbeddedTexts:
         words = [word if word not in known else f"{word}:{known[word]}" for word in self.keep_fields]
         types = types_of(words, records)
         if title is not None:
-            types_of([title], records, "--title-field")
+            types_of([title], records, "title_field")
             types |= {title: "string"}
         return dataclasses.replace(self, title_field=title, kept=tuple(types.items()))
 
@@ -124,9 +123,7 @@ class EmbeddedTexts:
                 isinstance(value.get(matching_name(value, title) or ""), str) for value in objects
             ):
                 return title
-        raise PipelineError(
-            f"{flag('--title-field')}: the records have none of {', '.join(TITLES)}: name the field of the title"
-        )
+        raise PipelineError(f"`title_field`: the records have none of {', '.join(TITLES)}: name the field of the title")
 
     def of(self, record: Record, counts: Counts) -> Text | None:
         """Return the text of a record, with its title. If the text is empty, count the record as filtered and return

@@ -15,7 +15,6 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from clearspan.common.flags import flag
 from clearspan.pipelines.builders.kept_fields import number_text, types_of
 from clearspan.pipelines.builders.text_inputs import utf8
 from clearspan.pipelines.counter import RecordError
@@ -24,7 +23,7 @@ from clearspan.pipelines.readers.columns import matching_name
 from clearspan.pipelines.readers.jsonl import json_name
 from clearspan.pipelines.records import Inputs, ReadOptions, Record
 
-OPTION = "--group-field"
+OPTION = "group_field"
 LOOKED_AT = 1000
 """Number of first records that are searched for the field. At least one of them must have it."""
 
@@ -65,7 +64,7 @@ def group_of(record: Record, field: str | None) -> str:
         return ""
     text = value.strip() if isinstance(value, str) else number_text(value)
     if text is None:
-        raise RecordError(f'its "{field}" is {json_name(value)}: {flag(OPTION)} takes a text, a number, true or false')
+        raise RecordError(f'its "{field}" is {json_name(value)}: `{OPTION}` takes a text, a number, true or false')
     utf8(text)
     return text
 

@@ -22,7 +22,6 @@ from typing import Any
 import orjson
 import pyarrow as pa
 
-from clearspan.common.flags import flag
 from clearspan.common.parsing import did_you_mean, exact_number, whole_number
 from clearspan.pipelines.builders.text_inputs import MAX_FIELDS
 from clearspan.pipelines.counter import RecordError
@@ -59,12 +58,12 @@ def check_names(words: Sequence[str]) -> None:
     """Raise ValueError if two entries of --keep-fields name the same field, or if a name is empty or not printable."""
     names = [split(word)[0] for word in words]
     if twice := next((name for name in names if names.count(name) > 1), None):
-        raise ValueError(f"{flag('--keep-fields')} names {twice} twice: leave one out")
+        raise ValueError(f"`keep_fields` names {twice} twice: leave one out")
     if odd := next((name for name in names if not name or not name.isprintable()), None):
-        raise ValueError(f"{flag('--keep-fields')}: {odd!r} is not the name of a field")
+        raise ValueError(f"`keep_fields`: {odd!r} is not the name of a field")
 
 
-def types_of(words: Sequence[str], records: Sequence[Record], option: str = "--keep-fields") -> dict[str, str]:
+def types_of(words: Sequence[str], records: Sequence[Record], option: str = "keep_fields") -> dict[str, str]:
     """Return the type of each field: the type that the user writes, or else the type inferred from the first records.
 
     A type is "string", "int64", "double" or "bool".
@@ -93,16 +92,16 @@ def types_of(words: Sequence[str], records: Sequence[Record], option: str = "--k
 def _missing(name: str, objects: Sequence[Mapping[str, Any]], num_records: int, option: str) -> str:
     known = list(dict.fromkeys(field for value in objects for field in names_in(value)))
     if not known:
-        return f'{flag(option)}: the inputs have no field "{name}": they are plain text: leave the option out'
+        return f'`{option}`: the inputs have no field "{name}": they are plain text: leave the option out'
     listed = ", ".join(known[:MAX_FIELDS])
     where = f"the first {num_records:,} records have only {listed}"
-    return f'{flag(option)}: no field "{name}": {where}{did_you_mean(name, known)}'
+    return f'`{option}`: no field "{name}": {where}{did_you_mean(name, known)}'
 
 
 def _type_of(name: str, values: Sequence[Any], option: str) -> str:
     if other := [value for value in values if not isinstance(value, (str, Real, Decimal))]:
         held = json_name(other[0])
-        raise PipelineError(f'{flag(option)}: "{name}" holds {held}: name fields of texts, numbers or booleans')
+        raise PipelineError(f'`{option}`: "{name}" holds {held}: name fields of texts, numbers or booleans')
     if values and all(isinstance(value, bool) for value in values):
         return "bool"
     if not values or any(isinstance(value, (str, bool)) for value in values):
@@ -143,7 +142,7 @@ class KeptFields:
         """
         if not isinstance(record.value, dict):
             return (None,) * len(self.types)
-        place = f", in a new {flag('--output')}" if self.update else ""
+        place = ", in a new `output`" if self.update else ""
         return tuple(_value(record.value, name, kind, name in self.rounded, place) for name, kind in self.types.items())
 
     def columns(self, rows: Iterable[tuple[Plain, ...]]) -> dict[str, pa.Array]:

@@ -7,7 +7,6 @@ from clearspan.common.encoder import static
 from clearspan.common.encoder.fingerprint import model_sha256
 from clearspan.common.encoder.folder import load_folder
 from clearspan.common.encoder.sentence_encoder import FolderEncoder
-from clearspan.common.flags import flag
 from clearspan.common.model_folder import EncoderError
 from clearspan.common.terminal import one_line
 from clearspan.pipelines.builders.vector_options import check_folder
@@ -38,15 +37,12 @@ def load_model(folder: str, sha256: str, pooling: str | None, device: str, preci
     try:
         if model_hash(folder) != sha256:
             raise PipelineError(
-                f"{flag('--model')} {folder}: not the model that made these vectors: its files are different or have "
-                "changed"
+                f"`model` {folder}: not the model that made these vectors: its files are different or have changed"
             )
         if device != "cpu" or not static.is_static_folder(Path(folder)):
             check_extra("embed", "torch", "sentence_transformers", feature="embedding")
         if device != "cpu" and resolve_device(AUTO) == "cpu":
-            raise PipelineError(
-                f"{flag('--device')} {device}: this machine has no GPU: compute on the CPU with {flag('--device')} cpu"
-            )
+            raise PipelineError(f"`device` {device}: this machine has no GPU: compute on the CPU with `device` cpu")
         return load_folder(Path(folder), pooling, device, precision)
     except EncoderError as error:
         raise PipelineError(one_line(error)) from None

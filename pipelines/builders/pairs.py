@@ -17,7 +17,6 @@ from typing import Annotated, Any, ClassVar, Literal
 from clearspan.common import same_text
 from clearspan.common.catalog import COMMANDS
 from clearspan.common.encoder.prompts import DOCUMENT, QUERY, Prompts
-from clearspan.common.flags import flag
 from clearspan.common.options import Flag
 from clearspan.pipelines.builders import groups
 from clearspan.pipelines.builders.text import excluded_of
@@ -71,7 +70,7 @@ class Pairs(Triplets):
     command: ClassVar[str] = "pairs"
     are_pairs: ClassVar[bool] = True
     usual: ClassVar[tuple[tuple[str, ...], ...]] = USUAL
-    option: ClassVar[str] = "--fields"
+    option: ClassVar[str] = "fields"
     summary: ClassVar[str] = COMMANDS["pairs"].summary
     description: ClassVar[str] = (
         "Make a dataset of positive pairs: two fields of each record, such as title and text, or parts of each text."
@@ -83,20 +82,17 @@ class Pairs(Triplets):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.fields is not None and len(self.fields) != 2:
-            raise ValueError(f"{flag('--fields')} must name two different fields, e.g. title,body")
+            raise ValueError("`fields` must name two different fields, e.g. title,body")
         of_texts = {
-            "--text-field": self.text_field,
-            "--document-separator": self.document_separator,
-            "--text-per line": self.text_per == "line",
+            "`text_field`": self.text_field,
+            "`document_separator`": self.document_separator,
+            "`text_per` line": self.text_per == "line",
         }
         given = [option for option, value in of_texts.items() if value]
         if given and not self.structure:
-            raise ValueError(
-                f"{flag(given[0])} has no effect without {flag('--structure')}: leave it out, or add "
-                f"{flag('--structure')}"
-            )
+            raise ValueError(f"{given[0]} has no effect without `structure`: leave it out, or add `structure`")
         if self.structure and self.fields is not None:
-            raise ValueError(f"{flag('--fields')} and {flag('--structure')}: leave one of them out")
+            raise ValueError("`fields` and `structure`: leave one of them out")
 
     @property
     def named(self) -> tuple[str, ...] | None:

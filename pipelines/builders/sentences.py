@@ -23,7 +23,6 @@ import pyarrow as pa
 from annotated_types import Ge, Le
 
 from clearspan.common.catalog import COMMANDS
-from clearspan.common.flags import flag
 from clearspan.common.options import Flag
 from clearspan.pipelines.augment import words as word_starts
 from clearspan.pipelines.augment.steps import DEL, STEPS, Augmentation, Augmenter, Proportions
@@ -83,17 +82,14 @@ class Augmenting(Proportions):
         for field in dataclasses.fields(Augmenting):
             if field.name in ("augment", "del_token") or getattr(self, field.name) == field.default:
                 continue
-            option = flag(f"--{field.name.replace('_', '-')}")
+            option = f"`{field.name}`"
             named = "subs" if field.name == "synonyms" else field.name
             if not self.augmentation:
-                raise ValueError(
-                    f"{option} has no effect without {flag('--augment')}: add it, e.g. {flag('--augment')} "
-                    "subs+del-span"
-                )
+                raise ValueError(f"{option} has no effect without `augment`: add it, e.g. `augment` subs+del-span")
             if missing := [step for step in STEPS if named.startswith(step.replace("-", "_")) and step not in steps]:
-                raise ValueError(f"{option} has no effect without the step {missing[0]}: add it to {flag('--augment')}")
+                raise ValueError(f"{option} has no effect without the step {missing[0]}: add it to `augment`")
         if self.augmentation and self.augmentation.substitutes and not self.synonyms:
-            raise ValueError(f"{flag('--augment')} with subs needs {flag('--synonyms')} FILE: {EXPECTED}; {SOURCES}")
+            raise ValueError(f"`augment` with subs needs `synonyms` FILE: {EXPECTED}; {SOURCES}")
 
     @functools.cached_property
     def augmentation(self) -> Augmentation | None:
@@ -135,19 +131,12 @@ class Sentences(Augmenting, TextBuilder):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.pack is not None and self.max_tokens is not None:
-            raise ValueError(
-                f"{flag('--max-tokens')} has no effect with {flag('--pack')}, which cuts longer sentences: leave one "
-                "out"
-            )
+            raise ValueError("`max_tokens` has no effect with `pack`, which cuts longer sentences: leave one out")
         if self.most_tokens < self.min_tokens:
-            raise ValueError(
-                f"{flag('--max-tokens' if self.pack is None else '--pack')} must be at least {flag('--min-tokens')}"
-            )
+            raise ValueError(f"`{'max_tokens' if self.pack is None else 'pack'}` must be at least `min_tokens`")
         if not LANGUAGES.issuperset(self.language):
             named = ",".join(self.language)
-            raise ValueError(
-                f"{flag('--language')} {named}: give a code of ISO 639-1 in lower case, such as en, de or zh"
-            )
+            raise ValueError(f"`language` {named}: give a code of ISO 639-1 in lower case, such as en, de or zh")
 
     @property
     def most_tokens(self) -> int:
@@ -220,9 +209,9 @@ class Sentences(Augmenting, TextBuilder):
         try:
             table = read_synonyms(self.synonyms)
         except ValueError as error:
-            raise PipelineError(f"{flag('--synonyms')} {error}; {SOURCES}") from None
+            raise PipelineError(f"`synonyms` {error}; {SOURCES}") from None
         except OSError as error:
-            reason = f"{flag('--synonyms')} {self.synonyms}: {error.strerror or error}"
+            reason = f"`synonyms` {self.synonyms}: {error.strerror or error}"
             raise PipelineError(f"{reason}: {EXPECTED}; {SOURCES}") from None
         return {**files, SYNONYMS: json.dumps(table, ensure_ascii=False, separators=(",", ":")).encode()}
 
@@ -240,7 +229,7 @@ class Sentences(Augmenting, TextBuilder):
         try:
             augmenter = Augmenter(self.augmentation, tokenization.tokenizer, synonyms) if self.augmentation else None
         except ValueError as error:
-            raise PipelineError(f"{flag('--synonyms')} {self.synonyms}: {error}") from None
+            raise PipelineError(f"`synonyms` {self.synonyms}: {error}") from None
         return SentenceWorker(self, tokenization, excluded_of(resources), augmenter)
 
     def remarks(self, fingerprint: Mapping[str, Any], sums: Mapping[str, int]) -> list[str]:

@@ -18,7 +18,6 @@ import pyarrow as pa
 from annotated_types import Ge, Gt, Le
 
 from clearspan.common import same_text
-from clearspan.common.flags import flag
 from clearspan.common.options import Flag
 from clearspan.common.ragged import Ragged
 from clearspan.pipelines.attached import GROUPS, HASHES, attach
@@ -100,17 +99,14 @@ class TextBuilder(TextInputs):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.language_threshold is not None and not self.languages:
-            raise ValueError(
-                f"{flag('--language-threshold')} has no effect without {flag('--language')}: add it, e.g. "
-                f"{flag('--language')} de,fr"
-            )
+            raise ValueError("`language_threshold` has no effect without `language`: add it, e.g. `language` de,fr")
         if self.languages:
             check_languages(self.languages)
         for name in self.quality:
             try:
                 text_filter(name)
             except ValueError as error:
-                raise ValueError(f"{flag('--quality')} {error}") from None
+                raise ValueError(f"`quality` {error}") from None
 
     @property
     def languages(self) -> tuple[str, ...]:
@@ -256,7 +252,7 @@ def check_languages(languages: Sequence[str]) -> None:
     except PipelineError as error:
         raise ValueError(str(error)) from None
     if unknown := [code for code in languages if code not in known]:
-        raise ValueError(f"{flag('--language')} {unknown[0]}: the detector knows the languages {' '.join(known)}")
+        raise ValueError(f"`language` {unknown[0]}: the detector knows the languages {' '.join(known)}")
 
 
 class ExamplesToWrite(NamedTuple):

@@ -8,7 +8,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Annotated, Any, Literal, TypeVar
 
 from clearspan.common import same_text
-from clearspan.common.flags import flag
 from clearspan.common.options import Flag, Options, checking
 from clearspan.pipelines.builders import Builder
 from clearspan.pipelines.counter import Counts, RecordCounter, RecordError
@@ -105,9 +104,7 @@ class TextReading(Options):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.document_separator is not None and self.text_per == "line":
-            raise ValueError(
-                f"{flag('--document-separator')} has no effect with {flag('--text-per')} line: leave one of them out"
-            )
+            raise ValueError("`document_separator` has no effect with `text_per` line: leave one of them out")
 
     def reading(self) -> ReadOptions:
         return ReadOptions(
@@ -166,9 +163,7 @@ def text_of(record: Record, field: str | None = None) -> tuple[str, bytes]:
         wanted = field or DEFAULT
         name = matching_name(text, wanted)
         if name is None:
-            raise RecordError(
-                f'no field "{wanted}" among {fields(text)}: name the field of the text with {flag("--text-field")}'
-            )
+            raise RecordError(f'no field "{wanted}" among {fields(text)}: name the field of the text with `text_field`')
         text = text[name]
         if not isinstance(text, str | None):
             raise RecordError(f'"{name}" is not a string but {json_name(text)}')

@@ -29,7 +29,6 @@ from annotated_types import Ge
 
 from clearspan.common.catalog import COMMANDS
 from clearspan.common.encoder.prompts import OTHER, Prompts, check_two, quoted_prompt
-from clearspan.common.flags import flag
 from clearspan.common.model_folder import EncoderError
 from clearspan.common.options import Flag
 from clearspan.common.parsing import normalized_name
@@ -143,7 +142,7 @@ class Triplets(TextBuilder):
     shares_texts: ClassVar[bool] = True
     are_pairs: ClassVar[bool] = False
     usual: ClassVar[tuple[tuple[str, ...], ...]] = COLUMNS
-    option: ClassVar[str] = "--columns"
+    option: ClassVar[str] = "columns"
     name: ClassVar[str] = "triplets"
     summary: ClassVar[str] = COMMANDS["triplets"].summary
     description: ClassVar[str] = (
@@ -157,31 +156,21 @@ class Triplets(TextBuilder):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.max_tokens < self.min_tokens:
-            raise ValueError(f"{flag('--max-tokens')} must be at least {flag('--min-tokens')}")
+            raise ValueError("`max_tokens` must be at least `min_tokens`")
         if self.columns and self.nli and len(self.columns) != 3:
-            raise ValueError(f"{flag('--columns')} with {flag('--nli')} must name three: premise, hypothesis and label")
+            raise ValueError("`columns` with `nli` must name three: premise, hypothesis and label")
         if self.columns and len(self.columns) < 2:
-            raise ValueError(
-                f"{flag('--columns')} must name two or more: sentence, positive and, optionally, negatives"
-            )
+            raise ValueError("`columns` must name two or more: sentence, positive and, optionally, negatives")
         if self.nli and (self.max_positives or self.max_negatives):
-            raise ValueError(
-                f"{flag('--max-positives')} and {flag('--max-negatives')} have no effect with {flag('--nli')}: leave "
-                "them out"
-            )
+            raise ValueError("`max_positives` and `max_negatives` have no effect with `nli`: leave them out")
         if self.nli and self.group_field is not None:
-            raise ValueError(
-                f"{flag('--group-field')} has no effect with {flag('--nli')}, which joins rows of one premise: leave "
-                "it out"
-            )
+            raise ValueError("`group_field` has no effect with `nli`, which joins rows of one premise: leave it out")
         check_two(self.prompt_name)
         if self.prompt and self.prompt_name:
-            raise ValueError(f"{flag('--prompt')} and {flag('--prompt-name')}: leave one of them out")
+            raise ValueError("`prompt` and `prompt_name`: leave one of them out")
         most = 2 if self.are_pairs else 3
         if len(self.prompt) > most:
-            raise ValueError(
-                f"{flag('--prompt')} {self.prompt[-1]!r}: a row has at most {most} texts: give one prompt for each"
-            )
+            raise ValueError(f"`prompt` {self.prompt[-1]!r}: a row has at most {most} texts: give one prompt for each")
 
     def resolved(self, earlier_options: Mapping[str, Any]) -> Self:
         """Return a copy of these options in which `prompt` holds the texts of the prompts, and `prompt_name` is empty.
@@ -243,10 +232,7 @@ class Triplets(TextBuilder):
         names = [name for name, text in known.texts.items() if text]
         if known.of_side(OTHER) or not names:
             return ""
-        return (
-            f"no prompt before the texts, although the model has {', '.join(names)}: choose with "
-            f"{flag('--prompt-name')}"
-        )
+        return f"no prompt before the texts, although the model has {', '.join(names)}: choose with `prompt_name`"
 
     @property
     def prompts(self) -> tuple[str, ...]:
@@ -373,10 +359,10 @@ class Triplets(TextBuilder):
         columns = chosen(list(value), self.rows)
         if columns is None:
             named = shown_sets(self.column_sets)
-            mend = f"name them in order with {flag(self.rows.option)}"
+            mend = f"name them in order with `{self.rows.option}`"
             of_labels = dataclasses.replace(self.rows, columns=nli.COLUMNS, by_order=False)
             if chosen(list(value), of_labels) and not self.named:
-                mend = f"add {flag('--nli')}"
+                mend = "add `nli`"
             raise MissingFieldError(f"no fields {named} among {fields(value)}: {mend}")
         return [value[column] for column in columns]
 
@@ -402,10 +388,11 @@ class Triplets(TextBuilder):
         texts: list[str] = []
         for sort, those, room in zip(("text", "positive", "negative"), found, most, strict=True):
             if len(those) > room:
-                if not getattr(self, f"max_{sort}s", None):
-                    option = f": keep some with {flag(f'--max-{sort}s')} N" if sort != "text" else ""
+                option = f"max_{sort}s"
+                if not getattr(self, option, None):
+                    mend = f": keep some with `{option}` N" if sort != "text" else ""
                     raise RecordError(
-                        f"{len(those)} {sort}s in a row, which has {counted(room, 'column')} for them{option}"
+                        f"{len(those)} {sort}s in a row, which has {counted(room, 'column')} for them{mend}"
                     )
                 counts.count("beyond", len(those) - room)
             texts += those[:room]
@@ -442,9 +429,7 @@ class Triplets(TextBuilder):
         if sums.get("cut"):
             lines.append(f"{sums['cut']:,} rows with a text cut to {self.max_tokens:,} tokens")
         if sums.get("beyond"):
-            lines.append(
-                f"{sums['beyond']:,} texts beyond {flag('--max-positives')} or {flag('--max-negatives')} left out"
-            )
+            lines.append(f"{sums['beyond']:,} texts beyond `max_positives` or `max_negatives` left out")
         if prompts := fingerprint["options"].get("prompts"):
             first, second, *_ = prompts.values()
             others = f"before the first text of a row, {quoted_prompt(second)} before the other"
@@ -548,7 +533,7 @@ class TripletWorker(TextWorker[Triplets]):
             if num_texts and len(row.texts) != num_texts:
                 raise PipelineError(
                     f"{row.source}: a row of {len(row.texts)} texts, after rows of {num_texts}: process them in "
-                    f"separate runs, or name the columns that all rows have with {flag('--columns')}"
+                    f"separate runs, or name the columns that all rows have with `columns`"
                 )
             num_texts = len(row.texts)
             if self._is_kept(row, counter.counts):
@@ -623,6 +608,6 @@ def _check_texts(rows: Sequence[TripletRow]) -> None:
         ):
             raise PipelineError(
                 f"{rows[0].source}: {column[0]!r} and all below it are labels or numbers, not texts: add "
-                f"{flag('--nli')} if rows are premise, hypothesis and label, or name the columns of texts in order "
-                f"with {flag('--columns')}"
+                f"`nli` if rows are premise, hypothesis and label, or name the columns of texts in order "
+                f"with `columns`"
             )

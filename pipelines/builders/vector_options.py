@@ -10,7 +10,6 @@ from annotated_types import Ge
 from clearspan.common.compute import AUTO, Device, Precision
 from clearspan.common.encoder.prompts import DOCUMENT, Prompts, Side
 from clearspan.common.encoder.sentence_encoder import Pooling
-from clearspan.common.flags import flag
 from clearspan.common.model_folder import EncoderError, read_modules
 from clearspan.common.model_forms import NO_FOLDER, model_value_error
 from clearspan.common.options import Flag, Options
@@ -110,24 +109,19 @@ class VectorOptions(ModelOptions, TextInputs):
     def __post_init__(self) -> None:
         super().__post_init__()
         if read_modules(Path(self.model)) and self.pooling:
-            raise ValueError(f"{flag('--model')} {self.model} defines its own pooling: leave out {flag('--pooling')}")
+            raise ValueError(f"`model` {self.model} defines its own pooling: leave out `pooling`")
         check_names(self.keep_fields)
         if self.chunk_overlap is not None and self.chunk_tokens is None:
             raise ValueError(
-                f"{flag('--chunk-overlap')} has no effect without {flag('--chunk-tokens')}: leave it out, or add "
-                f"{flag('--chunk-tokens')}"
+                "`chunk_overlap` has no effect without `chunk_tokens`: leave it out, or add `chunk_tokens`"
             )
         overlap = self.chunk_overlap or 0
         if self.chunk_tokens is not None and 2 * overlap > self.chunk_tokens:
-            raise ValueError(
-                f"{flag('--chunk-overlap')} {self.chunk_overlap}: must be at most half of {flag('--chunk-tokens')}"
-            )
+            raise ValueError(f"`chunk_overlap` {self.chunk_overlap}: must be at most half of `chunk_tokens`")
         if self.title_field is not None and normalized_name(self.title_field) == normalized_name(
             self.text_field or DEFAULT
         ):
-            raise ValueError(
-                f"{flag('--title-field')} {self.title_field}: is the field of the text: name another field"
-            )
+            raise ValueError(f"`title_field` {self.title_field}: is the field of the text: name another field")
 
 
 def check_device(device: str) -> str:
@@ -140,13 +134,13 @@ def check_device(device: str) -> str:
         ValueError: the name is neither auto nor cpu nor cuda nor cuda with a number.
     """
     if not (match := DEVICE.fullmatch(device)):
-        raise ValueError(f"{flag('--device')} {device}: choose auto, cpu, cuda, or one GPU as cuda:1")
+        raise ValueError(f"`device` {device}: choose auto, cpu, cuda, or one GPU as cuda:1")
     return match[1] or AUTO
 
 
 def check_folder(folder: str) -> None:
     """Raise EncoderError unless the path is an existing folder. The model in it is not read."""
     if problem := model_value_error(folder):
-        raise EncoderError(f"{flag('--model')} {folder!r}: {problem}")
+        raise EncoderError(f"`model` {folder!r}: {problem}")
     if not Path(folder).is_dir():
-        raise EncoderError(f"{flag('--model')} {folder}: {NO_FOLDER}")
+        raise EncoderError(f"`model` {folder}: {NO_FOLDER}")

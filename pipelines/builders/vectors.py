@@ -38,7 +38,6 @@ from clearspan.common.encoder.pooling_names import recorded
 from clearspan.common.encoder.prompts import DOCUMENT, quoted_prompt
 from clearspan.common.encoder.sentence_encoder import FolderEncoder
 from clearspan.common.encoder.shared_model import SharedModel
-from clearspan.common.flags import flag
 from clearspan.common.progress import counted
 from clearspan.pipelines.builders import model_processes
 from clearspan.pipelines.builders.copied import Copied
@@ -46,6 +45,7 @@ from clearspan.pipelines.builders.embedding import VectorWorker
 from clearspan.pipelines.builders.models import load_model, model_hash
 from clearspan.pipelines.builders.text_inputs import EMPTY
 from clearspan.pipelines.builders.vector_options import VectorOptions, check_device
+from clearspan.common.terminal import warn
 from clearspan.pipelines.records import Inputs, ReadOptions
 
 MIN_UNIT_BYTES, MAX_UNIT_BYTES = 250_000, 4_000_000
@@ -94,7 +94,7 @@ class Vectors(VectorOptions):
         precision = earlier_options.get("precision", AUTO) if self.precision == AUTO else self.precision
         compute = resolve(device_of(Path(self.model), device), precision)
         if compute.message:
-            print(compute.message, file=sys.stderr)
+            warn(compute.message)
         tokens = self.batch_tokens or earlier_options.get("batch_tokens") or batch_tokens_of(compute.device)
         return dataclasses.replace(
             self,
@@ -196,7 +196,7 @@ class Vectors(VectorOptions):
         lines = [f"vectors {Compute(*(fingerprint['options'][name] for name in ('device', 'precision')))}"]
         if sums.get("truncated"):
             cut = f"{sums['truncated']:,} texts are longer than the model reads: their ends were cut off"
-            lines.append(f"{cut} ({flag('--chunk-tokens')} embeds them whole)")
+            lines.append(f"{cut} (`chunk_tokens` embeds them whole)")
         if self.chunk_tokens is not None:
             lines.append(f"{counted(sums.get('documents', 0), 'text')} in {counted(sums.get('chunks', 0), 'chunk')}")
         if "prompt" in fingerprint["options"]:

@@ -25,7 +25,6 @@ from typing import Any
 import apache_beam as beam
 from apache_beam.metrics import Metrics
 
-from clearspan.common.flags import set_caller
 from clearspan.common.terminal import one_line
 from clearspan.pipelines.errors import PipelineError, carrying_errors
 from clearspan.pipelines.units.commit import commit
@@ -48,7 +47,6 @@ def _working(job: Job) -> Iterator[None]:
     An expected error, such as PipelineError, is raised in a form that reaches the driver
     (`pipelines.errors.carrying_errors`).
     """
-    set_caller(job.caller)
     with carrying_errors():
         if storage.is_remote(job.folder) or storage.is_remote(job.root):  # not every runner does this
             storage.use_options(job.beam)

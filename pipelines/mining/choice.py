@@ -17,7 +17,6 @@ import numpy as np
 from annotated_types import Ge
 from numpy.typing import NDArray
 
-from clearspan.common.flags import flag
 from clearspan.common.options import Flag, Options
 from clearspan.pipelines.mining.ranking import NONE, BestTexts, Indices, Scores
 from clearspan.shards import keyed
@@ -47,13 +46,12 @@ class ChoiceOptions(Options):
         super().__post_init__()
         if self.bm25 > self.negatives:
             raise ValueError(
-                f"{flag('--bm25')} {self.bm25} is more than {flag('--negatives')} {self.negatives}: lower the "
-                "first, or raise the second"
+                f"`bm25` {self.bm25} is more than `negatives` {self.negatives}: lower the first, or raise the second"
             )
         if self.range_max - self.range_min < self.negatives:
             raise ValueError(
-                f"{flag('--range-max')} {self.range_max} and {flag('--range-min')} {self.range_min} leave fewer texts "
-                f"than {flag('--negatives')} {self.negatives}: raise {flag('--range-max')}"
+                f"`range_max` {self.range_max} and `range_min` {self.range_min} leave fewer texts "
+                f"than `negatives` {self.negatives}: raise `range_max`"
             )
 
 

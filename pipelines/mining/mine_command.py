@@ -15,7 +15,6 @@ read: `validation/` of the source is copied. Options and margins mean the same a
 import dataclasses
 import hashlib
 import json
-import sys
 import time
 from pathlib import Path
 from typing import Annotated, Any, ClassVar
@@ -34,15 +33,15 @@ from clearspan.common.encoder.folder import device_of, load_folder
 from clearspan.common.encoder.pooling_names import recorded
 from clearspan.common.encoder.prompts import Prompts, Sides, check_two
 from clearspan.common.encoder.sentence_encoder import FolderEncoder, Pooling
-from clearspan.common.flags import flag
+from clearspan.common.flags import as_printed
 from clearspan.common.model_folder import EncoderError
 from clearspan.common.options import Flag, Json, Quiet
 from clearspan.common.progress import counted, duration
 from clearspan.common.ranking import DECIMALS
-from clearspan.common.terminal import one_line
 from clearspan.pipelines.builders import OUTPUT
 from clearspan.pipelines.builders.vector_options import BATCH, check_device, check_folder
 from clearspan.pipelines.builders.vectors import batch_tokens_of
+from clearspan.common.terminal import one_line, warn
 from clearspan.pipelines.command import StoreCommand
 from clearspan.pipelines.errors import PipelineError, check_extra
 from clearspan.pipelines.mining.choice import ChoiceOptions
@@ -103,13 +102,10 @@ class Mine(ChoiceOptions, StoreCommand):
             self.prompts.sides(self.prompt_name)
         elif self.bm25 < self.negatives:
             raise ValueError(
-                f"{flag('--model')} DIR is missing: name a model, or let BM25 find all negatives with {flag('--bm25')} "
-                f"{self.negatives}"
+                f"`model` DIR is missing: name a model, or let BM25 find all negatives with `bm25` {self.negatives}"
             )
         elif given := [name for name in ("pooling", "prompt_name", "batch_tokens") if getattr(self, name)]:
-            raise ValueError(
-                f"{flag('--' + given[0].replace('_', '-'))} has no effect without {flag('--model')}: leave it out"
-            )
+            raise ValueError(f"`{given[0]}` has no effect without `model`: leave it out")
 
     def paths(self) -> list[str]:
         return [self.folder, self.output]
@@ -135,7 +131,7 @@ class Mine(ChoiceOptions, StoreCommand):
         if self.model is not None:
             compute = resolve(device_of(Path(self.model), self.device), self.precision)
         if compute.message:
-            print(compute.message, file=sys.stderr)
+            warn(compute.message)
         fingerprint = self._fingerprint(dataset, compute)
         warnings: list[str] = []
 
@@ -159,7 +155,8 @@ class Mine(ChoiceOptions, StoreCommand):
         manifest = dataset.manifest
         if manifest.kind != "triplets":
             raise PipelineError(
-                f"{self.folder}: holds {manifest.kind}, not pairs: make them with `clearspan pairs` or `triplets`"
+                f"{self.folder}: holds {manifest.kind}, not pairs: make them with `clearspan pairs` or "
+                "`clearspan triplets`"
             )
         if held_out.is_held_out(manifest):
             raise PipelineError(
@@ -173,7 +170,7 @@ class Mine(ChoiceOptions, StoreCommand):
         source, output = Path(self.folder).resolve(), Path(self.output).resolve()
         if output.is_relative_to(source) or source.is_relative_to(output):
             raise PipelineError(
-                f"{flag('--output')} {self.output}: is inside {self.folder}, or contains it: choose another folder"
+                f"`output` {self.output}: is inside {self.folder}, or contains it: choose another folder"
             )
 
     def _fingerprint(self, dataset: Dataset, compute: Compute) -> dict[str, Any]:
@@ -337,7 +334,7 @@ class MiningSummary(Result):
         ]
         if self.num_texts is not None:
             lines.append(f"  from {counted(self.num_texts, 'distinct text')}; {self.num_shared:,} rows share a title")
-        if out := [f"{number:,} by {flag('--' + name.replace('_', '-'))}" for name, number in figures.left_out.items()]:
+        if out := [f"{number:,} by `{name}`" for name, number in figures.left_out.items()]:
             lines.append(f"  near texts left out, since they may be right too: {', '.join(out)}")
         if self.mean_positive is not None and self.mean_negative is not None:
             means = f"positives {self.mean_positive:.3f}, negatives {self.mean_negative:.3f}"
@@ -345,4 +342,4 @@ class MiningSummary(Result):
         lines += [f"  {warning}" for warning in self.warnings]
         is_new = self.num_texts is not None
         lines.append(f"  {duration(self.seconds)}" if is_new else "  was already finished: nothing to do")
-        return "\n".join(lines)
+        return as_printed("\n".join(lines))

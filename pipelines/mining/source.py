@@ -16,7 +16,6 @@ import pyarrow as pa
 
 from clearspan.common import same_text
 from clearspan.common.fast_tokenizer import load_tokenizer
-from clearspan.common.flags import flag
 from clearspan.common.progress import ProgressBar
 from clearspan.common.ragged import Ragged
 from clearspan.common.token_ids import without_prompt
@@ -136,7 +135,7 @@ def read_source(dataset: Dataset, quiet: bool = False) -> MiningSource:
                         f"{dataset.folder}: its positives have the prompt {before[1]!r} and its negatives the prompt "
                         f"{prompt!r}, "
                         "although a mined negative is a positive of another row: make the dataset with one "
-                        f"{flag('--prompt')} for "
+                        f"`prompt` for "
                         "both"
                     )
                 by_sort[sort] += _added(batch, columns, functools.partial(_decoded, tokenizer, prompt=prompt), texts)

@@ -15,7 +15,6 @@ from typing import BinaryIO
 
 import pyarrow as pa
 
-from clearspan.common.flags import flag
 from clearspan.pipelines.errors import PipelineError
 from clearspan.pipelines.readers.columns import ROWS, arrow_columns, arrow_records, kept_arrow_columns, with_columns
 from clearspan.pipelines.readers.formats import FirstBytes, Format
@@ -153,7 +152,7 @@ class _Messages(io.RawIOBase):
         if size > self.limit:
             raise PipelineError(
                 f"{self.name}: a batch of rows has {size:,} bytes, more than {self.limit:,}: write fewer rows "
-                f"per batch, or raise {flag('--max-document-bytes')}"
+                f"per batch, or raise `max_document_bytes`"
             )
         data = self._start[:size]
         self._start = self._start[size:]

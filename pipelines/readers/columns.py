@@ -21,7 +21,6 @@ from typing import Any
 
 import pyarrow as pa
 
-from clearspan.common.flags import flag
 from clearspan.common.parsing import normalized_name
 from clearspan.pipelines.errors import PipelineError
 from clearspan.pipelines.readers.streams import check_holes
@@ -214,9 +213,7 @@ def text_column(
     if field is None and len(texts) == 1:
         return texts[0]
     existing = f"columns of text: {', '.join(texts) or 'none'}; all: {', '.join(shown or names)}"
-    raise PipelineError(
-        f'{name}: no column "{sought}" ({existing}): name the column of the text with {flag("--text-field")}'
-    )
+    raise PipelineError(f'{name}: no column "{sought}" ({existing}): name the column of the text with `text_field`')
 
 
 def row_columns(names: Sequence[str], name: str, reading: ReadOptions, shown: Iterable[str] | None = None) -> list[str]:
@@ -236,7 +233,7 @@ def row_columns(names: Sequence[str], name: str, reading: ReadOptions, shown: It
     if columns is None:
         raise PipelineError(
             f"{name}: no columns {shown_sets(reading.columns)}; there are {', '.join(shown or names) or 'none'}: name "
-            f"them in order with {flag(reading.option)}"
+            f"them in order with `{reading.option}`"
         )
     _check_once(names, columns, name)
     return columns
@@ -300,11 +297,11 @@ def arrow_columns(schema: pa.Schema, name: str, reading: ReadOptions) -> dict[st
         extended = isinstance(field.type, pa.BaseExtensionType) or EXTENSION in (field.metadata or {})
         is_several = bool(reading.columns) and _is_list(field.type)
         if extended or not (_is_type(field.type, "string") or _is_type(field.type, "binary") or is_label or is_several):
-            option = reading.option if reading.columns else "--text-field"
+            option = reading.option if reading.columns else "text_field"
             held = f"{field.type}, not text"
             if pa.types.is_struct(field.type):
                 held = f"fields, not text: name one of them, e.g. {column}.{field.type.field(0).name}"
-            raise PipelineError(f'{name}: its column "{column}" holds {held}: name another column with {flag(option)}')
+            raise PipelineError(f'{name}: its column "{column}" holds {held}: name another column with `{option}`')
     return {column: paths[column] for column in columns}
 
 
@@ -332,7 +329,7 @@ def kept_arrow_columns(schema: pa.Schema, name: str, reading: ReadOptions) -> di
             held = held.field(step).type
         if not is_plain(held):
             raise PipelineError(
-                f'{name}: its column "{wanted}" holds {held}: {flag("--keep-fields")} and {flag("--group-field")} '
+                f'{name}: its column "{wanted}" holds {held}: `keep_fields` and `group_field` '
                 "take texts, numbers, booleans, times and UUIDs"
             )
     return paths

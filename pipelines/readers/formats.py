@@ -174,7 +174,7 @@ class Format(abc.ABC):
 
 
 CUT_RULE = (
-    "`cut` must return ranges of whole bytes that follow one another without a gap, from 0 to {}, the file's size"
+    "cut() must return ranges of whole bytes that follow one another without a gap, from 0 to {}, the file's size"
 )
 """What `splits` checks, for its error messages; the placeholder is the size in bytes."""
 

@@ -7,7 +7,6 @@ import itertools
 from collections.abc import Iterator
 from typing import BinaryIO
 
-from clearspan.common.flags import flag
 from clearspan.pipelines.errors import PipelineError
 from clearspan.pipelines.readers.formats import PLAIN_TEXT, FirstBytes, Format
 from clearspan.pipelines.readers.lines import TextLines
@@ -85,5 +84,5 @@ def _parts(stream: BinaryIO, name: str, reading: ReadOptions) -> Iterator[tuple[
             offset += len(part) + len(separator)
         if len(rest) > most:
             raise PipelineError(
-                f"{name}: no {flag('--document-separator')} in {most:,} bytes from byte {offset:,} on: correct it"
+                f"{name}: no `document_separator` in {most:,} bytes from byte {offset:,} on: correct it"
             )

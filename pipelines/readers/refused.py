@@ -9,7 +9,6 @@ those that are found in folders or by globs are skipped instead.
 import re
 
 from clearspan.common import compressions
-from clearspan.common.flags import flag
 from clearspan.pipelines.readers import formats
 from clearspan.pipelines.readers.formats import FirstBytes
 from clearspan.pipelines.suffixes import type_suffix
@@ -17,7 +16,7 @@ from clearspan.pipelines.suffixes import type_suffix
 PAGES = "clearspan.plugins.web:Pages"
 CONVERT = "convert it to plain text, e.g. with pandoc"
 PAGE_SUFFIXES = (".html", ".htm", ".xhtml", ".shtml")
-_PAGE = ("an HTML page", "read its main text with {pages} (extra `web`)")
+_PAGE = ("an HTML page", "read its main text with {pages} (extra web)")
 _XML = ("XML", "convert it to text or JSON lines")
 _SHEET = ("a spreadsheet", "export it as .csv")
 _ARCHIVE = ("an archive of files", "unpack it")
@@ -71,5 +70,5 @@ def refusal(path: str, head: FirstBytes = NOTHING) -> str:
     if packing:
         by_content = _ARCHIVE if packing in compressions.ARCHIVES else (compressions.described(packing), _UNPACK)
     what, mend = by_name or by_content or ("", "")
-    pages = f"{flag('--format')} {PAGES}"
+    pages = f"`format` {PAGES}"
     return f"{what}: {mend.format(pages=pages)}" if what else ""

@@ -13,7 +13,6 @@ import dataclasses
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import BinaryIO, Generic, NamedTuple, TypeVar
 
-from clearspan.common.flags import flag
 from clearspan.pipelines.errors import PipelineError
 from clearspan.pipelines.labels import Listed, SelectionOptions
 from clearspan.pipelines.readers import files
@@ -90,7 +89,7 @@ def check_together(samples: Sequence[Sample]) -> None:
             raise PipelineError(
                 f"{name}: does not follow {examples[key].rpartition('/')[2]}, whose class it may state: the files of a "
                 f"sample must follow each other: pack the tar again with `tar --sort=name`, or take the class from "
-                f"the file's name with {flag('--label-pattern')}"
+                f"the file's name with `label_pattern`"
             )
 
 
@@ -170,7 +169,7 @@ def _samples(
                 raise PipelineError(
                     f"{name}: says {label!r}, and {before[0].rpartition('/')[2]} of the same sample {before[1]!r}: "
                     "files with the same name up to the first dot are one sample: rename them, or use "
-                    f"{flag('--label-pattern')}"
+                    f"`label_pattern`"
                 )
         taken = [file.taken for file in group if file.taken is not None]
         others = [file.name for file in group if file.taken is None]
@@ -242,8 +241,7 @@ def _class_in(name: str, extension: str, data: bytes, reading: ReadOptions) -> s
     """
     if len(data) > SIDE_BYTES:
         raise PipelineError(
-            f"{name}: more than {SIDE_BYTES:,} bytes, which is too large for the name of a class: use "
-            f"{flag('--label-pattern')}"
+            f"{name}: more than {SIDE_BYTES:,} bytes, which is too large for the name of a class: use `label_pattern`"
         )
     if extension == ".json":
         value = (parse(data)[0] or {}).get(reading.wanted.label_field)
@@ -273,6 +271,6 @@ def _check_stated(name: str, others: list[str], reading: ReadOptions) -> None:
     if silent := [other for other in others if other.lower().endswith(CLASS_FILES)]:
         raise PipelineError(
             f'{silent[0]}: states no class of {name.rpartition("/")[2]}: it has no "{reading.wanted.label_field}" '
-            f"with a text or an integer: name the field with {flag('--label-field')}, or take the class "
-            f"from the file's name with {flag('--label-pattern')}"
+            f"with a text or an integer: name the field with `label_field`, or take the class "
+            f"from the file's name with `label_pattern`"
         )

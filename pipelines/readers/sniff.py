@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from typing import BinaryIO, cast
 
 from clearspan.common.compressions import PACKED_BYTES, SUFFIXES, packing_of
-from clearspan.common.flags import flag
 from clearspan.pipelines.errors import PipelineError
 from clearspan.pipelines.readers import formats
 from clearspan.pipelines.readers.encodings import AUTO, detected
@@ -144,15 +143,13 @@ def detect_format(stream: BinaryIO, path: str, encoding: str | None = None) -> t
     if encoding == AUTO:
         encoding = detected([head])
     elif encoding and len(_MULTIBYTE.findall(head)) >= UTF8_CHARACTERS and is_utf8(head, head.is_whole):
-        raise PipelineError(
-            f"{path}: UTF-8, not {encoding}: leave {flag('--encoding')} out, or use auto if files differ"
-        )
+        raise PipelineError(f"{path}: UTF-8, not {encoding}: leave `encoding` out, or use auto if files differ")
     if encoding:
         head = FirstBytes(transcoded(cast(BinaryIO, io.BytesIO(head)), encoding).read(), head.is_whole)
         if reason := refusal(path, head):  # markup in UTF-16 does not show before the conversion
             raise UnknownFormatError(f"{path}: {reason}", reason)
     if head.startswith((b"\xff\xfe", b"\xfe\xff")):
-        raise PipelineError(f"{path}: UTF-16 text: convert it to UTF-8, or pass {flag('--encoding')} utf-16 or auto")
+        raise PipelineError(f"{path}: UTF-16 text: convert it to UTF-8, or pass `encoding` utf-16 or auto")
     is_named = any(known.is_text and not known.by_name for known in formats.with_suffixes(suffixes))
     if 0 in head and not is_named:
         raise UnknownFormatError(f"{path}: binary: expected {formats.described()}")

@@ -16,7 +16,6 @@ from typing import Any, BinaryIO, cast
 
 import pyarrow as pa
 
-from clearspan.common.flags import flag
 from clearspan.pipelines.errors import PipelineError
 from clearspan.shards import storage
 
@@ -181,7 +180,7 @@ def _utf8(stored: BinaryIO, encoding: str) -> Iterator[bytes]:
             yield decode(data, not data).encode("utf-8", NOT_UTF8)
         except UnicodeError as error:
             raise PipelineError(
-                f"{flag('--encoding')} {encoding}: {error}: name the encoding of the files, e.g. utf-16-le"
+                f"`encoding` {encoding}: {error}: name the encoding of the files, e.g. utf-16-le"
             ) from None
 
 

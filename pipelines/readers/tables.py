@@ -27,7 +27,6 @@ from clearspan.common.delimited import (
     parse,
     readable_rows,
 )
-from clearspan.common.flags import flag
 from clearspan.common.line_ends import rows_end_with_cr, with_lf
 from clearspan.common.parsing import normalized_name
 from clearspan.pipelines.errors import PipelineError
@@ -120,7 +119,7 @@ def _open_table(stream: BinaryIO, name: str, reading: ReadOptions) -> tuple[Iter
         if problem:
             raise PipelineError(
                 f"{name}: its header is not readable ({problem}): correct the first line, or name the encoding of text "
-                f"that is not UTF-8, e.g. {flag('--encoding')} cp1252"
+                f"that is not UTF-8, e.g. `encoding` cp1252"
             )
         head = head[1:]
     if reading.columns:
@@ -133,7 +132,7 @@ def _open_table(stream: BinaryIO, name: str, reading: ReadOptions) -> tuple[Iter
         texts = [name for index, name in enumerate(names) if _is_text(head, index)]
         read = [text_column(names, texts, name, reading.field)]
         if reading.field is None and reading.header:
-            _check_names(read, name, "--text-field")
+            _check_names(read, name, "text_field")
     return rows, names, read
 
 
@@ -151,7 +150,7 @@ def _check_names(columns: Sequence[str], name: str, option: str) -> None:
         if len(column.split()) > NAME_WORDS:
             raise PipelineError(
                 f'{name}: its first line ("{column[:40]}...") looks like a text, not like a column name: add '
-                f"{flag('--no-header')} if the line is a text, or name the column with {flag(option)}"
+                f"`no_header` if the line is a text, or name the column with `{option}`"
             )
 
 
@@ -236,7 +235,7 @@ class _RowLines:
             if self.size > self.max_bytes + self.ends_line:
                 raise PipelineError(
                     f"{self.name}: the row at byte {self.offset:,} is longer than {self.max_bytes:,} bytes, or has a "
-                    f"quote that is not closed: correct it, or raise {flag('--max-document-bytes')}"
+                    f"quote that is not closed: correct it, or raise `max_document_bytes`"
                 )
             if self.offset == start == 0:
                 line = line.removeprefix(BOM)

@@ -14,7 +14,6 @@ import tarfile
 from collections.abc import Iterator
 from typing import Any, BinaryIO, Literal, Self, cast
 
-from clearspan.common.flags import flag
 from clearspan.pipelines.readers import encodings, formats, samples, sniff
 from clearspan.pipelines.readers.encodings import AUTO
 from clearspan.pipelines.readers.formats import FirstBytes, Format
@@ -197,7 +196,7 @@ def _unread(name: str, head: FirstBytes, reading: ReadOptions) -> Record | None:
     if type_suffix(name) == CLASS_FILE:
         return Record(name, None, None, b"", skipped=CLASS_LABEL)
     if reason := refusal(name, head):
-        problem = "" if reading.skip_unknown else f"{reason}, or leave it out with {flag('--skip-unknown')}"
+        problem = "" if reading.skip_unknown else f"{reason}, or leave it out with `skip_unknown`"
         return Record(name, None, None, head[:HEAD_BYTES], problem, skipped="" if problem else UNKNOWN_TYPE)
     return None
 

@@ -17,7 +17,6 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from clearspan.common.flags import flag
 from clearspan.common.ranking import BM25, DECIMALS
 from clearspan.common.stemming import WordFunction
 from clearspan.pipelines.errors import PipelineError
@@ -213,9 +212,7 @@ def _texts(texts: Texts) -> Iterator[str]:
     for _, number, batch in texts.batches(f"indexing {texts.num_rows:,} texts"):
         if "text" not in batch.schema.names:
             folder = texts.datasets[number].folder
-            raise PipelineError(
-                f"{folder}: stores no texts, which BM25 needs: run embed again with {flag('--keep-text')}"
-            )
+            raise PipelineError(f"{folder}: stores no texts, which BM25 needs: run embed again with `keep_text`")
         title = FIELD + str(options_of(texts.datasets[number]).get("title_field"))
         found = batch.column("text").to_pylist()
         if title in batch.schema.names:  # the title stands before the text, as in embedding

@@ -25,7 +25,6 @@ from clearspan.common.encoder.pooling_names import from_record
 from clearspan.common.encoder.prompts import QUERY, Prompts
 from clearspan.common.encoder.sentence_encoder import FolderEncoder
 from clearspan.common.files import write_bytes
-from clearspan.common.flags import flag
 from clearspan.common.model_folder import EncoderError
 from clearspan.common.sealed import build, seal, unseal
 from clearspan.common.stemming import Words
@@ -229,7 +228,7 @@ class Collection:
             PipelineError: no model is named, or its folder cannot be used.
         """
         return resolve(
-            device_of(Path(self._model_folder), self._device), self.options["precision"], f"embed {flag('--precision')}"
+            device_of(Path(self._model_folder), self._device), self.options["precision"], "embed `precision`"
         )
 
     @property
@@ -358,28 +357,26 @@ class Collection:
             try:
                 return exact.search(self.texts, parts, top, condition)
             except ConditionError as error:
-                raise UsageError(f"{flag('--where')}: {error}") from None
+                raise UsageError(f"`where`: {error}") from None
 
     def _condition(self, where: str) -> Condition:
         try:
             condition = Condition.parse(where)
             condition.check_fields(self.fields)
         except ConditionError as error:
-            raise UsageError(f"{flag('--where')}: {error}") from None
+            raise UsageError(f"`where`: {error}") from None
         return condition
 
     @functools.cached_property
     def _index(self) -> Index:
         if stemmer := self.words.stemmer:
-            check_extra("search", "Stemmer", feature=f"{flag('--stemmer')} {stemmer}")
+            check_extra("search", "Stemmer", feature=f"`stemmer` {stemmer}")
         return Index.of(self.texts, self.words)
 
     @property
     def _model_folder(self) -> str:
         if self.model is None:
-            raise PipelineError(
-                f"{self.folder}: names no model: pass {flag('--model')} DIR, the model that made the vectors"
-            )
+            raise PipelineError(f"{self.folder}: names no model: pass `model` DIR, the model that made the vectors")
         try:
             check_folder(self.model)
         except EncoderError as error:
@@ -394,7 +391,7 @@ class Collection:
                 raise PipelineError(
                     f"{dataset.folder}: its vectors and the vectors of {self.folder} were made by different models: "
                     "search one at a "
-                    f"time, or with BM25 alone ({flag('--hybrid')} 0)"
+                    f"time, or with BM25 alone (`hybrid` 0)"
                 )
         return load_model(self._model_folder, made["model"], from_record(made["pooling"]), *self.compute[:2])
 
@@ -419,7 +416,7 @@ class Collection:
         except EncoderError as error:
             raise PipelineError(one_line(error)) from None
         if not np.isfinite(vectors).all():
-            raise PipelineError(f"{flag('--model')} {self.model}: the vector of a query is not finite")
+            raise PipelineError(f"`model` {self.model}: the vector of a query is not finite")
         return vectors, self._encoder.similarity_name
 
 
@@ -438,7 +435,7 @@ def _vectors_of(settings: SearchSettings) -> Dataset:
     if dataset.kind.name != "vectors" or "model" not in options_of(dataset):
         kind = dataset.kind.name
         raise PipelineError(
-            f"{settings.vectors}: holds {kind}, not vectors that `embed` made: name a dataset of vectors"
+            f"{settings.vectors}: holds {kind}, not vectors that `clearspan embed` made: name a dataset of vectors"
         )
     return dataset
 

@@ -7,7 +7,6 @@ Queries are embedded as by sentence-transformers' `encode_query`: with the model
 
 import dataclasses
 import json
-import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Annotated, Any, ClassVar
@@ -19,11 +18,12 @@ from clearspan.common.catalog import COMMANDS
 from clearspan.common.command import Result
 from clearspan.common.compute import Compute
 from clearspan.common.encoder.prompts import QUERY, Prompts, quoted_prompt
-from clearspan.common.flags import flag
+from clearspan.common.flags import as_printed
 from clearspan.common.options import Flag, Json
 from clearspan.common.queries import Query, read_queries
 from clearspan.common.ranking import DEPTH, HYBRID_WEIGHT
 from clearspan.pipelines.builders.vector_options import PROMPT
+from clearspan.common.terminal import warn
 from clearspan.pipelines.search.answers import Answers
 from clearspan.pipelines.search.collection import Collection, check_queries
 from clearspan.pipelines.search.collection_command import CollectionCommand
@@ -83,18 +83,18 @@ class Search(CollectionCommand):
         if self.model is not None:
             Prompts.read(Path(self.model)).of_side(QUERY, self.prompt_name)
         if not self.texts:
-            raise ValueError(f"no query: write one after the folder, or pass {flag('--queries')} FILE")
+            raise ValueError("no query: write one after the folder, or pass `queries` FILE")
         check_queries(self.texts)
         if self.where is not None:
             try:
                 Condition.parse(self.where)
             except ConditionError as error:
-                raise ValueError(f"{flag('--where')}: {error}") from None
+                raise ValueError(f"`where`: {error}") from None
         has_answers = any(query.has_answer for query in self.queries)
-        given = {"--hybrid": self.hybrid is not None, "--where": self.where is not None, "--queries": has_answers}
-        for name in ("--hybrid", "--where", "--queries"):
+        given = {"hybrid": self.hybrid is not None, "where": self.where is not None, "queries": has_answers}
+        for name in ("hybrid", "where", "queries"):
             if given[name] and self.index:
-                raise ValueError(f"{flag(name)} scores every text: leave out {flag('--index')}")
+                raise ValueError(f"`{name}` scores every text: leave out `index`")
 
     @property
     def asked(self) -> list[Query]:
@@ -116,7 +116,7 @@ class Search(CollectionCommand):
         collection = self.opened(keep=False)
         weight = collection.weight if self.hybrid is None else self.hybrid
         if (weight or self.index) and collection.model is not None and collection.compute.message:
-            print(collection.compute.message, file=sys.stderr)
+            warn(collection.compute.message)
         if self.index:
             search_index = plugins.load_function(INDEXES[self.index], "a function that searches an index")
             vectors, similarity = collection.embed(self.texts, self.prompt_name)
@@ -200,7 +200,7 @@ class SearchResults(Result):
                 f"{quoted_prompt(self.prompt)} before each query, {quoted_prompt(self.vectors_prompt)} before each text"
             )
         if self.unused:
-            lines.append(self.unused)
+            lines.append(as_printed(self.unused))
         return "\n".join(lines)
 
     def _hits(self, hits: Sequence[Hit]) -> str:

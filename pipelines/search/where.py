@@ -26,7 +26,6 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from clearspan.common.flags import flag
 from clearspan.common.parsing import closest
 from clearspan.common.typed import short_repr
 from clearspan.shards.schema import FIELD
@@ -129,7 +128,7 @@ class Condition:
             if not known:
                 raise ConditionError(
                     f"no field {name!r}: the vectors were stored without fields: run embed again with "
-                    f"{flag('--keep-fields')} {name}"
+                    f"`keep_fields` {name}"
                 )
             near = closest(name, known, 0)
             raise ConditionError(f"no field {name!r}: did you mean {near!r}? The stored fields are {', '.join(known)}")
@@ -344,7 +343,7 @@ def _related(compare: str, left: Any, right: Any, name: str) -> Any:
     if kinds[0] != kinds[1]:
         column = kinds[0] if isinstance(left, pa.Array) else kinds[1]
         mends = {
-            "a text": f"write the value in quotes, or run embed with {flag('--keep-fields')} {name}:int64",
+            "a text": f"write the value in quotes, or run embed with `keep_fields` {name}:int64",
             "a number": "write the number without quotes",
         }
         mend = f": {mends[column]}" if column in mends and {*kinds} == {*mends} else ""

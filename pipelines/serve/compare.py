@@ -11,7 +11,6 @@ from collections.abc import Iterator, Mapping, Set
 from pathlib import Path
 from typing import Any
 
-from clearspan.common.flags import as_keys, flag
 from clearspan.common.model_folder import model_name
 from clearspan.common.progress import counted
 from clearspan.common.ranking import HYBRID_WEIGHT
@@ -101,8 +100,8 @@ class SideBySide:
     def __str__(self) -> str:
         names = {key: name for key, name, _ in self.systems() if key != "both"}
         missing = {
-            "model": f"no model is named: {flag('--model')} DIR",
-            "bm25": f"no texts are kept: embed {flag('--keep-text')}",
+            "model": "no model is named: `model` DIR",
+            "bm25": "no texts are kept: embed `keep_text`",
         }
         why = [f" alone ({line})" for key, line in missing.items() if key not in names]
         by = " and ".join(names.values()) + "".join(why)
@@ -153,7 +152,7 @@ class SideBySide:
         """
         if not any(self.systems()):
             raise PipelineError(
-                f"{self.collection.folder}: names no model, and stores no texts for BM25: pass {flag('--model')} DIR"
+                f"{self.collection.folder}: names no model, and stores no texts for BM25: pass `model` DIR"
             )
         for _, _, weight in self.systems():
             for hit in self.collection.search("text", 1, weight=weight):
@@ -186,9 +185,8 @@ class SideBySide:
         began = time.perf_counter()
         with self._lock:
             for key, name, weight in self.systems(request.weight):
-                with as_keys():
-                    where = request.where or None
-                    hits = self.collection.search(request.q, request.top, weight=weight, where=where)
+                where = request.where or None
+                hits = self.collection.search(request.q, request.top, weight=weight, where=where)
                 results.append((key, name, weight, hits))
             self.num_searches += 1
         seconds = time.perf_counter() - began

@@ -14,7 +14,6 @@ import uvicorn
 from starlette.types import ASGIApp
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from clearspan.common.flags import flag
 from clearspan.pipelines.errors import PipelineError
 
 WAIT_S = 2
@@ -45,12 +44,12 @@ def listening(host: str, port: int) -> Iterator[socket.socket]:
     except (OSError, UnicodeError) as error:
         why = str(getattr(error, "strerror", None) or error).partition(" (while ")[0]
         advice = (
-            f"try {flag('--port')} 0, which picks a free port"
+            "try `port` 0, which picks a free port"
             if not isinstance(error, socket.gaierror) and getattr(error, "errno", None) in PORT_FAULTS
-            else f"give a name or an address of this machine, or 0.0.0.0 for all; without {flag('--host')}, only this "
+            else "give a name or an address of this machine, or 0.0.0.0 for all; without `host`, only this "
             "machine can read the page"
         )
-        raise PipelineError(f"{flag('--host')} {host} {flag('--port')} {port}: {why}: {advice}") from None
+        raise PipelineError(f"`host` {host} `port` {port}: {why}: {advice}") from None
     with listener:
         yield listener
 

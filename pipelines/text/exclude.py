@@ -35,7 +35,6 @@ from clearspan.common.delimited import (
     fault,
     form_of,
 )
-from clearspan.common.flags import flag
 from clearspan.common.terminal import warn
 from clearspan.pipelines.errors import PipelineError
 from clearspan.pipelines.readers.jsonl import parse_any
@@ -208,7 +207,7 @@ def read_texts(patterns: Sequence[str]) -> Iterator[str]:
             with storage.open_input(path) as stored:
                 file_format, compression = detect_format(stored, path)
             if file_format not in FORMATS:
-                raise PipelineError(f"{flag('--exclude')} {path}: {file_format}: expected text, csv or JSON lines")
+                raise PipelineError(f"`exclude` {path}: {file_format}: expected text, csv or JSON lines")
             with naming_damage(path, compression), opened(path, compression) as stream:
                 for text in filter(str.strip, _texts(path, _lines(path, stream), file_format)):
                     is_blank = False
@@ -216,9 +215,9 @@ def read_texts(patterns: Sequence[str]) -> Iterator[str]:
                         num_texts += 1
                         yield text
             if is_blank:
-                raise PipelineError(f"{flag('--exclude')} {path}: holds no text: leave it out, or name the right file")
+                raise PipelineError(f"`exclude` {path}: holds no text: leave it out, or name the right file")
         if not num_texts:
-            raise PipelineError(f"{flag('--exclude')} {pattern}: holds only numbers: name the files with the texts")
+            raise PipelineError(f"`exclude` {pattern}: holds only numbers: name the files with the texts")
 
 
 def _files(pattern: str) -> list[str]:
@@ -235,16 +234,14 @@ def _files(pattern: str) -> list[str]:
         left_out = set[str]()
         files = storage.find(pattern, left_out)
     except FileNotFoundError as error:
-        raise PipelineError(f"{flag('--exclude')} {error}") from None
+        raise PipelineError(f"`exclude` {error}") from None
     if not storage.is_folder(pattern) and storage.exists(pattern):
         return list(files)
     for line in left_out_lines(sorted(left_out)):
-        warn(f"{flag('--exclude')} {pattern}: {line}")
+        warn(f"`exclude` {pattern}: {line}")
     data_files = [path for path in files if not is_about(path)]
     if not data_files:
-        raise PipelineError(
-            f"{flag('--exclude')} {pattern}: holds only licenses and readmes: name the files with the texts"
-        )
+        raise PipelineError(f"`exclude` {pattern}: holds only licenses and readmes: name the files with the texts")
     return data_files
 
 
@@ -260,9 +257,7 @@ def _lines(path: str, stream: BinaryIO) -> Iterator[str]:
     """
     for line in stream:
         if b"\0" in line:
-            raise PipelineError(
-                f"{flag('--exclude')} {path}: holds bytes of zero, as UTF-16 does, or damage: save it as UTF-8"
-            )
+            raise PipelineError(f"`exclude` {path}: holds bytes of zero, as UTF-16 does, or damage: save it as UTF-8")
         line = line.removeprefix(BOM)
         try:
             decoded = line.decode("utf-8")
@@ -281,7 +276,7 @@ def _texts(path: str, lines: Iterator[str], file_format: str) -> Iterator[str]:
             elif line.strip():
                 broken = f"line {number} is no JSON" if file_format == "jsonl" else "is no JSON"
                 raise PipelineError(
-                    f"{flag('--exclude')} {path}: {broken}: correct it, or give the texts as lines in a .txt file"
+                    f"`exclude` {path}: {broken}: correct it, or give the texts as lines in a .txt file"
                 )
         return
     first = list(itertools.islice(lines, TABLE_LINES))
@@ -349,9 +344,7 @@ def _csv_texts(path: str, lines: Sequence[str], form: Form) -> Iterator[str]:
             if len(row) > 1:  # the row may be one sentence with commas
                 yield form["delimiter"].join(row)
     except csv.Error as error:
-        raise PipelineError(
-            f"{flag('--exclude')} {path}: line {rows.line_num}: {fault(error)}: correct its quotes"
-        ) from None
+        raise PipelineError(f"`exclude` {path}: line {rows.line_num}: {fault(error)}: correct its quotes") from None
 
 
 def _json_strings(line: str) -> list[str] | None:

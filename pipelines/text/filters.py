@@ -149,7 +149,7 @@ def _hash_of_source(spec: str) -> str:
         return hashlib.sha256(Path(str(module.__file__)).read_bytes()).hexdigest()[:16]
     except OSError as error:
         raise PluginError(
-            f"{spec}: the source of its module cannot be read ({error.strerror}): give it a `version`"
+            f"{spec}: the source of its module cannot be read ({error.strerror}): give it an attribute version"
         ) from None
 
 

@@ -17,7 +17,6 @@ from tokenizers import Tokenizer
 
 from clearspan.common import fast_tokenizer
 from clearspan.common.fast_tokenizer import FastTokenizer, TokenizerError
-from clearspan.common.flags import flag
 from clearspan.common.ragged import Ragged
 from clearspan.common.token_ids import vocab_size
 from clearspan.pipelines.errors import PipelineError
@@ -95,7 +94,7 @@ def read_tokenizer(path: str) -> TokenizerFiles:
         paths = {MAIN: path}
     if MAIN not in paths:
         raise PipelineError(
-            f"{flag('--tokenizer')} {path}: no {MAIN} there, and nothing is downloaded: name that file or its folder, "
+            f"`tokenizer` {path}: no {MAIN} there, and nothing is downloaded: name that file or its folder, "
             "learn one with `clearspan vocabulary`, or save a model's: "
             "AutoTokenizer.from_pretrained(NAME).save_pretrained(DIR)"
         )
@@ -164,7 +163,7 @@ def with_prefix_space(tokenizer: TokenizerFiles) -> TokenizerFiles:
     if step.get("type") != "ByteLevel":
         kind = step.get("type") or "nothing"
         raise PipelineError(
-            f"{flag('--prefix-space')}: the tokenizer lacks this setting (its pre_tokenizer is {kind}, not ByteLevel "
+            f"`prefix_space`: the tokenizer lacks this setting (its pre_tokenizer is {kind}, not ByteLevel "
             "as in RoBERTa or GPT-2): leave it out"
         )
     if not step["add_prefix_space"]:
@@ -264,7 +263,7 @@ class Tokenization:
             if not np.array_equal(quick[number], expected[number]):
                 raise PipelineError(
                     f"{sources[index]}: fast tokenization and tokenizers give different ids for this text: run again "
-                    f"with {flag('--tokenization')} tokenizers, in another {flag('--output')}"
+                    f"with `tokenization` tokenizers, in another `output`"
                 )
         return ids
 

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable
 
-from clearspan.common.flags import flag
 from clearspan.pipelines.counter import Counts
 from clearspan.pipelines.errors import PipelineError
 from clearspan.pipelines.units.job import DONE, REJECTED, STAGED, Job, UnitResult, done_units, load_result
@@ -23,7 +22,7 @@ def reconcile(job: Job, results: list[UnitResult]) -> tuple[Manifest, Manifest |
     for result in results:
         counts.add(result.counts)
     if counts.read == 0:
-        raise PipelineError(f"the inputs hold no records: check {flag('--input')}")
+        raise PipelineError("the inputs hold no records: check `input`")
     # A failed update leaves no files.
     counts.check_bad(job.max_bad_fraction, f"; all of them: {job.path(REJECTED)}" if job.builder.old is None else "")
     if counts.kept == 0:
@@ -41,7 +40,7 @@ def reconcile(job: Job, results: list[UnitResult]) -> tuple[Manifest, Manifest |
     for split, mine, other, there in (of_train, of_held_out):
         elsewhere = sum(shard.examples for shard in other)
         if elsewhere == counts.kept:
-            option = f"{flag('--holdout-fraction')} {fraction:g}"
+            option = f"`holdout_fraction` {fraction:g}"
             field = job.curation.group_field
             shared = f"a text or their {field}" if field else "a text"
             together = f", of which those that share {shared} stay together," if job.curation.is_linked else ""

@@ -8,7 +8,6 @@ import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from clearspan.common.flags import flag
 from clearspan.common.progress import counted
 from clearspan.pipelines.errors import PipelineError
 from clearspan.shards import finding, storage
@@ -41,7 +40,7 @@ def find(
         try:
             files = storage.find(pattern, auxiliary)
         except FileNotFoundError as error:
-            raise PipelineError(f"{flag('--input')} {error}") from None
+            raise PipelineError(f"`input` {error}") from None
         names = {path: path if storage.is_remote(path) else absolute(path) for path in files}
         found.update((name, files[path]) for path, name in names.items())
     if len(patterns) + bool(listed_paths) > 1 and not any(map(storage.is_remote, found)):
@@ -71,7 +70,7 @@ def check_known(root: str, unknown_files: Mapping[str, str], known_types: str, a
         of_type = f"; {names[0]} is {unknown_files[names[0]]}" if unknown_files[names[0]] else ""
         raise PipelineError(
             f"{root}: {counted(len(names), 'file')} of unknown type, e.g. {', '.join(names[:NAMED])}: expected "
-            f"{known_types}: leave them out of {flag('--input')}, as {flag('--skip-unknown')} does where there are "
+            f"{known_types}: leave them out of `input`, as `skip_unknown` does where there are "
             f"others{of_type}"
         )
 
@@ -93,6 +92,6 @@ def _common_folder(paths: Sequence[str]) -> str:
     # "gs://bucket/a/b" -> ["gs:", "", "bucket", "a"]
     folders = {tuple(path.split("/")[:-1]) for path in paths}
     if len({folder[:3] for folder in folders}) > 1:
-        raise PipelineError(f"{flag('--input')}: files of one run must all be on this machine, or all in one bucket")
+        raise PipelineError("`input`: files of one run must all be on this machine, or all in one bucket")
     shared = itertools.takewhile(lambda names: len(set(names)) == 1, zip(*folders, strict=False))
     return "/".join(names[0] for names in shared)

@@ -21,7 +21,6 @@ import re
 from enum import StrEnum
 from typing import Any
 
-from clearspan.common.flags import caller
 from clearspan.common.sealed import build, seal, unseal
 from clearspan.pipelines.builders import Builder, Worker
 from clearspan.pipelines.counter import Counts
@@ -74,8 +73,6 @@ class Job:
         curation: the options that drop or hold out examples.
         first_shard: the number in the names of the first unit's shards. It is 0, unless the run updates an existing
             dataset (`units.update`).
-        caller: COMMAND_LINE or PYTHON (`common.flags`): from where the user called the program. In their messages,
-            workers write options accordingly: `--min-tokens` or `min_tokens`.
     """
 
     folder: str
@@ -89,7 +86,6 @@ class Job:
     beam: tuple[str, ...] = ()
     curation: Curation = dataclasses.field(default_factory=Curation)
     first_shard: int = 0
-    caller: str = dataclasses.field(default_factory=caller)
 
     def worker(self) -> Worker:
         """Return an object that makes examples of this kind of dataset, with the resources in the output folder.

@@ -16,7 +16,6 @@ from typing import Any
 
 import orjson
 
-from clearspan.common.flags import flag
 from clearspan.pipelines.errors import PipelineError
 from clearspan.pipelines.readers import formats
 from clearspan.pipelines.readers.sniff import UnknownFormatError, detect_format, recognized, sample
@@ -240,7 +239,7 @@ def make_plan(
         unit_bytes = unit_bytes or max(UNIT_BYTES, num_bytes // MANY_UNITS)
         units = cut(inputs.root, inputs.files, unit_bytes, whole)
     if len(units) > MAX_UNITS:
-        raise PipelineError(f"{len(units):,} work units, more than {MAX_UNITS:,}: raise {flag('--unit-bytes')}")
+        raise PipelineError(f"{len(units):,} work units, more than {MAX_UNITS:,}: raise `unit_bytes`")
     full = {
         **fingerprint,
         "options": {**fingerprint["options"], "unit_bytes": unit_bytes},

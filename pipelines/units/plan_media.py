@@ -12,7 +12,6 @@ import hashlib
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
-from clearspan.common.flags import flag
 from clearspan.pipelines.errors import PipelineError
 from clearspan.pipelines.labels import Listed, find_classes
 from clearspan.pipelines.readers import samples, tars
@@ -66,9 +65,7 @@ def catalog(patterns: Sequence[str], reading: ReadOptions) -> Inputs:
     check_known(root, others, f"{', '.join(reading.extensions)}, or tars of them", reading.skip_unknown)
     listed = [example for entry, groups in entries for example in _listed(entry, groups)]
     if not listed:
-        raise PipelineError(
-            f"{flag('--input')} {' '.join(patterns)}: no {', '.join(reading.extensions)} and no tar of them"
-        )
+        raise PipelineError(f"`input` {' '.join(patterns)}: no {', '.join(reading.extensions)} and no tar of them")
     chosen = find_classes(listed, reading.wanted)
     known = frozenset(chosen.names)
     takes_all = chosen.files == chosen.of_files
@@ -109,28 +106,24 @@ def _read_list(path: str) -> Iterator[tuple[str, str]]:
     try:
         lines = storage.read_bytes(path).decode("utf-8-sig").splitlines()
     except UnicodeDecodeError as error:
-        raise PipelineError(
-            f"{flag('--input')} {path}: not UTF-8 at byte {error.start}: convert the file to UTF-8"
-        ) from None
+        raise PipelineError(f"`input` {path}: not UTF-8 at byte {error.start}: convert the file to UTF-8") from None
     for number, line in enumerate(lines, 1):
         if not line.strip():
             continue
         name, tab, label = line.partition("\t")
         label = label.strip()
         if not (name and tab and label and label.isprintable()):
-            raise PipelineError(
-                f"{flag('--input')} {path}: line {number} is not a path, a tab and a class: {line[:60]!r}"
-            )
+            raise PipelineError(f"`input` {path}: line {number} is not a path, a tab and a class: {line[:60]!r}")
         file = name if storage.is_remote(name) or name.startswith("/") else storage.join(folder, *name.split("/"))
         file = file if storage.is_remote(file) else absolute(file)
         if seen.setdefault(file, label) != label:
             raise PipelineError(
-                f"{flag('--input')} {path}: line {number}: {name} has the class {label!r} here, and {seen[file]!r} "
+                f"`input` {path}: line {number}: {name} has the class {label!r} here, and {seen[file]!r} "
                 "above: keep one of them"
             )
         yield file, label
     if not seen:
-        raise PipelineError(f"{flag('--input')} {path}: lists no file: write a path, a tab and a class on each line")
+        raise PipelineError(f"`input` {path}: lists no file: write a path, a tab and a class on each line")
 
 
 def _check_all_labelled(groups: Iterable[samples.Sample]) -> None:
@@ -146,7 +139,7 @@ def _check_all_labelled(groups: Iterable[samples.Sample]) -> None:
     if len(first) > 1:
         raise PipelineError(
             f"{first[True]}: no .cls or .json file states its class, unlike the class of {first[False]}: add such a "
-            f"file, or take the class from the name with {flag('--label-pattern')}"
+            f"file, or take the class from the name with `label_pattern`"
         )
 
 

@@ -11,7 +11,6 @@ at the end of the run.
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from clearspan.common.flags import flag
 from clearspan.common.progress import counted
 from clearspan.pipelines.counter import NUM_EXAMPLES, Counts, MissingFieldError, RecordError, encoding_advice
 from clearspan.pipelines.errors import PipelineError
@@ -99,5 +98,5 @@ def _check_encodings(root: str, entries: Sequence[Input], reading: ReadOptions, 
     if len(wrong) > most_bad * len(entries):
         raise PipelineError(
             f"not UTF-8: {len(wrong):,} of {counted(len(entries), 'file')}, e.g. {', '.join(wrong[:NUM_EXAMPLES])} "
-            f"(allowed: {flag('--max-bad-fraction')} {most_bad:g}): {encoding_advice()}"
+            f"(allowed: `max_bad_fraction` {most_bad:g}): {encoding_advice()}"
         )

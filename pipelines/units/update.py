@@ -28,7 +28,6 @@ from typing import Any
 import numpy as np
 
 from clearspan.common.files import file_in_way, locked, remove_files, remove_temporaries, sha256, write_bytes
-from clearspan.common.flags import flag
 from clearspan.common.progress import counted
 from clearspan.common.sealed import build, seal, unseal
 from clearspan.pipelines.builders.copied import readable_shards
@@ -79,12 +78,9 @@ def is_outdated(job: Job, plan: Plan, quiet: bool) -> bool:
             store, or the dataset was made with different options.
     """
     if job.curation.holdout_fraction:
-        raise PipelineError(
-            f"{flag('--update')}: a dataset with {flag('--holdout-fraction')} cannot be updated: choose a new "
-            f"{flag('--output')}"
-        )
+        raise PipelineError("`update`: a dataset with `holdout_fraction` cannot be updated: choose a new `output`")
     if storage.is_remote(job.folder):
-        raise PipelineError(f"{flag('--update')}: {job.folder} is not on this machine: choose a new {flag('--output')}")
+        raise PipelineError(f"`update`: {job.folder} is not on this machine: choose a new `output`")
     if not _is_finished(job):
         return False
     check_options(job.folder, planning.began(job.folder), job.fingerprint)
@@ -122,9 +118,9 @@ def check_options(folder: str, old: Mapping[str, Any], new: Mapping[str, Any]) -
     if lines := option_differences(old, new):
         shown = "; ".join(lines[:MAX_SHOWN])
         raise PipelineError(
-            f"{folder}: {flag('--update')} needs the model and the options with which the folder was made ({shown}): "
+            f"{folder}: `update` needs the model and the options with which the folder was made ({shown}): "
             "give the same, or "
-            f"choose another {flag('--output')}"
+            f"choose another `output`"
         )
 
 
@@ -209,7 +205,7 @@ def begin(job: Job, first_shard: int, plan: bytes) -> Path:
         earlier = None
     taken = [beside / name for name in storage.tree(str(beside)) if claim.covers(name)] if earlier is None else []
     if in_way := file_in_way(beside) or next(iter(taken), None):
-        raise PipelineError(f"{in_way}: {flag('--update')} needs this name: move {beside} away, and run again")
+        raise PipelineError(f"{in_way}: `update` needs this name: move {beside} away, and run again")
     claim.save(beside)
     write_bytes(path, plan)
     return beside
@@ -297,7 +293,7 @@ def _check_free(target: Path, claim: Claim) -> None:
         first, *others = in_way
         more = f" and {counted(len(others), 'other')}" if others else ""
         raise PipelineError(
-            f"{first}{more}: not of this dataset, and {flag('--update')} needs the name: move it away, and run again"
+            f"{first}{more}: not of this dataset, and `update` needs the name: move it away, and run again"
         )
 
 

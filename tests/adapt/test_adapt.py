@@ -265,7 +265,7 @@ def test_the_encoder_behind_a_static_model_takes_part_unless_it_is_left_out(
     model.mkdir()
     (model / "config.json").write_text("{}")
     line = ["--input", str(titled), "--output", str(tmp_path / "out"), "--dry-run", "--precision", "bf16"]
-    said = f"({model} itself embeds them all, which may take longest: --skip-given leaves it out)"
+    said = f"({model} itself embeds them all, which may take longest: `skip_given` leaves it out)"
     for more, takes_part in ((), True), (("--skip-given",), False):
         assert adapt.main([*line, "--model", f"static:{model}", *more]) == 0
         printed = capsys.readouterr().out

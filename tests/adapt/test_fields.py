@@ -103,8 +103,8 @@ def test_a_file_of_another_kind_is_found_in_any_form_and_at_any_place(form: str,
     message, odd = str(caught.value), f"{place:02}.{form}"
     assert f"no titles in {'a very long name of a file ' * 4}{odd}" in message.replace("2024/", "")
     assert message.endswith(
-        ": fields title,text takes these pairs and leaves other records out, text_field text takes that field of all "
-        "files as texts without titles"
+        ": `fields` title,text takes these pairs and leaves other records out, `text_field` text takes that field of "
+        "all files as texts without titles"
     )
 
 
@@ -112,7 +112,7 @@ def test_a_file_of_another_kind_is_found_in_any_form_and_at_any_place(form: str,
 def test_titles_that_some_records_lack_are_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     inputs = written(tmp_path, a=[TITLED] * 300, b=[*[TITLED] * 200, *[ALONE] * 100])
     assert adapt.main(["--input", *inputs, "--output", str(tmp_path / "out"), "--dry-run"]) == 0
-    assert "(found by their names, in 500 of the first 600 records; --text-field NAME" in capsys.readouterr().out
+    assert "(found by their names, in 500 of the first 600 records; `text_field` NAME" in capsys.readouterr().out
 
 
 @pytest.mark.guarantee("groups-apart")

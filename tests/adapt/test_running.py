@@ -62,7 +62,7 @@ def test_a_step_that_another_command_finished_is_refused(
             with pytest.raises(UsageError) as caught:
                 running._check_same(step(name, words), state, OPTIONS)
             made_by = f"its step {name} was made by another command; name another folder: {finished[name]}"
-            assert str(caught.value) == f"output adapted: {made_by}"
+            assert str(caught.value) == f"`output` adapted: {made_by}"
         else:
             running._check_same(step(name, words), state, OPTIONS)
 

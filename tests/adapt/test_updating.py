@@ -292,7 +292,7 @@ def test_python_updates_as_the_command_line_does(tmp_path: Path) -> None:
     keys = ["training.max_steps=2", "data.text.batch_size=64"]
     first = call(path, adapted, overrides=keys, quiet=True)
     grown(tmp_path)
-    with pytest.raises(UsageError, match=r"\(texts: 3 new, 5 gone, 995 kept\): add update to embed"):
+    with pytest.raises(UsageError, match=r"\(texts: 3 new, 5 gone, 995 kept\): add `update` to embed"):
         call(path, adapted, overrides=keys, quiet=True)
     assert call(path, adapted, overrides=keys, quiet=True, update=True) == first
     assert json.loads((adapted / state.STATE).read_text())[UPDATED] is True
@@ -410,7 +410,7 @@ def test_the_mark_of_an_update_goes_only_if_the_verdict_is_of_these_texts_again(
 def test_another_list_of_inputs_is_a_change(monkeypatch: pytest.MonkeyPatch, inputs: tuple[str, ...]) -> None:
     called = Called(monkeypatch, has_changed=False)
     assert called(*inputs) is True
-    told = r"^(--input|input): the inputs have changed since adapted was made \(texts: 4 new, 3 gone, 1 kept\): add "
+    told = r"^`input`: the inputs have changed since adapted was made \(texts: 4 new, 3 gone, 1 kept\): add "
     with pytest.raises(UsageError, match=told):
         called(*inputs, update=False)
 

@@ -106,12 +106,11 @@ def test_a_process_is_given_its_command_its_environment_and_one_pipe(
 ) -> None:
     monkeypatch.setenv("OWLS", "hunt")
     monkeypatch.setattr(child_commands, "exclude_working_folder", lambda environment: environment.update(EXCLUDED="1"))
-    monkeypatch.setattr(child_commands.flags, "variables", lambda: {"AS_FLAGS": "1"})
     run_module("clearspan.train", ["--recipe=demo", "output=run"])
     (process,) = started.made
     assert process.command == [sys.executable, "-m", "clearspan.train", "--recipe=demo", "output=run"]
     environment = process.options.pop("env")
-    given = {"OWLS": "hunt", STARTED_BY: str(os.getpid()), "EXCLUDED": "1", "AS_FLAGS": "1"}
+    given = {"OWLS": "hunt", STARTED_BY: str(os.getpid()), "EXCLUDED": "1"}
     assert given.items() <= environment.items() and "CLEARSPAN_FAILURES" in environment
     pipe = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True, "errors": "backslashreplace"}
     assert process.options == pipe

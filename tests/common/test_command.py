@@ -107,7 +107,7 @@ def test_words_for_somebody_else_are_passed_on_to_another_process_unchecked() ->
     assert checked_words(Fry, {**given, "others": None}) == ["fig", "--max_heat=180"]
     for wrong, message in (
         ({"others": 5}, r"others\.0 must be a text, not 5"),
-        ({"others": ["--y"], "tin_size": "big"}, "tin_size: not an integer: 'big'"),
+        ({"others": ["--y"], "tin_size": "big"}, "`tin_size`: not an integer: 'big'"),
         ({"others": ["--y"], "ovn": 1}, "no such option: ovn"),
     ):
         with pytest.raises(UsageError, match=f"^{message}"):
@@ -118,7 +118,7 @@ def test_words_for_somebody_else_are_passed_on_to_another_process_unchecked() ->
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["plum", "--max_heat", "0"], "--max_heat must be at least 1"),
+        (["plum", "--max_heat", "0"], "`max_heat` must be at least 1"),
         (["plum", "--tin-size", "x"], "argument --tin-size: invalid int value: 'x'"),
     ],
 )

@@ -11,7 +11,6 @@ import pytest
 
 from clearspan.common.child_commands import CONTINUED, CommandError, _error, continue_with, run_module
 from clearspan.common.failures import Channel, Failure, channel, report
-from clearspan.common.flags import command_line
 from clearspan.common.terminal import UsageError
 
 
@@ -21,16 +20,14 @@ def test_a_started_command_does_not_recommend_an_option_of_its_own(
 ) -> None:
     (tmp_path / "stopping.py").write_text(
         "from clearspan.common.child_commands import continue_with as advice\n"
-        "print('stopped at step 3;', advice('--resume'))\n"
+        "print('stopped at step 3;', advice('resume'))\n"
     )
     monkeypatch.setenv("PYTHONPATH", ":".join([str(tmp_path), *filter(None, sys.path)]))
     monkeypatch.delenv("CLEARSPAN_STARTED_BY", raising=False)
     run_module("stopping", [])
     assert capfd.readouterr().out == f"stopped at step 3; {CONTINUED}\n"
-    assert continue_with("--resume") == "continue with resume"
-    assert continue_with("--resume", "run it again") == "run it again"
-    with command_line():
-        assert continue_with("--resume") == "continue with --resume"
+    assert continue_with("resume") == "continue with `resume`"
+    assert continue_with("resume", "run it again") == "run it again"
 
 
 @pytest.mark.slow
@@ -43,7 +40,7 @@ def test_no_process_below_a_started_command_recommends_its_own_options(
     (tmp_path / "rank.py").write_text(
         "import pathlib, subprocess, sys\n"
         "from clearspan.common.child_commands import continue_with as advice\n"
-        "said = [advice('--resume'), advice('--resume', 'train again'), advice('--update')]\n"
+        "said = [advice('resume'), advice('resume', 'train again'), advice('update')]\n"
         "with pathlib.Path('said').open('a') as file: file.write('\\n'.join(said) + '\\n')\n"
         "if len(sys.argv) > 1: subprocess.run([sys.executable, __file__, *sys.argv[2:]], check=True)\n"
     )
@@ -54,8 +51,8 @@ def test_no_process_below_a_started_command_recommends_its_own_options(
     word = "--resume" if caller == "command line" else "resume"
     own = {"": f"continue with {word}", "train again": "train again"}
     for is_before in (True, False):
-        assert {advice: continue_with("--resume", advice) for advice in own} == own
-        assert continue_with("--update") == f"continue with {word.replace('resume', 'update')}"
+        assert {advice: continue_with("resume", advice) for advice in own} == own
+        assert continue_with("update") == f"continue with {word.replace('resume', 'update')}"
         if is_before:
             run_module("rank", ["launcher", "rank"], quiet)
     assert (tmp_path / "said").read_text().splitlines() == ["repeat the same command or call to continue"] * 9
@@ -93,7 +90,7 @@ def written(module: Path, work: str) -> None:
     [
         ("raise OSError('disk full:\\nno space')", CommandError, 1, "disk full: no space"),
         ("print('inner: 3 of 4 done'); raise OSError('the fourth')", CommandError, 1, "the fourth"),
-        ("terminal.Parser(prog='inner').parse_args(['--x'])", UsageError, None, "no such option: x"),
+        ("terminal.Parser(prog='inner').parse_args(['--x'])", UsageError, None, "no such option: --x"),
         ("os.kill(os.getpid(), 9)", CommandError, -9, "inner ended with exit code -9"),
         (
             "print('inner: 3 of 4 done', flush=True); os._exit(3)",

@@ -21,7 +21,7 @@ def test_auto_is_a_gpu_if_there_is_one(is_there: bool, device: str, monkeypatch:
 
 def test_a_machine_without_torch_only_starts_the_job(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "torch", None)
-    auto = Compute("cpu", "fp32", "precision auto: fp32: torch is not installed here")
+    auto = Compute("cpu", "fp32", "`precision` auto: fp32: torch is not installed here")
     assert resolve("auto", "auto") == auto and resolve("cuda", "bf16") == Compute("cuda", "bf16")
 
 
@@ -42,7 +42,7 @@ def test_auto_is_bf16_on_a_cpu_that_multiplies_it(capable: pytest.MonkeyPatch) -
 @pytest.mark.parametrize("asked", ["auto", "bf16"])
 def test_a_gpu_of_workers_elsewhere_is_not_asked(monkeypatch: pytest.MonkeyPatch, asked: str) -> None:
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
-    line = "precision auto: fp32: this machine has no cuda:1 to ask"
+    line = "`precision` auto: fp32: this machine has no cuda:1 to ask"
     expected = Compute("cuda:1", "fp32", line) if asked == "auto" else Compute("cuda:1", "bf16")
     assert resolve("cuda:1", asked) == expected
 

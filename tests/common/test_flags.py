@@ -1,14 +1,17 @@
-"""Options in messages: `flag` names them as the caller writes them, and no message names one by hand."""
+"""Options in messages: named by their fields in backticks, and printed as flags by a command line."""
 
 import ast
+import contextlib
+import importlib
 import re
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 import pytest
 
-from clearspan.common.flags import VARIABLE, as_keys, caller, command_line, flag, set_caller
+from clearspan.common.catalog import COMMANDS
+from clearspan.common.flags import NAME, as_printed, command_line, register
+from clearspan.common.options import DefinitionError, Options, keywords
+from clearspan.common.terminal import Parser
 from tests.conftest import ROOT
 
 PACKAGES = ("adapt", "clearspan", "common", "eval", "pipelines", "plugins", "shards", "train")
@@ -24,14 +27,13 @@ HELP_TEXTS = re.compile(r"example|_?EXAMPLES?|EPILOG|OWN|notes|_?NOTES?|usage|LA
 
 
 def is_sentence(text: str) -> bool:
-    """Return whether a text names an option within a sentence; a text that is an option, or an
-    option and its value, is data for `flag`."""
+    """Return whether a text names an option within a sentence; an option, or an option and its value, is none."""
     is_data = re.fullmatch(r"--[\w-]+ \S+", text)
     return not is_data and " " in text.strip() and bool(OPTION.search(COMMAND.sub("", text)))
 
 
-def by_hand(tree: ast.AST) -> Iterator[tuple[int, str]]:
-    """Yield the line and the text of each literal that names an option in a sentence, except texts of the help."""
+def messages(tree: ast.AST) -> Iterator[tuple[int, str]]:
+    """Yield the line and the text of each literal that is neither a docstring nor a text of the help."""
     called = [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
     helping = [node for node in called if getattr(node.func, "id", getattr(node.func, "attr", "")) in HELP]
     in_help = {id(node) for call in helping for node in ast.walk(call)}
@@ -53,19 +55,41 @@ def by_hand(tree: ast.AST) -> Iterator[tuple[int, str]]:
             text = node.value
         else:
             continue
-        if id(node) not in in_help and is_sentence(text):
+        if id(node) not in in_help:
             yield node.lineno, text
 
 
-def test_no_message_names_an_option_by_hand() -> None:
-    found = [
-        f"{path.relative_to(ROOT)}:{line}: {text}"
-        for package in PACKAGES
-        for path in sorted((ROOT / package).rglob("*.py"))
-        for line, text in by_hand(ast.parse(path.read_text(encoding="utf-8")))
-        if not any(other in text for other in OF_OTHERS.values())
-    ]
-    assert found == []
+def all_messages() -> Iterator[tuple[str, str]]:
+    """Yield the place and the text of each message of the packages."""
+    for package in PACKAGES:
+        for path in sorted((ROOT / package).rglob("*.py")):
+            for line, text in messages(ast.parse(path.read_text(encoding="utf-8"))):
+                yield f"{path.relative_to(ROOT)}:{line}", text
+
+
+def known_options() -> set[str]:
+    """Return the names of the options of all commands."""
+    for command in COMMANDS.values():
+        importlib.import_module(command.module)
+    classes, names = [Options], set()
+    while classes:
+        cls = classes.pop()
+        classes += cls.__subclasses__()
+        with contextlib.suppress(DefinitionError):  # a class of options that no command has
+            names |= keywords(cls)
+    return names
+
+
+def test_no_message_names_an_option_by_its_flag() -> None:
+    found = [f"{place}: {text}" for place, text in all_messages() if is_sentence(text)]
+    assert [each for each in found if not any(other in each for other in OF_OTHERS.values())] == []
+
+
+def test_a_word_in_backticks_is_an_option_of_a_command() -> None:
+    known = known_options()
+    found = [(place, name) for place, text in all_messages() for name in NAME.findall(text.replace("`x`", ""))]
+    assert len(found) > 200
+    assert [(place, name) for place, name in found if name not in known] == []
 
 
 @pytest.mark.parametrize(
@@ -74,39 +98,34 @@ def test_no_message_names_an_option_by_hand() -> None:
         ('raise ValueError("--eggs must be at least 1")', 1),
         ('raise ValueError(f"{option} has no effect without --butter")', 1),
         ('MEND = "lower --min-tokens"', 1),
-        ("raise ValueError(f\"{flag('--eggs')} must be at least 1\")", 0),
+        ('raise ValueError("`eggs` must be at least 1")', 0),
         ('raise ValueError("make it with `clearspan documents --eggs 2`; --help lists more")', 0),
         ('TEXT = "as --butter"\neggs = Flag(TEXT)', 0),
         ('OPTION = "--group-field"', 0),
     ],
 )
 def test_the_rule_finds_options_in_messages_only(source: str, number: int) -> None:
-    assert len(list(by_hand(ast.parse(source)))) == number
+    assert sum(is_sentence(text) for _, text in messages(ast.parse(source))) == number
 
 
-def test_options_are_named_as_the_caller_writes_them() -> None:
-    assert flag("--min-tokens") == "min_tokens" and flag("--text-per line") == "text_per line"
+def test_a_command_line_prints_options_as_flags_and_python_their_names() -> None:
+    message = "`no_dedup` has no effect without `text_per` line; the keys `a.b`, `Some Words` and 'top' are no options"
+    assert as_printed(message) == message
     with command_line():
-        assert flag("--min-tokens") == "--min-tokens" and flag("--text-per line") == "--text-per line"
-        with as_keys():
-            assert flag("--no-dedup") == "no_dedup"
-        assert flag("training.bf16") == "training.bf16"
-        with ThreadPoolExecutor(1) as threads:
-            assert threads.submit(flag, "--no-dedup").result() == "--no-dedup"
-    assert flag("--no-dedup") == "no_dedup"
+        printed = (
+            "--no-dedup has no effect without --text-per line; the keys `a.b`, `Some Words` and 'top' are no options"
+        )
+        assert as_printed(message) == printed
+    assert as_printed(message) == message
 
 
-def test_a_worker_on_another_machine_is_told_the_caller(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_flag_is_printed_as_the_command_spells_it_until_the_command_ends() -> None:
+    parser = Parser(prog="bake")
+    parser.add_argument("--num_eggs")
     with command_line():
-        told = caller()
-    monkeypatch.setenv(VARIABLE, "")  # so that it is removed after the test
-    monkeypatch.delenv(VARIABLE)
-    set_caller(caller())
-    assert flag("--no-dedup") == "no_dedup"
-    set_caller(told)
-    assert flag("--no-dedup") == "--no-dedup"
-
-
-def test_only_the_option_is_renamed() -> None:
-    file = Path("/data/--min-tokens/x")
-    assert f"{flag('--exclude')} {file}: no such file" == "exclude /data/--min-tokens/x: no such file"
+        with command_line():
+            parser.parse_args([])
+            assert as_printed("`num_eggs`, `max_eggs`") == "--num_eggs, --max-eggs"
+        assert as_printed("`num_eggs`") == "--num-eggs"
+    register(["--num_eggs"])
+    assert as_printed("`num_eggs`") == "`num_eggs`"

@@ -111,7 +111,7 @@ def test_the_advice_on_encodings_follows_from_what_is_wrong_and_not_from_its_wor
     counter.reject(cafe, RecordError(f"row 3: {cafe.problem}"))
     stored = build(Counts, json.loads(json.dumps(dataclasses.asdict(counter.counts))))
     assert stored == counter.counts and stored.complaint().endswith(
-        "name the encoding of text that is not UTF-8, e.g. encoding cp1252, or auto to detect it"
+        "name the encoding of text that is not UTF-8, e.g. `encoding` cp1252, or auto to detect it"
     )
 
 
@@ -403,7 +403,7 @@ def test_a_run_fails_above_the_fraction_that_is_allowed(read: int, bad: int, all
     if not ends:
         counts.check_bad(allowed)
         return
-    expected = f"{bad} of {read} records are bad, e.g. a.txt:7: broken JSON (allowed: max_bad_fraction {allowed:g}"
+    expected = f"{bad} of {read} records are bad, e.g. a.txt:7: broken JSON (allowed: `max_bad_fraction` {allowed:g}"
     with pytest.raises(PipelineError) as caught:
         counts.check_bad(allowed)
     assert str(caught.value) == f"{expected})"

@@ -108,14 +108,14 @@ def test_a_damaged_search_json_is_refused_in_one_line(made: Path, tmp_path: Path
 
 
 def test_a_dataset_without_a_named_model_says_so(made: Path) -> None:
-    with pytest.raises(PipelineError, match="names no model: pass model DIR"):
+    with pytest.raises(PipelineError, match="names no model: pass `model` DIR"):
         Collection.open(made).search(["owl"])
 
 
 def test_a_model_that_is_gone_is_named(made: Path, encoder: Path, tmp_path: Path) -> None:
     (tmp_path / "adapted").mkdir()
     write_collection(tmp_path / "adapted", SearchSettings(str(made), str(tmp_path / "gone"), 0.5))
-    with pytest.raises(PipelineError, match=r"model .*gone: no such folder"):
+    with pytest.raises(PipelineError, match=r"`model` .*gone: no such folder"):
         Collection.open(tmp_path / "adapted").search("owl")
     with pytest.raises(ValueError, match="weight must be from 0 to 1"):
         write_collection(tmp_path / "adapted", SearchSettings(str(made), str(encoder), 1.5))

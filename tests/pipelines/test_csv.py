@@ -134,7 +134,7 @@ def test_the_rule_for_quotes_does_not_depend_on_how_a_file_is_read(rows: list[tu
 
 
 def test_several_columns_of_texts_are_named_in_the_error() -> None:
-    complaint = r'no column "text" \(columns of text: title, body; all: title, body, n\): name .* text_field'
+    complaint = r'no column "text" \(columns of text: title, body; all: title, body, n\): name .* `text_field`'
     with pytest.raises(PipelineError, match=complaint):
         read(b"title,body,n\nLoomings,Call me Ishmael.,1\n")
     with pytest.raises(PipelineError, match=r'no column "text" \(columns of text: Text, TEXT;'):
@@ -173,7 +173,7 @@ def test_a_table_whose_rows_are_all_longer_than_allowed_is_rejected() -> None:
 
 
 def test_a_first_line_that_is_a_text_is_not_lost_as_a_header() -> None:
-    with pytest.raises(PipelineError, match="looks like a text, not like a column name: add no_header"):
+    with pytest.raises(PipelineError, match="looks like a text, not like a column name: add `no_header`"):
         read(b"Call me Ishmael some years ago\nNever mind how long\n")
     whole = read(b"Call me Ishmael some years ago\nNever mind how long\n", ReadOptions(10**6, "1", header=False))
     assert len(whole) == 2

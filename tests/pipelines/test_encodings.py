@@ -77,14 +77,14 @@ def test_a_byte_that_the_encoding_does_not_have_is_a_bad_record(encoding: str, d
 
 def test_utf_16_without_its_mark_is_one_line(tmp_path: Path) -> None:
     with pytest.raises(
-        PipelineError, match="encoding utf-16: UTF-16 stream does not start with BOM: name the encoding of"
+        PipelineError, match="`encoding` utf-16: UTF-16 stream does not start with BOM: name the encoding of"
     ):
         read("a.txt", "hello there".encode("utf-16-le"), tmp_path, "utf-16")
 
 
 @pytest.mark.parametrize("name", ["a.txt", "a.jsonl"])
 def test_a_file_that_is_utf8_is_not_read_as_another_encoding(name: str, tmp_path: Path) -> None:
-    with pytest.raises(PipelineError, match=f"{name}: UTF-8, not cp1252: leave encoding out, or use auto"):
+    with pytest.raises(PipelineError, match=f"{name}: UTF-8, not cp1252: leave `encoding` out, or use auto"):
         read(name, "\n".join(GERMAN).encode(), tmp_path, "cp1252", "line")
 
 

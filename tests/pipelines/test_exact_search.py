@@ -426,7 +426,7 @@ def test_pystemmer_has_every_language_that_can_be_chosen() -> None:
     import Stemmer
 
     assert set(STEMMERS) <= set(Stemmer.algorithms())
-    with pytest.raises(ValueError, match="stemmer klingon: choose arabic"):
+    with pytest.raises(ValueError, match="`stemmer` klingon: choose arabic"):
         Words("klingon")
 
 
@@ -575,7 +575,7 @@ def test_a_condition_may_be_as_long_and_as_deep_as_the_limits() -> None:
 @pytest.mark.parametrize(
     ("known", "message"),
     [
-        ([], "no field 'Year': the vectors were stored without fields: run embed again with --keep-fields Year"),
+        ([], "no field 'Year': the vectors were stored without fields: run embed again with `keep_fields` Year"),
         (["lang", "year"], "no field 'Year': did you mean 'year'? The stored fields are lang, year"),
         (["tear", "YEAR"], "no field 'Year': did you mean 'YEAR'? The stored fields are tear, YEAR"),
         (["lang"], "no field 'Year': did you mean 'lang'? The stored fields are lang"),

@@ -402,7 +402,7 @@ def test_a_file_of_a_folder_that_is_left_out_by_its_name_is_told(
         (tmp_path / name).write_text(f"The words of {name} are here for all to read.\n")
     assert len(list(read_texts([str(tmp_path)]))) == 1
     told = capsys.readouterr().err
-    assert f"exclude {tmp_path}: 1 file left out, since names that begin with _" in told and "_test.txt" in told
+    assert f"`exclude` {tmp_path}: 1 file left out, since names that begin with _" in told and "_test.txt" in told
     assert len(list(read_texts([str(tmp_path / "_test.txt")]))) == 1 and not capsys.readouterr().err
 
 
@@ -414,7 +414,7 @@ def test_a_broken_line_of_json_is_no_text(tmp_path: Path) -> None:
 
 def test_utf_16_without_its_mark_is_refused(tmp_path: Path) -> None:
     (tmp_path / "test.txt").write_bytes("The movie was bad\n".encode("utf-16-le"))
-    with pytest.raises(PipelineError, match=r"exclude .*test.txt: holds bytes of zero, as UTF-16 does"):
+    with pytest.raises(PipelineError, match=r"`exclude` .*test.txt: holds bytes of zero, as UTF-16 does"):
         list(read_texts([str(tmp_path / "test.txt")]))
 
 

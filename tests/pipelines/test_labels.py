@@ -54,7 +54,7 @@ def test_a_pattern_that_finds_nothing_but_the_empty_word_finds_no_class(pattern:
 
 @pytest.mark.parametrize("name", ["a.tar/../1.jpg", "a.tar/../../1.jpg"])
 def test_a_name_above_its_tar_is_of_no_class(name: str) -> None:
-    with pytest.raises(PipelineError, match="is in no folder that could be its class: use label_pattern"):
+    with pytest.raises(PipelineError, match="is in no folder that could be its class: use `label_pattern`"):
         find_classes(listed(name, "a.tar/cat/1.jpg"), SelectionOptions())
 
 
@@ -90,7 +90,7 @@ def test_a_small_class_is_taken_whole_but_is_none_of_n_classes_of_m() -> None:
     ones = listed("cat/1.jpg", *(f"{breed}/{n}.jpg" for breed in ("dog", "hen") for n in range(5)))
     assert len(taken(ones, SelectionOptions(per_class=3))) == 7
     assert find_classes(ones, SelectionOptions(classes=2, per_class=3)).names == ("dog", "hen")
-    with pytest.raises(PipelineError, match="classes 3: there are 2 classes of at least 3: lower it"):
+    with pytest.raises(PipelineError, match="`classes` 3: there are 2 classes of at least 3: lower it"):
         find_classes(ones, SelectionOptions(classes=3, per_class=3))
 
 
@@ -104,7 +104,7 @@ def test_the_largest_classes_and_those_named_can_be_taken() -> None:
         "of_classes": 3,
     }
     assert len(taken(ones, SelectionOptions(class_list=("hen", "cat"), per_class=4))) == 7
-    with pytest.raises(PipelineError, match=r"class_list: 1 of its classes do not occur in the inputs, e\.g\. 'cow'"):
+    with pytest.raises(PipelineError, match=r"`class_list`: 1 of its classes do not occur in the inputs, e\.g\. 'cow'"):
         find_classes(ones, SelectionOptions(class_list=("cow", "cat")))
-    with pytest.raises(PipelineError, match="top_classes 4: there are 3 classes"):
+    with pytest.raises(PipelineError, match="`top_classes` 4: there are 3 classes"):
         find_classes(ones, SelectionOptions(top_classes=4))

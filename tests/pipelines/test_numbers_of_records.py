@@ -192,16 +192,16 @@ BIG = 2**63
     ],
 )
 def test_the_type_of_a_field_is_that_of_all_its_values(values: list[Any], kind: str) -> None:
-    assert _type_of("year", values, "--keep-fields") == kind
+    assert _type_of("year", values, "keep_fields") == kind
 
 
 @pytest.mark.guarantee("traced-hits")
 @pytest.mark.parametrize("values", [[["owl"]], [3, "an owl", ["owl"]], [True, ["owl"], {}], [["owl"], 3]])
 def test_a_field_that_holds_a_list_is_named(values: list[Any]) -> None:
     with pytest.raises(
-        PipelineError, match='keep_fields: "tags" holds an array: name fields of texts, numbers or bool'
+        PipelineError, match='`keep_fields`: "tags" holds an array: name fields of texts, numbers or bool'
     ):
-        _type_of("tags", values, "--keep-fields")
+        _type_of("tags", values, "keep_fields")
 
 
 ABSENT: Any = object()

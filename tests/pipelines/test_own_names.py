@@ -262,7 +262,7 @@ def test_an_update_that_needs_the_name_of_a_file_of_a_user_is_refused(job: Job, 
     for other in ("notes.txt", name):
         (tmp_path / ".update" / other).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / ".update" / other).write_text("mine")
-    with pytest.raises(PipelineError, match=rf"{re.escape(name)}: update needs this name: move .*\.update away"):
+    with pytest.raises(PipelineError, match=rf"{re.escape(name)}: `update` needs this name: move .*\.update away"):
         update.begin(job, 7, b"{}")
     assert (tmp_path / ".update" / name).read_text() == "mine"
     assert not (tmp_path / ".update" / ".claim.json").exists()
@@ -271,7 +271,7 @@ def test_an_update_that_needs_the_name_of_a_file_of_a_user_is_refused(job: Job, 
 @pytest.mark.guarantee("output-kept")
 def test_a_file_in_the_place_of_the_subfolder_is_refused(job: Job, tmp_path: Path) -> None:
     (tmp_path / ".update").write_text("mine")
-    with pytest.raises(PipelineError, match=r"\.update: update needs this name"):
+    with pytest.raises(PipelineError, match=r"\.update: `update` needs this name"):
         update.begin(job, 7, b"{}")
     assert (tmp_path / ".update").read_text() == "mine"
 
@@ -294,7 +294,7 @@ def test_new_files_of_an_update_replace_old_ones_alone(tmp_path: Path) -> None:
         (["lost.tar"], f"{tmp_path / 'lost.tar'}: not of this dataset"),
         (["_staged/00000.json"], f"{tmp_path / '_staged'}: not of this dataset"),
     ):
-        with pytest.raises(PipelineError, match=f"^{re.escape(said)}, and update needs the name: move it away"):
+        with pytest.raises(PipelineError, match=f"^{re.escape(said)}, and `update` needs the name: move it away"):
             update._check_free(tmp_path, dataclasses.replace(claimed, new=new))
 
 
@@ -308,7 +308,7 @@ def test_an_evaluation_replaces_no_file_that_none_wrote(tmp_path: Path, name: st
         evaluation._check_output(tmp_path / "notes.txt")
     (tmp_path / name).write_text(json.dumps({"mine": 1}))
     with pytest.raises(
-        evaluation.EvaluationError, match=rf"output {re.escape(str(tmp_path))}: its {name} is not a file of this"
+        evaluation.EvaluationError, match=rf"`output` {re.escape(str(tmp_path))}: its {name} is not a file of this"
     ):
         evaluation._check_output(tmp_path)
     assert json.loads((tmp_path / name).read_text()) == {"mine": 1}

@@ -208,7 +208,7 @@ def test_an_extension_of_no_plain_text_is_refused_whatever_the_file_begins_with(
             for data in (*TEXTS, PAGE, b"%PDF-1.7"):
                 assert refusal(name, FirstBytes(data, is_whole=True)).startswith(f"{what}: "), (name, data)
             assert refusal(name).startswith(f"{what}: ")
-            advice = "format clearspan.plugins.web:Pages (extra `web`)"
+            advice = "`format` clearspan.plugins.web:Pages (extra web)"
             assert (f"read its main text with {advice}" in refusal(name)) == (what == "an HTML page")
     assert set(" ".join(TYPES.values()).split()) <= set(BY_NAME)
 
@@ -329,7 +329,7 @@ def test_a_member_of_a_tar_that_holds_no_plain_text_is_bad_or_skipped(name: str)
     bad = member(name, CONTENTS[name])
     assert bad.value is None and not bad.skipped and bad.raw == CONTENTS[name][:1000]
     assert any(bad.problem.startswith(f"{what}: ") for what in TYPES)
-    assert bad.problem.endswith(", or leave it out with skip_unknown")
+    assert bad.problem.endswith(", or leave it out with `skip_unknown`")
     assert member(name, gzip.compress(CONTENTS[name])).problem == bad.problem
     assert member("page.html", PAGE + b"x" * 2000).raw == (PAGE + b"x" * 2000)[:1000]
     skipped = member(name, CONTENTS[name], skip_unknown=True)

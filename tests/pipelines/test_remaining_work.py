@@ -394,7 +394,7 @@ def test_a_finished_update_without_a_list_of_its_files_notes_it_before_it_moves_
     foreign = updated / "documents-00007-000.tar"
     foreign.write_text("a user's")
     before = contents(updated)
-    with pytest.raises(PipelineError, match=rf"^{foreign}: not of this dataset, and update needs the name"):
+    with pytest.raises(PipelineError, match=rf"^{foreign}: not of this dataset, and `update` needs the name"):
         update.replace(str(updated))
     assert contents(updated) == before
     foreign.unlink()

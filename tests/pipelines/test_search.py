@@ -301,4 +301,4 @@ def test_bad_usage_is_one_line(
 def test_a_dataset_of_another_kind_is_refused(direct: Command, head: Path, encoder: Path, tmp_path: Path) -> None:
     assert direct("--input", head).code == 0
     ended = direct("search", tmp_path / "out", "--model", encoder, "--query", "owl")
-    assert ended.code == 1 and "holds documents, not vectors that `embed` made" in ended.err
+    assert ended.code == 1 and "holds documents, not vectors that `clearspan embed` made" in ended.err

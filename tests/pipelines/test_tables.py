@@ -16,7 +16,7 @@ from tests.pipelines.packings import numbers, parquet, read_all
 
 def test_tables_without_a_clear_column_say_what_there_is(texts: list[str], tmp_path: Path) -> None:
     two = parquet({"title": pa.array(texts[:3]), "body": pa.array(texts[:3]), "n": numbers(texts[:3])})
-    complaint = r'no column "text" \(columns of text: title, body; all: title, body, n\): name .* text_field'
+    complaint = r'no column "text" \(columns of text: title, body; all: title, body, n\): name .* `text_field`'
     with pytest.raises(PipelineError, match=complaint):
         read_all({"a.parquet": two}, tmp_path, 10**9)
     entries = cut(str(tmp_path), describe(str(tmp_path), {"a.parquet": len(two)}, ReadOptions()), 10**9)

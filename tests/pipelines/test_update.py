@@ -612,7 +612,7 @@ def test_an_update_needs_each_of_its_names_in_the_subfolder(job: Job) -> None:
     update.discard(job.folder)
     assert before == files_of(Path(job.folder))
     (beside / "vectors-50002-000.tar").write_text("mine")
-    with pytest.raises(PipelineError, match=r"vectors-50002-000\.tar: update needs this name"):
+    with pytest.raises(PipelineError, match=r"vectors-50002-000\.tar: `update` needs this name"):
         update.begin(job, SECOND, b"the plan")
     assert Claim.read(beside) is None and not (beside / "plan.json").exists()
 
@@ -624,7 +624,7 @@ def test_what_an_update_cannot_bring_up_to_date_is_refused(job: Job, embed: Comm
     assert ended.code == 1 and ended.err.count("\n") == 1 and files_of(Path(job.folder)) == before
     assert "--update: a dataset with --holdout-fraction cannot be updated: choose a new --output" in ended.err
     plan: Any = None
-    with pytest.raises(PipelineError, match="update: gs://bucket/vectors is not on this machine"):
+    with pytest.raises(PipelineError, match="`update`: gs://bucket/vectors is not on this machine"):
         update.is_outdated(dataclasses.replace(job, folder="gs://bucket/vectors"), plan, quiet=True)
 
 

@@ -17,7 +17,6 @@ from typing import Any
 import pytest
 import torch
 
-from clearspan.common import flags
 from clearspan.common.files import TEMPORARY
 from clearspan.common.sealed import seal, unseal
 from clearspan.common.sealed_folder import NAME as MANIFEST
@@ -317,7 +316,7 @@ def test_a_checkpoint_that_a_full_disk_ended_is_gone_and_written_when_there_is_r
         (part / STATES).write_bytes(b"half")
         raise OSError(28, "No space left on device", "a file")
 
-    for step, remedy in ((3, "run it again"), (4, "continue with resume from the step before it")):
+    for step, remedy in ((3, "run it again"), (4, "continue with `resume` from the step before it")):
         tag = f"step-{step:08d}"
         for left in ("step-00000001", tag, "step-00000009"):  # by a run that was killed during a save
             (tmp_path / "checkpoints" / f"{TEMPORARY}{left}").mkdir(parents=True)
@@ -527,18 +526,16 @@ def test_after_a_resume_the_checkpoint_before_and_its_best_stay(tmp_path: Path) 
 
 @pytest.mark.guarantee("bit-equal-resume")
 @pytest.mark.parametrize(
-    ("before", "caller", "remedy"),
+    ("before", "remedy"),
     [
-        (0, flags.COMMAND_LINE, "run it again"),
-        (1, flags.COMMAND_LINE, "continue with --resume from the step before it"),
-        (1, flags.PYTHON, "continue with resume from the step before it"),
-        (4, flags.PYTHON, "continue with resume from the step before it"),
+        (0, "run it again"),
+        (1, "continue with `resume` from the step before it"),
+        (4, "continue with `resume` from the step before it"),
     ],
 )
 def test_a_save_that_fails_leaves_only_the_checkpoints_before(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, before: int, caller: str, remedy: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, before: int, remedy: str
 ) -> None:
-    monkeypatch.setenv(flags.VARIABLE, caller)
     checkpoints = Checkpoints(tmp_path)
     for step in range(before):
         checkpoints.write(step + 1, {"step": step}, best=step == 0)

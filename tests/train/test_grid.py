@@ -71,9 +71,9 @@ def test_a_grid_that_cannot_be_is_one_line(axes: list[str], said: str) -> None:
 
 
 def test_a_sweep_needs_a_recipe() -> None:
-    with pytest.raises(RecipeError, match="give recipe"):
+    with pytest.raises(RecipeError, match="give `recipe`"):
         made("a=1", recipe="").runs()
-    with pytest.raises(RecipeError, match="recipe demo has no effect: the grid varies recipe"):
+    with pytest.raises(RecipeError, match="`recipe` demo has no effect: the grid varies recipe"):
         made("recipe=demo,declutr-base").runs()
 
 

@@ -254,7 +254,7 @@ def test_the_launchers_own_option_is_not_in_the_help() -> None:
 
     words = ["--recipe", "demo", "--local_rank=1"]
     assert run.RankCommand.parsed(words).local_rank == 1  # as the launcher starts a rank
-    with pytest.raises(UsageError, match="no such option: local_rank"):
+    with pytest.raises(UsageError, match="no such option: --local_rank"):
         Train.parsed(words, raises=True)
     for command in (Train, run.RankCommand):
         shown = command.parser().format_help()

@@ -8,8 +8,8 @@ from clearspan.train.sweeps.report import Ranking, differing, expected, is_loss,
 
 NEGATIVES = " (a contrastive loss depends on the number of in-batch negatives)"
 REMEDY = (
-    ": rank by a score: training.eval_data=heldout (or a file of scored pairs) with training.eval_steps, or tasks "
-    "with data"
+    ": rank by a score: training.eval_data=heldout (or a file of scored pairs) with training.eval_steps, or `tasks` "
+    "with `data`"
 )
 SCORED = "training.eval_data=pairs.csv training.eval_steps=10"
 TWO = (

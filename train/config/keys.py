@@ -12,7 +12,6 @@ import typing
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, TypeVar
 
-from clearspan.common.flags import flag
 from clearspan.common.former import advice
 from clearspan.common.parsing import closest
 from clearspan.common.typed import UNIONS, WORDS, MismatchError, conform, short_repr, within_int64
@@ -105,7 +104,7 @@ def _section(section: Any, options: Any, prefix: str, known: Callable[[], list[s
     for name in options:
         if name not in fields:
             key = prefix + name
-            printed = f"`{flag('--dry-run')}` prints the keys there are"
+            printed = "`dry_run` prints the keys there are"
             other = nearest_key(key, [*known(), *keys(section, prefix)]) or printed
             raise RecipeError(f"unknown key {key!r}{advice(key) or f'; {other}'}")
     values, hints = {}, _hints(section)

@@ -14,7 +14,6 @@ from annotated_types import Ge, Gt, Le, Lt
 
 from clearspan.common import plugins
 from clearspan.common.encoder.pooling_names import TrainedPooling
-from clearspan.common.flags import flag
 from clearspan.common.options import NO_PATH
 from clearspan.common.parsing import did_you_mean
 from clearspan.common.terminal import UsageError
@@ -381,7 +380,7 @@ def _check_training(recipe: Recipe) -> None:
         (
             training.eval_data == HELD_OUT and not any(data.validation for data in recipe.data.values()),
             "training.eval_data heldout: no dataset has held-out examples: set data.NAME.validation to the folder "
-            f"`validation` that {flag('--holdout-fraction')} made",
+            "validation that `holdout_fraction` made",
         ),
         (
             bool(training.eval_data) and not training.eval_steps,

@@ -20,7 +20,6 @@ import torch
 
 from clearspan.common.child_commands import continue_with
 from clearspan.common.files import TEMPORARY, atomic_write, sync
-from clearspan.common.flags import flag
 from clearspan.common.sealed_folder import NAME as MANIFEST
 from clearspan.common.sealed_folder import FolderChangedError, check_folder, seal_folder
 from clearspan.common.terminal import MAX_SAID, one_line, visible
@@ -135,7 +134,7 @@ class Checkpoints:
             part.rename(self.folder / tag)
         except OSError as error:
             _remove(part)
-            remedy = continue_with("--resume", f"continue with {flag('--resume')} from the step before it")
+            remedy = continue_with("resume", "continue with `resume` from the step before it")
             remedy = remedy if self.tags() else "run it again"
             raise CheckpointError(
                 f"{self.folder / tag}: could not be saved ({error}): make room and {remedy}"
@@ -207,15 +206,14 @@ class Checkpoints:
             return "last", last
         if best is None:
             raise CheckpointError(
-                f"{self.folder}: there is no best checkpoint, because no score picked one: use {flag('--checkpoint')} "
-                "last"
+                f"{self.folder}: there is no best checkpoint, because no score picked one: use `checkpoint` last"
             )
         try:
             if best != last:  # `last` has verified it already
                 _verified(self.folder / best)
         except FolderChangedError as error:
             raise CheckpointError(
-                f"{error}: this is the best checkpoint; use {flag('--checkpoint')} last for the last one"
+                f"{error}: this is the best checkpoint; use `checkpoint` last for the last one"
             ) from None
         return "best", best
 

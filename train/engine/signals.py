@@ -76,11 +76,11 @@ class Launcher(subprocess.Popen[bytes]):
         if code < 0:
             name = signal.Signals(-code).name
             ends = "its ranks save and end"
-            raise RuntimeError(f"{name} ended deepspeed's launcher; {ends}: {continue_with('--resume')}")
+            raise RuntimeError(f"{name} ended deepspeed's launcher; {ends}: {continue_with('resume')}")
         names = {256 - each.value: each.name for each in signal.Signals}  # a rank's -9 is the launcher's 247
         if self.local and not self.killed_ranks and code in names:
             cause = f"{names[code]} ended a rank (SIGKILL: memory may have run out)"
-            report(Failure(PREFIX, f"{cause}: {continue_with('--resume')}"))
+            report(Failure(PREFIX, f"{cause}: {continue_with('resume')}"))
         return code
 
     def _signal_ranks(self, number: int) -> bool:

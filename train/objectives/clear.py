@@ -32,7 +32,7 @@ import numpy as np
 from tokenizers import Tokenizer
 from torch import Tensor
 
-from clearspan.common.flags import as_keys, flag
+from clearspan.common.flags import NAME
 from clearspan.common.ragged import Ragged
 from clearspan.pipelines.augment.steps import DEL, Augmentation, Augmenter
 from clearspan.pipelines.augment.synonyms import PUBLISHED, read_synonyms
@@ -110,8 +110,10 @@ class ClearConfig(NTXentConfig):
             ValueError: a step is unknown, or a fraction is out of range.
         """
         options = [f.name for f in dataclasses.fields(Augmentation) if f.name != "steps"]
-        with as_keys():
+        try:
             return Augmentation.parse(self.augment, **{name: getattr(self, name) for name in options})
+        except ValueError as error:  # it names options, which are keys here
+            raise ValueError(NAME.sub(r"\1", str(error))) from None
 
     def check(self) -> None:
         super().check()
@@ -222,7 +224,7 @@ class StoredViews:
         name = f"objectives.{self.setting.name}"
         return [
             f"{name}: the shards' two views of each sentence are the same in all {math.ceil(epochs)} epochs: set "
-            f"{name}.views=fly for new ones in each, or make the shards again with more {flag('--views')}"
+            f"{name}.views=fly for new ones in each, or make the shards again with more `views`"
         ]
 
     def __call__(self, rows: Rows) -> list[Ragged]:
@@ -322,7 +324,7 @@ class Clear(ContrastiveObjective):
         if config.views == "stored" and stored < 2:
             raise ValueError(
                 f"views: stored needs two views, {setting.dataset.folder} holds {stored}: make the shards again with "
-                f"{flag('--views')} 2, or set views=fly"
+                f"`views` 2, or set views=fly"
             )
         if config.views == "stored" or (config.views == "auto" and stored >= 2 and not can_make_views(config, setting)):
             check_stored(setting.dataset, config.augmentation)

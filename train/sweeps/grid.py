@@ -20,7 +20,6 @@ from typing import Annotated, Any, Literal
 
 from annotated_types import Ge
 
-from clearspan.common.flags import flag
 from clearspan.common.options import Flag, Options, Quiet
 from clearspan.train.config.keys import naming, typed
 from clearspan.train.config.layers import parse, read_yaml
@@ -82,9 +81,7 @@ class Grid:
             RecipeError: two of the further axes have the same first key.
         """
         new = {next(iter(axis)): axis for axis in axes}
-        refuse(
-            (len(new) < len(axes), f"{flag('--grid')}: two axes have the same first key: give all its values in one")
-        )
+        refuse((len(new) < len(axes), "`grid`: two axes have the same first key: give all its values in one"))
         kept = [new.pop(next(iter(axis)), axis) for axis in self.grid]
         return dataclasses.replace(self, grid=[*kept, *new.values()])
 
@@ -100,11 +97,11 @@ class Grid:
         """
         keys = [key for axis in self.grid for key in axis]
         refuse(
-            (not keys, f"a sweep needs a key that varies: {flag('--grid')} KEY=A,B"),
-            (not self.recipe and RECIPE not in keys, f"give {flag('--recipe')}, or {flag('--grid')} recipe=A,B"),
+            (not keys, "a sweep needs a key that varies: `grid` KEY=A,B"),
+            (not self.recipe and RECIPE not in keys, "give `recipe`, or `grid` recipe=A,B"),
             (
                 self.recipe != "" and RECIPE in keys,
-                f"{flag('--recipe')} {self.recipe} has no effect: the grid varies recipe",
+                f"`recipe` {self.recipe} has no effect: the grid varies recipe",
             ),
             *((keys.count(key) > 1, f"{key} stands in two axes of the grid: keep one") for key in keys),
         )
@@ -172,10 +169,10 @@ def parse_axis(text: str) -> Axis:
     for part in re.split(r";(?=\s*[\w.-]+=)", text):
         key, equals, values = part.strip().partition("=")
         refuse(
-            (not equals or not re.fullmatch(r"[\w.-]+", key), f"{flag('--grid')} {text!r} is not KEY=VALUE,VALUE"),
-            (key in axis, f"{flag('--grid')} {text!r}: {key} stands twice"),
+            (not equals or not re.fullmatch(r"[\w.-]+", key), f"`grid` {text!r} is not KEY=VALUE,VALUE"),
+            (key in axis, f"`grid` {text!r}: {key} stands twice"),
         )
-        with naming(f"{flag('--grid')} {text!r}"):
+        with naming(f"`grid` {text!r}"):
             axis[key] = parse(f"[{values}]")
     return axis
 

@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from clearspan.common.flags import flag
 from clearspan.eval.details import Table
 from clearspan.eval.report.figures import Bars, ScoreBar, best_first, text_bars
 from clearspan.eval.report.html import Section, write_report
@@ -51,7 +50,7 @@ def rank_by_score() -> str:
     """Return advice for the user: by which options runs get a score that can rank them."""
     return (
         "rank by a score: training.eval_data=heldout (or a file of scored pairs) with training.eval_steps, or "
-        f"{flag('--tasks')} with {flag('--data')}"
+        "`tasks` with `data`"
     )
 
 

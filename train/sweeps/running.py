@@ -20,7 +20,7 @@ from pathlib import Path
 from clearspan.common import files, terminal
 from clearspan.common.child_commands import CommandError, Option, run_module
 from clearspan.common.command import Printed, Result
-from clearspan.common.flags import flag
+from clearspan.common.flags import as_printed
 from clearspan.common.options import words
 from clearspan.common.parallel import parallel_map
 from clearspan.common.records import DataError
@@ -63,23 +63,18 @@ def requested(options: Sweep) -> tuple[Grid, list[str]]:
     varied, known = {key for axis in sweep.grid for key in axis}, ["", *AVERAGES, *HALVES]
     keys = {override.split("=", 1)[0] for override in overrides}
     refuse(
-        ("output" in varied | keys, f"output: each run has its own folder in that of {flag('--output')}"),
-        *(
-            (key in keys, f"{key}: the grid varies it too: give its only value as {flag('--grid')} {key}=VALUE")
-            for key in varied
-        ),
-        (bool(options.data) != bool(tasks), f"{flag('--tasks')} and {flag('--data')} go together: give both or none"),
+        ("output" in varied | keys, "output: each run has its own folder in that of `output`"),
+        *((key in keys, f"{key}: the grid varies it too: give its only value as `grid` {key}=VALUE") for key in varied),
+        (bool(options.data) != bool(tasks), "`tasks` and `data` go together: give both or none"),
         (sweep.score not in known, f"unknown score {sweep.score!r}: give one of {one_of(sweep.score, known[1:])}"),
         (
             options.protocol != "full" and not tasks,
-            f"{flag('--protocol')} {options.protocol} has no effect without {flag('--tasks')}",
+            f"`protocol` {options.protocol} has no effect without `tasks`",
         ),
     )
-    with naming(f"{flag('--tasks')}, {flag('--data')}"):
+    with naming("`tasks`, `data`"):
         found = [task for word in tasks for task in family(word).load(Path(options.data)).tasks]
-    refuse(
-        (bool(tasks) and not found, f"{flag('--data')} {options.data}: holds no data of the tasks {', '.join(tasks)}")
-    )
+    refuse((bool(tasks) and not found, f"`data` {options.data}: holds no data of the tasks {', '.join(tasks)}"))
     return sweep, overrides
 
 
@@ -275,7 +270,7 @@ class SweepResult(Result):
     failure: str = ""
 
     def __str__(self) -> str:
-        return "\n".join([printed(self.rows), *self.lines, f"{self.table}; report: {self.page}"])
+        return as_printed("\n".join([printed(self.rows), *self.lines, f"{self.table}; report: {self.page}"]))
 
 
 def sweep(options: Sweep) -> Result:
@@ -294,14 +289,13 @@ def sweep(options: Sweep) -> Result:
     table, page = options.output / TABLE, options.output / report.REPORT
     for path, is_ours in ((table, functools.partial(is_table, names=set(recipes))), (page, is_report)):
         if files.is_foreign(path, is_ours):
-            output = flag("--output")
-            raise RecipeError(f"{path}: was not written by a sweep: name a new or an empty folder as {output}")
+            raise RecipeError(f"{path}: was not written by a sweep: name a new or an empty folder as `output`")
     foreseen = report.expected(recipes, bool(chosen.tasks)).reason
     if options.dry_run:
         names = ", ".join(dict.fromkeys(run.settings[RECIPE] for run in runs))
         heading = f"{len(runs)} runs of {names}" + (f" with {' '.join(overrides)}" if overrides else "")
         lines = [heading, *(f"  {run.name}" for run in runs), printed(rows_of(runs, states))]
-        return Printed("\n".join([*lines, *([f"note: {foreseen}"] if foreseen else [])]))
+        return Printed("\n".join([*lines, *([as_printed(f"note: {foreseen}")] if foreseen else [])]))
     if foreseen:
         terminal.notice(f"note: {foreseen}")
     failed: list[str] = []

@@ -244,7 +244,7 @@ def embed(texts: list[str]) -> list[list[float]]:
 @pytest.mark.parametrize(
     ("spec", "why"),
     [
-        ("bm25", "^bm25: a baseline that compares words and embeds no text; evaluate it with model bm25$"),
+        ("bm25", "^bm25: a baseline that compares words and embeds no text; evaluate it with `model` bm25$"),
         ("hybrid:owls", "^hybrid:owls: a model with BM25 that ranks documents and embeds no text; evaluate it with"),
         ("static:owls", "^'static:owls': "),
         ("", "^'': names no folder"),
@@ -283,7 +283,7 @@ def test_a_tokenizer_is_a_file_or_its_folder_with_what_lies_beside_it(shared_dat
     (folder / "README.md").write_text("Owls.")
     (tmp_path / "empty").mkdir()
     for missing in (folder, tmp_path / "empty", tmp_path / "absent", folder / "absent.json"):
-        with pytest.raises(PipelineError, match=f"tokenizer {missing}: no tokenizer.json there, and nothing is downl"):
+        with pytest.raises(PipelineError, match=f"`tokenizer` {missing}: no tokenizer.json there, and nothing is"):
             read_tokenizer(str(missing))
     (folder / "tokenizer_config.json").write_bytes(files["tokenizer_config.json"])
     with pytest.raises(PipelineError, match=r"no tokenizer\.json there"):
@@ -304,9 +304,9 @@ def test_a_folder_to_embed_with_is_on_this_machine(tmp_path: Path) -> None:
     check_folder(str(tmp_path))
     (tmp_path / "owls.txt").write_text("owl 1 2\n")
     for spec, why in [
-        ("owls/hunt", "model owls/hunt: no such folder: name a local folder with a model"),
+        ("owls/hunt", "`model` owls/hunt: no such folder: name a local folder with a model"),
         (str(tmp_path / "owls.txt"), "no such folder"),
-        ("", "model ''"),
+        ("", "`model` ''"),
     ]:
         with pytest.raises(EncoderError, match=why):
             check_folder(spec)

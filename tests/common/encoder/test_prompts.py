@@ -95,11 +95,11 @@ def test_a_prompt_that_seems_to_be_meant_and_is_not_used_is_told(model: str, lin
 
 @pytest.mark.guarantee("prompts-of-a-side")
 def test_an_unknown_name_and_a_prompt_that_is_no_text_are_refused() -> None:
-    with pytest.raises(EncoderError, match="prompt_name title: the model has query, passage"):
+    with pytest.raises(EncoderError, match="`prompt_name` title: the model has query, passage"):
         Prompts.from_settings(MODELS["query and passage"]).of_side(QUERY, "title")
     with pytest.raises(EncoderError, match="the model has query, passage"):
         Prompts.from_settings(MODELS["query and passage"]).of_side(QUERY, ["title"])  # type: ignore[arg-type]
-    with pytest.raises(EncoderError, match="prompt_name query: the model has no prompts: leave it out"):
+    with pytest.raises(EncoderError, match="`prompt_name` query: the model has no prompts: leave it out"):
         Prompts().of_side(QUERY, "query")
     with pytest.raises(EncoderError, match="the prompt 'query' must be a text"):
         Prompts.from_settings({"prompts": {"query": 7}})

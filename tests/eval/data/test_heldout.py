@@ -186,7 +186,7 @@ def test_what_holds_no_held_out_text_is_one_line(
 ) -> None:
     with pytest.raises(MissingDataError, match="is not a dataset of shards"):
         find(tmp_path)
-    with pytest.raises(DataError, match=r"a dataset without a held-out part .* holdout_fraction 0\.05"):
+    with pytest.raises(DataError, match=r"a dataset without a held-out part .* `holdout_fraction` 0\.05"):
         find(sentence_shards)
     few = tmp_path / "heldout" / "few"
     shutil.copytree(sentence_shards, few)

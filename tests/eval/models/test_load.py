@@ -48,14 +48,14 @@ def test_texts_in_any_container_are_embedded_in_their_order(minilm: Path, vector
 
 def test_an_unknown_precision_is_refused(minilm: Path) -> None:
     for wrong in ("float32", "FP32", "fp16"):
-        with pytest.raises(UsageError, match=f"precision {wrong!r}: choose fp32, bf16, auto"):
+        with pytest.raises(UsageError, match=f"`precision` {wrong!r}: choose fp32, bf16, auto"):
             clearspan.load_model(minilm, precision=wrong)  # type: ignore[arg-type]
 
 
 @pytest.mark.guarantee("no-network")
 def test_a_pooling_of_what_has_none_is_refused(vectors: Path) -> None:
     for spec, kind in ((str(vectors), "a file of word vectors"), (f"{__name__}:own", "no folder")):
-        with pytest.raises(EncoderError, match=f"is {kind}, and pooling applies to plain Hugging Face folders only"):
+        with pytest.raises(EncoderError, match=f"is {kind}, and `pooling` applies to plain Hugging Face folders only"):
             load_encoder(spec, pooling="mean")
 
 

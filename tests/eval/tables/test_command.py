@@ -66,7 +66,7 @@ def test_declutrs_average_has_captions_where_they_were_scored(
 ) -> None:
     """Without them alone, the average is over the others, and both the table and the results say so."""
     without = {task: metrics for task, metrics in SENTEVAL.items() if task != "ImageCaptionRetrieval"}
-    noted = "without COCO's captions, the published ones with them: add --tasks captions"
+    noted = "without COCO's captions, the published ones with them: add `tasks` captions"
     for scores, average, notes in ((SENTEVAL, 1243 / 17, 0), (without, 1193 / 16, 1)):
         out = json.loads(output(capsys, "declutr-2", write(tmp_path, scores=scores), "--json"))
         cells = dict(zip(out["header"][1:], out["lines"][-1]["cells"], strict=True))
