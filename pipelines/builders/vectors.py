@@ -39,13 +39,13 @@ from clearspan.common.encoder.prompts import DOCUMENT, quoted_prompt
 from clearspan.common.encoder.sentence_encoder import FolderEncoder
 from clearspan.common.encoder.shared_model import SharedModel
 from clearspan.common.progress import counted
+from clearspan.common.terminal import warn
 from clearspan.pipelines.builders import model_processes
 from clearspan.pipelines.builders.copied import Copied
 from clearspan.pipelines.builders.embedding import VectorWorker
 from clearspan.pipelines.builders.models import load_model, model_hash
 from clearspan.pipelines.builders.text_inputs import EMPTY
 from clearspan.pipelines.builders.vector_options import VectorOptions, check_device
-from clearspan.common.terminal import warn
 from clearspan.pipelines.records import Inputs, ReadOptions
 
 MIN_UNIT_BYTES, MAX_UNIT_BYTES = 250_000, 4_000_000

@@ -38,10 +38,10 @@ from clearspan.common.model_folder import EncoderError
 from clearspan.common.options import Flag, Json, Quiet
 from clearspan.common.progress import counted, duration
 from clearspan.common.ranking import DECIMALS
+from clearspan.common.terminal import one_line, warn
 from clearspan.pipelines.builders import OUTPUT
 from clearspan.pipelines.builders.vector_options import BATCH, check_device, check_folder
 from clearspan.pipelines.builders.vectors import batch_tokens_of
-from clearspan.common.terminal import one_line, warn
 from clearspan.pipelines.command import StoreCommand
 from clearspan.pipelines.errors import PipelineError, check_extra
 from clearspan.pipelines.mining.choice import ChoiceOptions

@@ -22,8 +22,8 @@ from clearspan.common.flags import as_printed
 from clearspan.common.options import Flag, Json
 from clearspan.common.queries import Query, read_queries
 from clearspan.common.ranking import DEPTH, HYBRID_WEIGHT
-from clearspan.pipelines.builders.vector_options import PROMPT
 from clearspan.common.terminal import warn
+from clearspan.pipelines.builders.vector_options import PROMPT
 from clearspan.pipelines.search.answers import Answers
 from clearspan.pipelines.search.collection import Collection, check_queries
 from clearspan.pipelines.search.collection_command import CollectionCommand

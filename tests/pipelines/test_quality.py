@@ -435,7 +435,9 @@ counted.reasons = ["short", 1]
         text_filter("owls")
     (tmp_path / f"{module}.py").unlink()
     text_filter.cache_clear()
-    with pytest.raises(PluginError, match=r"the source of its module cannot be read \(No such .*: give it an attribute version"):
+    with pytest.raises(
+        PluginError, match=r"the source of its module cannot be read \(No such .*: give it an attribute version"
+    ):
         text_filter(f"{module}:plain")
     assert text_filter(f"{module}:numbered").version == 7
 
