@@ -11,6 +11,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from clearspan.common.flags import as_printed, command_line
 from tests.conftest import ROOT
 
 PAGE = (ROOT / "docs" / "troubleshooting.md").read_text(encoding="utf-8")
@@ -33,15 +34,17 @@ def strings() -> Iterator[tuple[str, ...]]:
                 if isinstance(node, ast.JoinedStr):
                     yield tuple(map(text_of, node.values))
                 elif isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in within:
-                    yield tuple(re.sub(r"^\{\w+\}$", "", part) for part in re.split(r"(\{\w+\})", node.value))
+                    yield tuple(re.sub(r"^\{\w+\}$", "", part) for part in re.split(r"(\{\w+\})", printed(node.value)))
 
 
 def text_of(part: ast.expr) -> str:
-    """A part of an f-string if it is constant, also as `flag("--name")`; "" if it is a field."""
-    value = part.value if isinstance(part, ast.FormattedValue) else part
-    if isinstance(value, ast.Call) and isinstance(value.func, ast.Name) and value.func.id == "flag":
-        value = value.args[0]
-    return str(value.value) if isinstance(value, ast.Constant) else ""
+    """A part of an f-string if it is constant, as a command prints it; "" if it is a field."""
+    return printed(str(part.value)) if isinstance(part, ast.Constant) else ""
+
+
+def printed(text: str) -> str:
+    with command_line():
+        return as_printed(text)
 
 
 @functools.cache

@@ -264,7 +264,7 @@ def test_a_value_that_is_no_text_is_a_bad_record(
     [
         (
             [(0, 10), (5, None)],
-            "cuts out a split from 5 to None, after byte 10: `cut` must return ranges",
+            "cuts out a split from 5 to None, after byte 10: cut() must return ranges",
         ),
         ([(20, None), (0, 20)], "cuts out a split from 20 to None, after byte 0"),
         ([(0, 9), (10, None)], "cuts out a split from 10 to None, after byte 9"),
