@@ -435,7 +435,7 @@ def test_bm25_alone_needs_no_model_and_finds_only_texts_with_a_word_of_the_query
     collection = clearspan.open_collection(embedded("lines"))
     (hits, none) = collection.search(["Wikipedia encyclopedia philosophy", "zzzz"], 500, weight=0)
     assert none == [] and all(set(PLAIN(str(hit.text))) & set(PLAIN(hits[0].text)) for hit in hits)
-    with pytest.raises(PipelineError, match="names no model: pass model DIR"):
+    with pytest.raises(PipelineError, match="names no model: pass `model` DIR"):
         collection.search("owls", weight=0.5)
 
 

@@ -120,7 +120,7 @@ def test_a_plain_folder_is_pooled_as_asked_and_cut_where_its_positions_end(
 @pytest.mark.slow
 def test_the_pooler_needs_the_head_that_it_goes_through(roberta: Path, minilm: Path, tmp_path: Path) -> None:
     """A random head would give meaningless scores, and [CLS] without a head is another published figure."""
-    mended = "pooling cls"
+    mended = "`pooling` cls"
     roberta = shutil.copytree(roberta, tmp_path / "roberta")
     AutoModel.from_pretrained(roberta, add_pooling_layer=False).save_pretrained(roberta)
     with pytest.raises(EncoderError, match=rf"lacks 2 of its weights: pooler\.dense\.bias.*{mended}"):
