@@ -23,7 +23,7 @@ from clearspan.common.files import file_in_way
 from clearspan.common.former import advice
 from clearspan.common.parsing import NUMBERS, did_you_mean
 from clearspan.common.terminal import REQUIRED, Parser, UsageError
-from clearspan.common.typed import UNIONS, MismatchError, check_argument, choose, conform, within_int64
+from clearspan.common.typed import UNIONS, MismatchError, check_argument, conform, within_int64
 
 T = TypeVar("T", bound="Options")
 NO_PATH = "an empty text names no file or folder"
@@ -282,9 +282,10 @@ class Options:
             value = getattr(self, field.name)
             try:
                 value = within_int64(conform(value, field.hint))
-                if field.choices and value is not None:
+                if field.flag.choices and value is not None:
                     for each in value if field.is_tuple else [value]:
-                        choose(each, field.choices)
+                        if each not in field.choices:
+                            raise MismatchError(each, choices=field.choices)
             except MismatchError as error:
                 former = advice(f"{field.word} {error.value}")
                 raise ValueError(

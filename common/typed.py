@@ -1,57 +1,48 @@
-"""Checks of a value against an annotation: its type, its limits and its choices. A value that does not fit is refused
-in one line.
+"""Types of values: pydantic checks a value against an annotation, strictly, and an error is one line.
 
-    @checked                              search(top=None)          top must be an integer, not None
-    def search(..., top: int = 10)        search(top=np.int64(3))   top is 3
+    conform("1", Annotated[int, Ge(1)])   MismatchError: must be an integer, not '1'
+    conform(np.int64(3), float)           3.0
 
-    Annotated[int, Ge(1)]                 0                         top must be at least 1, not 0
-    Literal["gas", "wood"]                "good"                    oven good: choose gas, wood; did you mean 'wood'?
-
-`checked` checks the arguments of a public function, `common.options` the fields of a command's options, and
-`train.config.keys` the keys of a recipe; these three also refuse integers that do not fit into 64 bits
-(`within_int64`). A numpy number is a number. Bytes are neither a text nor a path, and True is not a number.
+Beyond strict pydantic, numbers of numpy are numbers, a list and a tuple stand for each other, and any mapping is a dict.
 """
 
-import contextlib
 import functools
 import inspect
 import math
-import numbers
-import operator
-import re
 import reprlib
 import types
 import typing
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Literal, ParamSpec, TypeVar
 
 from clearspan.common.parsing import did_you_mean
 from clearspan.common.terminal import UsageError
 
+if TYPE_CHECKING:
+    from pydantic import TypeAdapter, ValidationError
+
 P = ParamSpec("P")
 T = TypeVar("T")
-WORDS: dict[Any, str] = {
-    bool: "True or False",
-    int: "an integer",
-    float: "a number",
-    str: "a text",
-    Path: "a Path",
-    list: "a list",
-    dict: "a mapping",
-    types.NoneType: "None",
-}
-"""Types, and their names in a message."""
 UNIONS = (types.UnionType, typing.Union)
-LIMITS: dict[str, tuple[str, Callable[[Any, Any], bool]]] = {
-    "ge": ("at least", operator.ge),
-    "gt": ("above", operator.gt),
-    "le": ("at most", operator.le),
-    "lt": ("below", operator.lt),
+EXPECTED = {
+    "int_type": "an integer",
+    "float_type": "a number",
+    "finite_number": "finite",
+    "string_type": "a text",
+    "bool_type": "True or False",
+    "none_required": "None",
+    "list_type": "a list",
+    "tuple_type": "a list",
+    "dict_type": "a mapping",
+    "greater_than_equal": "at least {ge}",
+    "greater_than": "above {gt}",
+    "less_than_equal": "at most {le}",
+    "less_than": "below {lt}",
+    "is_instance_of": "a {class}",
 }
-"""Attribute of a limit from annotated_types -> (words for the limit in a message, function that tests it)."""
-
-
+"""Type of an error of pydantic -> what the value must be, in words."""
+INFINITE = {"less_than", "less_than_equal", "greater_than", "greater_than_equal"}
 MIN_INT64, MAX_INT64 = -(1 << 63), (1 << 63) - 1
 """The smallest and the largest integer that arrays and files hold."""
 
@@ -63,20 +54,14 @@ class MismatchError(ValueError):
         value: the value, or the item in it that is wrong.
         expected: what `value` must be, in words, e.g. "an integer" or "at least 1".
         choices: the allowed values, if the annotation is a Literal; else ().
-        is_type: True if the type of `value` is wrong; False if only a limit or the choices do not allow it.
-        place: the path, in indices of lists and keys of mappings, from the checked value to `value`; () if they are the
-            same.
+        place: the path, in indices of lists and keys of mappings, from the checked value to `value`.
     """
 
-    def __init__(self, value: Any, expected: str = "", choices: Sequence[Any] = (), is_type: bool = False) -> None:
+    def __init__(
+        self, value: Any, expected: str = "", choices: Sequence[Any] = (), place: tuple[Any, ...] = ()
+    ) -> None:
         super().__init__()
-        self.value, self.expected, self.choices, self.is_type = value, expected, choices, is_type
-        self.place: tuple[Any, ...] = ()
-
-    def within(self, place: Any) -> "MismatchError":
-        """Return this error with the index or key of the item that was checked put before its `place`."""
-        self.place = (place, *self.place)
-        return self
+        self.value, self.expected, self.choices, self.place = value, expected, choices, place
 
     def message(self, name: str) -> str:
         """Return the error message; `name` is the name of the option, argument or key that has the value."""
@@ -99,30 +84,137 @@ def conform(value: Any, hint: Any, exact: bool = False) -> Any:
     """
     if type(value) is hint or hint in (Any, object):
         return value
+    from pydantic import ValidationError  # here, since the processes of a pipeline's workers check no options
+
+    plain = value if exact else _plain(value)
+    try:
+        return _adapter(hint, exact).validate_python(plain)
+    except ValidationError as error:
+        raise _mismatch(error, plain) from None
+
+
+@functools.lru_cache(maxsize=4096)
+def _adapter(hint: Any, exact: bool) -> "TypeAdapter[Any]":
+    from pydantic import ConfigDict, TypeAdapter
+
+    return TypeAdapter(_schema(hint, exact), config=ConfigDict(strict=True, arbitrary_types_allowed=True))
+
+
+def _schema(hint: Any, exact: bool) -> Any:
+    """Return the annotation with the conversions that strict pydantic lacks; a class is checked by `isinstance` only."""
+    from pydantic import BeforeValidator, InstanceOf
+
     origin, inner = typing.get_origin(hint), typing.get_args(hint)
+    within = functools.partial(_schema, exact=exact)
     if origin is Annotated:
-        return _within_limits(conform(value, inner[0], exact), inner[1:])
+        return Annotated[(within(inner[0]), *inner[1:])]
     if origin in UNIONS:
-        return _first(value, hint, exact)
-    if origin is Literal:
-        return choose(value, inner)
-    if hint is bool:
-        if isinstance(value, bool) or _is_bool_of_numpy(value):
-            return bool(value)
-    elif hint in (int, float):
-        kind = numbers.Integral if hint is int else numbers.Real
-        if isinstance(value, kind) and not isinstance(value, bool) and not exact:
-            with contextlib.suppress(OverflowError):  # an integer may be too large for a float
-                return hint(value)
-    elif origin is not None and issubclass(origin, Mapping):
-        if isinstance(value, Mapping):
-            return {_item(key, key, inner[0], exact): _item(key, each, inner[1], exact) for key, each in value.items()}
-    elif origin is not None and issubclass(origin, Iterable):
-        if isinstance(value, Sequence if issubclass(origin, Sequence) else Iterable) and not _is_one(value):
-            return _items(value, origin, inner, exact)
-    elif isinstance(hint, type) and isinstance(value, hint):
-        return value
-    raise _wrong_type(value, hint)
+        return typing.Union[tuple(map(within, inner))]
+    if hint is float and exact:
+        return Annotated[float, BeforeValidator(_float_alone)]
+    if hint in (int, float, str, bool, None, types.NoneType, Any, object) or origin is Literal:
+        return Any if hint is object else hint
+    kind = origin or hint
+    if not isinstance(kind, type):
+        return Any
+    if issubclass(kind, Mapping):
+        return Annotated[dict[tuple(map(within, inner or (Any, Any)))], BeforeValidator(_as_dict)]  # type: ignore[misc]
+    if origin is tuple:
+        items = tuple(each if each is Ellipsis else within(each) for each in inner)
+        return Annotated[tuple[items], BeforeValidator(_as_tuple)]  # type: ignore[valid-type]
+    if origin is not None and issubclass(kind, Iterable):
+        read = _as_list if issubclass(kind, Sequence) else _listed
+        return Annotated[list[within(inner[0])], BeforeValidator(read)]  # type: ignore[misc]
+    return Annotated[kind, InstanceOf()]
+
+
+def _float_alone(value: Any) -> Any:
+    from pydantic_core import PydanticCustomError
+
+    if isinstance(value, int):
+        raise PydanticCustomError("float_type", "")
+    return value
+
+
+def _as_dict(value: Any) -> Any:
+    return dict(value) if isinstance(value, Mapping) else value
+
+
+def _as_tuple(value: Any) -> Any:
+    return tuple(value) if isinstance(value, Sequence) and not _is_one(value) else value
+
+
+def _as_list(value: Any) -> Any:
+    return list(value) if isinstance(value, Sequence) and not _is_one(value) else value
+
+
+def _listed(value: Any) -> Any:
+    return list(value) if isinstance(value, Iterable) and not _is_one(value) else value
+
+
+def _is_one(value: Any) -> bool:
+    """Return whether an iterable is a text, bytes or a mapping; these do not count as lists of values."""
+    return isinstance(value, str | bytes | bytearray | memoryview | Mapping)
+
+
+def _plain(value: Any) -> Any:
+    """Return a value with Python's numbers in place of numpy's, also within lists, tuples and mappings."""
+    if type(value) in (list, tuple):
+        return type(value)(map(_plain, value))
+    if type(value) is dict:
+        return {_plain(key): _plain(each) for key, each in value.items()}
+    is_of_numpy = getattr(value, "shape", None) == () and hasattr(value, "item")
+    return value.item() if is_of_numpy else value
+
+
+def _mismatch(error: "ValidationError", value: Any) -> MismatchError:
+    """Return pydantic's errors on a value as one: one on a limit if there is one, else all types that it may have."""
+    found = error.errors(include_url=False)
+    limits = [each for each in found if not each["type"].endswith(("_type", "_required", "_of"))]
+    first, *others = limits or found
+    place, item = _place(first["loc"], value)
+    if first["type"] == "literal_error":
+        return MismatchError(item, choices=_choices(first["ctx"]["expected"]), place=place)
+    expected = _expected(first)
+    if not limits:
+        same = [each for each in others if _place(each["loc"], value)[0] == place]
+        expected = " or ".join(dict.fromkeys(map(_expected, [first, *same])))
+    return MismatchError(item, expected, place=place)
+
+
+def _place(loc: Iterable[Any], value: Any) -> tuple[tuple[Any, ...], Any]:
+    """Return the place of an error and the value there, without the types of unions among pydantic's places."""
+    place: list[Any] = []
+    for step in loc:
+        if step == "[key]":
+            value = place[-1]
+        elif (isinstance(value, Mapping) and step in value) or (isinstance(step, int) and isinstance(value, list | tuple)):
+            place.append(step)
+            value = value[step]
+    return tuple(place), value
+
+
+def _choices(expected: str) -> list[str]:
+    """Return the choices in pydantic's message on a Literal, e.g. `'gas', 'wood' or True`."""
+    return [each.strip("'") for each in expected.replace(" or ", ", ").split(", ")]
+
+
+def _expected(error: Mapping[str, Any]) -> str:
+    """Return what a value must be, in words, from an error of pydantic."""
+    context = error.get("ctx", {})
+    if error["type"] in INFINITE and any(isinstance(each, float) and math.isinf(each) for each in context.values()):
+        return "finite"
+    if error["type"] in EXPECTED:
+        return EXPECTED[error["type"]].format(**{name: _shown(each) for name, each in context.items()})
+    if error["type"] in ("too_short", "too_long", "string_too_short", "string_too_long"):
+        least, most = context.get("min_length"), context.get("max_length")
+        return f"of length {least} or more" if most is None else f"of length {most} or less"
+    return str(error["msg"]).removeprefix("Input should be ").removeprefix("Value error, ")
+
+
+def _shown(limit: Any) -> str:
+    """Return a limit as text, e.g. 0 for 0.0 and 1,000 for 1000."""
+    return f"{int(limit) if limit == int(limit) else limit:,}" if isinstance(limit, int | float) else str(limit)
 
 
 def within_int64(value: T) -> T:
@@ -134,109 +226,18 @@ def within_int64(value: T) -> T:
     Raises:
         MismatchError: an integer is too small or too large.
     """
-    if isinstance(value, int) and not MIN_INT64 <= value <= MAX_INT64:
-        raise MismatchError(value, f"at most {MAX_INT64:,}" if value > 0 else f"at least {MIN_INT64:,}")
+    for place, each in _integers(value, ()):
+        if not MIN_INT64 <= each <= MAX_INT64:
+            raise MismatchError(each, f"at most {MAX_INT64:,}" if each > 0 else f"at least {MIN_INT64:,}", place=place)
+    return value
+
+
+def _integers(value: Any, place: tuple[int, ...]) -> Iterator[tuple[tuple[int, ...], int]]:
+    if isinstance(value, int):
+        yield place, value
     if isinstance(value, list | tuple):
-        for place, item in enumerate(value):
-            try:
-                within_int64(item)
-            except MismatchError as error:
-                raise error.within(place) from None
-    return value
-
-
-def choose(value: Any, choices: Sequence[Any]) -> Any:
-    """Return the choice that equals a value; raise MismatchError if there is none."""
-    for choice in choices:
-        if isinstance(value, Hashable) and value == choice:  # an array, which cannot be hashed, compares item by item
-            return choice
-    raise MismatchError(value, choices=choices)
-
-
-def _items(value: Iterable[Any], origin: Any, inner: tuple[Any, ...], exact: bool) -> Any:
-    """Return the items of a list or tuple, converted to the types that the annotation of the list or tuple names.
-
-    Args:
-        origin: the type of the annotation without its arguments, such as `tuple` for `tuple[int, ...]`.
-        inner: the arguments of the annotation, such as (int, ...).
-        exact: if true, no number is converted: 1 is not accepted for a float.
-    """
-    items = list(value)
-    hints = list(inner) if origin is tuple and inner[-1] is not Ellipsis else [inner[0]] * len(items)
-    if len(hints) != len(items):
-        raise MismatchError(value, f"{len(hints)} values", is_type=True)
-    made = tuple if origin is tuple or isinstance(value, tuple) else list
-    return made(_item(*each, exact) for each in zip(range(len(items)), items, hints, strict=True))
-
-
-def _item(place: Any, value: Any, hint: Any, exact: bool) -> Any:
-    """Return an item of a list or mapping, converted to the type that the annotation `hint` names.
-
-    Args:
-        place: the item's index or key, which a MismatchError records.
-        exact: if true, no number is converted: 1 is not accepted for a float.
-    """
-    try:
-        return conform(value, hint, exact)
-    except MismatchError as error:
-        raise error.within(place) from None
-
-
-def _first(value: Any, union: Any, exact: bool) -> Any:
-    """Return the value converted to the first type of a union that allows it, e.g. to int for 3 and `int | str`.
-
-    Args:
-        exact: if true, no number is converted: 1 is not accepted for a float.
-    """
-    outside: MismatchError | None = None
-    for hint in typing.get_args(union):
-        try:
-            return conform(value, hint, exact)
-        except MismatchError as error:
-            outside = outside if error.is_type else error
-    raise outside or _wrong_type(value, union)
-
-
-def _within_limits(value: Any, metadata: Sequence[Any]) -> Any:
-    """Return the value if the limits among `Annotated`'s metadata allow it, as None always; or raise MismatchError."""
-    if value is None:
-        return value
-    if not all(LIMITS[name][1](value, limit) for name, limit in limits(metadata)):
-        raise MismatchError(value, _range(metadata))
-    for each in metadata:
-        least, most = getattr(each, "min_length", 0), getattr(each, "max_length", None)
-        if (least or most is not None) and not least <= len(value) <= (math.inf if most is None else most):
-            lengths = f"{least}" if least == most else f"{least} or more" if most is None else f"{least} to {most}"
-            raise MismatchError(value, f"of length {lengths}")
-    return value
-
-
-def limits(metadata: Iterable[Any]) -> list[tuple[str, Any]]:
-    """Return the limits in the metadata of an `Annotated` type: (name, limit) each, such as ("ge", 1) for `Ge(1)`."""
-    found = [(name, getattr(each, name, None)) for each in metadata for name in LIMITS]
-    return [(name, limit) for name, limit in found if limit is not None]
-
-
-def _range(metadata: Iterable[Any]) -> str:
-    """Return the limits in the metadata of an `Annotated` type in words, e.g. "from 0 to 1" or "finite and above 0"."""
-    found = limits(metadata)
-    words = [f"{LIMITS[name][0]} {limit:,}" for name, limit in found if not math.isinf(limit)]
-    finite = ["finite"] if len(words) < len(found) else []
-    return re.sub(r"^at least (\S+) and at most ", r"from \1 to ", " and ".join(finite + words))
-
-
-def _is_bool_of_numpy(value: Any) -> bool:
-    """Return whether a value is a `numpy.bool_`, without importing numpy."""
-    return str(getattr(value, "dtype", "")) == "bool" and getattr(value, "shape", None) == ()
-
-
-def _is_one(value: Any) -> bool:
-    """Return whether an iterable is a text, bytes or a mapping; these do not count as lists of values."""
-    return isinstance(value, str | bytes | bytearray | memoryview | Mapping)
-
-
-def _wrong_type(value: Any, hint: Any) -> MismatchError:
-    return MismatchError(value, " or ".join(dict.fromkeys(_words(hint))), is_type=True)
+        for index, item in enumerate(value):
+            yield from _integers(item, (*place, index))
 
 
 def short_repr(value: Any) -> str:
@@ -247,20 +248,6 @@ def short_repr(value: Any) -> str:
         return " ".join(reprlib.repr(value).split())
     except ValueError:  # Python writes no integer of more than 4,300 digits
         return "a number of thousands of digits"
-
-
-def _words(hint: Any) -> Iterator[str]:
-    origin, inner = typing.get_origin(hint), typing.get_args(hint)
-    if origin in UNIONS or origin is Annotated:
-        for each in inner if origin in UNIONS else inner[:1]:
-            yield from _words(each)
-    elif origin is not None and origin is not Literal and issubclass(origin, Mapping):
-        yield "a mapping"
-    elif origin is not None and origin is not Literal and issubclass(origin, Iterable):
-        each = list(_words(inner[0])) if inner else ["a value"]
-        yield f"a list of {' or '.join(f'{word[2:]}s' if word.startswith('a ') else word for word in each)}"
-    else:
-        yield "a text" if origin is Literal else WORDS.get(hint, f"a {getattr(hint, '__name__', hint)}")
 
 
 def _hints(function: Callable[..., Any]) -> dict[str, Any]:

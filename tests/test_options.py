@@ -188,7 +188,7 @@ def test_fields_are_flags() -> None:
         (["c", "--pantry=a", "--pantry="], "argument --pantry: an empty text names no file or folder"),
         (["c", "--eggs=0"], "`eggs` must be at least 1"),
         (["c", f"--eggs={'9' * 400}"], "`eggs` must be at most 9,223,372,036,854,775,807, not 9999"),
-        (["c", "--share=1"], "`share` must be above 0 and below 1"),
+        (["c", "--share=1"], "`share` must be below 1, not 1.0"),
         (["c", "--eggs=3", "--no-butter"], "`eggs` is too much for `no_butter`"),
         (["c", "--oven=good"], "did you mean 'wood'?"),
         (["c", "--fruits= ,"], "names nothing: leave it out"),

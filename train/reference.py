@@ -19,12 +19,13 @@ from pathlib import Path
 from typing import Any
 
 from clearspan.common.command import Command, Printed, Result
-from clearspan.common.typed import LIMITS, limits
 
 ENTRY = re.compile(r"^    (\w+(?:, \w+)*): (.+(?:\n {5,}.+)*)", re.MULTILINE)
 """An entry under "Args:", with its continuation lines."""
 GIVEN = "must be given"
 CITATION = re.compile(r" \([^()]*\b(?:19|20)\d\d[^()]*\)")
+LIMITS = {"ge": "at least", "gt": "above", "le": "at most", "lt": "below"}
+"""Attribute of a limit from annotated_types -> the limit in words."""
 TEMPLATE = Path(__file__).with_name("reference_page.md")
 
 
@@ -48,7 +49,8 @@ def type_name(hint: Any) -> str:
     """Return a type hint of a field in words, with its range or choices, e.g. "int, at least 0"."""
     origin, inner = typing.get_origin(hint), typing.get_args(hint)
     if origin is typing.Annotated:
-        ranges = [f"{LIMITS[name][0]} {limit:g}" for name, limit in limits(inner[1:]) if abs(limit) < 1 << 62]
+        limits = [(words, getattr(each, name, None)) for each in inner[1:] for name, words in LIMITS.items()]
+        ranges = [f"{words} {limit:g}" for words, limit in limits if limit is not None and abs(limit) < 1 << 62]
         return f"{type_name(inner[0])}, {', '.join(ranges)}" if ranges else type_name(inner[0])
     if origin in (typing.Union, types.UnionType):
         return " or ".join(type_name(part) for part in inner)

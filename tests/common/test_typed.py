@@ -40,7 +40,7 @@ Finite = Annotated[float, Gt(-math.inf), Lt(math.inf)]
         (10**30, float, 1e30),
         (10**20, int | float, 10**20),
         (["a", 2], tuple[str, float], ("a", 2.0)),
-        ((1, 2), list[float], (1.0, 2.0)),
+        ((1, 2), list[float], [1.0, 2.0]),
         ([1, 2], tuple[float, ...], (1.0, 2.0)),
         ({"a": 1, "b": 2}, dict[str, float], {"a": 1.0, "b": 2.0}),
         ({3}, Iterable[int], [3]),
@@ -62,26 +62,26 @@ def test_a_value_that_fits_is_converted(value: object, hint: Any, expected: obje
         (True, float, "x must be a number, not True"),
         (3.0, int, "x must be an integer, not 3.0"),
         (10**400, float, "x must be a number, not 1000"),
-        (1.5, Share | None, "x must be from 0 to 1, not 1.5"),
-        ("1", Share | None, "x must be a number or None, not '1'"),
+        (1.5, Share | None, "x must be at most 1, not 1.5"),
+        ("1", Share | None, "x must be a number, not '1'"),
         (math.nan, Finite, "x must be finite, not nan"),
-        (0, Annotated[float, Gt(0), Lt(math.inf)], "x must be finite and above 0, not 0.0"),
-        ([0.5, 2], list[Share], "x.1 must be from 0 to 1, not 2.0"),
+        (0, Annotated[float, Gt(0), Lt(math.inf)], "x must be above 0, not 0"),
+        ([0.5, 2], list[Share], "x.1 must be at most 1, not 2"),
         ({"a": [1, "b"]}, dict[str, list[int]], "x.a.1 must be an integer, not 'b'"),
         ([["a"], ["b", 1]], list[list[str]], "x.1.1 must be a text, not 1"),
         ([{"a": 1}, {"a": "b"}], list[dict[str, int]], "x.1.a must be an integer, not 'b'"),
         (("gas", "wod"), Sequence[Literal["gas", "wood"]], "x.1 wod: choose gas, wood; did you mean 'wood'?"),
         ({1: 2}, dict[str, int], "x.1 must be a text, not 1"),
-        ({"a"}, Sequence[str], "x must be a list of texts, not {'a'}"),
+        ({"a"}, Sequence[str], "x must be a list, not {'a'}"),
         (3, Callable[[], int], "x must be a"),
         (b"a", PurePath, "x must be"),
         ("a", bool, "x must be"),
-        (["a", b"b"], str | list[str], "x must be a text or a list of texts, not ['a', b'b']"),
-        ("ab", list[str], "x must be a list of texts, not 'ab'"),
+        (["a", b"b"], str | list[str], "x must be a text, not ['a', b'b']"),
+        ("ab", list[str], "x must be a list, not 'ab'"),
         ([1], dict[str, int], "x must be a mapping, not [1]"),
-        ((1, 2, 3), tuple[int, int], "x must be 2 values, not (1, 2, 3)"),
-        ([1], Annotated[list[int], Len(2, 2)], "x must be of length 2, not [1]"),
-        ([], Annotated[list[int], Len(1, 3)], "x must be of length 1 to 3, not []"),
+        ((1, 2, 3), tuple[int, int], "x must be of length 2 or less, not (1, 2, 3)"),
+        ([1], Annotated[list[int], Len(2, 2)], "x must be of length 2 or more, not [1]"),
+        ([], Annotated[list[int], Len(1, 3)], "x must be of length 1 or more, not []"),
         ("", Annotated[str, MinLen(1)], "x must be of length 1 or more, not ''"),
         ("wod", Literal["gas", "wood"], "x wod: choose gas, wood; did you mean 'wood'?"),
         ("", Literal["gas", "wood"], 'x "": choose gas, wood'),
@@ -182,7 +182,7 @@ def test_each_whole_number_of_many_fits_into_64_bits(several: type) -> None:
 )
 def test_a_list_of_values_is_no_text_no_bytes_and_no_mapping(value: object) -> None:
     for hint in (Sequence[int], list[str], tuple[int, ...], tuple[str, str], Sequence[Any]):
-        with pytest.raises(UsageError, match=r"^x must be (a list of|2 values)"):
+        with pytest.raises(UsageError, match=r"^x must be a list, not "):
             check_argument("x", hint, value)
 
 
@@ -204,7 +204,7 @@ def test_a_sealed_record_may_hold_an_exact_sum_of_any_size(record: dict[str, Any
     [
         ({"total": 1.0}, "Sums: total must be an integer, not 1.0"),
         ({"total": True}, "Sums: total must be an integer, not True"),
-        ({"total": 1, "mean": 1}, "Sums: mean must be a number or None, not 1"),
+        ({"total": 1, "mean": 1}, "Sums: mean must be a number, not 1"),
         ({"total": 1, "mean": -0.5}, "Sums: mean must be at least 0, not -0.5"),
         ({"total": 1, "by_name": {"a": [1.0, 2]}}, "Sums: by_name.a.1 must be a number, not 2"),
     ],
@@ -221,7 +221,7 @@ def test_arguments_have_the_limits_of_their_annotations() -> None:
 
     assert weigh(1, mode="slow", n=np.int8(2)) == (1.0, (), "slow", {"n": 2})
     for arguments, message in (
-        ({"share": 2}, "share must be from 0 to 1, not 2"),
+        ({"share": 2}, "share must be at most 1, not 2"),
         ({"share": 1, "mode": "slo"}, "mode slo: choose fast, slow; did you mean 'slow'"),
         ({"share": 1, "n": "2"}, "n must be an integer, not '2'"),
     ):

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 from clearspan.common.former import advice
 from clearspan.common.parsing import closest
-from clearspan.common.typed import UNIONS, WORDS, MismatchError, conform, short_repr, within_int64
+from clearspan.common.typed import UNIONS, MismatchError, conform, short_repr, within_int64
 from clearspan.train.config.options import RecipeError
 
 Options = TypeVar("Options")
@@ -143,7 +143,7 @@ def _value(hint: Any, value: Any, key: str, known: Callable[[], list[str]]) -> A
             return made if origin is dict else list(made.values())
         return within_int64(conform(value, hint))
     except MismatchError as error:
-        is_unquoted = error.expected == WORDS[str] and isinstance(error.value, bool | int | float)
+        is_unquoted = error.expected == "a text" and isinstance(error.value, bool | int | float)
         raise RecipeError(error.message(key) + (": put it in quotes" if is_unquoted else "")) from None
 
 
