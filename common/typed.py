@@ -6,6 +6,7 @@
 Beyond strict pydantic, numbers of numpy are numbers, a list and a tuple stand for each other, and any mapping is a dict.
 """
 
+import collections.abc
 import functools
 import inspect
 import math
@@ -40,6 +41,7 @@ EXPECTED = {
     "less_than_equal": "at most {le}",
     "less_than": "below {lt}",
     "is_instance_of": "a {class}",
+    "sequence_str": "a list",
 }
 """Type of an error of pydantic -> what the value must be, in words."""
 INFINITE = {"less_than", "less_than_equal", "greater_than", "greater_than_equal"}
@@ -122,10 +124,12 @@ def _schema(hint: Any, exact: bool) -> Any:
     if origin is tuple:
         items = tuple(each if each is Ellipsis else within(each) for each in inner)
         return Annotated[tuple[items], BeforeValidator(_as_tuple)]  # type: ignore[valid-type]
+    if kind is collections.abc.Sequence and inner:  # keeps a tuple
+        return Annotated[Sequence[within(inner[0])], BeforeValidator(_several)]  # type: ignore[misc]
     if origin is not None and issubclass(kind, Iterable):
         read = _as_list if issubclass(kind, Sequence) else _listed
         return Annotated[list[within(inner[0])], BeforeValidator(read)]  # type: ignore[misc]
-    return Annotated[kind, InstanceOf()]
+    return Annotated[kind, InstanceOf()]  # type: ignore[type-arg]
 
 
 def _float_alone(value: Any) -> Any:
@@ -134,6 +138,10 @@ def _float_alone(value: Any) -> Any:
     if isinstance(value, int):
         raise PydanticCustomError("float_type", "")
     return value
+
+
+def _several(value: Any) -> Any:
+    return None if _is_one(value) else value
 
 
 def _as_dict(value: Any) -> Any:
@@ -205,7 +213,7 @@ def _expected(error: Mapping[str, Any]) -> str:
     if error["type"] in INFINITE and any(isinstance(each, float) and math.isinf(each) for each in context.values()):
         return "finite"
     if error["type"] in EXPECTED:
-        return EXPECTED[error["type"]].format(**{name: _shown(each) for name, each in context.items()})
+        return EXPECTED[error["type"] if context.get("class") != "Sequence" else "list_type"].format(**{name: _shown(each) for name, each in context.items()})
     if error["type"] in ("too_short", "too_long", "string_too_short", "string_too_long"):
         least, most = context.get("min_length"), context.get("max_length")
         return f"of length {least} or more" if most is None else f"of length {most} or less"

@@ -31,7 +31,7 @@ from clearspan.plugins import language
     ("arguments", "complaint"),
     [
         (["--unit-bytes", "0"], "--unit-bytes must be at least 1"),
-        (["--max-bad-fraction", "1.5"], "--max-bad-fraction must be from 0 to 1"),
+        (["--max-bad-fraction", "1.5"], "--max-bad-fraction must be at most 1"),
         (["--whitespace", "colapse"], "did you mean 'collapse'?"),
         (["--min-token", "5"], "no such option: --min-token; did you mean '--min-tokens'?"),
         (["--direct_num_worker=5"], "no such option: --direct_num_worker; did you mean '--direct_num_workers'?"),

@@ -91,7 +91,7 @@ def test_one_language_of_sentences_is_no_filter_unless_a_threshold_is_set(direct
         (["--language", " , "], "--language: names nothing: leave it out"),
         (["--language", "de,de"], "--language: de is named twice"),
         (["--language-threshold", "0.9"], "--language-threshold has no effect without --language: add it"),
-        (["--language", "de", "--language-threshold", "90"], "--language-threshold must be above 0 and at most 1"),
+        (["--language", "de", "--language-threshold", "90"], "--language-threshold must be at most 1"),
     ],
 )
 def test_options_that_cannot_work_are_refused(direct, mixed: Path, words: list[str], message: str) -> None:

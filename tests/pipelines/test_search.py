@@ -275,7 +275,7 @@ def test_another_model_is_refused(pipeline: Command, made: Path, encoder: Path, 
     [
         ([], 2, "no query: write one after the folder, or pass --queries FILE"),
         (["--query", " "], 2, "a query must be a text, and not empty"),
-        (["--query", "owl", "--hybrid", "1.5"], 2, "--hybrid must be from 0 to 1"),
+        (["--query", "owl", "--hybrid", "1.5"], 2, "--hybrid must be at most 1"),
         (["--query", "owl", "--hybrid", "--index", "faiss"], 2, "--hybrid scores every text: leave out --index"),
         (["--query", "owl", "--where", "year"], 1, "nowhere: no manifest.json"),
         (["--query", "owl", "--where", "f()"], 2, "--where: holds a call, which does not compare a field"),

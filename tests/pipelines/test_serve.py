@@ -581,8 +581,8 @@ def test_a_port_in_use_and_a_missing_package_are_one_line(
     ("words", "code", "complaint"),
     [
         ([], 1, "no manifest.json"),
-        (["--port", "70000"], 2, "--port must be from 0 to 65,535"),
-        (["--weight", "2"], 2, "--weight must be from 0 to 1"),
+        (["--port", "70000"], 2, "--port must be at most 65,535"),
+        (["--weight", "2"], 2, "--weight must be at most 1"),
         (["--model", "nowhere"], 2, "--model nowhere: no such folder"),
         (["--host", "no.such.host.invalid"], 1, "--host no.such.host.invalid --port 8765: "),
     ],

@@ -77,7 +77,7 @@ def test_fresh_patches_are_those_of_the_seed(tiny_images: list[str]) -> None:
         ),
         (["mean=[.nan,0,0]"], r"modality.mean.0 must be finite, not nan"),
         (["path={vit}", "hidden_size=32"], "modality: hidden_size 32 has no effect with path"),
-        (["image_size=1000000"], "modality.image_size must be from 1 to 4,096, not 1000000"),
+        (["image_size=1000000"], "modality.image_size must be at most 4,096, not 1000000"),
         (["hidden_size=10000000000000"], "modality: .*(memory|size|storage)"),
         (
             ["path={vit}", "patch_size=8"],
