@@ -14,7 +14,6 @@ import reprlib
 import types
 import typing
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, ParamSpec, TypeVar
 
 from clearspan.common.parsing import did_you_mean
@@ -196,7 +195,9 @@ def _place(loc: Iterable[Any], value: Any) -> tuple[tuple[Any, ...], Any]:
     for step in loc:
         if step == "[key]":
             value = place[-1]
-        elif (isinstance(value, Mapping) and step in value) or (isinstance(step, int) and isinstance(value, list | tuple)):
+        elif (isinstance(value, Mapping) and step in value) or (
+            isinstance(step, int) and isinstance(value, list | tuple)
+        ):
             place.append(step)
             value = value[step]
     return tuple(place), value
@@ -213,7 +214,9 @@ def _expected(error: Mapping[str, Any]) -> str:
     if error["type"] in INFINITE and any(isinstance(each, float) and math.isinf(each) for each in context.values()):
         return "finite"
     if error["type"] in EXPECTED:
-        return EXPECTED[error["type"] if context.get("class") != "Sequence" else "list_type"].format(**{name: _shown(each) for name, each in context.items()})
+        return EXPECTED[error["type"] if context.get("class") != "Sequence" else "list_type"].format(
+            **{name: _shown(each) for name, each in context.items()}
+        )
     if error["type"] in ("too_short", "too_long", "string_too_short", "string_too_long"):
         least, most = context.get("min_length"), context.get("max_length")
         return f"of length {least} or more" if most is None else f"of length {most} or less"

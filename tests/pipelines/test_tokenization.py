@@ -328,9 +328,7 @@ def test_a_tokenizer_that_puts_a_space_already_is_left_as_it_is(spaced: tuple[Pa
 )
 def test_a_tokenizer_without_such_a_setting_is_refused(roberta: bytes, pre_tokenizer: Any, named: str) -> None:
     files = TokenizerFiles({"tokenizer.json": changed(roberta, pre_tokenizer=pre_tokenizer)}, 50265)
-    with pytest.raises(
-        PipelineError, match=f"^`prefix_space`: .*pre_tokenizer is {named}, not ByteLevel.*leave it"
-    ):
+    with pytest.raises(PipelineError, match=f"^`prefix_space`: .*pre_tokenizer is {named}, not ByteLevel.*leave it"):
         with_prefix_space(files)
 
 
