@@ -3,13 +3,15 @@
     conform("1", Annotated[int, Ge(1)])   MismatchError: must be an integer, not '1'
     conform(np.int64(3), float)           3.0
 
-Beyond strict pydantic, numbers of numpy are numbers, a list and a tuple stand for each other, and any mapping is a dict.
+Beyond strict pydantic, numbers of numpy are numbers, a list may stand for a tuple and a tuple for a list, and any
+mapping is a dict.
 """
 
 import collections.abc
 import functools
 import inspect
 import math
+import operator
 import reprlib
 import types
 import typing
@@ -102,7 +104,7 @@ def _adapter(hint: Any, exact: bool) -> "TypeAdapter[Any]":
 
 
 def _schema(hint: Any, exact: bool) -> Any:
-    """Return the annotation with the conversions that strict pydantic lacks; a class is checked by `isinstance` only."""
+    """Return the annotation with the conversions that strict pydantic lacks; a class is checked by `isinstance`."""
     from pydantic import BeforeValidator, InstanceOf
 
     origin, inner = typing.get_origin(hint), typing.get_args(hint)
@@ -110,7 +112,7 @@ def _schema(hint: Any, exact: bool) -> Any:
     if origin is Annotated:
         return Annotated[(within(inner[0]), *inner[1:])]
     if origin in UNIONS:
-        return typing.Union[tuple(map(within, inner))]
+        return functools.reduce(operator.or_, map(within, inner))
     if hint is float and exact:
         return Annotated[float, BeforeValidator(_float_alone)]
     if hint in (int, float, str, bool, None, types.NoneType, Any, object) or origin is Literal:
@@ -195,9 +197,7 @@ def _place(loc: Iterable[Any], value: Any) -> tuple[tuple[Any, ...], Any]:
     for step in loc:
         if step == "[key]":
             value = place[-1]
-        elif (isinstance(value, Mapping) and step in value) or (
-            isinstance(step, int) and isinstance(value, list | tuple)
-        ):
+        elif step in value if isinstance(value, Mapping) else isinstance(step, int) and isinstance(value, list | tuple):
             place.append(step)
             value = value[step]
     return tuple(place), value
@@ -214,9 +214,8 @@ def _expected(error: Mapping[str, Any]) -> str:
     if error["type"] in INFINITE and any(isinstance(each, float) and math.isinf(each) for each in context.values()):
         return "finite"
     if error["type"] in EXPECTED:
-        return EXPECTED[error["type"] if context.get("class") != "Sequence" else "list_type"].format(
-            **{name: _shown(each) for name, each in context.items()}
-        )
+        kind = "list_type" if context.get("class") == "Sequence" else error["type"]
+        return EXPECTED[kind].format(**{name: _shown(each) for name, each in context.items()})
     if error["type"] in ("too_short", "too_long", "string_too_short", "string_too_long"):
         least, most = context.get("min_length"), context.get("max_length")
         return f"of length {least} or more" if most is None else f"of length {most} or less"
